@@ -1,0 +1,3 @@
+"""From plans to C++ kernels for CPUs."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,3 @@
+"""From plans to Triton kernels for GPUs."""
+
+__version__ = "0.1.0"
