@@ -1,0 +1,218 @@
+"""Everything that is done to the repository, each in an environment of its own: `nox -l` lists it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import nox
+
+nox.options.default_venv_backend = "virtualenv"  # plain pip, so that the user's own pip settings hold for torch
+nox.options.sessions = ["tests"]
+nox.options.error_on_external_run = True
+
+ROOT = Path(__file__).parent
+CONSTRAINTS = ROOT / "constraints.txt"
+PACKAGES = ("ir", "lowering", "scheduler", "codegen-cpp", "codegen-triton", "frontend")  # lowest layer first
+TORCH_FREE = ("ir", "scheduler", "codegen-cpp")
+EXTRAS = {"codegen-triton": ["runtime"]}  # what importing every module takes, beyond the dependencies
+
+RUFF = "ruff>=0.15,<0.16"
+MYPY = "mypy>=2.1,<3"
+IMPORT_LINTER = "import-linter>=2.5,<3"
+MODELS = ("transformers>=4.57,<6",)
+
+each_package = nox.parametrize("pkg", [nox.param(pkg, id=pkg) for pkg in PACKAGES])
+
+
+def manifest(pkg: str) -> dict[str, Any]:
+    """Return the `[project]` table of a package folder."""
+    with open(ROOT / "packages" / pkg / "pyproject.toml", "rb") as file:
+        project: dict[str, Any] = tomllib.load(file)["project"]
+    return project
+
+
+def requirements(pkg: str, extras: list[str]) -> list[str]:
+    """Return a package's declared requirements, those of its extras included, as written."""
+    project = manifest(pkg)
+    found = list(project["dependencies"])
+    for extra in extras:
+        found += project["optional-dependencies"][extra]
+    return found
+
+
+def distribution(requirement: str) -> str:
+    """Return the distribution's name in a requirement such as `litz-ir>=0.1,<0.2`."""
+    return requirement.partition(">=")[0].partition("[")[0].strip()
+
+
+def with_siblings(pkg: str, extras: list[str]) -> list[str]:
+    """Return the package's folder and those of every sibling that it needs, lowest layer first."""
+    folder_of = {manifest(folder)["name"]: folder for folder in PACKAGES}
+    needed, waiting = {pkg}, [(pkg, extras)]
+    while waiting:
+        folder, wanted = waiting.pop()
+        for requirement in requirements(folder, wanted):
+            sibling = folder_of.get(distribution(requirement))
+            if sibling is not None and sibling not in needed:
+                needed.add(sibling)
+                waiting.append((sibling, []))
+    return [folder for folder in PACKAGES if folder in needed]
+
+
+def install(session: nox.Session, *what: str) -> None:
+    """Install under the constraints file, so that nothing replaces the pinned torch and triton."""
+    session.install("--constraint", str(CONSTRAINTS), *what)
+
+
+def install_torch(session: nox.Session) -> None:
+    """Install the pinned torch before anything that could ask for another one."""
+    install(session, "torch")
+
+
+def install_folders(session: nox.Session, folders: list[str], extra: str = "") -> None:
+    """Install packages from their folders, editable, in one resolution so that siblings satisfy one another."""
+    suffix = f"[{extra}]" if extra else ""
+    install(session, *(part for pkg in folders for part in ("-e", f"{ROOT / 'packages' / pkg}{suffix}")))
+
+
+def build_wheels(session: nox.Session, folders: list[str]) -> dict[str, Path]:
+    """Build the wheels of some packages; the result maps a package's folder to its wheel."""
+    target = Path(session.create_tmp()) / "wheels"
+    shutil.rmtree(target, ignore_errors=True)
+    paths = [str(ROOT / "packages" / pkg) for pkg in folders]
+    session.run("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(target), *paths)
+    wheels = {}
+    for pkg in folders:
+        stem = manifest(pkg)["name"].replace("-", "_")
+        (wheels[pkg],) = target.glob(f"{stem}-[0-9]*.whl")
+    return wheels
+
+
+def install_wheels(session: nox.Session, wheels: dict[str, Path], pkg: str, extras: list[str]) -> None:
+    """Install a package's wheel with extras, its siblings' wheels, and what they declare from the index."""
+    files = [str(wheels[folder]) for folder in with_siblings(pkg, extras) if folder != pkg]
+    suffix = f"[{','.join(extras)}]" if extras else ""
+    install(session, *files, f"{wheels[pkg]}{suffix}")
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Compile two models and three small programs with litz on this machine, and print how they fare."""
+    install_torch(session)
+    install(session, *MODELS)
+    install_folders(session, [pkg for pkg in PACKAGES if pkg != "codegen-triton"])
+    session.run("python", str(ROOT / "examples" / "demo.py"), *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests of every package, then those in tests/ that cross packages."""
+    install_torch(session)
+    install_folders(session, list(PACKAGES), "test")
+    session.run("pytest", *(session.posargs or ["packages", "tests"]))
+
+
+@nox.session
+@each_package
+def tests_pkg(session: nox.Session, pkg: str) -> None:
+    """Run one package's tests from its folder, with nothing but what they need."""
+    folders = with_siblings(pkg, ["test"])
+    if pkg not in TORCH_FREE:
+        install_torch(session)
+    install_folders(session, [folder for folder in folders if folder != pkg])
+    install_folders(session, [pkg], "test")
+    session.run("pytest", f"packages/{pkg}/tests", *session.posargs)
+
+
+@nox.session
+@each_package
+def isolated(session: nox.Session, pkg: str) -> None:
+    """Build a package's wheel, install it alone, import every module of it, then run its tests on it."""
+    extras = EXTRAS.get(pkg, [])
+    wheels = build_wheels(session, with_siblings(pkg, [*extras, "test"]))
+    if pkg not in TORCH_FREE:
+        install_torch(session)
+    install_wheels(session, wheels, pkg, extras)
+    absent = ["torch", "triton"] if pkg in TORCH_FREE else []
+    package = manifest(pkg)["name"].replace("-", "_")
+    session.run("python", str(ROOT / "tools" / "import_all.py"), package, "--absent", *absent)
+    install_wheels(session, wheels, pkg, [*extras, "test"])
+    session.run("pytest", f"packages/{pkg}/tests", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and format with ruff, the public names against their snapshots, and the pages' links."""
+    session.install(RUFF)
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("python", "tools/public_api.py", "--check")
+    session.run("python", "tools/check_links.py")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types strictly, package by package and in what stands around them."""
+    install_torch(session)
+    install_folders(session, list(PACKAGES), "test")
+    session.install(MYPY, "nox")
+    sources = [str(next((ROOT / "packages" / pkg / "src").iterdir())) for pkg in PACKAGES]
+    session.run("mypy", *sources)
+    session.run("mypy", "noxfile.py", "conftest.py", "tools", "benchmarks", "examples")
+
+
+@nox.session
+def layers(session: nox.Session) -> None:
+    """Check who may import whom, across the packages and inside each of them."""
+    session.install(IMPORT_LINTER)
+    folders = [part for pkg in PACKAGES for part in ("-e", str(ROOT / "packages" / pkg))]
+    session.install("--no-deps", *folders)
+    session.run("lint-imports", "--no-cache")
+
+
+@nox.session
+@each_package
+def minimums(session: nox.Session, pkg: str) -> None:
+    """Run a package's tests with the lowest versions that it declares (torch's is a download of gigabytes)."""
+    folders = with_siblings(pkg, ["test"])
+    lowest = {}
+    for folder in folders:
+        for requirement in requirements(folder, ["test"] if folder == pkg else []):
+            name, _, bound = requirement.partition(">=")
+            if not name.startswith("litz"):
+                lowest[name] = f"{name}=={bound.partition(',')[0]}"
+    session.install(*lowest.values())
+    paths = [part for folder in folders for part in ("-e", str(ROOT / "packages" / folder))]
+    session.install("--no-deps", *paths)
+    session.run("pytest", f"packages/{pkg}/tests", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Time every case under eager, Inductor and litz side by side: `nox -s bench -- --help` lists options."""
+    install_torch(session)
+    install(session, *MODELS)
+    install_folders(session, [pkg for pkg in PACKAGES if pkg != "codegen-triton"])
+    session.run("python", str(ROOT / "benchmarks" / "run.py"), *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the pages under docs/ into build/docs, with every warning an error."""
+    session.install("mkdocs>=1.6,<2")
+    session.run("mkdocs", "build", "--strict", "--quiet", "--site-dir", str(ROOT / "build" / "docs"))
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build the six wheels and source distributions into dist/."""
+    session.install("build")
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    for pkg in PACKAGES:
+        session.run("python", "-m", "build", "--outdir", str(ROOT / "dist"), str(ROOT / "packages" / pkg))
+    built = sorted(os.listdir(ROOT / "dist"))
+    session.log("built %d files: %s", len(built), ", ".join(built))
