@@ -5,32 +5,34 @@ from __future__ import annotations
 import os
 import shutil
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import nox
 
-nox.options.default_venv_backend = "virtualenv"  # plain pip, so that the user's own pip settings hold for torch
+nox.options.default_venv_backend = "virtualenv"  # plain pip: the user's own pip settings hold for torch
 nox.options.sessions = ["tests"]
 nox.options.error_on_external_run = True
 
 ROOT = Path(__file__).parent
+PACKAGES = ROOT / "packages"
 CONSTRAINTS = ROOT / "constraints.txt"
-PACKAGES = ("ir", "lowering", "scheduler", "codegen-cpp", "codegen-triton", "frontend")  # lowest layer first
+FOLDERS = ("ir", "lowering", "scheduler", "codegen-cpp", "codegen-triton", "frontend")  # lowest layer first
 TORCH_FREE = ("ir", "scheduler", "codegen-cpp")
 EXTRAS = {"codegen-triton": ["runtime"]}  # what importing every module takes, beyond the dependencies
 
-RUFF = "ruff>=0.15,<0.16"
-MYPY = "mypy>=2.1,<3"
-IMPORT_LINTER = "import-linter>=2.5,<3"
-MODELS = ("transformers>=4.57,<6",)
+RUFF = "ruff>=0.17,<0.18"
+MYPY = "mypy>=2.4,<3"
+IMPORT_LINTER = "import-linter>=2.16,<3"
+MODELS = ("transformers>=5.0,<6",)
 
-each_package = nox.parametrize("pkg", [nox.param(pkg, id=pkg) for pkg in PACKAGES])
+each_package = nox.parametrize("pkg", [nox.param(pkg, id=pkg) for pkg in FOLDERS])
 
 
 def manifest(pkg: str) -> dict[str, Any]:
     """Return the `[project]` table of a package folder."""
-    with open(ROOT / "packages" / pkg / "pyproject.toml", "rb") as file:
+    with open(PACKAGES / pkg / "pyproject.toml", "rb") as file:
         project: dict[str, Any] = tomllib.load(file)["project"]
     return project
 
@@ -51,7 +53,7 @@ def distribution(requirement: str) -> str:
 
 def with_siblings(pkg: str, extras: list[str]) -> list[str]:
     """Return the package's folder and those of every sibling that it needs, lowest layer first."""
-    folder_of = {manifest(folder)["name"]: folder for folder in PACKAGES}
+    folder_of = {manifest(folder)["name"]: folder for folder in FOLDERS}
     needed, waiting = {pkg}, [(pkg, extras)]
     while waiting:
         folder, wanted = waiting.pop()
@@ -60,7 +62,7 @@ def with_siblings(pkg: str, extras: list[str]) -> list[str]:
             if sibling is not None and sibling not in needed:
                 needed.add(sibling)
                 waiting.append((sibling, []))
-    return [folder for folder in PACKAGES if folder in needed]
+    return [folder for folder in FOLDERS if folder in needed]
 
 
 def install(session: nox.Session, *what: str) -> None:
@@ -73,17 +75,20 @@ def install_torch(session: nox.Session) -> None:
     install(session, "torch")
 
 
-def install_folders(session: nox.Session, folders: list[str], extra: str = "") -> None:
-    """Install packages from their folders, editable, in one resolution so that siblings satisfy one another."""
-    suffix = f"[{extra}]" if extra else ""
-    install(session, *(part for pkg in folders for part in ("-e", f"{ROOT / 'packages' / pkg}{suffix}")))
+def install_folders(session: nox.Session, folders: Iterable[str], tested: Iterable[str] = ()) -> None:
+    """Install packages from their folders, editable, in one resolution so that siblings satisfy one another.
+
+    Those in `tested` are installed with what their tests need.
+    """
+    extra = dict.fromkeys(tested, "[test]")
+    install(session, *(part for pkg in folders for part in ("-e", f"{PACKAGES / pkg}{extra.get(pkg, '')}")))
 
 
 def build_wheels(session: nox.Session, folders: list[str]) -> dict[str, Path]:
     """Build the wheels of some packages; the result maps a package's folder to its wheel."""
     target = Path(session.create_tmp()) / "wheels"
     shutil.rmtree(target, ignore_errors=True)
-    paths = [str(ROOT / "packages" / pkg) for pkg in folders]
+    paths = [str(PACKAGES / pkg) for pkg in folders]
     session.run("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(target), *paths)
     wheels = {}
     for pkg in folders:
@@ -104,7 +109,7 @@ def demo(session: nox.Session) -> None:
     """Compile two models and three small programs with litz on this machine, and print how they fare."""
     install_torch(session)
     install(session, *MODELS)
-    install_folders(session, [pkg for pkg in PACKAGES if pkg != "codegen-triton"])
+    install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
     session.run("python", str(ROOT / "examples" / "demo.py"), *session.posargs)
 
 
@@ -112,7 +117,7 @@ def demo(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests of every package, then those in tests/ that cross packages."""
     install_torch(session)
-    install_folders(session, list(PACKAGES), "test")
+    install_folders(session, FOLDERS, tested=FOLDERS)
     session.run("pytest", *(session.posargs or ["packages", "tests"]))
 
 
@@ -120,11 +125,9 @@ def tests(session: nox.Session) -> None:
 @each_package
 def tests_pkg(session: nox.Session, pkg: str) -> None:
     """Run one package's tests from its folder, with nothing but what they need."""
-    folders = with_siblings(pkg, ["test"])
     if pkg not in TORCH_FREE:
         install_torch(session)
-    install_folders(session, [folder for folder in folders if folder != pkg])
-    install_folders(session, [pkg], "test")
+    install_folders(session, with_siblings(pkg, ["test"]), tested=[pkg])
     session.run("pytest", f"packages/{pkg}/tests", *session.posargs)
 
 
@@ -158,9 +161,9 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check types strictly, package by package and in what stands around them."""
     install_torch(session)
-    install_folders(session, list(PACKAGES), "test")
+    install_folders(session, FOLDERS, tested=FOLDERS)
     session.install(MYPY, "nox")
-    sources = [str(next((ROOT / "packages" / pkg / "src").iterdir())) for pkg in PACKAGES]
+    sources = [str(next((PACKAGES / pkg / "src").iterdir())) for pkg in FOLDERS]
     session.run("mypy", *sources)
     session.run("mypy", "noxfile.py", "conftest.py", "tools", "benchmarks", "examples")
 
@@ -169,7 +172,7 @@ def types(session: nox.Session) -> None:
 def layers(session: nox.Session) -> None:
     """Check who may import whom, across the packages and inside each of them."""
     session.install(IMPORT_LINTER)
-    folders = [part for pkg in PACKAGES for part in ("-e", str(ROOT / "packages" / pkg))]
+    folders = [part for pkg in FOLDERS for part in ("-e", str(PACKAGES / pkg))]
     session.install("--no-deps", *folders)
     session.run("lint-imports", "--no-cache")
 
@@ -177,7 +180,7 @@ def layers(session: nox.Session) -> None:
 @nox.session
 @each_package
 def minimums(session: nox.Session, pkg: str) -> None:
-    """Run a package's tests with the lowest versions that it declares (torch's is a download of gigabytes)."""
+    """Run a package's tests with the lowest versions it declares (torch's may be a large download)."""
     folders = with_siblings(pkg, ["test"])
     lowest = {}
     for folder in folders:
@@ -186,7 +189,7 @@ def minimums(session: nox.Session, pkg: str) -> None:
             if not name.startswith("litz"):
                 lowest[name] = f"{name}=={bound.partition(',')[0]}"
     session.install(*lowest.values())
-    paths = [part for folder in folders for part in ("-e", str(ROOT / "packages" / folder))]
+    paths = [part for folder in folders for part in ("-e", str(PACKAGES / folder))]
     session.install("--no-deps", *paths)
     session.run("pytest", f"packages/{pkg}/tests", *session.posargs)
 
@@ -196,7 +199,7 @@ def bench(session: nox.Session) -> None:
     """Time every case under eager, Inductor and litz side by side: `nox -s bench -- --help` lists options."""
     install_torch(session)
     install(session, *MODELS)
-    install_folders(session, [pkg for pkg in PACKAGES if pkg != "codegen-triton"])
+    install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
     session.run("python", str(ROOT / "benchmarks" / "run.py"), *session.posargs)
 
 
@@ -212,7 +215,7 @@ def build(session: nox.Session) -> None:
     """Build the six wheels and source distributions into dist/."""
     session.install("build")
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
-    for pkg in PACKAGES:
-        session.run("python", "-m", "build", "--outdir", str(ROOT / "dist"), str(ROOT / "packages" / pkg))
+    for pkg in FOLDERS:
+        session.run("python", "-m", "build", "--outdir", str(ROOT / "dist"), str(PACKAGES / pkg))
     built = sorted(os.listdir(ROOT / "dist"))
     session.log("built %d files: %s", len(built), ", ".join(built))

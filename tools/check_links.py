@@ -18,7 +18,12 @@ def broken_links(page: Path) -> list[str]:
     broken = []
     for target in LINK.findall(text):
         path = target.partition("#")[0]
-        if path and "://" not in target and not target.startswith("mailto:") and not (page.parent / path).exists():
+        if (
+            path
+            and "://" not in target
+            and not target.startswith("mailto:")
+            and not (page.parent / path).exists()
+        ):
             broken.append(target)
     return broken
 

@@ -31,7 +31,8 @@ def main() -> int:
     sys.path[:] = [entry for entry in sys.path if Path(entry) != Path(__file__).parent]
     names = import_all(options.package)
     present = [name for name in options.absent if importlib.util.find_spec(name) is not None]
-    print(f"{options.package}: {len(names)} modules imported from {Path(sys.modules[names[0]].__file__ or '').parent}")
+    folder = Path(sys.modules[names[0]].__file__ or "").parent
+    print(f"{options.package}: {len(names)} modules imported from {folder}")
     for name in present:
         print(f"{options.package}: {name} is installed, but nothing here may need it", file=sys.stderr)
     return 1 if present else 0

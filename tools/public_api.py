@@ -1,8 +1,8 @@
 """Hold every package's public names to a committed list, so that no name comes or goes unnoticed.
 
-`python tools/public_api.py --check` compares, `--write` rewrites `packages/*/tests/public_api.txt`. A package's
-public names are those of its `__init__.py` and of its folders' `__init__.py`: `__all__` where there is one, else
-what is defined or imported there without a leading underscore. Sources are read, never imported.
+`--check` compares, `--write` rewrites `packages/*/tests/public_api.txt`. A package's
+public names are those of its `__init__.py` and of its folders' `__init__.py`: `__all__` where there is one,
+else what is defined or imported there without a leading underscore. Sources are read, never imported.
 """
 
 from __future__ import annotations
