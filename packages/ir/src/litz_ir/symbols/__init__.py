@@ -1,0 +1,58 @@
+"""Symbols: the index term language, what is known of its symbols, and proofs about it.
+
+`litz_ir.symbols.sympy_io`, the exchange with sympy, is not imported here: nothing else needs sympy.
+"""
+
+from litz_ir.symbols.term import (
+    Atom,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Product,
+    Range,
+    Size,
+    Sum,
+    Symbol,
+    Term,
+    add,
+    cdiv,
+    coefficient,
+    evaluate,
+    floordiv,
+    free_symbols,
+    maximum,
+    minimum,
+    mod,
+    mul,
+    product,
+    substitute,
+    symbol,
+)
+
+__all__ = [
+    "Atom",
+    "FloorDiv",
+    "Max",
+    "Min",
+    "Mod",
+    "Product",
+    "Range",
+    "Size",
+    "Sum",
+    "Symbol",
+    "Term",
+    "add",
+    "cdiv",
+    "coefficient",
+    "evaluate",
+    "floordiv",
+    "free_symbols",
+    "maximum",
+    "minimum",
+    "mod",
+    "mul",
+    "product",
+    "substitute",
+    "symbol",
+]
