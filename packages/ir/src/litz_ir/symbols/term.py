@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import gcd
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 from weakref import ref
 
 from litz_ir.errors import SymbolError
@@ -55,13 +55,14 @@ def _bounded(text: str) -> str:
 class Term:
     """A non-constant integer expression, built with the operators or the functions of this module."""
 
-    __slots__ = ("__weakref__", "_free_symbols", "_hash", "_key", "is_polynomial")
+    __slots__ = ("__weakref__", "_atoms", "_free_symbols", "_hash", "_key", "is_polynomial")
 
     is_polynomial: bool
     """True when no floor division, remainder, minimum, maximum or atom occurs in the term."""
     _hash: int
     _key: str
     _free_symbols: frozenset[str]
+    _atoms: tuple[Atom, ...]
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable; cannot set '{name}'")
@@ -103,6 +104,22 @@ class Term:
     def children(self) -> Iterable[Term]:
         """The terms that this one is directly made of."""
         return ()
+
+    def atoms(self) -> tuple[Atom, ...]:
+        """The distinct atoms in the term, in order of occurrence."""
+        if self.is_polynomial:
+            return ()
+        try:
+            return self._atoms
+        except AttributeError:
+            found = tuple(dict.fromkeys([atom for child in self.children() for atom in child.atoms()]))
+            _set_atoms(self, found)
+            return found
+
+    def map_atoms(self, visit: Callable[[Atom], Size]) -> Size:
+        """The term with every atom replaced by `visit(atom)`, and simplified anew."""
+        atoms = self.atoms()
+        return _substituted(self, {}, {atom: visit(atom) for atom in atoms}) if atoms else self
 
     def __str__(self) -> str:
         return self._text(_SUM)
@@ -209,19 +226,35 @@ class Symbol(Term):
 class Atom(Term):
     """Base of leaves that other modules define, such as an index that was loaded from a buffer.
 
-    A subclass sets its fields through `Atom.initialise`, names itself by a deterministic `atom_key` (equal
-    keys are equal atoms) and answers `free_symbols`, `bounds`, `substitute_atom` and `evaluate_atom`.
+    A subclass lists its fields as slots, makes its instances by `cls._intern(field=value, …)` with hashable
+    values, and answers `atom_key`, `atom_free_symbols`, `bounds`, `substitute_atom` and `evaluate_atom`.
     """
 
     __slots__ = ()
 
-    @property
-    def atom_key(self) -> str:
-        """The identity and the text form of the atom, the same in every process."""
-        raise NotImplementedError
+    @classmethod
+    def _intern(cls, **fields: object) -> Self:
+        """The one instance with these fields."""
+        slot = (cls, *fields.values())
+        term: Self | None = _known(slot)
+        if term is None:
+            term = object.__new__(cls)
+            for name, value in fields.items():
+                object.__setattr__(term, name, value)
+            _enter(slot, term, False)
+        return term
 
     @property
-    def free_symbols(self) -> frozenset[str]:
+    def atom_key(self) -> str:
+        """The text form of the atom, the same in every process; different atoms have different keys."""
+        raise NotImplementedError
+
+    def atoms(self) -> tuple[Atom, ...]:
+        """The atom itself; atoms inside it are its own affair."""
+        return (self,)
+
+    def atom_free_symbols(self) -> frozenset[str]:
+        """Names of the symbols that the atom depends on."""
         return frozenset()
 
     def bounds(self) -> Range | None:
@@ -236,12 +269,14 @@ class Atom(Term):
         """The atom's value, if the environment suffices for one; raises SymbolError otherwise."""
         raise SymbolError(f"the index '{self.atom_key}' has no value outside its loop body")
 
-    def initialise(self, **fields: object) -> None:
-        """Sets the subclass's slots, once, while it is being built; afterwards `atom_key` must work."""
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
-        _set_polynomial(self, False)
-        _set_hash(self, hash((type(self).__name__, self.atom_key)))
+    @property
+    def free_symbols(self) -> frozenset[str]:
+        try:
+            return self._free_symbols
+        except AttributeError:
+            names = self.atom_free_symbols()
+            _set_free_symbols(self, names)
+            return names
 
     def _fields(self) -> tuple[Any, ...]:
         return (self.atom_key,)
@@ -443,6 +478,7 @@ class Max(_Extremum):
 _set_hash: Callable[[Term, int], None] = Term.__dict__["_hash"].__set__
 _set_key: Callable[[Term, str], None] = Term.__dict__["_key"].__set__
 _set_free_symbols: Callable[[Term, frozenset[str]], None] = Term.__dict__["_free_symbols"].__set__
+_set_atoms: Callable[[Term, tuple[Atom, ...]], None] = Term.__dict__["_atoms"].__set__
 _set_polynomial: Callable[[Term, bool], None] = Term.__dict__["is_polynomial"].__set__
 _set_name: Callable[[Symbol, str], None] = Symbol.__dict__["name"].__set__
 _set_terms: Callable[[Sum, tuple[tuple[Term, int], ...]], None] = Sum.__dict__["terms"].__set__
@@ -453,7 +489,7 @@ _set_divisor: Callable[[_Quotient, Size], None] = _Quotient.__dict__["divisor"].
 _set_args: Callable[[_Extremum, tuple[Size, ...]], None] = _Extremum.__dict__["args"].__set__
 
 
-def _intern(slot: tuple[Any, ...], fresh: Term, is_polynomial: bool) -> None:
+def _enter(slot: tuple[Any, ...], fresh: Term, is_polynomial: bool) -> None:
     """Completes a term whose fields are set and enters it in the table under `slot`."""
     _set_hash(fresh, hash(slot))
     _set_polynomial(fresh, is_polynomial)
@@ -480,7 +516,7 @@ def symbol(name: str) -> Symbol:
         term = Symbol.__new__(Symbol)
         _set_name(term, name)
         _set_free_symbols(term, frozenset((name,)))
-        _intern(slot, term, True)
+        _enter(slot, term, True)
     return term
 
 
@@ -500,7 +536,7 @@ def _sum(gathered: dict[Term, int], constant: int) -> Size:
         result = Sum.__new__(Sum)
         _set_terms(result, terms)
         _set_constant(result, constant)
-        _intern(slot, result, all(term.is_polynomial for term, _ in terms))
+        _enter(slot, result, all(term.is_polynomial for term, _ in terms))
     return result
 
 
@@ -595,7 +631,7 @@ def _monomial(factors: Factors) -> Size:
     if result is None:
         result = Product.__new__(Product)
         _set_factors(result, ordered)
-        _intern(slot, result, all(factor.is_polynomial for factor in ordered))
+        _enter(slot, result, all(factor.is_polynomial for factor in ordered))
     return result
 
 
@@ -690,7 +726,7 @@ def _quotient_term(kind: type[_Quotient], dividend: Size, divisor: Size) -> Term
         result = kind.__new__(kind)
         _set_dividend(result, dividend)
         _set_divisor(result, divisor)
-        _intern(slot, result, False)
+        _enter(slot, result, False)
     return result
 
 
@@ -822,7 +858,7 @@ def _extremum(kind: type[Min] | type[Max], pick: Callable[[int, int], int], xs: 
     if result is None:
         result = kind.__new__(kind)
         _set_args(result, ordered)
-        _intern(slot, result, False)
+        _enter(slot, result, False)
     return result
 
 
@@ -858,8 +894,7 @@ def _substituted(x: Size, mapping: Mapping[str, Size], memo: Memo) -> Size:
         return mapping.get(x.name, x)
     done = memo.get(x)
     if done is None:
-        # An atom may hold values that are not visible as symbols; it decides for itself.
-        touched = isinstance(x, Atom) or any(name in mapping for name in x.free_symbols)
+        touched = any(name in mapping for name in x.free_symbols) or x.atoms()
         done = memo[x] = x._substitute(mapping, memo) if touched else x
     return done
 

@@ -1,0 +1,1 @@
+"""The fused graph: groups of operations, and the choices that made them."""

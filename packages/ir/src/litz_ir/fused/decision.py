@@ -1,0 +1,58 @@
+"""Choices and their reasons: what the scheduler decided, why, and how many bytes were at stake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from litz_ir.symbols.term import Size
+
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "inline.view": "an index map costs nothing in its reader's loop",
+        "inline.single": "its only reader recomputes it for free",
+        "inline.cheap": "recomputing costs less than a round trip through memory",
+        "keep.heavy": "several readers and too dear to compute again",
+        "keep.size": "the reader's body would exceed the statement cap",
+        "keep.called": "a call reads it, so it must be in memory",
+        "keep.output": "the graph returns it",
+        "fuse.producer": "reads what the group computes, at the same points",
+        "fuse.sibling": "reads what the group reads, over the same points",
+        "refuse.domain": "the loops do not run over the same points",
+        "refuse.order": "fusing would make a cycle",
+        "refuse.index": "reads another point of what the group computes",
+        "refuse.version": "one writes the buffer that the other reads",
+        "refuse.device": "they run on different devices",
+        "refuse.size": "the fused kernel would exceed the statement cap",
+        "refuse.kind": "this kind of operation is not fused",
+        "alias.view": "a view of memory that exists",
+        "copy.layout": "the reader needs another layout",
+        "memory.reuse": "takes the memory of a value that is dead",
+        "memory.inplace": "written over its last input",
+        "memory.fresh": "no dead memory fits",
+        "share.kernel": "equal to a kernel that exists, up to buffer names",
+        "realise.extern": "the target has no template; its library routine runs it",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``subject`` (a value, a group, or ``"g0 + g1"``) got ``verdict`` for ``reason`` (a key of :data:`REASONS`).
+
+    ``bytes`` is the memory traffic at stake per call; ``note`` adds what the reason cannot know.
+    """
+
+    stage: str
+    subject: str
+    verdict: str
+    reason: str
+    bytes: Size = 0
+    note: str = ""
+
+    def describe(self) -> str:
+        """One line for a person."""
+        stake = f" ({self.bytes} B)" if self.bytes != 0 else ""
+        note = f"; {self.note}" if self.note else ""
+        return f"{self.stage}: {self.verdict} {self.subject}: {REASONS.get(self.reason, self.reason)}{stake}{note}"

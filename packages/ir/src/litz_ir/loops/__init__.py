@@ -1,0 +1,1 @@
+"""The loop graph: tensor operations as loops and calls."""

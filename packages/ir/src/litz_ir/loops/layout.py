@@ -1,0 +1,68 @@
+"""How a buffer's logical index maps to memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from litz_ir.symbols.term import Size, add, mul
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Strides and offset, in elements.
+
+    ``fixed`` layouts are promises to the outside (inputs, outputs, what an extern returns); the others are the order
+    that eager would have chosen, which the scheduler may change.
+    """
+
+    strides: tuple[Size, ...]
+    offset: Size = 0
+    fixed: bool = False
+
+    def element(self, index: Sequence[Size]) -> Size:
+        """The element offset of a logical index."""
+        return add(self.offset, *(mul(i, s) for i, s in zip(index, self.strides, strict=True)))
+
+
+def contiguous_strides(shape: Sequence[Size]) -> tuple[Size, ...]:
+    """Row-major strides of a dense buffer; a size-0 or size-1 dimension counts as 1, as in PyTorch."""
+    strides: list[Size] = []
+    step: Size = 1
+    for size in reversed(shape):
+        strides.append(step)
+        if not isinstance(size, int) or size > 1:
+            step = mul(step, size)
+    return tuple(reversed(strides))
+
+
+def contiguous(shape: Sequence[Size], *, fixed: bool = False) -> Layout:
+    """The row-major layout of ``shape``."""
+    return Layout(contiguous_strides(shape), 0, fixed)
+
+
+def stride_order(layout: Layout) -> tuple[int, ...]:
+    """Dimensions from slowest to fastest; unknown comparisons keep the given order."""
+
+    def weight(dim: int) -> int:
+        stride = layout.strides[dim]
+        return -stride if isinstance(stride, int) else 0
+
+    if not all(isinstance(s, int) for s in layout.strides):
+        return tuple(range(len(layout.strides)))
+    return tuple(sorted(range(len(layout.strides)), key=weight))
+
+
+def span(shape: Sequence[Size], layout: Layout) -> Size:
+    """The number of elements from the start of memory to one past the last element reached."""
+    if any(s == 0 for s in shape):
+        return layout.offset
+    reach = [mul(add(n, -1), s) for n, s in zip(shape, layout.strides, strict=True) if n != 1]
+    return add(layout.offset, *reach, 1)
+
+
+def is_dense(shape: Sequence[Size], layout: Layout) -> bool:
+    """True when the strides are a permutation of row-major ones: every element of the span is used exactly once."""
+    dims = [d for d in stride_order(layout) if shape[d] != 1]
+    expected = contiguous_strides([shape[d] for d in dims])
+    return layout.offset == 0 and all(layout.strides[d] == e for d, e in zip(dims, expected, strict=True))

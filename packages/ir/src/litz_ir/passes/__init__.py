@@ -1,0 +1,1 @@
+"""Passes and the runner that applies them."""

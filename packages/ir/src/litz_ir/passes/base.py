@@ -1,0 +1,38 @@
+"""A pass: a named value with one ``apply`` from data to data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar, runtime_checkable
+
+from litz_ir.device import Device
+from litz_ir.fused.decision import Decision
+from litz_ir.target.capabilities import Capabilities
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class PassContext:
+    """What passes are given: the capabilities of the devices at hand, and a place to record choices.
+
+    One context belongs to one compilation; it is not shared between threads.
+    """
+
+    capabilities: dict[Device, Capabilities]
+    decisions: list[Decision] = field(default_factory=list)
+
+    def decide(self, decision: Decision) -> None:
+        """Record a choice."""
+        self.decisions.append(decision)
+
+
+@runtime_checkable
+class Pass(Protocol[T]):
+    """``exact`` passes change no bit of any result; others declare a bound in units of the last place."""
+
+    name: str
+    ulp: int
+
+    def apply(self, data: T, context: PassContext) -> T:
+        """Data in, data out; the input is not modified."""

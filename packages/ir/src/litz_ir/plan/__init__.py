@@ -1,0 +1,1 @@
+"""The plan: a fused graph scheduled for one target."""

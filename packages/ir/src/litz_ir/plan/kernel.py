@@ -1,0 +1,124 @@
+"""Kernels: the unit that a code generator turns into one function.
+
+Layout is applied here: a kernel sees each buffer as a flat run of elements, and a ``Load`` or ``Store`` gives one term,
+the element offset from the buffer's start. So equal layers become equal kernels, whatever their buffers are called.
+
+A kernel runs its phases in order for every point of its outer axes. A phase is a loop nest over its own axes (none:
+one point) in which every statement runs at every point. Between phases of one outer point there is a barrier: a later
+phase may read all that earlier phases of the same outer point stored or accumulated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from litz_ir.dtypes import DType
+from litz_ir.loops.nodes import Axis, Combiner, ScatterMode
+from litz_ir.origin import Origin
+from litz_ir.plan.schedule import Schedule
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.table import SymbolInfo
+from litz_ir.symbols.term import Size
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A buffer argument. ``access`` says what the kernel does with it; ``alignment`` is a promise in bytes."""
+
+    name: str
+    dtype: DType
+    access: Literal["in", "out", "inout"]
+    alignment: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Scratch of ``size`` elements per outer point, private to it; read and written by flat offset like a parameter."""
+
+    name: str
+    dtype: DType
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """``buffer[offset] = value`` (or combined into it) at every point of the phase.
+
+    Statements of other modes than ``set`` run in row-major order of the phase's axes.
+    """
+
+    buffer: str
+    offset: Size
+    value: Expr
+    mode: ScatterMode = "set"
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulate:
+    """Combine ``values`` over all points of the phase, starting from the identity.
+
+    Later phases of the same outer point read the results as ``Scalar(name, dtype)``. ``results`` holds (name, dtype)
+    for each result of the combiner.
+    """
+
+    results: tuple[tuple[str, DType], ...]
+    combiner: Combiner
+    values: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanStore:
+    """A running combination along the phase's last axis, restarted whenever another axis of the phase moves.
+
+    After each point the ``k``-th running result is stored to ``targets[k] = (buffer, offset)``.
+    """
+
+    combiner: Combiner
+    values: tuple[Expr, ...]
+    targets: tuple[tuple[str, Size], ...]
+
+
+Statement = Store | Accumulate | ScanStore
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A loop nest inside one outer point. All statements of a phase are over all of its axes."""
+
+    axes: tuple[Axis, ...]
+    statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOrigin:
+    """What a kernel came from: a fused operation's node and the user's line. Not part of a kernel's identity."""
+
+    operation: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One function of the generated program.
+
+    ``parameters`` are passed in order as pointers, ``symbols`` (name and kind: ``int`` as ``int64_t``, ``float`` as
+    double, ``bool`` as ``int64_t``) after them. ``traffic`` and ``work`` are bytes moved and scalar operations per call.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    symbols: tuple[SymbolInfo, ...]
+    outer: tuple[Axis, ...]
+    locals: tuple[Local, ...]
+    phases: tuple[Phase, ...]
+    schedule: Schedule
+    traffic: Size = 0
+    work: Size = 0
+
+    def parameter(self, name: str) -> Parameter:
+        """The parameter of that name; raises ``KeyError``."""
+        for parameter in self.parameters:
+            if parameter.name == name:
+                return parameter
+        raise KeyError(name)

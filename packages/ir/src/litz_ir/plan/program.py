@@ -1,0 +1,147 @@
+"""The plan: kernels, memory and the steps that a host program takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from litz_ir.device import Device
+from litz_ir.fused.decision import Decision
+from litz_ir.loops.nodes import Argument, Attributes, Input, Output, TensorType, Value
+from litz_ir.origin import UNKNOWN, Origin
+from litz_ir.plan.kernel import Kernel, KernelOrigin
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.table import SymbolTable
+from litz_ir.symbols.term import Size
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A run of ``nbytes`` bytes on a device, allocated and freed by steps of the plan."""
+
+    name: str
+    nbytes: Size
+    device: Device
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a buffer lives. Exactly one holds: in ``storage`` at byte ``offset``; or ``base`` names the buffer (an input,
+    a call's result, another placed buffer) whose memory it shares, its own layout's offset counted from the start of
+    the base's memory; or neither: a step of the plan defines it (an input, a constant, a call's result)."""
+
+    type: TensorType
+    storage: str | None = None
+    offset: Size = 0
+    base: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """Make a storage available."""
+
+    storage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Give a storage back, or drop a call's result."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Run a kernel on buffers (one per parameter) and symbol values (one per kernel symbol, over the plan's symbols).
+
+    ``origins`` say where the fused operations came from.
+    """
+
+    kernel: str
+    buffers: tuple[str, ...]
+    symbols: tuple[Size, ...] = ()
+    origins: tuple[KernelOrigin, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CallStep:
+    """Call a routine of the extern table; ``results`` names what it returns (``None``: not wanted).
+
+    ``unpack`` is true when the routine returns a tuple or list.
+    """
+
+    target: str
+    arguments: tuple[Argument, ...]
+    attributes: Attributes
+    results: tuple[str | None, ...]
+    unpack: bool = False
+    reason: str = ""
+    origin: Origin = field(default=UNKNOWN, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Define:
+    """Bind a symbol: from a dimension or stride of an input, or from a 0-d body evaluated on the host."""
+
+    symbol: str
+    source: tuple[Literal["size", "stride", "argument"], str, int] | Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Raise ``message`` unless the 0-d ``b1`` body holds on the host."""
+
+    condition: Expr
+    message: str
+    origin: Origin = field(default=UNKNOWN, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionStep:
+    """Run structured control flow whose branches are plans."""
+
+    kind: Literal["cond", "while_loop", "scan", "invoke"]
+    plans: tuple[Plan, ...]
+    arguments: tuple[Argument, ...]
+    results: tuple[str, ...]
+    origin: Origin = field(default=UNKNOWN, compare=False)
+
+
+Step = Allocate | Free | Launch | CallStep | Define | Check | RegionStep
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that a host needs: no torch, no closures, printable and serialisable.
+
+    ``device`` is where kernels run, ``capability`` the name of the instruction set or chip that it was scheduled for.
+    ``buffers`` places every value that steps name; ``peak`` is the modelled peak of allocated bytes.
+    """
+
+    name: str
+    device: Device
+    capability: str
+    symbols: SymbolTable
+    inputs: tuple[Input, ...]
+    constants: tuple[Value, ...]
+    buffers: tuple[tuple[str, Placement], ...]
+    storages: tuple[Storage, ...]
+    kernels: tuple[Kernel, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[Output, ...]
+    peak: Size = 0
+    decisions: tuple[Decision, ...] = field(default=(), compare=False)
+
+    def kernel(self, name: str) -> Kernel:
+        """The kernel of that name; raises ``KeyError``."""
+        for kernel in self.kernels:
+            if kernel.name == name:
+                return kernel
+        raise KeyError(name)
+
+    def placement(self, name: str) -> Placement:
+        """Where a buffer lives; raises ``KeyError``."""
+        for buffer, placement in self.buffers:
+            if buffer == name:
+                return placement
+        raise KeyError(name)

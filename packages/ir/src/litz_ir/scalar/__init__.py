@@ -1,0 +1,1 @@
+"""Scalar operations and the bodies made of them."""

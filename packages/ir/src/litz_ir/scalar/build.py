@@ -1,0 +1,137 @@
+"""Constructors of loop bodies: they check dtypes against the operation table and fold what is trivially known."""
+
+from __future__ import annotations
+
+from litz_ir.dtypes import DType, b1, i64
+from litz_ir.errors import DTypeError, GraphError
+from litz_ir.scalar.expr import Const, Expr, Index, Load, Masked, Op
+from litz_ir.scalar.ops_table import OPS, ScalarOp
+from litz_ir.symbols.term import Size
+
+
+def const(value: int | float | bool, dtype: DType) -> Const:
+    """A literal of ``dtype``; integers wrap to its width."""
+    if dtype.is_integer:
+        value = wrap_integer(int(value), dtype)
+    return Const(value, dtype)
+
+
+def wrap_integer(value: int, dtype: DType) -> int:
+    """``value`` modulo the width of the integer ``dtype``, as two's complement."""
+    value &= (1 << dtype.bits) - 1
+    return value - (1 << dtype.bits) if dtype.kind == "int" and value >> (dtype.bits - 1) else value
+
+
+def load(buffer: str, index: tuple[Size, ...], dtype: DType) -> Load:
+    """An element of ``buffer``, whose dtype is ``dtype``."""
+    return Load(buffer, index, dtype)
+
+
+def index(term: Size) -> Expr:
+    """The value of an index term, ``i64``."""
+    return Const(term, i64) if isinstance(term, int) else Index(term)
+
+
+def op(name: str, *args: Expr, dtype: DType | None = None) -> Expr:
+    """Apply an operation of the table.
+
+    ``dtype`` is wanted by the rules ``cast``, ``bitcast`` and ``random`` only. Raises :class:`DTypeError` when the
+    arguments do not agree or the row does not accept them, :class:`GraphError` for an unknown name or wrong arity.
+    """
+    row = OPS.get(name)
+    if row is None:
+        raise GraphError(f"unknown scalar operation {name!r}", hint="see litz_ir.scalar.ops_table.OPS")
+    if len(args) != row.arity:
+        raise GraphError(f"{name} takes {row.arity} arguments, got {len(args)}")
+    return Op(name, args, result_dtype(row, tuple(a.dtype for a in args), dtype))
+
+
+def result_dtype(row: ScalarOp, args: tuple[DType, ...], dtype: DType | None) -> DType:
+    """The dtype of an operation over arguments of these dtypes; raises :class:`DTypeError`."""
+    if row.rule in ("cast", "bitcast", "random"):
+        if dtype is None:
+            raise DTypeError(f"{row.name} needs the dtype to produce")
+        if row.rule == "bitcast" and dtype.bits != args[0].bits:
+            raise DTypeError(f"bitcast between widths: {args[0]} to {dtype}")
+        if row.rule == "random" and args != (i64, i64):
+            raise DTypeError(f"{row.name} takes an i64 seed and an i64 counter, got {', '.join(map(str, args))}")
+        return dtype
+    operands = args
+    if row.rule == "where":
+        if args[0] != b1:
+            raise DTypeError(f"where takes a b1 condition, got {args[0]}")
+        operands = args[1:]
+    first = operands[0]
+    if any(a != first for a in operands):
+        raise DTypeError(f"{row.name} over {', '.join(map(str, args))}", hint="cast the operands to one dtype first")
+    if not _accepts(row, first):
+        raise DTypeError(f"{row.name} does not accept {first}")
+    return b1 if row.rule in ("compare", "test") else first
+
+
+def _accepts(row: ScalarOp, dtype: DType) -> bool:
+    match row.accepts:
+        case "number":
+            return not dtype.is_bool
+        case "float":
+            return dtype.is_float
+        case "integer":
+            return dtype.is_integer
+        case "bits":
+            return not dtype.is_float
+        case "bool":
+            return dtype.is_bool
+        case "any":
+            return True
+
+
+def cast(value: Expr, dtype: DType) -> Expr:
+    """``value`` rounded to ``dtype``; nothing when it already has it. Literals are converted in place where exact."""
+    if value.dtype == dtype:
+        return value
+    if isinstance(value, Const):
+        folded = _cast_literal(value.value, value.dtype, dtype)
+        if folded is not None:
+            return folded
+    return Op("cast", (value,), dtype)
+
+
+def _cast_literal(value: int | float | bool, source: DType, dtype: DType) -> Const | None:
+    if dtype.is_bool:
+        return Const(value != 0, dtype)
+    if dtype.is_float:
+        # Small integers are exact everywhere; narrowing a float is left to the machine that rounds.
+        if source.is_float and dtype.mantissa >= source.mantissa and dtype.bits >= source.bits:
+            return Const(float(value), dtype)
+        small = abs(value) <= 128 and float(value).is_integer() and dtype.bits >= 16
+        return Const(float(value), dtype) if small else None
+    if source.is_float:
+        exact = abs(value) < 2**24 and float(value).is_integer() and wrap_integer(int(value), dtype) == value
+        return Const(int(value), dtype) if exact else None
+    return const(int(value), dtype)
+
+
+def where(cond: Expr, a: Expr, b: Expr) -> Expr:
+    """``a`` where ``cond`` holds, else ``b``; both are evaluated."""
+    if isinstance(cond, Const):
+        return a if cond.value else b
+    return a if a == b else op("where", cond, a, b)
+
+
+def masked(cond: Expr, body: Expr, other: Expr) -> Expr:
+    """``body`` where ``cond`` holds, else ``other``; ``body`` reads nothing where it does not."""
+    if isinstance(cond, Const):
+        return body if cond.value else other
+    return Masked(cond, body, other)
+
+
+def logical_and(*conds: Expr) -> Expr:
+    """The conjunction of ``b1`` values; true when there is none."""
+    result: Expr | None = None
+    for cond in conds:
+        if isinstance(cond, Const):
+            if not cond.value:
+                return cond
+            continue
+        result = cond if result is None else op("bit_and", result, cond)
+    return Const(True, b1) if result is None else result

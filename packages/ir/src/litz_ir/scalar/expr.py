@@ -1,0 +1,418 @@
+"""Loop bodies: an explicit, hash-consed DAG of scalar expressions.
+
+Equal expressions are usually one object (a weak intern table), and equality is structural with a cached hash, so a body
+can be printed, compared, hashed and shared. Nothing here simplifies: see ``litz_ir.scalar.build`` for the constructors
+that check dtypes.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, Literal, TypeVar
+
+from litz_ir.dtypes import DType, b1, i64
+from litz_ir.errors import GraphError
+from litz_ir.symbols.ranges import Range
+from litz_ir.symbols.term import (
+    Atom, FloorDiv, Max, Min, Mod, Product, Size, Sum, Term, add, floordiv, free_symbols, maximum, minimum, mod, mul,
+    substitute,
+)  # fmt: skip
+
+Check = Literal["assumed", "clamped", "raised"]
+E = TypeVar("E", bound="Expr")
+
+
+class Expr:
+    """Base of all body nodes. Immutable; construct through the subclasses, which intern.
+
+    ``dtype`` is the type of the value, ``children`` the sub-expressions in order and ``terms`` the index terms.
+    """
+
+    __slots__ = ("__weakref__", "_free", "_hash", "_key", "dtype", "fields")
+
+    dtype: DType
+    fields: tuple[Hashable, ...]
+    _hash: int
+    _free: frozenset[str] | None
+    _key: str | None
+    _table: weakref.WeakValueDictionary[tuple[Hashable, ...], Expr] = weakref.WeakValueDictionary()
+
+    @classmethod
+    def _make(cls: type[E], dtype: DType, *fields: Hashable) -> E:
+        key = (cls, dtype, *fields)
+        found = Expr._table.get(key)
+        if found is not None:
+            return found  # type: ignore[return-value]  # the class is part of the key
+        self = object.__new__(cls)
+        put = object.__setattr__
+        put(self, "dtype", dtype)
+        put(self, "fields", fields)
+        put(self, "_hash", hash(key))
+        put(self, "_free", None)
+        put(self, "_key", None)
+        return Expr._table.setdefault(key, self)  # type: ignore[return-value]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if type(self) is not type(other) or not isinstance(other, Expr) or self._hash != other._hash:
+            return False
+        return self.dtype == other.dtype and self.fields == other.fields
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.fields))}: {self.dtype})"
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+    @property
+    def terms(self) -> tuple[Size, ...]:
+        return ()
+
+    @property
+    def free_symbols(self) -> frozenset[str]:
+        """Axes and symbols that the value depends on, through index terms and indirect indices too."""
+        if self._free is None:
+            names: set[str] = set()
+            for child in self.children:
+                names |= child.free_symbols
+            for term in self.terms:
+                names |= free_symbols(term)
+            object.__setattr__(self, "_free", frozenset(names))
+        assert self._free is not None
+        return self._free
+
+    @property
+    def key(self) -> str:
+        """A digest of the structure: equal in every process, of bounded size, usable as a sort key."""
+        if self._key is None:
+            parts = [type(self).__name__, self.dtype.name]
+            for field in self.fields:
+                parts.append(field.key if isinstance(field, Expr) else _field_key(field))
+            object.__setattr__(self, "_key", blake2b("\0".join(parts).encode(), digest_size=12).hexdigest())
+        assert self._key is not None
+        return self._key
+
+    def rebuild(self, children: tuple[Expr, ...], terms: tuple[Size, ...]) -> Expr:
+        """The same node over other children and terms."""
+        return self
+
+
+def _field_key(field: Hashable) -> str:
+    if isinstance(field, tuple):
+        return "(" + ",".join(f.key if isinstance(f, Expr) else _field_key(f) for f in field) + ")"
+    if isinstance(field, Term):
+        return str(field.key)
+    return repr(field)
+
+
+class Const(Expr):
+    """A literal. Floats keep their bits: ``0.0``, ``-0.0`` and NaN are distinct values, none equal to an integer."""
+
+    __slots__ = ()
+
+    def __new__(cls, value: int | float | bool, dtype: DType) -> Const:
+        if dtype.is_bool:
+            return cls._make(dtype, bool(value))
+        if dtype.is_float:
+            return cls._make(dtype, float(value).hex())
+        return cls._make(dtype, int(value))
+
+    @property
+    def value(self) -> int | float | bool:
+        raw = self.fields[0]
+        if isinstance(raw, str):
+            return float.fromhex(raw)
+        assert isinstance(raw, int)
+        return raw
+
+
+class Index(Expr):
+    """The value of an index term, as ``i64``."""
+
+    __slots__ = ()
+
+    def __new__(cls, term: Size) -> Index:
+        return cls._make(i64, term)
+
+    @property
+    def term(self) -> Size:
+        return self.fields[0]  # type: ignore[return-value]  # by construction
+
+    @property
+    def terms(self) -> tuple[Size, ...]:
+        return (self.term,)
+
+    def rebuild(self, children: tuple[Expr, ...], terms: tuple[Size, ...]) -> Expr:
+        return Index(terms[0])
+
+
+class Scalar(Expr):
+    """A float or bool symbol, or a value that a kernel's earlier phase left behind; read by name."""
+
+    __slots__ = ()
+
+    def __new__(cls, name: str, dtype: DType) -> Scalar:
+        return cls._make(dtype, name)
+
+    @property
+    def name(self) -> str:
+        return self.fields[0]  # type: ignore[return-value]  # by construction
+
+
+class Param(Expr):
+    """The ``position``-th argument of a combine body; it has no meaning outside one."""
+
+    __slots__ = ()
+
+    def __new__(cls, position: int, dtype: DType) -> Param:
+        return cls._make(dtype, position)
+
+    @property
+    def position(self) -> int:
+        return self.fields[0]  # type: ignore[return-value]  # by construction
+
+
+class Load(Expr):
+    """An element of a buffer. In a loop graph ``index`` is logical, one term per dimension; in a kernel it is one term,
+    the element offset from the buffer's start (see ``litz_ir.plan.kernel``)."""
+
+    __slots__ = ()
+
+    def __new__(cls, buffer: str, index: tuple[Size, ...], dtype: DType) -> Load:
+        return cls._make(dtype, buffer, index)
+
+    @property
+    def buffer(self) -> str:
+        return self.fields[0]  # type: ignore[return-value]  # by construction
+
+    @property
+    def index(self) -> tuple[Size, ...]:
+        return self.fields[1]  # type: ignore[return-value]  # by construction
+
+    @property
+    def terms(self) -> tuple[Size, ...]:
+        return self.index
+
+    def rebuild(self, children: tuple[Expr, ...], terms: tuple[Size, ...]) -> Expr:
+        return Load(self.buffer, terms, self.dtype)
+
+
+class Op(Expr):
+    """A scalar operation of the table, applied."""
+
+    __slots__ = ()
+
+    def __new__(cls, name: str, args: tuple[Expr, ...], dtype: DType) -> Op:
+        return cls._make(dtype, name, args)
+
+    @property
+    def name(self) -> str:
+        return self.fields[0]  # type: ignore[return-value]  # by construction
+
+    @property
+    def args(self) -> tuple[Expr, ...]:
+        return self.fields[1]  # type: ignore[return-value]  # by construction
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def rebuild(self, children: tuple[Expr, ...], terms: tuple[Size, ...]) -> Expr:
+        return Op(self.name, children, self.dtype)
+
+
+class Masked(Expr):
+    """``body`` where ``cond`` holds, else ``other``. Lazy: nothing in ``body`` is read where ``cond`` is false."""
+
+    __slots__ = ()
+
+    def __new__(cls, cond: Expr, body: Expr, other: Expr) -> Masked:
+        if cond.dtype != b1 or body.dtype != other.dtype:
+            raise GraphError(f"masked wants (b1, T, T), got ({cond.dtype}, {body.dtype}, {other.dtype})")
+        return cls._make(body.dtype, cond, body, other)
+
+    @property
+    def cond(self) -> Expr:
+        return self.fields[0]  # type: ignore[return-value]  # by construction
+
+    @property
+    def body(self) -> Expr:
+        return self.fields[1]  # type: ignore[return-value]  # by construction
+
+    @property
+    def other(self) -> Expr:
+        return self.fields[2]  # type: ignore[return-value]  # by construction
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.cond, self.body, self.other)
+
+    def rebuild(self, children: tuple[Expr, ...], terms: tuple[Size, ...]) -> Expr:
+        return Masked(*children)
+
+
+class Indirect(Atom):
+    """An index that comes from a value: the only way from a body's value into an index term.
+
+    ``value`` is an integer expression; ``wrap`` adds ``size`` to negative values; then ``check`` says what happens
+    outside ``[0, size)``: ``assumed`` not to happen, ``clamped`` into it, or ``raised`` as an error after the kernel.
+    """
+
+    __slots__ = ("_text_key", "check", "size", "value", "wrap")
+
+    value: Expr
+    size: Size
+    wrap: bool
+    check: Check
+    _text_key: str
+
+    def __new__(cls, value: Expr, size: Size, wrap: bool = False, check: Check = "raised") -> Indirect:
+        if not value.dtype.is_integer:
+            raise GraphError(f"an indirect index must be an integer, got {value.dtype}")
+        self = object.__new__(cls)
+        text = f"indirect({value.key},{_field_key(size)},{int(wrap)},{check})"
+        self.initialise(value=value, size=size, wrap=wrap, check=check, _text_key=text)
+        return self
+
+    @property
+    def atom_key(self) -> str:
+        return self._text_key
+
+    @property
+    def free_symbols(self) -> frozenset[str]:
+        return self.value.free_symbols | free_symbols(self.size)
+
+    def bounds(self) -> Range | None:
+        return Range(0, self.size - 1) if isinstance(self.size, int) else Range(0, None)
+
+    def substitute_atom(self, mapping: Mapping[str, Size]) -> Size:
+        return Indirect(substitute_expr(self.value, mapping), substitute(self.size, mapping), self.wrap, self.check)
+
+
+def indirects_in(term: Size) -> tuple[Indirect, ...]:
+    """The indirect indices in a term, outermost ones only, each once."""
+    if not isinstance(term, Term):
+        return ()
+    if isinstance(term, Indirect):
+        return (term,)
+    return tuple(dict.fromkeys(atom for child in term.children() for atom in indirects_in(child)))
+
+
+def map_indirects(term: Size, change: Callable[[Indirect], Size]) -> Size:
+    """The term with every indirect index replaced."""
+    if not indirects_in(term):
+        return term
+
+    def visit(part: Size) -> Size:
+        match part:
+            case Indirect():
+                return change(part)
+            case Sum():
+                return add(*(mul(visit(item), factor) for item, factor in part.terms), part.constant)
+            case Product():
+                return mul(*map(visit, part.factors))
+            case FloorDiv():
+                return floordiv(visit(part.dividend), visit(part.divisor))
+            case Mod():
+                return mod(visit(part.dividend), visit(part.divisor))
+            case Min():
+                return minimum(*map(visit, part.args))
+            case Max():
+                return maximum(*map(visit, part.args))
+        return part
+
+    return visit(term)
+
+
+def walk(*roots: Expr) -> Iterator[Expr]:
+    """Every distinct node once, children (and what indirect indices hold) before parents."""
+    seen: set[Expr] = set()
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            for atom in indirects(node):
+                stack.append((atom.value, False))
+            for child in reversed(node.children):
+                stack.append((child, False))
+
+
+def indirects(node: Expr) -> Iterator[Indirect]:
+    """The indirect indices in a node's own terms."""
+    for term in node.terms:
+        yield from indirects_in(term)
+
+
+def loads(*roots: Expr) -> tuple[Load, ...]:
+    """All distinct loads, those inside indirect indices included."""
+    return tuple(node for node in walk(*roots) if isinstance(node, Load))
+
+
+def transform(
+    root: Expr, node: Callable[[Expr], Expr], term: Callable[[Size], Size] | None = None, memo: dict[Any, Any] | None = None
+) -> Expr:
+    """Rewrite bottom-up: children first, then terms (``term``, after what indirect indices hold), then the node.
+
+    ``memo`` may be shared between calls with the same functions.
+    """
+    cache: dict[Any, Any] = {} if memo is None else memo
+
+    def visit_term(size: Size) -> Size:
+        if not isinstance(size, Term):
+            return size
+        if size in cache:
+            return cache[size]  # type: ignore[no-any-return]
+        mapped = map_indirects(size, visit_indirect)
+        if term is not None:
+            mapped = term(mapped)
+        cache[size] = mapped
+        return mapped
+
+    def visit_indirect(atom: Indirect) -> Size:
+        return Indirect(visit(atom.value), visit_term(atom.size), atom.wrap, atom.check)
+
+    def visit(expr: Expr) -> Expr:
+        found = cache.get(expr)
+        if found is None:
+            children, terms = expr.children, expr.terms
+            new_children = tuple(visit(c) for c in children)
+            new_terms = tuple(visit_term(t) for t in terms)
+            changed = new_children != children or new_terms != terms
+            found = cache[expr] = node(expr.rebuild(new_children, new_terms) if changed else expr)
+        return found  # type: ignore[no-any-return]
+
+    return visit(root)
+
+
+def substitute_expr(root: Expr, mapping: Mapping[str, Size]) -> Expr:
+    """Replace axes and symbols by terms, everywhere, simultaneously."""
+    if not (root.free_symbols & mapping.keys()):
+        return root
+    cache: dict[Expr, Expr] = {}
+
+    def visit(expr: Expr) -> Expr:
+        if not (expr.free_symbols & mapping.keys()):
+            return expr
+        found = cache.get(expr)
+        if found is None:
+            children = tuple(visit(c) for c in expr.children)
+            terms = tuple(substitute(t, mapping) for t in expr.terms)
+            found = cache[expr] = expr.rebuild(children, terms)
+        return found
+
+    return visit(root)
+

@@ -1,0 +1,37 @@
+"""What a device can do, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from litz_ir.device import CPU, Device
+from litz_ir.dtypes import ALL, DType
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Facts that passes may test; they never test names.
+
+    ``name`` is for people and cache keys (``"avx512"``, ``"sm_90"``). ``vector_bytes`` is the register width (0: none),
+    ``threads`` the threads that one kernel may use, ``processors`` the SM count of a GPU; caches are bytes per core or
+    SM; ``memory_rate`` and ``flop_rate`` are per second. ``local_bytes`` bounds scratch per outer point (0: no local
+    arrays). ``block_limit`` is the largest tile of a program (0: the device has no blocks). ``max_statements`` caps the
+    emitted statements of one kernel body. ``templates`` names the contractions that the code generator makes itself.
+    """
+
+    name: str
+    device: Device = CPU
+    vector_bytes: int = 0
+    threads: int = 1
+    processors: int = 0
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 1 << 20
+    l3_bytes: int = 16 << 20
+    memory_rate: float = 20e9
+    flop_rate: float = 100e9
+    local_bytes: int = 0
+    block_limit: int = 0
+    max_statements: int = 512
+    dtypes: frozenset[DType] = frozenset(ALL)
+    atomics: frozenset[DType] = frozenset()
+    templates: frozenset[str] = frozenset()

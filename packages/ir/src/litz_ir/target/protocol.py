@@ -1,0 +1,56 @@
+"""What a device's package provides to be a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.program import Plan
+from litz_ir.target.capabilities import Capabilities
+
+LaunchFunction = Callable[[Sequence[int], Sequence[int | float]], None]
+"""Runs a kernel on buffer addresses and symbol values; raises ``KernelError`` on an error code."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceUnit:
+    """A text to build: ``name`` is unique in its plan, ``language`` what it is written in, ``kernels`` what it defines.
+    ``flags`` are what the build depends on besides the text; they enter cache keys."""
+
+    name: str
+    language: str
+    text: str
+    kernels: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+
+
+class Module(Protocol):
+    """Built kernels, ready to launch."""
+
+    def function(self, kernel: str) -> LaunchFunction:
+        """The launcher of a kernel; raises ``KeyError``."""
+
+
+@runtime_checkable
+class Target(Protocol):
+    """A device as litz sees it. Instances are cheap, hold no process-wide state and are found by entry point."""
+
+    name: str
+
+    def capabilities(self) -> Capabilities:
+        """What the device can do; quick, and free of side effects."""
+
+    def seconds(self, traffic: int, flops: int, launches: int) -> float:
+        """An estimate of the time that so much memory traffic, arithmetic and so many launches take."""
+
+    def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
+        """The sources of a plan's kernels; deterministic, pure. Raises ``CodegenError``."""
+
+    def build(self, unit: SourceUnit, folder: Path) -> Path:
+        """Turn a source into a binary file inside ``folder``. Raises ``ToolchainError``."""
+
+    def load(self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]) -> Module:
+        """Load built binaries. Raises ``ToolchainError``."""

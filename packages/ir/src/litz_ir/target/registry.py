@@ -1,0 +1,39 @@
+"""Targets are found by entry point; two with one name are refused."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+
+from litz_ir.errors import TargetError
+from litz_ir.target.protocol import Target
+
+GROUP = "litz.targets"
+
+
+def target_entries() -> dict[str, EntryPoint]:
+    """Installed targets by name; raises :class:`TargetError` naming both owners when two share a name."""
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=GROUP):
+        other = found.get(entry.name)
+        if other is not None and other.value != entry.value:
+            owners = " and ".join(_owner(e) for e in (other, entry))
+            raise TargetError(f"two targets are named {entry.name!r}: {owners}", hint="uninstall one of them")
+        found[entry.name] = entry
+    return found
+
+
+def load_target(name: str) -> Target:
+    """The target of that name; raises :class:`TargetError` when it is not installed or is no target."""
+    entries = target_entries()
+    entry = entries.get(name)
+    if entry is None:
+        known = ", ".join(sorted(entries)) or "none"
+        raise TargetError(f"no target named {name!r} is installed", hint=f"installed: {known}; pip install its package")
+    target = entry.load()()
+    if not isinstance(target, Target):
+        raise TargetError(f"{_owner(entry)} offers {entry.value}, which is no Target", hint="see litz_ir.target.protocol")
+    return target
+
+
+def _owner(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else entry.value
