@@ -174,7 +174,7 @@ def _remainder(a: Interval, b: Interval) -> Interval:
 
 
 def _extremum(x: Min | Max, parts: list[Interval]) -> Interval:
-    """The ends of a minimum: the least of the lower ends, the least of the known upper ends; a maximum mirrored."""
+    """A minimum is at least the least of all lower ends and at most any upper end; a maximum mirrored."""
     lows = [low for low, _ in parts if low is not None]
     highs = [high for _, high in parts if high is not None]
     if isinstance(x, Min):

@@ -584,15 +584,15 @@ def _multiply(a: Size, b: Size) -> Size:
     if isinstance(b, int):
         return _scale(a, b)
     if type(a) is not Sum and type(b) is not Sum:
-        return _monomial(_factors(a) + _factors(b))
-    left, right = _addends(a), _addends(b)
+        return monomial(factors_of(a) + factors_of(b))
+    left, right = addends(a), addends(b)
     if len(left) * len(right) > _MAX_EXPANDED_TERMS:
-        return _monomial(_factors(a) + _factors(b))
+        return monomial(factors_of(a) + factors_of(b))
     gathered: dict[Term, int] = {}
     constant = 0
     for term, factor in left:
         for other, own in right:
-            constant += _gather(gathered, _monomial(term + other), factor * own)
+            constant += _gather(gathered, monomial(term + other), factor * own)
     return _sum(gathered, constant)
 
 
@@ -604,23 +604,25 @@ def _scale(term: Term, by: int) -> Size:
     return _sum({term: by}, 0)
 
 
-def _factors(term: Term) -> Factors:
+def factors_of(term: Term) -> Factors:
+    """The factors of a product; anything else is its own only factor."""
     return term.factors if type(term) is Product else (term,)
 
 
-def _addends(x: Size) -> list[tuple[Factors, int]]:
-    """`x` as a list of (factors, coefficient)."""
+def addends(x: Size) -> list[tuple[Factors, int]]:
+    """`x` as a list of (factors, coefficient); the constant, if any, has no factors and comes last."""
     if isinstance(x, int):
         return [((), x)] if x else []
     if type(x) is not Sum:
-        return [(_factors(x), 1)]
-    parts = [(_factors(term), factor) for term, factor in x.terms]
+        return [(factors_of(x), 1)]
+    parts = [(factors_of(term), factor) for term, factor in x.terms]
     if x.constant:
         parts.append(((), x.constant))
     return parts
 
 
-def _monomial(factors: Factors) -> Size:
+def monomial(factors: Factors) -> Size:
+    """The product of factors that are neither products nor to be expanded; 1 for none."""
     if not factors:
         return 1
     if len(factors) == 1:
@@ -635,7 +637,7 @@ def _monomial(factors: Factors) -> Size:
     return result
 
 
-def _without(factors: Factors, part: Factors) -> Factors | None:
+def without(factors: Factors, part: Factors) -> Factors | None:
     """`factors` less `part`, or None when `part` is not contained in it."""
     if not part:
         return factors
@@ -661,22 +663,22 @@ def divide(a: Size, b: Size) -> tuple[Size, Size]:
             return divmod(a, b)
     elif isinstance(a, int):
         return 0, a
-    divisor = _addends(b)
+    divisor = addends(b)
     if len(divisor) > 1:
         return _long_division(a, b, divisor)
     lead, scale = divisor[0]
     quotient: dict[Term, int] = {}
     rest: dict[Term, int] = {}
     whole = constant = 0
-    for factors, coefficient in _addends(a):
+    for factors, coefficient in addends(a):
         if not factors and not lead:
             share, left = divmod(coefficient, scale)
             whole += share
             constant += left
-        elif coefficient % scale or (reduced := _without(factors, lead)) is None:
-            constant += _gather(rest, _monomial(factors), coefficient)
+        elif coefficient % scale or (reduced := without(factors, lead)) is None:
+            constant += _gather(rest, monomial(factors), coefficient)
         else:
-            whole += _gather(quotient, _monomial(reduced), coefficient // scale)
+            whole += _gather(quotient, monomial(reduced), coefficient // scale)
     return _sum(quotient, whole), _sum(rest, constant)
 
 
@@ -686,23 +688,23 @@ def _long_division(a: Size, b: Size, divisor: list[tuple[Factors, int]]) -> tupl
     quotient: Size = 0
     rest = a
     for _ in range(_MAX_EXPANDED_TERMS):
-        for factors, coefficient in _addends(rest):
-            reduced = _without(factors, lead)
+        for factors, coefficient in addends(rest):
+            reduced = without(factors, lead)
             if reduced is not None and coefficient % scale == 0:
-                share = _multiply(_monomial(reduced), coefficient // scale)
+                share = _multiply(monomial(reduced), coefficient // scale)
                 break
         else:
             break
         quotient = add(quotient, share)
         rest = add(rest, mul(share, b, -1))
-    return (quotient, rest) if len(_addends(rest)) < len(_addends(a)) else (0, a)
+    return (quotient, rest) if len(addends(rest)) < len(addends(a)) else (0, a)
 
 
 def common_factor(a: Size, b: Size) -> Size:
     """The greatest monomial (with a positive coefficient) that divides all addends of both; 1 for zeros."""
     scale = 0
     shared: Factors | None = None
-    for factors, coefficient in _addends(a) + _addends(b):
+    for factors, coefficient in addends(a) + addends(b):
         scale = gcd(scale, coefficient)
         if shared is None:
             shared = factors
@@ -716,7 +718,7 @@ def common_factor(a: Size, b: Size) -> Size:
             shared = tuple(kept)
         if scale == 1 and not shared:
             return 1
-    return _multiply(scale or 1, _monomial(shared or ()))
+    return _multiply(scale or 1, monomial(shared or ()))
 
 
 def _quotient_term(kind: type[_Quotient], dividend: Size, divisor: Size) -> Term:
@@ -806,11 +808,11 @@ def _without_inner_mods(a: Size, b: Size) -> Size:
     gathered: dict[Term, int] = {}
     constant = 0
     changed = False
-    for factors, coefficient in _addends(a):
-        piece = _multiply(_monomial(factors), coefficient)
+    for factors, coefficient in addends(a):
+        piece = _multiply(monomial(factors), coefficient)
         for factor in factors:
             if type(factor) is Mod:
-                others = _multiply(_monomial(_without(factors, (factor,)) or ()), coefficient)
+                others = _multiply(monomial(without(factors, (factor,)) or ()), coefficient)
                 if divide(mul(others, factor.divisor), b)[1] == 0:
                     piece = mul(others, factor.dividend)
                     changed = True
@@ -909,13 +911,13 @@ def coefficient(x: Size, name: str) -> Size | None:
     if isinstance(x, int) or name not in x.free_symbols:
         return 0
     total: Size = 0
-    for factors, scale in _addends(x):
+    for factors, scale in addends(x):
         touched = [factor for factor in factors if name in factor.free_symbols]
         if not touched:
             continue
         if len(touched) > 1 or type(touched[0]) is not Symbol:
             return None
-        total = add(total, _multiply(_monomial(_without(factors, (touched[0],)) or ()), scale))
+        total = add(total, _multiply(monomial(without(factors, (touched[0],)) or ()), scale))
     return total
 
 
@@ -936,7 +938,7 @@ def _rebuild(kind: type[Term], fields: tuple[Any, ...]) -> Size:
     if kind is Sum:
         return _sum(dict(fields[0]), fields[1])
     if kind is Product:
-        return _monomial(*fields)
+        return monomial(*fields)
     if issubclass(kind, _Quotient):
         return _quotient_term(kind, *fields)
     return minimum(*fields[0]) if kind is Min else maximum(*fields[0])
