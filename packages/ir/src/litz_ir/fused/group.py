@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from litz_ir.fused.decision import Decision
 from litz_ir.loops.nodes import Axis, LoopGraph
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Size
 
 Fate = Literal["inline", "keep", "local", "store"]
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An operation of a group, by its first result's name.
+    """An operation of a group, by its name, seen over the group's axes.
 
-    ``phase`` orders the loops inside the kernel: phase 0 first; members of one phase share one loop nest.
-    ``axes`` maps each of the operation's own axes to the group's: pairs of (axis name, term over the group's axes) are
-    already applied to the operation's bodies, so this records only which of the group's inner axes it runs over.
+    ``index`` is the logical index of its results and ``bodies`` its bodies, both as terms over the group's axes.
+    ``inner`` is true when it runs over the inner axes too (reductions and scans always do); ``phase`` orders the loops
+    inside the kernel: members of one phase share one loop nest, phase 0 runs first. A call has neither index nor bodies.
     """
 
     operation: str
-    phase: int
-    inner: bool
+    phase: int = 0
+    inner: bool = False
+    index: tuple[Size, ...] = ()
+    bodies: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Operations over one iteration space: ``outer`` axes shared by all, ``inner`` ones reduced or mapped inside.
 
-    A group of one call has no axes. ``fates`` says for every value defined inside: ``keep`` in a scalar, ``local`` in
-    an array per outer point, or ``store`` to memory; values inlined before fusion are listed in the graph's fates.
+    A group of one call has no axes. ``fates`` says for every value defined inside: ``inline`` (computed where it is read), ``keep`` in a
+    scalar, ``local`` in an array per outer point, or ``store`` to memory.
     """
 
     name: str
@@ -44,12 +48,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class FusedGraph:
-    """A loop graph (its operations rewritten over their group's axes), its groups in order, and the choices made.
-
-    ``inlined`` names the values of the original graph that live on only in their readers' bodies.
-    """
+    """A loop graph after inlining, its groups in the order they run, and the choices made."""
 
     graph: LoopGraph
     groups: tuple[Group, ...]
-    inlined: tuple[str, ...]
-    decisions: tuple[Decision, ...]
+    decisions: tuple[Decision, ...] = field(default=(), compare=False)

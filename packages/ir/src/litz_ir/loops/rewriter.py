@@ -1,0 +1,122 @@
+"""Editing operations and graphs without losing track of who reads what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from litz_ir.loops.nodes import (
+    Argument, Assert, Call, HostScalar, LoopGraph, Mutation, Operation, Output, Pointwise, Reduction, Ref, Region, Scan,
+    Scatter, Sort, Value, View,
+)  # fmt: skip
+from litz_ir.scalar.expr import Expr, Indirect, Load, map_indirects, transform
+from litz_ir.symbols.term import Size
+
+
+def map_bodies(operation: Operation, change: Callable[[Expr], Expr]) -> Operation:
+    """The operation with every body replaced by ``change(body)``; bodies inside a scatter's or view's index included."""
+
+    def index(terms: tuple[Size, ...]) -> tuple[Size, ...]:
+        def indirect(atom: Indirect) -> Size:
+            return Indirect(change(atom.value), atom.size, atom.wrap, atom.check)
+
+        return tuple(map_indirects(term, indirect) for term in terms)
+
+    match operation:
+        case Pointwise() | Reduction() | Scan():
+            return replace(operation, bodies=tuple(map(change, operation.bodies)))
+        case Scatter():
+            return replace(operation, body=change(operation.body), index=index(operation.index))
+        case View():
+            return replace(operation, index=index(operation.index))
+        case Assert():
+            return replace(operation, condition=change(operation.condition))
+        case HostScalar():
+            return replace(operation, body=change(operation.body))
+    return operation
+
+
+def rename_argument(argument: Argument, names: Mapping[str, str]) -> Argument:
+    """The argument with the values it refers to renamed."""
+    if isinstance(argument, Ref):
+        return Ref(names.get(argument.name, argument.name))
+    if isinstance(argument, tuple):
+        return tuple(rename_argument(item, names) for item in argument)
+    return argument
+
+
+def rename_loads(body: Expr, names: Mapping[str, str]) -> Expr:
+    """The body with the buffers it loads from renamed."""
+
+    def visit(node: Expr) -> Expr:
+        if isinstance(node, Load) and node.buffer in names:
+            return Load(names[node.buffer], node.index, node.dtype)
+        return node
+
+    return transform(body, visit)
+
+
+def rename_reads(operation: Operation, names: Mapping[str, str]) -> Operation:
+    """The operation reading other values: ``names`` maps old to new; what it does not hold stays."""
+    if not any(name in names for name in operation.reads):
+        return operation
+    new = map_bodies(operation, lambda body: rename_loads(body, names))
+
+    def pick(name: str) -> str:
+        return names.get(name, name)
+
+    match new:
+        case Scatter():
+            return replace(new, base=pick(new.base))
+        case View():
+            return replace(new, base=pick(new.base))
+        case Sort():
+            return replace(new, source=pick(new.source))
+        case Mutation():
+            return replace(new, target=pick(new.target), source=pick(new.source))
+        case Call():
+            return replace(
+                new,
+                arguments=tuple(rename_argument(a, names) for a in new.arguments),
+                attributes=tuple((key, rename_argument(a, names)) for key, a in new.attributes),
+                mutates=tuple((pick(read), result) for read, result in new.mutates),
+                aliases=tuple((result, pick(read)) for result, read in new.aliases),
+            )
+        case Region():
+            return replace(new, arguments=tuple(rename_argument(a, names) for a in new.arguments))
+    return new
+
+
+def rename_output(output: Output, names: Mapping[str, str]) -> Output:
+    """The output with its value renamed."""
+    return Ref(names.get(output.name, output.name)) if isinstance(output, Ref) else output
+
+
+class Rewriter:
+    """Builds the next version of a graph: one pass makes one, appends operations in order, and freezes it once.
+
+    ``rename`` redirects later reads of a value, outputs included, so that a pass drops an operation by renaming its
+    result. Nothing is quadratic: each operation is visited once.
+    """
+
+    def __init__(self, graph: LoopGraph) -> None:
+        self.graph = graph
+        self.names: dict[str, str] = {}
+        self.operations: list[Operation] = []
+
+    def current(self, operation: Operation) -> Operation:
+        """The operation with the renamings so far applied to its reads."""
+        return rename_reads(operation, self.names) if self.names else operation
+
+    def append(self, operation: Operation) -> None:
+        """Keep an operation, as given."""
+        self.operations.append(operation)
+
+    def rename(self, old: Value, new: str) -> None:
+        """Let every later read of ``old`` read ``new``."""
+        self.names[old.name] = self.names.get(new, new)
+
+    def freeze(self) -> LoopGraph:
+        """The finished graph."""
+        outputs = tuple(rename_output(o, self.names) for o in self.graph.outputs)
+        return replace(self.graph, operations=tuple(self.operations), outputs=outputs)
