@@ -1,0 +1,240 @@
+"""What follows from the ranges of symbols: intervals and signs of terms.
+
+Intervals settle static shapes. Symbolic ones need more: that `s1 - 1 - i1` is not negative follows only
+from `i1 < s1`. `Facts.nonnegative` proves such claims by replacing one quantity after another by its worst
+case, which leaves a polynomial over sizes; it answers True only for what holds, and False for "not proven".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from litz_ir.symbols.ranges import ANY, Interval, interval_bounds
+from litz_ir.symbols.term import (
+    Atom,
+    FloorDiv,
+    Mod,
+    Range,
+    Size,
+    Sum,
+    Symbol,
+    Term,
+    add,
+    addends,
+    divide,
+    monomial,
+    mul,
+    without,
+)
+
+_MAX_STEPS = 12
+_MAX_DEPTH = 3
+
+
+def _implied(ranges: Mapping[str, Range]) -> Iterator[tuple[Term, int]]:
+    """What the ranges say of the sizes that limit indices, as lower bounds on terms.
+
+    Where an index below `s0*s1` exists, `s0*s1` is at least 1, and so are its factors if none is negative.
+    """
+    memo: dict[Term, Interval] = {}
+    for known in ranges.values():
+        if known.below is None or known.low is None:
+            continue
+        limit, least = known.below, known.low + 1
+        yield limit, least
+        constant = limit.constant if isinstance(limit, Sum) else 0
+        parts = [part for part in addends(limit) if part[0]]
+        if len(parts) != 1 or parts[0][1] < 0:
+            continue
+        factors, scale = parts[0]
+        least = -((constant - least) // scale)
+        if len(factors) == 1:
+            yield factors[0], least
+        elif least >= 1:
+            lows = [interval_bounds(factor, ranges, memo)[0] for factor in factors]
+            if all(low is not None and low >= 0 for low in lows):
+                yield from [(factor, 1) for factor in factors]
+
+
+class Facts:
+    """Ranges of symbols, and a memory of what was derived from them; made for one call or one pass."""
+
+    __slots__ = ("_intervals", "_signs", "ranges")
+
+    def __init__(self, ranges: Mapping[str, Range]) -> None:
+        self.ranges = ranges
+        self._intervals: dict[Term, Interval] = {}
+        self._signs: dict[Term, bool] = {}
+        if any(known.below is not None for known in ranges.values()):
+            self._learn(list(_implied(ranges)))
+
+    def _learn(self, lows: list[tuple[Term, int]]) -> None:
+        """Takes in lower bounds on terms: those on symbols first, as those on other terms build on them."""
+        tightened = dict(self.ranges)
+        for term, least in lows:
+            if isinstance(term, Symbol):
+                before = tightened.get(term.name, ANY)
+                if before.low is None or before.low < least:
+                    tightened[term.name] = replace(before, low=least)
+        self.ranges = tightened
+        for term, least in lows:
+            low, high = self.interval(term)
+            if not isinstance(term, Symbol) and (low is None or low < least):
+                self._intervals[term] = least, high
+
+    def interval(self, x: Size) -> Interval:
+        """Lowest and highest value of `x`, None for an open end."""
+        return interval_bounds(x, self.ranges, self._intervals)
+
+    def nonnegative(self, x: Size) -> bool:
+        """Whether `x >= 0` is proven."""
+        return self._nonnegative(x, _MAX_DEPTH)
+
+    def positive(self, x: Size) -> bool:
+        """Whether `x >= 1` is proven."""
+        low = self.interval(x)[0]
+        return (low is not None and low >= 1) or self._nonnegative(add(x, -1), _MAX_DEPTH)
+
+    def constant_quotient(self, a: Size, b: Size) -> int | None:
+        """The value of `a // b` if that is proven to be one and the same constant and `b` to be positive."""
+        low, high = self.interval(a)
+        if isinstance(b, int):
+            if b <= 0:
+                return None
+            if low is not None and high is not None:
+                return low // b if low // b == high // b else None
+        return self._quotient_by_signs(a, b)
+
+    def _quotient_by_signs(self, a: Size, b: Size) -> int | None:
+        for quotient in (0, -1):
+            start = mul(b, quotient)
+            if self.nonnegative(a - start) and self.nonnegative(add(b, -1) + start - a):
+                return quotient
+        return None
+
+    def _nonnegative(self, x: Size, depth: int) -> bool:
+        if isinstance(x, int):
+            return x >= 0
+        low, high = self.interval(x)
+        if low is not None and low >= 0:
+            return True
+        if high is not None and high < 0:
+            return False
+        known = self._signs.get(x)
+        if known is None:
+            known = self._by_worst_case(x, depth) if depth else False
+            if known or depth == _MAX_DEPTH:
+                self._signs[x] = known
+        return known
+
+    def _by_worst_case(self, x: Term, depth: int) -> bool:
+        """Replaces quantities in `x` by their worst case, most dependent first, as long as any can be."""
+        current: Size = x
+        for _ in range(_MAX_STEPS):
+            following = self._one_worst_case(current, depth)
+            if following is None:
+                break
+            if isinstance(following, int):
+                return following >= 0
+            low = self.interval(following)[0]
+            if low is not None and low >= 0:
+                return True
+            current = following
+        return self._nonnegative_from_lows(current)
+
+    def _one_worst_case(self, x: Size, depth: int) -> Size | None:
+        """A size that is negative if `x` is, with one quantity less; None if none is left."""
+        for quantity in self._quantities(x):
+            split = _linear_in(x, quantity)
+            if split is None:
+                continue
+            slope, rest = split
+            if self._nonnegative(slope, depth - 1):
+                least = self._least(quantity, slope, rest, rising=True)
+            elif self._nonnegative(mul(slope, -1), depth - 1):
+                least = self._least(quantity, slope, rest, rising=False)
+            else:
+                continue
+            if least is not None:
+                return least
+        return None
+
+    def _quantities(self, x: Size) -> list[Term]:
+        """What may be replaced in `x`: divisions and atoms, then limited indices, then bounded sizes."""
+        found: dict[Term, int] = {}
+        parts = addends(x)
+        for factors, _ in parts:
+            for factor in factors:
+                if isinstance(factor, Symbol):
+                    known = self.ranges.get(factor.name, ANY)
+                    if known.below is not None:
+                        found[factor] = 1
+                    elif known.high is not None and len(factors) > 1:
+                        found[factor] = 2
+                elif isinstance(factor, (Mod, FloorDiv, Atom)):
+                    found[factor] = 0
+        return sorted(found, key=lambda term: (found[term], term.key))
+
+    def _least(self, quantity: Term, slope: Size, rest: Size, rising: bool) -> Size | None:
+        """A size that is negative if `slope*quantity + rest` is; `rising` is the slope's sign."""
+        if isinstance(quantity, FloorDiv):
+            divisor = quantity.divisor
+            if not self.positive(divisor):
+                return None
+            # dividend - divisor + 1 <= divisor*quantity <= dividend
+            worst = quantity.dividend - divisor + 1 if rising else quantity.dividend
+            share, left = divide(slope, divisor)
+            if left == 0:
+                return add(rest, mul(worst, share))
+            # An integer whose divisor-fold exceeds -divisor is not negative.
+            return add(mul(rest, divisor), mul(worst, slope), divisor, -1)
+        extreme = self._lowest(quantity) if rising else self._highest(quantity)
+        return None if extreme is None else add(rest, mul(slope, extreme))
+
+    def _lowest(self, quantity: Term) -> int | None:
+        if isinstance(quantity, Mod) and self.positive(quantity.divisor):
+            return 0
+        return self.interval(quantity)[0]
+
+    def _highest(self, quantity: Term) -> Size | None:
+        if isinstance(quantity, Mod) and self.positive(quantity.divisor):
+            return add(quantity.divisor, -1)
+        known: Range | None = None
+        if isinstance(quantity, Symbol):
+            known = self.ranges.get(quantity.name)
+        elif isinstance(quantity, Atom):
+            known = quantity.bounds()
+        if known is not None and known.below is not None:
+            return add(known.below, -1)
+        return self.interval(quantity)[1]
+
+    def _nonnegative_from_lows(self, x: Size) -> bool:
+        """Counts every factor from its lowest value: then it is enough that no coefficient is negative."""
+        shifted: list[Size] = []
+        for factors, scale in addends(x):
+            lows = [self.interval(factor)[0] for factor in factors]
+            if None in lows or any(isinstance(factor, Sum) for factor in factors):
+                return False
+            # Each factor now stands for how far it is above its lowest value.
+            shifted.append(mul(scale, *[add(factor, low or 0) for factor, low in zip(factors, lows)]))
+        # A sum among the factors (a product too long to expand) would hide the signs inside it.
+        return all(
+            scale >= 0 and not any(isinstance(factor, Sum) for factor in factors)
+            for factors, scale in addends(add(*shifted))
+        )
+
+
+def _linear_in(x: Size, quantity: Term) -> tuple[Size, Size] | None:
+    """`(slope, rest)` with `x == slope*quantity + rest`; None where the quantity occurs in a higher power."""
+    slope: list[Size] = []
+    rest: list[Size] = []
+    for factors, scale in addends(x):
+        others = without(factors, (quantity,))
+        if others is None:
+            rest.append(mul(monomial(factors), scale))
+        elif quantity in others:
+            return None
+        else:
+            slope.append(mul(monomial(others), scale))
+    return add(*slope), add(*rest)

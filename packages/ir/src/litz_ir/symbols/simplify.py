@@ -1,0 +1,217 @@
+"""Range-aware rewriting of index terms: what makes the index maps of reshapes clean.
+
+The structural rules of `litz_ir.symbols.term` hold for all values. Here ranges decide the rest:
+`(i*n + j)//n` is `i` and `(i*n + j) % n` is `j` where `0 <= j < n`; what is smaller than its divisor vanishes
+or stays; quotients of quotients become one; a quotient and a remainder that were split apart find together
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import gcd
+
+from litz_ir.symbols.facts import Facts
+from litz_ir.symbols.term import (
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Product,
+    Range,
+    Size,
+    Sum,
+    Symbol,
+    Term,
+    add,
+    addends,
+    common_factor,
+    divide,
+    floordiv,
+    maximum,
+    minimum,
+    mod,
+    monomial,
+    mul,
+    without,
+)
+
+
+def simplify(x: Size, ranges: Mapping[str, Range]) -> Size:
+    """`x` in a simpler form that has the same value wherever the symbols lie in their ranges.
+
+    Many terms over the same ranges are simplified faster by one `Simplifier`.
+    """
+    if isinstance(x, int):
+        return x
+    if x.is_polynomial and not any(_fixed(ranges.get(name)) for name in x.free_symbols):
+        return x
+    return Simplifier(ranges).simplify(x)
+
+
+def _fixed(known: Range | None) -> bool:
+    return known is not None and known.low is not None and known.low == known.high
+
+
+class Simplifier:
+    """`simplify` under fixed ranges, remembering what it did."""
+
+    __slots__ = ("_done", "facts")
+
+    def __init__(self, ranges: Mapping[str, Range]) -> None:
+        self.facts = Facts(ranges)
+        self._done: dict[Term, Size] = {}
+
+    def simplify(self, x: Size) -> Size:
+        """`x` in a simpler form of equal value."""
+        if isinstance(x, int):
+            return x
+        done = self._done.get(x)
+        if done is None:
+            done = self._done[x] = self._rewrite(x)
+            if not isinstance(done, int):
+                self._done[done] = done
+        return done
+
+    def _rewrite(self, x: Term) -> Size:
+        if isinstance(x, Symbol):
+            known = self.facts.ranges.get(x.name)
+            return x if known is None or known.low is None or known.low != known.high else known.low
+        if isinstance(x, Sum):
+            parts = [mul(self.simplify(term), factor) for term, factor in x.terms]
+            return self._joined(add(x.constant, *parts))
+        if isinstance(x, Product):
+            return mul(*[self.simplify(factor) for factor in x.factors])
+        if isinstance(x, FloorDiv):
+            return self._floordiv(self.simplify(x.dividend), self.simplify(x.divisor))
+        if isinstance(x, Mod):
+            return self._mod(self.simplify(x.dividend), self.simplify(x.divisor))
+        if isinstance(x, Min):
+            return minimum(*self._least([self.simplify(arg) for arg in x.args], 1))
+        if isinstance(x, Max):
+            return maximum(*self._least([self.simplify(arg) for arg in x.args], -1))
+        return x
+
+    def _least(self, args: list[Size], sign: int) -> Iterable[Size]:
+        """The arguments less those that another one never exceeds (times `sign`)."""
+        kept: list[Size] = []
+        for arg in args:
+            if any(self.facts.nonnegative(mul(arg - other, sign)) for other in kept):
+                continue
+            kept = [other for other in kept if not self.facts.nonnegative(mul(other - arg, sign))]
+            kept.append(arg)
+        return kept
+
+    def _floordiv(self, a: Size, b: Size) -> Size:
+        """`a // b` of simplified parts."""
+        whole, rest = divide(a, b)
+        if whole != 0:
+            return self._joined(add(whole, self._floordiv(rest, b)))
+        plain = floordiv(a, b)
+        if not isinstance(plain, FloorDiv):
+            # A structural rule applied; what it left is smaller and may hold another quotient.
+            return self.simplify(plain)
+        a, b = plain.dividend, plain.divisor
+        constant = self.facts.constant_quotient(a, b)
+        if constant is not None:
+            return constant
+        for step in self._steps(a, b):
+            high, low, rest_divisor = self._cut(a, b, step)
+            part = self.facts.constant_quotient(low, step)
+            if part is not None and self.facts.positive(rest_divisor):
+                return self._floordiv(add(high, part), rest_divisor)
+        if isinstance(a, FloorDiv) and self.facts.positive(b):
+            return self._floordiv(a.dividend, mul(a.divisor, b))
+        if isinstance(a, Mod) and self.facts.positive(b) and self.facts.positive(a.divisor):
+            times, left = divide(a.divisor, b)
+            if left == 0:
+                return self._mod(self._floordiv(a.dividend, b), times)
+        return plain
+
+    def _mod(self, a: Size, b: Size) -> Size:
+        """`a % b` of simplified parts."""
+        plain = mod(a, b)
+        if not isinstance(plain, Mod):
+            return self.simplify(plain)
+        a, b = plain.dividend, plain.divisor
+        constant = self.facts.constant_quotient(a, b)
+        if constant is not None:
+            return a - mul(b, constant)
+        for step in self._steps(a, b):
+            high, low, rest_divisor = self._cut(a, b, step)
+            part = self.facts.constant_quotient(low, step)
+            if part is not None and self.facts.positive(rest_divisor):
+                outer = mul(self._mod(add(high, part), rest_divisor), step)
+                return self._joined(add(outer, low, mul(step, -part)))
+        return plain
+
+    def _steps(self, a: Size, b: Size) -> list[Size]:
+        """Factors of `b` that divide some addend of `a`, and of `a` the greater part: the coarsest first."""
+        if isinstance(a, int):
+            return []
+        if isinstance(b, int):
+            shared = {gcd(scale, b) for factors, scale in addends(a) if factors}
+            return [step for step in sorted(shared, reverse=True) if 1 < step < b]
+        steps = {common_factor(mul(monomial(factors), scale), b) for factors, scale in addends(a) if factors}
+        steps -= {1, b}
+        return sorted(steps, key=lambda step: (-_degree(step), str(step)))
+
+    def _cut(self, a: Size, b: Size, step: Size) -> tuple[Size, Size, Size]:
+        """`(high, low, divisor)` with `a == high*step + low` and `b == divisor*step`."""
+        high, low = divide(a, step)
+        return high, low, divide(b, step)[0]
+
+    def _joined(self, x: Size) -> Size:
+        """A sum in which quotients and remainders of one dividend have been put together."""
+        while isinstance(x, Sum) and not x.is_polynomial:
+            better = self._one_join(x)
+            if better is None:
+                return x
+            x = better
+        return x
+
+    def _one_join(self, x: Sum) -> Size | None:
+        before = _cost(x)
+        for candidate in self._joins(x):
+            if _cost(candidate) < before:
+                return candidate
+        return None
+
+    def _joins(self, x: Sum) -> Iterable[Size]:
+        for factors, scale in addends(x):
+            for factor in factors:
+                if not isinstance(factor, (FloorDiv, Mod)):
+                    continue
+                others = mul(monomial(without(factors, (factor,)) or ()), scale)
+                others_rest = x - mul(factor, others)
+                dividend, divisor = factor.dividend, factor.divisor
+                if isinstance(factor, FloorDiv):
+                    # c*x - c*n*(x//n) = c*(x % n)
+                    share, left = divide(mul(others, -1), divisor)
+                    if left == 0:
+                        yield add(others_rest, mul(share, self._mod(dividend, divisor) - dividend))
+                    continue
+                # c*(x % n) = c*x - c*n*(x//n), where the quotient then cancels
+                quotient = self._floordiv(dividend, divisor)
+                yield add(others_rest, mul(others, dividend), mul(others, divisor, quotient, -1))
+                if isinstance(dividend, FloorDiv):
+                    yield from self._nested(others, others_rest, dividend, divisor)
+
+    def _nested(self, scale: Size, rest: Size, inner: FloorDiv, outer: Size) -> Iterable[Size]:
+        """`c*n*((x//n) % m) + c*(x % n) = c*(x % (n*m))` for positive `m`."""
+        share, left = divide(scale, inner.divisor)
+        if left == 0 and self.facts.positive(outer):
+            fine = self._mod(inner.dividend, inner.divisor)
+            joined = self._mod(inner.dividend, mul(inner.divisor, outer))
+            yield add(rest, mul(share, fine, -1), mul(share, joined))
+
+
+def _degree(step: Size) -> int:
+    return max((len(factors) for factors, _ in addends(step)), default=0)
+
+
+def _cost(x: Size) -> tuple[int, int]:
+    """Divisions in a sum, then addends: what joining must lessen."""
+    parts = addends(x)
+    divisions = [factor for factors, _ in parts for factor in factors if isinstance(factor, (FloorDiv, Mod))]
+    return len(divisions), len(parts)
