@@ -22,7 +22,9 @@ CACHE_KEY = pytest.StashKey[str]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--update-golden`."""
     parser.addoption(
-        "--update-golden", action="store_true", help="rewrite golden files with the text that the tests produce"
+        "--update-golden",
+        action="store_true",
+        help="rewrite golden files with the text that the tests produce",
     )
 
 

@@ -110,7 +110,7 @@ def demo(session: nox.Session) -> None:
     install_torch(session)
     install(session, *MODELS)
     install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
-    session.run("python", str(ROOT / "examples" / "demo.py"), *session.posargs)
+    session.run("python", str(ROOT / "benchmarks" / "demo.py"), *session.posargs)
 
 
 @nox.session
@@ -163,9 +163,8 @@ def types(session: nox.Session) -> None:
     install_torch(session)
     install_folders(session, FOLDERS, tested=FOLDERS)
     session.install(MYPY, "nox")
-    sources = [str(next((PACKAGES / pkg / "src").iterdir())) for pkg in FOLDERS]
-    session.run("mypy", *sources)
-    session.run("mypy", "noxfile.py", "conftest.py", "tools", "benchmarks", "examples")
+    sources = [str(PACKAGES / pkg / "src") for pkg in FOLDERS]
+    session.run("mypy", *sources, "noxfile.py", "conftest.py", "tools", "benchmarks", "examples")
 
 
 @nox.session

@@ -1,0 +1,44 @@
+"""The benchmarks still build and run, so that they cannot rot between two measurements."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+def measure(*arguments: str) -> dict[str, Any]:
+    """Run measure.py for a moment and return its row."""
+    command = [sys.executable, str(FOLDER / "measure.py"), *arguments, "--seconds", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    assert done.returncode == 0, done.stderr
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return row
+
+
+@pytest.mark.parametrize(("case", "mode"), [("swiglu_gate", "infer"), ("residual_layer_norm", "train")])
+def test_measure_reports_times_of_eager(case: str, mode: str) -> None:
+    row = measure(case, "eager", mode)
+    assert (row["case"], row["backend"], row["mode"]) == (case, "eager", mode)
+    assert 0 < row["low"] <= row["median"]
+    assert row["error"] is None
+
+
+def test_measure_compares_litz_with_eager() -> None:
+    row = measure("adamw_step", "litz", "infer")
+    assert row["error"] <= 1e-4
+    assert row["first"] > row["median"]
+
+
+def test_runner_knows_every_case() -> None:
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "run.py"), "--help"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "block, index, model, pointwise, reduction" in " ".join(done.stdout.split())
