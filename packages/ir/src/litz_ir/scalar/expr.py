@@ -15,10 +15,7 @@ from typing import Any, Literal, TypeVar
 from litz_ir.dtypes import DType, b1, i64
 from litz_ir.errors import GraphError
 from litz_ir.symbols.ranges import Range
-from litz_ir.symbols.term import (
-    Atom, FloorDiv, Max, Min, Mod, Product, Size, Sum, Term, add, floordiv, free_symbols, maximum, minimum, mod, mul,
-    substitute,
-)  # fmt: skip
+from litz_ir.symbols.term import Atom, Size, Term, free_symbols, substitute
 
 Check = Literal["assumed", "clamped", "raised"]
 E = TypeVar("E", bound="Expr")
@@ -268,28 +265,23 @@ class Indirect(Atom):
     outside ``[0, size)``: ``assumed`` not to happen, ``clamped`` into it, or ``raised`` as an error after the kernel.
     """
 
-    __slots__ = ("_text_key", "check", "size", "value", "wrap")
+    __slots__ = ("check", "size", "value", "wrap")
 
     value: Expr
     size: Size
     wrap: bool
     check: Check
-    _text_key: str
 
     def __new__(cls, value: Expr, size: Size, wrap: bool = False, check: Check = "raised") -> Indirect:
         if not value.dtype.is_integer:
             raise GraphError(f"an indirect index must be an integer, got {value.dtype}")
-        self = object.__new__(cls)
-        text = f"indirect({value.key},{_field_key(size)},{int(wrap)},{check})"
-        self.initialise(value=value, size=size, wrap=wrap, check=check, _text_key=text)
-        return self
+        return cls._intern(value=value, size=size, wrap=wrap, check=check)
 
     @property
     def atom_key(self) -> str:
-        return self._text_key
+        return f"indirect({self.value.key},{_field_key(self.size)},{int(self.wrap)},{self.check})"
 
-    @property
-    def free_symbols(self) -> frozenset[str]:
+    def atom_free_symbols(self) -> frozenset[str]:
         return self.value.free_symbols | free_symbols(self.size)
 
     def bounds(self) -> Range | None:
@@ -303,35 +295,14 @@ def indirects_in(term: Size) -> tuple[Indirect, ...]:
     """The indirect indices in a term, outermost ones only, each once."""
     if not isinstance(term, Term):
         return ()
-    if isinstance(term, Indirect):
-        return (term,)
-    return tuple(dict.fromkeys(atom for child in term.children() for atom in indirects_in(child)))
+    return tuple(atom for atom in term.atoms() if isinstance(atom, Indirect))
 
 
 def map_indirects(term: Size, change: Callable[[Indirect], Size]) -> Size:
-    """The term with every indirect index replaced."""
-    if not indirects_in(term):
+    """The term with every indirect index replaced, outermost ones only."""
+    if not isinstance(term, Term):
         return term
-
-    def visit(part: Size) -> Size:
-        match part:
-            case Indirect():
-                return change(part)
-            case Sum():
-                return add(*(mul(visit(item), factor) for item, factor in part.terms), part.constant)
-            case Product():
-                return mul(*map(visit, part.factors))
-            case FloorDiv():
-                return floordiv(visit(part.dividend), visit(part.divisor))
-            case Mod():
-                return mod(visit(part.dividend), visit(part.divisor))
-            case Min():
-                return minimum(*map(visit, part.args))
-            case Max():
-                return maximum(*map(visit, part.args))
-        return part
-
-    return visit(term)
+    return term.map_atoms(lambda atom: change(atom) if isinstance(atom, Indirect) else atom)
 
 
 def walk(*roots: Expr) -> Iterator[Expr]:
