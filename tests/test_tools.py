@@ -1,0 +1,39 @@
+"""The scripts in tools/ see what they are there to see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from check_links import broken_links
+from import_all import import_all
+from public_api import public_names
+
+
+def test_public_names_follow_dunder_all_and_else_what_is_bound(tmp_path: Path) -> None:
+    package = tmp_path / "src" / "sample"
+    (package / "inner").mkdir(parents=True)
+    (package / "__init__.py").write_text('from .inner import a, b\n__all__ = ["a"]\n__version__ = "1"\n')
+    (package / "inner" / "__init__.py").write_text(
+        "from __future__ import annotations\nimport os.path\na: int = 1\ndef b() -> None: ...\n_hidden = 2\n"
+    )
+    assert public_names(package) == ["sample.a", "sample.inner.a", "sample.inner.b", "sample.inner.os"]
+
+
+def test_broken_links_are_found_outside_code_blocks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    (tmp_path / "there.md").write_text("")
+    page.write_text("[a](there.md#part) [b](missing.md) [c](https://example.org)\n```\n[d](code.md)\n```\n")
+    assert broken_links(page) == ["missing.md"]
+
+
+def test_import_all_reaches_inner_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "sample_to_import"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "inner" / "__init__.py").write_text("")
+    (folder / "inner" / "deep.py").write_text("")
+    (folder / "__main__.py").write_text("raise RuntimeError('a program, not a module')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = import_all("sample_to_import")
+    assert names == ["sample_to_import", "sample_to_import.inner", "sample_to_import.inner.deep"]
