@@ -3,6 +3,18 @@
 `litz_ir.symbols.sympy_io`, the exchange with sympy, is not imported here: nothing else needs sympy.
 """
 
+from litz_ir.symbols.prove import (
+    Predicate,
+    Prover,
+    known_divides,
+    known_equal,
+    known_le,
+    known_lt,
+    prove,
+)
+from litz_ir.symbols.ranges import bounds, extent
+from litz_ir.symbols.simplify import Simplifier, simplify
+from litz_ir.symbols.table import DEFAULT_HINT, SymbolInfo, SymbolTable
 from litz_ir.symbols.term import (
     Atom,
     FloorDiv,
@@ -32,27 +44,41 @@ from litz_ir.symbols.term import (
 
 __all__ = [
     "Atom",
+    "DEFAULT_HINT",
     "FloorDiv",
     "Max",
     "Min",
     "Mod",
+    "Predicate",
     "Product",
+    "Prover",
     "Range",
+    "Simplifier",
     "Size",
     "Sum",
     "Symbol",
+    "SymbolInfo",
+    "SymbolTable",
     "Term",
     "add",
+    "bounds",
     "cdiv",
     "coefficient",
     "evaluate",
+    "extent",
     "floordiv",
     "free_symbols",
+    "known_divides",
+    "known_equal",
+    "known_le",
+    "known_lt",
     "maximum",
     "minimum",
     "mod",
     "mul",
     "product",
+    "prove",
+    "simplify",
     "substitute",
     "symbol",
 ]

@@ -14,6 +14,8 @@ from litz_ir.symbols.ranges import ANY, Interval, interval_bounds
 from litz_ir.symbols.term import (
     Atom,
     FloorDiv,
+    Max,
+    Min,
     Mod,
     Range,
     Size,
@@ -123,10 +125,24 @@ class Facts:
             return False
         known = self._signs.get(x)
         if known is None:
-            known = self._by_worst_case(x, depth) if depth else False
+            known = depth > 0 and (self._by_cases(x, depth) or self._by_worst_case(x, depth))
             if known or depth == _MAX_DEPTH:
                 self._signs[x] = known
         return known
+
+    def _by_cases(self, x: Term, depth: int) -> bool:
+        """Replaces one minimum or maximum by its arguments: by each, or by one that is worse than it."""
+        for factors, _ in addends(x):
+            for factor in factors:
+                if not isinstance(factor, (Min, Max)) or (split := _linear_in(x, factor)) is None:
+                    continue
+                slope, rest = split
+                cases = [self._nonnegative(add(rest, mul(slope, arg)), depth - 1) for arg in factor.args]
+                if all(cases):
+                    return True
+                worse = slope if isinstance(factor, Max) else mul(slope, -1)
+                return any(cases) and self._nonnegative(worse, depth - 1)
+        return False
 
     def _by_worst_case(self, x: Term, depth: int) -> bool:
         """Replaces quantities in `x` by their worst case, most dependent first, as long as any can be."""

@@ -28,8 +28,11 @@ Interval = tuple[int | None, int | None]
 
 
 def extent(size: Size) -> Range:
-    """The range of an index along an axis of `size`: `0 <= index < size`."""
-    return Range(0, size - 1) if isinstance(size, int) else Range(0, None, size)
+    """The range of an index along an axis of `size`: `0 <= index < size`.
+
+    An axis of size 0 has no index of which anything could be wrong; its range is that of size 1.
+    """
+    return Range(0, max(size - 1, 0)) if isinstance(size, int) else Range(0, None, size)
 
 
 def bounds(x: Size, ranges: Mapping[str, Range]) -> Range:
@@ -153,6 +156,8 @@ def _quotient_positive(a: Interval, low: int, high: int | None) -> Interval:
     """`a // d` for `1 <= low <= d <= high`: monotone in the dividend, towards 0 (or -1) in the divisor."""
     first, last = a
     least = greatest = None
+    if high is not None and high < low:
+        return None, None
     if first is not None:
         least = first // low if first < 0 else 0 if high is None else first // high
     if last is not None:
@@ -162,6 +167,8 @@ def _quotient_positive(a: Interval, low: int, high: int | None) -> Interval:
 
 def _remainder(a: Interval, b: Interval) -> Interval:
     low, high = b
+    if b == (0, 0):
+        return None, None
     if low is not None and low >= 0:
         limit = None if high is None else high - 1
         if a[0] is not None and a[0] >= 0 and a[1] is not None:

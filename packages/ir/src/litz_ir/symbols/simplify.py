@@ -82,17 +82,22 @@ class Simplifier:
             return self._joined(add(x.constant, *parts))
         if isinstance(x, Product):
             return mul(*[self.simplify(factor) for factor in x.factors])
-        if isinstance(x, FloorDiv):
-            return self._floordiv(self.simplify(x.dividend), self.simplify(x.divisor))
-        if isinstance(x, Mod):
-            return self._mod(self.simplify(x.dividend), self.simplify(x.divisor))
+        if isinstance(x, (FloorDiv, Mod)):
+            divisor = self.simplify(x.divisor)
+            if divisor == 0:
+                # No value anywhere: nothing that runs can depend on it.
+                return x
+            dividend = self.simplify(x.dividend)
+            return (self._floordiv if isinstance(x, FloorDiv) else self._mod)(dividend, divisor)
         if isinstance(x, Min):
-            return minimum(*self._least([self.simplify(arg) for arg in x.args], 1))
+            least = minimum(*[self.simplify(arg) for arg in x.args])
+            return minimum(*self._least(least.args, 1)) if isinstance(least, Min) else least
         if isinstance(x, Max):
-            return maximum(*self._least([self.simplify(arg) for arg in x.args], -1))
+            most = maximum(*[self.simplify(arg) for arg in x.args])
+            return maximum(*self._least(most.args, -1)) if isinstance(most, Max) else most
         return x
 
-    def _least(self, args: list[Size], sign: int) -> Iterable[Size]:
+    def _least(self, args: Iterable[Size], sign: int) -> Iterable[Size]:
         """The arguments less those that another one never exceeds (times `sign`)."""
         kept: list[Size] = []
         for arg in args:
