@@ -280,7 +280,8 @@ class Call(Operation):
 
     ``mutates`` names the values (among those referenced) that the call overwrites, each paired with the result that is
     its new version; ``aliases`` pairs results with the value whose memory they share. ``need`` is what the routine
-    wants of its arguments' layouts; ``exact`` means eager's strides.
+    wants of its arguments' layouts; ``exact`` means eager's strides. ``unpack`` is true when the routine returns a tuple
+    or list, even of one.
     """
 
     target: str
@@ -289,6 +290,7 @@ class Call(Operation):
     mutates: tuple[tuple[str, str], ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
     need: Need = "any"
+    unpack: bool = False
     flops: Size = 0
 
     @property
