@@ -1,0 +1,81 @@
+"""What the emitters of one kernel share while they write it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from litz_codegen_cpp.emit.scopes import Scopes, Value
+from litz_codegen_cpp.emit.spelling import Names, register_type, vector_type
+from litz_ir.dtypes import DType
+from litz_ir.plan.kernel import Kernel
+from litz_ir.symbols.term import Range
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A pointer in the function: ``laned`` locals hold ``LITZ_LANES`` outer points side by side per element."""
+
+    pointer: str
+    dtype: DType
+    laned: bool = False
+
+
+@dataclass(slots=True)
+class Context:
+    """The state of emitting one kernel.
+
+    ``lanes`` is the width of every vector; ``vector`` the axis that runs along them while a vector loop is open, with
+    ``parts`` registers side by side. ``written`` names the buffers that the kernel stores to, ``storing`` those that the
+    present phase stores to, ``point`` the position of the scope of one outer point.
+    """
+
+    kernel: Kernel
+    names: Names
+    ranges: dict[str, Range]
+    lanes: int
+    scopes: Scopes = field(default_factory=Scopes)
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    written: frozenset[str] = frozenset()
+    storing: frozenset[str] = frozenset()
+    point: int = 0
+    vector: str | None = None
+    parts: int = 1
+    checks_indices: bool = False
+
+    @contextmanager
+    def vectorised(self, axis: str | None, parts: int) -> Iterator[None]:
+        """Inside, ``axis`` runs along the lanes of ``parts`` registers."""
+        before = (self.vector, self.parts)
+        self.vector, self.parts = axis, parts
+        yield
+        self.vector, self.parts = before
+
+    def define(self, stem: str, text: str | tuple[str, ...], dtype: DType, home: int, *, varying: bool = False,
+               reads: frozenset[str] = frozenset()) -> Value:  # fmt: skip
+        """Name a value in the scope at ``home``; several texts make several registers."""
+        texts = (text,) if isinstance(text, str) else text
+        kind = vector_type(dtype) if varying else register_type(dtype)
+        names = []
+        for each in texts:
+            name = self.names.fresh(stem)
+            self.scopes.line(f"const {kind} {name} = {each};", home)
+            names.append(name)
+        return Value(tuple(names), dtype, home, varying, reads)
+
+    def spread(self, value: Value) -> Value:
+        """The value in every lane: itself when it varies, else broadcast in its own scope."""
+        if value.varying:
+            return value
+        text = value.parts[0]
+        spelled = f"broadcast_mask({text})" if value.dtype.is_bool else f"broadcast<{register_type(value.dtype)}>({text})"
+        if not text.isidentifier() or text in ("true", "false"):
+            return Value((spelled,), value.dtype, value.home, True, value.reads)
+        key = ("spread", text)
+        found = self.scopes.find(key)
+        if found is None:
+            found = self.scopes.remember(
+                key, self.define(f"{text}_all", spelled, value.dtype, value.home, varying=True, reads=value.reads)
+            )
+        return found

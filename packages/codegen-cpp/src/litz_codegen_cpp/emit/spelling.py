@@ -1,0 +1,123 @@
+"""How dtypes, literals and names are written in C++."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+
+from litz_ir.dtypes import DType, bf16, f16, f64
+from litz_ir.errors import CodegenError
+
+_MEMORY = {
+    "f64": "double", "f32": "float", "bf16": "bf16", "f16": "f16", "b1": "b1",
+    "i64": "int64_t", "i32": "int32_t", "i16": "int16_t", "i8": "int8_t",
+    "u64": "uint64_t", "u32": "uint32_t", "u16": "uint16_t", "u8": "uint8_t",
+}  # fmt: skip
+_REGISTER = {**_MEMORY, "bf16": "float", "f16": "float", "b1": "bool"}
+
+_KEYWORDS = frozenset(
+    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const
+    constexpr const_cast continue decltype default delete do double dynamic_cast else enum explicit export extern
+    false final float for friend goto if inline int long main mutable namespace new noexcept not not_eq nullptr
+    operator or or_eq override private protected public register reinterpret_cast requires return rt short signed
+    sizeof static static_assert static_cast struct switch template this throw true try typedef typeid typename
+    union unsigned using virtual void volatile wchar_t while xor xor_eq buffers symbols litz std""".split()
+)
+
+
+def memory_type(dtype: DType) -> str:
+    """The element type of a buffer in memory; raises :class:`CodegenError` for what no kernel can hold."""
+    try:
+        return _MEMORY[dtype.name]
+    except KeyError:
+        raise CodegenError(f"no C++ kernel reads or writes {dtype}", hint="cast it outside, or run the operation as a call") from None
+
+
+def register_type(dtype: DType) -> str:
+    """The type of one value in a register: ``float`` for the narrow floats, ``bool`` for ``b1``."""
+    memory_type(dtype)
+    return _REGISTER[dtype.name]
+
+
+def vector_type(dtype: DType) -> str:
+    """The type of one value per lane; ``mask`` for ``b1``."""
+    return "mask" if dtype.is_bool else f"vec<{register_type(dtype)}>"
+
+
+def literal(value: int | float | bool, dtype: DType) -> str:
+    """A C++ constant of exactly the register type of ``dtype``."""
+    if dtype.is_bool:
+        return "true" if value else "false"
+    if dtype.is_float:
+        return _float_literal(float(value), dtype)
+    return _integer_literal(int(value), dtype)
+
+
+def _integer_literal(value: int, dtype: DType) -> str:
+    kind = register_type(dtype)
+    if dtype.kind == "uint":
+        return f"{kind}({value}u)" if dtype.bits < 64 else f"{kind}({value}ull)"
+    if value == -(1 << (dtype.bits - 1)) and dtype.bits >= 32:
+        return f"{kind}({value + 1} - 1)"
+    return str(value) if dtype.bits == 32 else f"{kind}({value})"
+
+
+def _float_literal(value: float, dtype: DType) -> str:
+    suffix = "" if dtype == f64 else "f"
+    if math.isnan(value):
+        return f'__builtin_nan{suffix}("")'
+    if math.isinf(value):
+        return f"-__builtin_inf{suffix}()" if value < 0 else f"__builtin_inf{suffix}()"
+    if dtype == f64:
+        return repr(value)
+    text = _shortest_single(value)
+    return f"round_{dtype.name}({text})" if dtype in (bf16, f16) else text
+
+
+def _shortest_single(value: float) -> str:
+    """The shortest decimal that reads back as the single that ``value`` rounds to."""
+    try:
+        rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return "-__builtin_inff()" if value < 0 else "__builtin_inff()"
+    for digits in range(1, 10):
+        text = f"{rounded:.{digits}g}"
+        if abs(float(text)) < 3.4028235e38 and struct.unpack("f", struct.pack("f", float(text)))[0] == rounded:
+            break
+    else:
+        text = rounded.hex()
+    return (text if any(mark in text for mark in ".exn") else f"{text}.0") + "f"
+
+
+def identifier(name: str) -> str:
+    """``name`` made of the characters that C++ allows."""
+    cleaned = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return cleaned if cleaned and not cleaned[0].isdigit() and not cleaned.startswith("_") else f"n{cleaned}"
+
+
+class Names:
+    """Hands out C++ names that are unique within one function and clash with nothing that the headers declare."""
+
+    def __init__(self, reserved: frozenset[str]) -> None:
+        self._used = set(_KEYWORDS | reserved)
+        self._next: dict[str, int] = {}
+
+    def exact(self, name: str) -> str:
+        """``name`` itself where it is free, else with a number."""
+        cleaned = identifier(name)
+        if cleaned in self._used or cleaned.endswith("_t"):
+            return self.fresh(cleaned)
+        self._used.add(cleaned)
+        return cleaned
+
+    def fresh(self, stem: str) -> str:
+        """``stem`` with the next free number."""
+        cleaned = identifier(stem)
+        while True:
+            number = self._next.get(cleaned, 0)
+            self._next[cleaned] = number + 1
+            name = f"{cleaned}_{number}"
+            if name not in self._used:
+                self._used.add(name)
+                return name

@@ -1,0 +1,133 @@
+// bf16 and f16 as they lie in memory, to and from float. Rounding is to nearest even, NaN stays NaN (quiet), and
+// denormals are kept in both directions.
+//
+//   vec<float>    widen_bf16(vec<uint16_t>)    float    widen_bf16(uint16_t)
+//   vec<uint16_t> narrow_bf16(vec<float>)      uint16_t narrow_bf16(float)
+//   vec<float>    widen_f16(vec<uint16_t>)     float    widen_f16(uint16_t)
+//   vec<uint16_t> narrow_f16(vec<float>)       uint16_t narrow_f16(float)
+//   vec<float>    round_bf16(vec<float>)       float    round_bf16(float)    the value after a store and a load
+//   vec<float>    round_f16(vec<float>)        float    round_f16(float)
+//
+// LITZ_NATIVE_BF16 lets AVX512_BF16's vcvtneps2bf16 narrow: fewer instructions, but it takes float denormals as zero.
+#ifndef LITZ_HALF_H
+#define LITZ_HALF_H
+#include "lanes.h"
+
+namespace litz {
+
+template <class V>
+using unsigned_lanes = typename vector_of<uint32_t, lane_count<V>>::type;
+template <class V>
+using half_lanes = typename vector_of<uint16_t, lane_count<V>>::type;
+
+template <class V>
+LITZ_FN V widen_bf16_lanes(half_lanes<V> h) {
+  typedef unsigned_lanes<V> W;
+  return bits_as<V>(convert_lanes<W>(h) << splat<W>(16));
+}
+
+template <class V>
+LITZ_FN half_lanes<V> narrow_bf16_lanes(V x) {
+  if constexpr (is_wide<V>) {
+    return join<half_lanes<V>>(narrow_bf16_lanes(x.lo), narrow_bf16_lanes(x.hi));
+  }
+#if defined(LITZ_NATIVE_BF16) && defined(__AVX512BF16__) && defined(LITZ_AVX512) && !defined(__clang__)
+  else if constexpr (sizeof(V) == 64) {
+    typedef float v16sf __attribute__((vector_size(64)));
+    return bits_as<half_lanes<V>>(__builtin_ia32_cvtneps2bf16_v16sf((v16sf)x));
+  }
+#endif
+  else {
+    typedef unsigned_lanes<V> W;
+    typedef lane_mask<V> I;
+    W u = (W)x;
+    W rounded = u + splat<W>(0x7fff) + (u >> splat<W>(16) & splat<W>(1));
+    W quiet = u | splat<W>(0x400000);
+    W r = (W)blend<I>(x != x, (I)quiet, (I)rounded);
+    return convert_lanes<half_lanes<V>>(r >> splat<W>(16));
+  }
+}
+
+template <class V>
+LITZ_FN V widen_f16_lanes(half_lanes<V> h) {
+  if constexpr (is_wide<V>) {
+    return {widen_f16_lanes<half<V>>(low(h)), widen_f16_lanes<half<V>>(high(h))};
+  }
+#if defined(LITZ_AVX512)
+  else if constexpr (sizeof(V) == 64) {
+    typedef short v16hi __attribute__((vector_size(32)));
+    typedef float v16sf __attribute__((vector_size(64)));
+    return (V)__builtin_ia32_vcvtph2ps512_mask((v16hi)h, v16sf{}, -1, 4);
+  }
+#endif
+#if defined(__F16C__)
+  else if constexpr (sizeof(V) == 32) {
+    typedef short v8hi __attribute__((vector_size(16)));
+    return (V)__builtin_ia32_vcvtph2ps256((v8hi)h);
+  }
+#endif
+  else {
+    // A product by 2^112 is exact and turns half's exponents, denormals included, into float's.
+    typedef unsigned_lanes<V> W;
+    W w = convert_lanes<W>(h);
+    W magnitude = (w & splat<W>(0x7fff)) << splat<W>(13);
+    V scaled = (V)magnitude * splat<V>(0x1p112f);
+    V body = blend(scaled >= splat<V>(0x1p16f), (V)(magnitude | splat<W>(0x7f800000)), scaled);
+    return (V)((W)body | (w & splat<W>(0x8000)) << splat<W>(16));
+  }
+}
+
+template <class V>
+LITZ_FN half_lanes<V> narrow_f16_lanes(V x) {
+  if constexpr (is_wide<V>) {
+    return join<half_lanes<V>>(narrow_f16_lanes(x.lo), narrow_f16_lanes(x.hi));
+  }
+#if defined(LITZ_AVX512)
+  else if constexpr (sizeof(V) == 64) {
+    typedef float v16sf __attribute__((vector_size(64)));
+    typedef short v16hi __attribute__((vector_size(32)));
+    return (half_lanes<V>)__builtin_ia32_vcvtps2ph512_mask((v16sf)x, 0, v16hi{}, -1);
+  }
+#endif
+#if defined(__F16C__)
+  else if constexpr (sizeof(V) == 32) {
+    typedef float v8sf __attribute__((vector_size(32)));
+    return (half_lanes<V>)__builtin_ia32_vcvtps2ph256((v8sf)x, 0);
+  }
+#endif
+  else {
+    typedef unsigned_lanes<V> W;
+    typedef lane_mask<V> I;
+    W u = (W)x;
+    W magnitude = u & splat<W>(0x7fffffff);
+    V a = (V)magnitude;
+    // A float in [0.5, 1) has the spacing of half's denormals, so that the addition rounds as half does.
+    W denormal = (W)(a + splat<V>(0.5f)) - splat<W>(0x3f000000);
+    W even = magnitude >> splat<W>(13) & splat<W>(1);
+    W normal = (magnitude - splat<W>(112u << 23) + splat<W>(0xfff) + even) >> splat<W>(13);
+    I r = blend<I>(a < splat<V>(0x1p-14f), (I)denormal, (I)normal);
+    r = blend<I>(a >= splat<V>(65520.0f), splat<I>(0x7c00), r);
+    r = blend<I>(x != x, (I)((magnitude >> splat<W>(13) & splat<W>(0x3ff)) | splat<W>(0x7e00)), r);
+    return convert_lanes<half_lanes<V>>((W)r | (u >> splat<W>(16) & splat<W>(0x8000)));
+  }
+}
+
+#define LITZ_HALF(name)                                                                                \
+  LITZ_FN vec<float> widen_##name(vec<uint16_t> h) { return widen_##name##_lanes<vec<float>>(h); }     \
+  LITZ_FN vec<uint16_t> narrow_##name(vec<float> x) { return narrow_##name##_lanes<vec<float>>(x); }   \
+  LITZ_FN vec<float> round_##name(vec<float> x) { return widen_##name(narrow_##name(x)); }             \
+  LITZ_FN float widen_##name(uint16_t h) {                                                             \
+    typedef vector_of<float, 4>::type quad;                                                            \
+    return widen_##name##_lanes<quad>(splat<half_lanes<quad>>(h))[0];                                  \
+  }                                                                                                    \
+  LITZ_FN uint16_t narrow_##name(float x) {                                                            \
+    return narrow_##name##_lanes(splat<vector_of<float, 4>::type>(x))[0];                              \
+  }                                                                                                    \
+  LITZ_FN float round_##name(float x) { return widen_##name(narrow_##name(x)); }
+LITZ_HALF(bf16)
+LITZ_HALF(f16)
+#undef LITZ_HALF
+
+}  // namespace litz
+
+#endif

@@ -1,0 +1,30 @@
+// Indices that come from data. I is vec<int64_t>, vec<int32_t>, int64_t or int32_t; size is a scalar.
+//
+//   I    wrap_index(I i, size)                i, or i + size where i is negative
+//   I    clamp_index(I i, size)               into [0, size); 0 where size is 0
+//   mask or bool  in_range(I i, size)         0 <= i < size
+#ifndef LITZ_INDEX_H
+#define LITZ_INDEX_H
+#include "lanes.h"
+
+namespace litz {
+
+template <class I>
+LITZ_FN I wrap_index(I i, int64_t size) {
+  I zero = splat<I>(0);
+  return blend<I>(i < zero, i + splat<I>(elem<I>(size)), i);
+}
+template <class I>
+LITZ_FN I clamp_index(I i, int64_t size) {
+  I zero = splat<I>(0), last = splat<I>(elem<I>(size - 1));
+  i = blend<I>(i > last, last, i);
+  return blend<I>(i < zero, zero, i);
+}
+template <class I>
+LITZ_FN auto in_range(I i, int64_t size) {
+  return as_mask((i >= splat<I>(0)) & (i < splat<I>(elem<I>(size))));
+}
+
+}  // namespace litz
+
+#endif

@@ -1,0 +1,189 @@
+// From memory elements to register lanes and back. T is the element type in memory: any number type, or bf16, f16
+// (float in registers), b1 (mask in vectors, bool in scalars). R = reg<T>. No pointer needs alignment.
+//
+//   vec<R> load(const T* p)                                   p[0 .. LITZ_LANES)
+//   vec<R> load_partial(const T* p, int64_t n)                p[0 .. n), other lanes 0; n may exceed LITZ_LANES
+//   vec<R> load_masked(const T* p, mask m)                    p[i] where m, other lanes 0, nothing read there
+//   vec<R> load_strided(const T* p, int64_t stride)           p[i * stride]; any stride, 0 and negative too
+//   vec<R> load_strided_partial(const T* p, int64_t stride, int64_t n)
+//   vec<R> gather(const T* p, vec<int64_t> or vec<int32_t> i)           p[i]
+//   vec<R> gather_masked(const T* p, vec<int64_t> or vec<int32_t> i, mask m)   p[i] where m, other lanes 0
+//   vec<R> gather_partial(const T* p, vec<int64_t> or vec<int32_t> i, int64_t n)
+//   void   store, store_partial, store_masked, store_strided, store_strided_partial, scatter, scatter_masked,
+//          scatter_partial                                    the same arguments, then the value; later lanes win
+//   float, bool or T  load_scalar(const T* p)                 one element
+//   void   store_scalar(T* p, x)
+#ifndef LITZ_MEMORY_H
+#define LITZ_MEMORY_H
+#include "half.h"
+#include "raw_memory.h"
+
+namespace litz {
+
+// How an element lies in memory, and the way between that and a register.
+template <class T>
+struct element {
+  typedef T stored;
+  typedef T scalar;
+  LITZ_FN vec<T> unpack(vec<T> v) { return v; }
+  LITZ_FN vec<T> pack(vec<T> v) { return v; }
+  LITZ_FN T unpack_scalar(T x) { return x; }
+  LITZ_FN T pack_scalar(T x) { return x; }
+};
+template <>
+struct element<bf16> {
+  typedef uint16_t stored;
+  typedef float scalar;
+  LITZ_FN vec<float> unpack(vec<uint16_t> v) { return widen_bf16(v); }
+  LITZ_FN vec<uint16_t> pack(vec<float> v) { return narrow_bf16(v); }
+  LITZ_FN float unpack_scalar(uint16_t x) { return widen_bf16(x); }
+  LITZ_FN uint16_t pack_scalar(float x) { return narrow_bf16(x); }
+};
+template <>
+struct element<f16> {
+  typedef uint16_t stored;
+  typedef float scalar;
+  LITZ_FN vec<float> unpack(vec<uint16_t> v) { return widen_f16(v); }
+  LITZ_FN vec<uint16_t> pack(vec<float> v) { return narrow_f16(v); }
+  LITZ_FN float unpack_scalar(uint16_t x) { return widen_f16(x); }
+  LITZ_FN uint16_t pack_scalar(float x) { return narrow_f16(x); }
+};
+template <>
+struct element<b1> {
+  typedef uint8_t stored;
+  typedef bool scalar;
+  LITZ_FN mask unpack(vec<uint8_t> v) { return convert_lanes<mask>(v) != mask{}; }
+  LITZ_FN vec<uint8_t> pack(mask m) { return from_mask<uint8_t>(m); }
+  LITZ_FN bool unpack_scalar(uint8_t x) { return x != 0; }
+  LITZ_FN uint8_t pack_scalar(bool x) { return x; }
+};
+
+template <class T>
+using stored = typename element<T>::stored;
+template <class T>
+using scalar = typename element<T>::scalar;
+
+LITZ_FN uint32_t bits_below(int64_t n) { return uint32_t((uint64_t(1) << (n < LITZ_LANES ? n : LITZ_LANES)) - 1); }
+
+template <class V, int... I>
+LITZ_FN V collect(const elem<V>* p, int64_t stride, indices<I...>) {
+  return V{p[I * stride]...};
+}
+template <class V>
+LITZ_FN V raw_load_strided(const elem<V>* p, int64_t stride) {
+  if constexpr (is_wide<V>) {
+    constexpr int n = lane_count<V> / 2;
+    return {raw_load_strided<half<V>>(p, stride), raw_load_strided<half<V>>(p + n * stride, stride)};
+  } else {
+    return collect<V>(p, stride, indices_to<lane_count<V>>());
+  }
+}
+
+template <class V, class X, int... I>
+LITZ_FN V collect_at(const elem<V>* p, X at, indices<I...>) {
+  return V{p[lane(at, I)]...};
+}
+template <class V, class X>
+LITZ_FN V raw_gather(const elem<V>* p, X at) {
+  if constexpr (is_wide<V>) return {raw_gather<half<V>>(p, low(at)), raw_gather<half<V>>(p, high(at))};
+  else return collect_at<V>(p, at, indices_to<lane_count<V>>());
+}
+template <class V, class X>
+LITZ_FN V raw_gather_lanes(const elem<V>* p, X at, uint32_t bits) {
+  elem<X> places[lane_count<V>];
+  elem<V> lanes[lane_count<V>];
+  raw_store(places, at);
+  for (int i = 0; i < lane_count<V>; ++i) lanes[i] = bits >> i & 1 ? p[places[i]] : elem<V>(0);
+  return raw_load<V>(lanes);
+}
+template <class V, class X>
+LITZ_FN void raw_scatter_lanes(elem<V>* p, X at, V v, uint32_t bits) {
+  elem<X> places[lane_count<V>];
+  elem<V> lanes[lane_count<V>];
+  raw_store(places, at);
+  raw_store(lanes, v);
+  for (int i = 0; i < lane_count<V>; ++i)
+    if (bits >> i & 1) p[places[i]] = lanes[i];
+}
+
+template <class T>
+LITZ_FN vec<reg<T>> load(const T* p) {
+  return element<T>::unpack(raw_load<vec<stored<T>>>(p));
+}
+template <class T>
+LITZ_FN vec<reg<T>> load_masked(const T* p, mask m) {
+  return element<T>::unpack(raw_load_lanes<vec<stored<T>>>(p, mask_bits(m)));
+}
+template <class T>
+LITZ_FN vec<reg<T>> load_partial(const T* p, int64_t n) {
+  return element<T>::unpack(raw_load_lanes<vec<stored<T>>>(p, bits_below(n)));
+}
+template <class T>
+LITZ_FN vec<reg<T>> load_strided(const T* p, int64_t stride) {
+  return element<T>::unpack(raw_load_strided<vec<stored<T>>>((const stored<T>*)p, stride));
+}
+template <class T>
+LITZ_FN vec<reg<T>> load_strided_partial(const T* p, int64_t stride, int64_t n) {
+  stored<T> lanes[LITZ_LANES];
+  for (int i = 0; i < LITZ_LANES; ++i) lanes[i] = i < n ? ((const stored<T>*)p)[i * stride] : stored<T>(0);
+  return element<T>::unpack(raw_load<vec<stored<T>>>(lanes));
+}
+template <class T, class X>
+LITZ_FN vec<reg<T>> gather(const T* p, X at) {
+  return element<T>::unpack(raw_gather<vec<stored<T>>>((const stored<T>*)p, at));
+}
+template <class T, class X>
+LITZ_FN vec<reg<T>> gather_masked(const T* p, X at, mask m) {
+  return element<T>::unpack(raw_gather_lanes<vec<stored<T>>>((const stored<T>*)p, at, mask_bits(m)));
+}
+template <class T, class X>
+LITZ_FN vec<reg<T>> gather_partial(const T* p, X at, int64_t n) {
+  return element<T>::unpack(raw_gather_lanes<vec<stored<T>>>((const stored<T>*)p, at, bits_below(n)));
+}
+template <class T>
+LITZ_FN scalar<T> load_scalar(const T* p) {
+  return element<T>::unpack_scalar(*(const stored<T>*)p);
+}
+
+template <class T>
+LITZ_FN void store(T* p, vec<reg<T>> v) {
+  raw_store(p, element<T>::pack(v));
+}
+template <class T>
+LITZ_FN void store_masked(T* p, mask m, vec<reg<T>> v) {
+  raw_store_lanes(p, element<T>::pack(v), mask_bits(m));
+}
+template <class T>
+LITZ_FN void store_partial(T* p, int64_t n, vec<reg<T>> v) {
+  raw_store_lanes(p, element<T>::pack(v), bits_below(n));
+}
+template <class T>
+LITZ_FN void store_strided_partial(T* p, int64_t stride, int64_t n, vec<reg<T>> v) {
+  stored<T> lanes[LITZ_LANES];
+  raw_store(lanes, element<T>::pack(v));
+  for (int64_t i = 0; i < LITZ_LANES && i < n; ++i) ((stored<T>*)p)[i * stride] = lanes[i];
+}
+template <class T>
+LITZ_FN void store_strided(T* p, int64_t stride, vec<reg<T>> v) {
+  store_strided_partial(p, stride, LITZ_LANES, v);
+}
+template <class T, class X>
+LITZ_FN void scatter_masked(T* p, X at, mask m, vec<reg<T>> v) {
+  raw_scatter_lanes((stored<T>*)p, at, element<T>::pack(v), mask_bits(m));
+}
+template <class T, class X>
+LITZ_FN void scatter_partial(T* p, X at, int64_t n, vec<reg<T>> v) {
+  raw_scatter_lanes((stored<T>*)p, at, element<T>::pack(v), bits_below(n));
+}
+template <class T, class X>
+LITZ_FN void scatter(T* p, X at, vec<reg<T>> v) {
+  scatter_partial(p, at, LITZ_LANES, v);
+}
+template <class T>
+LITZ_FN void store_scalar(T* p, scalar<T> x) {
+  *(stored<T>*)p = element<T>::pack_scalar(x);
+}
+
+}  // namespace litz
+
+#endif

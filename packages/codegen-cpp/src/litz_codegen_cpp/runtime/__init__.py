@@ -1,0 +1,1 @@
+"""Loading a shared library and calling the kernels in it."""

@@ -1,0 +1,167 @@
+"""Compiling one translation unit to a shared library."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from litz_codegen_cpp.toolchain.compilers import Compiler
+from litz_codegen_cpp.toolchain.isa import Isa, step_down
+from litz_ir.errors import CompileFailed
+
+INCLUDE = Path(__file__).resolve().parent.parent / "include"
+"""The folder that holds ``litz/*.h``."""
+
+_SHOWN_OUTPUT = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """How units are compiled. Nothing here relaxes IEEE semantics but ``contract``, which fuses a * b + c."""
+
+    optimize: Literal["-O1", "-O2", "-O3"] = "-O2"
+    contract: bool = False
+    defines: tuple[str, ...] = ()
+    timeout_s: float = 120.0
+
+
+@dataclass(slots=True)
+class StepDowns:
+    """Which instruction sets a compiler turned out not to know; pass one object to all builds of a process."""
+
+    _known: dict[tuple[Compiler, Isa], Isa] = field(default_factory=dict)
+
+    def usable(self, compiler: Compiler, isa: Isa) -> Isa:
+        """Return ``isa``, or the simpler set that had to stand in for it with this compiler."""
+        return self._known.get((compiler, isa), isa)
+
+    def remember(self, compiler: Compiler, isa: Isa, instead: Isa) -> None:
+        """Note that ``instead`` compiles where ``isa`` does not."""
+        self._known[compiler, isa] = instead
+
+
+def compile_command(compiler: Compiler, isa: Isa, options: BuildOptions, out: Path) -> tuple[str, ...]:
+    """Return the call that reads a unit from standard input and writes the library ``out``."""
+    return (
+        *compiler.command,
+        *_flags(isa, options),
+        f"-I{INCLUDE}",
+        "-o",
+        str(out),
+        "-xc++",
+        "-",
+        "-lm",
+    )
+
+
+def build_fingerprint(compiler: Compiler, isa: Isa, options: BuildOptions) -> str:
+    """Return a digest of all but the source that decides a library's bytes: compiler, flags and headers."""
+    parts = (compiler.kind, compiler.version, *compiler.command, *_flags(isa, options), _headers_digest())
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def compile_source(
+    source: str,
+    *,
+    isa: Isa,
+    compiler: Compiler,
+    out: Path,
+    options: BuildOptions = BuildOptions(),
+    step_downs: StepDowns | None = None,
+) -> Path:
+    """Compile ``source`` to the shared library ``out``, which appears whole or not at all, and return ``out``.
+
+    Where the compiler refuses the unit, the next simpler instruction set is tried once and, if it does,
+    ``step_downs`` remembers it, so sources must take the number of lanes from ``LITZ_LANES``. Raises
+    :class:`CompileFailed` with the compiler's output.
+    """
+    step_downs = step_downs if step_downs is not None else StepDowns()
+    usable = step_downs.usable(compiler, isa)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        try:
+            _run(source, compile_command(compiler, usable, options, temporary), options.timeout_s)
+        except CompileFailed as failure:
+            simpler = step_down(usable)
+            if simpler is None or not failure.output:
+                raise
+            try:
+                _run(source, compile_command(compiler, simpler, options, temporary), options.timeout_s)
+            except CompileFailed:
+                raise failure from None
+            step_downs.remember(compiler, isa, simpler)
+        os.replace(temporary, out)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return out
+
+
+def _flags(isa: Isa, options: BuildOptions) -> tuple[str, ...]:
+    contract = "fast" if options.contract else "off"
+    return (
+        "-std=c++17",
+        options.optimize,
+        "-shared",
+        "-fPIC",
+        "-pipe",
+        "-w",
+        "-fno-exceptions",
+        "-fno-rtti",
+        "-fno-math-errno",
+        "-fno-trapping-math",
+        "-fno-strict-aliasing",
+        "-fno-stack-protector",
+        f"-ffp-contract={contract}",
+        *isa.flags,
+        f"-DLITZ_LANES={isa.lanes}",
+        *(f"-D{define}" for define in options.defines),
+    )
+
+
+def _run(source: str, command: tuple[str, ...], timeout_s: float) -> None:
+    """Run the compiler in a process group of its own, so that a timeout ends its children too."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(source, timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise CompileFailed(
+                f"{command[0]} did not finish in {timeout_s:g} s",
+                command=command,
+                hint="raise BuildOptions.timeout_s, or cap the statements of a fused body",
+            ) from None
+    if process.returncode != 0:
+        shown = output if len(output) <= _SHOWN_OUTPUT else output[:_SHOWN_OUTPUT] + "..."
+        raise CompileFailed(
+            f"{command[0]} refused a generated unit (status {process.returncode})\n{shown}",
+            command=command,
+            output=output or f"status {process.returncode}, no output",
+            hint="this is a defect of the code generator or a compiler too old for these flags: report the output",
+        )
+
+
+@cache
+def _headers_digest() -> str:
+    digest = hashlib.sha256()
+    for path in sorted((INCLUDE / "litz").glob("*.h")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,85 @@
+"""Finding a C++ compiler."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import Literal
+
+from litz_ir.errors import CompilerNotFound
+
+Kind = Literal["gcc", "clang"]
+SEARCHED = ("g++", "clang++")
+INSTALL = (
+    "install one (Debian and Ubuntu: apt install g++; Fedora: dnf install gcc-c++; macOS: xcode-select --install), "
+    "or set CXX to the compiler's path"
+)
+_VERSION_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A compiler that answered: ``path`` is absolute, ``arguments`` are words that come first in every call."""
+
+    path: str
+    kind: Kind
+    version: str
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The words that every call starts with."""
+        return (self.path, *self.arguments)
+
+
+def find_compiler(explicit: str | None = None, *, cxx: str | None = None) -> Compiler:
+    """Return the compiler that ``explicit`` names, else the one that ``cxx`` names, else g++ or clang++ on PATH.
+
+    ``cxx`` is the caller's value of the CXX variable and may hold several words, such as ``ccache g++``. A name that is
+    given and does not work is an error, never a reason to take another one. Raises :class:`CompilerNotFound`.
+    """
+    for given, what in ((explicit, "the compiler option"), (cxx, "CXX")):
+        if given and given.strip():
+            found = _probe(tuple(shlex.split(given)))
+            if isinstance(found, str):
+                raise CompilerNotFound(
+                    f"no C++ compiler: {what} names {given!r}, {found}", looked_for=(given,), hint=INSTALL
+                )
+            return found
+    reasons = []
+    for name in SEARCHED:
+        found = _probe((name,))
+        if not isinstance(found, str):
+            return found
+        reasons.append(f"{name} {found}")
+    tried = "; ".join(reasons)
+    raise CompilerNotFound(
+        f"no C++ compiler: neither an option nor CXX names one, and {tried}", looked_for=SEARCHED, hint=INSTALL
+    )
+
+
+def _probe(words: tuple[str, ...]) -> Compiler | str:
+    """Return the compiler that ``words`` start, or why they start none."""
+    path = shutil.which(words[0])
+    if path is None:
+        return "is not on PATH" if "/" not in words[0] else "is not an executable file"
+    try:
+        answer = subprocess.run(
+            (path, *words[1:], "--version"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_VERSION_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"does not run ({error})"
+    if answer.returncode != 0:
+        return f"fails when asked for its version (status {answer.returncode})"
+    kind: Kind = "clang" if "clang" in answer.stdout.lower() else "gcc"
+    version = re.search(r"\d+(\.\d+)+", answer.stdout)
+    return Compiler(path, kind, version.group() if version else "unknown", words[1:])
