@@ -1,3 +1,8 @@
-"""From loop graphs to fused graphs to plans, with a reason for every choice."""
+"""litz-scheduler: from the loop graph through the fused graph to a plan, every choice explained. Imports no torch."""
+
+from litz_scheduler.options import SchedulerOptions
+from litz_scheduler.pipeline import graph_passes, schedule
 
 __version__ = "0.1.0"
+
+__all__ = ["SchedulerOptions", "__version__", "graph_passes", "schedule"]

@@ -1,0 +1,132 @@
+"""Equal kernels are one kernel: names that do not matter are replaced by positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from litz_ir.loops.nodes import Axis, TensorType
+from litz_ir.plan.kernel import Accumulate, Kernel, Parameter, Phase, ScanStore, Statement, Store
+from litz_ir.plan.schedule import Schedule
+from litz_ir.scalar.expr import Expr, Indirect, Load, Scalar, map_indirects, transform, walk
+from litz_ir.symbols.table import SymbolTable
+from litz_ir.symbols.term import Size, free_symbols, substitute, symbol
+
+from litz_scheduler.kernels import Body
+from litz_scheduler.loop_order import Nest, bodies_of, terms_of
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A kernel under a neutral name, and what its parameters and symbols stand for here."""
+
+    kernel: Kernel
+    buffers: tuple[str, ...]
+    symbols: tuple[str, ...]
+
+
+def bind(
+    body: Body, schedule: Callable[[Nest], Schedule], type_of: Callable[[str], TensorType], table: SymbolTable
+) -> Bound:
+    """Name parameters ``p0, p1, …``, locals ``l0, …``, accumulators ``a0, …`` and axes ``i0, …``, ``r0, …`` in order of
+    appearance; symbols keep their names, since what is known of them is part of the kernel."""
+    names = _Names(body, type_of)
+    nest = names.nest(body.nest)
+    used = _symbols(nest, table)
+    kernel = Kernel(
+        name="",
+        parameters=tuple(names.parameters.values()),
+        symbols=tuple(replace(table[name], hint=None, source="") for name in used),
+        outer=nest.outer,
+        locals=tuple(replace(local, name=names.locals[local.name]) for local in body.locals),
+        phases=nest.phases,
+        schedule=schedule(nest),
+    )
+    return Bound(kernel, tuple(names.parameters), used)
+
+
+class _Names:
+    def __init__(self, body: Body, type_of: Callable[[str], TensorType]) -> None:
+        self.type_of = type_of
+        self.parameters: dict[str, Parameter] = {}
+        self.locals: dict[str, str] = {local.name: f"l{k}" for k, local in enumerate(body.locals)}
+        self.scalars: dict[str, str] = {}
+        self.axes: dict[str, Size] = {}
+
+    def nest(self, nest: Nest) -> Nest:
+        outer = self._rename_axes(nest.outer, "i")
+        inner = self._rename_axes(nest.inner, "r")
+        phases = []
+        for phase in nest.phases:
+            own = inner if phase.axes else ()
+            phases.append(Phase(own, tuple(self._statement(s) for s in phase.statements)))
+        return Nest(outer, tuple(phases))
+
+    def _rename_axes(self, axes: tuple[Axis, ...], prefix: str) -> tuple[Axis, ...]:
+        renamed = tuple(Axis(f"{prefix}{k}", axis.size) for k, axis in enumerate(axes))
+        self.axes.update((old.name, symbol(new.name)) for old, new in zip(axes, renamed, strict=True))
+        return renamed
+
+    def _buffer(self, name: str, store: bool) -> str:
+        if name in self.locals:
+            return self.locals[name]
+        known = self.parameters.get(name)
+        if known is None:
+            access = "out" if store else "in"
+            known = Parameter(f"p{len(self.parameters)}", self.type_of(name).dtype, access)  # type: ignore[arg-type]  # a literal
+            self.parameters[name] = known
+        elif (known.access == "in") == store and known.access != "inout":
+            self.parameters[name] = replace(known, access="inout")
+        return known.name
+
+    def _expr(self, body: Expr) -> Expr:
+        def visit(node: Expr) -> Expr:
+            if isinstance(node, Load):
+                return Load(self._buffer(node.buffer, False), node.index, node.dtype)
+            if isinstance(node, Scalar) and node.name in self.scalars:
+                return Scalar(self.scalars[node.name], node.dtype)
+            return node
+
+        return transform(body, visit, lambda t: substitute(t, self.axes))
+
+    def _term(self, term: Size) -> Size:
+        def change(atom: Indirect) -> Size:
+            return Indirect(self._expr(atom.value), atom.size, atom.wrap, atom.check)
+
+        return map_indirects(substitute(term, self.axes), change)
+
+    def _statement(self, statement: Statement) -> Statement:
+        values = tuple(self._expr(value) for value in bodies_of(statement))
+        match statement:
+            case Store():
+                offset = self._term(statement.offset)
+                reads_itself = statement.mode != "set"
+                if reads_itself and statement.buffer not in self.locals:
+                    self._buffer(statement.buffer, False)
+                return Store(self._buffer(statement.buffer, True), offset, values[0], statement.mode)
+            case Accumulate():
+                results = []
+                for name, dtype in statement.results:
+                    self.scalars[name] = f"a{len(self.scalars)}"
+                    results.append((self.scalars[name], dtype))
+                return Accumulate(tuple(results), statement.combiner, values)
+            case ScanStore():
+                targets = tuple((self._buffer(b, True), self._term(t)) for b, t in statement.targets)
+                return ScanStore(statement.combiner, values, targets)
+
+
+def _symbols(nest: Nest, table: SymbolTable) -> tuple[str, ...]:
+    """The plan's symbols that the nest uses, in the table's order."""
+    axes = nest.outer + nest.inner
+    names: set[str] = set()
+    for axis in axes:
+        names |= free_symbols(axis.size)
+    for phase in nest.phases:
+        for statement in phase.statements:
+            for term in terms_of(statement):
+                names |= free_symbols(term)
+            for body in bodies_of(statement):
+                names |= body.free_symbols
+                names.update(node.name for node in walk(body) if isinstance(node, Scalar))
+    own = {axis.name for axis in axes}
+    return tuple(info.name for info in table if info.name in names - own)

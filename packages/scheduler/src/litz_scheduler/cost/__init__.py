@@ -1,0 +1,1 @@
+"""Costs: pure functions of sizes and capabilities."""

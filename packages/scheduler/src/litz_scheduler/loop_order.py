@@ -1,0 +1,140 @@
+"""Which axis is outermost, and which neighbours are really one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from litz_ir.loops.nodes import Axis
+from litz_ir.plan.kernel import Accumulate, Phase, ScanStore, Statement, Store
+from litz_ir.scalar.expr import Expr, Index, Load, substitute_expr, walk
+from litz_ir.symbols.term import Size, coefficient, free_symbols, mul, substitute, symbol
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A kernel's loops before they are scheduled."""
+
+    outer: tuple[Axis, ...]
+    phases: tuple[Phase, ...]
+
+    @property
+    def inner(self) -> tuple[Axis, ...]:
+        """The inner axes of the phases that have any (they share them)."""
+        return next((phase.axes for phase in self.phases if phase.axes), ())
+
+
+def bodies_of(statement: Statement) -> tuple[Expr, ...]:
+    """The expressions that a statement evaluates."""
+    return (statement.value,) if isinstance(statement, Store) else statement.values
+
+
+def stores_of(statement: Statement) -> tuple[tuple[str, Size], ...]:
+    """(buffer, offset) of what a statement writes."""
+    match statement:
+        case Store():
+            return ((statement.buffer, statement.offset),)
+        case ScanStore():
+            return statement.targets
+    return ()
+
+
+def loads_of(statement: Statement) -> tuple[Size, ...]:
+    """The offsets that a statement reads."""
+    return tuple(node.index[0] for node in walk(*bodies_of(statement)) if isinstance(node, Load))
+
+
+def terms_of(statement: Statement) -> tuple[Size, ...]:
+    """Every term that a statement evaluates: offsets and indices used as values."""
+    own = [term for _, term in stores_of(statement)]
+    for node in walk(*bodies_of(statement)):
+        own.extend(node.terms if isinstance(node, Load | Index) else ())
+    return tuple(own)
+
+
+def map_statement(statement: Statement, mapping: dict[str, Size]) -> Statement:
+    """The statement with axes replaced by terms."""
+    match statement:
+        case Store():
+            return Store(
+                statement.buffer,
+                substitute(statement.offset, mapping),
+                substitute_expr(statement.value, mapping),
+                statement.mode,
+            )
+        case Accumulate():
+            return replace(statement, values=tuple(substitute_expr(v, mapping) for v in statement.values))
+        case ScanStore():
+            targets = tuple((buffer, substitute(offset, mapping)) for buffer, offset in statement.targets)
+            values = tuple(substitute_expr(v, mapping) for v in statement.values)
+            return replace(statement, values=values, targets=targets)
+
+
+def order_axes(nest: Nest) -> Nest:
+    """Sort outer and inner axes so that the access that spans most of them runs through memory in order."""
+    if any(isinstance(s, ScanStore) or isinstance(s, Store) and s.mode != "set" for p in nest.phases for s in p.statements):
+        return nest
+    stores = [term for p in nest.phases for s in p.statements for _, term in stores_of(s)]
+    reads = [term for p in nest.phases for s in p.statements for term in loads_of(s)]
+    outer = _sorted(nest.outer, stores + reads)
+    inner = _sorted(nest.inner, reads + stores)
+    return Nest(outer, tuple(replace(p, axes=inner if p.axes else ()) for p in nest.phases))
+
+
+def _sorted(axes: tuple[Axis, ...], terms: Sequence[Size]) -> tuple[Axis, ...]:
+    if len(axes) < 2:
+        return axes
+    names = {axis.name for axis in axes}
+    reference = max(terms, key=lambda t: len(names & free_symbols(t)), default=0)
+    strides = {axis.name: coefficient(reference, axis.name) for axis in axes}
+    if not all(isinstance(s, int) for s in strides.values()):
+        return axes
+
+    def slowness(axis: Axis) -> int:
+        stride = strides[axis.name]
+        assert isinstance(stride, int)
+        return -abs(stride)
+
+    return tuple(sorted(axes, key=slowness))
+
+
+def collapse(nest: Nest) -> Nest:
+    """Merge neighbouring axes that every access walks as if they were one."""
+    nest = _collapse(nest, "outer")
+    return _collapse(nest, "inner")
+
+
+def _collapse(nest: Nest, which: str) -> Nest:
+    axes = nest.outer if which == "outer" else nest.inner
+    k = len(axes) - 1
+    while k > 0:
+        slow, fast = axes[k - 1], axes[k]
+        statements = [s for p in nest.phases for s in p.statements if which == "outer" or p.axes]
+        terms = [term for s in statements for term in terms_of(s)]
+        scans = which == "inner" and any(isinstance(s, ScanStore) for s in statements)
+        if not scans and all(_mergeable(term, slow, fast) for term in terms):
+            merged = Axis(slow.name, mul(slow.size, fast.size))
+            # Linear terms keep their value when the fast axis takes over and the slow one stands still.
+            mapping: dict[str, Size] = {slow.name: 0, fast.name: symbol(slow.name)}
+            axes = (*axes[: k - 1], merged, *axes[k + 1 :])
+            nest = _rebuilt(nest, which, axes, mapping)
+        k -= 1
+    return nest
+
+
+def _mergeable(term: Size, slow: Axis, fast: Axis) -> bool:
+    a, b = coefficient(term, slow.name), coefficient(term, fast.name)
+    if a is None or b is None:
+        return False
+    other = {slow.name, fast.name}
+    return not (free_symbols(a) | free_symbols(b)) & other and a == mul(b, fast.size)
+
+
+def _rebuilt(nest: Nest, which: str, axes: tuple[Axis, ...], mapping: dict[str, Size]) -> Nest:
+    phases = []
+    for phase in nest.phases:
+        touched = which == "outer" or bool(phase.axes)
+        statements = tuple(map_statement(s, mapping) for s in phase.statements) if touched else phase.statements
+        own = axes if which == "inner" and phase.axes else phase.axes
+        phases.append(Phase(own, statements))
+    return Nest(axes if which == "outer" else nest.outer, tuple(phases))

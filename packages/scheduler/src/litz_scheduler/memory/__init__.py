@@ -1,0 +1,1 @@
+"""Which values share memory, and when memory is taken and given back."""

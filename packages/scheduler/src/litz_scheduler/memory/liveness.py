@@ -1,0 +1,50 @@
+"""When values are last used, through the views and versions that share their memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from litz_ir.loops.nodes import Output, Ref, references
+from litz_ir.plan.program import CallStep, Check, Define, Launch, Placement, RegionStep, Step
+from litz_ir.scalar.expr import Expr, loads
+
+
+def reads_of(step: Step) -> tuple[str, ...]:
+    """The buffers that a step touches, results included."""
+    match step:
+        case Launch():
+            return step.buffers
+        case CallStep():
+            named = (value for _, value in step.attributes)
+            used = [name for argument in (*step.arguments, *named) for name in references(argument)]
+            return (*used, *(name for name in step.results if name is not None))
+        case RegionStep():
+            return (*(name for argument in step.arguments for name in references(argument)), *step.results)
+        case Check():
+            return tuple(load.buffer for load in loads(step.condition))
+        case Define() if isinstance(step.source, Expr):
+            return tuple(load.buffer for load in loads(step.source))
+    return ()
+
+
+def root(name: str, placements: Mapping[str, Placement]) -> str:
+    """The buffer whose memory ``name`` is in the end."""
+    while True:
+        placement = placements.get(name)
+        if placement is None or placement.base is None:
+            return name
+        name = placement.base
+
+
+def last_uses(steps: Iterable[Step], placements: Mapping[str, Placement]) -> dict[str, int]:
+    """The position of the last step that touches each root."""
+    found: dict[str, int] = {}
+    for position, step in enumerate(steps):
+        for name in reads_of(step):
+            found[root(name, placements)] = position
+    return found
+
+
+def escaping(outputs: Iterable[Output], placements: Mapping[str, Placement]) -> set[str]:
+    """Roots that the caller keeps: nothing else may use their memory."""
+    return {root(output.name, placements) for output in outputs if isinstance(output, Ref)}

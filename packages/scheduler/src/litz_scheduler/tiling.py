@@ -1,0 +1,99 @@
+"""Which axes run on threads and which along the lanes of a register."""
+
+from __future__ import annotations
+
+from litz_ir.loops.nodes import Axis
+from litz_ir.plan.kernel import ScanStore
+from litz_ir.plan.schedule import Schedule
+from litz_ir.symbols.table import SymbolTable
+from litz_ir.symbols.term import Size, coefficient, free_symbols
+from litz_ir.target.capabilities import Capabilities
+
+from litz_scheduler.cost.traffic import estimate, points
+from litz_scheduler.loop_order import Nest, loads_of, stores_of
+from litz_scheduler.options import SchedulerOptions
+
+LANE_BYTES = 4
+"""Lanes are counted in elements of the commonest compute type."""
+
+
+def schedule_nest(
+    nest: Nest,
+    traffic: int,
+    work: int,
+    capabilities: Capabilities,
+    symbols: SymbolTable,
+    options: SchedulerOptions,
+    scratch: bool = False,
+) -> Schedule:
+    """A schedule for a CPU (vector and parallel axes) or, for a device with blocks, an empty one: its code generator
+    chooses tiles. ``scratch`` says that the nest keeps arrays per outer point, so outer points cannot share lanes."""
+    if capabilities.block_limit:
+        return Schedule()
+    vector = _vector_axis(nest, capabilities, symbols, scratch)
+    parallel = _parallel_axes(nest, capabilities, symbols)
+    return Schedule(parallel=parallel, vector=vector, grain=_grain(nest, parallel, traffic, work, symbols, options))
+
+
+def _vector_axis(nest: Nest, capabilities: Capabilities, symbols: SymbolTable, scratch: bool) -> str | None:
+    if not capabilities.vector_bytes:
+        return None
+    lanes = capabilities.vector_bytes // LANE_BYTES
+    candidates = [axes[-1] for axes in (nest.inner, nest.outer) if axes]
+    if scratch:
+        candidates = [a for a in candidates if a in nest.inner]
+    scans = any(isinstance(s, ScanStore) for p in nest.phases for s in p.statements)
+    if scans:
+        candidates = [a for a in candidates if a not in nest.inner]
+    ranked = sorted(candidates, key=lambda a: -_contiguity(nest, a, lanes, symbols))
+    if not ranked or _contiguity(nest, ranked[0], lanes, symbols) < 0:
+        return None
+    return ranked[0].name
+
+
+def _contiguity(nest: Nest, axis: Axis, lanes: int, symbols: SymbolTable) -> float:
+    """How well accesses run along ``axis``, weighted by how often they happen; an axis shorter than a register wastes
+    lanes."""
+    score = 0.0
+    for phase in nest.phases:
+        weight = float(max(estimate(points(phase.axes), symbols), 1)) if phase.axes else 1.0
+        for statement in phase.statements:
+            offsets = [term for _, term in stores_of(statement)] + list(loads_of(statement))
+            score += weight * sum(_access(term, axis) for term in offsets)
+    size = estimate(axis.size, symbols)
+    return score * min(1.0, size / lanes) if score > 0 else score
+
+
+def _access(term: Size, axis: Axis) -> float:
+    if axis.name not in free_symbols(term):
+        return 0.25
+    slope = coefficient(term, axis.name)
+    if slope == 1:
+        return 1.0
+    return -0.25 if slope is not None else -0.5
+
+
+def _parallel_axes(nest: Nest, capabilities: Capabilities, symbols: SymbolTable) -> tuple[str, ...]:
+    """Leading outer axes, as few as give every thread several points; the last one, along which lanes run, is left whole
+    when the ones before it suffice."""
+    if capabilities.threads < 2:
+        return ()
+    names: list[str] = []
+    total = 1
+    for axis in nest.outer:
+        if total >= 8 * capabilities.threads:
+            break
+        names.append(axis.name)
+        total *= max(estimate(axis.size, symbols), 1)
+    return tuple(names)
+
+
+def _grain(
+    nest: Nest, parallel: tuple[str, ...], traffic: int, work: int, symbols: SymbolTable, options: SchedulerOptions
+) -> int:
+    """How many parallel points are worth a thread: enough for ``serial_bytes`` of traffic or as much arithmetic."""
+    count = estimate(points(a for a in nest.outer if a.name in parallel), symbols)
+    if count <= 0:
+        return 1
+    effort = max(traffic, work // 4, 1) / count
+    return max(1, int(options.serial_bytes / effort))
