@@ -1,0 +1,51 @@
+"""Tensors that travel beside the graph: named once each, or inlined where they are tiny."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from litz_ir.device import CPU
+from litz_ir.loops.layout import Layout
+from litz_ir.loops.nodes import TensorType, Value
+
+from litz_lowering.torch_types import litz_device, litz_dtype
+
+INLINE_ELEMENTS = 4
+"""Constants of at most so many elements become literals."""
+
+
+@dataclass(slots=True)
+class Constants:
+    """The constants of one graph. The same memory under the same type is kept once."""
+
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    values: list[Value] = field(default_factory=list)
+    _known: dict[tuple[object, ...], Value] = field(default_factory=dict)
+
+    def add(self, name: str, tensor: torch.Tensor) -> Value:
+        """The value that stands for ``tensor``; ``name`` is used when it is new."""
+        kind = TensorType(
+            litz_dtype(tensor.dtype),
+            tuple(tensor.shape),
+            Layout(tuple(tensor.stride()), 0, fixed=True),
+            litz_device(tensor.device),
+        )
+        key = (tensor.device, tensor.untyped_storage()._cdata, tensor.storage_offset(), kind)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Value(name, kind)
+            self.values.append(found)
+            self.tensors[name] = tensor.detach()
+        return found
+
+
+def literal_elements(tensor: torch.Tensor) -> list[int | float | bool] | None:
+    """The elements of a tiny tensor in row-major order; None when it is to stay a tensor.
+
+    Parameters stay: their values may change between calls. So does what lives on another device: reading it would wait.
+    """
+    tiny = tensor.numel() <= INLINE_ELEMENTS and litz_device(tensor.device) == CPU
+    if not tiny or isinstance(tensor, torch.nn.Parameter) or tensor.is_complex():
+        return None
+    return [element.item() for element in tensor.detach().reshape(-1)]

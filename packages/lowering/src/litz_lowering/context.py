@@ -1,0 +1,460 @@
+"""What a lowering rule is given: the node at hand, its results' types, and the ways to make loop operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from litz_ir.device import Device
+from litz_ir.dtypes import DType, b1, f32, f64
+from litz_ir.errors import LitzError, UnsupportedOperation
+from litz_ir.loops.layout import Layout
+from litz_ir.loops.nodes import (
+    Argument, Attributes, Axis, Call, Combiner, HostScalar, Kind, Mutation, Operation, Pointwise, Reduction, ReductionName, Ref, ScalarRef, Scan,
+    Scatter, ScatterMode, Sort, TensorType, Value, View, tensor_type,
+)  # fmt: skip
+from litz_ir.origin import UNKNOWN, Origin
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Check, Expr, Indirect, Scalar
+from litz_ir.symbols.ranges import Range, extent
+from litz_ir.symbols.simplify import Simplifier
+from litz_ir.symbols.term import Size, Term, product, symbol
+from torch.fx import Node
+
+from litz_lowering.options import LoweringOptions
+from litz_lowering.symbols_io import SymbolReader
+
+Axes = tuple[Size, ...]
+"""An index: one term per dimension. A dimension of size 1 has the index 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor as rules see it: a named value that bodies load from."""
+
+    value: Value
+
+    @property
+    def name(self) -> str:
+        return self.value.name
+
+    @property
+    def type(self) -> TensorType:
+        return self.value.type
+
+    @property
+    def dtype(self) -> DType:
+        return self.value.type.dtype
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        return self.value.type.shape
+
+    @property
+    def device(self) -> Device:
+        return self.value.type.device
+
+    @property
+    def rank(self) -> int:
+        return len(self.value.type.shape)
+
+    @property
+    def numel(self) -> Size:
+        return product(self.shape)
+
+    def load(self, index: Sequence[Size]) -> Expr:
+        """The element at a logical index of as many terms as there are dimensions."""
+        if len(index) != self.rank:
+            raise UnsupportedOperation(f"%{self.name} has {self.rank} dimensions, indexed with {len(index)}")
+        return build.load(self.name, tuple(index), self.dtype)
+
+    def at(self, axes: Axes) -> Expr:
+        """The element that broadcasting puts at ``axes`` of a shape with at least as many dimensions."""
+        tail = axes[len(axes) - self.rank :]
+        return self.load([0 if size == 1 else axis for size, axis in zip(self.shape, tail, strict=True)])
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """An argument that only calls can use: a generator, a script object."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """What a rule returns when it cannot serve this use of its operator: it then runs as ATen, for this reason."""
+
+    reason: str
+
+
+Lowered = Tensor | Opaque | Expr | Size | float | str | None | tuple["Lowered", ...]
+"""What an FX node becomes: a tensor, a size, a symbolic float or bool (a body), or several of them."""
+
+ResultType = TensorType | None
+
+
+class GraphBuilder:
+    """The operations of the graph so far, and the names in use. Mutable; one per lowering."""
+
+    def __init__(self, reserved: Iterable[str], symbols: SymbolReader) -> None:
+        self.operations: list[Operation] = []
+        self.symbols = symbols
+        self._taken = set(reserved)
+        self._claimed: set[str] = set()
+        self._simplifiers: dict[tuple[Axis, ...], Simplifier] = {}
+        self._newer: dict[str, Tensor] = {}
+        self._views: dict[str, View] = {}
+
+    def unique(self, wanted: str, *, own: bool = False) -> str:
+        """A name not in use. ``own``: the node whose name ``wanted`` is asks, so its own reservation does not count."""
+        if own and wanted not in self._claimed:
+            self._claimed.add(wanted)
+            return wanted
+        name, count = wanted, 0
+        while name in self._taken or name in self._claimed:
+            count += 1
+            name = f"{wanted}_{count}"
+        self._claimed.add(name)
+        return name
+
+    def append(self, operation: Operation) -> None:
+        """Add an operation at the end of the program."""
+        self.operations.append(operation)
+        if isinstance(operation, View) and operation.aliases:
+            self._views[operation.name] = operation
+
+    def replaced(self, name: str, version: Tensor) -> None:
+        """Reads of value ``name`` that follow are reads of ``version``, which overwrote it."""
+        self._newer[name] = version
+
+    def current(self, tensor: Tensor) -> Tensor:
+        """The newest version of a tensor. A view of memory that was overwritten is taken anew."""
+        if not self._newer:
+            return tensor
+        newer = self._newer.get(tensor.name)
+        if newer is not None:
+            return self.current(newer)
+        view = self._views.get(tensor.name)
+        if view is None:
+            return tensor
+        base = self.current(Tensor(Value(view.base, tensor.type)))
+        if base.name == view.base:
+            return tensor
+        again = replace(tensor.value, name=self.unique(tensor.name))
+        self.append(replace(view, results=(again,), base=base.name))
+        self._newer[tensor.name] = Tensor(again)
+        return Tensor(again)
+
+    def simplifier(self, axes: tuple[Axis, ...]) -> Simplifier:
+        """The simplifier under the ranges of these axes and of all symbols."""
+        found = self._simplifiers.get(axes)
+        if found is None:
+            ranges: dict[str, Range] = {**self.symbols.ranges(), **{a.name: extent(a.size) for a in axes}}
+            found = self._simplifiers[axes] = Simplifier(ranges)
+        return found
+
+
+def axes_of(shape: Sequence[Size], letter: str = "i") -> tuple[Axis, ...]:
+    """Loop axes over a shape: ``i0``, ``i1``, …"""
+    return tuple(Axis(f"{letter}{k}", size) for k, size in enumerate(shape))
+
+
+def terms_of(axes: Sequence[Axis]) -> Axes:
+    """The axes as index terms; an axis of size 1 has nothing to index but 0."""
+    return tuple(0 if axis.size == 1 else symbol(axis.name) for axis in axes)
+
+
+class LoweringContext:
+    """Given to each rule. Operations it makes carry the node's origin, and names made from the node's.
+
+    ``node`` is the FX node; ``outputs`` the types of what it returns, in order (None for what is no tensor);
+    ``options`` what the caller chose.
+    """
+
+    def __init__(
+        self, builder: GraphBuilder, node: Node, outputs: tuple[ResultType, ...], origin: Origin, options: LoweringOptions
+    ) -> None:
+        self.builder = builder
+        self.node = node
+        self.outputs = outputs
+        self.origin = origin
+        self.options = options
+
+    @property
+    def output(self) -> TensorType:
+        """The type of the single result: eager's dtype, shape, strides and device."""
+        if len(self.outputs) != 1 or self.outputs[0] is None:
+            raise self.error(f"expected one tensor result, found {len(self.outputs)}")
+        return self.outputs[0]
+
+    def error(self, message: str, *, hint: str = "") -> LitzError:
+        """An error that names this node and the user's line; raise what it returns."""
+        hint = hint or f"litz runs it as ATen when {self.node.name!r} is in LoweringOptions.force_extern"
+        return UnsupportedOperation(message, node=self.node.name, origin=self.origin, hint=hint)
+
+    # --- types and names -----------------------------------------------------------------------------------------------
+
+    def temporary(self, dtype: DType, shape: Sequence[Size], device: Device | None = None) -> TensorType:
+        """The type of an intermediate: contiguous, its layout free to change."""
+        return tensor_type(dtype, *shape, device=device or self._device())
+
+    def _device(self) -> Device:
+        for kind in self.outputs:
+            if kind is not None:
+                return kind.device
+        raise self.error("no result tells which device to compute on")
+
+    def absent(self) -> TensorType:
+        """The type that stands where an operator returns None in place of a tensor; nothing reads it."""
+        return tensor_type(f32, 0)
+
+    def value(self, kind: TensorType, name: str = "") -> Value:
+        """A new value called after the node and ``name``."""
+        own = self.node.name
+        return Value(self.builder.unique(f"{own}_{name}") if name else self.builder.unique(own, own=True), kind)
+
+    def simplify(self, term: Size, axes: Sequence[Axis]) -> Size:
+        """The term under the ranges of ``axes`` and of the graph's symbols."""
+        return self.builder.simplifier(tuple(axes)).simplify(term)
+
+    # --- loops ---------------------------------------------------------------------------------------------------------
+
+    def pointwise(self, body: Callable[[Axes], Expr], type: TensorType | None = None, name: str = "") -> Tensor:
+        """``result[i] = body(i)`` for every index of ``type`` (the node's result when not given), cast to its dtype.
+
+        ``name`` marks an intermediate: its value is called after the node and it.
+        """
+        kind = type or self.output
+        axes = axes_of(kind.shape)
+        value = self.value(kind, name)
+        expr = build.cast(body(terms_of(axes)), kind.dtype)
+        self.append(Pointwise(results=(value,), axes=axes, bodies=(expr,), origin=self.origin))
+        return Tensor(value)
+
+    def reduction(
+        self,
+        combiner: ReductionName | Combiner,
+        body: Callable[[Axes, Axes], Expr | tuple[Expr, ...]],
+        over: Sequence[Size],
+        types: Sequence[TensorType],
+        names: Sequence[str] = ("",),
+    ) -> tuple[Tensor, ...]:
+        """Combine ``body(i, r)`` over every index ``r`` of the sizes ``over``, for every index ``i`` of the results.
+
+        All ``types`` have the same shape; there is one type and name for each result of the combiner.
+        """
+        how = Kind(combiner) if isinstance(combiner, str) else combiner
+        axes, inner = axes_of(types[0].shape), axes_of(over, "r")
+        made = body(terms_of(axes), terms_of(inner))
+        bodies = made if isinstance(made, tuple) else (made,)
+        values = tuple(self.value(t, n) for t, n in zip(types, names, strict=True))
+        self.append(
+            Reduction(
+                results=values, axes=axes, reduce_axes=inner, combiner=how, bodies=bodies, origin=self.origin
+            )
+        )
+        return tuple(map(Tensor, values))
+
+    def reduce(
+        self,
+        combiner: ReductionName,
+        x: Tensor,
+        dims: Sequence[int],
+        dtype: DType,
+        *,
+        body: Callable[[Axes], Expr] | None = None,
+        keepdim: bool = False,
+        type: TensorType | None = None,
+        name: str = "",
+    ) -> Tensor:
+        """Combine over dimensions ``dims`` (non-negative) of ``x``, or ``body(index of x)``, in ``dtype``.
+
+        The result has type ``type``, or else is an intermediate of ``dtype`` with the dimensions dropped or kept as 1.
+        """
+        drop = set(dims)
+        shape = [1 if d in drop else s for d, s in enumerate(x.shape) if keepdim or d not in drop]
+        kind = type or self.temporary(dtype, shape, x.device)
+
+        def full(outer: Axes, inner: Axes) -> Expr:
+            left, right = iter(outer), iter(inner)
+            index: list[Size] = []
+            for d in range(x.rank):
+                if d in drop:
+                    index.append(next(right))
+                    if keepdim:
+                        next(left)
+                else:
+                    index.append(next(left))
+            return build.cast(body(tuple(index)) if body else x.load(index), dtype)
+
+        over = [x.shape[d] for d in range(x.rank) if d in drop]
+        return self.reduction(combiner, full, over, (kind,), (name,))[0]
+
+    def scan(
+        self,
+        combiner: ReductionName | Combiner,
+        body: Callable[[Axes], Expr | tuple[Expr, ...]],
+        dimension: int,
+        types: Sequence[TensorType],
+        names: Sequence[str] = ("",),
+    ) -> tuple[Tensor, ...]:
+        """``result[i] = combine of body over the points up to and including i along dimension``."""
+        how = Kind(combiner) if isinstance(combiner, str) else combiner
+        axes = axes_of(types[0].shape)
+        made = body(terms_of(axes))
+        values = tuple(self.value(t, n) for t, n in zip(types, names, strict=True))
+        self.append(
+            Scan(
+                results=values,
+                axes=(*axes[:dimension], *axes[dimension + 1 :]),
+                scan_axis=axes[dimension],
+                dimension=dimension,
+                combiner=how,
+                bodies=made if isinstance(made, tuple) else (made,),
+                origin=self.origin,
+            )
+        )
+        return tuple(map(Tensor, values))
+
+    def scatter(
+        self,
+        base: Tensor,
+        over: Sequence[Size],
+        index: Callable[[Axes], Sequence[Size]],
+        body: Callable[[Axes], Expr],
+        *,
+        mode: ScatterMode = "set",
+        type: TensorType | None = None,
+        name: str = "",
+    ) -> Tensor:
+        """A copy of ``base`` with ``body(i)`` combined into element ``index(i)``, for every index of the sizes ``over``."""
+        kind = type or self.output
+        axes = axes_of(over)
+        terms = terms_of(axes)
+        value = self.value(kind, name)
+        where = tuple(self.simplify(t, axes) for t in index(terms))
+        made = build.cast(body(terms), kind.dtype)
+        self.append(
+            Scatter(
+                results=(value,), base=base.name, axes=axes, index=where, body=made, mode=mode, origin=self.origin
+            )
+        )
+        return Tensor(value)
+
+    def sort(
+        self, source: Tensor, dimension: int, types: Sequence[TensorType], *, descending: bool, stable: bool = True,
+        names: Sequence[str] = ("0", "1"),
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """(sorted values, positions) of ``source`` along a dimension."""
+        values, positions = (self.value(t, n) for t, n in zip(types, names, strict=True))
+        self.append(
+            Sort(
+                results=(values, positions), source=source.name, dimension=dimension, descending=descending,
+                stable=stable, origin=self.origin,
+            )
+        )  # fmt: skip
+        return Tensor(values), Tensor(positions)
+
+    def view(
+        self,
+        base: Tensor,
+        index: Callable[[Axes], Sequence[Size]],
+        type: TensorType | None = None,
+        *,
+        aliases: bool = True,
+        name: str = "",
+    ) -> Tensor:
+        """``result[i] = base[index(i)]``; ``aliases`` where eager's result shares memory with ``base``."""
+        kind = type or self.output
+        axes = axes_of(kind.shape)
+        value = self.value(kind, name)
+        mapped = tuple(self.simplify(t, axes) for t in index(terms_of(axes)))
+        self.append(
+            View(results=(value,), base=base.name, axes=axes, index=mapped, aliases=aliases, origin=self.origin)
+        )
+        return Tensor(value)
+
+    def mutation(self, target: Tensor, source: Tensor) -> Tensor:
+        """Overwrite ``target`` with ``source`` (same shape and dtype); what it returns is the target's new version."""
+        value = replace(self.value(target.type), replaces=target.name)
+        self.append(Mutation(results=(value,), target=target.name, source=source.name, origin=self.origin))
+        self.builder.replaced(target.name, Tensor(value))
+        return Tensor(value)
+
+    # --- calls ---------------------------------------------------------------------------------------------------------
+
+    def call(
+        self,
+        kind: type[Call],
+        target: str,
+        arguments: Sequence[Lowered | Argument],
+        keywords: Mapping[str, Lowered | Argument] | None = None,
+        types: Sequence[ResultType] | None = None,
+        **fields: object,
+    ) -> tuple[Tensor, ...]:
+        """One call of a named routine; ``fields`` are further fields of ``kind``. Results are in memory as it returns them.
+
+        ``types`` are the node's outputs when not given.
+        """
+        wanted = self.outputs if types is None else tuple(types)
+        values: list[Value] = []
+        for position, result in enumerate(wanted):
+            name = "" if len(wanted) == 1 else str(position)
+            values.append(self.value(self.absent() if result is None else fixed(result), name))
+        attributes: Attributes = tuple((k, self.argument(v)) for k, v in (keywords or {}).items())
+        self.append(
+            kind(
+                results=tuple(values), target=target, arguments=tuple(map(self.argument, arguments)),
+                attributes=attributes, origin=self.origin, **fields,
+            )
+        )  # fmt: skip
+        return tuple(map(Tensor, values))
+
+    def argument(self, value: Lowered | Argument) -> Argument:
+        """A rule's argument as an argument of a call."""
+        if isinstance(value, Tensor | Opaque):
+            return Ref(value.name)
+        if isinstance(value, tuple | list):
+            return tuple(map(self.argument, value))
+        if isinstance(value, Scalar):
+            return ScalarRef(value.name)
+        if isinstance(value, Expr):
+            return self.host_scalar(value)
+        return value
+
+    def number(self, value: Expr | Size | float, dtype: DType) -> Expr:
+        """A Python number, a size or a symbolic scalar as a body of ``dtype``."""
+        if isinstance(value, Expr):
+            return build.cast(value, dtype)
+        if isinstance(value, Term):
+            return build.cast(build.index(value), dtype)
+        return build.const(value, dtype)
+
+    def host_scalar(self, body: Expr) -> ScalarRef:
+        """A float or bool computed once per call, for those who need a number and not a body."""
+        symbol_name = self.builder.unique(f"{self.node.name}_scalar")
+        kind = b1 if body.dtype == b1 else f64
+        self.builder.symbols.define(symbol_name, "bool" if kind == b1 else "float", f"computed by {self.node.name}")
+        self.append(HostScalar(results=(), symbol=symbol_name, body=build.cast(body, kind), origin=self.origin))
+        return ScalarRef(symbol_name)
+
+    def indirect(self, value: Expr, size: Size, *, wrap: bool = False, check: Check = "raised") -> Size:
+        """An index that comes from a value: see :class:`litz_ir.scalar.expr.Indirect`."""
+        return Indirect(value, size, wrap, check)
+
+    def append(self, operation: Operation) -> None:
+        """Add an operation that was made by hand."""
+        self.builder.append(operation)
+
+
+def fixed(kind: TensorType) -> TensorType:
+    """The type with its layout promised to the outside."""
+    layout = kind.layout
+    return TensorType(kind.dtype, kind.shape, Layout(layout.strides, layout.offset, fixed=True), kind.device)
+
+
+__all__ = [
+    "Axes", "Declined", "GraphBuilder", "Lowered", "LoweringContext", "Opaque", "Origin", "ResultType", "Tensor", "UNKNOWN",
+    "axes_of", "fixed", "terms_of",
+]  # fmt: skip

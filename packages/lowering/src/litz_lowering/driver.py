@@ -1,0 +1,333 @@
+"""The driver: walks an FX graph of ATen operations and builds the loop graph."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from litz_ir.dtypes import b1, f64
+from litz_ir.errors import LitzError, SymbolError, UnsupportedOperation
+from litz_ir.loops.layout import Layout
+from litz_ir.loops.nodes import Input, LoopGraph, OpaqueInput, Output, ScalarInput, TensorType, Value
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr, Scalar
+from litz_ir.symbols.term import Size, free_symbols, symbol
+from torch.fx import GraphModule, Node
+
+import litz_lowering.rules
+from litz_lowering.constants import Constants, literal_elements
+from litz_lowering.context import Declined, GraphBuilder, Lowered, LoweringContext, Opaque, ResultType, Tensor, axes_of
+from litz_lowering.fallback import Fallback, call_aten
+from litz_lowering.options import LoweringOptions
+from litz_lowering.origins import origin_of
+from litz_lowering.outputs import flatten, output_of, with_fixed_outputs
+from litz_lowering.registry import REGISTRY, Result, apply
+from litz_lowering.symbols_io import SymbolReader
+from litz_lowering.torch_types import keyword, known_dtype, litz_device, litz_dtype
+
+RULES = litz_lowering.rules.__name__  # importing the rules filled the registry
+
+_FORCED = "asked for by force_extern"
+_NO_RULE = "no lowering rule"
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredGraph:
+    """A loop graph, the tensors that its constants name, and what was left to ATen.
+
+    ``operations_of`` maps each FX node's name to the names of the loop operations made for it.
+    """
+
+    graph: LoopGraph
+    constants: Mapping[str, torch.Tensor]
+    fallbacks: tuple[Fallback, ...] = ()
+    operations_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def lower(gm: GraphModule, *, name: str = "graph", options: LoweringOptions | None = None) -> LoweredGraph:
+    """The loop graph of ``gm``: functional ATen operations whose nodes carry ``meta["val"]`` (as AOTAutograd gives them).
+
+    One loop operation is made for each tensor operation; ``gm`` is not changed. Raises :class:`UnsupportedOperation` for
+    what cannot even be called, and under ``options.fallback == "error"`` for what has no rule. Errors name the node and
+    the user's line.
+    """
+    return _Lowering(gm, options or LoweringOptions()).run(name)
+
+
+class _Lowering:
+    """The state of one call of :func:`lower`."""
+
+    def __init__(self, gm: GraphModule, options: LoweringOptions) -> None:
+        self.gm = gm
+        self.options = options
+        self.symbols = SymbolReader()
+        self.builder = GraphBuilder((node.name for node in gm.graph.nodes), self.symbols)
+        self.constants = Constants()
+        self.inputs: list[Input] = []
+        self.outputs: list[Output] = []
+        self.fallbacks: list[Fallback] = []
+        self.env: dict[Node, Lowered] = {}
+        self.wanted: dict[str, TensorType] = {}
+        self.operations_of: dict[str, tuple[str, ...]] = {}
+
+    def run(self, name: str) -> LoweredGraph:
+        for node in self.gm.graph.nodes:
+            before = len(self.builder.operations)
+            try:
+                self._visit(node)
+            except LitzError as error:
+                error.node = error.node or node.name
+                error.origin = error.origin or origin_of(node)
+                raise
+            made = self.builder.operations[before:]
+            if made:
+                self.operations_of[node.name] = tuple(operation.name for operation in made)
+        graph = LoopGraph(
+            name=name,
+            symbols=self.symbols.table(),
+            inputs=tuple(self.inputs),
+            constants=tuple(self.constants.values),
+            operations=with_fixed_outputs(self.builder.operations, self.outputs, self.wanted),
+            outputs=tuple(self.outputs),
+        )
+        return LoweredGraph(graph, self.constants.tensors, tuple(self.fallbacks), self.operations_of)
+
+    def _visit(self, node: Node) -> None:
+        match node.op:
+            case "placeholder":
+                self.env[node] = self._placeholder(node)
+            case "get_attr":
+                self.env[node] = self._attribute(node)
+            case "call_function":
+                self.env[node] = self._call(node)
+            case "output":
+                self._output(node)
+            case _:
+                raise UnsupportedOperation(
+                    f"{node.op} nodes are not ATen operations", hint="trace the module with AOTAutograd or make_fx first"
+                )
+
+    # --- arguments of the graph ----------------------------------------------------------------------------------------
+
+    def _placeholder(self, node: Node) -> Lowered:
+        value, name = node.meta.get("val"), self.builder.unique(node.name, own=True)
+        match value:
+            case torch.Tensor():
+                kind = self._tensor_type(value, is_fixed=True)
+                self.inputs.append(Value(name, kind))
+                for dim, size in enumerate(kind.shape):
+                    for found in free_symbols(size):
+                        self.symbols.sourced(found, f"{name}.size({dim})")
+                return Tensor(Value(name, kind))
+            case torch.SymInt():
+                return self._integer(name, value)
+            case torch.SymFloat() | torch.SymBool():
+                return self._symbolic(name, value)
+            case bool():
+                return self._scalar(name, "bool")
+            case int():
+                self.inputs.append(ScalarInput(name, "int", term=value))
+                return value
+            case float():
+                return self._scalar(name, "float")
+            case None:
+                self.inputs.append(OpaqueInput(name, "none"))
+                return None
+        self.inputs.append(OpaqueInput(name, "generator" if isinstance(value, torch.Generator) else "object"))
+        return Opaque(name)
+
+    def _integer(self, name: str, value: torch.SymInt) -> Size:
+        term = self.symbols.size(value)
+        bound = self.symbols.symbol_of(value)
+        already = any(isinstance(i, ScalarInput) and i.symbol == bound for i in self.inputs)
+        if bound is None or already:
+            self.inputs.append(ScalarInput(name, "int", term=term))
+        else:
+            self.symbols.sourced(bound, f"argument {name}")
+            self.inputs.append(ScalarInput(name, "int", symbol=bound))
+        return term
+
+    def _symbolic(self, name: str, value: torch.SymFloat | torch.SymBool) -> Expr:
+        kind = "float" if isinstance(value, torch.SymFloat) else "bool"
+        return self._scalar(name, kind)
+
+    def _scalar(self, name: str, kind: str) -> Expr:
+        self.symbols.define(name, kind, f"argument {name}")
+        self.inputs.append(ScalarInput(name, kind, symbol=name))
+        return Scalar(name, f64 if kind == "float" else b1)
+
+    def _attribute(self, node: Node) -> Lowered:
+        value: Any = self.gm
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        if isinstance(value, int | float | bool | None):
+            return value
+        if not isinstance(value, torch.Tensor):
+            raise UnsupportedOperation(f"attribute {node.target} is a {type(value).__name__}, not a tensor or number")
+        if not known_dtype(value.dtype) or value.layout != torch.strided:
+            raise UnsupportedOperation(f"constant {node.target} is a {value.layout} tensor of {value.dtype}")
+        elements = literal_elements(value)
+        if elements is None:
+            return Tensor(self.constants.add(self.builder.unique(node.name, own=True), value))
+        ctx = self._context(node, (self._tensor_type(value),))
+        return _literal(ctx, elements)
+
+    # --- operations ----------------------------------------------------------------------------------------------------
+
+    def _call(self, node: Node) -> Lowered:
+        target = node.target
+        if target is operator.getitem:
+            source = self.env[node.args[0]]  # type: ignore[index]  # getitem's first argument is a node
+            return source[node.args[1]]  # type: ignore[index,no-any-return]  # and its second an int
+        value = node.meta.get("val")
+        if "val" not in node.meta:
+            raise UnsupportedOperation(
+                f"{target} has no metadata", hint="trace with FakeTensors so that every node carries meta['val']"
+            )
+        if isinstance(value, int | torch.SymInt) and not isinstance(value, bool):
+            known = self._known_size(value)
+            if known is not None:
+                return known
+        found = REGISTRY.find(overload_name(target))
+        forced = node.name in self.options.force_extern
+        ctx = self._context(node, self._outputs(value))
+        args = tuple(map(self._read, node.args))
+        kwargs = {key: self._read(item) for key, item in node.kwargs.items()}
+        if found is not None and not forced:
+            result = self._apply(found, ctx, args, kwargs)
+            if not isinstance(result, Declined):
+                return result
+            reason = result.reason
+        else:
+            reason = _FORCED if forced else _NO_RULE
+        return self._fall_back(ctx, args, kwargs, reason)
+
+    def _known_size(self, value: int | torch.SymInt) -> Size | None:
+        """The size that a node computes, as a term; None where it is one that the graph itself has to read."""
+        try:
+            return self.symbols.size(value)
+        except SymbolError:
+            return None
+
+    def _apply(self, found: Any, ctx: LoweringContext, args: tuple[Lowered, ...], kwargs: dict[str, Lowered]) -> Result:
+        try:
+            return apply(found, ctx, args, kwargs)
+        except LitzError:
+            raise
+        except Exception as error:
+            described = f"the rule for {ctx.origin.operation} failed: {type(error).__name__}: {error}"
+            raise ctx.error(described) from error
+
+    def _fall_back(
+        self, ctx: LoweringContext, args: tuple[Lowered, ...], kwargs: dict[str, Lowered], reason: str
+    ) -> Lowered:
+        target = ctx.node.target
+        if not isinstance(target, torch._ops.OpOverload):
+            raise ctx.error(f"{target} is no ATen operation and has no lowering rule", hint="this graph runs as it came")
+        if self.options.fallback == "error" and reason != _FORCED:
+            raise ctx.error(f"{target} would be left to ATen: {reason}")
+        self.fallbacks.append(Fallback(ctx.node.name, str(target), reason, ctx.origin))
+        results = call_aten(ctx, target, args, kwargs, reason)
+        return _nest(ctx.node.meta["val"], iter(results))
+
+    def _context(self, node: Node, outputs: tuple[ResultType, ...]) -> LoweringContext:
+        return LoweringContext(self.builder, node, outputs, origin_of(node), self.options)
+
+    # --- metadata and arguments ----------------------------------------------------------------------------------------
+
+    def _tensor_type(self, value: torch.Tensor, *, is_fixed: bool = False) -> TensorType:
+        if value.layout != torch.strided or value.is_quantized:
+            raise UnsupportedOperation(f"{value.layout} and quantised tensors are not supported")
+        strides = self.symbols.sizes(value.stride())
+        return TensorType(
+            litz_dtype(value.dtype),
+            self.symbols.sizes(value.shape),
+            Layout(strides, 0, is_fixed),
+            litz_device(value.device),
+        )
+
+    def _outputs(self, value: object) -> tuple[ResultType, ...]:
+        return tuple(
+            self._tensor_type(leaf) if isinstance(leaf, torch.Tensor) else None
+            for leaf in flatten(value)
+            if leaf is not None or isinstance(value, list | tuple)
+        )
+
+    def _read(self, argument: Any) -> Any:
+        """An FX argument as rules see it."""
+        match argument:
+            case Node():
+                return self._current(self.env[argument])
+            case list() | tuple():
+                return tuple(map(self._read, argument))
+            case slice() | complex():
+                raise UnsupportedOperation(f"arguments like {argument!r} are not supported")
+            case torch.SymInt():
+                return self.symbols.size(argument)
+            case torch.dtype():
+                return litz_dtype(argument) if known_dtype(argument) else keyword(argument)
+            case torch.device():
+                return litz_device(argument)
+            case torch.memory_format() | torch.layout():
+                return keyword(argument)
+        return argument
+
+    def _current(self, value: Lowered) -> Lowered:
+        if isinstance(value, Tensor):
+            return self.builder.current(value)
+        if isinstance(value, tuple):
+            return tuple(map(self._current, value))
+        return value
+
+    def _output(self, node: Node) -> None:
+        for leaf in flatten(node.args[0]):
+            value = self._read(leaf)
+            meta = leaf.meta.get("val") if isinstance(leaf, Node) else None
+            wanted = self._tensor_type(meta) if isinstance(meta, torch.Tensor) else None
+            ctx = self._context(leaf if isinstance(leaf, Node) else node, (wanted,))
+            output = output_of(ctx, value, wanted)
+            self.outputs.append(output)
+            if wanted is not None:
+                self.wanted.setdefault(output.name, wanted)  # type: ignore[union-attr]  # a Ref, for a tensor
+
+
+def overload_name(target: object) -> str:
+    """The registry's name of an FX target: ``aten.add.Tensor`` for overloads, the function's name for others."""
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    module = getattr(target, "__module__", "")
+    return f"{module}.{getattr(target, '__name__', target)}".removeprefix("_")
+
+
+def _nest(value: object, results: Any) -> Lowered:
+    """Results in the nesting in which the operator returns them."""
+    if isinstance(value, list | tuple):
+        return tuple(_nest(item, results) for item in value)
+    found = next(results, None)
+    return None if value is None else found
+
+
+def _literal(ctx: LoweringContext, elements: list[int | float | bool]) -> Tensor:
+    """A tiny constant as a body: its elements chosen by the row-major position."""
+    kind = ctx.output
+    if not elements:
+        return ctx.pointwise(lambda axes: build.const(0, kind.dtype))
+    weights: list[int] = [1]
+    for size in reversed(kind.shape[1:]):
+        weights.insert(0, weights[0] * int(str(size)))
+
+    def body(axes: tuple[Size, ...]) -> Expr:
+        position = sum((axis * weight for axis, weight in zip(axes, weights)), start=0)
+        result: Expr = build.const(elements[-1], kind.dtype)
+        for number, element in reversed(list(enumerate(elements[:-1]))):
+            here = build.op("eq", build.index(position), build.index(number))
+            result = build.where(here, build.const(element, kind.dtype), result)
+        return result
+
+    return ctx.pointwise(body)
+
+
+__all__ = ["LoweredGraph", "axes_of", "lower", "overload_name", "symbol"]

@@ -1,0 +1,114 @@
+"""What has no rule runs as its ATen operation: aliasing, mutation and layout needs come from its schema and tags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from litz_ir.loops.nodes import Extern, Need, Value
+from litz_ir.origin import UNKNOWN, Origin
+
+from litz_lowering.context import Lowered, LoweringContext, Tensor, fixed
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """An operation that was left to ATen: the FX node, its overload, and why nothing was generated for it."""
+
+    node: str
+    target: str
+    reason: str
+    origin: Origin = field(default=UNKNOWN, compare=False)
+
+    def describe(self) -> str:
+        """One line for a person."""
+        return f"{self.target}: {self.reason} ({self.origin.describe()})"
+
+
+def call_aten(
+    ctx: LoweringContext,
+    overload: torch._ops.OpOverload,
+    args: Sequence[Lowered],
+    kwargs: Mapping[str, Lowered],
+    reason: str,
+) -> tuple[Tensor, ...]:
+    """An ``Extern`` of ``overload``; gives its tensor results in the order in which ATen returns them.
+
+    The operation's results are what ATen returns, in order, then the new versions of mutated arguments that it does not
+    return. A returned argument is its own new version.
+    """
+    schema = overload._schema
+    bound = _bind(schema, args, kwargs)
+    old = {t.name: t for a in schema.arguments if _is_written(a) for t in _tensors(bound.get(a.name))}
+    new = {name: Value(ctx.builder.unique(name), t.type, replaces=name) for name, t in old.items()}
+    returned: list[Value] = []
+    aliases: list[tuple[str, str]] = []
+    for position, kind in enumerate(ctx.outputs):
+        source = _aliased(schema, bound, position)
+        if source is not None and source.name in new:
+            returned.append(new[source.name])
+            continue
+        suffix = "" if len(ctx.outputs) == 1 else str(position)
+        value = ctx.value(ctx.absent() if kind is None else fixed(kind), suffix)
+        returned.append(value)
+        if source is not None:
+            aliases.append((value.name, source.name))
+    unreturned = [v for v in new.values() if v not in returned]
+    ctx.append(
+        Extern(
+            results=(*returned, *unreturned), target=str(overload), arguments=tuple(map(ctx.argument, args)),
+            attributes=tuple((k, ctx.argument(v)) for k, v in kwargs.items()),
+            mutates=tuple((name, v.name) for name, v in new.items()), aliases=tuple(aliases), need=_need(overload),
+            reason=reason, token=_token(overload, bool(returned or new)), origin=ctx.origin,
+        )
+    )  # fmt: skip
+    for name, version in new.items():
+        ctx.builder.replaced(name, Tensor(version))
+    return tuple(map(Tensor, returned))
+
+
+def _bind(
+    schema: torch.FunctionSchema, args: Sequence[Lowered], kwargs: Mapping[str, Lowered]
+) -> dict[str, Lowered]:
+    names = [a.name for a in schema.arguments if not a.kwarg_only]
+    return {**dict(zip(names, args)), **kwargs}
+
+
+def _is_written(argument: torch._C.Argument) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def _tensors(value: Lowered) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _aliased(schema: torch.FunctionSchema, bound: Mapping[str, Lowered], position: int) -> Tensor | None:
+    """The argument whose memory the result at ``position`` shares, by the schema's alias sets."""
+    if len(schema.returns) == 1:
+        position = 0
+    if position >= len(schema.returns):
+        return None
+    info = schema.returns[position].alias_info
+    if info is None:
+        return None
+    for argument in schema.arguments:
+        if argument.alias_info is not None and argument.alias_info.before_set & info.before_set:
+            return next(_tensors(bound.get(argument.name)), None)
+    return None
+
+
+def _need(overload: torch._ops.OpOverload) -> Need:
+    """Eager's strides: results' strides were derived from them, and an opaque operator may ask for them."""
+    return "any" if torch.Tag.flexible_layout in overload.tags else "exact"
+
+
+def _token(overload: torch._ops.OpOverload, has_results: bool) -> str:
+    """Random operators keep the order of ATen's stream; those without a result are there for their effect."""
+    if torch.Tag.nondeterministic_seeded in overload.tags:
+        return "rng"
+    return "" if has_results else "effect"

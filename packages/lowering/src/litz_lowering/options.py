@@ -1,0 +1,21 @@
+"""What a caller may choose about lowering."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringOptions:
+    """``rng``: ``eager`` draws from ATen's own stream in program order, ``fast`` generates Philox numbers in kernels.
+
+    ``numerics``: ``eager`` rounds where eager rounds; ``fast`` lets the reductions of normalisations skip roundings.
+    ``force_extern`` names FX nodes that are to run as their ATen operation, whatever rules exist.
+    ``fallback``: ``error`` refuses what has no rule; ``warn`` and ``silent`` record it (telling is the caller's part).
+    """
+
+    rng: Literal["eager", "fast"] = "eager"
+    force_extern: frozenset[str] = frozenset()
+    numerics: Literal["eager", "fast"] = "eager"
+    fallback: Literal["warn", "silent", "error"] = "warn"

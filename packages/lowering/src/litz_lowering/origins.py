@@ -1,0 +1,41 @@
+"""Where an FX node came from: the user's line and the module that held it."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from litz_ir.origin import Origin
+from torch.fx import Node
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)[^\n]*(?:\n(?P<source>[^\n]*))?')
+_TORCH = str(Path(torch.__file__).parent)
+
+
+def origin_of(node: Node) -> Origin:
+    """The node's origin: its name and operation, and from its metadata the module path and the user's line."""
+    file, line, source = _user_frame(node.meta.get("stack_trace") or "")
+    operation = str(node.target) if node.op == "call_function" else node.op
+    return Origin(node.name, operation, _module_path(node), file, line, source)
+
+
+@lru_cache(maxsize=4096)
+def _user_frame(trace: str) -> tuple[str, int, str]:
+    """The innermost frame outside torch, or the innermost of all; ("", 0, "") for no trace."""
+    frames = list(_FRAME.finditer(trace))
+    if not frames:
+        return "", 0, ""
+    own = [f for f in frames if not f["file"].startswith(_TORCH)]
+    frame = (own or frames)[-1]
+    return frame["file"], int(frame["line"]), (frame["source"] or "").strip()
+
+
+def _module_path(node: Node) -> str:
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return ""
+    path = str(next(reversed(stack.values()))[0])
+    path = re.sub(r"\._modules\['([^']+)'\]", r".\1", path)
+    return re.sub(r"^L\['[^']+'\]\.?", "", path)

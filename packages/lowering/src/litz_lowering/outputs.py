@@ -1,0 +1,65 @@
+"""What the graph returns: values with eager's strides, terms, literals and None."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from litz_ir.errors import UnsupportedOperation
+from litz_ir.loops.nodes import Operation, Output, Ref, TensorType, Value
+from litz_ir.scalar.expr import Const, Expr
+
+from litz_lowering.context import Lowered, LoweringContext, Tensor, fixed
+
+
+def flatten(argument: object) -> Iterator[object]:
+    """The leaves of an FX output argument, in order."""
+    if isinstance(argument, list | tuple):
+        for item in argument:
+            yield from flatten(item)
+    else:
+        yield argument
+
+
+def output_of(ctx: LoweringContext, value: Lowered, wanted: TensorType | None) -> Output:
+    """One output. A tensor whose strides are not eager's is copied into them.
+
+    Raises :class:`UnsupportedOperation` for what cannot leave a graph (a generator, a string).
+    """
+    if isinstance(value, Tensor):
+        if wanted is not None and not _same_strides(value.type, wanted):
+            value = ctx.pointwise(value.at, wanted, "output")
+        return Ref(value.name)
+    if isinstance(value, Const):
+        return value.value
+    if isinstance(value, Expr):
+        argument = ctx.argument(value)
+        return argument  # type: ignore[return-value]  # a ScalarRef, for any Expr
+    if value is None or isinstance(value, int | float) or not isinstance(value, str | tuple):
+        return value  # type: ignore[return-value]  # a Size
+    raise UnsupportedOperation(f"a graph cannot return {value!r}", node=ctx.node.name, origin=ctx.origin)
+
+
+def _same_strides(a: TensorType, b: TensorType) -> bool:
+    """True when the strides agree wherever a dimension has more than one element."""
+    if any(size == 0 for size in a.shape):
+        return True
+    pairs = zip(a.shape, a.layout.strides, b.layout.strides, strict=True)
+    return a.shape == b.shape and all(size == 1 or x == y for size, x, y in pairs)
+
+
+def with_fixed_outputs(
+    operations: Sequence[Operation], outputs: Sequence[Output], wanted: Mapping[str, TensorType]
+) -> tuple[Operation, ...]:
+    """The operations, the layout of every returned value fixed to eager's strides (``wanted``, by value name)."""
+    returned = {o.name for o in outputs if isinstance(o, Ref)}
+
+    def promise(value: Value) -> Value:
+        return replace(value, type=fixed(wanted.get(value.name, value.type))) if value.name in returned else value
+
+    def visit(operation: Operation) -> Operation:
+        if not any(v.name in returned and not v.type.layout.fixed for v in operation.results):
+            return operation
+        return replace(operation, results=tuple(map(promise, operation.results)))
+
+    return tuple(map(visit, operations))

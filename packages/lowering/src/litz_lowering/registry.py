@@ -1,0 +1,65 @@
+"""The one registry of lowering rules: each says the ATen overloads it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from litz_ir.errors import GraphError
+
+from litz_lowering.context import Declined, Lowered, LoweringContext
+
+Result = Lowered | Declined
+Rule = Callable[..., Result]
+"""Called with the context and the node's arguments as the operator's schema names them (defaults are the rule's own)."""
+
+
+class Registry:
+    """Rules by overload name (``"aten.add.Tensor"``). Filled while the rule modules are imported, then only read."""
+
+    def __init__(self) -> None:
+        self._rules: dict[str, Rule] = {}
+
+    def add(self, rule: Rule, *overloads: str) -> None:
+        """Serve ``overloads`` by ``rule``; raises :class:`GraphError` when one is served already."""
+        for overload in overloads:
+            if overload in self._rules:
+                raise GraphError(f"two lowering rules serve {overload}", node=overload)
+            self._rules[overload] = rule
+
+    def find(self, overload: str) -> Rule | None:
+        """The rule that serves an overload."""
+        return self._rules.get(overload)
+
+    @property
+    def served(self) -> Mapping[str, Rule]:
+        """All rules by overload."""
+        return MappingProxyType(self._rules)
+
+
+REGISTRY = Registry()
+
+
+def rule(*overloads: str) -> Callable[[Rule], Rule]:
+    """Register the decorated function for ``overloads``.
+
+    It is called as ``f(ctx, *args, **kwargs)`` with the FX node's arguments: tensors as :class:`Tensor`, symbolic sizes
+    as terms, symbolic floats as bodies, lists as tuples, dtypes and devices as litz's, Python scalars as they are.
+    It returns what the node becomes, or :class:`Declined`.
+    """
+
+    def register(function: Rule) -> Rule:
+        REGISTRY.add(function, *overloads)
+        return function
+
+    return register
+
+
+def apply(rule_function: Rule, ctx: LoweringContext, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Result:
+    """Call a rule; whatever it adds before it declines is taken back."""
+    before = len(ctx.builder.operations)
+    result = rule_function(ctx, *args, **kwargs)
+    if isinstance(result, Declined):
+        del ctx.builder.operations[before:]
+    return result

@@ -1,0 +1,62 @@
+"""Casts and copies: the same elements in another dtype, layout or memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litz_ir.scalar import build
+
+from litz_lowering.context import Declined, LoweringContext, Tensor
+from litz_lowering.registry import rule
+
+
+@rule(
+    "aten._to_copy.default",
+    "aten.clone.default",
+    "prims.convert_element_type.default",
+    "aten.contiguous.default",
+    "aten.lift_fresh_copy.default",
+    "aten.alias_copy.default",
+)
+def copy(ctx: LoweringContext, x: Tensor, *_: Any, **__: Any) -> Tensor | Declined:
+    """A copy; its dtype, strides and device are the result's."""
+    if x.device != ctx.output.device:
+        return Declined("a copy between devices")
+    return ctx.pointwise(x.load)
+
+
+@rule("aten.copy.default")
+def copy_from(ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor | Declined:
+    """``source``, broadcast and cast to the type of ``x``."""
+    if source.device != ctx.output.device:
+        return Declined("a copy between devices")
+    return ctx.pointwise(source.at)
+
+
+@rule("aten.copy_.default")
+def copy_onto(ctx: LoweringContext, target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor | Declined:
+    """Overwrite ``target``: what follows reads the new version."""
+    if source.device != target.device:
+        return Declined("a copy between devices")
+    if source.dtype != target.dtype or source.shape != target.shape:
+        kind = ctx.temporary(target.dtype, target.shape, target.device)
+        source = ctx.pointwise(source.at, kind, "source")
+    return ctx.mutation(target, source)
+
+
+@rule("aten.fill.Scalar", "aten.fill.Tensor")
+def fill(ctx: LoweringContext, x: Tensor, value: Any) -> Tensor:
+    """``value`` everywhere."""
+    if isinstance(value, Tensor):
+        return ctx.pointwise(lambda axes: value.load(()))
+    return ctx.pointwise(lambda axes: ctx.number(value, ctx.output.dtype))
+
+
+@rule("aten.view.dtype")
+def bitcast(ctx: LoweringContext, x: Tensor, dtype: Any) -> Tensor | Declined:
+    """The same bits read as another dtype."""
+    if x.dtype == ctx.output.dtype:
+        return ctx.view(x, lambda axes: axes)
+    if x.dtype.bits != ctx.output.dtype.bits or x.dtype.is_bool or ctx.output.dtype.is_bool:
+        return Declined("a view under a dtype of another width")
+    return ctx.pointwise(lambda axes: build.op("bitcast", x.load(axes), dtype=ctx.output.dtype))

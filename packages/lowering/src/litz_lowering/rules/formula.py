@@ -1,0 +1,146 @@
+"""Formulas as they are written on paper: scalar values with operators, and Python numbers that take their dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from litz_ir.dtypes import DType, b1
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Term
+
+Number = int | float | bool
+Operand = "Num | Number"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Num:
+    """A body with arithmetic. Both sides of an operation have one dtype; a Python number is a literal of it.
+
+    Comparisons give ``b1`` values, on which ``&``, ``|`` and ``~`` work.
+    """
+
+    expr: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return self.expr.dtype
+
+    def like(self, other: Num | Number) -> Num:
+        """``other`` in this value's dtype: a literal if it is a Python number."""
+        return other if isinstance(other, Num) else Num(build.const(other, self.dtype))
+
+    def to(self, dtype: DType) -> Num:
+        """Cast."""
+        return Num(build.cast(self.expr, dtype))
+
+    def _with(self, name: str, other: Num | Number) -> Num:
+        return Num(build.op(name, self.expr, self.like(other).expr))
+
+    def _after(self, name: str, other: Num | Number) -> Num:
+        return Num(build.op(name, self.like(other).expr, self.expr))
+
+    def __add__(self, other: Num | Number) -> Num:
+        return self._with("add", other)
+
+    def __radd__(self, other: Number) -> Num:
+        return self._after("add", other)
+
+    def __sub__(self, other: Num | Number) -> Num:
+        return self._with("sub", other)
+
+    def __rsub__(self, other: Number) -> Num:
+        return self._after("sub", other)
+
+    def __mul__(self, other: Num | Number) -> Num:
+        return self._with("mul", other)
+
+    def __rmul__(self, other: Number) -> Num:
+        return self._after("mul", other)
+
+    def __truediv__(self, other: Num | Number) -> Num:
+        return self._with("div", other)
+
+    def __rtruediv__(self, other: Number) -> Num:
+        return self._after("div", other)
+
+    def __neg__(self) -> Num:
+        return Num(build.op("neg", self.expr))
+
+    def __lt__(self, other: Num | Number) -> Num:
+        return self._with("lt", other)
+
+    def __le__(self, other: Num | Number) -> Num:
+        return self._with("le", other)
+
+    def __gt__(self, other: Num | Number) -> Num:
+        return self._with("gt", other)
+
+    def __ge__(self, other: Num | Number) -> Num:
+        return self._with("ge", other)
+
+    def __and__(self, other: Num | Number) -> Num:
+        return self._with("bit_and", other)
+
+    def __or__(self, other: Num | Number) -> Num:
+        return self._with("bit_or", other)
+
+    def __xor__(self, other: Num | Number) -> Num:
+        return self._with("bit_xor", other)
+
+    def __invert__(self) -> Num:
+        return Num(build.op("bit_not", self.expr))
+
+    def eq(self, other: Num | Number) -> Num:
+        """Equality as a value (``==`` compares the objects)."""
+        return self._with("eq", other)
+
+    def ne(self, other: Num | Number) -> Num:
+        """Inequality as a value."""
+        return self._with("ne", other)
+
+
+def unary(name: str) -> Callable[[Num], Num]:
+    """The operation of that name, as a function."""
+    return lambda x: Num(build.op(name, x.expr))
+
+
+def binary(name: str) -> Callable[[Num | Number, Num | Number], Num]:
+    """The operation of that name, as a function of which one side may be a Python number."""
+
+    def apply(a: Num | Number, b: Num | Number) -> Num:
+        if isinstance(a, Num):
+            return Num(build.op(name, a.expr, a.like(b).expr))
+        assert isinstance(b, Num), "one side of an operation is a value"
+        return Num(build.op(name, b.like(a).expr, b.expr))
+
+    return apply
+
+
+def where(cond: Num, a: Num | Number, b: Num | Number) -> Num:
+    """``a`` where ``cond`` holds, else ``b``."""
+    if isinstance(a, Num):
+        return Num(build.where(cond.expr, a.expr, a.like(b).expr))
+    assert isinstance(b, Num), "one side of a choice is a value"
+    return Num(build.where(cond.expr, b.like(a).expr, b.expr))
+
+
+def false(_: Num) -> Num:
+    """The constant false."""
+    return Num(build.const(False, b1))
+
+
+def index(term: int | Term) -> Num:
+    """The value of an index term."""
+    return Num(build.index(term))
+
+
+exp, exp2, expm1 = unary("exp"), unary("exp2"), unary("expm1")
+log, log2, log1p = unary("log"), unary("log2"), unary("log1p")
+sqrt, rsqrt, reciprocal = unary("sqrt"), unary("rsqrt"), unary("reciprocal")
+tanh, erf, sigmoid = unary("tanh"), unary("erf"), unary("sigmoid")
+floor, ceil, trunc, rint = unary("floor"), unary("ceil"), unary("trunc"), unary("round")
+absolute, sign, isnan, isinf = unary("abs"), unary("sign"), unary("isnan"), unary("isinf")
+minimum, maximum = binary("minimum"), binary("maximum")
+power, floor_div, remainder, fmod = binary("pow"), binary("floor_div"), binary("remainder"), binary("fmod")

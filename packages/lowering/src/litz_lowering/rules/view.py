@@ -1,0 +1,208 @@
+"""Views as index maps: the same elements under another index, in eager's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from litz_ir.loops.nodes import TensorType
+from litz_ir.symbols.term import Size, add, mul
+
+from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
+from litz_lowering.registry import rule
+from litz_lowering.rules import index_maps
+
+
+def dimension(d: int, rank: int) -> int:
+    """A dimension as a non-negative number; 0-d tensors count as having one."""
+    return d + max(rank, 1) if d < 0 else d
+
+
+def dimensions(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
+    """Dimensions as non-negative numbers in ascending order; all of them for None and for an empty list."""
+    if dims is None or dims == ():
+        return tuple(range(rank))
+    if isinstance(dims, int):
+        dims = (dims,)
+    return tuple(sorted({dimension(d, rank) for d in dims})) if rank else ()
+
+
+@rule("aten.view.default", "aten.reshape.default", "aten._reshape_alias.default", "aten._unsafe_view.default",
+      "aten.view_copy.default")  # fmt: skip
+def reshape(ctx: LoweringContext, x: Tensor, *_: object) -> Tensor:
+    """Row-major order kept, dimensions regrouped."""
+    shape = ctx.output.shape
+    return ctx.view(x, lambda axes: index_maps.reshaped(axes, shape, x.shape), aliases=_is_view(ctx))
+
+
+@rule("aten.alias.default", "aten.detach.default", "aten.lift_fresh.default", "aten.lift.default")
+def alias(ctx: LoweringContext, x: Tensor) -> Tensor:
+    """The tensor itself."""
+    return ctx.view(x, lambda axes: axes)
+
+
+@rule("aten.permute.default", "aten.permute_copy.default")
+def permute(ctx: LoweringContext, x: Tensor, dims: Sequence[int]) -> Tensor:
+    """Dimension ``k`` of the result is dimension ``dims[k]`` of ``x``."""
+    order = [dimension(d, x.rank) for d in dims]
+    return ctx.view(x, lambda axes: [axes[order.index(d)] for d in range(x.rank)], aliases=_is_view(ctx))
+
+
+@rule("aten.transpose.int", "aten.transpose_copy.int", "aten.t.default")
+def transpose(ctx: LoweringContext, x: Tensor, dim0: int = 0, dim1: int = 1) -> Tensor:
+    """Two dimensions exchanged."""
+    order = list(range(x.rank))
+    if x.rank > 1:
+        a, b = dimension(dim0, x.rank), dimension(dim1, x.rank)
+        order[a], order[b] = order[b], order[a]
+    return ctx.view(x, lambda axes: [axes[d] for d in order], aliases=_is_view(ctx))
+
+
+@rule("aten.expand.default", "aten.expand_copy.default")
+def expand(ctx: LoweringContext, x: Tensor, size: Sequence[Size], *, implicit: bool = False) -> Tensor:
+    """Dimensions of size 1 repeated."""
+
+    def index(axes: Axes) -> list[Size]:
+        tail = axes[len(axes) - x.rank :]
+        return [0 if s == 1 else axis for s, axis in zip(x.shape, tail, strict=True)]
+
+    return ctx.view(x, index, aliases=_is_view(ctx))
+
+
+@rule("aten.slice.Tensor", "aten.slice_copy.Tensor")
+def slice_(
+    ctx: LoweringContext, x: Tensor, dim: int = 0, start: Size | None = None, end: Size | None = None, step: Size = 1
+) -> Tensor | Declined:
+    """Every ``step``-th element of a dimension from ``start``."""
+    d = dimension(dim, x.rank)
+    first = clamped_start(start, x.shape[d])
+    if first is None:
+        return Declined("a slice whose start may be negative")
+
+    def index(axes: Axes) -> list[Size]:
+        return [add(mul(axis, step), first) if k == d else axis for k, axis in enumerate(axes)]
+
+    return ctx.view(x, index, aliases=_is_view(ctx))
+
+
+def clamped_start(start: Size | None, size: Size) -> Size | None:
+    """Where a slice starts, inside ``[0, size]``; None where the sign of a symbolic start is not known."""
+    if start is None:
+        return 0
+    if isinstance(start, int):
+        if start < 0:
+            return max(start + size, 0) if isinstance(size, int) else add(size, start)
+        return min(start, size) if isinstance(size, int) else start
+    return start
+
+
+@rule("aten.select.int", "aten.select_copy.int")
+def select(ctx: LoweringContext, x: Tensor, dim: int, index: Size) -> Tensor:
+    """One element of a dimension, which disappears."""
+    d = dimension(dim, x.rank)
+    chosen = add(index, x.shape[d]) if isinstance(index, int) and index < 0 else index
+    return ctx.view(x, lambda axes: [*axes[:d], chosen, *axes[d:]], aliases=_is_view(ctx))
+
+
+@rule("aten.split.Tensor", "aten.split_with_sizes.default", "aten.chunk.default", "aten.unsafe_split.Tensor",
+      "aten.unsafe_split_with_sizes.default", "aten.unsafe_chunk.default", "aten.split_with_sizes_copy.default",
+      "aten.split_copy.Tensor", "aten.tensor_split.sections", "aten.tensor_split.indices")  # fmt: skip
+def split(ctx: LoweringContext, x: Tensor, _: object, dim: int = 0) -> tuple[Tensor, ...]:
+    """Consecutive pieces of a dimension, as large as the results say."""
+    d = dimension(dim, x.rank)
+    pieces: list[Tensor] = []
+    start: Size = 0
+    for position, kind in enumerate(_tensor_types(ctx)):
+
+        def index(axes: Axes, start: Size = start) -> list[Size]:
+            return [add(axis, start) if k == d else axis for k, axis in enumerate(axes)]
+
+        pieces.append(ctx.view(x, index, kind, name=str(position), aliases=_is_view(ctx)))
+        start = add(start, kind.shape[d])
+    return tuple(pieces)
+
+
+@rule("aten.unbind.int", "aten.unbind_copy.int")
+def unbind(ctx: LoweringContext, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """Each element of a dimension."""
+    d = dimension(dim, x.rank)
+
+    def piece(position: int, kind: TensorType) -> Tensor:
+        return ctx.view(x, lambda axes: [*axes[:d], position, *axes[d:]], kind, name=str(position), aliases=_is_view(ctx))
+
+    return tuple(piece(position, kind) for position, kind in enumerate(_tensor_types(ctx)))
+
+
+@rule("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze_copy.default",
+      "aten.squeeze_copy.dim", "aten.squeeze_copy.dims")  # fmt: skip
+def squeeze(ctx: LoweringContext, x: Tensor, dim: Sequence[int] | int | None = None) -> Tensor:
+    """Dimensions of size 1 dropped."""
+    asked = range(x.rank) if dim is None else dimensions(dim, x.rank) if dim != () else ()
+    gone = {d for d in asked if x.shape[d] == 1}
+
+    def index(axes: Axes) -> list[Size]:
+        left = iter(axes)
+        return [0 if d in gone else next(left) for d in range(x.rank)]
+
+    return ctx.view(x, index, aliases=_is_view(ctx))
+
+
+@rule("aten.unsqueeze.default", "aten.unsqueeze_copy.default")
+def unsqueeze(ctx: LoweringContext, x: Tensor, dim: int) -> Tensor:
+    """A dimension of size 1 inserted."""
+    d = dim + x.rank + 1 if dim < 0 else dim
+    return ctx.view(x, lambda axes: [*axes[:d], *axes[d + 1 :]], aliases=_is_view(ctx))
+
+
+@rule("aten.diagonal.default", "aten.diagonal_copy.default")
+def diagonal(ctx: LoweringContext, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The elements whose index along ``dim2`` exceeds that along ``dim1`` by ``offset``, as the last dimension."""
+    a, b = dimension(dim1, x.rank), dimension(dim2, x.rank)
+
+    def index(axes: Axes) -> list[Size]:
+        left, along = iter(axes[:-1]), axes[-1]
+        row, column = add(along, max(-offset, 0)), add(along, max(offset, 0))
+        return [row if d == a else column if d == b else next(left) for d in range(x.rank)]
+
+    return ctx.view(x, index, aliases=_is_view(ctx))
+
+
+@rule("aten.unfold.default", "aten.unfold_copy.default")
+def unfold(ctx: LoweringContext, x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    """Windows of ``size`` elements along a dimension, ``step`` apart; the place in a window is the last dimension."""
+    d = dimension(dim, x.rank)
+    if x.rank == 0:
+        return ctx.view(x, lambda axes: [])
+
+    def index(axes: Axes) -> list[Size]:
+        return [add(mul(axis, step), axes[-1]) if k == d else axis for k, axis in enumerate(axes[:-1])]
+
+    return ctx.view(x, index, aliases=_is_view(ctx))
+
+
+@rule("aten.as_strided.default", "aten.as_strided_copy.default")
+def as_strided(
+    ctx: LoweringContext, x: Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
+) -> Tensor | Declined:
+    """Elements by memory position, where the base is dense and starts its memory."""
+    if any(s == 0 for s in ctx.output.shape):
+        return ctx.view(x, lambda axes: [0] * x.rank, aliases=_is_view(ctx))
+    axes = tuple(0 for _ in size)
+    base_strides = x.type.layout.strides
+    if index_maps.strided(axes, 0, stride, x.shape, base_strides) is None:
+        return Declined("as_strided of a tensor that is not dense")
+    offset = storage_offset or 0
+    reach = add(offset, *(mul(add(n, -1), s) for n, s in zip(size, stride)), 1)
+    if isinstance(reach, int) and isinstance(x.numel, int) and reach > x.numel:
+        return Declined("as_strided beyond the tensor's own elements")
+    return ctx.view(
+        x, lambda axes: index_maps.strided(axes, offset, stride, x.shape, base_strides) or (), aliases=_is_view(ctx)
+    )
+
+
+def _is_view(ctx: LoweringContext) -> bool:
+    """Eager's copying forms are named so."""
+    return "_copy." not in str(ctx.node.target)
+
+
+def _tensor_types(ctx: LoweringContext) -> list[TensorType]:
+    return [kind for kind in ctx.outputs if kind is not None]

@@ -1,0 +1,116 @@
+"""Sizes between torch and litz: symbolic integers become terms, and what the ShapeEnv knows becomes a symbol table.
+
+A static graph never calls sympy: only a ``SymInt`` that is truly symbolic is converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from litz_ir.errors import SymbolError
+from litz_ir.symbols.ranges import Range
+from litz_ir.symbols.sympy_io import from_sympy
+from litz_ir.symbols.table import SymbolInfo, SymbolTable
+from litz_ir.symbols.term import Size, free_symbols, symbol
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from litz_lowering.compat import backed_values
+
+_UNBOUNDED = 2**62
+
+
+class SymbolReader:
+    """Converts torch's symbolic numbers and remembers what is known of each symbol that it met.
+
+    One reader belongs to one lowering.
+    """
+
+    def __init__(self) -> None:
+        self._terms: dict[Any, Size] = {}
+        self._infos: dict[str, SymbolInfo] = {}
+
+    def size(self, value: int | torch.SymInt) -> Size:
+        """A size as an int or a term; raises :class:`SymbolError` on what terms cannot express."""
+        if isinstance(value, int):
+            return value
+        node = value.node
+        known = node.maybe_as_int()
+        if known is not None:
+            return int(known)
+        expression = node.expr
+        found = self._terms.get(expression)
+        if found is None:
+            found = self._terms[expression] = from_sympy(expression)
+            for leaf in expression.free_symbols:
+                self._meet(leaf, node.shape_env)
+        return found
+
+    def sizes(self, values: Iterable[int | torch.SymInt]) -> tuple[Size, ...]:
+        """Each of ``values`` as a size."""
+        return tuple(v if type(v) is int else self.size(v) for v in values)
+
+    def symbol_of(self, value: torch.SymInt | torch.SymFloat | torch.SymBool) -> str | None:
+        """The name of the symbol that a symbolic number is, or None where it is an expression of others."""
+        expression = value.node.expr
+        if not expression.is_Symbol:
+            return None
+        self._meet(expression, value.node.shape_env)
+        return str(expression.name)
+
+    def define(self, name: str, kind: str, source: str) -> None:
+        """Enter a symbol that torch has none for: a float or bool argument, or a value read from a tensor."""
+        self._infos.setdefault(name, SymbolInfo(name, kind, None, None, 1, None, source))
+
+    def sourced(self, name: str, source: str) -> None:
+        """Say what binds a symbol that was met."""
+        info = self._infos.get(name)
+        if info is not None and not info.source:
+            self._infos[name] = SymbolInfo(
+                info.name, info.kind, info.low, info.high, info.divisor, info.hint, source
+            )
+
+    def ranges(self) -> dict[str, Range]:
+        """What is known of the integer symbols met so far."""
+        return {i.name: Range(i.low, i.high) for i in self._infos.values() if i.kind == "int"}
+
+    def table(self) -> SymbolTable:
+        """Everything known of the symbols met."""
+        return SymbolTable(tuple(self._infos[name] for name in sorted(self._infos)))
+
+    def _meet(self, leaf: Any, env: ShapeEnv) -> None:
+        name = str(leaf.name)
+        if name in self._infos:
+            return
+        if not leaf.is_integer:
+            self._infos[name] = SymbolInfo(name, "float", None, None, 1, _hint(leaf, env, float), "")
+            return
+        low, high = None, None
+        known = env.var_to_range.get(leaf)
+        if known is not None:
+            low, high = _bound(known.lower), _bound(known.upper)
+        self._infos[name] = SymbolInfo(name, "int", low, high, 1, _hint(leaf, env, int), "")
+
+
+def bound_symbols(shape: Iterable[Size]) -> tuple[str, ...]:
+    """The symbols that a tensor argument of this shape binds: those that stand alone as a dimension."""
+    return tuple(str(s) for s in shape if not isinstance(s, int) and free_symbols(s) == {str(s)} and s == symbol(str(s)))
+
+
+def _bound(value: Any) -> int | None:
+    try:
+        number = int(value)
+    except (TypeError, OverflowError, ValueError, AttributeError):
+        return None  # an infinity
+    return number if abs(number) < _UNBOUNDED else None
+
+
+def _hint(leaf: Any, env: ShapeEnv, kind: type[int] | type[float]) -> int | float | None:
+    value = backed_values(env).get(leaf)
+    if value is None:
+        return None
+    try:
+        return kind(value)
+    except (TypeError, ValueError) as error:
+        raise SymbolError(f"symbol {leaf} has the unreadable hint {value!r}") from error
