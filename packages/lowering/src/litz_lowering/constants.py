@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
+
 from litz_ir.device import CPU
 from litz_ir.loops.layout import Layout
 from litz_ir.loops.nodes import TensorType, Value
-
 from litz_lowering.torch_types import litz_device, litz_dtype
 
 INLINE_ELEMENTS = 4

@@ -4,14 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+from torch.fx import Node
 
 from litz_ir.device import Device
 from litz_ir.dtypes import DType, b1, f32, f64
 from litz_ir.errors import LitzError, UnsupportedOperation
 from litz_ir.loops.layout import Layout
 from litz_ir.loops.nodes import (
-    Argument, Attributes, Axis, Call, Combiner, HostScalar, Kind, Mutation, Operation, Pointwise, Reduction, ReductionName, Ref, ScalarRef, Scan,
-    Scatter, ScatterMode, Sort, TensorType, Value, View, tensor_type,
+    Argument,
+    Attributes,
+    Axis,
+    Call,
+    Combiner,
+    HostScalar,
+    Kind,
+    Mutation,
+    Operation,
+    Pointwise,
+    Reduction,
+    ReductionName,
+    Ref,
+    ScalarRef,
+    Scan,
+    Scatter,
+    ScatterMode,
+    Sort,
+    TensorType,
+    Value,
+    View,
+    tensor_type,
 )  # fmt: skip
 from litz_ir.origin import UNKNOWN, Origin
 from litz_ir.scalar import build
@@ -19,8 +42,6 @@ from litz_ir.scalar.expr import Check, Expr, Indirect, Scalar
 from litz_ir.symbols.ranges import Range, extent
 from litz_ir.symbols.simplify import Simplifier
 from litz_ir.symbols.term import Size, Term, product, symbol
-from torch.fx import Node
-
 from litz_lowering.options import LoweringOptions
 from litz_lowering.symbols_io import SymbolReader
 
@@ -173,7 +194,12 @@ class LoweringContext:
     """
 
     def __init__(
-        self, builder: GraphBuilder, node: Node, outputs: tuple[ResultType, ...], origin: Origin, options: LoweringOptions
+        self,
+        builder: GraphBuilder,
+        node: Node,
+        outputs: tuple[ResultType, ...],
+        origin: Origin,
+        options: LoweringOptions,
     ) -> None:
         self.builder = builder
         self.node = node
@@ -188,12 +214,17 @@ class LoweringContext:
             raise self.error(f"expected one tensor result, found {len(self.outputs)}")
         return self.outputs[0]
 
+    @property
+    def unpack(self) -> bool:
+        """True when the operator returns a tuple or list."""
+        return isinstance(self.node.meta.get("val"), list | tuple)
+
     def error(self, message: str, *, hint: str = "") -> LitzError:
         """An error that names this node and the user's line; raise what it returns."""
         hint = hint or f"litz runs it as ATen when {self.node.name!r} is in LoweringOptions.force_extern"
         return UnsupportedOperation(message, node=self.node.name, origin=self.origin, hint=hint)
 
-    # --- types and names -----------------------------------------------------------------------------------------------
+    # --- types and names ----------------------------------------
 
     def temporary(self, dtype: DType, shape: Sequence[Size], device: Device | None = None) -> TensorType:
         """The type of an intermediate: contiguous, its layout free to change."""
@@ -212,15 +243,19 @@ class LoweringContext:
     def value(self, kind: TensorType, name: str = "") -> Value:
         """A new value called after the node and ``name``."""
         own = self.node.name
-        return Value(self.builder.unique(f"{own}_{name}") if name else self.builder.unique(own, own=True), kind)
+        return Value(
+            self.builder.unique(f"{own}_{name}") if name else self.builder.unique(own, own=True), kind
+        )
 
     def simplify(self, term: Size, axes: Sequence[Axis]) -> Size:
         """The term under the ranges of ``axes`` and of the graph's symbols."""
         return self.builder.simplifier(tuple(axes)).simplify(term)
 
-    # --- loops ---------------------------------------------------------------------------------------------------------
+    # --- loops ----------------------------------------
 
-    def pointwise(self, body: Callable[[Axes], Expr], type: TensorType | None = None, name: str = "") -> Tensor:
+    def pointwise(
+        self, body: Callable[[Axes], Expr], type: TensorType | None = None, name: str = ""
+    ) -> Tensor:
         """``result[i] = body(i)`` for every index of ``type`` (the node's result when not given), cast to its dtype.
 
         ``name`` marks an intermediate: its value is called after the node and it.
@@ -337,7 +372,13 @@ class LoweringContext:
         made = build.cast(body(terms), kind.dtype)
         self.append(
             Scatter(
-                results=(value,), base=base.name, axes=axes, index=where, body=made, mode=mode, origin=self.origin
+                results=(value,),
+                base=base.name,
+                axes=axes,
+                index=where,
+                body=made,
+                mode=mode,
+                origin=self.origin,
             )
         )
         return Tensor(value)
@@ -371,7 +412,9 @@ class LoweringContext:
         value = self.value(kind, name)
         mapped = tuple(self.simplify(t, axes) for t in index(terms_of(axes)))
         self.append(
-            View(results=(value,), base=base.name, axes=axes, index=mapped, aliases=aliases, origin=self.origin)
+            View(
+                results=(value,), base=base.name, axes=axes, index=mapped, aliases=aliases, origin=self.origin
+            )
         )
         return Tensor(value)
 
@@ -382,16 +425,16 @@ class LoweringContext:
         self.builder.replaced(target.name, Tensor(value))
         return Tensor(value)
 
-    # --- calls ---------------------------------------------------------------------------------------------------------
+    # --- calls ----------------------------------------
 
     def call(
         self,
-        kind: type[Call],
+        kind: Callable[..., Call],
         target: str,
         arguments: Sequence[Lowered | Argument],
         keywords: Mapping[str, Lowered | Argument] | None = None,
         types: Sequence[ResultType] | None = None,
-        **fields: object,
+        **fields: Any,
     ) -> tuple[Tensor, ...]:
         """One call of a named routine; ``fields`` are further fields of ``kind``. Results are in memory as it returns them.
 
@@ -435,8 +478,12 @@ class LoweringContext:
         """A float or bool computed once per call, for those who need a number and not a body."""
         symbol_name = self.builder.unique(f"{self.node.name}_scalar")
         kind = b1 if body.dtype == b1 else f64
-        self.builder.symbols.define(symbol_name, "bool" if kind == b1 else "float", f"computed by {self.node.name}")
-        self.append(HostScalar(results=(), symbol=symbol_name, body=build.cast(body, kind), origin=self.origin))
+        self.builder.symbols.define(
+            symbol_name, "bool" if kind == b1 else "float", f"computed by {self.node.name}"
+        )
+        self.append(
+            HostScalar(results=(), symbol=symbol_name, body=build.cast(body, kind), origin=self.origin)
+        )
         return ScalarRef(symbol_name)
 
     def indirect(self, value: Expr, size: Size, *, wrap: bool = False, check: Check = "raised") -> Size:

@@ -8,18 +8,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.fx import GraphModule, Node
+
+import litz_lowering.rules
 from litz_ir.dtypes import b1, f64
-from litz_ir.errors import LitzError, SymbolError, UnsupportedOperation
+from litz_ir.errors import LitzError, UnsupportedOperation
 from litz_ir.loops.layout import Layout
 from litz_ir.loops.nodes import Input, LoopGraph, OpaqueInput, Output, ScalarInput, TensorType, Value
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr, Scalar
-from litz_ir.symbols.term import Size, free_symbols, symbol
-from torch.fx import GraphModule, Node
-
-import litz_lowering.rules
+from litz_ir.symbols.table import SymbolKind
+from litz_ir.symbols.term import Size, free_symbols
 from litz_lowering.constants import Constants, literal_elements
-from litz_lowering.context import Declined, GraphBuilder, Lowered, LoweringContext, Opaque, ResultType, Tensor, axes_of
+from litz_lowering.context import (
+    Declined,
+    GraphBuilder,
+    Lowered,
+    LoweringContext,
+    Opaque,
+    ResultType,
+    Tensor,
+)
 from litz_lowering.fallback import Fallback, call_aten
 from litz_lowering.options import LoweringOptions
 from litz_lowering.origins import origin_of
@@ -48,11 +57,11 @@ class LoweredGraph:
 
 
 def lower(gm: GraphModule, *, name: str = "graph", options: LoweringOptions | None = None) -> LoweredGraph:
-    """The loop graph of ``gm``: functional ATen operations whose nodes carry ``meta["val"]`` (as AOTAutograd gives them).
+    """The loop graph of ``gm``: functional ATen operations whose nodes carry ``meta["val"]``, as AOTAutograd gives them.
 
-    One loop operation is made for each tensor operation; ``gm`` is not changed. Raises :class:`UnsupportedOperation` for
-    what cannot even be called, and under ``options.fallback == "error"`` for what has no rule. Errors name the node and
-    the user's line.
+    One loop operation is made for each tensor operation; ``gm`` is not changed. Raises :class:`UnsupportedOperation`
+    for what cannot even be called, and under ``options.fallback == "error"`` for what has no rule. Errors name the
+    node and the user's line.
     """
     return _Lowering(gm, options or LoweringOptions()).run(name)
 
@@ -107,10 +116,11 @@ class _Lowering:
                 self._output(node)
             case _:
                 raise UnsupportedOperation(
-                    f"{node.op} nodes are not ATen operations", hint="trace the module with AOTAutograd or make_fx first"
+                    f"{node.op} nodes are not ATen operations",
+                    hint="trace it with AOTAutograd or make_fx first",
                 )
 
-    # --- arguments of the graph ----------------------------------------------------------------------------------------
+    # --- arguments of the graph ----------------------------------------
 
     def _placeholder(self, node: Node) -> Lowered:
         value, name = node.meta.get("val"), self.builder.unique(node.name, own=True)
@@ -151,10 +161,9 @@ class _Lowering:
         return term
 
     def _symbolic(self, name: str, value: torch.SymFloat | torch.SymBool) -> Expr:
-        kind = "float" if isinstance(value, torch.SymFloat) else "bool"
-        return self._scalar(name, kind)
+        return self._scalar(name, "float" if isinstance(value, torch.SymFloat) else "bool")
 
-    def _scalar(self, name: str, kind: str) -> Expr:
+    def _scalar(self, name: str, kind: SymbolKind) -> Expr:
         self.symbols.define(name, kind, f"argument {name}")
         self.inputs.append(ScalarInput(name, kind, symbol=name))
         return Scalar(name, f64 if kind == "float" else b1)
@@ -166,7 +175,9 @@ class _Lowering:
         if isinstance(value, int | float | bool | None):
             return value
         if not isinstance(value, torch.Tensor):
-            raise UnsupportedOperation(f"attribute {node.target} is a {type(value).__name__}, not a tensor or number")
+            raise UnsupportedOperation(
+                f"attribute {node.target} is a {type(value).__name__}, not a tensor or number"
+            )
         if not known_dtype(value.dtype) or value.layout != torch.strided:
             raise UnsupportedOperation(f"constant {node.target} is a {value.layout} tensor of {value.dtype}")
         elements = literal_elements(value)
@@ -175,23 +186,22 @@ class _Lowering:
         ctx = self._context(node, (self._tensor_type(value),))
         return _literal(ctx, elements)
 
-    # --- operations ----------------------------------------------------------------------------------------------------
+    # --- operations ----------------------------------------
 
     def _call(self, node: Node) -> Lowered:
         target = node.target
         if target is operator.getitem:
             source = self.env[node.args[0]]  # type: ignore[index]  # getitem's first argument is a node
-            return source[node.args[1]]  # type: ignore[index,no-any-return]  # and its second an int
+            return source[node.args[1]]  # type: ignore[index]  # and its second an int
         value = node.meta.get("val")
         if "val" not in node.meta:
             raise UnsupportedOperation(
-                f"{target} has no metadata", hint="trace with FakeTensors so that every node carries meta['val']"
+                f"{target} has no metadata",
+                hint="trace with FakeTensors so that every node carries meta['val']",
             )
-        if isinstance(value, int | torch.SymInt) and not isinstance(value, bool):
-            known = self._known_size(value)
-            if known is not None:
-                return known
         found = REGISTRY.find(overload_name(target))
+        if found is None and isinstance(value, int | torch.SymInt) and not isinstance(value, bool):
+            return self.symbols.size(value)
         forced = node.name in self.options.force_extern
         ctx = self._context(node, self._outputs(value))
         args = tuple(map(self._read, node.args))
@@ -205,14 +215,9 @@ class _Lowering:
             reason = _FORCED if forced else _NO_RULE
         return self._fall_back(ctx, args, kwargs, reason)
 
-    def _known_size(self, value: int | torch.SymInt) -> Size | None:
-        """The size that a node computes, as a term; None where it is one that the graph itself has to read."""
-        try:
-            return self.symbols.size(value)
-        except SymbolError:
-            return None
-
-    def _apply(self, found: Any, ctx: LoweringContext, args: tuple[Lowered, ...], kwargs: dict[str, Lowered]) -> Result:
+    def _apply(
+        self, found: Any, ctx: LoweringContext, args: tuple[Lowered, ...], kwargs: dict[str, Lowered]
+    ) -> Result:
         try:
             return apply(found, ctx, args, kwargs)
         except LitzError:
@@ -226,7 +231,9 @@ class _Lowering:
     ) -> Lowered:
         target = ctx.node.target
         if not isinstance(target, torch._ops.OpOverload):
-            raise ctx.error(f"{target} is no ATen operation and has no lowering rule", hint="this graph runs as it came")
+            raise ctx.error(
+                f"{target} is no ATen operation and has no lowering rule", hint="this graph runs as it came"
+            )
         if self.options.fallback == "error" and reason != _FORCED:
             raise ctx.error(f"{target} would be left to ATen: {reason}")
         self.fallbacks.append(Fallback(ctx.node.name, str(target), reason, ctx.origin))
@@ -236,7 +243,7 @@ class _Lowering:
     def _context(self, node: Node, outputs: tuple[ResultType, ...]) -> LoweringContext:
         return LoweringContext(self.builder, node, outputs, origin_of(node), self.options)
 
-    # --- metadata and arguments ----------------------------------------------------------------------------------------
+    # --- metadata and arguments ----------------------------------------
 
     def _tensor_type(self, value: torch.Tensor, *, is_fixed: bool = False) -> TensorType:
         if value.layout != torch.strided or value.is_quantized:
@@ -330,4 +337,4 @@ def _literal(ctx: LoweringContext, elements: list[int | float | bool]) -> Tensor
     return ctx.pointwise(body)
 
 
-__all__ = ["LoweredGraph", "axes_of", "lower", "overload_name", "symbol"]
+__all__ = ["LoweredGraph", "lower", "overload_name"]

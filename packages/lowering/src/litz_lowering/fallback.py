@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
+
 from litz_ir.loops.nodes import Extern, Need, Value
 from litz_ir.origin import UNKNOWN, Origin
-
 from litz_lowering.context import Lowered, LoweringContext, Tensor, fixed
 
 
@@ -60,6 +60,7 @@ def call_aten(
             results=(*returned, *unreturned), target=str(overload), arguments=tuple(map(ctx.argument, args)),
             attributes=tuple((k, ctx.argument(v)) for k, v in kwargs.items()),
             mutates=tuple((name, v.name) for name, v in new.items()), aliases=tuple(aliases), need=_need(overload),
+            unpack=ctx.unpack,
             reason=reason, token=_token(overload, bool(returned or new)), origin=ctx.origin,
         )
     )  # fmt: skip

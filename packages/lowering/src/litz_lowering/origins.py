@@ -7,8 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
-from litz_ir.origin import Origin
 from torch.fx import Node
+
+from litz_ir.origin import Origin
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)[^\n]*(?:\n(?P<source>[^\n]*))?')
 _TORCH = str(Path(torch.__file__).parent)

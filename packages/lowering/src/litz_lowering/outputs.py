@@ -8,7 +8,6 @@ from dataclasses import replace
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.loops.nodes import Operation, Output, Ref, TensorType, Value
 from litz_ir.scalar.expr import Const, Expr
-
 from litz_lowering.context import Lowered, LoweringContext, Tensor, fixed
 
 
@@ -55,7 +54,11 @@ def with_fixed_outputs(
     returned = {o.name for o in outputs if isinstance(o, Ref)}
 
     def promise(value: Value) -> Value:
-        return replace(value, type=fixed(wanted.get(value.name, value.type))) if value.name in returned else value
+        return (
+            replace(value, type=fixed(wanted.get(value.name, value.type)))
+            if value.name in returned
+            else value
+        )
 
     def visit(operation: Operation) -> Operation:
         if not any(v.name in returned and not v.type.layout.fixed for v in operation.results):

@@ -7,12 +7,11 @@ from types import MappingProxyType
 from typing import Any
 
 from litz_ir.errors import GraphError
-
 from litz_lowering.context import Declined, Lowered, LoweringContext
 
 Result = Lowered | Declined
 Rule = Callable[..., Result]
-"""Called with the context and the node's arguments as the operator's schema names them (defaults are the rule's own)."""
+"""Called with the context and the node's arguments, named as in the operator's schema; defaults are the rule's own."""
 
 
 class Registry:
@@ -56,7 +55,9 @@ def rule(*overloads: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def apply(rule_function: Rule, ctx: LoweringContext, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Result:
+def apply(
+    rule_function: Rule, ctx: LoweringContext, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Result:
     """Call a rule; whatever it adds before it declines is taken back."""
     before = len(ctx.builder.operations)
     result = rule_function(ctx, *args, **kwargs)

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
 from litz_ir.errors import SymbolError
 from litz_ir.symbols.ranges import Range
 from litz_ir.symbols.sympy_io import from_sympy
-from litz_ir.symbols.table import SymbolInfo, SymbolTable
-from litz_ir.symbols.term import Size, free_symbols, symbol
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
+from litz_ir.symbols.table import SymbolInfo, SymbolKind, SymbolTable
+from litz_ir.symbols.term import Size
 from litz_lowering.compat import backed_values
 
 _UNBOUNDED = 2**62
@@ -59,7 +59,7 @@ class SymbolReader:
         self._meet(expression, value.node.shape_env)
         return str(expression.name)
 
-    def define(self, name: str, kind: str, source: str) -> None:
+    def define(self, name: str, kind: SymbolKind, source: str) -> None:
         """Enter a symbol that torch has none for: a float or bool argument, or a value read from a tensor."""
         self._infos.setdefault(name, SymbolInfo(name, kind, None, None, 1, None, source))
 
@@ -91,11 +91,6 @@ class SymbolReader:
         if known is not None:
             low, high = _bound(known.lower), _bound(known.upper)
         self._infos[name] = SymbolInfo(name, "int", low, high, 1, _hint(leaf, env, int), "")
-
-
-def bound_symbols(shape: Iterable[Size]) -> tuple[str, ...]:
-    """The symbols that a tensor argument of this shape binds: those that stand alone as a dimension."""
-    return tuple(str(s) for s in shape if not isinstance(s, int) and free_symbols(s) == {str(s)} and s == symbol(str(s)))
 
 
 def _bound(value: Any) -> int | None:

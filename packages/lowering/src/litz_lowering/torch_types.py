@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 import torch
+
 from litz_ir import dtypes
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
@@ -43,7 +44,9 @@ def litz_dtype(dtype: torch.dtype) -> DType:
     """litz's name of a torch dtype; raises :class:`UnsupportedOperation` for those that it has none for."""
     found = _TO_LITZ.get(dtype)
     if found is None:
-        raise UnsupportedOperation(f"tensors of {dtype} are not supported", hint="this graph runs as ATen operations")
+        raise UnsupportedOperation(
+            f"tensors of {dtype} are not supported", hint="this graph runs as ATen operations"
+        )
     return found
 
 
@@ -58,7 +61,7 @@ def litz_device(device: torch.device) -> Device:
 
 
 def keyword(value: object) -> Keyword | None:
-    """torch's enumerations as keywords: memory formats, tensor layouts, dtypes that litz does not know. None for others."""
+    """Memory formats, tensor layouts and dtypes that litz does not know, as keywords; None for anything else."""
     if isinstance(value, torch.memory_format):
         return Keyword("memory_format", str(value).removeprefix("torch."))
     if isinstance(value, torch.layout):

@@ -17,7 +17,7 @@ def _clip(x: Num, low: Number, high: Number) -> Num:
     return f.minimum(f.maximum(x, low), high)
 
 
-# --- forward -----------------------------------------------------------------------------------------------------------
+# --- forward ----------------------------------------
 
 
 def _gelu(x: Num, approximate: str = "none") -> Num:
@@ -63,7 +63,7 @@ row(lambda x, threshold, value: where(x <= threshold, value, x), "threshold.defa
 row(_hardshrink, "hardshrink.default")
 row(_softshrink, "softshrink.default")
 
-# --- backward ----------------------------------------------------------------------------------------------------------
+# --- backward ----------------------------------------
 
 
 def _gelu_backward(grad: Num, x: Num, approximate: str = "none") -> Num:

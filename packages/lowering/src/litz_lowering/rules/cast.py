@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from litz_ir.scalar import build
-
 from litz_lowering.context import Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 
@@ -26,7 +25,9 @@ def copy(ctx: LoweringContext, x: Tensor, *_: Any, **__: Any) -> Tensor | Declin
 
 
 @rule("aten.copy.default")
-def copy_from(ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor | Declined:
+def copy_from(
+    ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = False
+) -> Tensor | Declined:
     """``source``, broadcast and cast to the type of ``x``."""
     if source.device != ctx.output.device:
         return Declined("a copy between devices")
@@ -34,7 +35,9 @@ def copy_from(ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: boo
 
 
 @rule("aten.copy_.default")
-def copy_onto(ctx: LoweringContext, target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor | Declined:
+def copy_onto(
+    ctx: LoweringContext, target: Tensor, source: Tensor, non_blocking: bool = False
+) -> Tensor | Declined:
     """Overwrite ``target``: what follows reads the new version."""
     if source.device != target.device:
         return Declined("a copy between devices")

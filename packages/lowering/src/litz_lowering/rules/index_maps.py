@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from litz_ir.symbols.term import Size, add, floordiv, mod, mul, product
-
 from litz_lowering.context import Axes
 
 
@@ -89,7 +88,11 @@ def _close_symbolic(new: Sequence[Size], n: int, old: Sequence[Size], o: int) ->
 
 
 def strided(
-    axes: Axes, offset: Size, strides: Sequence[Size], base_shape: Sequence[Size], base_strides: Sequence[Size]
+    axes: Axes,
+    offset: Size,
+    strides: Sequence[Size],
+    base_shape: Sequence[Size],
+    base_strides: Sequence[Size],
 ) -> tuple[Size, ...] | None:
     """The index in the base of the element that ``as_strided`` puts at ``axes``; None where it is not expressible.
 

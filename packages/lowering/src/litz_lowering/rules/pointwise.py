@@ -11,7 +11,6 @@ from litz_ir.dtypes import DType, b1, compute_dtype
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Term
-
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import REGISTRY, rule
 from litz_lowering.rules import formula as f
@@ -45,7 +44,11 @@ def row(body: Body, *overloads: str, computed: Computed = "result") -> None:
 
 
 def lower_pointwise(
-    ctx: LoweringContext, entry: PointwiseRow, args: tuple[Any, ...], kwargs: dict[str, Any], position: int | None = None
+    ctx: LoweringContext,
+    entry: PointwiseRow,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    position: int | None = None,
 ) -> Tensor:
     """Apply a row; ``position`` picks one of several results."""
     kind = ctx.output if position is None else ctx.outputs[position]
@@ -80,7 +83,7 @@ def _hold(argument: Any, common: DType, computed: Computed) -> Callable[[Axes], 
     return lambda axes: argument
 
 
-# --- unary -------------------------------------------------------------------------------------------------------------
+# --- unary ----------------------------------------
 
 for _name in (
     "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sigmoid sin cos tan asin acos atan sinh cosh tanh asinh acosh "
@@ -118,8 +121,15 @@ def _test(name: str) -> Body:
 
 row(_test("isnan"), "isnan.default", computed="operands")
 row(_test("isinf"), "isinf.default", computed="operands")
-row(lambda x: f.false(x) if x.dtype.kind in ("bool", "uint") else f.unary("signbit")(x), "signbit.default", computed="operands")  # fmt: skip
-row(lambda x: ~(f.isnan(x) | f.isinf(x)) if x.dtype.is_float else ~f.false(x), "isfinite.default", computed="operands")
+row(
+    lambda x: f.false(x) if x.dtype.kind in ("bool", "uint") else f.unary("signbit")(x),
+    "signbit.default", computed="operands",
+)  # fmt: skip
+row(
+    lambda x: ~(f.isnan(x) | f.isinf(x)) if x.dtype.is_float else ~f.false(x),
+    "isfinite.default",
+    computed="operands",
+)
 row(lambda x: x.eq(math.inf) if x.dtype.is_float else f.false(x), "isposinf.default", computed="operands")
 row(lambda x: x.eq(-math.inf) if x.dtype.is_float else f.false(x), "isneginf.default", computed="operands")
 
@@ -134,7 +144,9 @@ def _round_decimals(x: Num, *, decimals: int) -> Num:
 row(_round_decimals, "round.decimals")
 
 
-def _nan_to_num(x: Num, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Num:
+def _nan_to_num(
+    x: Num, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Num:
     if not x.dtype.is_float:
         return x
     low, high = _float_limits(x.dtype)
@@ -148,7 +160,7 @@ def _float_limits(dtype: DType) -> tuple[float, float]:
     return -high, high
 
 
-# --- binary arithmetic -------------------------------------------------------------------------------------------------
+# --- binary arithmetic ----------------------------------------
 
 
 def _add(x: Num, y: Num | Number, alpha: Number = 1) -> Num:
@@ -232,7 +244,7 @@ row(_logaddexp, "logaddexp.default")
 row(_xlogy, "xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other")
 row(_heaviside, "heaviside.default")
 
-# --- bits --------------------------------------------------------------------------------------------------------------
+# --- bits ----------------------------------------
 
 for _name, _op in (("and", "bit_and"), ("or", "bit_or"), ("xor", "bit_xor")):
     row(f.binary(_op), f"bitwise_{_name}.Tensor", f"bitwise_{_name}.Scalar", f"bitwise_{_name}.Scalar_Tensor")
@@ -243,7 +255,7 @@ for _name, _op in (("left", "shift_left"), ("right", "shift_right")):
 for _name, _op in (("l", "shift_left"), ("r", "shift_right")):
     row(f.binary(_op), f"__{_name}shift__.Tensor", f"__{_name}shift__.Scalar")
 
-# --- choices and several operands --------------------------------------------------------------------------------------
+# --- choices and several operands ----------------------------------------
 
 
 def _clamp(x: Num, min: Num | Number | None = None, max: Num | Number | None = None) -> Num:
@@ -289,7 +301,11 @@ def _choice(ctx: LoweringContext, condition: Tensor, a: Any, b: Any) -> Tensor:
         if isinstance(argument, Tensor):
             return build.cast(argument.at(axes), dtype)
         value = operand(argument, dtype)(axes)
-        return build.cast(value.expr, dtype) if isinstance(value, Num) else build.const(rounded(value, dtype), dtype)
+        return (
+            build.cast(value.expr, dtype)
+            if isinstance(value, Num)
+            else build.const(rounded(value, dtype), dtype)
+        )
 
     return ctx.pointwise(
         lambda axes: build.where(build.cast(condition.at(axes), b1), held(a, axes), held(b, axes))

@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+
 from litz_ir.dtypes import DType, b1, compute_dtype, i64, promote
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Term
-
 from litz_lowering.context import Axes, Tensor
 from litz_lowering.rules.formula import Num, Number
 from litz_lowering.torch_types import litz_dtype, torch_dtype
@@ -34,9 +34,9 @@ def promoted(arguments: Iterable[Any]) -> DType:
             before = classes[place]
             classes[place] = dtype if before is None else promote(before, dtype)
     result: DType | None = None
-    for dtype in classes:
-        if dtype is not None and (result is None or _RANK[dtype.kind] > _RANK[result.kind]):
-            result = dtype
+    for each in classes:
+        if each is not None and (result is None or _RANK[each.kind] > _RANK[result.kind]):
+            result = each
     if result is None:
         raise TypeError("no operand has a dtype")
     return result

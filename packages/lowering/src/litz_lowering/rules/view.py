@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from litz_ir.loops.nodes import TensorType
 from litz_ir.symbols.term import Size, add, mul
-
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import index_maps
@@ -70,7 +69,12 @@ def expand(ctx: LoweringContext, x: Tensor, size: Sequence[Size], *, implicit: b
 
 @rule("aten.slice.Tensor", "aten.slice_copy.Tensor")
 def slice_(
-    ctx: LoweringContext, x: Tensor, dim: int = 0, start: Size | None = None, end: Size | None = None, step: Size = 1
+    ctx: LoweringContext,
+    x: Tensor,
+    dim: int = 0,
+    start: Size | None = None,
+    end: Size | None = None,
+    step: Size = 1,
 ) -> Tensor | Declined:
     """Every ``step``-th element of a dimension from ``start``."""
     d = dimension(dim, x.rank)
@@ -127,7 +131,9 @@ def unbind(ctx: LoweringContext, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     d = dimension(dim, x.rank)
 
     def piece(position: int, kind: TensorType) -> Tensor:
-        return ctx.view(x, lambda axes: [*axes[:d], position, *axes[d:]], kind, name=str(position), aliases=_is_view(ctx))
+        return ctx.view(
+            x, lambda axes: [*axes[:d], position, *axes[d:]], kind, name=str(position), aliases=_is_view(ctx)
+        )
 
     return tuple(piece(position, kind) for position, kind in enumerate(_tensor_types(ctx)))
 
@@ -181,7 +187,11 @@ def unfold(ctx: LoweringContext, x: Tensor, dim: int, size: int, step: int) -> T
 
 @rule("aten.as_strided.default", "aten.as_strided_copy.default")
 def as_strided(
-    ctx: LoweringContext, x: Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
+    ctx: LoweringContext,
+    x: Tensor,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    storage_offset: Size | None = None,
 ) -> Tensor | Declined:
     """Elements by memory position, where the base is dense and starts its memory."""
     if any(s == 0 for s in ctx.output.shape):
@@ -195,7 +205,9 @@ def as_strided(
     if isinstance(reach, int) and isinstance(x.numel, int) and reach > x.numel:
         return Declined("as_strided beyond the tensor's own elements")
     return ctx.view(
-        x, lambda axes: index_maps.strided(axes, offset, stride, x.shape, base_strides) or (), aliases=_is_view(ctx)
+        x,
+        lambda axes: index_maps.strided(axes, offset, stride, x.shape, base_strides) or (),
+        aliases=_is_view(ctx),
     )
 
 
