@@ -1,0 +1,35 @@
+"""One text form for loop graphs, fused graphs, plans and kernels: the bug report, the golden test and the docs.
+
+``from_text(to_text(x)) == x`` for each of them. A reader who knows one level reads all: names of values start with
+``%``, of scalars with ``$``; ``name: size`` is an axis, ``{ … }`` a body, ``# …`` a comment and ``@ …`` an origin.
+"""
+
+from litz_ir.text.parse_bodies import parse_expr, parse_term
+from litz_ir.text.parse_fused import parse_fused
+from litz_ir.text.parse_kernel import parse_kernel
+from litz_ir.text.parse_loops import parse_graph
+from litz_ir.text.parse_plan import parse_plan
+from litz_ir.text.parser import from_text
+from litz_ir.text.print_bodies import print_expr, print_term
+from litz_ir.text.print_fused import print_fused
+from litz_ir.text.print_kernel import print_kernel
+from litz_ir.text.print_loops import print_graph
+from litz_ir.text.print_plan import print_plan
+from litz_ir.text.printer import to_text
+
+__all__ = [
+    "from_text",
+    "parse_expr",
+    "parse_fused",
+    "parse_graph",
+    "parse_kernel",
+    "parse_plan",
+    "parse_term",
+    "print_expr",
+    "print_fused",
+    "print_graph",
+    "print_kernel",
+    "print_plan",
+    "print_term",
+    "to_text",
+]

@@ -1,0 +1,190 @@
+"""Tokens of the text form, and a stream of them that knows where it is."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, NoReturn
+
+from litz_ir.device import Device
+from litz_ir.dtypes import DType, dtype
+from litz_ir.errors import LitzError, ParseError
+from litz_ir.origin import UNKNOWN, Origin
+from litz_ir.text.spelling import DTYPE_NAMES, PLAIN, parse_origin, unquoted
+
+_QUOTED = r"'(?:[^'\\\n]|\\.)*'"
+_TOKEN = re.compile(
+    rf"""
+      (?P<space>\s+|\#[^\n]*)
+    | (?P<origin>@[^\n]*)
+    | (?P<string>"(?:[^"\\\n]|\\.)*")
+    | %(?P<value>{PLAIN}|{_QUOTED})
+    | \$(?P<scalar>{PLAIN}|\d+|{_QUOTED})
+    | (?P<float>\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)
+    | (?P<int>\d+)
+    | (?P<name>{PLAIN})
+    | (?P<quoted>{_QUOTED})
+    | (?P<punct>->|::|//|==|!=|<=|>=|[-+*/%<>=&|(){{}}\[\],:;])
+    """,
+    re.VERBOSE,
+)
+
+
+class Token(NamedTuple):
+    """``kind`` is a group of the lexer's expression or ``end``; ``text`` is a name's or string's content, without
+    sigil, quotes and escapes, otherwise what stands in the source at ``offset``."""
+
+    kind: str
+    text: str
+    offset: int
+
+
+def tokenize(source: str) -> list[Token]:
+    """All tokens, an ``end`` token last; raises :class:`ParseError` at what is none."""
+    tokens: list[Token] = []
+    offset = 0
+    while offset < len(source):
+        match = _TOKEN.match(source, offset)
+        if match is None:
+            fail(source, offset, f"unexpected character {source[offset]!r}")
+        kind = match.lastgroup
+        assert kind is not None
+        if kind != "space":
+            text = match.group(kind)
+            if text[0] == "'" or kind == "string":
+                try:
+                    text = unquoted(text)
+                except ValueError as error:
+                    fail(source, offset, f"cannot read the escapes in {text}: {error}")
+            tokens.append(Token(kind, text, offset))
+        offset = match.end()
+    tokens.append(Token("end", "", len(source)))
+    return tokens
+
+
+def fail(source: str, offset: int, message: str) -> NoReturn:
+    """Raise :class:`ParseError` with the line and column of ``offset``."""
+    line = source.count("\n", 0, offset) + 1
+    column = offset - source.rfind("\n", 0, offset)
+    shown = source[offset - column + 1 :].split("\n", 1)[0].strip()
+    raise ParseError(message, line=line, column=column, hint=f"the line reads: {shown}" if shown else "")
+
+
+class Stream:
+    """Reads tokens one after the other; every ``expect`` says what it wanted where it did not find it."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.tokens = tokenize(source)
+        self.position = 0
+        self.token = self.tokens[0]
+
+    def advance(self) -> Token:
+        """Consume the current token."""
+        token = self.token
+        if token.kind != "end":
+            self.position += 1
+            self.token = self.tokens[self.position]
+        return token
+
+    def rewind(self, position: int) -> None:
+        """Return to a token seen before."""
+        self.position = position
+        self.token = self.tokens[position]
+
+    def next_is(self, text: str) -> bool:
+        """True when the token after the current one is this word or sign."""
+        following = self.tokens[min(self.position + 1, len(self.tokens) - 1)]
+        return following.text == text and following.kind in ("punct", "name")
+
+    def at(self, text: str) -> bool:
+        """True when the current token is this word or sign."""
+        return self.token.text == text and self.token.kind in ("punct", "name")
+
+    def accept(self, text: str) -> bool:
+        """Consume the word or sign if it stands here."""
+        if self.at(text):
+            self.advance()
+            return True
+        return False
+
+    def expect(self, text: str) -> Token:
+        """Consume the word or sign; raises :class:`ParseError` when another stands here."""
+        if not self.at(text):
+            self.expected(f"'{text}'")
+        return self.advance()
+
+    def expected(self, what: str) -> NoReturn:
+        """Raise :class:`ParseError` at the current token."""
+        token = self.token
+        found = "the end of the text" if token.kind == "end" else repr(token.text)
+        fail(self.source, token.offset, f"expected {what}, found {found}")
+
+    def fail(self, message: str, at: Token | None = None) -> NoReturn:
+        """Raise :class:`ParseError` at a token, the current one by default."""
+        fail(self.source, (at or self.token).offset, message)
+
+    def _take(self, kind: str, what: str) -> str:
+        if self.token.kind != kind:
+            self.expected(what)
+        return self.advance().text
+
+    def end(self) -> None:
+        """Nothing may follow; raises :class:`ParseError` when something does."""
+        if self.token.kind != "end":
+            self.expected("the end of the text")
+
+    def value(self) -> str:
+        """A value's name, without its sigil."""
+        return self._take("value", "a value such as %x")
+
+    def scalar(self) -> str:
+        """A scalar's name, without its sigil."""
+        return self._take("scalar", "a scalar such as $s")
+
+    def string(self, what: str = "a string") -> str:
+        """A string literal's content."""
+        return self._take("string", what)
+
+    def name(self, what: str = "a name") -> str:
+        """A name, bare or quoted."""
+        if self.token.kind not in ("name", "quoted"):
+            self.expected(what)
+        return self.advance().text
+
+    def word(self, what: str, choices: tuple[str, ...]) -> str:
+        """One of the given bare words."""
+        if self.token.kind != "name" or self.token.text not in choices:
+            self.expected(f"{what} ({', '.join(choices)})")
+        return self.advance().text
+
+    def integer(self) -> int:
+        """An integer literal, signed."""
+        negative = self.accept("-")
+        number = int(self._take("int", "an integer"))
+        return -number if negative else number
+
+    def dtype(self) -> DType:
+        """A dtype's name."""
+        if not self.at_dtype():
+            self.expected("a dtype such as f32")
+        return dtype(self.advance().text)
+
+    def at_dtype(self) -> bool:
+        """True when a dtype's name stands here."""
+        return self.token.kind == "name" and self.token.text in DTYPE_NAMES
+
+    def device(self) -> Device:
+        """A device: ``cpu`` or ``cuda:1``."""
+        kind = self.name("a device such as cpu")
+        return Device(kind, self.integer() if self.accept(":") else 0)
+
+    def origin(self) -> Origin:
+        """An origin, if one stands here."""
+        if self.token.kind != "origin":
+            return UNKNOWN
+        token = self.advance()
+        try:
+            return parse_origin(token.text)
+        except (LitzError, ValueError) as error:
+            message = error.message if isinstance(error, LitzError) else str(error)
+            self.fail(message, token)

@@ -1,0 +1,89 @@
+"""Parses fused graphs."""
+
+from __future__ import annotations
+
+from typing import cast, get_args
+
+from litz_ir.fused.decision import Decision
+from litz_ir.fused.group import Fate, FusedGraph, Group, Member
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Size
+from litz_ir.text.lexer import Stream
+from litz_ir.text.parse_bodies import BodyParser
+from litz_ir.text.parse_loops import graph
+from litz_ir.text.parse_types import axes, separated, term
+from litz_ir.text.scope import Scope, graph_scope
+
+FATES: tuple[str, ...] = get_args(Fate)
+
+
+def parse_fused(text: str) -> FusedGraph:
+    """Read the text form of a fused graph. Raises :class:`ParseError`."""
+    stream = Stream(text)
+    found = fused(stream)
+    stream.end()
+    return found
+
+
+def fused(stream: Stream) -> FusedGraph:
+    """``fused { graph groups decisions }``."""
+    stream.expect("fused")
+    stream.expect("{")
+    loops = graph(stream)
+    scope = graph_scope(loops)
+    groups: list[Group] = []
+    while stream.at("group"):
+        groups.append(_group(stream, scope))
+    choices = decisions(stream)
+    stream.expect("}")
+    return FusedGraph(loops, tuple(groups), choices)
+
+
+def decisions(stream: Stream) -> tuple[Decision, ...]:
+    """Any number of ``decision …`` lines."""
+    found: list[Decision] = []
+    while stream.accept("decision"):
+        stage = stream.name("a stage")
+        verdict = stream.name("a verdict")
+        subject = stream.string("a subject")
+        reason = stream.name("a reason")
+        stake = term(stream) if stream.accept("bytes") else 0
+        note = stream.string("a note") if stream.accept("note") else ""
+        found.append(Decision(stage, subject, verdict, reason, stake, note))
+    return tuple(found)
+
+
+def _group(stream: Stream, scope: Scope) -> Group:
+    stream.expect("group")
+    name = stream.name("the group's name")
+    outer, inner = axes(stream)
+    stream.expect("in")
+    reads = separated(stream, stream.value)
+    stream.expect("out")
+    writes = separated(stream, stream.value)
+    stream.expect("{")
+    members: list[Member] = []
+    while stream.at("run"):
+        members.append(_member(stream, scope))
+    fates: list[tuple[str, Fate]] = []
+    while not stream.accept("}"):
+        fate = cast(Fate, stream.word("a member (run) or what becomes of a value", FATES))
+        fates.append((stream.value(), fate))
+        while stream.accept(","):
+            fates.append((stream.value(), fate))
+    return Group(name, outer, inner or (), tuple(members), tuple(fates), reads, writes)
+
+
+def _member(stream: Stream, scope: Scope) -> Member:
+    stream.expect("run")
+    operation = stream.value()
+    stream.expect("phase")
+    phase = stream.integer()
+    inner = stream.accept("inner")
+    index: tuple[Size, ...] = ()
+    bodies: tuple[Expr, ...] = ()
+    if stream.accept("at"):
+        index = BodyParser(stream, scope).terms()
+    if stream.at("{"):
+        bodies = BodyParser(stream, scope).block()
+    return Member(operation, phase, inner, index, bodies)

@@ -1,0 +1,171 @@
+"""Parses kernels."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from litz_ir.dtypes import DType
+from litz_ir.loops.nodes import Axis, ScatterMode
+from litz_ir.plan.kernel import Accumulate, Kernel, Local, Parameter, Phase, ScanStore, Statement, Store
+from litz_ir.plan.schedule import Schedule
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.table import SymbolInfo
+from litz_ir.symbols.term import Size
+from litz_ir.text.lexer import Stream, Token
+from litz_ir.text.parse_bodies import BodyParser
+from litz_ir.text.parse_loops import SCATTER_MODES, combiner
+from litz_ir.text.parse_types import info, one_part, separated, term
+from litz_ir.text.scope import Scope
+
+_ACCESS = ("in", "out", "inout")
+
+
+def parse_kernel(text: str) -> Kernel:
+    """Read the text form of a kernel. Raises :class:`ParseError`."""
+    stream = Stream(text)
+    found = kernel(stream)
+    stream.end()
+    return found
+
+
+def kernel(stream: Stream) -> Kernel:
+    """``kernel name(parameters) { symbols schedule outer locals traffic work phases }``."""
+    stream.expect("kernel")
+    name = stream.name("the kernel's name")
+    parameters = separated(stream, lambda: _parameter(stream))
+    stream.expect("{")
+    infos: list[SymbolInfo] = []
+    if stream.accept("symbols"):
+        stream.expect("{")
+        while not stream.accept("}"):
+            infos.append(info(stream))
+    schedule = _schedule(stream) if stream.accept("schedule") else Schedule()
+    outer: tuple[Axis, ...] = one_part(stream) if stream.accept("outer") else ()
+    locals_: list[Local] = []
+    while stream.accept("local"):
+        locals_.append(_local(stream))
+    traffic = term(stream) if stream.accept("traffic") else 0
+    work = term(stream) if stream.accept("work") else 0
+    scope = Scope()
+    scope.declare_symbols(infos)
+    scope.buffers.update((parameter.name, parameter.dtype) for parameter in parameters)
+    scope.buffers.update((local.name, local.dtype) for local in locals_)
+    phases: list[Phase] = []
+    while not stream.accept("}"):
+        phases.append(_phase(stream, scope))
+        for statement in phases[-1].statements:
+            if isinstance(statement, Accumulate):
+                scope.scalars.update(statement.results)
+    return Kernel(
+        name, parameters, tuple(infos), outer, tuple(locals_), tuple(phases), schedule, traffic, work
+    )
+
+
+def _parameter(stream: Stream) -> Parameter:
+    access = cast(Literal["in", "out", "inout"], stream.word("an access", _ACCESS))
+    name = stream.value()
+    stream.expect(":")
+    dtype = stream.dtype()
+    return Parameter(name, dtype, access, stream.integer() if stream.accept("align") else 1)
+
+
+def _local(stream: Stream) -> Local:
+    name = stream.value()
+    stream.expect(":")
+    dtype = stream.dtype()
+    stream.expect("[")
+    size = stream.integer()
+    stream.expect("]")
+    return Local(name, dtype, size)
+
+
+def _schedule(stream: Stream) -> Schedule:
+    default = Schedule()
+    parallel: tuple[str, ...] = ()
+    if stream.accept("parallel"):
+        parallel = separated(stream, lambda: stream.name("an axis"))
+    return Schedule(
+        parallel=parallel,
+        vector=stream.name("an axis") if stream.accept("vector") else None,
+        lanes=stream.integer() if stream.accept("lanes") else default.lanes,
+        unroll=stream.integer() if stream.accept("unroll") else default.unroll,
+        grain=stream.integer() if stream.accept("grain") else default.grain,
+        blocks=separated(stream, lambda: _block(stream)) if stream.accept("blocks") else (),
+        persistent=stream.accept("persistent"),
+        warps=stream.integer() if stream.accept("warps") else default.warps,
+    )
+
+
+def _block(stream: Stream) -> tuple[str, int]:
+    name = stream.name("an axis")
+    stream.expect(":")
+    return name, stream.integer()
+
+
+def _phase(stream: Stream, scope: Scope) -> Phase:
+    stream.expect("phase")
+    axes = one_part(stream)
+    stream.expect("{")
+    parser = BodyParser(stream, scope)
+    parser.lets()
+    statements: list[Statement] = []
+    while not stream.accept("}"):
+        statements.append(_statement(stream, parser))
+        stream.expect(";")
+    return Phase(axes, tuple(statements))
+
+
+def _statement(stream: Stream, parser: BodyParser) -> Statement:
+    token = stream.token
+    if token.kind == "value":
+        return _store(stream, parser)
+    results: list[tuple[str, DType]] = []
+    while stream.token.kind == "scalar":
+        name = stream.scalar()
+        stream.expect(":")
+        results.append((name, stream.dtype()))
+        if not stream.accept(","):
+            stream.expect("=")
+            break
+    token = stream.token
+    word, _, way = stream.name("a statement").partition(".")
+    if word == "scan" and not results:
+        return _scan(stream, parser, way, token)
+    if word != "reduce":
+        stream.fail("expected a store (%x[…] = …), reduce.… or scan.…", token)
+    kind = combiner(stream, parser.scope, way, token)
+    return Accumulate(tuple(results), kind, _values(stream, parser))
+
+
+def _store(stream: Stream, parser: BodyParser) -> Store:
+    buffer, offset = _place(stream, parser)
+    mode: ScatterMode = "set"
+    if not stream.at("="):
+        mode = cast(ScatterMode, stream.word("'=' or a scatter mode", SCATTER_MODES))
+    stream.expect("=")
+    return Store(buffer, offset, parser.expression(parser.scope.buffers.get(buffer)), mode)
+
+
+def _place(stream: Stream, parser: BodyParser) -> tuple[str, Size]:
+    buffer = stream.value()
+    stream.expect("[")
+    offset = parser.term()
+    stream.expect("]")
+    return buffer, offset
+
+
+def _scan(stream: Stream, parser: BodyParser, way: str, token: Token) -> ScanStore:
+    kind = combiner(stream, parser.scope, way, token)
+    values = _values(stream, parser)
+    stream.expect("->")
+    targets: list[tuple[str, Size]] = []
+    while stream.token.kind == "value":
+        targets.append(_place(stream, parser))
+        if not stream.accept(","):
+            break
+    return ScanStore(kind, values, tuple(targets))
+
+
+def _values(stream: Stream, parser: BodyParser) -> tuple[Expr, ...]:
+    """A block whose expressions may use the phase's lets."""
+    return separated(stream, parser.expression, start="{", stop="}")

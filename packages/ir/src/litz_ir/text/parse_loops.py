@@ -1,0 +1,355 @@
+"""Parses loop graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, cast, get_args
+
+from litz_ir.device import CPU, Device
+from litz_ir.loops.nodes import (
+    Assert,
+    Axis,
+    Collective,
+    Combine,
+    Combiner,
+    Contraction,
+    Extern,
+    HostScalar,
+    Kind,
+    LoopGraph,
+    Mutation,
+    Need,
+    Operation,
+    Pointwise,
+    Random,
+    Reduction,
+    ReductionName,
+    Region,
+    Scan,
+    Scatter,
+    ScatterMode,
+    Sort,
+    TensorType,
+    Value,
+    View,
+)
+from litz_ir.scalar.expr import Expr
+from litz_ir.text.lexer import Stream, Token
+from litz_ir.text.parse_bodies import BodyParser
+from litz_ir.text.parse_types import (
+    arguments,
+    axes,
+    declaration,
+    one_part,
+    output,
+    parse_input,
+    result_name,
+    separated,
+    symbols,
+    tail,
+    tensor_type,
+    term,
+)
+from litz_ir.text.scope import Scope
+
+Names = tuple[tuple[str, str | None], ...]
+"""Results as they stand left of ``=``: name, and the version that it replaces."""
+
+COMBINERS: tuple[str, ...] = get_args(ReductionName)
+SCATTER_MODES: tuple[str, ...] = get_args(ScatterMode)
+_NEEDS: tuple[str, ...] = get_args(Need)
+_CONTRACTIONS = ("matmul", "convolution", "attention")
+REGIONS = ("cond", "while_loop", "scan", "invoke")
+
+
+def parse_graph(text: str) -> LoopGraph:
+    """Read the text form of a loop graph. Raises :class:`ParseError`."""
+    stream = Stream(text)
+    found = graph(stream)
+    stream.end()
+    return found
+
+
+def graph(stream: Stream) -> LoopGraph:
+    """``graph name on device (inputs) -> (outputs) { symbols constants operations }``."""
+    stream.expect("graph")
+    name = stream.name("the graph's name")
+    device = stream.device() if stream.accept("on") else CPU
+    inputs = separated(stream, lambda: parse_input(stream, device))
+    stream.expect("->")
+    outputs = separated(stream, lambda: output(stream))
+    stream.expect("{")
+    table = symbols(stream)
+    constants: list[Value] = []
+    while stream.accept("const"):
+        constants.append(declaration(stream, device))
+    scope = Scope()
+    scope.declare_symbols(table)
+    scope.declare((*inputs, *constants))
+    operations: list[Operation] = []
+    while not stream.accept("}"):
+        operation = _OperationParser(stream, scope, device).operation()
+        operations.append(operation)
+        scope.define(operation)
+    return LoopGraph(name, table, inputs, tuple(constants), tuple(operations), outputs)
+
+
+class _OperationParser:
+    """Parses one operation."""
+
+    def __init__(self, stream: Stream, scope: Scope, device: Device) -> None:
+        self.stream = stream
+        self.scope = scope
+        self.device = device
+
+    def operation(self) -> Operation:
+        """``results = kind …`` with its token and its origin."""
+        stream = self.stream
+        names = self._result_names()
+        token = stream.token
+        word = stream.name("an operation")
+        kind, _, way = word.partition(".")
+        rule = _RULES.get(kind)
+        if rule is None or token.kind != "name":
+            stream.fail(f"unknown operation {word!r}; known: {', '.join(_RULES)}", token)
+        make, fields = rule(self, names, way, token)
+        order = stream.name("a token") if stream.accept("token") else ""
+        return make(**fields, token=order, origin=stream.origin())
+
+    def _result_names(self) -> Names:
+        stream = self.stream
+        if stream.token.kind != "value":
+            return ()
+        names = [result_name(stream)]
+        while stream.accept(","):
+            names.append(result_name(stream))
+        stream.expect("=")
+        return tuple(names)
+
+    # --- parts
+
+    def _values(self, names: Names, types: list[TensorType]) -> tuple[Value, ...]:
+        if len(names) != len(types):
+            self.stream.fail(f"{len(names)} results, but {len(types)} types")
+        return tuple(
+            Value(name, type_, replaces) for (name, replaces), type_ in zip(names, types, strict=True)
+        )
+
+    def results(self, names: Names) -> tuple[Value, ...]:
+        """``-> type, type``; nothing where there is no result."""
+        types: list[TensorType] = []
+        if self.stream.accept("->"):
+            types.append(tensor_type(self.stream, self.device))
+            while self.stream.accept(","):
+                types.append(tensor_type(self.stream, self.device))
+        return self._values(names, types)
+
+    def typed_axes(
+        self, names: Names, scan_position: int | None = None
+    ) -> tuple[tuple[Value, ...], tuple[Axis, ...], tuple[Axis, ...]]:
+        """``f32[i0: 4 | r0: 5]`` or ``[i0: 4 | r0: 5] -> types``: results, axes, inner axes.
+
+        The results of a scan have the inner axis too, at ``scan_position``.
+        """
+        stream = self.stream
+        dtype = stream.dtype() if stream.at_dtype() else None
+        outer, inner = axes(stream)
+        if dtype is None:
+            return self.results(names), outer, inner or ()
+        sizes = [axis.size for axis in outer]
+        if scan_position is not None and inner:
+            sizes.insert(scan_position, inner[0].size)
+        layout, device = tail(stream, tuple(sizes), self.device)
+        return self._values(names, [TensorType(dtype, tuple(sizes), layout, device)]), outer, inner or ()
+
+    def bodies(self, results: tuple[Value, ...] = ()) -> tuple[Expr, ...]:
+        """A block of bodies."""
+        return BodyParser(self.stream, self.scope).block(tuple(value.type.dtype for value in results))
+
+    def one_body(self) -> Expr:
+        """A block of one body."""
+        token = self.stream.token
+        found = self.bodies()
+        if len(found) != 1:
+            self.stream.fail(f"expected one expression, found {len(found)}", token)
+        return found[0]
+
+    # --- operations: each gives the class and its fields
+
+    def pointwise(self, names: Names, way: str, token: Token) -> Made:
+        results, outer, inner = self.typed_axes(names)
+        if inner:
+            self.stream.fail("a pointwise operation has no axes after '|'", token)
+        return Pointwise, {"results": results, "axes": outer, "bodies": self.bodies(results)}
+
+    def reduce(self, names: Names, way: str, token: Token) -> Made:
+        results, outer, inner = self.typed_axes(names)
+        fields = {"combiner": combiner(self.stream, self.scope, way, token), "bodies": self.bodies()}
+        return Reduction, {"results": results, "axes": outer, "reduce_axes": inner, **fields}
+
+    def scan(self, names: Names, way: str, token: Token) -> Made:
+        self.stream.expect("dimension")
+        dimension = self.stream.integer()
+        results, outer, inner = self.typed_axes(names, dimension)
+        if len(inner) != 1:
+            self.stream.fail("a scan has one axis after '|'", token)
+        fields = {"combiner": combiner(self.stream, self.scope, way, token), "bodies": self.bodies()}
+        return Scan, {
+            "results": results,
+            "axes": outer,
+            "scan_axis": inner[0],
+            "dimension": dimension,
+            **fields,
+        }
+
+    def scatter(self, names: Names, way: str, token: Token) -> Made:
+        stream = self.stream
+        if way not in SCATTER_MODES:
+            stream.fail(f"unknown scatter mode {way!r}; known: {', '.join(SCATTER_MODES)}", token)
+        outer = one_part(stream)
+        results = self.results(names)
+        stream.expect("{")
+        parser = BodyParser(stream, self.scope)
+        parser.lets()
+        base = stream.value()
+        index = parser.terms()
+        stream.expect("=")
+        body = parser.expression(results[0].type.dtype if results else None)
+        stream.expect("}")
+        fields = {"base": base, "axes": outer, "index": index, "body": body, "mode": cast(ScatterMode, way)}
+        return Scatter, {"results": results, **fields}
+
+    def view(self, names: Names, way: str, token: Token) -> Made:
+        stream = self.stream
+        results, outer, _ = self.typed_axes(names)
+        stream.expect("{")
+        parser = BodyParser(stream, self.scope)
+        parser.lets()
+        base = stream.value()
+        index = parser.terms()
+        stream.expect("}")
+        return View, {
+            "results": results,
+            "base": base,
+            "axes": outer,
+            "index": index,
+            "aliases": way != "copy",
+        }
+
+    def sort(self, names: Names, way: str, token: Token) -> Made:
+        stream = self.stream
+        source = stream.value()
+        stream.expect("dimension")
+        dimension = stream.integer()
+        fields = {"descending": stream.accept("descending"), "stable": not stream.accept("unstable")}
+        return Sort, {"results": self.results(names), "source": source, "dimension": dimension, **fields}
+
+    def mutate(self, names: Names, way: str, token: Token) -> Made:
+        target = self.stream.value()
+        self.stream.expect("with")
+        source = self.stream.value()
+        return Mutation, {"results": self.results(names), "target": target, "source": source}
+
+    def region(self, names: Names, way: str, token: Token) -> Made:
+        stream = self.stream
+        if way not in REGIONS:
+            stream.fail(f"unknown region {way!r}; known: {', '.join(REGIONS)}", token)
+        given, attributes = arguments(stream)
+        if attributes:
+            stream.fail("a region takes no named arguments", token)
+        results = self.results(names)
+        stream.expect("{")
+        graphs: list[LoopGraph] = []
+        while not stream.accept("}"):
+            graphs.append(graph(stream))
+        return Region, {"results": results, "kind": way, "subgraphs": tuple(graphs), "arguments": given}
+
+    def check(self, names: Names, way: str, token: Token) -> Made:
+        results = self.results(names)
+        condition = self.one_body()
+        return Assert, {
+            "results": results,
+            "condition": condition,
+            "message": self.stream.string("a message"),
+        }
+
+    def host(self, names: Names, way: str, token: Token) -> Made:
+        symbol = self.stream.name("a symbol")
+        results = self.results(names)
+        return HostScalar, {"results": results, "symbol": symbol, "body": self.one_body()}
+
+    def call(self, names: Names) -> dict[str, Any]:
+        """What all calls share."""
+        stream = self.stream
+        target = stream.name("what to call")
+        given, attributes = arguments(stream)
+        fields: dict[str, Any] = {"target": target, "arguments": given, "attributes": attributes}
+        fields["results"] = self.results(names)
+        for word in ("mutates", "aliases"):
+            if stream.accept(word):
+                fields[word] = separated(stream, self._pair)
+        if stream.accept("need"):
+            fields["need"] = stream.word("a need", _NEEDS)
+        if stream.accept("flops"):
+            fields["flops"] = term(stream)
+        return fields
+
+    def _pair(self) -> tuple[str, str]:
+        first = self.stream.value()
+        self.stream.expect("->")
+        return first, self.stream.value()
+
+    def extern(self, names: Names, way: str, token: Token) -> Made:
+        fields = self.call(names)
+        return Extern, {**fields, "reason": self.stream.string() if self.stream.accept("reason") else ""}
+
+    def contraction(self, names: Names, way: str, token: Token) -> Made:
+        if way not in _CONTRACTIONS:
+            self.stream.fail(f"unknown contraction {way!r}; known: {', '.join(_CONTRACTIONS)}", token)
+        return Contraction, {
+            **self.call(names),
+            "kind": cast(Literal["matmul", "convolution", "attention"], way),
+        }
+
+    def random(self, names: Names, way: str, token: Token) -> Made:
+        return Random, self.call(names)
+
+    def collective(self, names: Names, way: str, token: Token) -> Made:
+        return Collective, self.call(names)
+
+
+Made = tuple[type[Operation], dict[str, Any]]
+_RULES: Mapping[str, Callable[[_OperationParser, Names, str, Token], Made]] = MappingProxyType(
+    {
+        "pointwise": _OperationParser.pointwise,
+        "reduce": _OperationParser.reduce,
+        "scan": _OperationParser.scan,
+        "scatter": _OperationParser.scatter,
+        "view": _OperationParser.view,
+        "sort": _OperationParser.sort,
+        "mutate": _OperationParser.mutate,
+        "extern": _OperationParser.extern,
+        "contraction": _OperationParser.contraction,
+        "random": _OperationParser.random,
+        "collective": _OperationParser.collective,
+        "region": _OperationParser.region,
+        "assert": _OperationParser.check,
+        "host": _OperationParser.host,
+    }
+)
+
+
+def combiner(stream: Stream, scope: Scope, name: str, token: Token) -> Combiner:
+    """A combiner of that name; ``combine`` is followed by its identity, body and finish."""
+    if name in COMBINERS:
+        return Kind(cast(ReductionName, name))
+    if name != "combine":
+        stream.fail(f"unknown combiner {name!r}; known: {', '.join((*COMBINERS, 'combine'))}", token)
+    stream.expect("from")
+    identity = BodyParser(stream, scope).block()
+    inside = scope.combining(tuple(expr.dtype for expr in identity))
+    stream.expect("by")
+    body = BodyParser(stream, inside).block()
+    stream.expect("to")
+    return Combine(body, identity, BodyParser(stream, inside).block())

@@ -1,0 +1,194 @@
+"""Parses plans."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from litz_ir.loops.nodes import Value
+from litz_ir.plan.kernel import Kernel, KernelOrigin
+from litz_ir.plan.program import (
+    Allocate,
+    CallStep,
+    Check,
+    Define,
+    Free,
+    Launch,
+    Placement,
+    Plan,
+    RegionStep,
+    Step,
+    Storage,
+)
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Size
+from litz_ir.text.lexer import Stream
+from litz_ir.text.parse_bodies import BodyParser
+from litz_ir.text.parse_fused import decisions
+from litz_ir.text.parse_kernel import kernel
+from litz_ir.text.parse_loops import REGIONS
+from litz_ir.text.parse_types import (
+    arguments,
+    declaration,
+    output,
+    parse_input,
+    separated,
+    symbols,
+    term,
+)
+from litz_ir.text.scope import Scope
+
+_SOURCES = ("size", "stride", "argument")
+
+
+def parse_plan(text: str) -> Plan:
+    """Read the text form of a plan. Raises :class:`ParseError`."""
+    stream = Stream(text)
+    found = plan(stream)
+    stream.end()
+    return found
+
+
+def plan(stream: Stream) -> Plan:
+    """``plan name on device "capability" (inputs) -> (outputs) { … }``."""
+    stream.expect("plan")
+    name = stream.name("the plan's name")
+    stream.expect("on")
+    device = stream.device()
+    capability = stream.string("the capability's name")
+    inputs = separated(stream, lambda: parse_input(stream, device))
+    stream.expect("->")
+    outputs = separated(stream, lambda: output(stream))
+    stream.expect("{")
+    table = symbols(stream)
+    constants: list[Value] = []
+    while stream.accept("const"):
+        constants.append(declaration(stream, device))
+    storages: list[Storage] = []
+    while stream.accept("storage"):
+        storage = stream.name("a storage")
+        stream.expect(":")
+        nbytes = term(stream)
+        storages.append(Storage(storage, nbytes, stream.device() if stream.accept("on") else device))
+    buffers: list[tuple[str, Placement]] = []
+    while stream.accept("buffer"):
+        value = declaration(stream, device)
+        buffers.append((value.name, _placement(stream, value)))
+    peak = term(stream) if stream.accept("peak") else 0
+    kernels: list[Kernel] = []
+    while stream.at("kernel"):
+        kernels.append(kernel(stream))
+    scope = Scope()
+    scope.declare_symbols(table)
+    scope.declare((*inputs, *constants))
+    scope.buffers.update((name, placement.type.dtype) for name, placement in buffers)
+    steps: list[Step] = []
+    while not (stream.at("}") or stream.at("decision")):
+        steps.append(_step(stream, scope))
+    choices = decisions(stream)
+    stream.expect("}")
+    return Plan(
+        name=name, device=device, capability=capability, symbols=table, inputs=inputs, constants=tuple(constants),
+        buffers=tuple(buffers), storages=tuple(storages), kernels=tuple(kernels), steps=tuple(steps), outputs=outputs,
+        peak=peak, decisions=choices,
+    )  # fmt: skip
+
+
+def _placement(stream: Stream, value: Value) -> Placement:
+    storage = stream.name("a storage") if stream.accept("in") else None
+    offset = term(stream) if stream.accept("at") else 0
+    return Placement(value.type, storage, offset, stream.value() if stream.accept("shares") else None)
+
+
+def _step(stream: Stream, scope: Scope) -> Step:
+    token = stream.token
+    names: list[str | None] = []
+    while stream.token.kind == "value" or stream.at("_"):
+        names.append(None if stream.accept("_") else stream.value())
+        if not stream.accept(","):
+            stream.expect("=")
+            break
+    if stream.accept("call"):
+        return _call(stream, tuple(names))
+    if stream.token.kind == "name" and stream.token.text.startswith("region."):
+        wanted = tuple(name for name in names if name is not None)
+        if len(wanted) != len(names):
+            stream.fail("a region names all its results", token)
+        return _region(stream, wanted)
+    if names:
+        stream.expected("a call or a region")
+    if stream.accept("allocate"):
+        return Allocate(stream.name("a storage"))
+    if stream.accept("free"):
+        return Free(stream.name("a storage or a value"))
+    if stream.accept("launch"):
+        return _launch(stream)
+    if stream.accept("define"):
+        return _define(stream, scope)
+    if stream.accept("check"):
+        condition = _body(stream, scope)
+        message = stream.string("a message")
+        return Check(condition, message, stream.origin())
+    stream.expected("a step (allocate, free, launch, call, define, check, region)")
+
+
+def _body(stream: Stream, scope: Scope) -> Expr:
+    token = stream.token
+    found = BodyParser(stream, scope).block()
+    if len(found) != 1:
+        stream.fail(f"expected one expression, found {len(found)}", token)
+    return found[0]
+
+
+def _launch(stream: Stream) -> Launch:
+    name = stream.name("a kernel")
+    stream.expect("(")
+    buffers: list[str] = []
+    while stream.token.kind == "value":
+        buffers.append(stream.value())
+        if not stream.accept(","):
+            break
+    values: list[Size] = []
+    if stream.accept(";"):
+        values.append(term(stream))
+        while stream.accept(","):
+            values.append(term(stream))
+    stream.expect(")")
+    origins: list[KernelOrigin] = []
+    while stream.accept("for"):
+        operation = stream.name("an operation")
+        origins.append(KernelOrigin(operation, stream.origin()))
+    return Launch(name, tuple(buffers), tuple(values), tuple(origins))
+
+
+def _call(stream: Stream, names: tuple[str | None, ...]) -> CallStep:
+    target = stream.name("what to call")
+    given, attributes = arguments(stream)
+    unpack = stream.accept("unpack")
+    reason = stream.string("a reason") if stream.accept("reason") else ""
+    return CallStep(target, given, attributes, names, unpack, reason, stream.origin())
+
+
+def _define(stream: Stream, scope: Scope) -> Define:
+    symbol = stream.name("a symbol")
+    if not stream.accept("from"):
+        return Define(symbol, _body(stream, scope))
+    kind = cast(Literal["size", "stride", "argument"], stream.word("a source", _SOURCES))
+    position = stream.integer()
+    stream.expect("of")
+    return Define(symbol, (kind, stream.value(), position))
+
+
+def _region(stream: Stream, names: tuple[str, ...]) -> RegionStep:
+    token = stream.advance()
+    kind = token.text.partition(".")[2]
+    if kind not in REGIONS:
+        stream.fail(f"unknown region {kind!r}; known: {', '.join(REGIONS)}", token)
+    given, attributes = arguments(stream)
+    if attributes:
+        stream.fail("a region takes no named arguments", token)
+    stream.expect("{")
+    plans: list[Plan] = []
+    while not stream.accept("}"):
+        plans.append(plan(stream))
+    way = cast(Literal["cond", "while_loop", "scan", "invoke"], kind)
+    return RegionStep(way, tuple(plans), given, names, stream.origin())

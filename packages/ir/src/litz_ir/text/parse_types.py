@@ -1,0 +1,244 @@
+"""Parses what all levels share: tensor types, symbols, inputs, arguments of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeVar, cast
+
+from litz_ir.device import Device
+from litz_ir.dtypes import DType
+from litz_ir.errors import LitzError
+from litz_ir.loops.layout import Layout, contiguous_strides
+from litz_ir.loops.nodes import (
+    Argument,
+    Attributes,
+    Axis,
+    Input,
+    Keyword,
+    OpaqueInput,
+    Output,
+    Ref,
+    ScalarInput,
+    ScalarRef,
+    TensorType,
+    Value,
+)
+from litz_ir.symbols.table import SymbolInfo, SymbolKind, SymbolTable
+from litz_ir.symbols.term import Size
+from litz_ir.text.lexer import Stream
+from litz_ir.text.parse_bodies import BodyParser
+from litz_ir.text.scope import Scope
+
+T = TypeVar("T")
+KINDS = ("int", "float", "bool")
+
+
+def separated(stream: Stream, item: Callable[[], T], *, start: str = "(", stop: str = ")") -> tuple[T, ...]:
+    """``(item, item, …)``."""
+    stream.expect(start)
+    found: list[T] = []
+    while not stream.at(stop):
+        found.append(item())
+        if not stream.accept(","):
+            break
+    stream.expect(stop)
+    return tuple(found)
+
+
+def term(stream: Stream) -> Size:
+    """An index term outside a body, where nothing tells the dtype of a load."""
+    return BodyParser(stream, Scope()).term()
+
+
+def tail(stream: Stream, shape: tuple[Size, ...], device: Device) -> tuple[Layout, Device]:
+    """What follows a type's shape."""
+    strides = contiguous_strides(shape)
+    if stream.accept("strides"):
+        strides = separated(stream, lambda: term(stream))
+    offset = term(stream) if stream.accept("offset") else 0
+    fixed = stream.accept("fixed")
+    return Layout(strides, offset, fixed), stream.device() if stream.accept("on") else device
+
+
+def tensor_type(stream: Stream, device: Device) -> TensorType:
+    """``f32[4, 5] strides(1, 4) fixed on cuda``."""
+    dtype = stream.dtype()
+    shape = separated(stream, lambda: term(stream), start="[", stop="]")
+    layout, place = tail(stream, shape, device)
+    return TensorType(dtype, shape, layout, place)
+
+
+def result_name(stream: Stream) -> tuple[str, str | None]:
+    """``%x1 replaces %x``."""
+    name = stream.value()
+    return name, stream.value() if stream.accept("replaces") else None
+
+
+def declaration(stream: Stream, device: Device) -> Value:
+    """``%x: f32[4, 5]``."""
+    name, replaces = result_name(stream)
+    stream.expect(":")
+    return Value(name, tensor_type(stream, device), replaces)
+
+
+def axis(stream: Stream) -> Axis:
+    """``i0: 4096``."""
+    name = stream.name("an axis")
+    stream.expect(":")
+    return Axis(name, term(stream))
+
+
+def axes(stream: Stream) -> tuple[tuple[Axis, ...], tuple[Axis, ...] | None]:
+    """``[i0: 4096, i1: 4 | r0: 1024]``; the second part is None without a bar."""
+    stream.expect("[")
+    outer = _axis_list(stream)
+    inner = _axis_list(stream) if stream.accept("|") else None
+    stream.expect("]")
+    return outer, inner
+
+
+def _axis_list(stream: Stream) -> tuple[Axis, ...]:
+    found: list[Axis] = []
+    while not (stream.at("]") or stream.at("|")):
+        found.append(axis(stream))
+        if not stream.accept(","):
+            break
+    return tuple(found)
+
+
+def one_part(stream: Stream) -> tuple[Axis, ...]:
+    """Axes without a bar."""
+    outer, inner = axes(stream)
+    if inner is not None:
+        stream.fail("these axes have one part only: no '|' belongs here")
+    return outer
+
+
+def parse_input(stream: Stream, device: Device) -> Input:
+    """An input of a graph or plan."""
+    if stream.accept("opaque"):
+        name = stream.value()
+        stream.expect(":")
+        return OpaqueInput(name, stream.name("what it is"))
+    if stream.token.kind != "scalar":
+        return declaration(stream, device)
+    name = stream.scalar()
+    stream.expect(":")
+    kind = cast(Literal["int", "float", "bool"], stream.word("a kind", KINDS))
+    symbol = stream.name("a symbol") if stream.accept("as") else None
+    return ScalarInput(name, kind, symbol, term(stream) if stream.accept("=") else None)
+
+
+def argument(stream: Stream) -> Argument:
+    """An argument of a call."""
+    token = stream.token
+    match token.kind:
+        case "value":
+            return Ref(stream.value())
+        case "scalar":
+            return ScalarRef(stream.scalar())
+        case "string":
+            return stream.string()
+        case "name" | "quoted" if stream.next_is("::"):
+            kind = stream.name()
+            stream.expect("::")
+            return Keyword(kind, stream.name())
+        case "name" if token.text in ("none", "true", "false"):
+            stream.advance()
+            return None if token.text == "none" else token.text == "true"
+        case "name" if token.text == "device" and stream.next_is("("):
+            stream.advance()
+            stream.expect("(")
+            device = stream.device()
+            stream.expect(")")
+            return device
+    if stream.at_dtype():
+        return stream.dtype()
+    if stream.at("["):
+        return separated(stream, lambda: argument(stream), start="[", stop="]")
+    return _number(stream)
+
+
+def _number(stream: Stream) -> Size | float:
+    """A float literal or an index term."""
+    following = stream.tokens[min(stream.position + 1, len(stream.tokens) - 1)]
+    token = following if stream.at("-") else stream.token
+    if token.kind == "float" or (token.kind == "name" and token.text in ("inf", "nan")):
+        sign = -1.0 if stream.accept("-") else 1.0
+        return sign * float(stream.advance().text)
+    return term(stream)
+
+
+def output(stream: Stream) -> Output:
+    """An output of a graph or plan."""
+    token = stream.token
+    found = argument(stream)
+    if isinstance(found, (str, tuple, DType, Device, Keyword)):
+        stream.fail("an output is a value, a scalar, a term, a literal or none", token)
+    return found
+
+
+def arguments(stream: Stream) -> tuple[tuple[Argument, ...], Attributes]:
+    """``(%x, 3, dim=0)``."""
+    positional: list[Argument] = []
+    named: list[tuple[str, Argument]] = []
+
+    def one() -> None:
+        if stream.token.kind in ("name", "quoted") and stream.next_is("="):
+            name = stream.name()
+            stream.expect("=")
+            named.append((name, argument(stream)))
+        elif named:
+            stream.fail("a positional argument after a named one")
+        else:
+            positional.append(argument(stream))
+
+    separated(stream, one)
+    return tuple(positional), tuple(named)
+
+
+def info(stream: Stream) -> SymbolInfo:
+    """``s0: int from 2 to 4096 multiple 8 hint 1024 source "…"``."""
+    token = stream.token
+    name = stream.name("a symbol")
+    stream.expect(":")
+    kind = cast(SymbolKind, stream.word("a kind", KINDS))
+    low = stream.integer() if stream.accept("from") else None
+    high = stream.integer() if stream.accept("to") else None
+    divisor = stream.integer() if stream.accept("multiple") else 1
+    hint = _hint(stream) if stream.accept("hint") else None
+    source = stream.string() if stream.accept("source") else ""
+    try:
+        return SymbolInfo(name, kind, low, high, divisor, hint, source)
+    except LitzError as error:
+        stream.fail(error.message, token)
+
+
+def _hint(stream: Stream) -> int | float | bool:
+    token = stream.token
+    found = argument(stream)
+    if not isinstance(found, (int, float)):
+        stream.fail("a hint is a number", token)
+    return found
+
+
+def symbols(stream: Stream) -> SymbolTable:
+    """``symbols { … }``, an empty table where none stands."""
+    start = stream.token
+    if not stream.accept("symbols"):
+        return SymbolTable()
+    stream.expect("{")
+    infos: list[SymbolInfo] = []
+    equalities: list[tuple[Size, Size]] = []
+    while not stream.accept("}"):
+        if stream.at("equal") and not stream.next_is(":"):
+            stream.advance()
+            left = term(stream)
+            stream.expect("=")
+            equalities.append((left, term(stream)))
+        else:
+            infos.append(info(stream))
+    try:
+        return SymbolTable(tuple(infos), tuple(equalities))
+    except LitzError as error:
+        stream.fail(error.message, start)

@@ -1,0 +1,133 @@
+"""Prints kernels."""
+
+from __future__ import annotations
+
+from litz_ir.loops.nodes import Combine, Combiner
+from litz_ir.plan.kernel import Accumulate, Kernel, Parameter, Phase, ScanStore, Statement, Store
+from litz_ir.plan.schedule import Schedule
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Size
+from litz_ir.text.print_bodies import BodyPrinter, print_term
+from litz_ir.text.print_loops import combine_lines, combiner_name
+from litz_ir.text.print_types import axes_text, indented, info_text
+from litz_ir.text.scope import Scope
+from litz_ir.text.spelling import name_text, scalar_text, value_text
+
+
+def print_kernel(kernel: Kernel) -> str:
+    """The text form of a kernel; :func:`litz_ir.text.parse_kernel` reads it back."""
+    return "\n".join(kernel_lines(kernel)) + "\n"
+
+
+def kernel_lines(kernel: Kernel) -> list[str]:
+    """The lines of a kernel, not indented."""
+    scope = kernel_scope(kernel)
+    lines: list[str] = []
+    if kernel.symbols:
+        lines += ["symbols {", *indented(map(info_text, kernel.symbols)), "}"]
+    lines += _schedule_lines(kernel.schedule)
+    if kernel.outer:
+        lines.append(f"outer {axes_text(kernel.outer)}")
+    lines += [f"local {value_text(local.name)}: {local.dtype}[{local.size}]" for local in kernel.locals]
+    lines += [
+        f"{word} {print_term(n)}"
+        for word, n in (("traffic", kernel.traffic), ("work", kernel.work))
+        if n != 0
+    ]
+    for phase in kernel.phases:
+        lines += _phase_lines(phase, scope)
+        define_phase(phase, scope)
+    parameters = ", ".join(map(_parameter_text, kernel.parameters))
+    return [f"kernel {name_text(kernel.name)}({parameters}) {{", *indented(lines), "}"]
+
+
+def kernel_scope(kernel: Kernel) -> Scope:
+    """The scope of a kernel's first phase."""
+    scope = Scope()
+    scope.declare_symbols(kernel.symbols)
+    scope.buffers.update((parameter.name, parameter.dtype) for parameter in kernel.parameters)
+    scope.buffers.update((local.name, local.dtype) for local in kernel.locals)
+    return scope
+
+
+def define_phase(phase: Phase, scope: Scope) -> None:
+    """Make known to later phases what a phase accumulates."""
+    for statement in phase.statements:
+        if isinstance(statement, Accumulate):
+            scope.scalars.update(statement.results)
+
+
+def _parameter_text(parameter: Parameter) -> str:
+    alignment = f" align {parameter.alignment}" if parameter.alignment != 1 else ""
+    return f"{parameter.access} {value_text(parameter.name)}: {parameter.dtype}{alignment}"
+
+
+def _schedule_lines(schedule: Schedule) -> list[str]:
+    """``schedule …`` with what differs from the default."""
+    default = Schedule()
+    parts: list[str] = []
+    if schedule.parallel:
+        parts.append(f"parallel({', '.join(map(name_text, schedule.parallel))})")
+    if schedule.vector is not None:
+        parts.append(f"vector {name_text(schedule.vector)}")
+    for word, number, usual in (
+        ("lanes", schedule.lanes, default.lanes),
+        ("unroll", schedule.unroll, default.unroll),
+        ("grain", schedule.grain, default.grain),
+    ):
+        if number != usual:
+            parts.append(f"{word} {number}")
+    if schedule.blocks:
+        parts.append(f"blocks({', '.join(f'{name_text(axis)}: {size}' for axis, size in schedule.blocks)})")
+    if schedule.persistent:
+        parts.append("persistent")
+    if schedule.warps != default.warps:
+        parts.append(f"warps {schedule.warps}")
+    return [f"schedule {' '.join(parts)}"] if parts else []
+
+
+def _phase_lines(phase: Phase, scope: Scope) -> list[str]:
+    roots: list[Expr] = []
+    terms: list[Size] = []
+    for statement in phase.statements:
+        match statement:
+            case Store():
+                roots.append(statement.value)
+                terms.append(statement.offset)
+            case Accumulate():
+                roots += statement.values
+            case ScanStore():
+                roots += statement.values
+                terms += [offset for _, offset in statement.targets]
+    printer = BodyPrinter(roots, scope, terms)
+    lines = printer.lets()
+    for statement in phase.statements:
+        lines += _statement_lines(statement, printer)
+    return [f"phase {axes_text(phase.axes)} {{", *indented(lines), "}"]
+
+
+def _statement_lines(statement: Statement, printer: BodyPrinter) -> list[str]:
+    match statement:
+        case Store():
+            sign = "=" if statement.mode == "set" else f"{statement.mode} ="
+            value = printer.root(statement.value, printer.scope.buffers.get(statement.buffer))
+            return [f"{value_text(statement.buffer)}[{printer.term(statement.offset)}] {sign} {value};"]
+        case Accumulate():
+            names = ", ".join(f"{scalar_text(name)}: {dtype}" for name, dtype in statement.results)
+            head = f"{names} = " if names else ""
+            return _combined(f"{head}reduce", statement.combiner, statement.values, printer, "")
+        case ScanStore():
+            places = [f"{value_text(buffer)}[{printer.term(offset)}]" for buffer, offset in statement.targets]
+            return _combined(
+                "scan", statement.combiner, statement.values, printer, f" -> {', '.join(places)}"
+            )
+
+
+def _combined(
+    word: str, combiner: Combiner, values: tuple[Expr, ...], printer: BodyPrinter, after: str
+) -> list[str]:
+    head = f"{word}.{combiner_name(combiner)}"
+    block = f"{{ {', '.join(map(printer.root, values))} }}{after};" if values else f"{{ }}{after};"
+    if isinstance(combiner, Combine):
+        return [head, *indented([*combine_lines(combiner, printer.scope), block])]
+    return [f"{head} {block}"]

@@ -1,0 +1,252 @@
+"""Prints loop graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from litz_ir.device import CPU, Device
+from litz_ir.loops.nodes import (
+    Assert,
+    Axis,
+    Call,
+    Collective,
+    Combine,
+    Combiner,
+    Contraction,
+    Extern,
+    HostScalar,
+    LoopGraph,
+    Mutation,
+    Operation,
+    Pointwise,
+    Random,
+    Reduction,
+    Region,
+    Scan,
+    Scatter,
+    Sort,
+    Value,
+    View,
+)
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Size
+from litz_ir.text.print_bodies import BodyPrinter, print_term
+from litz_ir.text.print_types import (
+    INDENT,
+    WIDTH,
+    argument_text,
+    arguments_text,
+    axes_text,
+    braced,
+    declaration,
+    device_text,
+    indented,
+    input_text,
+    symbols_lines,
+    tail_text,
+    type_text,
+    usual_device,
+    value_name,
+)
+from litz_ir.text.scope import Scope
+from litz_ir.text.spelling import name_text, origin_text, string_text, value_text
+
+
+def print_graph(graph: LoopGraph) -> str:
+    """The text form of a loop graph; :func:`litz_ir.text.parse_graph` reads it back."""
+    return "\n".join(graph_lines(graph)) + "\n"
+
+
+def graph_lines(graph: LoopGraph) -> list[str]:
+    """The lines of a loop graph, not indented."""
+    device = usual_device(value.type for value in graph.values().values())
+    scope = Scope()
+    scope.declare_symbols(graph.symbols)
+    scope.declare((*graph.inputs, *graph.constants))
+    lines = symbols_lines(graph.symbols)
+    lines += [f"const {declaration(value, device)}" for value in graph.constants]
+    for operation in graph.operations:
+        lines += operation_lines(operation, scope, device)
+        scope.define(operation)
+    inputs = ", ".join(input_text(item, device) for item in graph.inputs)
+    outputs = ", ".join(map(argument_text, graph.outputs))
+    place = "" if device == CPU else f" on {device_text(device)} "
+    return [f"graph {name_text(graph.name)}{place}({inputs}) -> ({outputs}) {{", *indented(lines), "}"]
+
+
+def operation_lines(operation: Operation, scope: Scope, device: Device) -> list[str]:
+    """One operation: its results, its kind, and what that kind has."""
+    printer = _OperationPrinter(scope, device, _opening(operation))
+    lines = printer.lines(operation)
+    if operation.token:
+        lines[-1] += f" token {name_text(operation.token)}"
+    origin = origin_text(operation.origin)
+    if origin:
+        lines[-1] += f"  {origin}"
+    return lines
+
+
+def _opening(operation: Operation) -> str:
+    results = ", ".join(map(value_name, operation.results))
+    return f"{results} = " if results else ""
+
+
+class _OperationPrinter:
+    """Prints one operation after its ``opening``, the results' names."""
+
+    def __init__(self, scope: Scope, device: Device, opening: str) -> None:
+        self.scope = scope
+        self.device = device
+        self.opening = opening
+
+    def lines(self, operation: Operation) -> list[str]:
+        match operation:
+            case Pointwise():
+                shape = tuple(axis.size for axis in operation.axes)
+                head = f"pointwise {self._typed(operation.results, shape, operation.axes)}"
+                return self._block(head, self._bodies(operation.bodies, operation.results))
+            case Reduction():
+                return self._reduction(operation)
+            case Scan():
+                return self._scan(operation)
+            case Scatter():
+                return self._scatter(operation)
+            case View():
+                return self._view(operation)
+            case Sort():
+                way = (" descending" if operation.descending else "") + (
+                    "" if operation.stable else " unstable"
+                )
+                head = f"sort {value_text(operation.source)} dimension {operation.dimension}{way}"
+            case Mutation():
+                head = f"mutate {value_text(operation.target)} with {value_text(operation.source)}"
+            case Call():
+                return [self.opening + self._call(operation)]
+            case Region():
+                head = f"region.{operation.kind}{arguments_text(operation.arguments)}{self._types(operation.results)}"
+                graphs = [line for graph in operation.subgraphs for line in graph_lines(graph)]
+                return [f"{self.opening}{head} {{", *indented(graphs), "}"]
+            case Assert():
+                lines = self._block(
+                    f"assert{self._types(operation.results)}", self._bodies((operation.condition,))
+                )
+                lines[-1] += f" {string_text(operation.message)}"
+                return lines
+            case HostScalar():
+                head = f"host {name_text(operation.symbol)}{self._types(operation.results)}"
+                return self._block(head, self._bodies((operation.body,)))
+            case _:
+                raise TypeError(f"no text form for an operation of type {type(operation).__name__}")
+        return [self.opening + head + self._types(operation.results)]
+
+    # --- parts
+
+    def _types(self, results: Sequence[Value]) -> str:
+        return f" -> {', '.join(type_text(value.type, self.device) for value in results)}" if results else ""
+
+    def _typed(
+        self,
+        results: Sequence[Value],
+        shape: Sequence[Size],
+        axes: Sequence[Axis],
+        inner: Sequence[Axis] | None = None,
+    ) -> str:
+        """Axes and result types; as one, ``f32[i0: 4]``, when there is one result of the loop's own shape."""
+        if len(results) == 1 and results[0].type.shape == tuple(shape):
+            type_ = results[0].type
+            return f"{type_.dtype}{axes_text(axes, inner)}{tail_text(type_, self.device)}"
+        return axes_text(axes, inner) + self._types(results)
+
+    def _block(self, head: str, block: list[str]) -> list[str]:
+        return [f"{self.opening}{head} {block[0]}", *block[1:]]
+
+    def _bodies(
+        self, bodies: tuple[Expr, ...], results: Sequence[Value] = (), scope: Scope | None = None
+    ) -> list[str]:
+        """A block of bodies; literals leave out the dtypes of the results."""
+        printer = BodyPrinter(bodies, scope or self.scope)
+        expected = [value.type.dtype for value in results[: len(bodies)]]
+        expected_or_none = [*expected, *[None] * (len(bodies) - len(expected))]
+        texts = [printer.root(body, dtype) for body, dtype in zip(bodies, expected_or_none, strict=True)]
+        return braced(printer.lets(), texts, room=WIDTH - len(self.opening) - 2 * len(INDENT))
+
+    def _combined(self, head: str, combiner: Combiner, block: list[str]) -> list[str]:
+        """A combiner's own bodies, if it has any, before the bodies that it combines."""
+        if not isinstance(combiner, Combine):
+            return self._block(head, block)
+        return [f"{self.opening}{head}", *indented([*combine_lines(combiner, self.scope), *block])]
+
+    def _reduction(self, operation: Reduction) -> list[str]:
+        shape = tuple(axis.size for axis in operation.axes)
+        typed = self._typed(operation.results, shape, operation.axes, operation.reduce_axes)
+        head = f"reduce.{combiner_name(operation.combiner)} {typed}"
+        return self._combined(head, operation.combiner, self._bodies(operation.bodies))
+
+    def _scan(self, operation: Scan) -> list[str]:
+        sizes = [axis.size for axis in operation.axes]
+        sizes.insert(operation.dimension, operation.scan_axis.size)
+        typed = self._typed(operation.results, sizes, operation.axes, (operation.scan_axis,))
+        head = f"scan.{combiner_name(operation.combiner)} dimension {operation.dimension} {typed}"
+        return self._combined(head, operation.combiner, self._bodies(operation.bodies))
+
+    def _element(self, printer: BodyPrinter, buffer: str, index: tuple[Size, ...]) -> str:
+        return f"{value_text(buffer)}[{', '.join(map(printer.term, index))}]"
+
+    def _scatter(self, operation: Scatter) -> list[str]:
+        printer = BodyPrinter((operation.body,), self.scope, operation.index)
+        expected = operation.results[0].type.dtype if operation.results else None
+        element = self._element(printer, operation.base, operation.index)
+        text = f"{element} = {printer.root(operation.body, expected)}"
+        head = f"scatter.{operation.mode} {axes_text(operation.axes)}{self._types(operation.results)}"
+        return self._block(head, braced(printer.lets(), [text], room=WIDTH - len(head)))
+
+    def _view(self, operation: View) -> list[str]:
+        printer = BodyPrinter((), self.scope, operation.index)
+        element = self._element(printer, operation.base, operation.index)
+        shape = tuple(axis.size for axis in operation.axes)
+        kind = "view" if operation.aliases else "view.copy"
+        head = f"{kind} {self._typed(operation.results, shape, operation.axes)}"
+        return self._block(head, braced(printer.lets(), [element], room=WIDTH))
+
+    def _call(self, operation: Call) -> str:
+        text = f"{_call_word(operation)} {name_text(operation.target)}"
+        text += arguments_text(operation.arguments, operation.attributes) + self._types(operation.results)
+        for word, pairs in (("mutates", operation.mutates), ("aliases", operation.aliases)):
+            if pairs:
+                text += f" {word}({', '.join(f'{value_text(a)} -> {value_text(b)}' for a, b in pairs)})"
+        if operation.need != "any":
+            text += f" need {operation.need}"
+        if operation.flops != 0:
+            text += f" flops {print_term(operation.flops)}"
+        if isinstance(operation, Extern) and operation.reason:
+            text += f" reason {string_text(operation.reason)}"
+        return text
+
+
+def combiner_name(combiner: Combiner) -> str:
+    """The word after ``reduce.`` and ``scan.``."""
+    return "combine" if isinstance(combiner, Combine) else combiner.name
+
+
+def combine_lines(combiner: Combine, scope: Scope) -> list[str]:
+    """``from { identity } by { body } to { finish }``."""
+    inside = scope.combining(tuple(expr.dtype for expr in combiner.identity))
+    lines: list[str] = []
+    for word, bodies in (("from", combiner.identity), ("by", combiner.body), ("to", combiner.finish)):
+        printer = BodyPrinter(bodies, inside)
+        block = braced(printer.lets(), [printer.root(body) for body in bodies], room=WIDTH - 2 * len(INDENT))
+        lines += [f"{word} {block[0]}", *block[1:]]
+    return lines
+
+
+def _call_word(operation: Call) -> str:
+    match operation:
+        case Extern():
+            return "extern"
+        case Contraction():
+            return f"contraction.{operation.kind}"
+        case Random():
+            return "random"
+        case Collective():
+            return "collective"
+    raise TypeError(f"no text form for a call of type {type(operation).__name__}")

@@ -1,0 +1,170 @@
+"""Prints what all levels share: tensor types, symbols, inputs, arguments of calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from litz_ir.device import CPU, Device
+from litz_ir.dtypes import DType
+from litz_ir.loops.layout import Layout, contiguous_strides
+from litz_ir.loops.nodes import (
+    Argument,
+    Attributes,
+    Axis,
+    Input,
+    Keyword,
+    OpaqueInput,
+    Ref,
+    ScalarInput,
+    ScalarRef,
+    TensorType,
+    Value,
+)
+from litz_ir.symbols.table import SymbolInfo, SymbolTable
+from litz_ir.symbols.term import Size
+from litz_ir.text.print_bodies import print_term
+from litz_ir.text.spelling import float_text, name_text, scalar_text, string_text, value_text
+
+INDENT = "  "
+WIDTH = 110
+"""Longest line that is kept on one line where there is a choice."""
+
+
+def indented(lines: Iterable[str]) -> list[str]:
+    """The lines, one level further in."""
+    return [INDENT + line for line in lines]
+
+
+def device_text(device: Device) -> str:
+    """``cpu`` or ``cuda:1``."""
+    return name_text(device.kind) + (f":{device.index}" if device.index else "")
+
+
+def usual_device(types: Iterable[TensorType]) -> Device:
+    """The device that most of the types name, which is then left out of each; the first of several."""
+    counts = Counter(type_.device for type_ in types)
+    return counts.most_common(1)[0][0] if counts else CPU
+
+
+def layout_text(layout: Layout, shape: tuple[Size, ...]) -> str:
+    """What is special about a layout, each part led by a space: strides unless row-major, offset, ``fixed``."""
+    text = ""
+    if layout.strides != contiguous_strides(shape):
+        text += f" strides({', '.join(map(print_term, layout.strides))})"
+    if layout.offset != 0:
+        text += f" offset {print_term(layout.offset)}"
+    return text + (" fixed" if layout.fixed else "")
+
+
+def tail_text(type_: TensorType, device: Device) -> str:
+    """What follows a type's shape: layout, and its device where it is not the usual one."""
+    other = "" if type_.device == device else f" on {device_text(type_.device)}"
+    return layout_text(type_.layout, type_.shape) + other
+
+
+def type_text(type_: TensorType, device: Device) -> str:
+    """``f32[4, 5] strides(1, 4) fixed on cuda``."""
+    shape = ", ".join(map(print_term, type_.shape))
+    return f"{type_.dtype}[{shape}]{tail_text(type_, device)}"
+
+
+def value_name(value: Value) -> str:
+    """``%x1 replaces %x``."""
+    return value_text(value.name) + (
+        f" replaces {value_text(value.replaces)}" if value.replaces is not None else ""
+    )
+
+
+def declaration(value: Value, device: Device) -> str:
+    """``%x: f32[4, 5]``."""
+    return f"{value_name(value)}: {type_text(value.type, device)}"
+
+
+def axis_text(axis: Axis) -> str:
+    """``i0: 4096``."""
+    return f"{name_text(axis.name)}: {print_term(axis.size)}"
+
+
+def axes_text(axes: Iterable[Axis], inner: Iterable[Axis] | None = None) -> str:
+    """``[i0: 4096, i1: 4 | r0: 1024]``."""
+    text = ", ".join(map(axis_text, axes))
+    if inner is not None:
+        text = f"{text} | {', '.join(map(axis_text, inner))}".strip()
+    return f"[{text}]"
+
+
+def input_text(item: Input, device: Device) -> str:
+    """``%x: f32[4]``, ``$n: int as s0``, ``$m: int = s0*2`` or ``opaque %g: generator``."""
+    match item:
+        case Value():
+            return declaration(item, device)
+        case ScalarInput():
+            symbol = f" as {name_text(item.symbol)}" if item.symbol is not None else ""
+            term = f" = {print_term(item.term)}" if item.term is not None else ""
+            return f"{scalar_text(item.name)}: {item.kind}{symbol}{term}"
+        case OpaqueInput():
+            return f"opaque {value_text(item.name)}: {name_text(item.kind)}"
+
+
+def argument_text(argument: Argument) -> str:
+    """An argument of a call: ``%x``, ``$s``, ``kind::name``, ``f32``, ``device(cpu)``, a term or a literal."""
+    match argument:
+        case None:
+            return "none"
+        case bool():
+            return "true" if argument else "false"
+        case float():
+            return float_text(argument)
+        case str():
+            return string_text(argument)
+        case tuple():
+            return f"[{', '.join(map(argument_text, argument))}]"
+        case Ref():
+            return value_text(argument.name)
+        case ScalarRef():
+            return scalar_text(argument.name)
+        case Keyword():
+            return f"{name_text(argument.kind)}::{name_text(argument.name)}"
+        case DType():
+            return argument.name
+        case Device():
+            return f"device({device_text(argument)})"
+    return print_term(argument)
+
+
+def arguments_text(arguments: Iterable[Argument], attributes: Attributes = ()) -> str:
+    """``(%x, 3, dim=0)``."""
+    named = [f"{name_text(name)}={argument_text(value)}" for name, value in attributes]
+    return f"({', '.join([*map(argument_text, arguments), *named])})"
+
+
+def info_text(info: SymbolInfo) -> str:
+    """``s0: int from 2 to 4096 multiple 8 hint 1024 source "…"``, without what is not known."""
+    text = f"{name_text(info.name)}: {info.kind}"
+    if info.low is not None:
+        text += f" from {info.low}"
+    if info.high is not None:
+        text += f" to {info.high}"
+    if info.divisor != 1:
+        text += f" multiple {info.divisor}"
+    if info.hint is not None:
+        text += f" hint {argument_text(info.hint)}"
+    return text + (f" source {string_text(info.source)}" if info.source else "")
+
+
+def symbols_lines(table: SymbolTable) -> list[str]:
+    """``symbols { … }``; nothing for an empty table."""
+    facts = [info_text(info) for info in table.infos]
+    facts += [f"equal {print_term(left)} = {print_term(right)}" for left, right in table.equalities]
+    return ["symbols {", *indented(facts), "}"] if facts else []
+
+
+def braced(lets: list[str], bodies: list[str], *, room: int) -> list[str]:
+    """A block of bodies: on one line when it fits into ``room`` columns, else a line for each let and body."""
+    if not lets:
+        short = f"{{ {', '.join(bodies)} }}" if bodies else "{ }"
+        if len(short) <= room:
+            return [short]
+    separated = [body + "," for body in bodies[:-1]] + bodies[-1:]
+    return ["{", *indented([*lets, *separated]), "}"]

@@ -1,0 +1,111 @@
+"""What a body may leave unsaid because its surroundings say it: the dtypes of buffers, scalars and parameters.
+
+The printer and the parser build the same scopes from the same declarations; what a scope does not know is written out
+as a suffix: ``%x[i0]:f32``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from litz_ir.dtypes import DType, b1, f32, f64, i64
+from litz_ir.errors import DTypeError
+from litz_ir.loops.nodes import HostScalar, Input, LoopGraph, Operation, ScalarInput, Value
+from litz_ir.scalar.build import result_dtype
+from litz_ir.scalar.ops_table import OPS
+from litz_ir.symbols.table import SymbolInfo, SymbolKind
+
+SYMBOL_DTYPES: dict[SymbolKind, DType] = {"int": i64, "float": f64, "bool": b1}
+"""The dtype in which a body sees a symbol of each kind."""
+
+INFIX: dict[str, tuple[str, int]] = {
+    "eq": ("==", 1),
+    "ne": ("!=", 1),
+    "lt": ("<", 1),
+    "le": ("<=", 1),
+    "gt": (">", 1),
+    "ge": (">=", 1),
+    "bit_or": ("|", 2),
+    "bit_and": ("&", 3),
+    "add": ("+", 4),
+    "sub": ("-", 4),
+    "mul": ("*", 5),
+    "div": ("/", 5),
+}
+"""Operations written between their arguments: sign and binding strength. All but comparisons associate to the left."""
+
+COMPARE = 1
+UNARY = 6
+
+
+@dataclass(slots=True)
+class Scope:
+    """Dtypes by the name of a buffer, the name of a scalar and the position of a combine body's parameter."""
+
+    buffers: dict[str, DType] = field(default_factory=dict)
+    scalars: dict[str, DType] = field(default_factory=dict)
+    parameters: tuple[DType, ...] = ()
+
+    def combining(self, dtypes: tuple[DType, ...]) -> Scope:
+        """The scope of a combine body over tuples of these dtypes: accumulated values first, then new ones."""
+        return Scope(self.buffers, self.scalars, dtypes + dtypes)
+
+    def declare(self, items: Iterable[Input]) -> None:
+        """Make inputs or constants known."""
+        for item in items:
+            if isinstance(item, Value):
+                self.buffers[item.name] = item.type.dtype
+            elif isinstance(item, ScalarInput):
+                self.scalars[item.symbol or item.name] = SYMBOL_DTYPES[item.kind]
+
+    def define(self, operation: Operation) -> None:
+        """Make known what an operation defines."""
+        self.declare(operation.results)
+        if isinstance(operation, HostScalar):
+            self.scalars[operation.symbol] = operation.body.dtype
+
+    def declare_symbols(self, infos: Iterable[SymbolInfo]) -> None:
+        """Make symbols known."""
+        self.scalars.update((info.name, SYMBOL_DTYPES[info.kind]) for info in infos)
+
+    def parameter(self, position: int) -> DType | None:
+        """The dtype of a combine body's parameter, if known."""
+        return self.parameters[position] if 0 <= position < len(self.parameters) else None
+
+
+def graph_scope(graph: LoopGraph) -> Scope:
+    """The scope of bodies that may read anything in a graph."""
+    scope = Scope()
+    scope.declare_symbols(graph.symbols)
+    scope.declare((*graph.inputs, *graph.constants))
+    for operation in graph.operations:
+        scope.define(operation)
+    return scope
+
+
+def literal_dtype(value: int | float) -> DType:
+    """The dtype of a literal that nothing else decides."""
+    return f32 if isinstance(value, float) else i64
+
+
+def operation_dtype(name: str, args: tuple[DType, ...], wanted: DType | None) -> DType | None:
+    """The dtype of an operation of the table over these arguments; None where there is none."""
+    row = OPS.get(name)
+    if row is None or len(args) != row.arity:
+        return None
+    try:
+        return result_dtype(row, args, wanted)
+    except DTypeError:
+        return None
+
+
+def names_dtype(name: str) -> bool:
+    """True for operations that state the dtype they produce as a last argument."""
+    row = OPS.get(name)
+    return row is not None and row.rule in ("bitcast", "random")
+
+
+def first_operand(name: str) -> int:
+    """The position of the first argument whose dtype the others share: a choice's condition stands apart."""
+    return 1 if name in ("where", "masked") else 0

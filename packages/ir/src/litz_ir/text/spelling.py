@@ -1,0 +1,125 @@
+"""How names, literals and origins are spelt in the text form; the lexer's regular expressions are the other half."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from litz_ir.dtypes import ALL
+from litz_ir.errors import LitzError
+from litz_ir.origin import UNKNOWN, Origin
+
+PLAIN = r"[^\W\d]\w*(?:\.\w+)*"
+"""Regular expression of a name that needs no quotes: an identifier, dots inside."""
+
+DTYPE_NAMES = frozenset(d.name for d in ALL)
+RESERVED = DTYPE_NAMES | {"device", "false", "indirect", "inf", "max", "min", "nan", "none", "true"}
+"""Words with a meaning of their own wherever a name may stand; a thing that is called so is quoted."""
+
+_plain = re.compile(PLAIN).fullmatch
+
+
+def is_plain(name: str) -> bool:
+    """True when the name is written as it is."""
+    return _plain(name) is not None and name not in RESERVED
+
+
+def name_text(name: str) -> str:
+    """A bare name, quoted ``'like this'`` where it is no identifier or a reserved word."""
+    return name if is_plain(name) else quoted(name)
+
+
+def value_text(name: str) -> str:
+    """A value's name with its sigil: ``%x``."""
+    return "%" + (name if _plain(name) else quoted(name))
+
+
+def scalar_text(name: str) -> str:
+    """A scalar's name with its sigil: ``$scale``."""
+    return "$" + (name if _plain(name) else quoted(name))
+
+
+def quoted(name: str) -> str:
+    """The name in single quotes, with JSON's escapes."""
+    return "'" + json.dumps(name)[1:-1].replace("'", "\\u0027") + "'"
+
+
+def unquoted(text: str) -> str:
+    """What :func:`quoted` was given; raises ``ValueError`` for an unknown escape."""
+    return str(json.loads('"' + text[1:-1] + '"'))
+
+
+def string_text(text: str) -> str:
+    """A string literal in double quotes, with JSON's escapes."""
+    return json.dumps(text)
+
+
+def float_text(value: float) -> str:
+    """The shortest literal that reads back as the same double, never mistaken for an integer."""
+    return repr(value)
+
+
+# --- origins ----------------------------------------------------------------------------------------------------
+
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_WORD = r"[\w.\-]+"
+_FILE = r'[^\s":()=]+'
+_ORIGIN_PART = re.compile(
+    rf"""\s*(?:
+      (?P<file>{_FILE}|file={_STRING}):(?P<line>-?\d+)(?!\S)
+    | in\ (?P<module>{_WORD}|{_STRING})(?!\S)
+    | \((?P<operation>{_WORD}|{_STRING})\)(?!\S)
+    | (?P<node>{_WORD}|node={_STRING})(?!\S)
+    | (?P<source>{_STRING})(?!\S)
+    )""",
+    re.VERBOSE,
+)
+
+
+def origin_text(origin: Origin) -> str:
+    """``@ node (operation) in module "source" file:line``, without what is empty; nothing for an unknown origin."""
+    if origin == UNKNOWN:
+        return ""
+    parts = ["@"]
+    if origin.node:
+        # A node called "in" would read as the start of a module.
+        plain = re.fullmatch(_WORD, origin.node) and origin.node != "in"
+        parts.append(origin.node if plain else f"node={string_text(origin.node)}")
+    if origin.operation:
+        parts.append(f"({_word_or_string(origin.operation)})")
+    if origin.module:
+        parts.append(f"in {_word_or_string(origin.module)}")
+    if origin.source:
+        parts.append(string_text(origin.source))
+    if origin.file or origin.line:
+        file = origin.file if re.fullmatch(_FILE, origin.file) else f"file={string_text(origin.file)}"
+        parts.append(f"{file}:{origin.line}")
+    return " ".join(parts)
+
+
+def parse_origin(text: str) -> Origin:
+    """Read what :func:`origin_text` wrote; raises :class:`LitzError` with what cannot be read."""
+    fields: dict[str, str] = {}
+    position = 1
+    text = text.rstrip()
+    while position < len(text):
+        part = _ORIGIN_PART.match(text, position)
+        if part is None:
+            wanted = 'an origin\'s node, (operation), in module, "source" or file:line'
+            raise LitzError(f"expected {wanted} at {text[position:]!r}")
+        fields.update(
+            (key, _plain_string(found)) for key, found in part.groupdict().items() if found is not None
+        )
+        position = part.end()
+    line = int(fields.pop("line", "0"))
+    return Origin(line=line, **fields)
+
+
+def _word_or_string(text: str) -> str:
+    return text if re.fullmatch(_WORD, text) else string_text(text)
+
+
+def _plain_string(text: str) -> str:
+    """The text of a word, or of a string with or without its key."""
+    start = text.find('"')
+    return text if start < 0 else str(json.loads(text[start:]))
