@@ -24,6 +24,7 @@ from litz_ir.symbols.term import (
     Term,
     add,
     addends,
+    common_factor,
     divide,
     monomial,
     mul,
@@ -45,18 +46,23 @@ def _implied(ranges: Mapping[str, Range]) -> Iterator[tuple[Term, int]]:
             continue
         limit, least = known.below, known.low + 1
         yield limit, least
-        constant = limit.constant if isinstance(limit, Sum) else 0
-        parts = [part for part in addends(limit) if part[0]]
-        if len(parts) != 1 or parts[0][1] < 0:
-            continue
-        factors, scale = parts[0]
-        least = -((constant - least) // scale)
-        if len(factors) == 1:
-            yield factors[0], least
-        elif least >= 1:
-            lows = [interval_bounds(factor, ranges, memo)[0] for factor in factors]
+        if isinstance(limit, Sum) and len(limit.terms) == 1:
+            # factor*term + constant >= least
+            term, factor = limit.terms[0]
+            if factor < 0:
+                continue
+            least = -((limit.constant - least) // factor)
+            yield term, least
+            limit = term
+        if least >= 1:
+            content = common_factor(limit, limit)
+            rest = divide(limit, content)[0]
+            parts = [factor for factors, _ in addends(content) for factor in factors]
+            if isinstance(rest, Term):
+                parts.append(rest)
+            lows = [interval_bounds(part, ranges, memo)[0] for part in parts]
             if all(low is not None and low >= 0 for low in lows):
-                yield from [(factor, 1) for factor in factors]
+                yield from [(part, 1) for part in parts]
 
 
 class Facts:
@@ -92,11 +98,6 @@ class Facts:
     def nonnegative(self, x: Size) -> bool:
         """Whether `x >= 0` is proven."""
         return self._nonnegative(x, _MAX_DEPTH)
-
-    def positive(self, x: Size) -> bool:
-        """Whether `x >= 1` is proven."""
-        low = self.interval(x)[0]
-        return (low is not None and low >= 1) or self._nonnegative(add(x, -1), _MAX_DEPTH)
 
     def constant_quotient(self, a: Size, b: Size) -> int | None:
         """The value of `a // b` if that is proven to be one and the same constant and `b` to be positive."""
@@ -134,7 +135,7 @@ class Facts:
         """Replaces one minimum or maximum by its arguments: by each, or by one that is worse than it."""
         for factors, _ in addends(x):
             for factor in factors:
-                if not isinstance(factor, (Min, Max)) or (split := _linear_in(x, factor)) is None:
+                if not isinstance(factor, (Min, Max)) or (split := linear_in(x, factor)) is None:
                     continue
                 slope, rest = split
                 cases = [self._nonnegative(add(rest, mul(slope, arg)), depth - 1) for arg in factor.args]
@@ -162,7 +163,7 @@ class Facts:
     def _one_worst_case(self, x: Size, depth: int) -> Size | None:
         """A size that is negative if `x` is, with one quantity less; None if none is left."""
         for quantity in self._quantities(x):
-            split = _linear_in(x, quantity)
+            split = linear_in(x, quantity)
             if split is None:
                 continue
             slope, rest = split
@@ -177,44 +178,52 @@ class Facts:
         return None
 
     def _quantities(self, x: Size) -> list[Term]:
-        """What may be replaced in `x`: divisions and atoms, then limited indices, then bounded sizes."""
+        """What may be replaced in `x`: what depends on indices first, then indices, then sizes."""
         found: dict[Term, int] = {}
-        parts = addends(x)
-        for factors, _ in parts:
+        for factors, _ in addends(x):
             for factor in factors:
                 if isinstance(factor, Symbol):
                     known = self.ranges.get(factor.name, ANY)
                     if known.below is not None:
                         found[factor] = 1
                     elif known.high is not None and len(factors) > 1:
-                        found[factor] = 2
+                        found[factor] = 3
                 elif isinstance(factor, (Mod, FloorDiv, Atom)):
-                    found[factor] = 0
+                    found[factor] = 0 if self._depends_on_index(factor) else 2
         return sorted(found, key=lambda term: (found[term], term.key))
+
+    def _depends_on_index(self, x: Term) -> bool:
+        if isinstance(x, Atom):
+            return True
+        known = [self.ranges.get(name, ANY) for name in x.free_symbols]
+        return any(each.below is not None or each.high is not None for each in known)
 
     def _least(self, quantity: Term, slope: Size, rest: Size, rising: bool) -> Size | None:
         """A size that is negative if `slope*quantity + rest` is; `rising` is the slope's sign."""
         if isinstance(quantity, FloorDiv):
+            # Where the quotient exists its divisor is not zero.
             divisor = quantity.divisor
-            if not self.positive(divisor):
+            if not self.nonnegative(divisor):
                 return None
             # dividend - divisor + 1 <= divisor*quantity <= dividend
             worst = quantity.dividend - divisor + 1 if rising else quantity.dividend
             share, left = divide(slope, divisor)
             if left == 0:
                 return add(rest, mul(worst, share))
+            if isinstance(slope, Term) and self.interval(quantity)[0 if rising else 1] is not None:
+                return add(rest, mul(slope, self.interval(quantity)[0 if rising else 1] or 0))
             # An integer whose divisor-fold exceeds -divisor is not negative.
             return add(mul(rest, divisor), mul(worst, slope), divisor, -1)
         extreme = self._lowest(quantity) if rising else self._highest(quantity)
         return None if extreme is None else add(rest, mul(slope, extreme))
 
     def _lowest(self, quantity: Term) -> int | None:
-        if isinstance(quantity, Mod) and self.positive(quantity.divisor):
+        if isinstance(quantity, Mod) and self.nonnegative(quantity.divisor):
             return 0
         return self.interval(quantity)[0]
 
     def _highest(self, quantity: Term) -> Size | None:
-        if isinstance(quantity, Mod) and self.positive(quantity.divisor):
+        if isinstance(quantity, Mod) and self.nonnegative(quantity.divisor):
             return add(quantity.divisor, -1)
         known: Range | None = None
         if isinstance(quantity, Symbol):
@@ -241,8 +250,11 @@ class Facts:
         )
 
 
-def _linear_in(x: Size, quantity: Term) -> tuple[Size, Size] | None:
-    """`(slope, rest)` with `x == slope*quantity + rest`; None where the quantity occurs in a higher power."""
+def linear_in(x: Size, quantity: Term) -> tuple[Size, Size] | None:
+    """`(slope, rest)` with `x == slope*quantity + rest`; None where the quantity occurs in a higher power.
+
+    Occurrences inside other quantities count as part of those.
+    """
     slope: list[Size] = []
     rest: list[Size] = []
     for factors, scale in addends(x):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import gcd
 
-from litz_ir.symbols.facts import Facts
+from litz_ir.symbols.facts import Facts, linear_in
 from litz_ir.symbols.term import (
     FloorDiv,
     Max,
@@ -33,7 +33,6 @@ from litz_ir.symbols.term import (
     mod,
     monomial,
     mul,
-    without,
 )
 
 
@@ -54,7 +53,10 @@ def _fixed(known: Range | None) -> bool:
 
 
 class Simplifier:
-    """`simplify` under fixed ranges, remembering what it did."""
+    """`simplify` under fixed ranges, remembering what it did.
+
+    Where a term has a value its divisors are not zero, so for a divisor "not negative" is as good as "positive".
+    """
 
     __slots__ = ("_done", "facts")
 
@@ -123,11 +125,11 @@ class Simplifier:
         for step in self._steps(a, b):
             high, low, rest_divisor = self._cut(a, b, step)
             part = self.facts.constant_quotient(low, step)
-            if part is not None and self.facts.positive(rest_divisor):
+            if part is not None and self.facts.nonnegative(rest_divisor):
                 return self._floordiv(add(high, part), rest_divisor)
-        if isinstance(a, FloorDiv) and self.facts.positive(b):
+        if isinstance(a, FloorDiv) and self.facts.nonnegative(b):
             return self._floordiv(a.dividend, mul(a.divisor, b))
-        if isinstance(a, Mod) and self.facts.positive(b) and self.facts.positive(a.divisor):
+        if isinstance(a, Mod) and self.facts.nonnegative(b) and self.facts.nonnegative(a.divisor):
             times, left = divide(a.divisor, b)
             if left == 0:
                 return self._mod(self._floordiv(a.dividend, b), times)
@@ -145,7 +147,7 @@ class Simplifier:
         for step in self._steps(a, b):
             high, low, rest_divisor = self._cut(a, b, step)
             part = self.facts.constant_quotient(low, step)
-            if part is not None and self.facts.positive(rest_divisor):
+            if part is not None and self.facts.nonnegative(rest_divisor):
                 outer = mul(self._mod(add(high, part), rest_divisor), step)
                 return self._joined(add(outer, low, mul(step, -part)))
         return plain
@@ -183,29 +185,29 @@ class Simplifier:
         return None
 
     def _joins(self, x: Sum) -> Iterable[Size]:
-        for factors, scale in addends(x):
-            for factor in factors:
-                if not isinstance(factor, (FloorDiv, Mod)):
-                    continue
-                others = mul(monomial(without(factors, (factor,)) or ()), scale)
-                others_rest = x - mul(factor, others)
-                dividend, divisor = factor.dividend, factor.divisor
-                if isinstance(factor, FloorDiv):
-                    # c*x - c*n*(x//n) = c*(x % n)
-                    share, left = divide(mul(others, -1), divisor)
-                    if left == 0:
-                        yield add(others_rest, mul(share, self._mod(dividend, divisor) - dividend))
-                    continue
-                # c*(x % n) = c*x - c*n*(x//n), where the quotient then cancels
-                quotient = self._floordiv(dividend, divisor)
-                yield add(others_rest, mul(others, dividend), mul(others, divisor, quotient, -1))
-                if isinstance(dividend, FloorDiv):
-                    yield from self._nested(others, others_rest, dividend, divisor)
+        """Other forms of the sum, one quotient or remainder at a time."""
+        for part in _divisions(x):
+            split = linear_in(x, part)
+            if split is None:
+                continue
+            slope, rest = split
+            dividend, divisor = part.dividend, part.divisor
+            if isinstance(part, FloorDiv):
+                # c*x - c*n*(x//n) = c*(x % n)
+                share, left = divide(mul(slope, -1), divisor)
+                if left == 0:
+                    yield add(rest, mul(share, self._mod(dividend, divisor) - dividend))
+                continue
+            # c*(x % n) = c*x - c*n*(x//n), where the quotient then cancels
+            quotient = self._floordiv(dividend, divisor)
+            yield add(rest, mul(slope, dividend), mul(slope, divisor, quotient, -1))
+            if isinstance(dividend, FloorDiv):
+                yield from self._nested(slope, rest, dividend, divisor)
 
     def _nested(self, scale: Size, rest: Size, inner: FloorDiv, outer: Size) -> Iterable[Size]:
-        """`c*n*((x//n) % m) + c*(x % n) = c*(x % (n*m))` for positive `m`."""
+        """`c*n*((x//n) % m) + c*(x % n) = c*(x % (n*m))` for `m` that is not negative."""
         share, left = divide(scale, inner.divisor)
-        if left == 0 and self.facts.positive(outer):
+        if left == 0 and self.facts.nonnegative(outer):
             fine = self._mod(inner.dividend, inner.divisor)
             joined = self._mod(inner.dividend, mul(inner.divisor, outer))
             yield add(rest, mul(share, fine, -1), mul(share, joined))
@@ -215,8 +217,12 @@ def _degree(step: Size) -> int:
     return max((len(factors) for factors, _ in addends(step)), default=0)
 
 
+def _divisions(x: Size) -> list[FloorDiv | Mod]:
+    """The distinct quotients and remainders among the factors of a sum."""
+    factors = dict.fromkeys([factor for factors, _ in addends(x) for factor in factors])
+    return [factor for factor in factors if isinstance(factor, (FloorDiv, Mod))]
+
+
 def _cost(x: Size) -> tuple[int, int]:
     """Divisions in a sum, then addends: what joining must lessen."""
-    parts = addends(x)
-    divisions = [factor for factors, _ in parts for factor in factors if isinstance(factor, (FloorDiv, Mod))]
-    return len(divisions), len(parts)
+    return len(_divisions(x)), len(addends(x))
