@@ -60,7 +60,7 @@ def call_aten(
             results=(*returned, *unreturned), target=str(overload), arguments=tuple(map(ctx.argument, args)),
             attributes=tuple((k, ctx.argument(v)) for k, v in kwargs.items()),
             mutates=tuple((name, v.name) for name, v in new.items()), aliases=tuple(aliases), need=_need(overload),
-            unpack=ctx.unpack,
+            unpack=ctx.unpack, silent=tuple(v.name for v in unreturned),
             reason=reason, token=_token(overload, bool(returned or new)), origin=ctx.origin,
         )
     )  # fmt: skip

@@ -169,7 +169,7 @@ class _PlanBuilder:
         self._kernel(single(operation))
 
     def _call(self, call: Call) -> None:
-        results = tuple(value.name for value in call.results)
+        results = tuple(value.name for value in call.results if value.name not in call.silent)
         reason = call.reason if isinstance(call, Extern) else "realise.extern" if isinstance(call, Contraction) else ""
         unpack = call.unpack or len(results) > 1
         attributes = call.attributes

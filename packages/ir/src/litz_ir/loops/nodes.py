@@ -281,7 +281,7 @@ class Call(Operation):
     ``mutates`` names the values (among those referenced) that the call overwrites, each paired with the result that is
     its new version; ``aliases`` pairs results with the value whose memory they share. ``need`` is what the routine
     wants of its arguments' layouts; ``exact`` means eager's strides. ``unpack`` is true when the routine returns a tuple
-    or list, even of one.
+    or list, even of one; ``silent`` names the results that it does not return (new versions of what it overwrites).
     """
 
     target: str
@@ -291,6 +291,7 @@ class Call(Operation):
     aliases: tuple[tuple[str, str], ...] = ()
     need: Need = "any"
     unpack: bool = False
+    silent: tuple[str, ...] = ()
     flops: Size = 0
 
     @property
