@@ -80,8 +80,11 @@ class Simplifier:
             known = self.facts.ranges.get(x.name)
             return x if known is None or known.low is None or known.low != known.high else known.low
         if isinstance(x, Sum):
-            parts = [mul(self.simplify(term), factor) for term, factor in x.terms]
-            return self._joined(add(x.constant, *parts))
+            parts = [self.simplify(term) for term, _ in x.terms]
+            if all(part is term for part, (term, _) in zip(parts, x.terms)):
+                return self._joined(x)
+            scaled = [mul(part, factor) for part, (_, factor) in zip(parts, x.terms)]
+            return self._joined(add(x.constant, *scaled))
         if isinstance(x, Product):
             return mul(*[self.simplify(factor) for factor in x.factors])
         if isinstance(x, (FloorDiv, Mod)):
@@ -90,6 +93,8 @@ class Simplifier:
                 # No value anywhere: nothing that runs can depend on it.
                 return x
             dividend = self.simplify(x.dividend)
+            if dividend == x.dividend and divisor == x.divisor:
+                return self._reduced_quotient(x) if isinstance(x, FloorDiv) else self._reduced_remainder(x)
             return (self._floordiv if isinstance(x, FloorDiv) else self._mod)(dividend, divisor)
         if isinstance(x, Min):
             least = minimum(*[self.simplify(arg) for arg in x.args])
@@ -118,7 +123,11 @@ class Simplifier:
         if not isinstance(plain, FloorDiv):
             # A structural rule applied; what it left is smaller and may hold another quotient.
             return self.simplify(plain)
-        a, b = plain.dividend, plain.divisor
+        return self._reduced_quotient(plain)
+
+    def _reduced_quotient(self, x: FloorDiv) -> Size:
+        """What ranges make of a quotient of simplified parts that no structural rule applies to."""
+        a, b = x.dividend, x.divisor
         constant = self.facts.constant_quotient(a, b)
         if constant is not None:
             return constant
@@ -133,24 +142,28 @@ class Simplifier:
             times, left = divide(a.divisor, b)
             if left == 0:
                 return self._mod(self._floordiv(a.dividend, b), times)
-        return plain
+        return x
 
     def _mod(self, a: Size, b: Size) -> Size:
         """`a % b` of simplified parts."""
         plain = mod(a, b)
         if not isinstance(plain, Mod):
             return self.simplify(plain)
-        a, b = plain.dividend, plain.divisor
+        return self._reduced_remainder(plain)
+
+    def _reduced_remainder(self, x: Mod) -> Size:
+        """What ranges make of a remainder of simplified parts that no structural rule applies to."""
+        a, b = x.dividend, x.divisor
         constant = self.facts.constant_quotient(a, b)
         if constant is not None:
-            return a - mul(b, constant)
+            return a - mul(b, constant) if constant else a
         for step in self._steps(a, b):
             high, low, rest_divisor = self._cut(a, b, step)
             part = self.facts.constant_quotient(low, step)
             if part is not None and self.facts.nonnegative(rest_divisor):
                 outer = mul(self._mod(add(high, part), rest_divisor), step)
                 return self._joined(add(outer, low, mul(step, -part)))
-        return plain
+        return x
 
     def _steps(self, a: Size, b: Size) -> list[Size]:
         """Factors of `b` that divide some addend of `a`, and of `a` the greater part: the coarsest first."""

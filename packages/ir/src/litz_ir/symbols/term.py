@@ -128,11 +128,15 @@ class Term:
         return f"<{self._text(_SUM)}>"
 
     def __add__(self, other: Size) -> Size:
+        if type(other) is int:
+            return _shifted(self, other)
         return add(self, other) if isinstance(other, (int, Term)) else NotImplemented
 
     __radd__ = __add__
 
     def __sub__(self, other: Size) -> Size:
+        if type(other) is int:
+            return _shifted(self, -other)
         return add(self, mul(other, -1)) if isinstance(other, (int, Term)) else NotImplemented
 
     def __rsub__(self, other: Size) -> Size:
@@ -523,13 +527,17 @@ def symbol(name: str) -> Symbol:
 def _sum(gathered: dict[Term, int], constant: int) -> Size:
     """The sum of `term*factor` over the mapping (zero factors allowed) and a constant."""
     items = [item for item in gathered.items() if item[1]]
-    if not items:
-        return constant
     if len(items) > 1:
         items.sort(key=_item_key)
-    elif items[0][1] == 1 and not constant:
-        return items[0][0]
-    terms = tuple(items)
+    return _ordered_sum(tuple(items), constant)
+
+
+def _ordered_sum(terms: tuple[tuple[Term, int], ...], constant: int) -> Size:
+    """The sum of `term*factor` and a constant; the terms are sorted, distinct, and no factor is zero."""
+    if not constant and (not terms or (len(terms) == 1 and terms[0][1] == 1)):
+        return terms[0][0] if terms else 0
+    if not terms:
+        return constant
     slot = (terms, constant)
     result: Sum | None = _known(slot)
     if result is None:
@@ -554,6 +562,13 @@ def _gather(gathered: dict[Term, int], x: Size, factor: int) -> int:
         return x.constant * factor
     gathered[x] = gathered.get(x, 0) + factor
     return 0
+
+
+def _shifted(x: Term, by: int) -> Size:
+    """`x + by`."""
+    if type(x) is Sum:
+        return _ordered_sum(x.terms, x.constant + by)
+    return _ordered_sum(((x, 1),), by)
 
 
 def add(*xs: Size) -> Size:
@@ -600,8 +615,8 @@ def _scale(term: Term, by: int) -> Size:
     if by == 1 or by == 0:
         return term if by else 0
     if type(term) is Sum:
-        return _sum({part: factor * by for part, factor in term.terms}, term.constant * by)
-    return _sum({term: by}, 0)
+        return _ordered_sum(tuple([(part, factor * by) for part, factor in term.terms]), term.constant * by)
+    return _ordered_sum(((term, by),), 0)
 
 
 def factors_of(term: Term) -> Factors:
@@ -659,9 +674,8 @@ def divide(a: Size, b: Size) -> tuple[Size, Size]:
     if isinstance(b, int):
         if b == 0:
             raise ValueError(f"division of '{a}' by zero")
-        if isinstance(a, int):
-            return divmod(a, b)
-    elif isinstance(a, int):
+        return divmod(a, b) if isinstance(a, int) else _divide_by_int(a, b)
+    if isinstance(a, int):
         return 0, a
     divisor = addends(b)
     if len(divisor) > 1:
@@ -671,15 +685,22 @@ def divide(a: Size, b: Size) -> tuple[Size, Size]:
     rest: dict[Term, int] = {}
     whole = constant = 0
     for factors, coefficient in addends(a):
-        if not factors and not lead:
-            share, left = divmod(coefficient, scale)
-            whole += share
-            constant += left
-        elif coefficient % scale or (reduced := without(factors, lead)) is None:
+        if coefficient % scale or (reduced := without(factors, lead)) is None:
             constant += _gather(rest, monomial(factors), coefficient)
         else:
             whole += _gather(quotient, monomial(reduced), coefficient // scale)
     return _sum(quotient, whole), _sum(rest, constant)
+
+
+def _divide_by_int(a: Term, b: int) -> tuple[Size, Size]:
+    if type(a) is not Sum:
+        return (mul(a, b), 0) if b in (1, -1) else (0, a)
+    whole, constant = divmod(a.constant, b)
+    shares = tuple([(term, factor // b) for term, factor in a.terms if not factor % b])
+    if not shares and not whole:
+        return 0, a
+    rest = tuple([item for item in a.terms if item[1] % b])
+    return _ordered_sum(shares, whole), _ordered_sum(rest, constant)
 
 
 def _long_division(a: Size, b: Size, divisor: list[tuple[Factors, int]]) -> tuple[Size, Size]:
@@ -732,10 +753,6 @@ def _quotient_term(kind: type[_Quotient], dividend: Size, divisor: Size) -> Term
     return result
 
 
-def _positive_int(x: Size) -> bool:
-    return isinstance(x, int) and x > 0
-
-
 def floordiv(a: Size, b: Size) -> Size:
     """`a // b`, rounded down. Raises ValueError when `b` is the constant 0."""
     if isinstance(b, int):
@@ -748,7 +765,7 @@ def floordiv(a: Size, b: Size) -> Size:
         if b == 1:
             return a
     whole, rest = divide(a, b)
-    return add(whole, _floordiv_rest(rest, b))
+    return add(whole, _floordiv_rest(rest, b)) if whole != 0 else _floordiv_rest(rest, b)
 
 
 def _floordiv_rest(a: Size, b: Size) -> Size:
@@ -758,22 +775,29 @@ def _floordiv_rest(a: Size, b: Size) -> Size:
             return a // b if isinstance(b, int) else 0
         return _quotient_term(FloorDiv, a, b)
     if isinstance(b, int):
-        # floor((g*x + c) / (g*m)) = floor((x + floor(c/g)) / m) for g > 0
-        constant = a.constant if type(a) is Sum else 0
-        shared = common_factor(a - constant, b)
-        if shared != 1:
-            assert isinstance(shared, int)
-            return floordiv(add(divide(a - constant, shared)[0], constant // shared), b // shared)
-        inner = a.terms[0][0] if type(a) is Sum and a.terms[0][1] == 1 and len(a.terms) == 1 else a
-        if type(inner) is FloorDiv and _positive_int(inner.divisor):
-            assert isinstance(inner.divisor, int)
-            return floordiv(add(inner.dividend, constant * inner.divisor), inner.divisor * b)
-        if type(a) is Mod and isinstance(a.divisor, int) and a.divisor % b == 0:
-            return mod(floordiv(a.dividend, b), a.divisor // b)
-        return _quotient_term(FloorDiv, a, b)
+        return _floordiv_int(a, b)
     shared = common_factor(a, b)
     if shared != 1:
         return floordiv(divide(a, shared)[0], divide(b, shared)[0])
+    return _quotient_term(FloorDiv, a, b)
+
+
+def _floordiv_int(a: Term, b: int) -> Size:
+    """`a // b` for a constant `b >= 2` that divides no addend of `a`, whose constant is in `[0, b)`."""
+    inner, constant = a, 0
+    if type(a) is Sum:
+        constant = a.constant
+        shared = gcd(b, *[factor for _, factor in a.terms])
+        if shared != 1:
+            # floor((g*x + c) / (g*m)) = floor((x + floor(c/g)) / m) for g > 0
+            shares = tuple([(term, factor // shared) for term, factor in a.terms])
+            return floordiv(_ordered_sum(shares, constant // shared), b // shared)
+        if len(a.terms) == 1 and a.terms[0][1] == 1:
+            inner = a.terms[0][0]
+    if type(inner) is FloorDiv and isinstance(inner.divisor, int):
+        return floordiv(add(inner.dividend, constant * inner.divisor), inner.divisor * b)
+    if type(a) is Mod and isinstance(a.divisor, int) and a.divisor % b == 0:
+        return mod(floordiv(a.dividend, b), a.divisor // b)
     return _quotient_term(FloorDiv, a, b)
 
 
@@ -786,15 +810,10 @@ def mod(a: Size, b: Size) -> Size:
             return a % b
         if b < 0:
             return mul(mod(mul(a, -1), -b), -1)
-        if b == 1:
-            return 0
+        return _mod_int(_without_inner_mods(a, b), b)
     rest = divide(_without_inner_mods(a, b), b)[1]
-    if isinstance(rest, int):
-        if rest == 0 or isinstance(b, int):
-            return rest
-        return _quotient_term(Mod, rest, b)
-    if isinstance(b, int):
-        return _mod_constant(rest, b)
+    if rest == 0:
+        return 0
     shared = common_factor(rest, b)
     if shared != 1:
         return mul(mod(divide(rest, shared)[0], divide(b, shared)[0]), shared)
@@ -821,19 +840,23 @@ def _without_inner_mods(a: Size, b: Size) -> Size:
     return _without_inner_mods(_sum(gathered, constant), b) if changed else a
 
 
-def _mod_constant(a: Term, b: int) -> Size:
-    """`a % b` for a constant `b >= 2` that divides no addend of `a`."""
+def _mod_int(a: Size, b: int) -> Size:
+    """`a % b` for a constant `b >= 1`."""
+    if isinstance(a, int) or b == 1:
+        return a % b if isinstance(a, int) else 0
     if type(a) is not Sum:
         return _quotient_term(Mod, a, b)
-    constant = a.constant
+    constant = a.constant % b
     # Coefficients shrink but keep their sign, so that `s - i` stays recognisable as a difference.
-    rest = _sum({term: factor % b if factor > 0 else -(-factor % b) for term, factor in a.terms}, 0)
-    shared = common_factor(rest, b)
-    if shared == 1:
-        return _quotient_term(Mod, add(rest, constant), b)
+    small = [(term, factor % b if factor > 0 else -(-factor % b)) for term, factor in a.terms]
+    rest = tuple([item for item in small if item[1]])
+    shared = gcd(b, *[factor for _, factor in rest])
+    if not rest or shared == 1:
+        remaining = _ordered_sum(rest, constant)
+        return remaining if isinstance(remaining, int) else _quotient_term(Mod, remaining, b)
     # (g*x + g*q + r) % (g*m) = g*((x + q) % m) + r for 0 <= r < g
-    assert isinstance(shared, int)
-    inner = mod(add(divide(rest, shared)[0], constant // shared), b // shared)
+    shares = tuple([(term, factor // shared) for term, factor in rest])
+    inner = _mod_int(_ordered_sum(shares, constant // shared), b // shared)
     return add(mul(inner, shared), constant % shared)
 
 
