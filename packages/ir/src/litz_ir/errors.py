@@ -149,6 +149,12 @@ class IndexOutOfRange(KernelError, IndexError):
     """An indirect index was outside its dimension; an ``IndexError`` too, as eager raises."""
 
 
+class AssertionFailed(LitzError, RuntimeError):
+    """An assertion of the program does not hold; a ``RuntimeError`` too, as eager raises."""
+
+    stage = "assert"
+
+
 class TargetError(LitzError):
     """A target is unknown, registered twice or lacks a capability."""
 

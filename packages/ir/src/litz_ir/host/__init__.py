@@ -1,0 +1,1 @@
+"""Running a plan: memory, routines of the host, the executor."""

@@ -1,0 +1,1 @@
+"""The reference interpreter: what every operation means, in NumPy."""

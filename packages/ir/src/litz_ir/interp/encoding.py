@@ -1,0 +1,152 @@
+"""How values of a dtype are held: in memory, and while the interpreter computes with them.
+
+In memory ``bf16`` is a ``uint16`` array and the 8-bit floats are ``uint8`` arrays that hold the bits; every other dtype
+is its NumPy namesake. While computing, floats narrower than 32 bits are ``float32`` arrays whose values all fit the
+narrow type; :func:`decode` and :func:`encode` convert between the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from litz_ir.dtypes import ALL, DType, bf16, f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f16
+from litz_ir.errors import DTypeError
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_STORAGE: dict[DType, np.dtype[Any]] = {
+    d: np.dtype(bool) if d.is_bool else np.dtype(f"{'f' if d.is_float else d.kind[0]}{d.itemsize}")
+    for d in ALL
+    if d.bits > 16 or not d.is_float or d is f16
+}
+_STORAGE[bf16] = np.dtype(np.uint16)
+_COMPUTE = {d: np.dtype(np.float32) if d.is_low_precision else _STORAGE[d] for d in (*_STORAGE, bf16, f16)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Narrow:
+    """An 8-bit float: ``largest`` is the code of its largest finite value, ``overflow`` the code of what exceeds it,
+    ``nan`` that of NaN; a format without negative zero uses that code for NaN."""
+
+    mantissa: int
+    bias: int
+    largest: int
+    overflow: int
+    nan: int
+    negative_zero: bool
+
+
+_NARROW = {
+    # Too large a value saturates in e4m3fn, which has no infinity, and becomes NaN in the fnuz formats, as in PyTorch.
+    f8e4m3fn: _Narrow(3, 7, 0x7E, 0x7E, 0x7F, True),
+    f8e5m2: _Narrow(2, 15, 0x7B, 0x7C, 0x7F, True),
+    f8e4m3fnuz: _Narrow(3, 8, 0x7F, 0x80, 0x80, False),
+    f8e5m2fnuz: _Narrow(2, 16, 0x7F, 0x80, 0x80, False),
+}
+_STORAGE.update((d, np.dtype(np.uint8)) for d in _NARROW)
+_COMPUTE.update((d, np.dtype(np.float32)) for d in _NARROW)
+
+
+def storage_dtype(dtype: DType) -> np.dtype[Any]:
+    """The NumPy dtype of arrays in memory."""
+    return _STORAGE[dtype]
+
+
+def compute_type(dtype: DType) -> np.dtype[Any]:
+    """The NumPy dtype of arrays that the interpreter computes with."""
+    return _COMPUTE[dtype]
+
+
+def check_storage(array: Array, dtype: DType, name: str) -> None:
+    """Raise :class:`DTypeError` unless ``array``, called ``name``, is one that holds ``dtype`` in memory."""
+    if array.dtype != _STORAGE[dtype]:
+        raise DTypeError(
+            f"{name} is {dtype} and must be held in a {_STORAGE[dtype]} array, got {array.dtype}",
+            hint="bf16 and 8-bit floats are passed as the unsigned integers that hold their bits",
+        )
+
+
+def decode(array: Array, dtype: DType) -> Array:
+    """The values held by an array in memory."""
+    if dtype is bf16:
+        return (np.asarray(array).astype(np.uint32) << 16).view(np.float32)
+    if dtype in _NARROW:
+        return np.asarray(_codes(dtype)[array])
+    with np.errstate(invalid="ignore"):  # a signalling NaN stays one of the values
+        return np.asarray(array).astype(_COMPUTE[dtype], copy=False)
+
+
+def encode(values: Array, dtype: DType) -> Array:
+    """``values`` as an array in memory, rounded to nearest, ties to even; NaN stays NaN.
+
+    Narrow floats are rounded from ``float32``, as PyTorch converts everything to ``float`` on the way to them.
+    """
+    values = np.asarray(values)
+    with np.errstate(all="ignore"):
+        if dtype is bf16:
+            return _encode_bf16(values.astype(np.float32, copy=False))
+        if dtype in _NARROW:
+            return _encode_narrow(values.astype(np.float32, copy=False), dtype)
+        if dtype is f16:
+            return values.astype(np.float32, copy=False).astype(np.float16)
+        return values.astype(_STORAGE[dtype], copy=False)
+
+
+def round_to(values: Array, dtype: DType) -> Array:
+    """``values`` rounded to what ``dtype`` can hold, still as an array to compute with."""
+    return (
+        decode(encode(values, dtype), dtype)
+        if dtype.is_low_precision
+        else values.astype(_COMPUTE[dtype], copy=False)
+    )
+
+
+def _encode_bf16(values: Array) -> Array:
+    bits = np.atleast_1d(values).view(np.uint32)
+    # Adding just under half of the last kept bit, plus that bit, rounds ties to even.
+    rounded = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    rounded = np.where(np.isnan(np.atleast_1d(values)), np.uint16(0x7FC0), rounded)
+    return rounded.reshape(np.shape(values))
+
+
+@cache
+def _codes(dtype: DType) -> Array:
+    """The value of each of the 256 codes of an 8-bit float."""
+    form = _NARROW[dtype]
+    codes = np.arange(256)
+    exponent = (codes & 0x7F) >> form.mantissa
+    fraction = (codes & ((1 << form.mantissa) - 1)) / (1 << form.mantissa)
+    normal = np.ldexp(1.0 + fraction, exponent - form.bias)
+    values = np.where(exponent == 0, np.ldexp(fraction, 1 - form.bias), normal)
+    values = np.where(codes & 0x80, -values, values).astype(np.float32)
+    if form.negative_zero:
+        for sign in (0, 0x80):
+            values[sign + form.largest + 1 : sign + 0x80] = np.nan
+    else:
+        values[form.nan] = np.nan
+    if dtype is f8e5m2:
+        values[0x7C], values[0xFC] = np.inf, -np.inf
+    values.flags.writeable = False
+    return values
+
+
+def _encode_narrow(values: Array, dtype: DType) -> Array:
+    form = _NARROW[dtype]
+    finite = _codes(dtype)[: form.largest + 1].astype(np.float64)
+    # One step past the largest value: what rounds to it has overflowed.
+    ladder = np.append(finite, 2 * finite[-1] - finite[-2])
+    magnitude = np.abs(values.astype(np.float64))
+    above = np.clip(np.searchsorted(ladder, magnitude), 1, len(ladder) - 1)
+    low, high = magnitude - ladder[above - 1], ladder[above] - magnitude
+    code = np.where((low < high) | ((low == high) & (above % 2 == 1)), above - 1, above)
+    code = np.where(code > form.largest, form.overflow, code)
+    negative = np.signbit(values) & (code < 0x80)
+    if not form.negative_zero:
+        negative &= code != 0
+    code = np.where(negative, code | 0x80, code)
+    return np.where(np.isnan(values), form.nan, code).astype(np.uint8)

@@ -1,0 +1,273 @@
+"""What each row of the scalar operation table means.
+
+The rules are PyTorch's on a CPU. Arrays hold values as ``litz_ir.interp.encoding`` says; an operation on a float
+narrower than 32 bits computes in ``f32`` and rounds its result, so a body that wants no rounding casts to ``f32``
+first. Transcendental functions of ``f32`` are computed in ``f64`` and rounded: the meaning is the nearest value, and
+how far a code generator may stray is its own business. The rules that are not IEEE's or two's complement's:
+
+- *cast of a float to an integer* truncates. What does not fit, and NaN, gives what x86's ``cvtt`` instructions give:
+  the smallest ``i32`` for ``i32``, whose low bits are the result for ``i16`` and ``i8``; the smallest ``i64`` for
+  ``i64``, whose low bits are the result for ``u8``, ``u16`` and ``u32``; for ``u64``, 2**63 below the range of ``i64``
+  and for NaN, 0 above the range of ``u64``, and other negative values wrap.
+- *division of integers by zero* gives 0, and so do its remainders; nobody may rely on it. The smallest integer
+  divided by -1 wraps. ``pow`` of integers wraps; a negative exponent gives 0, except for the bases 1 and -1.
+- *remainder* of floats is C's ``fmod``, plus the divisor where the signs differ; ``x % 0`` is NaN.
+- *sign* of NaN is 0. *round* goes half to even. ``minimum`` and ``maximum`` give NaN when either side is.
+- *shifts* by a negative amount count as shifts past the width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from litz_ir.dtypes import DType, f8e4m3fnuz, f8e5m2fnuz, i32, i64
+from litz_ir.interp import philox, special
+from litz_ir.interp.encoding import Array, compute_type, decode, encode, round_to, storage_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Types:
+    """``source`` is the dtype of an operation's last argument, ``result`` that of its result."""
+
+    source: DType
+    result: DType
+
+
+Meaning = Callable[[Sequence[Array], Types], Array]
+
+
+def apply(name: str, args: Sequence[Array], source: DType, result: DType) -> Array:
+    """The value of operation ``name`` over ``args``, which broadcast against each other.
+
+    ``source`` is the dtype of the last argument (of all but the condition of ``where``), ``result`` that of the result.
+    """
+    with np.errstate(all="ignore"):
+        value = np.asarray(MEANINGS[name](args, Types(source, result)))
+        return round_to(value, result) if result.is_float else value.astype(compute_type(result), copy=False)
+
+
+def _plain(function: Callable[..., Any]) -> Meaning:
+    """Computed in the dtype itself (``f32`` for narrow floats), whose result is exact or rounded once."""
+    return lambda args, types: np.asarray(function(*args))
+
+
+def _precise(function: Callable[..., Any]) -> Meaning:
+    """Computed in ``f64``, to be rounded once."""
+    return lambda args, types: np.asarray(function(*(np.asarray(a, np.float64) for a in args)))
+
+
+# --- conversions --------------------------------------------------------------------------------------------
+
+
+def _cast(args: Sequence[Array], types: Types) -> Array:
+    (x,) = args
+    if types.result.is_bool:
+        return np.asarray(x != 0)
+    if types.source.is_float and types.result.is_integer:
+        return _float_to_integer(x.astype(np.float64), types.result)
+    return x.astype(compute_type(types.result))
+
+
+def _float_to_integer(x: Array, result: DType) -> Array:
+    through = i32 if result.kind == "int" and result.bits <= 32 else i64
+    limit = 2.0 ** (through.bits - 1)
+    truncated = np.trunc(x)
+    fits = (truncated >= -limit) & (truncated < limit)
+    low = np.where(fits, truncated, 0.0).astype(np.int64)
+    value = np.where(fits, low, np.int64(-(2 ** (through.bits - 1))))
+    if result.kind == "uint" and result.bits == 64:
+        upper = (truncated >= limit) & (truncated < 2 * limit)
+        shifted = np.where(upper, truncated - limit, 0.0).astype(np.int64)
+        value = np.where(upper, shifted ^ np.int64(-(2**63)), value)
+        value = np.where(truncated >= 2 * limit, np.int64(0), value)
+    return value.astype(storage_dtype(result))
+
+
+def _bitcast(args: Sequence[Array], types: Types) -> Array:
+    stored = encode(np.atleast_1d(args[0]), types.source)
+    if types.result.is_bool:
+        value = stored.view(np.uint8) != 0
+    else:
+        value = decode(stored.view(storage_dtype(types.result)), types.result)
+    return np.asarray(value).reshape(np.shape(args[0]))
+
+
+# --- arithmetic ---------------------------------------------------------------------------------------------
+
+
+def _fma(args: Sequence[Array], types: Types) -> Array:
+    return special.fma(*args) if types.result.bits == 64 else special.fma_narrow(*args)
+
+
+def _sign(x: Array) -> Array:
+    return np.asarray((x > 0).astype(x.dtype) - (x < 0).astype(x.dtype))
+
+
+def _remainder(args: Sequence[Array], types: Types) -> Array:
+    a, b = args
+    if not types.source.is_float:
+        return np.asarray(np.remainder(a, b))
+    rest = np.fmod(a, b)
+    return np.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
+
+
+def _floor_div(args: Sequence[Array], types: Types) -> Array:
+    a, b = args
+    if not types.source.is_float:
+        return np.asarray(np.floor_divide(a, b))
+    rest = np.fmod(a, b)
+    quotient = (a - rest) / b
+    quotient = np.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1, quotient)
+    floored = np.floor(quotient)
+    floored = np.where(quotient - floored > 0.5, floored + 1, floored)
+    floored = np.where(quotient == 0, np.copysign(np.zeros_like(quotient), a / b), floored)
+    return np.where(b == 0, a / b, floored)
+
+
+def _trunc_div(a: Array, b: Array) -> Array:
+    quotient, rest = np.floor_divide(a, b), np.remainder(a, b)
+    return np.asarray(quotient + ((rest != 0) & ((a < 0) != (b < 0))).astype(quotient.dtype))
+
+
+def _pow(args: Sequence[Array], types: Types) -> Array:
+    if types.source.is_float:
+        return np.asarray(np.power(args[0].astype(np.float64), args[1].astype(np.float64)))
+    base, exponent = (np.array(a) for a in np.broadcast_arrays(*args))
+    negative = exponent < 0
+    odd = exponent % 2 != 0
+    result = np.ones_like(base)
+    square, rest = base, np.where(negative, 0, exponent).astype(exponent.dtype)
+    for _ in range(types.source.bits):
+        result = np.where(rest % 2 != 0, result * square, result)
+        square, rest = square * square, rest // 2
+    reciprocal = np.where(base == 1, 1, np.where(base == -1, np.where(odd, -1, 1), 0)).astype(base.dtype)
+    return np.where(negative, reciprocal, result)
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+# --- bits ---------------------------------------------------------------------------------------------------
+
+
+def _nextafter(args: Sequence[Array], types: Types) -> Array:
+    a, b = np.broadcast_arrays(*args)
+    if not types.result.is_low_precision:
+        return np.asarray(np.nextafter(a, b))
+    # One step along the codes, which are ordered like the values once the sign is folded in.
+    sign = 1 << (types.result.bits - 1)
+    bits = storage_dtype(types.result) if types.result.bits == 8 else np.dtype(np.uint16)
+    codes = encode(a, types.result).view(bits).astype(np.int64)
+    step = np.where(codes & sign, -(codes & (sign - 1)), codes) + np.where(a < b, 1, -1)
+    moved = np.where(step < 0, sign - step, step).astype(bits)
+    value = decode(moved.view(storage_dtype(types.result)), types.result)
+    if types.result not in (f8e4m3fnuz, f8e5m2fnuz):
+        value = np.where(value == 0, np.copysign(value, a), value)
+    return np.where(np.isnan(a) | np.isnan(b), np.float32(np.nan), np.where(a == b, b, value))
+
+
+def _shift_left(args: Sequence[Array], types: Types) -> Array:
+    a, by = args
+    inside = (by >= 0) & (by < types.source.bits)
+    return np.where(inside, np.left_shift(a, np.where(inside, by, 0).astype(a.dtype)), np.zeros_like(a))
+
+
+def _shift_right(args: Sequence[Array], types: Types) -> Array:
+    a, by = args
+    inside = (by >= 0) & (by < types.source.bits)
+    beyond = np.where(a < 0, -1, 0).astype(a.dtype)
+    return np.where(inside, np.right_shift(a, np.where(inside, by, 0).astype(a.dtype)), beyond)
+
+
+def _signbit(args: Sequence[Array], types: Types) -> Array:
+    return np.asarray(np.signbit(args[0]) if types.source.is_float else args[0] < 0)
+
+
+def _random(function: Callable[[Array, Array, DType], Array]) -> Meaning:
+    return lambda args, types: function(args[0], args[1], types.result)
+
+
+MEANINGS: Mapping[str, Meaning] = MappingProxyType(
+    {
+        "cast": _cast,
+        "bitcast": _bitcast,
+        "where": _plain(np.where),
+        "add": _plain(np.add),
+        "sub": _plain(np.subtract),
+        "mul": _plain(np.multiply),
+        "fma": _fma,
+        "div": _plain(np.divide),
+        "neg": _plain(np.negative),
+        "abs": _plain(np.abs),
+        "sign": _plain(_sign),
+        "reciprocal": _plain(lambda x: x.dtype.type(1) / x),
+        "floor_div": _floor_div,
+        "remainder": _remainder,
+        "trunc_div": _plain(_trunc_div),
+        "fmod": _plain(np.fmod),
+        "minimum": _plain(np.minimum),
+        "maximum": _plain(np.maximum),
+        "fmin": _plain(np.fmin),
+        "fmax": _plain(np.fmax),
+        "floor": _plain(np.floor),
+        "ceil": _plain(np.ceil),
+        "trunc": _plain(np.trunc),
+        "round": _plain(np.rint),
+        "sqrt": _plain(np.sqrt),
+        "rsqrt": _precise(lambda x: 1 / np.sqrt(x)),
+        "pow": _pow,
+        "hypot": _precise(np.hypot),
+        "exp": _precise(np.exp),
+        "exp2": _precise(np.exp2),
+        "expm1": _precise(np.expm1),
+        "log": _precise(np.log),
+        "log2": _precise(np.log2),
+        "log10": _precise(np.log10),
+        "log1p": _precise(np.log1p),
+        "sigmoid": _precise(_sigmoid),
+        "sin": _precise(np.sin),
+        "cos": _precise(np.cos),
+        "tan": _precise(np.tan),
+        "asin": _precise(np.arcsin),
+        "acos": _precise(np.arccos),
+        "atan": _precise(np.arctan),
+        "atan2": _precise(np.arctan2),
+        "sinh": _precise(np.sinh),
+        "cosh": _precise(np.cosh),
+        "tanh": _precise(np.tanh),
+        "asinh": _precise(np.arcsinh),
+        "acosh": _precise(np.arccosh),
+        "atanh": _precise(np.arctanh),
+        "erf": _precise(special.erf),
+        "erfc": _precise(special.erfc),
+        "erfinv": _precise(special.erfinv),
+        "lgamma": _precise(special.lgamma),
+        "digamma": _precise(special.digamma),
+        "copysign": _plain(np.copysign),
+        "nextafter": _nextafter,
+        "bit_and": _plain(np.bitwise_and),
+        "bit_or": _plain(np.bitwise_or),
+        "bit_xor": _plain(np.bitwise_xor),
+        "bit_not": _plain(np.invert),
+        "shift_left": _shift_left,
+        "shift_right": _shift_right,
+        "eq": _plain(np.equal),
+        "ne": _plain(np.not_equal),
+        "lt": _plain(np.less),
+        "le": _plain(np.less_equal),
+        "gt": _plain(np.greater),
+        "ge": _plain(np.greater_equal),
+        "isnan": _plain(np.isnan),
+        "isinf": _plain(np.isinf),
+        "signbit": _signbit,
+        "random_uniform": _random(philox.random_uniform),
+        "random_normal": _random(philox.random_normal),
+        "random_bits": _random(philox.random_bits),
+    }
+)

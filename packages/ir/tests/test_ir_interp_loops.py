@@ -1,0 +1,425 @@
+"""Loop graphs, run by the reference interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from litz_ir.dtypes import DType, b1, bf16, f32, i32, i64
+from litz_ir.errors import AssertionFailed, ExternNotFound, GraphError, IndexOutOfRange
+from litz_ir.interp.encoding import Array, decode, encode
+from litz_ir.interp.loops import run_graph
+from litz_ir.loops.layout import Layout
+from litz_ir.loops.nodes import (
+    Assert,
+    Axis,
+    Combine,
+    Combiner,
+    Extern,
+    HostScalar,
+    Kind,
+    LoopGraph,
+    Mutation,
+    Operation,
+    Pointwise,
+    Reduction,
+    Ref,
+    Region,
+    ScalarInput,
+    ScalarRef,
+    Scan,
+    Scatter,
+    Sort,
+    TensorType,
+    Value,
+    View,
+    tensor_type,
+)
+from litz_ir.origin import Origin
+from litz_ir.scalar.build import cast, const, index, load, masked, op
+from litz_ir.scalar.expr import Indirect, Param, Scalar
+from litz_ir.symbols.table import SymbolInfo, SymbolTable
+from litz_ir.symbols.term import Size, symbol
+
+i, j, r, s = symbol("i"), symbol("j"), symbol("r"), symbol("s")
+I4, J3 = Axis("i", 4), Axis("j", 3)
+X = Value("x", tensor_type(f32, 4, 3))
+x = np.arange(12, dtype=np.float32).reshape(4, 3) - 5
+
+
+def graph(
+    *operations: Operation, inputs: tuple[Any, ...] = (X,), outputs: tuple[Any, ...] | None = None
+) -> LoopGraph:
+    names = outputs or tuple(Ref(value.name) for value in operations[-1].results)
+    return LoopGraph("g", SymbolTable(), inputs, (), operations, names)
+
+
+def run(*operations: Operation, with_: tuple[Any, ...] = (x,), inputs: tuple[Any, ...] = (X,)) -> list[Any]:
+    return run_graph(graph(*operations, inputs=inputs), with_)
+
+
+def value(name: str, *shape: Size, dtype: DType = f32) -> Value:
+    return Value(name, tensor_type(dtype, *shape))
+
+
+def test_pointwise_broadcasts_and_gives_tuples() -> None:
+    v = load("x", (i, j), f32)
+    found = run(
+        Pointwise(
+            results=(value("a", 4, 3), value("b", 4, 3)),
+            axes=(I4, J3),
+            bodies=(op("mul", v, const(2.0, f32)), cast(index(j), f32)),
+        )
+    )
+    assert np.array_equal(found[0], x * 2)
+    assert np.array_equal(found[1], np.broadcast_to(np.arange(3, dtype=np.float32), (4, 3)))
+
+
+def test_a_zero_dimensional_graph() -> None:
+    y = Value("y", tensor_type(f32))
+    body = op("add", load("y", (), f32), Scalar("alpha", f32))
+    g = graph(
+        Pointwise(results=(value("o"),), axes=(), bodies=(body,)),
+        inputs=(y, ScalarInput("alpha", "float", "alpha")),
+    )
+    (found,) = run_graph(g, [np.array(2.0, np.float32), 0.5])
+    assert found.shape == () and found == 2.5
+
+
+def test_masked_reads_nothing_where_the_mask_is_off() -> None:
+    shifted = masked(
+        op("ge", index(j), const(1, i64)), load("x", (i, j - 1), f32), const(-1.0, f32)
+    )  # a pad on the left
+    (found,) = run(Pointwise(results=(value("o", 4, 4),), axes=(I4, Axis("j", 4)), bodies=(shifted,)))
+    assert np.array_equal(found, np.pad(x, ((0, 0), (1, 0)), constant_values=-1))
+
+
+def test_a_read_outside_is_an_error_that_names_the_users_line() -> None:
+    origin = Origin(node="take", file="model.py", line=7)
+    with pytest.raises(
+        IndexOutOfRange, match=r"index -1 is out of bounds for dimension 1 with size 3.*\n.*\n.*model.py:7"
+    ):
+        run(
+            Pointwise(
+                results=(value("o", 4, 3),),
+                axes=(I4, J3),
+                bodies=(load("x", (i, j - 1), f32),),
+                origin=origin,
+            )
+        )
+
+
+def gather(wrap: bool, check: Any) -> Pointwise:
+    row = Indirect(load("k", (i,), i64), 4, wrap, check)
+    return Pointwise(results=(value("o", 4, 3),), axes=(I4, J3), bodies=(load("x", (row, j), f32),))
+
+
+def test_indirect_indices_wrap_clamp_and_raise() -> None:
+    k = Value("k", tensor_type(i64, 4))
+    negative, outside = np.array([0, -1, 3, -4]), np.array([0, 4, 1, -9])
+    (found,) = run(gather(True, "raised"), with_=(x, negative), inputs=(X, k))
+    assert np.array_equal(found, x[negative])
+    (found,) = run(gather(False, "clamped"), with_=(x, outside), inputs=(X, k))
+    assert np.array_equal(found, x[np.clip(outside, 0, 3)])
+    with pytest.raises(IndexOutOfRange, match="index 4 is out of bounds"):
+        run(gather(True, "raised"), with_=(x, outside), inputs=(X, k))
+    with pytest.raises(IndexError):
+        run(gather(False, "assumed"), with_=(x, outside), inputs=(X, k))
+
+
+def test_deep_bodies_need_no_stack() -> None:
+    body = load("x", (i, j), f32)
+    for _ in range(5000):
+        body = op("add", body, const(1.0, f32))
+    (found,) = run(Pointwise(results=(value("o", 4, 3),), axes=(I4, J3), bodies=(body,)))
+    assert np.array_equal(found, x + 5000)
+
+
+def test_bf16_is_held_as_bits_and_rounds_per_operation() -> None:
+    y = Value("y", tensor_type(bf16, 2))
+    v = load("y", (i,), bf16)
+    exact = cast(op("add", cast(v, f32), const(1.0, f32)), f32)
+    g = Pointwise(
+        results=(value("a", 2, dtype=bf16), value("b", 2)),
+        axes=(Axis("i", 2),),
+        bodies=(op("add", v, const(1.0, bf16)), exact),
+    )
+    stored = encode(np.array([256.0, 1.5]), bf16)
+    rounded, wide = run(g, with_=(stored,), inputs=(y,))
+    assert rounded.dtype == np.uint16 and decode(rounded, bf16).tolist() == [256.0, 2.5]
+    assert wide.tolist() == [257.0, 2.5]
+
+
+# --- reductions ---------------------------------------------------------------------------------------------
+
+
+def reduce_rows(combiner: Combiner, dtypes: tuple[DType, ...], *bodies: Any) -> Reduction:
+    results = tuple(value(f"o{k}", 4, dtype=d) for k, d in enumerate(dtypes))
+    return Reduction(
+        results=results, axes=(I4,), reduce_axes=(Axis("r", 3),), combiner=combiner, bodies=bodies
+    )
+
+
+NAMED: Mapping[str, Callable[[Array], Array]] = {
+    "sum": lambda a: a.sum(-1),
+    "prod": lambda a: a.prod(-1),
+    "min": lambda a: a.min(-1),
+    "max": lambda a: a.max(-1),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_named_reductions(name: Any) -> None:
+    (found,) = run(reduce_rows(Kind(name), (f32,), load("x", (i, r), f32)))
+    assert np.array_equal(found, NAMED[name](x))
+    y = Value("y", tensor_type(i32, 4, 3))
+    (found,) = run(
+        reduce_rows(Kind(name), (i32,), load("y", (i, r), i32)), with_=(x.astype(np.int32),), inputs=(y,)
+    )
+    assert np.array_equal(found, NAMED[name](x.astype(np.int32)))
+
+
+def test_logical_and_bit_reductions() -> None:
+    positive = op("gt", load("x", (i, r), f32), const(0.0, f32))
+    for name, function in (("any", np.any), ("all", np.all)):
+        (found,) = run(reduce_rows(Kind(name), (b1,), positive))  # type: ignore[arg-type]  # a literal of the table
+        assert np.array_equal(found, function(x > 0, axis=-1))
+    whole = cast(load("x", (i, r), f32), i64)
+    (found,) = run(reduce_rows(Kind("xor"), (i64,), whole))
+    assert np.array_equal(found, np.bitwise_xor.reduce(x.astype(np.int64), axis=-1))
+
+
+def test_positions_take_the_first_of_ties_and_nan_first_of_all() -> None:
+    data = np.array([[1, 3, 3], [2, np.nan, 9], [-np.inf] * 3, [5, 4, 4]], np.float32)
+    body = (load("x", (i, r), f32), index(r))
+    best, place = run(reduce_rows(Kind("argmax"), (f32, i64), *body), with_=(data,))
+    assert place.tolist() == [1, 1, 0, 0] and np.isnan(best[1])
+    _, place = run(reduce_rows(Kind("argmin"), (f32, i64), *body), with_=(data,))
+    assert place.tolist() == [0, 1, 0, 1]
+
+
+def test_welford_and_online_softmax() -> None:
+    mean, squares, count = run(reduce_rows(Kind("welford"), (f32, f32, f32), load("x", (i, r), f32)))
+    assert np.allclose(mean, x.mean(-1)) and np.allclose(squares / count, x.var(-1)) and (count == 3).all()
+    peak, total = run(reduce_rows(Kind("online_softmax"), (f32, f32), load("x", (i, r), f32)))
+    assert np.array_equal(peak, x.max(-1)) and np.allclose(total, np.exp(x - peak[:, None]).sum(-1))
+
+
+def test_nothing_reduces_to_the_identity() -> None:
+    empty = Value("x", tensor_type(f32, 4, 0))
+    for name, identity in (("sum", 0), ("prod", 1), ("min", np.inf), ("max", -np.inf)):
+        body = load("x", (i, r), f32)
+        operation = Reduction(
+            results=(value("o", 4),),
+            axes=(I4,),
+            reduce_axes=(Axis("r", 0),),
+            combiner=Kind(name),  # type: ignore[arg-type]  # a literal of the table
+            bodies=(body,),
+        )
+        (found,) = run(operation, with_=(np.zeros((4, 0), np.float32),), inputs=(empty,))
+        assert found.tolist() == [identity] * 4
+
+
+# The last non-negative value and how many there were: associative, not commutative.
+LAST = Combine(
+    body=(
+        op("where", op("gt", Param(3, i64), const(0, i64)), Param(2, f32), Param(0, f32)),
+        op("add", Param(1, i64), Param(3, i64)),
+    ),
+    identity=(const(-1.0, f32), const(0, i64)),
+    finish=(op("neg", Param(0, f32)), Param(1, i64)),
+)
+
+
+def last_bodies(axis: Size) -> tuple[Any, Any]:
+    v = load("x", (i, axis), f32)
+    return v, cast(op("ge", v, const(0.0, f32)), i64)
+
+
+def test_a_combine_keeps_order_and_finishes() -> None:
+    data = np.array([[1, -2, 3], [-1, -1, -1], [4, 5, -6], [7, -8, -9]], np.float32)
+    last, count = run(reduce_rows(LAST, (f32, i64), *last_bodies(r)), with_=(data,))
+    assert last.tolist() == [-3.0, 1.0, -5.0, -7.0] and count.tolist() == [2, 0, 2, 1]
+
+
+# --- scans, scatters, sorts ---------------------------------------------------------------------------------
+
+
+def scan(combiner: Combiner, dtypes: tuple[DType, ...], *bodies: Any, dimension: int = 1) -> Scan:
+    shape = (4, 3) if dimension else (3, 4)
+    results = tuple(value(f"o{k}", *shape, dtype=d) for k, d in enumerate(dtypes))
+    return Scan(
+        results=results,
+        axes=(I4,),
+        scan_axis=Axis("r", 3),
+        dimension=dimension,
+        combiner=combiner,
+        bodies=bodies,
+    )
+
+
+def test_scans() -> None:
+    v = load("x", (i, r), f32)
+    assert np.array_equal(run(scan(Kind("sum"), (f32,), v))[0], np.cumsum(x, axis=1))
+    assert np.array_equal(run(scan(Kind("sum"), (f32,), v, dimension=0))[0], np.cumsum(x, axis=1).T)
+    assert np.array_equal(run(scan(Kind("prod"), (f32,), v))[0], np.cumprod(x, axis=1))
+    data = np.array([[1, 0, 2], [0, 0, 0], [np.nan, 1, 2], [3, 1, 3]], np.float32)
+    best, place = run(scan(Kind("argmax"), (f32, i64), v, index(r)), with_=(data,))
+    assert place.tolist() == [[0, 0, 2], [0, 0, 0], [0, 0, 0], [0, 0, 0]] and np.isnan(best[2]).all()
+    mean, squares, count = run(scan(Kind("welford"), (f32, f32, f32), v))
+    assert np.allclose(mean[:, 2], x.mean(-1)) and np.allclose(squares[:, 2] / 3, x.var(-1))
+    peak, total = run(scan(Kind("online_softmax"), (f32, f32), v))
+    assert np.allclose(total[:, -1], np.exp(x - x.max(-1, keepdims=True)).sum(-1))
+
+
+def test_a_scan_by_combine_keeps_order() -> None:
+    data = np.array([[1, -2, 3], [-1, -1, -1], [4, 5, -6], [7, -8, -9]], np.float32)
+    last, count = run(scan(LAST, (f32, i64), *last_bodies(r)), with_=(data,))
+    assert last.tolist()[0] == [-1.0, -1.0, -3.0] and last.tolist()[2] == [-4.0, -5.0, -5.0]
+    assert count.tolist()[0] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("mode", ["set", "add", "mul", "min", "max"])
+def test_scatter_serves_equal_indices_in_order(mode: Any) -> None:
+    k, src = Value("k", tensor_type(i64, 5)), Value("src", tensor_type(f32, 5))
+    base = Value("base", tensor_type(f32, 3))
+    where, values = np.array([2, 0, 2, -1, 2]), np.array([1, 2, 3, 4, 0.5], np.float32)
+    operation = Scatter(
+        results=(value("o", 3),),
+        base="base",
+        axes=(Axis("i", 5),),
+        index=(Indirect(load("k", (i,), i64), 3, True),),
+        body=load("src", (i,), f32),
+        mode=mode,
+    )
+    start = np.array([10, 20, 2], np.float32)
+    (found,) = run(operation, with_=(start, where, values), inputs=(base, k, src))
+    expected = start.copy()
+    for place, new in zip(where, values):
+        old = expected[place]
+        expected[place] = {
+            "set": new, "add": old + new, "mul": old * new, "min": min(old, new), "max": max(old, new)
+        }[mode]  # fmt: skip
+    assert np.array_equal(found, expected) and start.tolist() == [10, 20, 2]
+
+
+def test_sort_is_stable_both_ways_and_puts_nan_last_ascending() -> None:
+    data = np.array([[2, 1, 2], [np.nan, 0, 1], [3, 3, 3], [1, 2, 3]], np.float32)
+    results = (value("o", 4, 3), value("p", 4, 3, dtype=i64))
+    ordered, positions = run(Sort(results=results, source="x", dimension=1), with_=(data,))
+    assert positions.tolist() == [[1, 0, 2], [1, 2, 0], [0, 1, 2], [0, 1, 2]]
+    assert np.isnan(ordered[1, 2])
+    _, positions = run(Sort(results=results, source="x", dimension=1, descending=True), with_=(data,))
+    assert positions.tolist() == [[0, 2, 1], [0, 2, 1], [0, 1, 2], [2, 1, 0]]
+
+
+# --- structure ----------------------------------------------------------------------------------------------
+
+
+def test_views_and_fixed_strides() -> None:
+    transposed = TensorType(f32, (3, 4), Layout((1, 3), fixed=True))
+    axes = (Axis("a", 3), Axis("b", 4))
+    (found,) = run(
+        View(results=(Value("v", transposed),), base="x", axes=axes, index=(symbol("b"), symbol("a")))
+    )
+    assert np.array_equal(found, x.T) and found.strides == (4, 12)
+
+
+def test_mutation_writes_into_the_callers_array() -> None:
+    mine = x.copy()
+    doubled = Pointwise(
+        results=(value("d", 4, 3),),
+        axes=(I4, J3),
+        bodies=(op("add", load("x", (i, j), f32), load("x", (i, j), f32)),),
+    )
+    new = Value("x1", X.type, replaces="x")
+    (found,) = run(doubled, Mutation(results=(new,), target="x", source="d"), with_=(mine,))
+    assert found is mine and np.array_equal(mine, 2 * x)
+
+
+def test_calls_take_refs_terms_and_attributes() -> None:
+    def routine(tensor: Array, size: int, *, scale: float, into: Array) -> tuple[Array, Array]:
+        into[...] = size
+        return tensor * scale, tensor.sum(axis=1)
+
+    seen = {"my.routine": routine}
+    extern = Extern(
+        results=(value("a", 4, 3), value("b", 4), Value("w1", tensor_type(f32, 2), replaces="w")),
+        target="my.routine",
+        arguments=(Ref("x"), 7),
+        attributes=(("scale", 0.5), ("into", Ref("w"))),
+        mutates=(("w", "w1"),),
+        unpack=True,
+    )
+    w = Value("w", tensor_type(f32, 2))
+    scratch = np.zeros(2, np.float32)
+    a, b, w1 = run_graph(graph(extern, inputs=(X, w)), [x, scratch], externs=seen)
+    assert (
+        np.array_equal(a, x * 0.5)
+        and np.array_equal(b, x.sum(1))
+        and w1 is scratch
+        and scratch.tolist() == [7, 7]
+    )
+    with pytest.raises(ExternNotFound, match=r"my.routine(.|\n)*did you mean my.rutine"):
+        run_graph(graph(extern, inputs=(X, w)), [x, scratch], externs={"my.rutine": routine})
+
+
+def test_results_of_calls_bind_symbols_and_assertions_hold() -> None:
+    u = symbol("u")
+    many = Extern(results=(value("n", u, dtype=i64),), target="nonzero", arguments=(Ref("x"),))
+    total = HostScalar(results=(), symbol="t", body=cast(index(u * 2), i64))
+    check = Assert(results=(), condition=op("lt", index(symbol("t")), const(9, i64)), message="too many")
+    g = graph(many, total, check, outputs=(symbol("t"),))
+    externs = {"nonzero": lambda t: np.flatnonzero(t)}
+    assert run_graph(g, [np.eye(4, 3, dtype=np.float32)], externs=externs) == [6]
+    with pytest.raises(AssertionFailed, match="too many"):
+        run_graph(g, [np.ones((4, 3), np.float32)], externs=externs)
+
+
+def test_symbolic_sizes_bind_from_inputs() -> None:
+    table = SymbolTable((SymbolInfo("s", "int", low=1),))
+    a, b = Value("a", tensor_type(f32, s)), Value("b", tensor_type(f32, 2 * s + 1))
+    body = masked(op("lt", index(i), index(s)), load("a", (i,), f32), load("b", (i,), f32))
+    o = Pointwise(results=(value("o", 2 * s + 1),), axes=(Axis("i", 2 * s + 1),), bodies=(body,))
+    g = LoopGraph("g", table, (a, b), (), (o,), (Ref("o"), s, ScalarRef("s"), None, 1.5))
+    found = run_graph(g, [np.ones(3, np.float32), np.zeros(7, np.float32)])
+    assert found[0].tolist() == [1, 1, 1, 0, 0, 0, 0] and found[1:] == [3, 3, None, 1.5]
+    with pytest.raises(GraphError, match=r"size 0 of input b is 6, expected s\*2 \+ 1 = 7"):
+        run_graph(g, [np.ones(3, np.float32), np.zeros(6, np.float32)])
+
+
+def constant_graph(name: str, offset: float) -> LoopGraph:
+    body = op("add", load("y", (), f32), const(offset, f32))
+    y = Value("y", tensor_type(f32))
+    return graph(Pointwise(results=(value(name),), axes=(), bodies=(body,)), inputs=(y,))
+
+
+def test_regions() -> None:
+    flag, y = Value("c", tensor_type(b1)), Value("y", tensor_type(f32))
+    up, down = constant_graph("u", 1.0), constant_graph("d", -1.0)
+    branch = Region(results=(value("o"),), kind="cond", subgraphs=(up, down), arguments=(Ref("c"), Ref("y")))
+    for truth in (True, False):
+        (found,) = run(branch, with_=(np.array(truth), np.array(3.0, np.float32)), inputs=(flag, y))
+        assert found == (4 if truth else 2)
+    small = graph(
+        Pointwise(
+            results=(value("t", dtype=b1),), axes=(), bodies=(op("lt", load("y", (), f32), const(10.0, f32)),)
+        ),
+        inputs=(y,),
+    )
+    loop = Region(results=(value("o"),), kind="while_loop", subgraphs=(small, up), arguments=((Ref("y"),),))
+    assert run(loop, with_=(np.array(3.5, np.float32),), inputs=(y,))[0] == 10.5
+    row = Value("row", tensor_type(f32, 3))
+    both = op("add", load("y", (), f32), load("row", (0,), f32))
+    step = graph(
+        Pointwise(results=(value("n"),), axes=(), bodies=(both,)),
+        inputs=(y, row),
+        outputs=(Ref("n"), Ref("n")),
+    )
+    results = (value("o"), value("all", 4))
+    along = Region(results=results, kind="scan", subgraphs=(step,), arguments=((Ref("y"),), (Ref("x"),)))
+    last, every = run(along, with_=(x, np.array(0.0, np.float32)), inputs=(X, y))
+    assert every.tolist() == np.cumsum(x[:, 0]).tolist() and last == every[-1]
