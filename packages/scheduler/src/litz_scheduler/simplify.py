@@ -11,7 +11,7 @@ from litz_ir.loops.rewriter import Rewriter
 from litz_ir.passes.base import PassContext
 from litz_ir.symbols.simplify import simplify
 from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.ranges import Range
+from litz_ir.symbols.ranges import Range, extent
 from litz_ir.loops.nodes import Axis
 from litz_ir.symbols.term import Size, substitute
 
@@ -37,10 +37,7 @@ def axis_ranges(axes: tuple[Axis, ...], symbols: SymbolTable) -> dict[str, Range
     """What is known of axes and symbols: an axis runs over ``[0, size)``."""
     ranges = dict(symbols.ranges())
     for axis in axes:
-        if isinstance(axis.size, int):
-            ranges[axis.name] = Range(0, max(axis.size - 1, 0))
-        else:
-            ranges[axis.name] = Range(0, None)
+        ranges[axis.name] = extent(axis.size)
     return ranges
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from litz_ir.dtypes import DType, b1, i64
 from litz_ir.errors import GraphError
-from litz_ir.symbols.ranges import Range
+from litz_ir.symbols.ranges import Range, extent
 from litz_ir.symbols.term import Atom, Size, Term, free_symbols, substitute
 
 Check = Literal["assumed", "clamped", "raised"]
@@ -285,7 +285,7 @@ class Indirect(Atom):
         return self.value.free_symbols | free_symbols(self.size)
 
     def bounds(self) -> Range | None:
-        return Range(0, self.size - 1) if isinstance(self.size, int) else Range(0, None)
+        return extent(self.size)
 
     def substitute_atom(self, mapping: Mapping[str, Size]) -> Size:
         return Indirect(substitute_expr(self.value, mapping), substitute(self.size, mapping), self.wrap, self.check)
