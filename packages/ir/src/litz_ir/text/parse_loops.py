@@ -291,6 +291,7 @@ class _OperationParser:
                 fields[word] = separated(stream, self._pair)
         if stream.accept("need"):
             fields["need"] = stream.word("a need", _NEEDS)
+        fields["unpack"] = stream.accept("unpack")
         if stream.accept("flops"):
             fields["flops"] = term(stream)
         return fields

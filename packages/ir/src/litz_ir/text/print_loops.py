@@ -216,6 +216,8 @@ class _OperationPrinter:
                 text += f" {word}({', '.join(f'{value_text(a)} -> {value_text(b)}' for a, b in pairs)})"
         if operation.need != "any":
             text += f" need {operation.need}"
+        if operation.unpack:
+            text += " unpack"
         if operation.flops != 0:
             text += f" flops {print_term(operation.flops)}"
         if isinstance(operation, Extern) and operation.reason:
@@ -232,8 +234,12 @@ def combine_lines(combiner: Combine, scope: Scope) -> list[str]:
     """``from { identity } by { body } to { finish }``."""
     inside = scope.combining(tuple(expr.dtype for expr in combiner.identity))
     lines: list[str] = []
-    for word, bodies in (("from", combiner.identity), ("by", combiner.body), ("to", combiner.finish)):
-        printer = BodyPrinter(bodies, inside)
+    for word, bodies, known in (
+        ("from", combiner.identity, scope),
+        ("by", combiner.body, inside),
+        ("to", combiner.finish, inside),
+    ):
+        printer = BodyPrinter(bodies, known)
         block = braced(printer.lets(), [printer.root(body) for body in bodies], room=WIDTH - 2 * len(INDENT))
         lines += [f"{word} {block[0]}", *block[1:]]
     return lines

@@ -41,7 +41,7 @@ def scalar_text(name: str) -> str:
 
 def quoted(name: str) -> str:
     """The name in single quotes, with JSON's escapes."""
-    return "'" + json.dumps(name)[1:-1].replace("'", "\\u0027") + "'"
+    return "'" + json.dumps(name, ensure_ascii=False)[1:-1].replace("'", "\\u0027") + "'"
 
 
 def unquoted(text: str) -> str:
@@ -51,7 +51,7 @@ def unquoted(text: str) -> str:
 
 def string_text(text: str) -> str:
     """A string literal in double quotes, with JSON's escapes."""
-    return json.dumps(text)
+    return json.dumps(text, ensure_ascii=False)
 
 
 def float_text(value: float) -> str:
