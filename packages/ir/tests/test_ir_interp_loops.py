@@ -40,7 +40,7 @@ from litz_ir.loops.nodes import (
 )
 from litz_ir.origin import Origin
 from litz_ir.scalar.build import cast, const, index, load, masked, op
-from litz_ir.scalar.expr import Indirect, Param, Scalar
+from litz_ir.scalar.expr import Expr, Indirect, Param, Scalar
 from litz_ir.symbols.table import SymbolInfo, SymbolTable
 from litz_ir.symbols.term import Size, symbol
 
@@ -100,7 +100,7 @@ def test_masked_reads_nothing_where_the_mask_is_off() -> None:
 def test_a_read_outside_is_an_error_that_names_the_users_line() -> None:
     origin = Origin(node="take", file="model.py", line=7)
     with pytest.raises(
-        IndexOutOfRange, match=r"index -1 is out of bounds for dimension 1 with size 3.*\n.*\n.*model.py:7"
+        IndexOutOfRange, match=r"index -1 is out of bounds for dimension 1 with size 3(.|\n)*model.py:7"
     ):
         run(
             Pointwise(
@@ -131,7 +131,7 @@ def test_indirect_indices_wrap_clamp_and_raise() -> None:
 
 
 def test_deep_bodies_need_no_stack() -> None:
-    body = load("x", (i, j), f32)
+    body: Expr = load("x", (i, j), f32)
     for _ in range(5000):
         body = op("add", body, const(1.0, f32))
     (found,) = run(Pointwise(results=(value("o", 4, 3),), axes=(I4, J3), bodies=(body,)))
@@ -269,9 +269,9 @@ def test_scans() -> None:
     data = np.array([[1, 0, 2], [0, 0, 0], [np.nan, 1, 2], [3, 1, 3]], np.float32)
     best, place = run(scan(Kind("argmax"), (f32, i64), v, index(r)), with_=(data,))
     assert place.tolist() == [[0, 0, 2], [0, 0, 0], [0, 0, 0], [0, 0, 0]] and np.isnan(best[2]).all()
-    mean, squares, count = run(scan(Kind("welford"), (f32, f32, f32), v))
+    mean, squares, _ = run(scan(Kind("welford"), (f32, f32, f32), v))
     assert np.allclose(mean[:, 2], x.mean(-1)) and np.allclose(squares[:, 2] / 3, x.var(-1))
-    peak, total = run(scan(Kind("online_softmax"), (f32, f32), v))
+    _, total = run(scan(Kind("online_softmax"), (f32, f32), v))
     assert np.allclose(total[:, -1], np.exp(x - x.max(-1, keepdims=True)).sum(-1))
 
 
@@ -352,6 +352,7 @@ def test_calls_take_refs_terms_and_attributes() -> None:
         arguments=(Ref("x"), 7),
         attributes=(("scale", 0.5), ("into", Ref("w"))),
         mutates=(("w", "w1"),),
+        silent=("w1",),
         unpack=True,
     )
     w = Value("w", tensor_type(f32, 2))

@@ -49,7 +49,7 @@ NARROW = [d for d in dtypes.ALL if d.is_low_precision]
 nan, inf = math.nan, math.inf
 
 
-def run(name: str, dtype: DType, *columns: Sequence[Any], result: DType | None = None) -> list[Any]:
+def run(name: str, dtype: DType, *columns: Sequence[Any] | Array, result: DType | None = None) -> list[Any]:
     row = OPS[name]
     result = result or (b1 if row.rule in ("compare", "test") else dtype)
     args = [np.array(column).astype(compute_type(dtype)) for column in columns]

@@ -7,6 +7,7 @@ and a call that mutates write into an array that exists, so a caller sees its in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -171,7 +172,7 @@ class _Run:
         found = reduce_last(
             operation.combiner,
             [
-                body.value(expr).reshape(*kept, _count(body.grid.shape[len(kept) :]))
+                body.value(expr).reshape(*kept, prod(body.grid.shape[len(kept) :]))
                 for expr in operation.bodies
             ],
             [expr.dtype for expr in operation.bodies],
@@ -228,13 +229,12 @@ class _Run:
             self.values,
             self.symbols,
         )
-        versions = {new: old for old, new in operation.mutates}
-        results = [result for result in operation.results if result.name not in versions]
+        results = [result for result in operation.results if result.name not in operation.silent]
         for result, tensor in zip(results, returned if operation.unpack else (returned,)):
             if tensor is not None:
                 bind_result(result, tensor, numpy_geometry, self.symbols)
                 self.values[result.name] = tensor
-        for new, old in versions.items():
+        for old, new in operation.mutates:
             self.values[new] = self.values[old]
 
     def region(self, operation: Region) -> None:
@@ -245,10 +245,6 @@ class _Run:
         found = run_region(operation.kind, list(map(runner, operation.subgraphs)), arguments, np.stack)
         for result, tensor in zip(operation.results, found, strict=True):
             self.values[result.name] = np.asarray(tensor)
-
-
-def _count(shape: Sequence[int]) -> int:
-    return int(np.prod(shape, dtype=np.int64))
 
 
 def sort_positions(values: Array, dimension: int, descending: bool) -> Array:
