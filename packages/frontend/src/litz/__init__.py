@@ -1,3 +1,12 @@
-"""litz: a layered backend for torch.compile."""
+"""litz: a backend for ``torch.compile``, in layers.
+
+``torch.compile(model, backend="litz")`` needs no import of this package; ``litz.explain(fn, *args)`` says what became
+of a function, ``litz.config`` holds the options.
+"""
+
+from litz.api import compile_fx, compile_fx_inner, config
+from litz.explain.report import Explanation, explain
 
 __version__ = "0.1.0"
+
+__all__ = ["Explanation", "__version__", "compile_fx", "compile_fx_inner", "config", "explain"]

@@ -1,0 +1,93 @@
+"""What users call: ``compile_fx``, ``compile_fx_inner``, ``explain``, ``config``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
+
+from litz.cache.artifacts import ArtifactCache
+from litz.capture.aot import Observer, Session, aot_backend, compile_or_fall_back
+from litz.pipeline import Compiled
+from litz.settings import Config, ConfigHandle
+
+config = ConfigHandle(os.environ)
+"""The options: ``litz.config.patch(...)``, ``litz.config.fallback = ...``; see :class:`litz.settings.Config`."""
+
+
+def compile_fx(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    config: Config | None = None,
+    observers: Sequence[Observer] = (),
+) -> Callable[..., Any]:
+    """Compile a graph that Dynamo captured, or one exported or traced by hand, through AOTAutograd.
+
+    ``gm`` may return one value or a nest of them and take nested inputs. The result is called like ``gm``. ``observers``
+    see each graph that is compiled, a later backward included.
+    """
+    chosen = config if config is not None else _current()
+    session = Session(chosen, ArtifactCache.open(chosen), tuple(observers))
+    backend = aot_backend(session)
+    if _returns_tuple(gm):
+        return backend(gm, example_inputs)
+    return _with_flat_outputs(gm, example_inputs, backend)
+
+
+def compile_fx_inner(
+    gm: GraphModule, example_inputs: Sequence[Any], *, name: str = "graph", config: Config | None = None
+) -> Callable[..., Any]:
+    """Compile a graph of functional ATen operations whose nodes carry ``meta["val"]``; no AOTAutograd, no gradients.
+
+    The result takes the inputs as arguments, or one list of them, and gives what the graph returns.
+    """
+    chosen = config if config is not None else _current()
+    compiled: Compiled = compile_or_fall_back(gm, name, chosen, ArtifactCache.open(chosen))
+    single = not _returns_tuple(gm)
+
+    def call(*args: Any) -> Any:
+        given = list(args[0]) if len(args) == 1 and isinstance(args[0], list) else list(args)
+        results = compiled.call(given)
+        return results[0] if single and compiled.artifact is not None else results
+
+    return call
+
+
+def _current() -> Config:
+    return config.current()
+
+
+def _returns_tuple(gm: GraphModule) -> bool:
+    output = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
+    result = output.args[0]
+    flat = isinstance(result, tuple | list) and all(not isinstance(r, tuple | list | dict) for r in result)
+    return flat and not isinstance(result, dict)
+
+
+def _with_flat_outputs(
+    gm: GraphModule, example_inputs: Sequence[Any], backend: Callable[..., Callable[..., Any]]
+) -> Callable[..., Any]:
+    """Flatten what the graph returns on the way in, rebuild it on the way out."""
+    flat = GraphModule(gm, _copy_graph(gm))
+    output = next(node for node in reversed(flat.graph.nodes) if node.op == "output")
+    leaves, spec = pytree.tree_flatten(output.args[0], is_leaf=lambda x: isinstance(x, torch.fx.Node))
+    output.args = (tuple(leaves),)
+    flat.recompile()
+    compiled = backend(flat, example_inputs)
+
+    def call(*args: Any) -> Any:
+        return pytree.tree_unflatten(list(compiled(*args)), spec)
+
+    return call
+
+
+def _copy_graph(gm: GraphModule) -> torch.fx.Graph:
+    graph = torch.fx.Graph()
+    result = graph.graph_copy(gm.graph, {})
+    graph.output(result)
+    return graph

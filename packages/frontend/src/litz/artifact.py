@@ -1,0 +1,31 @@
+"""What compiling a graph gives: the plan, its sources and binaries, and what was left to ATen. All of it data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from litz_ir.plan.program import Plan
+from litz_ir.target.protocol import SourceUnit
+
+
+@dataclass(frozen=True, slots=True)
+class LeftToAten:
+    """An operation that runs as its ATen routine, and why; ``line`` describes the user's line."""
+
+    target: str
+    reason: str
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A compiled graph. ``seconds`` says how long each stage took when it was compiled; ``cached`` that it was not."""
+
+    key: str
+    plan: Plan
+    units: tuple[SourceUnit, ...]
+    binaries: tuple[Path, ...]
+    left_to_aten: tuple[LeftToAten, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict, compare=False)
+    cached: bool = False

@@ -1,0 +1,1 @@
+"""Compiled graphs on disk: JSON, sources and binaries; never a pickle."""

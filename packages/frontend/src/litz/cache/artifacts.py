@@ -1,0 +1,128 @@
+"""Two levels of cache: graph to plan, source to binary."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import logging
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from litz_ir.errors import CacheError, LitzError
+from litz_ir.serial import from_json, to_json
+from litz_ir.plan.program import Plan
+from litz_ir.target.protocol import SourceUnit, Target
+from torch.fx import GraphModule
+
+from litz.artifact import Artifact, LeftToAten
+from litz.cache.key import graph_key, text_key
+from litz.cache.store import Store, default_folder
+from litz.settings import Config
+from litz.targets import TargetSet
+
+log = logging.getLogger(__name__)
+
+PLAN, SUMMARY = "plan.json", "summary.json"
+PACKAGES = ("litz", "litz-ir", "litz-lowering", "litz-scheduler", "litz-codegen-cpp", "litz-codegen-triton")
+
+
+@dataclass(slots=True)
+class ArtifactCache:
+    """Compiled graphs of one process and, when ``graphs`` and ``binaries`` are given, of those before it.
+
+    Without a folder that can be used, everything is built in a temporary one that lives as long as the process.
+    """
+
+    graphs: Store | None
+    binaries: Store | None
+    scratch: tempfile.TemporaryDirectory[str] | None = None
+    built: dict[str, Path] = field(default_factory=dict)
+
+    @staticmethod
+    def open(config: Config) -> ArtifactCache:
+        """The cache that ``config`` asks for; a folder that cannot be used is said once and done without."""
+        if config.cache:
+            root = Path(config.cache_dir) if config.cache_dir is not None else default_folder()
+            try:
+                return ArtifactCache(Store(root / "graphs"), Store(root / "binaries"))
+            except CacheError as error:
+                log.warning("%s", error)
+        return ArtifactCache(None, None, tempfile.TemporaryDirectory(prefix="litz-"))
+
+    def key(self, gm: GraphModule, config: Config, targets: TargetSet) -> str:
+        """The digest of all that the compiled graph depends on."""
+        facts = [f"{name} {_version(name)}" for name in PACKAGES]
+        facts += [f"{device} {capabilities}" for device, capabilities in targets.capabilities().items()]
+        return graph_key(gm, config, facts)
+
+    def read(self, key: str, targets: TargetSet) -> Artifact | None:
+        """The artifact of a key, its binaries included, or ``None``."""
+        files = self.graphs.read(key) if self.graphs is not None else None
+        if files is None:
+            return None
+        try:
+            plan = from_json(files[PLAN].decode())
+            summary = json.loads(files[SUMMARY])
+            units = tuple(_unit(item) for item in summary["units"])
+            left = tuple(LeftToAten(**item) for item in summary["left_to_aten"])
+            assert isinstance(plan, Plan)
+            binaries = tuple(self.binary(unit, targets[plan.device]) for unit in units)
+        except (LitzError, KeyError, TypeError, ValueError, AssertionError) as error:
+            log.warning("cache entry %s cannot be used and is taken for a miss: %s", key, error)
+            return None
+        return Artifact(key, plan, units, binaries, left, cached=True)
+
+    def write(self, artifact: Artifact) -> None:
+        """Keep an artifact; the binaries are kept by :meth:`binary` as they are built."""
+        if self.graphs is None:
+            return
+        summary: dict[str, Any] = {
+            "units": [_unit_data(unit) for unit in artifact.units],
+            "left_to_aten": [
+                {"target": left.target, "reason": left.reason, "line": left.line} for left in artifact.left_to_aten
+            ],
+        }
+        self.graphs.write(artifact.key, {PLAN: to_json(artifact.plan).encode(), SUMMARY: json.dumps(summary).encode()})
+
+    def binary(self, unit: SourceUnit, target: Target) -> Path:
+        """The built file of a source: from the cache, else built now and kept. Raises ``ToolchainError``."""
+        key = text_key(unit.language, unit.text, *unit.flags)
+        if self.binaries is None:
+            assert self.scratch is not None
+            if key not in self.built:
+                folder = Path(tempfile.mkdtemp(dir=self.scratch.name))
+                self.built[key] = target.build(unit, folder)
+            return self.built[key]
+        files = self.binaries.read(key)
+        if files is not None:
+            return self.binaries.path(key, next(iter(files)))
+        with tempfile.TemporaryDirectory(prefix="litz-") as folder:
+            path = target.build(unit, Path(folder))
+            if self.binaries.write(key, {path.name: path.read_bytes()}):
+                return self.binaries.path(key, path.name)
+            self.scratch = self.scratch or tempfile.TemporaryDirectory(prefix="litz-")
+            kept = Path(self.scratch.name) / path.name
+            kept.write_bytes(path.read_bytes())
+            return kept
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+def _unit_data(unit: SourceUnit) -> dict[str, Any]:
+    return {
+        "name": unit.name, "language": unit.language, "text": unit.text, "kernels": list(unit.kernels),
+        "flags": list(unit.flags),
+    }  # fmt: skip
+
+
+def _unit(data: dict[str, Any]) -> SourceUnit:
+    return SourceUnit(
+        str(data["name"]), str(data["language"]), str(data["text"]), tuple(data["kernels"]), tuple(data["flags"])
+    )

@@ -1,0 +1,117 @@
+"""What a compiled graph depends on, as one digest.
+
+In the key: the FX graph by structure (node names do not matter), shapes, dtypes, strides and devices of its inputs,
+facts about symbols, constants by content, options, versions, capabilities and compiler. Not in it: paths, ranks,
+device ordinals, source lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from litz.settings import Config
+
+FORMAT = 1
+"""Raised when the meaning of what is stored changes."""
+
+
+def graph_key(gm: GraphModule, config: Config, facts: Iterable[str]) -> str:
+    """The digest of a graph under ``config``; ``facts`` are the versions and capabilities that code depends on."""
+    digest = hashlib.sha256()
+    for part in (f"litz {FORMAT}", torch.__version__, *facts, *_options(config)):
+        _feed(digest, part)
+    _graph(digest, gm)
+    return digest.hexdigest()
+
+
+def text_key(*parts: str) -> str:
+    """The digest of texts: a source and its flags."""
+    digest = hashlib.sha256()
+    for part in parts:
+        _feed(digest, part)
+    return digest.hexdigest()
+
+
+def _feed(digest: Any, part: str) -> None:
+    data = part.encode()
+    digest.update(len(data).to_bytes(8, "little"))
+    digest.update(data)
+
+
+def _options(config: Config) -> tuple[str, ...]:
+    return (config.rng, config.numerics, str(config.fuse), config.fallback)
+
+
+def _graph(digest: Any, gm: GraphModule) -> None:
+    numbers: dict[Node, int] = {}
+    for node in gm.graph.nodes:
+        numbers[node] = len(numbers)
+        _feed(digest, node.op)
+        _feed(digest, str(node.target) if node.op == "call_function" else "")
+        if node.op == "get_attr":
+            _attribute(digest, gm, str(node.target))
+        _feed(digest, _spelled(node.args, numbers))
+        _feed(digest, _spelled(node.kwargs, numbers))
+        if node.op == "placeholder" or "val" in node.meta:
+            _feed(digest, _value(node.meta.get("val")))
+
+
+def _attribute(digest: Any, gm: GraphModule, target: str) -> None:
+    found: Any = gm
+    for part in target.split("."):
+        found = getattr(found, part)
+    if isinstance(found, GraphModule):
+        _graph(digest, found)
+    elif isinstance(found, torch.Tensor):
+        _feed(digest, _value(found))
+        data = found.detach().cpu().contiguous().view(-1).view(torch.uint8)
+        digest.update(data.numpy().tobytes())
+    else:
+        _feed(digest, type(found).__qualname__)
+
+
+def _spelled(value: Any, numbers: Mapping[Node, int]) -> str:
+    """Arguments with nodes by number; the order of a mapping's keys does not matter."""
+    if isinstance(value, Node):
+        return f"%{numbers[value]}"
+    if isinstance(value, tuple | list):
+        return f"[{','.join(_spelled(item, numbers) for item in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{_spelled(value[key], numbers)}' for key in sorted(value, key=str))}}}"
+    return f"{type(value).__name__}:{value!r}"
+
+
+def _value(value: Any) -> str:
+    """Metadata of an example value; symbols with their ranges and hints' size classes."""
+    if isinstance(value, torch.Tensor):
+        parts = [value.dtype, value.device.type, _sizes(value.shape)]
+        if value.layout == torch.strided:
+            parts += [_sizes(value.stride()), _sizes([value.storage_offset()])]
+        return f"tensor {' '.join(map(str, parts))} {value.requires_grad}"
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return _sizes([value])
+    if isinstance(value, tuple | list):
+        return f"[{','.join(map(_value, value))}]"
+    if value is None or isinstance(value, bool | int | float | str):
+        return f"{type(value).__name__}:{value!r}"
+    return type(value).__qualname__
+
+
+def _sizes(sizes: Iterable[Any]) -> str:
+    return f"({','.join(_size(size) for size in sizes)})"
+
+
+def _size(size: Any) -> str:
+    node = getattr(size, "node", None)
+    if node is None:
+        return repr(size)
+    env = node.shape_env
+    ranges = sorted(f"{s}:{env.var_to_range.get(s)}" for s in node.expr.free_symbols)
+    hint = node.hint
+    size_class = hint.bit_length() if isinstance(hint, int) else hint
+    return f"{node.expr} {ranges} ~{size_class}"

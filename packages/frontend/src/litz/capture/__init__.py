@@ -1,0 +1,1 @@
+"""Capture: what torch hands over, and how litz asks for it."""

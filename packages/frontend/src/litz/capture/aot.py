@@ -1,0 +1,110 @@
+"""Through AOTAutograd: decompositions, the joint graph, the min-cut partition; litz compiles what comes out."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from litz_ir.errors import CompilerNotFound, LitzError
+from litz_ir.loops.nodes import Ref
+from litz_ir.plan.program import Plan
+from litz_lowering import decompositions
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import TracingContext
+from torch.fx import GraphModule
+
+from litz.cache.artifacts import ArtifactCache
+from litz.pipeline import Compilation, Compiled
+from litz.settings import Config
+
+log = logging.getLogger("litz")
+
+Observer = Callable[[Compiled], None]
+_COUNT = itertools.count()
+
+
+@dataclass(slots=True)
+class Session:
+    """One call of the backend: its options and cache, shared by the forward and the backward that may come later.
+
+    ``observers`` see every compiled graph (``litz.explain`` is one).
+    """
+
+    config: Config
+    cache: ArtifactCache
+    observers: Sequence[Observer] = ()
+    number: int = field(default_factory=lambda: next(_COUNT))
+
+    def compile(self, gm: GraphModule, example_inputs: Sequence[Any], *, kind: str) -> Callable[[list[Any]], Any]:
+        """An AOT graph as a boxed callable."""
+        with torch.utils._python_dispatch._disable_current_modes():
+            compiled = compile_or_fall_back(gm, f"{kind}_{self.number}", self.config, self.cache)
+        if kind == "forward" and compiled.artifact is not None:
+            _report_strides(gm, compiled.artifact.plan)
+        for observe in self.observers:
+            observe(compiled)
+        call = compiled.call
+        call._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of a callable that takes a list
+        return call
+
+
+def compile_or_fall_back(gm: GraphModule, name: str, config: Config, cache: ArtifactCache) -> Compiled:
+    """Compile a graph; when that fails as a whole, run it as it came, unless ``config.fallback`` is ``error``."""
+    try:
+        return Compilation(gm, name, config, cache).run()
+    except LitzError as error:
+        if config.fallback == "error":
+            raise
+        if config.fallback == "warn":
+            what = "there is no compiler, so" if isinstance(error, CompilerNotFound) else "compilation failed, so"
+            log.warning("litz: %s graph %s runs as ATen operations.\n%s", what, name, error)
+        return Compiled(_as_it_came(gm), None)
+
+
+def _as_it_came(gm: GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
+    def run(args: list[Any]) -> Sequence[Any]:
+        given = list(args)
+        args.clear()
+        return gm(*given)  # type: ignore[no-any-return]  # a traced module is untyped
+
+    return run
+
+
+def aot_backend(session: Session) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
+    """The backend that Dynamo calls, built on torch's own ``aot_autograd``."""
+
+    def compiler(kind: str) -> Callable[[GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]:
+        return lambda gm, inputs: session.compile(gm, inputs, kind=kind)
+
+    return aot_autograd(
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
+        decompositions=decompositions(),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+
+
+def _report_strides(gm: GraphModule, plan: Plan) -> None:
+    """Tell AOTAutograd the strides of a forward's outputs, since its backward is traced with what it is told.
+
+    litz keeps eager's strides wherever memory can have them; symbolic ones are eager's by construction.
+    """
+    context = TracingContext.try_get()
+    if context is None or context.output_strides is None:
+        return
+    placements = dict(plan.buffers)
+    node = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
+    for output, result in zip(plan.outputs, node.args[0], strict=True):
+        strides: tuple[Any, ...] | None = None
+        if isinstance(output, Ref) and output.name in placements:
+            strides = placements[output.name].type.layout.strides
+            if not all(isinstance(stride, int) for stride in strides):
+                strides = tuple(result.meta["val"].stride())
+        context.output_strides.append(strides)

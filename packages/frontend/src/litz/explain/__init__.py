@@ -1,0 +1,1 @@
+"""Every decision can be asked for: as data and as text."""

@@ -1,0 +1,123 @@
+"""``litz.explain``: what became of a function, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from litz_ir.fused.decision import Decision
+from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.program import CallStep, Launch, Plan
+from torch.fx import GraphModule
+
+from litz.api import compile_fx, config
+from litz.artifact import LeftToAten
+from litz.explain.text import explanation_text
+from litz.pipeline import Compiled
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """A launch: the kernel, the operations that it fuses and the user's lines that they came from."""
+
+    kernel: Kernel
+    operations: tuple[str, ...]
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallReport:
+    """A library call that the plan makes: the routine, why it is not generated, and the user's line."""
+
+    target: str
+    reason: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphReport:
+    """One compiled graph. ``seconds`` gives the time of each stage; ``source`` is the host program, ``units`` the
+    kernels' sources."""
+
+    name: str
+    plan: Plan
+    kernels: tuple[KernelReport, ...]
+    calls: tuple[CallReport, ...]
+    decisions: tuple[Decision, ...]
+    fallbacks: tuple[LeftToAten, ...]
+    seconds: dict[str, float]
+    cached: bool
+    source: str
+    units: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All graphs that calling a function made; ``uncompiled`` counts those that run as they came."""
+
+    graphs: tuple[GraphReport, ...]
+    uncompiled: int = 0
+
+    @property
+    def kernels(self) -> tuple[KernelReport, ...]:
+        """Every kernel launch, in order."""
+        return tuple(kernel for graph in self.graphs for kernel in graph.kernels)
+
+    @property
+    def calls(self) -> tuple[CallReport, ...]:
+        """Every library call, in order."""
+        return tuple(call for graph in self.graphs for call in graph.calls)
+
+    @property
+    def fallbacks(self) -> tuple[LeftToAten, ...]:
+        """Operations that litz has no rule for."""
+        return tuple(left for graph in self.graphs for left in graph.fallbacks)
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Every choice of the scheduler, with its reason."""
+        return tuple(decision for graph in self.graphs for decision in graph.decisions)
+
+    def __str__(self) -> str:
+        return explanation_text(self)
+
+
+def explain(function: Callable[..., Any], *args: Any, backward: bool = False, **kwargs: Any) -> Explanation:
+    """Compile ``function`` for these arguments, call it once, and say what was made of it.
+
+    ``backward`` also runs the backward of the results' sum. The function's own compiled state is not touched.
+    """
+    seen: list[Compiled] = []
+    chosen = config.current()
+
+    def backend(gm: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        return compile_fx(gm, inputs, config=chosen, observers=(seen.append,))
+
+    compiled = torch.compile(function, backend=backend)
+    with torch.set_grad_enabled(backward or torch.is_grad_enabled()):
+        result = compiled(*args, **kwargs)
+        if backward:
+            leaves = [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad]
+            torch.autograd.backward([t.float().sum() for t in leaves])
+    graphs = tuple(graph_report(c) for c in seen if c.artifact is not None)
+    return Explanation(graphs, sum(c.artifact is None for c in seen))
+
+
+def graph_report(compiled: Compiled) -> GraphReport:
+    """The report of one compiled graph."""
+    artifact = compiled.artifact
+    assert artifact is not None
+    plan = artifact.plan
+    kernels, calls = [], []
+    for step in plan.steps:
+        if isinstance(step, Launch):
+            lines = dict.fromkeys(o.origin.describe() for o in step.origins if o.origin)
+            kernels.append(KernelReport(plan.kernel(step.kernel), tuple(o.operation for o in step.origins), tuple(lines)))
+        elif isinstance(step, CallStep):
+            calls.append(CallReport(step.target, step.reason, step.origin.describe()))
+    return GraphReport(
+        plan.name, plan, tuple(kernels), tuple(calls), plan.decisions, artifact.left_to_aten, artifact.seconds,
+        artifact.cached, compiled.source, tuple(unit.text for unit in artifact.units),
+    )  # fmt: skip

@@ -1,0 +1,51 @@
+"""An explanation for a person, drawn with Rich."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litz_ir.fused.decision import REASONS
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from litz.explain.report import Explanation, GraphReport
+
+WIDTH = 120
+
+
+def explanation_text(explanation: Explanation, width: int = WIDTH) -> str:
+    """The report as plain text of at most ``width`` columns."""
+    console = Console(width=width, record=True, file=_Nowhere(), color_system=None)
+    for graph in explanation.graphs:
+        _graph(console, graph)
+    if explanation.uncompiled:
+        console.print(f"{explanation.uncompiled} graphs run as ATen operations throughout")
+    return console.export_text()
+
+
+class _Nowhere:
+    """A file that forgets: the console records what it is given."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        return None
+
+
+def _graph(console: Console, graph: GraphReport) -> None:
+    origin = "from the cache" if graph.cached else f"compiled in {sum(graph.seconds.values()):.2f} s"
+    console.print(f"graph {graph.name}: {len(graph.kernels)} launches, {len(graph.calls)} library calls, {origin}")
+    table = Table("kernel", "fuses", "from")
+    for report in graph.kernels:
+        table.add_row(report.kernel.name, " ".join(report.operations), "\n".join(report.lines))
+    if graph.kernels:
+        console.print(table)
+    calls = Table("library call", "why", "from")
+    for call in graph.calls:
+        calls.add_row(call.target, REASONS.get(call.reason, call.reason), call.line)
+    if graph.calls:
+        console.print(calls)
+    for left in graph.fallbacks:
+        console.print(f"left to ATen: {left.target}: {left.reason} ({left.line})")

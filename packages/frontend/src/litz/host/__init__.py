@@ -1,0 +1,1 @@
+"""The host program: torch's memory and routines around native kernels."""

@@ -1,0 +1,36 @@
+"""Routines that plans call by name: ATen overloads, and the few of litz's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from litz_ir.errors import ExternNotFound
+
+
+def _sort(source: torch.Tensor, dimension: int, descending: bool, stable: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.ops.aten.sort.stable(source, stable=stable, dim=dimension, descending=descending)  # type: ignore[no-any-return]  # an operator's result is untyped
+
+
+_OWN: dict[str, Callable[..., Any]] = {"sort": _sort, "matmul": torch.matmul}
+
+
+def resolve(target: str) -> Callable[..., Any]:
+    """The callable of an extern: ``aten.mm.default``, ``mylib.op.default`` or one of litz's own names.
+
+    Raises :class:`ExternNotFound`.
+    """
+    if target in _OWN:
+        return _OWN[target]
+    parts = target.split(".")
+    if len(parts) >= 3:
+        namespace, name, overload = parts[0], ".".join(parts[1:-1]), parts[-1]
+        packet = getattr(getattr(torch.ops, namespace), name, None)
+        found = getattr(packet, overload, None)
+        if callable(found):
+            return found
+    higher = getattr(torch.ops.higher_order, target.removeprefix("higher_order."), None)
+    if callable(higher):
+        return higher
+    raise ExternNotFound(f"no operator is registered under {target!r}", hint="import the library that registers it first")

@@ -1,0 +1,45 @@
+"""Turns a host program's text into the function that the caller gets."""
+
+from __future__ import annotations
+
+import linecache
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from litz.host import torch_memory
+from litz.host.externs import resolve
+from litz.host.source import HostProgram, Segment
+
+SegmentBinder = Callable[[Segment], Callable[..., None]]
+HostFunction = Callable[[list[Any]], Sequence[Any]]
+
+
+def load_program(
+    program: HostProgram, bind: SegmentBinder, constants: Mapping[str, torch.Tensor], file: str
+) -> HostFunction:
+    """Compile the text; ``bind`` makes each segment callable. ``file`` names it in tracebacks.
+
+    Raises ``ExternNotFound`` when the text calls an operator that is not registered here.
+    """
+    scope: dict[str, Any] = {
+        "torch": torch,
+        "math": math,
+        "empty": torch_memory.empty,
+        "strided": torch_memory.strided,
+        "view": torch_memory.view,
+    }
+    for known, name in program.constants:
+        scope[name] = constants[known]
+    for target, name in program.externs:
+        scope[name] = resolve(target)
+    for segment in program.segments:
+        scope[segment.name] = bind(segment)
+    for position, branch in enumerate(program.branches):
+        scope[branch.name] = load_program(branch, bind, constants, f"{file}.{position}")
+    exec(compile(program.text, file, "exec"), scope)
+    linecache.cache[file] = (len(program.text), None, program.text.splitlines(keepends=True), file)
+    found: HostFunction = scope[program.name]
+    return found

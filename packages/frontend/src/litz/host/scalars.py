@@ -1,0 +1,64 @@
+"""Bodies that the host evaluates once per call, as Python source: sizes that come from data, assertions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from litz_ir.errors import CodegenError
+from litz_ir.scalar.expr import Const, Expr, Index, Load, Masked, Op, Scalar
+
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floor_div": "//", "remainder": "%", "eq": "==", "ne": "!=", "lt": "<",
+    "le": "<=", "gt": ">", "ge": ">=", "bit_and": "&", "bit_or": "|", "bit_xor": "^",
+}  # fmt: skip
+_CALLS = {
+    "abs": "abs", "minimum": "min", "maximum": "max", "floor": "math.floor", "ceil": "math.ceil", "trunc": "math.trunc",
+    "round": "round", "sqrt": "math.sqrt", "exp": "math.exp", "log": "math.log", "log2": "math.log2", "sin": "math.sin",
+    "cos": "math.cos", "tan": "math.tan", "tanh": "math.tanh", "pow": "pow", "isnan": "math.isnan", "isinf": "math.isinf",
+}  # fmt: skip
+INFIX: Mapping[str, str] = MappingProxyType(_INFIX)
+CALLS: Mapping[str, str] = MappingProxyType(_CALLS)
+
+
+def scalar_source(body: Expr, buffer: Callable[[str], str], term: Callable[[object], str]) -> str:
+    """Python that computes a 0-d body. ``buffer`` names the host's variable of a value, ``term`` writes an index term.
+
+    Raises :class:`CodegenError` for operations that the host has no spelling for.
+    """
+
+    def visit(node: Expr) -> str:
+        match node:
+            case Const():
+                return f"float({str(node.value)!r})" if node.dtype.is_float else repr(node.value)
+            case Index():
+                return f"({term(node.term)})"
+            case Scalar():
+                return node.name
+            case Load():
+                return f"{buffer(node.buffer)}.item()"
+            case Masked():
+                return f"({visit(node.body)} if {visit(node.cond)} else {visit(node.other)})"
+            case Op():
+                return _operation(node, [visit(argument) for argument in node.args])
+        raise CodegenError(f"the host cannot evaluate a {type(node).__name__}")
+
+    return visit(body)
+
+
+def _operation(node: Op, args: list[str]) -> str:
+    if node.name in INFIX:
+        return f"({args[0]} {INFIX[node.name]} {args[1]})"
+    if node.name in CALLS:
+        return f"{CALLS[node.name]}({', '.join(args)})"
+    match node.name:
+        case "cast":
+            kind = "bool" if node.dtype.is_bool else "int" if node.dtype.is_integer else "float"
+            return f"{kind}({args[0]})"
+        case "where":
+            return f"({args[1]} if {args[0]} else {args[2]})"
+        case "neg":
+            return f"(-{args[0]})"
+        case "bit_not":
+            return f"(not {args[0]})" if node.dtype.is_bool else f"(~{args[0]})"
+    raise CodegenError(f"the host cannot evaluate {node.name}", hint="report the graph's text form")

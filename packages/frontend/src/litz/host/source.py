@@ -1,0 +1,362 @@
+"""The host program of a plan, as readable Python: allocations, runs of kernels, calls, results."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from litz_ir.device import Device
+from litz_ir.dtypes import DType
+from litz_ir.errors import CodegenError
+from litz_ir.loops.nodes import Argument, Input, Keyword, OpaqueInput, Output, Ref, ScalarInput, ScalarRef, Value
+from litz_ir.plan.program import (
+    Allocate, CallStep, Check, Define, Free, Launch, Placement, Plan, RegionStep, Step,
+)  # fmt: skip
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Size, Term
+
+from litz.host.scalars import scalar_source
+from litz.host.torch_types import TORCH_DTYPES, keyword_source
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of consecutive launches that is one native call: ``buffers`` are its distinct buffers in the order their
+    addresses are passed, ``launches`` name the kernel, the positions of its buffers and its symbol terms."""
+
+    name: str
+    buffers: tuple[str, ...]
+    symbols: tuple[Size, ...]
+    launches: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostProgram:
+    """``text`` defines the function ``name``, which takes the list of arguments; it expects ``segments``, ``externs``
+    (target, name) and ``constants`` (the plan's name, the program's) as globals, and ``branches`` as functions."""
+
+    name: str
+    text: str
+    segments: tuple[Segment, ...]
+    externs: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, str], ...] = ()
+    branches: tuple[HostProgram, ...] = field(default=())
+
+
+DEFERRED_LIMIT = 32 << 20
+"""Frees wait for the end of a run of kernels, unless more than this many bytes would wait while more are allocated."""
+
+
+def host_program(plan: Plan, name: str = "call") -> HostProgram:
+    """The host program of ``plan``; raises :class:`CodegenError` for what the host cannot express."""
+    return _Writer(plan, name).write()
+
+
+class _Names:
+    """Python identifiers for the plan's names: its own where possible, unique always."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, str], str] = {}
+        self.taken: set[str] = {"torch", "math", "args", "call", "empty", "strided", "view"}
+
+    def __call__(self, kind: str, name: str) -> str:
+        found = self.known.get((kind, name))
+        if found is None:
+            base = re.sub(r"\W", "_", name) or "_"
+            base = f"_{base}" if base[0].isdigit() or keyword.iskeyword(base) else base
+            found, count = base, 2
+            while found in self.taken:
+                found, count = f"{base}_{count}", count + 1
+            self.taken.add(found)
+            self.known[kind, name] = found
+        return found
+
+
+class _Writer:
+    def __init__(self, plan: Plan, name: str) -> None:
+        self.plan = plan
+        self.name = name
+        self.names = _Names()
+        self.placements = dict(plan.buffers)
+        self.storages = {storage.name: storage for storage in plan.storages}
+        self.lines: list[str] = []
+        self.pending: list[Launch] = []
+        self.deferred: list[Free] = []
+        self.segments: list[Segment] = []
+        self.externs: dict[str, str] = {}
+        self.branches: list[HostProgram] = []
+        self.made: set[str] = set()
+        self.called: set[str] = set()
+        self.occupants: dict[str, list[str]] = {}
+        for buffer, placement in plan.buffers:
+            if placement.storage is not None:
+                self.occupants.setdefault(placement.storage, []).append(buffer)
+        for info in plan.symbols:
+            self.names("symbol", info.name)
+        self.made.update(value.name for value in plan.constants)
+
+    def write(self) -> HostProgram:
+        self._arguments(self.plan.inputs)
+        for step in self.plan.steps:
+            self._step(step)
+        self._flush()
+        results = ", ".join(self._output(output) for output in self.plan.outputs)
+        comma = "," if len(self.plan.outputs) == 1 else ""
+        self.lines.append(f"return ({results}{comma})")
+        body = "\n".join(f"    {line}" for line in self.lines)
+        text = f"def {self.name}(args):\n{body}\n"
+        constants = tuple((v.name, self.names("value", v.name)) for v in self.plan.constants)
+        externs = tuple(self.externs.items())
+        return HostProgram(self.name, text, tuple(self.segments), externs, constants, tuple(self.branches))
+
+    # --- in and out ----------------------------------------------------------------------------------------------------
+
+    def _arguments(self, inputs: Iterable[Input]) -> None:
+        names: list[str] = []
+        for item in inputs:
+            match item:
+                case Value():
+                    names.append(self.names("value", item.name))
+                    self.made.add(item.name)
+                case ScalarInput(symbol=str() as bound):
+                    names.append(self.names("symbol", bound))
+                case ScalarInput() | OpaqueInput():
+                    names.append(self.names("value", item.name))
+        if names:
+            self.lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = args")
+        # The caller's list must not keep inputs alive that the program is done with.
+        self.lines.append("args.clear()")
+
+    def _output(self, output: Output) -> str:
+        match output:
+            case Ref():
+                return self._tensor(output.name) if output.name in self.placements else self.names("value", output.name)
+            case ScalarRef():
+                return self.names("symbol", output.name)
+            case Term():
+                return self._term(output)
+        return _literal(output)
+
+    # --- steps ---------------------------------------------------------------------------------------------------------
+
+    def _step(self, step: Step) -> None:
+        match step:
+            case Launch():
+                self.pending.append(step)
+            case Allocate():
+                self._allocate(step.storage)
+            case Free():
+                self._free(step)
+            case CallStep():
+                self._flush()
+                self._call(step)
+            case Define():
+                self._define(step)
+            case Check():
+                self._flush()
+                condition = scalar_source(step.condition, self._tensor, self._any_term)
+                self.lines.append(f"if not {condition}:")
+                self.lines.append(f"    raise RuntimeError({step.message!r})")
+            case RegionStep():
+                self._flush()
+                self._region(step)
+
+    def _allocate(self, storage: str) -> None:
+        waiting = sum(s.nbytes for f in self.deferred if (s := self.storages.get(f.name)) and isinstance(s.nbytes, int))
+        if waiting > DEFERRED_LIMIT:
+            self._flush()
+        owned = self.occupants.get(storage, [])
+        if len(owned) == 1:
+            type_ = self.placements[owned[0]].type
+            name = self.names("value", owned[0])
+            self.made.add(owned[0])
+            shape, strides = self._terms(type_.shape), self._terms(type_.layout.strides)
+            dtype, device = self._dtype(type_.dtype), self._device(type_.device)
+            self.lines.append(f"{name} = empty({shape}, {strides}, {dtype}{device})")
+            return
+        item = self.storages[storage]
+        name, size = self.names("storage", storage), self._term(item.nbytes)
+        self.lines.append(f"{name} = empty(({size},), (1,), torch.uint8{self._device(item.device)})")
+
+    def _free(self, step: Free) -> None:
+        if self.pending:
+            self.deferred.append(step)
+            return
+        gone = [self.names("storage", step.name)] if step.name in self.storages else [self.names("value", step.name)]
+        if step.name in self.storages:
+            held = self.occupants.get(step.name, [])
+            views = [self.names("value", name) for name in held if name in self.made]
+            gone = views if len(held) == 1 else gone + views
+            self.made -= set(held)
+        if gone:
+            self.lines.append(f"del {', '.join(gone)}")
+
+    def _call(self, step: CallStep) -> None:
+        function = self.externs.setdefault(step.target, re.sub(r"\W", "_", step.target))
+        arguments = [self._argument(argument) for argument in step.arguments]
+        arguments += [f"{key}={self._argument(value)}" for key, value in step.attributes]
+        call = f"{function}({', '.join(arguments)})"
+        names = ["_" if name is None else self.names("value", name) for name in step.results]
+        self.made.update(name for name in step.results if name is not None)
+        self.called.update(name for name in step.results if name is not None)
+        if not names:
+            self.lines.append(call)
+        elif step.unpack:
+            self.lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}")
+        else:
+            self.lines.append(f"{names[0]} = {call}")
+
+    def _define(self, step: Define) -> None:
+        name = self.names("symbol", step.symbol)
+        if isinstance(step.source, Expr):
+            self._flush()
+            self.lines.append(f"{name} = {scalar_source(step.source, self._tensor, self._any_term)}")
+            return
+        kind, value, dim = step.source
+        buffer = self.names("value", value)
+        match kind:
+            case "size":
+                self.lines.append(f"{name} = {buffer}.size({dim})")
+            case "stride":
+                self.lines.append(f"{name} = {buffer}.stride({dim})")
+            case "argument":
+                self.lines.append(f"{name} = {buffer}")
+
+    def _region(self, step: RegionStep) -> None:
+        if step.kind not in ("cond", "invoke"):
+            raise CodegenError(f"the host has no form for {step.kind} regions yet", hint="it runs as its torch operator")
+        functions = []
+        for plan in step.plans:
+            function = self.names("value", f"{self.name}_branch")
+            self.branches.append(host_program(plan, function))
+            functions.append(function)
+        arguments = [self._argument(argument) for argument in step.arguments]
+        results = ", ".join(self.names("value", name) for name in step.results)
+        self.made.update(step.results)
+        if step.kind == "cond":
+            chosen = f"({functions[0]} if {arguments[0]} else {functions[1]})"
+            arguments = arguments[1:]
+        else:
+            chosen = functions[0]
+        self.lines.append(f"{results}, = {chosen}([{', '.join(arguments)}])")
+
+    # --- kernels -------------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Emit the pending launches as one native call, then the frees that waited for it."""
+        if self.pending:
+            name = f"segment_{len(self.segments)}"
+            buffers: dict[str, int] = {}
+            symbols: dict[Size, int] = {}
+            launches = []
+            for launch in self.pending:
+                where = tuple(buffers.setdefault(self._memory(b), len(buffers)) for b in launch.buffers)
+                which = tuple(symbols.setdefault(s, len(symbols)) for s in launch.symbols)
+                launches.append((launch.kernel, where, which))
+            self.segments.append(Segment(name, tuple(buffers), tuple(symbols), tuple(launches)))
+            self.lines.append(f"# {', '.join(launch.kernel for launch in self.pending)}")
+            addresses = ", ".join(self._address(buffer) for buffer in buffers)
+            values = ", ".join(self._term(s) for s in symbols)
+            call = f"{name}(({addresses}{',' if len(buffers) == 1 else ''})"
+            self.lines.append(call + (f", ({values}{',' if len(symbols) == 1 else ''}))" if symbols else ")"))
+            self.pending = []
+        waiting, self.deferred = self.deferred, []
+        for step in waiting:
+            self._free(step)
+
+    def _memory(self, name: str) -> str:
+        """The buffer whose address stands for ``name``: a storage, or what it is a view of when the offset is none."""
+        placement = self.placements[name]
+        if placement.storage is not None and len(self.occupants[placement.storage]) > 1:
+            return placement.storage
+        if placement.base is not None and name not in self.called:
+            # A view's offset is part of the kernel's own index, counted from the base's first element.
+            return self._memory(placement.base)
+        return name
+
+    def _address(self, name: str) -> str:
+        if name in self.storages:
+            return f"{self.names('storage', name)}.data_ptr()"
+        return f"{self.names('value', name)}.data_ptr()"
+
+    # --- tensors -------------------------------------------------------------------------------------------------------
+
+    def _tensor(self, name: str) -> str:
+        """The variable that holds a value as a tensor, made from its placement when first needed."""
+        found = self.names("value", name)
+        if name in self.made:
+            return found
+        placement = self.placements[name]
+        if placement.base is not None:
+            if placement.type == self.placements[placement.base].type and placement.type.layout.offset == 0:
+                return self._tensor(placement.base)
+            self.lines.append(f"{found} = {self._strided(self._tensor(placement.base), placement)}")
+        elif placement.storage is not None:
+            storage = self.names("storage", placement.storage)
+            type_ = placement.type
+            shape, strides = self._terms(type_.shape), self._terms(type_.layout.strides)
+            self.lines.append(f"{found} = view({storage}, {self._dtype(type_.dtype)}, {shape}, {strides})")
+        else:
+            raise CodegenError("a value is read before a step defines it", node=name)
+        self.made.add(name)
+        return found
+
+    def _strided(self, base: str, placement: Placement) -> str:
+        type_ = placement.type
+        shape, strides = self._terms(type_.shape), self._terms(type_.layout.strides)
+        return f"strided({base}, {shape}, {strides}, {self._term(type_.layout.offset)})"
+
+    # --- arguments -----------------------------------------------------------------------------------------------------
+
+    def _argument(self, argument: Argument) -> str:
+        match argument:
+            case Ref():
+                return self._tensor(argument.name) if argument.name in self.placements else self.names("value", argument.name)
+            case ScalarRef():
+                return self.names("symbol", argument.name)
+            case Keyword():
+                return keyword_source(argument)
+            case DType():
+                return self._dtype(argument)
+            case Device():
+                return f"torch.device({argument.kind!r}, {argument.index})" if argument.kind != "cpu" else "torch.device('cpu')"
+            case Term():
+                return self._term(argument)
+            case tuple():
+                return f"[{', '.join(self._argument(item) for item in argument)}]"
+        return _literal(argument)
+
+    def _dtype(self, dtype: DType) -> str:
+        return TORCH_DTYPES[dtype]
+
+    def _device(self, device: Device) -> str:
+        return "" if device.kind == "cpu" else f", device={device.kind!r}"
+
+    def _term(self, term: Size) -> str:
+        if isinstance(term, int):
+            return str(term)
+        text = str(term)
+        for name in term.free_symbols:
+            spelled = self.names("symbol", name)
+            if spelled != name:
+                text = re.sub(rf"\b{re.escape(name)}\b", spelled, text)
+        return text
+
+    def _any_term(self, term: object) -> str:
+        assert isinstance(term, int | Term)
+        return self._term(term)
+
+    def _terms(self, terms: Iterable[Size]) -> str:
+        written = [self._term(term) for term in terms]
+        return f"({', '.join(written)}{',' if len(written) == 1 else ''})"
+
+
+def _literal(value: object) -> str:
+    """A Python literal; floats that have none are spelled as calls."""
+    if isinstance(value, float):
+        return repr(value) if value - value == 0 else f"float({str(value)!r})"
+    if value is None or isinstance(value, bool | int | str):
+        return repr(value)
+    raise CodegenError(f"a call's argument has no literal form: {type(value).__name__}")

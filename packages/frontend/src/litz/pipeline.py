@@ -1,0 +1,180 @@
+"""The whole of litz on one screen: from an ATen graph to a callable."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from litz_ir.errors import CodegenError, CompilerNotFound, LitzError, ToolchainError
+from litz_ir.passes.base import PassContext
+from litz_ir.passes.pipeline import Hook, Timings
+from litz_ir.plan.program import Launch, Plan
+from litz_ir.target.protocol import SourceUnit
+from litz_lowering import LoweredGraph, LoweringOptions, lower
+from litz_scheduler import SchedulerOptions, schedule
+from torch.fx import GraphModule
+
+from litz.artifact import Artifact, LeftToAten
+from litz.cache.artifacts import ArtifactCache
+from litz.debug.hooks import hooks_for
+from litz.host.load import HostFunction, load_program
+from litz.host.native import segment_binder
+from litz.host.source import host_program
+from litz.settings import Config
+from litz.targets import TargetSet, targets_for
+
+log = logging.getLogger("litz")
+
+ROUNDS = 3
+"""How often a graph is lowered again with what failed left to ATen, before all of it is."""
+
+
+@dataclass(slots=True)
+class Compiled:
+    """A callable graph: takes the list of arguments (and empties it), gives the sequence of results."""
+
+    call: HostFunction
+    artifact: Artifact | None
+    source: str = ""
+
+
+@dataclass(slots=True)
+class Compilation:
+    """One graph on its way: the stages, in order. The instance belongs to one thread."""
+
+    gm: GraphModule
+    name: str
+    config: Config
+    cache: ArtifactCache
+    timings: Timings = field(default_factory=Timings)
+
+    def run(self) -> Compiled:
+        """Compile the graph, or fetch it; degrade to ATen what fails, as ``config.fallback`` says."""
+        targets = targets_for(device_kinds(self.gm))
+        key = self.cache.key(self.gm, self.config, targets)
+        found = self._timed("cache", lambda: self.cache.read(key, targets))
+        constants: Mapping[str, torch.Tensor] = {}
+        if found is not None and not found.plan.constants:
+            return self._finish(found, constants, targets)
+        forced: frozenset[str] = frozenset()
+        for _ in range(ROUNDS):
+            lowered: LoweredGraph | None = None
+            try:
+                lowered = self.lower(forced)
+                plan = self.schedule(lowered, targets)
+                units, binaries = self.build(plan, targets)
+                left = left_to_aten(lowered)
+                artifact = Artifact(key, plan, units, binaries, left, dict(self.timings.seconds))
+                if found is None:
+                    self._timed("store", lambda: self.cache.write(artifact))
+                return self._finish(artifact, lowered.constants, targets)
+            except CompilerNotFound:
+                raise
+            except (CodegenError, ToolchainError, LitzError) as error:
+                blamed = nodes_at_fault(error, lowered)
+                if self.config.fallback == "error" or not blamed - forced:
+                    raise
+                self._tell(f"{error}\nlitz: {', '.join(sorted(blamed))} run as ATen instead")
+                forced |= blamed
+        raise CodegenError(f"{self.name} still fails after {ROUNDS} rounds", hint="report it with LITZ_FALLBACK=error")
+
+    # --- the stages ----------------------------------------------------------------------------------------------------
+
+    def lower(self, forced: frozenset[str]) -> LoweredGraph:
+        """FX to loops."""
+        options = LoweringOptions(
+            rng=self.config.rng, numerics=self.config.numerics, force_extern=forced, fallback=self.config.fallback
+        )
+        return self._timed("lower", lambda: lower(self.gm, name=self.name, options=options))
+
+    def schedule(self, lowered: LoweredGraph, targets: TargetSet) -> Plan:
+        """Loops to a plan."""
+        context = PassContext(targets.capabilities())
+        hooks: Sequence[Hook] = hooks_for(self.config)
+        options = SchedulerOptions(fuse=self.config.fuse)
+        return self._timed(
+            "schedule", lambda: schedule(lowered.graph, context, options, hooks=hooks, timings=None)
+        )
+
+    def build(self, plan: Plan, targets: TargetSet) -> tuple[tuple[SourceUnit, ...], tuple[Path, ...]]:
+        """A plan to sources to binaries, units side by side."""
+        if not plan.kernels:
+            return (), ()
+        target = targets[plan.device]
+        units = self._timed("emit", lambda: target.emit(plan))
+        start = time.perf_counter()
+        with ThreadPoolExecutor(max_workers=max(1, min(len(units), torch.get_num_threads()))) as pool:
+            binaries = tuple(pool.map(lambda unit: self.cache.binary(unit, target), units))
+        self.timings.add("compile", time.perf_counter() - start)
+        return units, binaries
+
+    def _finish(self, artifact: Artifact, constants: Mapping[str, torch.Tensor], targets: TargetSet) -> Compiled:
+        """A plan and its binaries to a callable."""
+        start = time.perf_counter()
+        plan = artifact.plan
+        program = host_program(plan)
+        bind = segment_binder(plan, artifact.units, artifact.binaries, targets)
+        call = load_program(program, bind, constants, f"<litz {self.name} {artifact.key[:12]}>")
+        self.timings.add("load", time.perf_counter() - start)
+        return Compiled(call, replace(artifact, seconds=dict(self.timings.seconds)), program.text)
+
+    # --- helpers -------------------------------------------------------------------------------------------------------
+
+    def _timed(self, stage: str, work: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        try:
+            return work()
+        finally:
+            self.timings.add(stage, time.perf_counter() - start)
+
+    def _tell(self, message: str) -> None:
+        if self.config.fallback == "warn":
+            log.warning("%s", message)
+
+
+def device_kinds(gm: GraphModule) -> tuple[str, ...]:
+    """The kinds of the devices that a graph's tensors are on; ``cpu`` for a graph without tensors."""
+    kinds: dict[str, None] = {}
+    for node in gm.graph.nodes:
+        for value in _tensors(node.meta.get("val")):
+            kinds[value.device.type] = None
+    return tuple(kinds) or ("cpu",)
+
+
+def _tensors(value: object) -> Iterable[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(item)
+
+
+def left_to_aten(lowered: LoweredGraph) -> tuple[LeftToAten, ...]:
+    """What nothing was generated for: operations without a rule, and the contractions that a library runs."""
+    return tuple(LeftToAten(f.target, f.reason, f.origin.describe()) for f in lowered.fallbacks)
+
+
+def nodes_at_fault(error: LitzError, lowered: LoweredGraph | None) -> frozenset[str]:
+    """The FX nodes to leave to ATen after ``error``: those behind the operation or the kernel that it names."""
+    names = {error.origin.node, error.node}
+    if lowered is None:
+        return frozenset(names - {""})
+    known = set(lowered.operations_of)
+    owners = {made: node for node, operations in lowered.operations_of.items() for made in operations}
+    return frozenset({n for n in names if n in known} | {owners[n] for n in names if n in owners})
+
+
+def kernel_origins(plan: Plan, kernel: str) -> frozenset[str]:
+    """The FX nodes that a kernel computes."""
+    return frozenset(
+        origin.origin.node
+        for step in plan.steps
+        if isinstance(step, Launch) and step.kernel == kernel
+        for origin in step.origins
+    )

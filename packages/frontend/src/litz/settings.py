@@ -1,0 +1,135 @@
+"""Options: few, typed, scoped, and read from the environment here and nowhere else.
+
+``litz.config`` is the handle. ``litz.config.patch(fallback="error")`` holds inside a ``with`` block, for the thread and
+its tasks; ``litz.config.fallback = "error"`` holds for the process. What a compilation uses is fixed when it starts, so
+a backward graph that is compiled later sees the options of its forward.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args, get_type_hints
+
+from litz_ir.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The options.
+
+    ``fallback``: what happens to operations that cannot be generated or fail to compile: run them as ATen and say so
+    once (``warn``), say nothing (``silent``), or raise (``error``).
+    ``rng``: ``eager`` draws from ATen's own random stream in program order; ``fast`` generates Philox numbers in kernels.
+    ``numerics``: ``eager`` rounds to narrow types where eager does; ``fast`` drops roundings between fused operations.
+    ``cache``: keep compiled graphs on disk. ``cache_dir``: where (``None``: the platform's cache folder).
+    ``compiler``: the C++ compiler to use (``None``: ``g++``, then ``clang++``).
+    ``fuse``: off makes one kernel per operation, which is slow and good for finding a fault.
+    ``verify``: check the IR's invariants after every pass. ``check``: run the reference interpreter after every pass.
+    """
+
+    fallback: Literal["warn", "silent", "error"] = "warn"
+    rng: Literal["eager", "fast"] = "eager"
+    numerics: Literal["eager", "fast"] = "eager"
+    cache: bool = True
+    cache_dir: str | None = None
+    compiler: str | None = None
+    fuse: bool = True
+    verify: bool = False
+    check: bool = False
+
+    def replaced(self, changes: Mapping[str, Any]) -> Config:
+        """The options with some changed; raises :class:`ConfigError` for unknown names and wrong values."""
+        for name, value in changes.items():
+            _validate(name, value)
+        return dataclasses.replace(self, **changes)
+
+
+_TYPES = get_type_hints(Config)
+
+
+def _validate(name: str, value: object) -> None:
+    if name not in _TYPES:
+        near = difflib.get_close_matches(name, _TYPES, n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"options are {', '.join(_TYPES)}"
+        raise ConfigError(f"unknown option {name!r}", hint=hint)
+    wanted = _TYPES[name]
+    choices = get_args(wanted)
+    if choices and isinstance(choices[0], str):
+        accepted = value in choices
+        text = " or ".join(map(repr, choices))
+    elif choices:
+        accepted = isinstance(value, choices)
+        text = " or ".join("None" if c is type(None) else c.__name__ for c in choices)
+    else:
+        accepted = isinstance(value, wanted)
+        text = wanted.__name__
+    if not accepted:
+        raise ConfigError(f"option {name!r} takes {text}, got {value!r}")
+
+
+def _from_environment(environment: Mapping[str, str]) -> Config:
+    """``LITZ_<OPTION>`` for every option; ``CXX`` names the compiler too."""
+    changes: dict[str, Any] = {}
+    if environment.get("CXX"):
+        changes["compiler"] = environment["CXX"]
+    for option in fields(Config):
+        text = environment.get(f"LITZ_{option.name.upper()}")
+        if text is None or text == "":
+            continue
+        if _TYPES[option.name] is bool:
+            if text.lower() not in _BOOLEANS:
+                raise ConfigError(f"LITZ_{option.name.upper()} takes 0 or 1, got {text!r}")
+            changes[option.name] = _BOOLEANS[text.lower()]
+        else:
+            changes[option.name] = text
+    return Config().replaced(changes)
+
+
+_BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+class ConfigHandle:
+    """``litz.config``: reads, sets and scopes the options."""
+
+    __slots__ = ("_default", "_scoped")
+    _default: Config
+    _scoped: ContextVar[Mapping[str, Any]]
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        object.__setattr__(self, "_default", _from_environment(environment))
+        object.__setattr__(self, "_scoped", ContextVar[Mapping[str, Any]]("litz_config", default={}))
+
+    def current(self) -> Config:
+        """The options in force here."""
+        scoped: Mapping[str, Any] = self._scoped.get()
+        default: Config = self._default
+        return default.replaced(scoped) if scoped else default
+
+    @contextlib.contextmanager
+    def patch(self, **changes: Any) -> Iterator[Config]:
+        """Change options inside a ``with`` block; raises :class:`ConfigError`."""
+        for name, value in changes.items():
+            _validate(name, value)
+        token = self._scoped.set({**self._scoped.get(), **changes})
+        try:
+            yield self.current()
+        finally:
+            self._scoped.reset(token)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name not in _TYPES:
+            _validate(name, None)
+        return getattr(self.current(), name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        object.__setattr__(self, "_default", self._default.replaced({name: value}))
+
+    def __repr__(self) -> str:
+        return repr(self.current())

@@ -1,0 +1,30 @@
+"""The targets that a compilation may use, found by entry point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from litz_ir.device import Device
+from litz_ir.target.capabilities import Capabilities
+from litz_ir.target.protocol import Target
+from litz_ir.target.registry import load_target
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSet:
+    """Targets by device kind, and what they can do."""
+
+    by_kind: dict[str, Target]
+
+    def __getitem__(self, device: Device) -> Target:
+        return self.by_kind[device.kind]
+
+    def capabilities(self) -> dict[Device, Capabilities]:
+        """What every device at hand can do."""
+        return {Device(kind): target.capabilities() for kind, target in self.by_kind.items()}
+
+
+def targets_for(devices: Iterable[str]) -> TargetSet:
+    """The targets of the device kinds that a graph uses; raises ``TargetError`` naming a missing one."""
+    return TargetSet({kind: load_target(kind) for kind in dict.fromkeys(devices)})
