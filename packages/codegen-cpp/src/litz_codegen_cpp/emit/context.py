@@ -26,7 +26,8 @@ class Buffer:
 class Context:
     """The state of emitting one kernel.
 
-    ``lanes`` is the width of every vector; ``vector`` the axis that runs along them while a vector loop is open, with
+    ``lanes`` is the least width that vectors may have, a power of two; ``axis_names`` holds the C++ names of loop
+    variables; ``vector`` the axis that runs along them while a vector loop is open, with
     ``parts`` registers side by side. ``written`` names the buffers that the kernel stores to, ``storing`` those that the
     present phase stores to, ``point`` the position of the scope of one outer point.
     """
@@ -37,6 +38,7 @@ class Context:
     lanes: int
     scopes: Scopes = field(default_factory=Scopes)
     buffers: dict[str, Buffer] = field(default_factory=dict)
+    axis_names: dict[str, str] = field(default_factory=dict)
     written: frozenset[str] = frozenset()
     storing: frozenset[str] = frozenset()
     point: int = 0

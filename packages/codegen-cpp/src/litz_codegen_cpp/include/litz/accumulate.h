@@ -85,7 +85,7 @@ LITZ_COLLAPSE(any_state, a, or_lanes(s.a))
 LITZ_COLLAPSE(xor_state, a, xor_lanes(s.a))
 #undef LITZ_COLLAPSE
 
-// An index that no element has; it stands for "none seen yet".
+// The index where no element was seen.
 template <class I>
 constexpr I no_index = greatest_of<I>();
 
@@ -112,7 +112,7 @@ constexpr I no_index = greatest_of<I>();
     LITZ_METHOD void add(V b, I index, mask m) { take(b, index, wins(b, index) & m); }         \
     LITZ_METHOD void merge(name s) { add(s.a, s.at); }                                         \
     LITZ_METHOD V result() const { return a; }                                                 \
-    LITZ_METHOD I result1() const { return select(eq(at, splat<I>(no_index<elem<I>>)), splat<I>(0), at); } \
+    LITZ_METHOD I result1() const { return at; }                                               \
   };                                                                                           \
   template <class V, class I>                                                                  \
   LITZ_FN name<elem<V>, elem<I>> collapse(const name<V, I>& s) {                               \

@@ -1,0 +1,59 @@
+"""What this machine's CPU can do, read from the system without running anything."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from litz_codegen_cpp.toolchain.isa import Isa
+from litz_ir.device import CPU
+from litz_ir.dtypes import ALL
+from litz_ir.target.capabilities import Capabilities
+
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+LOCAL_BYTES = 256 << 10
+MAX_STATEMENTS = 400
+FLOPS_PER_LANE = 2.0 * 2.5e9
+MEMORY_RATE_PER_THREAD = 12e9
+"""Sustained bytes per second that one core moves; a socket saturates at :data:`MEMORY_RATE`."""
+MEMORY_RATE = 100e9
+
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def thread_count() -> int:
+    """The CPUs that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cache_sizes(folder: Path = CACHES) -> dict[int, int]:
+    """Bytes of the data caches by level; empty where the system does not say."""
+    found: dict[int, int] = {}
+    for index in sorted(folder.glob("index*")):
+        try:
+            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
+        except OSError:
+            continue
+        if kind != "Instruction" and size:
+            found[int(level)] = int(size.rstrip("KMG")) * _UNITS.get(size[-1], 1)
+    return found
+
+
+def cpu_capabilities(isa: Isa, threads: int) -> Capabilities:
+    """The capabilities of a CPU with this instruction set, for kernels of up to ``threads`` threads."""
+    caches = cache_sizes()
+    l2 = caches.get(2, 1 << 20)
+    return Capabilities(
+        name=isa.name,
+        device=CPU,
+        vector_bytes=isa.vector_bytes,
+        threads=threads,
+        l1_bytes=caches.get(1, 32 << 10),
+        l2_bytes=l2,
+        l3_bytes=caches.get(3, 16 << 20),
+        memory_rate=min(MEMORY_RATE, MEMORY_RATE_PER_THREAD * threads),
+        flop_rate=FLOPS_PER_LANE * isa.lanes * threads,
+        local_bytes=min(LOCAL_BYTES, l2 // 2),
+        max_statements=MAX_STATEMENTS,
+        dtypes=frozenset(dtype for dtype in ALL if not (dtype.is_float and dtype.bits == 8)),
+    )

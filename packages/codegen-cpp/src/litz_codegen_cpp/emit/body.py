@@ -1,0 +1,320 @@
+"""Loop bodies in C++: every distinct expression once, as early as it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from litz_codegen_cpp.emit.casts import bitcast, cast
+from litz_codegen_cpp.emit.context import Context
+from litz_codegen_cpp.emit.index import Indices
+from litz_codegen_cpp.emit.ops_table import SPELLINGS
+from litz_codegen_cpp.emit.scopes import Lanes, Value
+from litz_codegen_cpp.emit.spelling import literal, register_type, vector_type
+from litz_codegen_cpp.emit.vector import Memory
+from litz_ir.dtypes import DType, b1, f32, i32, i64
+from litz_ir.errors import CodegenError
+from litz_ir.scalar.expr import Const, Expr, Index, Indirect, Load, Masked, Op, Param, Scalar, indirects
+from litz_ir.symbols.term import Size
+
+_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+
+
+class Body(Indices):
+    """Writes expressions and the index terms in them."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.memory = Memory(context, self)
+        self.headers: set[str] = set()
+
+    def value(self, root: Expr) -> Value:
+        """The value of an expression at the innermost scope."""
+        for node in _eager_order(root):
+            self._node(node)
+        return self._node(root)
+
+    def _node(self, expr: Expr) -> Value:
+        found = self.context.scopes.find(expr)
+        if found is not None:
+            return found
+        return self.context.scopes.remember(expr, self._emit(expr))
+
+    def _emit(self, expr: Expr) -> Value:
+        match expr:
+            case Const():
+                return Value((literal(expr.value, expr.dtype),), expr.dtype, 0)
+            case Index():
+                return self._index(expr.term)
+            case Scalar():
+                return self._scalar(expr)
+            case Load():
+                return self.memory.load(expr)
+            case Op():
+                return self._op(expr)
+            case Masked():
+                return self._masked(expr)
+            case Param():
+                raise CodegenError(
+                    f"parameter {expr.position} stands outside a combine body", node=self.context.kernel.name
+                )
+        raise CodegenError(f"no C++ form for {expr!r}", node=self.context.kernel.name)
+
+    # --- leaves --------------------------------------------------------------------------------------------------------
+
+    def _index(self, term: Size) -> Value:
+        if self.varies(term):
+            return self.per_lane(term)
+        piece = self.scalar(term)
+        text = piece.text if piece.text.isidentifier() else f"int64_t({piece.text})"
+        return Value((text,), i64, piece.home, reads=piece.reads)
+
+    def _scalar(self, expr: Scalar) -> Value:
+        found = self.context.scopes.find(("scalar", expr.name))
+        if found is None:
+            raise CodegenError(
+                f"scalar {expr.name!r} is neither a symbol of the kernel nor an earlier phase's result",
+                node=self.context.kernel.name,
+            )
+        return self.converted(found, expr.dtype)
+
+    def converted(self, value: Value, dtype: DType) -> Value:
+        """The value as another dtype."""
+        if value.dtype == dtype:
+            return value
+        texts = tuple(cast(part, value.dtype, dtype) for part in value.parts)
+        return self.context.define("as", texts, dtype, value.home, varying=value.varying, reads=value.reads)
+
+    # --- operations ----------------------------------------------------------------------------------------------------
+
+    def _op(self, expr: Op) -> Value:
+        narrow = self._small_index(expr)
+        if narrow is not None:
+            return narrow
+        arguments = [self._node(arg) for arg in expr.args]
+        varying = any(argument.varying for argument in arguments)
+        if varying:
+            arguments = [self.context.spread(argument) for argument in arguments]
+        home = max((argument.home for argument in arguments), default=0)
+        reads = frozenset[str]().union(*(argument.reads for argument in arguments))
+        count = max(len(argument.parts) for argument in arguments)
+        texts = tuple(
+            self._spelled(expr, [argument.part(part) for argument in arguments], varying) for part in range(count)
+        )
+        return self.context.define(expr.name, texts, expr.dtype, home, varying=varying, reads=reads)
+
+    def _spelled(self, expr: Op, arguments: list[str], varying: bool) -> str:
+        source = expr.args[-1].dtype
+        if expr.name == "cast":
+            return cast(arguments[0], source, expr.dtype)
+        if expr.name == "bitcast":
+            return bitcast(arguments[0], source, expr.dtype, varying)
+        row = SPELLINGS.get(expr.name)
+        if row is None:
+            raise CodegenError(f"no C++ spelling for {expr.name}", node=self.context.kernel.name)
+        if row.header:
+            self.headers.add(row.header)
+        template = row.text
+        if source.is_bool:
+            template = (row.mask if varying else row.boolean) or template
+        elif source.is_integer and row.integer:
+            template = row.integer
+        text = template.format(*arguments, T=register_type(expr.dtype))
+        if expr.dtype.is_low_precision and not row.exact:
+            text = f"round_{expr.dtype.name}({text})"
+        return text
+
+    def _small_index(self, expr: Op) -> Value | None:
+        """Comparisons and casts to ``f32`` of indices that 31 bits hold take half as many registers as ``i64`` ones."""
+        if expr.name not in _COMPARISONS and (expr.name, expr.dtype) != ("cast", f32):
+            return None
+        if not any(isinstance(arg, Index) and self.varies(arg.term) for arg in expr.args):
+            return None
+        lanes = [self._small_lanes(arg) for arg in expr.args]
+        values = [value for value in lanes if value is not None]
+        if len(values) < len(lanes):
+            return None
+        home = max(value.home for value in values)
+        reads = frozenset[str]().union(*(value.reads for value in values))
+        row = SPELLINGS[expr.name]
+        count = max(len(value.parts) for value in values)
+        texts = tuple(
+            row.text.format(*(value.part(part) for value in values), T=register_type(expr.dtype)) for part in range(count)
+        )
+        return self.context.define(expr.name, texts, expr.dtype, home, varying=True, reads=reads)
+
+    def _small_lanes(self, expr: Expr) -> Value | None:
+        if isinstance(expr, Const) and expr.dtype == i64 and self.fits_int32(int(expr.value)):
+            return self.context.spread(Value((literal(expr.value, i32),), i32, 0))
+        if isinstance(expr, Index) and self.fits_int32(expr.term):
+            return self.per_lane(expr.term, narrow=True)
+        return None
+
+    # --- indirect indices ----------------------------------------------------------------------------------------------
+
+    def indirect(self, atom: Indirect) -> Value:
+        found = self.context.scopes.find(atom)
+        if found is not None:
+            return found
+        self.headers.add("index")
+        context = self.context
+        size = self.scalar(atom.size)
+        index = self.converted(self.value(atom.value), i64)
+        home, reads = max(index.home, size.home), index.reads | size.reads
+        if atom.check == "raised":
+            home = max(home, context.scopes.guarded)
+        if atom.wrap:
+            texts = tuple(f"wrap_index({part}, {size.text})" for part in index.parts)
+            index = context.define("wrapped", texts, i64, home, varying=index.varying, reads=reads)
+        if atom.check == "raised":
+            context.checks_indices = True
+            for part, text in enumerate(index.parts):
+                context.scopes.line(self._violation(index, text, size.text, part), home)
+        if atom.check != "assumed":
+            texts = tuple(f"clamp_index({part}, {size.text})" for part in index.parts)
+            index = context.define("index", texts, i64, home, varying=index.varying, reads=reads)
+        return context.scopes.remember(atom, Value(index.parts, i64, home, index.varying, reads))
+
+    def _violation(self, index: Value, text: str, size: str, part: int) -> str:
+        lanes = self.context.scopes.active
+        if not index.varying:
+            guard = f"any_true({' | '.join(lanes.masks)}) && " if lanes is not None and lanes.masks else ""
+            return f"out_of_range |= {guard}!in_range({text}, {size});"
+        inside = f"~in_range({text}, {size})"
+        return f"out_of_range |= any_true({inside if lanes is None else f'{inside} & {lanes.mask(part)}'});"
+
+    # --- choice --------------------------------------------------------------------------------------------------------
+
+    def _masked(self, expr: Masked) -> Value:
+        with self.context.scopes.at(self._home(expr)):
+            cond = self._node(expr.cond)
+            if not (_touches_memory(expr.body) or _touches_memory(expr.other)):
+                return self._select(expr, cond, self.value(expr.body), self.value(expr.other))
+            if cond.varying:
+                return self._masked_lanes(expr, cond)
+            return self._branch(expr, cond)
+
+    def _select(self, expr: Masked, cond: Value, body: Value, other: Value) -> Value:
+        operands = [cond, body, other]
+        varying = any(operand.varying for operand in operands)
+        if varying:
+            operands = [self.context.spread(operand) for operand in operands]
+        count = max(len(operand.parts) for operand in operands)
+        texts = tuple(f"select({', '.join(operand.part(k) for operand in operands)})" for k in range(count))
+        home = max(operand.home for operand in operands)
+        reads = cond.reads | body.reads | other.reads
+        return self.context.define("masked", texts, expr.dtype, home, varying=varying, reads=reads)
+
+    def _masked_lanes(self, expr: Masked, cond: Value) -> Value:
+        """Both sides for all lanes, with each side's memory accesses under its own mask."""
+        body = self._side(expr.body, cond, "")
+        other = self._side(expr.other, cond, "~") if _touches_memory(expr.other) else self.value(expr.other)
+        top = self.context.scopes.top
+        value = self._select(expr, cond, body, other)
+        return Value(value.parts, value.dtype, min(value.home, top), value.varying, value.reads)
+
+    def _side(self, expr: Expr, cond: Value, negation: str) -> Value:
+        context = self.context
+        outer = context.scopes.active
+        conditions = [f"{negation}{cond.part(part)}" for part in range(context.parts)]
+        if outer is not None:
+            conditions = [f"{each} & {outer.mask(part)}" for part, each in enumerate(conditions)]
+        if outer is not None or negation:
+            named = context.define("lanes", tuple(conditions), b1, context.scopes.top, varying=True)
+            conditions = [named.part(part) for part in range(context.parts)]
+        top = context.scopes.top
+        with context.scopes.under(Lanes(masks=tuple(conditions)), guard=True):
+            value = self.value(expr)
+        return Value(value.parts, value.dtype, min(value.home, top), value.varying, value.reads)
+
+    def _branch(self, expr: Masked, cond: Value) -> Value:
+        """A C++ branch: the condition is the same for all lanes."""
+        context = self.context
+        scopes = context.scopes
+        home = scopes.top
+        varying = self._may_vary(expr)
+        kind = vector_type(expr.dtype) if varying else register_type(expr.dtype)
+        names = tuple(context.names.fresh("masked") for _ in range(context.parts if varying else 1))
+        for name in names:
+            scopes.line(f"{kind} {name};")
+        reads = cond.reads
+        for opening, side in ((f"if ({cond.parts[0]}) {{", expr.body), ("else {", expr.other)):
+            with scopes.block(opening, "block", guard=True):
+                value = self.value(side)
+                reads |= value.reads
+                if varying:
+                    value = context.spread(value)
+                for part, name in enumerate(names):
+                    scopes.line(f"{name} = {value.part(part)};")
+        return Value(names, expr.dtype, home, varying, reads)
+
+    def _may_vary(self, expr: Expr) -> bool:
+        """True when some part of the expression differs between lanes."""
+        axis, scopes = self.context.vector, self.context.scopes
+        if axis is None:
+            return False
+        for node in _leaves(expr):
+            if isinstance(node, Scalar):
+                found = scopes.find(("scalar", node.name))
+                if found is not None and found.varying:
+                    return True
+            elif isinstance(node, Param):
+                found = scopes.find(node)
+                if found is not None and found.varying:
+                    return True
+            elif isinstance(node, Load) and self.context.buffers[node.buffer].laned:
+                return True
+            elif any(self.varies(term) for term in node.terms):
+                return True
+        return False
+
+    def _home(self, expr: Masked) -> int:
+        """The outermost scope in which a choice may be made: all that both sides are made of is known there."""
+        context, scopes = self.context, self.context.scopes
+        home = scopes.guarded if _touches_memory(expr) else 0
+        for node in _leaves(expr):
+            if isinstance(node, (Scalar, Param)):
+                found = scopes.find(node if isinstance(node, Param) else ("scalar", node.name))
+                home = max(home, scopes.top if found is None else found.home)
+            elif isinstance(node, Load):
+                if node.buffer in context.storing or context.buffers[node.buffer].laned:
+                    return scopes.top
+                home = max(home, context.point if node.buffer in context.written else 0)
+            for name in node.free_symbols if node.terms else ():
+                known = scopes.axis(name)
+                home = max(home, scopes.top if known is None else known[1])
+        return home
+
+
+def _eager_order(root: Expr) -> Iterator[Expr]:
+    """Children before parents, without what is evaluated lazily (both sides of a masked node) or inside index terms."""
+    seen: set[Expr] = set()
+    stack: list[tuple[Expr, bool]] = [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            children = (node.cond,) if isinstance(node, Masked) else node.children
+            stack.extend((child, False) for child in reversed(children))
+
+
+def _leaves(root: Expr) -> Iterator[Expr]:
+    """Every distinct node without children below ``root``, those inside indirect indices included."""
+    seen: set[Expr] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if not node.children:
+            yield node
+        stack.extend(node.children)
+        stack.extend(atom.value for atom in indirects(node))
+
+
+def _touches_memory(expr: Expr) -> bool:
+    """True when evaluating the expression reads memory or may report an index."""
+    return any(isinstance(leaf, Load) or any(True for _ in indirects(leaf)) for leaf in _leaves(expr))

@@ -1,0 +1,46 @@
+"""Conversions between dtypes, which depend on both of them. Narrow floats are carried as ``float``, ``b1`` as lanes."""
+
+from __future__ import annotations
+
+from litz_codegen_cpp.emit.spelling import register_type
+from litz_ir.dtypes import DType
+
+
+def cast(text: str, source: DType, target: DType) -> str:
+    """``text``, a value of ``source``, rounded to ``target``; for scalars and vectors alike."""
+    if source == target:
+        return text
+    if target.is_bool:
+        return f"to_mask({text})"
+    register = register_type(target)
+    if source.is_bool:
+        return f"from_mask<{register}>({text})"
+    if register_type(source) != register:
+        text = f"convert<{register}>({text})"
+    exact = source.is_low_precision and source.mantissa <= target.mantissa and source.bits < target.bits
+    return f"round_{target.name}({text})" if target.is_low_precision and not exact else text
+
+
+def bitcast(text: str, source: DType, target: DType, varying: bool) -> str:
+    """The bits of ``text``, a value of ``source``, as a ``target`` of the same width."""
+    if source == target:
+        return text
+    if source.is_low_precision:
+        text = f"narrow_{source.name}({text})"
+        if varying:
+            text = f"bits_as<{_vector(target)}>({text})" if not target.is_low_precision else text
+        elif not target.is_low_precision:
+            text = f"bits_as<{register_type(target)}>({text})"
+        return f"widen_{target.name}({text})" if target.is_low_precision else text
+    if target.is_low_precision:
+        raw = "vec<uint16_t>" if varying else "uint16_t"
+        return f"widen_{target.name}(bits_as<{raw}>({text}))"
+    if target.is_bool or source.is_bool:
+        return cast(text, source, target)
+    return f"bits_as<{_vector(target) if varying else register_type(target)}>({text})"
+
+
+def _vector(dtype: DType) -> str:
+    return f"vec<{register_type(dtype)}>"
+
+

@@ -1,0 +1,314 @@
+"""Index terms in C++: scalar ``int64_t`` arithmetic, each part at the loop level where it is known, and lane by lane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from litz_codegen_cpp.emit.context import Context
+from litz_codegen_cpp.emit.scopes import Value
+from litz_ir.dtypes import i32, i64
+from litz_ir.errors import CodegenError
+from litz_ir.scalar.expr import Indirect
+from litz_ir.symbols.ranges import bounds
+from litz_ir.symbols.term import (
+    FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, Term, add, free_symbols, mul, substitute, symbol,
+)  # fmt: skip
+
+_INT32 = 2**31
+
+LANES = "LITZ_LANES"
+"""The number of lanes as a symbol: the compiler's flags decide it, not the text."""
+
+_LANES = symbol(LANES)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """C++ text of a scalar index; ``simple`` when it needs no brackets."""
+
+    text: str
+    home: int
+    simple: bool = True
+    reads: frozenset[str] = frozenset()
+
+    def bracketed(self) -> str:
+        """The text as an operand."""
+        return self.text if self.simple else f"({self.text})"
+
+
+class Indices:
+    """Writes index terms. ``indirect`` makes the checked index of an indirect one: a scalar, or one per lane."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def indirect(self, atom: Indirect) -> Value:
+        """The value of an indirect index, wrapped and checked, ``i64``."""
+        raise NotImplementedError
+
+    # --- scalars -------------------------------------------------------------------------------------------------------
+
+    def scalar(self, x: Size) -> Piece:
+        """The text of a term at the innermost scope; what is known further out is computed there.
+
+        The vector axis stands for its value in the first lane.
+        """
+        if isinstance(x, int):
+            return Piece(_integer(x), 0, x >= 0)
+        if isinstance(x, Symbol):
+            return self._symbol(x.name)
+        known = self.context.scopes.find(("term", x))
+        if known is not None:
+            return Piece(known.parts[0], known.home, reads=known.reads)
+        if isinstance(x, Sum):
+            return self._sum(x)
+        if isinstance(x, Product):
+            return self._product(x)
+        return self.named(x)
+
+    def named(self, x: Term) -> Piece:
+        """The term as a variable in the outermost scope that knows all of it."""
+        scopes = self.context.scopes
+        found = scopes.find(("term", x))
+        if found is None:
+            piece = self._compound(x)
+            if piece.text.isidentifier():
+                return piece
+            value = self.context.define("at", piece.text, i64, piece.home, reads=piece.reads)
+            found = scopes.remember(("term", x), value)
+        return Piece(found.parts[0], found.home, reads=found.reads)
+
+    def _symbol(self, name: str) -> Piece:
+        if name == LANES:
+            return Piece(name, 0)
+        found = self.context.scopes.axis(name)
+        if found is None:
+            raise CodegenError(
+                f"index symbol {name!r} is neither an axis in scope nor a symbol of the kernel",
+                node=self.context.kernel.name,
+            )
+        return Piece(*found)
+
+    def _compound(self, x: Term) -> Piece:
+        match x:
+            case Sum():
+                return self._sum(x)
+            case Product():
+                return self._product(x)
+            case FloorDiv() | Mod():
+                return self._quotient(x)
+            case Min() | Max():
+                return self._extremum(x)
+            case Indirect():
+                value = self.indirect(x)
+                return Piece(value.parts[0], value.home, reads=value.reads)
+        raise CodegenError(f"no C++ form for the index term {x}", node=self.context.kernel.name)
+
+    def _sum(self, x: Sum) -> Piece:
+        items = [(self.scalar(term), term, factor) for term, factor in x.terms if term is not _LANES]
+        home = max((piece.home for piece, _, _ in items), default=0)
+        inner = [(piece, factor) for piece, _, factor in items if piece.home == home]
+        outer = [(term, factor) for piece, term, factor in items if piece.home < home]
+        texts: list[tuple[str, str]] = []
+        reads = frozenset[str]().union(*(piece.reads for piece, _, _ in items))
+        if outer:
+            invariant = add(*(mul(term, factor) for term, factor in outer))
+            piece = self.scalar(invariant) if isinstance(invariant, (int, Symbol)) else self.named(invariant)
+            texts.append(("+", piece.bracketed()))
+        for piece, factor in inner:
+            size = abs(factor)
+            texts.append(("-" if factor < 0 else "+", piece.bracketed() + (f"*{_integer(size)}" if size != 1 else "")))
+        for factor in (factor for term, factor in x.terms if term is _LANES):
+            texts.append(("-" if factor < 0 else "+", LANES if abs(factor) == 1 else f"{abs(factor)} * {LANES}"))
+        if x.constant:
+            texts.append(("-" if x.constant < 0 else "+", _integer(abs(x.constant))))
+        first = ("" if texts[0][0] == "+" else "-") + texts[0][1]
+        text = first + "".join(f" {sign} {each}" for sign, each in texts[1:])
+        return Piece(text, home, text.isidentifier(), reads)
+
+    def _product(self, x: Product) -> Piece:
+        items = [(self.scalar(factor), factor) for factor in x.factors]
+        home = max(piece.home for piece, _ in items)
+        outer = [factor for piece, factor in items if piece.home < home]
+        texts = [piece.bracketed() for piece, _ in items if piece.home == home]
+        if outer:
+            invariant = mul(*outer)
+            piece = self.scalar(invariant) if isinstance(invariant, (int, Symbol)) else self.named(invariant)
+            texts.insert(0, piece.bracketed())
+        reads = frozenset[str]().union(*(piece.reads for piece, _ in items))
+        return Piece("*".join(texts), home, len(texts) == 1, reads)
+
+    def _quotient(self, x: FloorDiv | Mod) -> Piece:
+        dividend, divisor = self.scalar(x.dividend), self.scalar(x.divisor)
+        home, reads = max(dividend.home, divisor.home), dividend.reads | divisor.reads
+        if self._plain_division(x):
+            sign = "/" if isinstance(x, FloorDiv) else "%"
+            return Piece(f"{dividend.bracketed()} {sign} {divisor.bracketed()}", home, False, reads)
+        name = "floor_div" if isinstance(x, FloorDiv) else "remainder"
+        return Piece(f"{name}<int64_t>({dividend.text}, {divisor.text})", home, True, reads)
+
+    def _extremum(self, x: Min | Max) -> Piece:
+        pieces = [self.scalar(arg) for arg in x.args]
+        name = "minimum" if isinstance(x, Min) else "maximum"
+        text = pieces[0].text
+        for piece in pieces[1:]:
+            text = f"{name}<int64_t>({text}, {piece.text})"
+        reads = frozenset[str]().union(*(piece.reads for piece in pieces))
+        return Piece(text, max(piece.home for piece in pieces), True, reads)
+
+    def _plain_division(self, x: FloorDiv | Mod) -> bool:
+        """True when C++'s division agrees with the term's: nothing is negative."""
+        low = bounds(x.dividend, self.context.ranges).low
+        divisor = bounds(x.divisor, self.context.ranges).low
+        return low is not None and low >= 0 and divisor is not None and divisor >= 1
+
+    # --- lanes ---------------------------------------------------------------------------------------------------------
+
+    def varies(self, x: Size) -> bool:
+        """True when the term may differ from lane to lane."""
+        return self.context.vector is not None and self.lane_stride(x) != 0
+
+    def shifted(self, x: Size, part: int) -> Size:
+        """The term as register number ``part`` sees it, for the first lane of that register."""
+        axis = self.context.vector
+        if part == 0 or axis is None:
+            return x
+        return substitute(x, {axis: add(symbol(axis), mul(_LANES, part))})
+
+    def lane_stride(self, x: Size) -> Size | None:
+        """How much the term grows from lane to lane; ``None`` when not by the same amount between all lanes.
+
+        A vector starts at a multiple of the number of lanes, so a division by such a multiple is the same in all lanes.
+        """
+        axis = self.context.vector
+        if axis is None or axis not in free_symbols(x):
+            return 0
+        match x:
+            case Symbol():
+                return 1
+            case Sum():
+                strides = [(self.lane_stride(term), factor) for term, factor in x.terms]
+                if any(stride is None for stride, _ in strides):
+                    return None
+                return add(*(mul(stride, factor) for stride, factor in strides if stride is not None))
+            case Product():
+                moving = [factor for factor in x.factors if axis in factor.free_symbols]
+                stride = self.lane_stride(moving[0]) if len(moving) == 1 else None
+                return None if stride is None else mul(stride, *(f for f in x.factors if axis not in f.free_symbols))
+            case FloorDiv() | Mod() if self._aligned(x, axis):
+                return 0 if isinstance(x, FloorDiv) else 1
+        return None
+
+    def _aligned(self, x: FloorDiv | Mod, axis: str) -> bool:
+        """True when the dividend is the axis plus multiples of the lane count, and the divisor is such a multiple."""
+        lanes = self.context.lanes
+        if not isinstance(x.divisor, int) or x.divisor % lanes:
+            return False
+        if isinstance(x.dividend, Symbol):
+            return True
+        if not isinstance(x.dividend, Sum) or x.dividend.constant % lanes:
+            return False
+        return all(
+            factor == 1 if isinstance(term, Symbol) and term.name == axis
+            else (factor % lanes == 0 or term is _LANES) and axis not in term.free_symbols
+            for term, factor in x.dividend.terms
+        )  # fmt: skip
+
+    def fits_int32(self, x: Size) -> bool:
+        """True when the term and all that it is made of stay within 31 bits."""
+        if isinstance(x, Indirect) and not isinstance(x.size, int):
+            return False
+        known = bounds(x, self.context.ranges)
+        if known.low is None or known.high is None or known.low <= -_INT32 or known.high >= _INT32:
+            return False
+        if isinstance(x, (int, Indirect)):
+            return True
+        return all(self.fits_int32(child) for child in x.children())
+
+    def per_lane(self, x: Size, narrow: bool = False) -> Value:
+        """The term in every lane: ``i64`` lanes, or ``i32`` ones when ``narrow``, which :meth:`fits_int32` must allow."""
+        dtype = i32 if narrow else i64
+        key = ("lanes", dtype.name, x)
+        found = self.context.scopes.find(key)
+        if found is not None:
+            return found
+        pieces = [self._lanes(self.shifted(x, part), narrow) for part in range(self.context.parts)]
+        home = max(piece.home for piece in pieces)
+        reads = frozenset[str]().union(*(piece.reads for piece in pieces))
+        value = self.context.define(
+            "at", tuple(piece.text for piece in pieces), dtype, home, varying=True, reads=reads
+        )
+        return self.context.scopes.remember(key, value)
+
+    def _lanes(self, x: Size, narrow: bool) -> Piece:
+        kind = "int32_t" if narrow else "int64_t"
+        stride = self.lane_stride(x)
+        if stride is not None:
+            base = self.scalar(x)
+            start = f"{kind}({base.text})" if narrow else base.text
+            if stride == 0:
+                return Piece(f"broadcast<{kind}>({start})", base.home, True, base.reads)
+            if stride == 1:
+                return Piece(f"iota<{kind}>({start})", base.home, True, base.reads)
+            step = self.scalar(stride)
+            text = f"broadcast<{kind}>({start}) + iota<{kind}>(0) * broadcast<{kind}>({step.text})"
+            return Piece(text, max(base.home, step.home), False, base.reads)
+        match x:
+            case Sum():
+                return self._lane_sum(x, narrow)
+            case Product():
+                pieces = [self._lanes(factor, narrow) for factor in x.factors]
+                return _joined(" * ", pieces)
+            case FloorDiv() | Mod():
+                return self._lane_quotient(x, narrow)
+            case Min() | Max():
+                return self._lane_extremum(x, narrow)
+            case Indirect():
+                value = self.indirect(x)
+                return Piece(f"convert<int32_t>({value.parts[0]})" if narrow else value.parts[0], value.home, True, value.reads)
+        raise CodegenError(f"no C++ form for the index term {x}", node=self.context.kernel.name)
+
+    def _lane_sum(self, x: Sum, narrow: bool) -> Piece:
+        kind = "int32_t" if narrow else "int64_t"
+        linear: list[Size] = [x.constant]
+        others: list[Piece] = []
+        for term, factor in x.terms:
+            if self.lane_stride(term) is not None:
+                linear.append(mul(term, factor))
+                continue
+            piece = self._lanes(term, narrow)
+            scaled = piece if factor == 1 else _joined(" * ", [piece, Piece(f"broadcast<{kind}>({factor})", 0)])
+            others.append(scaled)
+        rest = add(*linear)
+        return _joined(" + ", others if rest == 0 else [self._lanes(rest, narrow), *others])
+
+    def _lane_quotient(self, x: FloorDiv | Mod, narrow: bool) -> Piece:
+        dividend = self._lanes(x.dividend, narrow)
+        if narrow and isinstance(x.divisor, int) and self._plain_division(x):
+            # A literal divisor of a native vector becomes a multiplication.
+            sign = "/" if isinstance(x, FloorDiv) else "%"
+            return Piece(f"({dividend.bracketed()} {sign} {x.divisor})", dividend.home, True, dividend.reads)
+        name = "floor_div" if isinstance(x, FloorDiv) else "remainder"
+        return _joined(", ", [dividend, self._lanes(x.divisor, narrow)], call=name)
+
+    def _lane_extremum(self, x: Min | Max, narrow: bool) -> Piece:
+        name = "minimum" if isinstance(x, Min) else "maximum"
+        pieces = [self._lanes(arg, narrow) for arg in x.args]
+        result = pieces[0]
+        for piece in pieces[1:]:
+            result = _joined(", ", [result, piece], call=name)
+        return result
+
+
+def _joined(sign: str, pieces: list[Piece], call: str = "") -> Piece:
+    home = max(piece.home for piece in pieces)
+    reads = frozenset[str]().union(*(piece.reads for piece in pieces))
+    if call:
+        return Piece(f"{call}({sign.join(piece.text for piece in pieces)})", home, True, reads)
+    if len(pieces) == 1:
+        return pieces[0]
+    return Piece(sign.join(piece.bracketed() for piece in pieces), home, False, reads)
+
+
+def _integer(value: int) -> str:
+    return str(value) if abs(value) < 2**63 else f"{value}ull"

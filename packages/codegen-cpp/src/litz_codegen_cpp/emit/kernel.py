@@ -1,0 +1,262 @@
+"""From a plan's kernels to the text of C++ units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from litz_codegen_cpp.emit.body import Body
+from litz_codegen_cpp.emit.context import Buffer, Context
+from litz_codegen_cpp.emit.index import LANES
+from litz_codegen_cpp.emit.loops import PhaseWriter, positive, runs_along, stored_buffers
+from litz_codegen_cpp.emit.ops_table import SPELLINGS
+from litz_codegen_cpp.emit.parallel import Outer, OuterLoops, outer_of
+from litz_codegen_cpp.emit.scopes import Value
+from litz_codegen_cpp.emit.spelling import Names, identifier, memory_type
+from litz_ir.dtypes import b1, f64, i64
+from litz_ir.plan.kernel import Accumulate, Kernel, Phase, Store
+from litz_ir.scalar.expr import Expr, Op, indirects, indirects_in, walk
+from litz_ir.scalar.ops_table import HEAVY, OPS
+from litz_ir.symbols.ranges import extent
+from litz_ir.symbols.term import Range
+
+OUT_OF_RANGE = 1
+OUT_OF_MEMORY = 2
+"""Error codes of kernels."""
+
+STACK_BYTES = 64 << 10
+"""Locals of up to so many bytes live on a thread's stack, larger ones on the heap."""
+
+REDUCTION_PARTS = 4
+HEAVY_BODY = 40
+
+_CALLED = frozenset(SPELLINGS) | frozenset(
+    """load load_partial load_masked load_strided load_strided_partial load_scalar gather gather_partial gather_masked
+    store store_partial store_masked store_scalar scatter scatter_partial scatter_masked select broadcast
+    broadcast_mask iota first_lanes any_true lane convert to_mask from_mask bits_as wrap_index clamp_index in_range
+    collapse parallel_for report vec mask reg bf16 f16 b1 wide low high join begin end error out_of_range
+    add_wrapping sub_wrapping mul_wrapping round_bf16 round_f16 widen_bf16 narrow_bf16 widen_f16 narrow_f16
+    LITZ_LANES main abs index select read write signal time""".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """One kernel's text, the headers that it needs, and how many copies of heavy functions are inlined in it."""
+
+    name: str
+    text: str
+    headers: frozenset[str] = frozenset()
+    heavy: int = 0
+
+
+def entry_point(kernel: str) -> str:
+    """The exported symbol of a kernel."""
+    name = identifier(kernel)
+    return f"{name}_kernel" if name in _CALLED else name
+
+
+def emit_kernel(kernel: Kernel, lanes: int, comment: str = "") -> Emitted:
+    """The C++ text of a kernel, for vectors of ``lanes`` lanes or a smaller power of two; raises ``CodegenError``."""
+    return _KernelWriter(kernel, lanes, comment).write()
+
+
+class _KernelWriter:
+    def __init__(self, kernel: Kernel, lanes: int, comment: str) -> None:
+        self.kernel = kernel
+        self.comment = comment
+        self.lanes = lanes
+        self.parts = _registers(kernel, lanes)
+        self.outer = outer_of(kernel, self.parts)
+        self.symbol = entry_point(kernel.name)
+        self.body = self._body()
+
+    def _body(self) -> Body:
+        """Fresh scopes of a function that sees the kernel's symbols and buffers."""
+        kernel = self.kernel
+        axes = (*kernel.outer, *(axis for phase in kernel.phases for axis in phase.axes))
+        ranges = {axis.name: extent(axis.size) for axis in axes}
+        ranges.update((info.name, info.range) for info in kernel.symbols if info.kind != "float")
+        ranges[LANES] = Range(1, 64)
+        names = Names(_CALLED | {self.symbol})
+        context = Context(kernel, names, ranges, self.lanes)
+        context.buffers = {p.name: Buffer(names.exact(p.name), p.dtype) for p in kernel.parameters}
+        laned = self.outer.vector is not None
+        context.buffers.update((l.name, Buffer(names.exact(l.name), l.dtype, laned)) for l in kernel.locals)
+        context.axis_names = {name: names.exact(name) for name in dict.fromkeys(axis.name for axis in axes)}
+        context.written = frozenset[str]().union(*(stored_buffers(phase) for phase in kernel.phases))
+        return Body(context)
+
+    def write(self) -> Emitted:
+        """The kernel, and the function that a thread runs where it is divided among several."""
+        comment = [f"// {line}" for line in self.comment.splitlines()]
+        if any(axis.size == 0 for axis in self.kernel.outer):
+            text = [*comment, self._signature(), "  return 0;", "}"]
+        elif self.outer.shared:
+            text = [*self._range_function(comment), "", *self._launcher()]
+        else:
+            text = [*comment, *self._serial()]
+        return Emitted(self.kernel.name, "\n".join(text) + "\n", frozenset(self.body.headers), self._heavy())
+
+    def _heavy(self) -> int:
+        loops = 1 if self.kernel.schedule.vector is None else 1 + self.parts
+        return loops * sum(
+            1 for node in _expressions(self.kernel) if isinstance(node, Op) and OPS[node.name].cost > HEAVY
+        )
+
+    def _signature(self) -> str:
+        return f'extern "C" int64_t {self.symbol}(litz_runtime* rt, void** buffers, const int64_t* symbols) {{'
+
+    def _range_function(self, comment: list[str]) -> list[str]:
+        opening = (
+            f"static void {self.symbol}_range(void** buffers, const int64_t* symbols, int64_t* error, "
+            "int64_t begin, int64_t end) {"
+        )
+        self._contents()
+        return [*comment, opening, *_indented(self.body.context.scopes.stack[0].lines), "}"]
+
+    def _launcher(self) -> list[str]:
+        body = self._body()
+        self._symbols(body)
+        self._nothing_to_do(body, "return 0;")
+        loops = OuterLoops(body, self.outer, lambda parts: None)
+        line = body.context.scopes.line
+        count = loops.count()
+        line("int64_t error = 0;")
+        line(f"parallel_for(rt, 0, {count}, {loops.grain()}, [&](int64_t begin, int64_t end) {{")
+        line(f"  {self.symbol}_range(buffers, symbols, &error, begin, end);")
+        line("});")
+        line("return error;")
+        return [self._signature(), *_indented(body.context.scopes.stack[0].lines), "}"]
+
+    def _serial(self) -> list[str]:
+        scopes = self.body.context.scopes
+        scopes.line("int64_t failure = 0, *const error = &failure;")
+        self._contents("return failure;")
+        scopes.line("return failure;")
+        lines = scopes.stack[0].lines
+        if not any("report(error" in line for line in lines):
+            lines = [line.replace("return failure;", "return 0;") for line in lines[1:]]
+        return [self._signature(), *_indented(lines), "}"]
+
+    # --- inside the function -------------------------------------------------------------------------------------------
+
+    def _contents(self, leave: str = "return;") -> None:
+        context, scopes = self.body.context, self.body.context.scopes
+        self._symbols(self.body)
+        if not self.outer.shared:
+            self._nothing_to_do(self.body, leave)
+        self._buffers()
+        on_heap = self._locals(leave)
+        start = len(scopes.stack[0].lines)
+        OuterLoops(self.body, self.outer, self._point).write()
+        if context.checks_indices:
+            scopes.stack[0].lines.insert(start, "bool out_of_range = false;")
+            scopes.line(f"if (out_of_range) report(error, {OUT_OF_RANGE});")
+        for pointer in on_heap:
+            scopes.line(f"__builtin_free({pointer});")
+
+    def _symbols(self, body: Body) -> None:
+        """Read the symbols that the kernel uses; ints and bools can be index terms, all can be scalars."""
+        context = body.context
+        for position, info in enumerate(self.kernel.symbols):
+            name = context.names.exact(info.name)
+            source = f"symbols[{position}]"
+            if info.kind == "float":
+                context.scopes.line(f"const double {name} = bits_as<double>({source});")
+                value = Value((name,), f64, 0)
+            else:
+                context.scopes.line(f"const int64_t {name} = {source};")
+                context.scopes.stack[0].axes[info.name] = name
+                value = Value((name,), i64, 0)
+                if info.kind == "bool":
+                    value = Value((f"({name} != 0)",), b1, 0)
+            context.scopes.remember(("scalar", info.name), value)
+
+    def _nothing_to_do(self, body: Body, leave: str) -> None:
+        """Leave at once when an outer axis has no point, since what is hoisted may not be read then."""
+        uncertain = [axis.size for axis in self.kernel.outer if not positive(body.context.ranges, axis.size)]
+        if uncertain:
+            tests = " || ".join(f"{body.scalar(size).bracketed()} <= 0" for size in uncertain)
+            body.context.scopes.line(f"if ({tests}) {leave}")
+
+    def _buffers(self) -> None:
+        context = self.body.context
+        for position, parameter in enumerate(self.kernel.parameters):
+            const = "const " if parameter.access == "in" else ""
+            kind = memory_type(parameter.dtype)
+            pointer = context.buffers[parameter.name].pointer
+            context.scopes.line(f"{const}{kind}* {pointer} = ({const}{kind}*)buffers[{position}];")
+
+    def _locals(self, leave: str) -> list[str]:
+        """Declare locals; gives the pointers that have to be freed."""
+        context = self.body.context
+        copies = self.parts * self.lanes if self.outer.vector is not None else 1
+        repeat = f" * {self.parts} * LITZ_LANES" if self.outer.vector is not None else ""
+        room, on_heap = STACK_BYTES, []
+        for local in self.kernel.locals:
+            kind, pointer = memory_type(local.dtype), context.buffers[local.name].pointer
+            size = local.size * copies * local.dtype.itemsize
+            if size <= room:
+                room -= size
+                context.scopes.line(f"alignas(64) {kind} {pointer}[{max(1, local.size)}{repeat}];")
+                continue
+            context.scopes.line(
+                f"{kind}* {pointer} = ({kind}*)__builtin_malloc({local.size}ull{repeat} * sizeof({kind}));"
+            )
+            release = "".join(f" __builtin_free({each});" for each in on_heap)
+            context.scopes.line(f"if (!{pointer}) {{ report(error, {OUT_OF_MEMORY});{release} {leave} }}")
+            on_heap.append(pointer)
+        return on_heap
+
+    def _point(self, parts: int) -> None:
+        for phase in self.kernel.phases:
+            PhaseWriter(self.body, phase, self.parts if self.outer.vector is None else parts).write()
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"  {line}" if line else line for line in lines]
+
+
+def _registers(kernel: Kernel, lanes: int) -> int:
+    """How many registers to work on side by side: what the schedule says, else enough to hide additions' latency."""
+    schedule = kernel.schedule
+    outer = bool(kernel.outer) and kernel.outer[-1].name == schedule.vector
+    if schedule.vector is None or any(True for e in _expressions(kernel) for _ in indirects(e)) or _indirect_stores(kernel):
+        return 1
+    if schedule.unroll > 1:
+        return schedule.unroll
+    if outer and kernel.locals:
+        return 1
+    reducing = [p for p in kernel.phases if p.axes and any(isinstance(s, Accumulate) for s in p.statements)]
+    if not outer:
+        reducing = [p for p in reducing if runs_along(p, schedule.vector)]
+    if not reducing:
+        return 1
+    size = kernel.outer[-1].size if outer else max((_extent(p) for p in reducing), default=0)
+    parts = REDUCTION_PARTS if _weight(kernel) <= HEAVY_BODY else REDUCTION_PARTS // 2
+    while parts > 1 and isinstance(size, int) and size < parts * lanes:
+        parts //= 2
+    return parts
+
+
+def _extent(phase: Phase) -> int:
+    size = phase.axes[-1].size
+    return size if isinstance(size, int) else 1 << 30
+
+
+def _indirect_stores(kernel: Kernel) -> bool:
+    return any(
+        indirects_in(s.offset) for p in kernel.phases for s in p.statements if isinstance(s, Store)
+    )
+
+
+def _expressions(kernel: Kernel) -> list[Expr]:
+    roots: list[Expr] = []
+    for phase in kernel.phases:
+        for statement in phase.statements:
+            roots.extend((statement.value,) if isinstance(statement, Store) else statement.values)
+    return list(walk(*roots))
+
+
+def _weight(kernel: Kernel) -> int:
+    return sum(1 for node in _expressions(kernel) if isinstance(node, Op))

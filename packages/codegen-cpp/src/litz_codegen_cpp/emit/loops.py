@@ -1,0 +1,216 @@
+"""Phases: loop nests inside one outer point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from litz_codegen_cpp.emit.body import Body
+from litz_codegen_cpp.emit.index import LANES
+from litz_codegen_cpp.emit.reduction import Accumulator, accumulator
+from litz_codegen_cpp.emit.scan import Scan
+from litz_codegen_cpp.emit.scopes import Lanes
+from litz_ir.loops.nodes import Axis, Combine
+from litz_ir.plan.kernel import Accumulate, Phase, ScanStore, Statement, Store
+from litz_ir.symbols.ranges import bounds
+from litz_ir.symbols.term import Range, Size
+
+_BLOCK = 256
+"""Additions to one accumulator after which a long sum of floats starts a new block."""
+
+
+def stored_buffers(phase: Phase) -> frozenset[str]:
+    """The buffers that a phase writes."""
+    found: set[str] = set()
+    for statement in phase.statements:
+        if isinstance(statement, Store):
+            found.add(statement.buffer)
+        elif isinstance(statement, ScanStore):
+            found.update(buffer for buffer, _ in statement.targets)
+    return frozenset(found)
+
+
+def runs_along(phase: Phase, vector: str | None) -> bool:
+    """True when the lanes of a vector can be consecutive points of the phase's last axis."""
+    if vector is None or not phase.axes or phase.axes[-1].name != vector:
+        return False
+    return not any(
+        isinstance(s, ScanStore) or (isinstance(s, Accumulate) and isinstance(s.combiner, Combine))
+        for s in phase.statements
+    )
+
+
+class PhaseWriter:
+    """Writes one phase at the innermost scope, which is that of an outer point."""
+
+    def __init__(self, body: Body, phase: Phase, parts: int) -> None:
+        self.body = body
+        self.context = body.context
+        self.phase = phase
+        self.across = self.context.vector is not None
+        self.along = not self.across and runs_along(phase, self.context.kernel.schedule.vector)
+        self.parts = parts if self.along else self.context.parts
+        self.accumulators: dict[int, Accumulator] = {}
+        self.scans: dict[int, Scan] = {}
+
+    def write(self) -> None:
+        """Declarations, loops, results."""
+        context = self.context
+        context.storing = stored_buffers(self.phase)
+        context.scopes.forget(context.storing)
+        for number, statement in enumerate(self.phase.statements):
+            if isinstance(statement, Accumulate):
+                made = accumulator(
+                    self.body, statement.combiner, statement.values, parts=self.parts, across=self.across, along=self.along
+                )
+                made.declare()
+                self.accumulators[number] = made
+            elif isinstance(statement, ScanStore):
+                self.scans[number] = Scan(self.body, statement, across=self.across)
+        with self._not_empty():
+            self._nest(self.phase.axes)
+        for number, made in self.accumulators.items():
+            results = self.phase.statements[number].results  # type: ignore[union-attr]  # an Accumulate, by construction
+            for (name, _), value in zip(results, made.results(tuple(dtype for _, dtype in results))):
+                context.scopes.remember(("scalar", name), value)
+        context.storing = frozenset()
+
+    @contextmanager
+    def _not_empty(self) -> Iterator[None]:
+        """Nothing is read on behalf of a loop that may have no point: what is hoisted out of it stays inside a test."""
+        uncertain = [axis.size for axis in self.phase.axes if not positive(self.context.ranges, axis.size)]
+        if not uncertain:
+            yield
+            return
+        tests = " && ".join(f"{self.body.scalar(size).bracketed()} > 0" for size in uncertain)
+        with self.context.scopes.block(f"if ({tests}) {{", "block", guard=True):
+            yield
+
+    # --- loops ---------------------------------------------------------------------------------------------------------
+
+    def _nest(self, axes: tuple[Axis, ...]) -> None:
+        if not axes:
+            for scan in self.scans.values():
+                scan.start()
+            self._statements()
+            return
+        if len(axes) > 1:
+            name, size = self._axis(axes[0]), self.body.scalar(axes[0].size).bracketed()
+            with self.context.scopes.block(f"for (int64_t {name} = 0; {name} < {size}; ++{name}) {{") as scope:
+                scope.axes[axes[0].name] = name
+                self._nest(axes[1:])
+            return
+        for scan in self.scans.values():
+            scan.start()
+        if self.along:
+            self._vector_loops(axes[0])
+        else:
+            self._blocked(axes[0], "0", self.body.scalar(axes[0].size).bracketed(), "1", self._scalar_loop)
+        if len(self.phase.axes) > 1:
+            self._settle()
+
+    def _axis(self, axis: Axis) -> str:
+        return self.context.axis_names[axis.name]
+
+    def _scalar_loop(self, axis: Axis, start: str, stop: str) -> None:
+        name = self._axis(axis)
+        with self.context.scopes.block(f"for (int64_t {name} = {start}; {name} < {stop}; ++{name}) {{") as scope:
+            scope.axes[axis.name] = name
+            self._statements()
+
+    def _blocked(self, axis: Axis, start: str, stop: str, step: str, loop: Callable[[Axis, str, str], None]) -> None:
+        """The loop, cut into blocks when it adds up many floats."""
+        length = bounds(axis.size, self.context.ranges).high
+        per_step = 1 if step == "1" else self.parts * self.context.lanes
+        sums = any(made.settles for made in self.accumulators.values())
+        if not sums or (length is not None and length // per_step <= 2 * _BLOCK):
+            loop(axis, start, stop)
+            return
+        first, last = self.context.names.fresh("block"), self.context.names.fresh("stop")
+        stride = f"{_BLOCK}" if step == "1" else f"{_BLOCK} * {step}"
+        with self.context.scopes.block(f"for (int64_t {first} = {start}; {first} < {stop}; {first} += {stride}) {{"):
+            self.context.scopes.line(f"const int64_t {last} = minimum<int64_t>({stop}, {first} + {stride});")
+            loop(axis, first, last)
+            self._settle()
+
+    def _settle(self) -> None:
+        for made in self.accumulators.values():
+            made.settle()
+
+    def _vector_loops(self, axis: Axis) -> None:
+        """Whole steps of ``parts`` registers, then single registers for the rest."""
+        size = axis.size
+        text = self.body.scalar(size).bracketed()
+        step = step_text(self.parts)
+        whole = whole_steps(size, self.parts * self.context.lanes)
+        stop = text
+        if whole == "some":
+            stop = self.context.names.fresh(f"{self._axis(axis)}_whole")
+            self.context.scopes.line(f"const int64_t {stop} = {text} / {step} * {step};")
+        if whole != "none":
+
+            def loop(axis: Axis, start: str, stop: str) -> None:
+                self._vector_loop(axis, start, stop, step, self.parts, None)
+
+            self._blocked(axis, "0", stop, step, loop)
+        if whole != "all":
+            masked = not (isinstance(size, int) and size % self.context.lanes == 0)
+            start = stop if whole == "some" else "0"
+            self._vector_loop(axis, start, text, LANES, 1, text if masked else None)
+
+    def _vector_loop(self, axis: Axis, start: str, stop: str, step: str, parts: int, end: str | None) -> None:
+        with vector_loop(self.body, axis, start, stop, step, parts, end):
+            self._statements()
+
+    # --- statements ----------------------------------------------------------------------------------------------------
+
+    def _statements(self) -> None:
+        for number, statement in enumerate(self.phase.statements):
+            self._statement(number, statement)
+
+    def _statement(self, number: int, statement: Statement) -> None:
+        match statement:
+            case Store():
+                value = self.body.value(statement.value)
+                self.body.memory.store(statement.buffer, statement.offset, value, statement.mode)
+            case Accumulate():
+                self.accumulators[number].add(statement.values)
+            case ScanStore():
+                self.scans[number].step()
+
+
+@contextmanager
+def vector_loop(
+    body: Body, axis: Axis, start: str, stop: str, step: str, parts: int, end: str | None
+) -> Iterator[None]:
+    """A loop whose steps take ``parts`` registers along ``axis``; with ``end``, lanes from there on are off."""
+    context = body.context
+    name = context.axis_names[axis.name]
+    opening = f"for (int64_t {name} = {start}; {name} < {stop}; {name} += {step.strip('()')}) {{"
+    with context.scopes.block(opening) as scope, context.vectorised(axis.name, parts):
+        scope.axes[axis.name] = name
+        if end is not None:
+            left = context.names.fresh("left")
+            context.scopes.line(f"const int64_t {left} = {end} - {name};")
+            scope.lanes = Lanes(count=left)
+        yield
+
+
+def step_text(parts: int) -> str:
+    """The points that so many registers take, as an operand."""
+    return LANES if parts == 1 else f"({parts} * {LANES})"
+
+
+def whole_steps(size: Size, step: int) -> str:
+    """Whether ``all``, ``some`` or ``none`` of an axis is covered by whole steps."""
+    if not isinstance(size, int):
+        return "some"
+    if size % step == 0:
+        return "all"
+    return "some" if size > step else "none"
+
+
+def positive(ranges: Mapping[str, Range], size: Size) -> bool:
+    """True when an extent is known to be at least 1."""
+    low = bounds(size, ranges).low
+    return low is not None and low >= 1

@@ -1,0 +1,186 @@
+"""The outer loops of a kernel: which points a thread takes, and the sequential loops around the phases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from litz_codegen_cpp.emit.body import Body
+from litz_codegen_cpp.emit.index import LANES
+from litz_codegen_cpp.emit.loops import step_text, vector_loop, whole_steps
+from litz_ir.errors import CodegenError
+from litz_ir.loops.nodes import Axis
+from litz_ir.plan.kernel import Kernel
+from litz_ir.symbols.term import product
+
+Points = Callable[[int], None]
+"""Writes the phases for one outer point, or for so many registers of outer points side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outer:
+    """How a kernel's outer axes are run: ``shared`` ones are divided among threads, in steps of ``step`` points along
+    the last of them (more than 1 when that is the vector axis)."""
+
+    shared: tuple[Axis, ...]
+    sequential: tuple[Axis, ...]
+    vector: Axis | None
+    parts: int
+
+    @property
+    def splits_vector(self) -> bool:
+        """True when blocks of the vector axis are what threads divide."""
+        return self.vector is not None and not self.sequential
+
+
+def outer_of(kernel: Kernel, parts: int) -> Outer:
+    """Sort the outer axes; raises :class:`CodegenError` when the schedule does not fit them."""
+    schedule = kernel.schedule
+    names = [axis.name for axis in kernel.outer]
+    count = len(schedule.parallel)
+    if tuple(names[:count]) != schedule.parallel:
+        raise CodegenError(
+            f"parallel axes {schedule.parallel} do not lead the outer axes {tuple(names)}", node=kernel.name,
+            hint="order the outer axes so that those divided among threads come first",
+        )  # fmt: skip
+    vector = None
+    if schedule.vector in names:
+        if names[-1] != schedule.vector:
+            raise CodegenError(
+                f"vector axis {schedule.vector!r} is an outer axis but not the last one", node=kernel.name,
+                hint="make it the last outer axis, or an inner one",
+            )  # fmt: skip
+        vector = kernel.outer[-1]
+    return Outer(kernel.outer[:count], kernel.outer[count:], vector, parts)
+
+
+class OuterLoops:
+    """Writes the outer loops around ``points``; ``begin`` and ``end`` name a thread's range of shared steps."""
+
+    def __init__(self, body: Body, outer: Outer, points: Points) -> None:
+        self.body = body
+        self.context = body.context
+        self.outer = outer
+        self.points = points
+        self.step = step_text(outer.parts)
+
+    def write(self) -> None:
+        """All of it, at the innermost scope."""
+        shared = self.outer.shared
+        if not shared:
+            self._sequential(self.outer.sequential)
+            return
+        last, splits = shared[-1], self.outer.splits_vector
+        with ExitStack() as stack:
+            first, stop = "begin", "end"
+            if len(shared) > 1:
+                first, stop = self._rows(stack, shared)
+            if splits:
+                self._vector(last, *self._points(last, first, stop))
+                return
+            stack.enter_context(self._loop(last, first, stop))
+            self._sequential(self.outer.sequential)
+
+    def count(self) -> str:
+        """The number of steps that threads divide, at the innermost scope."""
+        shared = self.outer.shared
+        rows = self.body.scalar(product(axis.size for axis in shared[:-1]))
+        length = self._length(shared[-1])
+        return length if rows.text == "1" else f"{rows.bracketed()} * {length}"
+
+    def grain(self) -> str:
+        """The least number of steps that a thread should get."""
+        points = self.body.context.kernel.schedule.grain
+        if not self.outer.splits_vector or points <= 1:
+            return str(max(1, points))
+        return f"({points} + {self.step} - 1) / {self.step}"
+
+    def _points(self, axis: Axis, first: str, stop: str) -> tuple[str, str]:
+        """A range of steps as a range of points."""
+        name = self.context.axis_names[axis.name]
+        size = self.body.scalar(axis.size).text
+        line = self.context.scopes.line
+        low, high = self.context.names.fresh(f"{name}_begin"), self.context.names.fresh(f"{name}_end")
+        line(f"const int64_t {low} = {first} * {self.step};")
+        if whole_steps(axis.size, self.outer.parts * self.context.lanes) == "all":
+            line(f"const int64_t {high} = {stop} * {self.step};")
+        else:
+            line(f"const int64_t {high} = minimum<int64_t>({size}, {stop} * {self.step});")
+        return low, high
+
+    def _rows(self, stack: ExitStack, shared: tuple[Axis, ...]) -> tuple[str, str]:
+        """One turn per point of all shared axes but the last; gives the range of the last one within it."""
+        context, last = self.context, shared[-1]
+        point, row = context.names.fresh("point"), context.names.fresh("row")
+        length = self._length(last)
+        stack.enter_context(context.scopes.block(f"for (int64_t {point} = begin; {point} < end;) {{"))
+        line = context.scopes.line
+        name = context.axis_names[last.name]
+        first, stop = context.names.fresh(f"{name}_first"), context.names.fresh(f"{name}_stop")
+        line(f"const int64_t {row} = {point} / {length};")
+        line(f"const int64_t {first} = {point} % {length};")
+        line(f"const int64_t {stop} = minimum<int64_t>({length}, {first} + (end - {point}));")
+        line(f"{point} += {stop} - {first};")
+        rest = row
+        for position, axis in enumerate(shared[:-1]):
+            inner = shared[position + 1 : -1]
+            own = context.axis_names[axis.name]
+            block = self.body.scalar(product(a.size for a in inner)).bracketed()
+            text = f"{rest} / {block}" if inner else rest
+            line(f"const int64_t {own} = {text};")
+            if inner:
+                left = context.names.fresh("row")
+                line(f"const int64_t {left} = {rest} % {block};")
+                rest = left
+            context.scopes.stack[-1].axes[axis.name] = own
+        return first, stop
+
+    def _length(self, axis: Axis) -> str:
+        """Steps along the last shared axis."""
+        size = self.body.scalar(axis.size).bracketed()
+        if not self.outer.splits_vector:
+            return size
+        text = f"({size} + {self.step} - 1) / {self.step}"
+        name = self.context.names.fresh("steps")
+        self.context.scopes.line(f"const int64_t {name} = {text};")
+        return name
+
+    def _sequential(self, axes: tuple[Axis, ...]) -> None:
+        with ExitStack() as stack:
+            plain = axes[:-1] if axes and self.outer.vector is axes[-1] else axes
+            for axis in plain:
+                stack.enter_context(self._loop(axis, "0", self.body.scalar(axis.size).bracketed()))
+            if len(plain) < len(axes):
+                self._vector(axes[-1], "0", self.body.scalar(axes[-1].size).bracketed())
+            else:
+                self._point(1)
+
+    @contextmanager
+    def _loop(self, axis: Axis, first: str, stop: str) -> Iterator[None]:
+        name = self.context.axis_names[axis.name]
+        with self.context.scopes.block(f"for (int64_t {name} = {first}; {name} < {stop}; ++{name}) {{") as scope:
+            scope.axes[axis.name] = name
+            yield
+
+    def _vector(self, axis: Axis, first: str, stop: str) -> None:
+        """Whole steps of the vector axis, then single registers for the rest of it."""
+        parts, lanes = self.outer.parts, self.context.lanes
+        whole = whole_steps(axis.size, parts * lanes)
+        limit = stop
+        if whole == "some":
+            limit = self.context.names.fresh(f"{self.context.axis_names[axis.name]}_whole")
+            self.context.scopes.line(f"const int64_t {limit} = {stop} / {self.step} * {self.step};")
+        if whole != "none":
+            with vector_loop(self.body, axis, first, limit, self.step, parts, None):
+                self._point(parts)
+        if whole != "all":
+            masked = not (isinstance(axis.size, int) and axis.size % lanes == 0)
+            start = f"maximum<int64_t>({first}, {limit})" if whole == "some" and first != "0" else limit
+            start = first if whole == "none" else start
+            with vector_loop(self.body, axis, start, stop, LANES, 1, stop if masked else None):
+                self._point(1)
+
+    def _point(self, parts: int) -> None:
+        self.context.point = self.context.scopes.top
+        self.points(parts)

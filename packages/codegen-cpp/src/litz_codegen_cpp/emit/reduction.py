@@ -1,0 +1,193 @@
+"""Accumulators: what an ``Accumulate`` statement declares before its loops, does inside them and leaves behind."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from litz_codegen_cpp.emit.body import Body
+from litz_codegen_cpp.emit.scopes import Value
+from litz_codegen_cpp.emit.spelling import register_type, vector_type
+from litz_ir.dtypes import DType, b1, compute_dtype, f64, i64
+from litz_ir.loops.nodes import Combine, Combiner, Kind
+from litz_ir.scalar.expr import Expr, Param
+
+_STATES = {
+    "sum": "sum_state", "prod": "prod_state", "min": "min_state", "max": "max_state",
+    "any": "any_state", "all": "all_state", "xor": "xor_state",
+    "argmin": "argmin_state", "argmax": "argmax_state",
+    "welford": "welford_state", "online_softmax": "online_softmax_state",
+}  # fmt: skip
+
+
+class Accumulator(Protocol):
+    """A running combination in C++ variables. One that ``settles`` wants long loops cut into blocks."""
+
+    settles: bool
+
+    def declare(self) -> None:
+        """Variables that hold the identity, at the innermost scope."""
+
+    def add(self, values: tuple[Expr, ...]) -> None:
+        """Combine one more element (per lane)."""
+
+    def settle(self) -> None:
+        """End a block of a long sum."""
+
+    def results(self, dtypes: tuple[DType, ...]) -> list[Value]:
+        """The combination's values so far; lanes are put together when they ran along a reduced axis."""
+
+
+def accumulator(body: Body, combiner: Combiner, values: tuple[Expr, ...], *, parts: int, across: bool, along: bool,
+                scan: bool = False) -> Accumulator:  # fmt: skip
+    """The accumulator of a statement.
+
+    ``parts`` registers side by side; ``across``: lanes are different outer points; ``along``: lanes are elements of one
+    reduction; neither: scalars. A ``scan`` sums in double, as eager does.
+    """
+    if isinstance(combiner, Combine):
+        return _BodyAccumulator(body, combiner, parts, across)
+    return _NamedAccumulator(body, combiner, values, parts, across, along, scan)
+
+
+class _NamedAccumulator:
+    """A state class of ``accumulate.h``, one object per register."""
+
+    def __init__(
+        self, body: Body, kind: Kind, values: tuple[Expr, ...], parts: int, across: bool, along: bool, scan: bool
+    ) -> None:
+        self.body = body
+        self.kind = kind
+        self.parts = parts
+        self.across, self.along = across, along
+        self.dtype = _state_dtype(kind, values[0].dtype, scan)
+        name = kind.name
+        if self.dtype == b1:
+            name = {"min": "all", "max": "any", "xor": "xor"}.get(name, name)
+        self.state = _STATES[name]
+        self.settles = kind.name == "sum" and self.dtype.is_float
+        self.names: list[str] = []
+        body.headers.add("online_softmax" if kind.name == "online_softmax" else "accumulate")
+
+    @property
+    def _is_vector(self) -> bool:
+        return self.across or self.along
+
+    def declare(self) -> None:
+        context = self.body.context
+        spell = vector_type if self._is_vector else register_type
+        arguments = [spell(self.dtype), *([spell(i64)] if self.kind.inputs == 2 else [])]
+        self.names = [context.names.fresh(self.kind.name) for _ in range(self.parts)]
+        context.scopes.line(f"{self.state}<{', '.join(arguments)}> {', '.join(self.names)};")
+
+    def add(self, values: tuple[Expr, ...]) -> None:
+        context = self.body.context
+        found = [self.body.value(value) for value in values]
+        operands = [self.body.converted(v, d) for v, d in zip(found, (self.dtype, i64))]
+        if self._is_vector:
+            operands = [context.spread(operand) for operand in operands]
+        lanes = context.scopes.active if self.along else None
+        for part in range(context.parts if self._is_vector else 1):
+            texts = [operand.part(part) for operand in operands]
+            if lanes is not None:
+                texts.append(lanes.mask(part))
+            context.scopes.line(f"{self.names[part]}.add({', '.join(texts)});")
+
+    def settle(self) -> None:
+        for name in self.names if self.settles else ():
+            self.body.context.scopes.line(f"{name}.settle();")
+
+    def results(self, dtypes: tuple[DType, ...]) -> list[Value]:
+        context = self.body.context
+        names = self.names
+        if self.along:
+            first = names[0]
+            for other in names[1:]:
+                context.scopes.line(f"{first}.merge({other});")
+            whole = context.names.fresh(f"{self.kind.name}_all")
+            context.scopes.line(f"const auto {whole} = collapse({first});")
+            names = [whole]
+        sources = {
+            "welford": (self.dtype,) * 3, "argmin": (self.dtype, i64), "argmax": (self.dtype, i64),
+        }.get(self.kind.name, (self.dtype,) * self.kind.results)  # fmt: skip
+        values = []
+        for number, (source, dtype) in enumerate(zip(sources, dtypes)):
+            getter = f"result{number or ''}()"
+            if source == b1 and self.along:
+                texts = tuple(f"{name}.{getter} != 0" for name in names)
+            else:
+                texts = tuple(f"{name}.{getter}" for name in names)
+            value = context.define(self.kind.name, texts, source, context.scopes.top, varying=self.across)
+            values.append(self.body.converted(value, dtype))
+        return values
+
+
+def _state_dtype(kind: Kind, value: DType, scan: bool) -> DType:
+    if kind.name in ("any", "all"):
+        return b1
+    if kind.name in ("sum", "prod") and value.is_bool:
+        return i64
+    if scan and kind.name in ("sum", "prod", "welford") and value.is_float:
+        return f64
+    return compute_dtype(value)
+
+
+class _BodyAccumulator:
+    """A user-given combination, in order: one variable per member of its tuple and register."""
+
+    settles = False
+
+    def __init__(self, body: Body, combiner: Combine, parts: int, across: bool) -> None:
+        self.body = body
+        self.combiner = combiner
+        self.parts = parts
+        self.across = across
+        self.names: list[tuple[str, ...]] = []
+
+    def declare(self) -> None:
+        context = self.body.context
+        for identity in self.combiner.identity:
+            value = self.body.value(identity)
+            kind = register_type(identity.dtype)
+            if self.across:
+                value, kind = context.spread(value), vector_type(identity.dtype)
+            names = tuple(context.names.fresh("running") for _ in range(self.parts))
+            for part, name in enumerate(names):
+                context.scopes.line(f"{kind} {name} = {value.part(part)};")
+            self.names.append(names)
+
+    def add(self, values: tuple[Expr, ...]) -> None:
+        context = self.body.context
+        new = [self.body.value(value) for value in values]
+        with context.scopes.under(context.scopes.active, guard=False):
+            self._bind(new)
+            found = [self.body.value(expr) for expr in self.combiner.body]
+            if self.across:
+                found = [context.spread(value) for value in found]
+            for names, value in zip(self.names, found):
+                for part, name in enumerate(names):
+                    context.scopes.line(f"{name} = {value.part(part)};")
+
+    def _bind(self, new: list[Value]) -> None:
+        """Give the body's parameters their meaning: copies, since the variables change one after another."""
+        context = self.body.context
+        top = context.scopes.top
+        for position, (names, identity) in enumerate(zip(self.names, self.combiner.identity)):
+            before = context.define("before", names, identity.dtype, top, varying=self.across)
+            context.scopes.remember(Param(position, identity.dtype), before)
+        for position, value in enumerate(new, len(new)):
+            local = Value(value.parts, value.dtype, top, value.varying, value.reads)
+            context.scopes.remember(Param(position, value.dtype), local)
+
+    def settle(self) -> None:
+        """Nothing to do: a combination is taken in order."""
+
+    def results(self, dtypes: tuple[DType, ...]) -> list[Value]:
+        context = self.body.context
+        top = context.scopes.top
+        with context.scopes.under(context.scopes.active, guard=False):
+            inner = context.scopes.top
+            for position, (names, identity) in enumerate(zip(self.names, self.combiner.identity)):
+                value = context.define("combined", names, identity.dtype, inner, varying=self.across)
+                context.scopes.remember(Param(position, identity.dtype), value)
+            found = [self.body.converted(self.body.value(e), d) for e, d in zip(self.combiner.finish, dtypes)]
+        return [Value(v.parts, v.dtype, min(v.home, top), v.varying, v.reads) for v in found]

@@ -1,0 +1,37 @@
+"""Scans: a running combination along the last axis of a phase, stored after every point."""
+
+from __future__ import annotations
+
+from litz_codegen_cpp.emit.body import Body
+from litz_codegen_cpp.emit.reduction import Accumulator, accumulator
+from litz_ir.dtypes import DType
+from litz_ir.plan.kernel import ScanStore
+
+
+class Scan:
+    """A ``ScanStore`` statement; its running state is declared anew before every run of the last axis."""
+
+    def __init__(self, body: Body, statement: ScanStore, *, across: bool) -> None:
+        self.body = body
+        self.statement = statement
+        self.across = across
+        self.running: Accumulator | None = None
+
+    def start(self) -> None:
+        """Declare the state, at the innermost scope."""
+        parts = self.body.context.parts if self.across else 1
+        self.running = accumulator(
+            self.body, self.statement.combiner, self.statement.values, parts=parts, across=self.across, along=False, scan=True
+        )
+        self.running.declare()
+
+    def step(self) -> None:
+        """Take one more element and store the running results."""
+        assert self.running is not None
+        self.running.add(self.statement.values)
+        results = self.running.results(tuple(self._dtype(buffer) for buffer, _ in self.statement.targets))
+        for (buffer, offset), value in zip(self.statement.targets, results):
+            self.body.memory.store(buffer, offset, value)
+
+    def _dtype(self, buffer: str) -> DType:
+        return self.body.context.buffers[buffer].dtype

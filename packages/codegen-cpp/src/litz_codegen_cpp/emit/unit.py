@@ -1,0 +1,84 @@
+"""Translation units: the kernels of a plan, with the headers that they need and the entry points that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from litz_codegen_cpp.emit.kernel import Emitted, emit_kernel
+from litz_codegen_cpp.emit.spelling import identifier
+from litz_ir.errors import CodegenError, LitzError
+from litz_ir.origin import UNKNOWN, Origin
+from litz_ir.plan.program import Launch, Plan
+from litz_ir.target.protocol import SourceUnit
+
+KERNELS_PER_UNIT = 60
+"""More kernels than this are split into units that can be compiled side by side."""
+
+OUTLINE_ABOVE = 24
+"""Uses of heavy maths in one unit above which its functions are kept out of line."""
+
+_SHOWN_OPERATIONS = 12
+
+_SEGMENT = """\
+typedef int64_t (*litz_kernel)(litz_runtime*, void**, const int64_t*);
+
+// Runs kernels one after another; the result is 0, or a kernel's error code and its position times 256.
+extern "C" int64_t litz_segment(litz_runtime* rt, int64_t count, const litz_kernel* kernels, void*** buffers,
+                                const int64_t* const* symbols) {
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t code = kernels[k](rt, buffers[k], symbols[k]);
+    if (code) return k * 256 + code;
+  }
+  return 0;
+}
+"""
+
+
+def emit_plan(plan: Plan, lanes: int, flags: tuple[str, ...]) -> tuple[SourceUnit, ...]:
+    """The units of a plan, for vectors of ``lanes`` 32-bit lanes; ``flags`` tells how they will be built.
+
+    Raises :class:`CodegenError` that names the fused operation and the user's line.
+    """
+    origins = _origins(plan)
+    emitted = []
+    for kernel in plan.kernels:
+        comment, origin = origins.get(kernel.name, ("", UNKNOWN))
+        try:
+            emitted.append(emit_kernel(kernel, lanes, comment))
+        except LitzError as error:
+            error.node, error.origin = error.node or kernel.name, error.origin or origin
+            raise
+    groups = [emitted[start : start + KERNELS_PER_UNIT] for start in range(0, len(emitted), KERNELS_PER_UNIT)]
+    name = identifier(plan.name)
+    return tuple(
+        SourceUnit(
+            name if len(groups) == 1 else f"{name}_{number}", "c++", unit_text(group),
+            tuple(each.name for each in group), flags,
+        )
+        for number, group in enumerate(groups)
+    )  # fmt: skip
+
+
+def unit_text(kernels: Sequence[Emitted]) -> str:
+    """The text of one unit; raises :class:`CodegenError` when two kernels share a name."""
+    names = [kernel.name for kernel in kernels]
+    if len(set(names)) < len(names):
+        raise CodegenError("two kernels of a plan have one name", node=next(n for n in names if names.count(n) > 1))
+    headers = sorted(frozenset(("memory", "runtime")).union(*(kernel.headers for kernel in kernels)))
+    lines = [f"#include <litz/{header}.h>" for header in headers]
+    if sum(kernel.heavy for kernel in kernels) > OUTLINE_ABOVE:
+        lines.insert(0, "#define LITZ_OUTLINE_MATH")
+    parts = ["\n".join(lines), "using namespace litz;", *(kernel.text.rstrip() for kernel in kernels), _SEGMENT.rstrip()]
+    return "\n\n".join(parts) + "\n"
+
+
+def _origins(plan: Plan) -> dict[str, tuple[str, Origin]]:
+    """Per kernel, what it fuses and a line to blame. Line numbers stay out of the text: equal text is built once."""
+    found: dict[str, tuple[str, Origin]] = {}
+    for step in plan.steps:
+        if isinstance(step, Launch) and step.kernel not in found and step.origins:
+            names = list(dict.fromkeys(each.operation for each in step.origins))
+            shown = ", ".join(names[:_SHOWN_OPERATIONS])
+            more = f" and {len(names) - _SHOWN_OPERATIONS} more" if len(names) > _SHOWN_OPERATIONS else ""
+            found[step.kernel] = (f"{step.kernel}: {shown}{more}", step.origins[0].origin)
+    return found

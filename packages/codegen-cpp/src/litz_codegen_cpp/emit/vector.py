@@ -1,0 +1,217 @@
+"""Memory accesses: which form an offset takes along the lanes, and what is read or written under which mask."""
+
+from __future__ import annotations
+
+from litz_codegen_cpp.emit.context import Buffer, Context
+from litz_codegen_cpp.emit.index import Indices
+from litz_codegen_cpp.emit.scopes import Lanes, Value
+from litz_codegen_cpp.emit.spelling import literal
+from litz_ir.errors import CodegenError
+from litz_ir.loops.nodes import ScatterMode
+from litz_ir.scalar.expr import Load
+from litz_ir.symbols.term import Size
+
+_COMBINE = {"add": "{0} + {1}", "mul": "{0} * {1}", "min": "minimum({0}, {1})", "max": "maximum({0}, {1})"}
+
+
+class Memory:
+    """Writes loads and stores."""
+
+    def __init__(self, context: Context, indices: Indices) -> None:
+        self.context = context
+        self.indices = indices
+
+    # --- loads ---------------------------------------------------------------------------------------------------------
+
+    def load(self, expr: Load) -> Value:
+        """The loaded value, in the outermost scope in which its address is known and reading is allowed."""
+        context = self.context
+        buffer = self._buffer(expr.buffer)
+        if len(expr.index) != 1:
+            raise CodegenError(
+                f"load of {expr.buffer} has {len(expr.index)} indices, a kernel's has one", node=context.kernel.name,
+                hint="linearise indices with the buffer's layout",
+            )  # fmt: skip
+        offset = expr.index[0]
+        floor = max(context.scopes.guarded, self._earliest(expr.buffer))
+        reads = frozenset((expr.buffer,)) if expr.buffer in context.written else frozenset[str]()
+        if buffer.laned:
+            return self._load_laned(buffer, expr, floor, reads)
+        if self.indices.varies(offset):
+            return self._load_lanes(buffer, expr, floor, reads)
+        piece = self.indices.scalar(offset)
+        text = f"load_scalar({_at(buffer.pointer, piece.text)})"
+        home = max(piece.home, floor)
+        lanes = context.scopes.active
+        if lanes is not None and lanes.masks:
+            any_lane = " | ".join(lanes.masks)
+            text = f"any_true({any_lane}) ? {text} : {literal(0, expr.dtype)}"
+        return context.define(expr.buffer, text, expr.dtype, home, reads=reads | piece.reads)
+
+    def _earliest(self, name: str) -> int:
+        """The outermost scope in which an element of the buffer may be read: it must not pass a store."""
+        context = self.context
+        if name in context.storing:
+            return context.scopes.top
+        return context.point if name in context.written else 0
+
+    def _load_laned(self, buffer: Buffer, expr: Load, floor: int, reads: frozenset[str]) -> Value:
+        context = self.context
+        if self.indices.varies(expr.index[0]):
+            raise CodegenError(f"local {expr.buffer} is indexed by the vector axis", node=context.kernel.name)
+        piece = self.indices.scalar(expr.index[0])
+        lanes = context.scopes.active
+        texts = []
+        for part in range(context.parts):
+            address = self._laned_address(buffer, piece.bracketed(), part)
+            masked = lanes is not None and lanes.masks
+            texts.append(f"load_masked({address}, {lanes.mask(part)})" if lanes and masked else f"load({address})")
+        home = max(piece.home, floor, context.point)
+        return context.define(expr.buffer, tuple(texts), expr.dtype, home, varying=True, reads=reads | piece.reads)
+
+    def _laned_address(self, buffer: Buffer, offset: str, part: int) -> str:
+        parts = self.context.parts
+        step = "LITZ_LANES" if parts == 1 else f"({parts} * LITZ_LANES)"
+        shift = f" + {part} * LITZ_LANES" if part else ""
+        return f"{buffer.pointer} + {offset} * {step}{shift}"
+
+    def _load_lanes(self, buffer: Buffer, expr: Load, floor: int, reads: frozenset[str]) -> Value:
+        context, offset = self.context, expr.index[0]
+        lanes = context.scopes.active
+        stride = self.indices.lane_stride(offset)
+        home, texts = floor, []
+        if stride is None:
+            at = self.indices.per_lane(offset, self.indices.fits_int32(offset))
+            home, reads = max(home, at.home), reads | at.reads
+            texts = [_gather(buffer.pointer, at.part(part), lanes, part) for part in range(context.parts)]
+        else:
+            for part in range(context.parts):
+                piece = self.indices.scalar(self.indices.shifted(offset, part))
+                home, reads = max(home, piece.home), reads | piece.reads
+                address = _at(buffer.pointer, piece.text)
+                if stride == 1:
+                    suffix, arguments = _form(address, lanes, part)
+                    texts.append(f"load{suffix}({arguments})")
+                else:
+                    step = self.indices.scalar(stride)
+                    home = max(home, step.home)
+                    texts.append(_load_strided(address, step.text, lanes, part))
+        return context.define(expr.buffer, tuple(texts), expr.dtype, home, varying=True, reads=reads)
+
+    # --- stores --------------------------------------------------------------------------------------------------------
+
+    def store(self, name: str, offset: Size, value: Value, mode: ScatterMode = "set") -> None:
+        """Write a value at the innermost scope, or combine it with what is there."""
+        context = self.context
+        buffer = self._buffer(name)
+        if buffer.laned:
+            self._store_laned(buffer, offset, value, mode)
+        elif context.vector is None or not (value.varying or self.indices.varies(offset) or mode != "set"):
+            piece = self.indices.scalar(offset)
+            self._store_scalar(buffer, piece.text, value.parts[0], mode)
+        else:
+            self._store_lanes(buffer, offset, context.spread(value), mode)
+        context.scopes.forget(frozenset((name,)))
+
+    def _store_scalar(self, buffer: Buffer, offset: str, value: str, mode: ScatterMode) -> None:
+        address = _at(buffer.pointer, offset)
+        if mode != "set":
+            value = _combine(mode, f"load_scalar({address})", value)
+        self.context.scopes.line(f"store_scalar({address}, {value});")
+
+    def _store_laned(self, buffer: Buffer, offset: Size, value: Value, mode: ScatterMode) -> None:
+        piece = self.indices.scalar(offset)
+        spread = self.context.spread(value)
+        for part in range(self.context.parts):
+            address = self._laned_address(buffer, piece.bracketed(), part)
+            text = spread.part(part)
+            if mode != "set":
+                text = _combine(mode, f"load({address})", text)
+            self.context.scopes.line(f"store({address}, {text});")
+
+    def _store_lanes(self, buffer: Buffer, offset: Size, value: Value, mode: ScatterMode) -> None:
+        context = self.context
+        lanes = context.scopes.active
+        stride = self.indices.lane_stride(offset)
+        at = None if stride is not None else self.indices.per_lane(offset, self.indices.fits_int32(offset))
+        for part in range(context.parts):
+            text = value.part(part)
+            if at is not None:
+                self._scatter(buffer, at.part(part), text, mode, lanes, part)
+                continue
+            piece = self.indices.scalar(self.indices.shifted(offset, part))
+            address = _at(buffer.pointer, piece.text)
+            if stride == 1:
+                suffix, arguments = _form(address, lanes, part)
+                if mode != "set":
+                    text = _combine(mode, f"load{suffix}({arguments})", text)
+                context.scopes.line(f"store{suffix}({arguments}, {text});")
+            else:
+                assert stride is not None
+                step = self.indices.scalar(stride)
+                lane_steps = f"iota<int64_t>(0) * broadcast<int64_t>({step.text})"
+                self._scatter(_moved(buffer, address), lane_steps, text, mode, lanes, part)
+
+    def _scatter(self, buffer: Buffer, at: str, value: str, mode: ScatterMode, lanes: Lanes | None, part: int) -> None:
+        """Lane by lane in order, since two lanes may meet at one element."""
+        line = self.context.scopes.line
+        if mode == "set":
+            form, extra = "scatter", ""
+            if lanes is not None:
+                form, extra = ("scatter_masked", lanes.mask(part)) if lanes.masks else ("scatter_partial", lanes.count)
+            line(f"{form}({', '.join(filter(None, (buffer.pointer, at, extra, value)))});")
+            return
+        name = self.context.names.fresh("lane")
+        limit = "LITZ_LANES"
+        if lanes is not None and not lanes.masks:
+            limit = f"minimum<int64_t>({lanes.count}, LITZ_LANES)"
+        indices = self.context.names.fresh("at")
+        line(f"const auto {indices} = {at};")
+        line(f"for (int {name} = 0; {name} < {limit}; ++{name}) {{")
+        if lanes is not None and lanes.masks:
+            line(f"  if (!lane({lanes.mask(part)}, {name})) continue;")
+        address = f"{buffer.pointer} + lane({indices}, {name})"
+        combined = _combine(mode, f"load_scalar({address})", f"lane({value}, {name})")
+        line(f"  store_scalar({address}, {combined});")
+        line("}")
+
+    def _buffer(self, name: str) -> Buffer:
+        try:
+            return self.context.buffers[name]
+        except KeyError:
+            raise CodegenError(f"kernel uses {name!r}, which is neither a parameter nor a local", node=self.context.kernel.name) from None
+
+
+def _at(pointer: str, offset: str) -> str:
+    return pointer if offset == "0" else f"{pointer} + {offset}"
+
+
+def _moved(buffer: Buffer, address: str) -> Buffer:
+    return Buffer(address if address == buffer.pointer else f"({address})", buffer.dtype)
+
+
+def _form(address: str, lanes: Lanes | None, part: int) -> tuple[str, str]:
+    """How the function for consecutive elements is called: the end of its name, and its leading arguments."""
+    if lanes is None:
+        return "", address
+    return ("_masked", f"{address}, {lanes.mask(part)}") if lanes.masks else ("_partial", f"{address}, {lanes.count}")
+
+
+def _gather(pointer: str, at: str, lanes: Lanes | None, part: int) -> str:
+    if lanes is None:
+        return f"gather({pointer}, {at})"
+    if lanes.masks:
+        return f"gather_masked({pointer}, {at}, {lanes.mask(part)})"
+    return f"gather_partial({pointer}, {at}, {lanes.count})"
+
+
+def _load_strided(address: str, step: str, lanes: Lanes | None, part: int) -> str:
+    if lanes is None:
+        return f"load_strided({address}, {step})"
+    if lanes.masks:
+        return f"gather_masked({address}, iota<int64_t>(0) * broadcast<int64_t>({step}), {lanes.mask(part)})"
+    return f"load_strided_partial({address}, {step}, {lanes.count})"
+
+
+def _combine(mode: ScatterMode, old: str, new: str) -> str:
+    return _COMBINE[mode].format(old, new)

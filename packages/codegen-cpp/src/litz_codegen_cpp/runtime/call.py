@@ -1,0 +1,121 @@
+"""Calling loaded kernels from Python: addresses and symbol values in, errors out."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+
+from litz_codegen_cpp.emit.kernel import OUT_OF_MEMORY, OUT_OF_RANGE, entry_point
+from litz_codegen_cpp.runtime.load import LoadedLibrary
+from litz_ir.errors import IndexOutOfRange, KernelError
+from litz_ir.plan.kernel import Kernel
+from litz_ir.target.protocol import LaunchFunction
+
+SEGMENT = "litz_segment"
+_POSITION = 256
+
+
+class CpuModule:
+    """The kernels of a plan, loaded from one or more libraries. Callables may run in several threads at once."""
+
+    def __init__(self, libraries: Mapping[str, LoadedLibrary], kernels: Mapping[str, Kernel]) -> None:
+        """``libraries`` gives each kernel's library by the kernel's name."""
+        self._libraries = dict(libraries)
+        self._kernels = dict(kernels)
+
+    def address(self, kernel: str) -> int:
+        """The kernel's entry point, ``int64_t (litz_runtime*, void**, const int64_t*)``; raises ``KeyError``."""
+        return self._libraries[kernel].address(entry_point(kernel))
+
+    def runtime(self, kernel: str) -> int:
+        """The address of the runtime table that the kernel is to be called with; raises ``KeyError``."""
+        return ctypes.addressof(self._libraries[kernel].runtime)
+
+    def function(self, kernel: str) -> LaunchFunction:
+        """The launcher of a kernel; raises ``KeyError``."""
+        segment = self.segment((kernel,))
+        return segment.run
+
+    def segment(self, names: Sequence[str]) -> Segment:
+        """A run of kernels as one native call; raises ``KeyError``."""
+        kernels = [self._kernels[name] for name in names]
+        library = self._libraries[names[0]]
+        return Segment(library, [self.address(name) for name in names], kernels)
+
+
+class _Frame:
+    """Argument arrays of one call, laid out so that filling two flat arrays fills them all."""
+
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        counts = [len(kernel.parameters) for kernel in kernels]
+        sizes = [len(kernel.symbols) for kernel in kernels]
+        self.addresses = (ctypes.c_void_p * max(1, sum(counts)))()
+        self.integers = (ctypes.c_int64 * max(1, sum(sizes)))()
+        self.doubles = (ctypes.c_double * len(self.integers)).from_buffer(self.integers)
+        self.buffers = self._table(ctypes.addressof(self.addresses), counts)
+        self.symbols = self._table(ctypes.addressof(self.integers), sizes)
+
+    @staticmethod
+    def _table(base: int, counts: Sequence[int]) -> ctypes.Array[ctypes.c_void_p]:
+        starts = [0, *accumulate(counts)][: len(counts)]
+        return (ctypes.c_void_p * len(counts))(*(base + 8 * start for start in starts))
+
+
+class Segment:
+    """Consecutive kernels run by one native call. Argument arrays are kept and reused, one set per concurrent call."""
+
+    def __init__(self, library: LoadedLibrary, addresses: Sequence[int], kernels: Sequence[Kernel]) -> None:
+        self._library = library
+        self._kernels = tuple(kernels)
+        self._entries = (ctypes.c_void_p * len(addresses))(*addresses)
+        prototype = ctypes.CFUNCTYPE(
+            ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
+        )
+        self._native: Callable[..., int] = prototype(library.address(SEGMENT))
+        self._runtime = ctypes.addressof(library.runtime)
+        self._buffers = sum(len(kernel.parameters) for kernel in kernels)
+        kinds = [info.kind for kernel in kernels for info in kernel.symbols]
+        self._symbols = len(kinds)
+        self._floats = tuple(k for k, kind in enumerate(kinds) if kind == "float")
+        self._frames: list[_Frame] = []
+
+    def __call__(self, buffers: Sequence[Sequence[int]], symbols: Sequence[Sequence[int | float]] = ()) -> None:
+        """Run on a list of addresses and a list of symbol values per kernel; raises as :meth:`run` does."""
+        self.run([a for each in buffers for a in each], [s for each in symbols for s in each])
+
+    def run(self, addresses: Sequence[int], symbols: Sequence[int | float] = ()) -> None:
+        """Run on the addresses of all kernels' buffers, one after another, and likewise the symbol values.
+
+        Raises :class:`IndexOutOfRange` or :class:`KernelError` when a kernel reports an error; kernels after it do not run.
+        """
+        if len(addresses) != self._buffers or len(symbols) != self._symbols:
+            raise KernelError(
+                f"{self._kernels[0].name} and those after it take {self._buffers} buffers and {self._symbols} symbols, "
+                f"got {len(addresses)} and {len(symbols)}", code=-1, node=self._kernels[0].name,
+            )  # fmt: skip
+        frame = self._frames.pop() if self._frames else _Frame(self._kernels)
+        try:
+            frame.addresses[: self._buffers] = addresses
+            if self._floats:
+                for position, value in enumerate(symbols):
+                    kept = frame.doubles if position in self._floats else frame.integers
+                    kept[position] = value
+            elif symbols:
+                frame.integers[: self._symbols] = symbols
+            result = self._native(self._runtime, len(self._entries), self._entries, frame.buffers, frame.symbols)
+        finally:
+            self._frames.append(frame)
+        if result:
+            raise _error(self._kernels[result // _POSITION], result % _POSITION)
+
+
+def _error(kernel: Kernel, code: int) -> KernelError:
+    if code == OUT_OF_RANGE:
+        return IndexOutOfRange(
+            f"{kernel.name}: an index is out of bounds for its dimension", code=code, node=kernel.name,
+            hint="check the values of the index tensor",
+        )  # fmt: skip
+    if code == OUT_OF_MEMORY:
+        return KernelError(f"{kernel.name}: no memory for its scratch", code=code, node=kernel.name)
+    return KernelError(f"{kernel.name} reported error code {code}", code=code, node=kernel.name)

@@ -1,0 +1,102 @@
+"""The CPU as a target."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from litz_codegen_cpp.capabilities import cpu_capabilities, thread_count
+from litz_codegen_cpp.emit.spelling import identifier
+from litz_codegen_cpp.emit.unit import emit_plan
+from litz_codegen_cpp.runtime.call import CpuModule
+from litz_codegen_cpp.runtime.load import LoadedLibrary, RuntimeTable, make_runtime
+from litz_codegen_cpp.toolchain.build import BuildOptions, StepDowns, build_fingerprint, compile_source
+from litz_codegen_cpp.toolchain.compilers import Compiler, find_compiler
+from litz_codegen_cpp.toolchain.isa import Isa, by_name, detect
+from litz_ir.errors import ToolchainError
+from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.program import Plan
+from litz_ir.target.capabilities import Capabilities
+from litz_ir.target.protocol import SourceUnit
+
+LAUNCH_SECONDS = 2e-6
+PARALLEL_LAUNCH_SECONDS = 4e-6
+
+
+class CpuTarget:
+    """Kernels in C++ for the CPU of this machine, or for an instruction set that is named.
+
+    ``isa`` is an instruction set or its name, ``compiler`` a compiler or the command that starts one, ``threads`` the
+    most that a kernel uses (``None``: those that the process may run on, by the OpenMP runtime's own setting at every
+    call). What is left out is detected when it is first wanted.
+    """
+
+    name = "cpu"
+
+    def __init__(
+        self,
+        isa: Isa | str | None = None,
+        compiler: Compiler | str | None = None,
+        threads: int | None = None,
+        build_options: BuildOptions | None = None,
+    ) -> None:
+        self._isa = by_name(isa) if isinstance(isa, str) else isa
+        self._compiler = compiler
+        self._threads = threads
+        self._options = build_options if build_options is not None else BuildOptions()
+        self._step_downs = StepDowns()
+        self._runtime: RuntimeTable | None = None
+
+    def isa(self) -> Isa:
+        """The instruction set that kernels are made for."""
+        if self._isa is None:
+            self._isa = detect()
+        return self._isa
+
+    def compiler(self) -> Compiler:
+        """The compiler; raises :class:`CompilerNotFound`."""
+        if not isinstance(self._compiler, Compiler):
+            self._compiler = find_compiler(self._compiler)
+        return self._compiler
+
+    def capabilities(self) -> Capabilities:
+        """What the CPU can do."""
+        return cpu_capabilities(self.isa(), self._threads or thread_count())
+
+    def seconds(self, traffic: int, flops: int, launches: int) -> float:
+        """Memory traffic and arithmetic overlap, launches do not."""
+        known = self.capabilities()
+        launch = PARALLEL_LAUNCH_SECONDS if known.threads > 1 else LAUNCH_SECONDS
+        return max(traffic / known.memory_rate, flops / known.flop_rate) + launches * launch
+
+    def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
+        """The C++ units of a plan; raises ``CodegenError``."""
+        isa = self.isa()
+        flags = (isa.name, *isa.flags, self._options.optimize, *self._options.defines)
+        return emit_plan(plan, isa.lanes, flags)
+
+    def build(self, unit: SourceUnit, folder: Path) -> Path:
+        """Compile a unit into a shared library in ``folder``, named after its contents; raises ``ToolchainError``."""
+        if unit.language != "c++":
+            raise ToolchainError(f"unit {unit.name} is {unit.language}, this target builds C++")
+        fingerprint = build_fingerprint(self.compiler(), self.isa(), self._options)
+        digest = hashlib.sha256(f"{fingerprint}\0{unit.text}".encode()).hexdigest()[:20]
+        return compile_source(
+            unit.text,
+            isa=self.isa(),
+            compiler=self.compiler(),
+            out=folder / f"{identifier(unit.name)}-{digest}.so",
+            options=self._options,
+            step_downs=self._step_downs,
+        )
+
+    def load(self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]) -> CpuModule:
+        """Load built units; raises ``ToolchainError``."""
+        if self._runtime is None:
+            self._runtime = make_runtime(self._threads or 0)
+        libraries: dict[str, LoadedLibrary] = {}
+        for unit, binary in zip(units, binaries, strict=True):
+            library = LoadedLibrary(binary, self._runtime)
+            libraries.update((kernel, library) for kernel in unit.kernels)
+        return CpuModule(libraries, kernels)
