@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from litz_ir.errors import ToolchainError
 
@@ -108,7 +109,7 @@ class LoadedLibrary:
         call.__name__ = name
         return call
 
-    def _symbol(self, name: str) -> ctypes._CFuncPtr:
+    def _symbol(self, name: str) -> Any:
         try:
             return self._library[name]
         except AttributeError as error:

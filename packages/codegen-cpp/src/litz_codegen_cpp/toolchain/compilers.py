@@ -57,7 +57,9 @@ def find_compiler(explicit: str | None = None, *, cxx: str | None = None) -> Com
         reasons.append(f"{name} {found}")
     tried = "; ".join(reasons)
     raise CompilerNotFound(
-        f"no C++ compiler: neither an option nor CXX names one, and {tried}", looked_for=SEARCHED, hint=INSTALL
+        f"no C++ compiler: neither an option nor CXX names one, and {tried}",
+        looked_for=SEARCHED,
+        hint=INSTALL,
     )
 
 

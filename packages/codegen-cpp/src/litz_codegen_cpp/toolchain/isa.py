@@ -14,7 +14,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 @dataclass(frozen=True, slots=True)
 class Isa:
-    """One instruction set: ``lanes`` is the number of 32-bit lanes that kernels use, ``vector_bytes`` a register's size.
+    """One instruction set: registers of ``vector_bytes``, ``lanes`` to a kernel vector whatever its element type.
 
     ``flags`` go to the compiler (GCC's and Clang's spelling). ``features`` names what the CPU has beyond the base set.
     """
@@ -27,7 +27,14 @@ class Isa:
 
 
 _AVX2_FLAGS = ("-mavx2", "-mfma", "-mf16c", "-mbmi", "-mbmi2", "-mlzcnt", "-mpopcnt", "-mmovbe")
-_AVX512_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512cd", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512")
+_AVX512_FLAGS = (
+    "-mavx512f",
+    "-mavx512bw",
+    "-mavx512cd",
+    "-mavx512dq",
+    "-mavx512vl",
+    "-mprefer-vector-width=512",
+)
 
 AVX512 = Isa("avx512", 64, 16, (*_AVX2_FLAGS, *_AVX512_FLAGS))
 AVX2 = Isa("avx2", 32, 8, _AVX2_FLAGS)

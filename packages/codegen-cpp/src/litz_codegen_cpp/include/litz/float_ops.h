@@ -143,6 +143,16 @@ LITZ_FN V copysign_lanes(V x, V y) {
   return (V)(((lane_mask<V>)x & ~s) | ((lane_mask<V>)y & s));
 }
 
+// Whether a comparison of one register holds in no lane, in every lane; 64-bit lanes are seen as pairs.
+template <class I>
+LITZ_FN bool none_of(I c) {
+  return sign_bits((typename vector_of<int32_t, sizeof(I) / 4>::type)c) == 0;
+}
+template <class I>
+LITZ_FN bool all_of(I c) {
+  return none_of(~c);
+}
+
 template <class V>
 LITZ_FN V sqrt_lanes(V x) {
 #if defined(__clang__) && __has_builtin(__builtin_elementwise_sqrt)

@@ -60,23 +60,66 @@ LITZ_FN R convert_lanes(V v) {
   else return __builtin_convertvector(v, R);
 }
 
+// A choice by lanes as wide as the values, native or wide; the vector maths works on these.
+template <class V>
+LITZ_FN V blend(lane_mask<V> c, V a, V b) {
+  if constexpr (is_wide<V>) return {blend(c.lo, a.lo, b.lo), blend(c.hi, a.hi, b.hi)};
+  else return c ? a : b;
+}
 template <class T>
 constexpr bool is_float = same<T, float> || same<T, double>;
 
 // The integer type through which a float becomes T: the one whose conversion instruction eager's cast uses.
-template <class T, class From>
+template <class T>
 struct cast_through {
-  static constexpr bool narrow = is_float<From> && !is_float<T> && sizeof(T) < 4;
-  static constexpr bool u32 = is_float<From> && same<T, uint32_t>;
-  static constexpr bool u8_of_double = same<From, double> && same<T, uint8_t>;
+  typedef T type;
+};
+template <>
+struct cast_through<int8_t> {
+  typedef int32_t type;
+};
+template <>
+struct cast_through<int16_t> {
+  typedef int32_t type;
+};
+template <>
+struct cast_through<uint8_t> {
+  typedef int64_t type;
+};
+template <>
+struct cast_through<uint16_t> {
+  typedef int64_t type;
+};
+template <>
+struct cast_through<uint32_t> {
+  typedef int64_t type;
 };
 
 template <class T, class S>
 LITZ_FN T convert_scalar(S x) {
-  typedef cast_through<T, S> through;
-  if constexpr (through::u32 || through::u8_of_double) return T(int64_t(x));
-  else if constexpr (through::narrow) return T(int32_t(x));
+  constexpr bool truncates = is_float<S> && !is_float<T> && !same<T, bool>;
+  if constexpr (same<T, bool>) return x != 0;
+  else if constexpr (truncates && same<T, uint64_t>)
+    return x >= S(0x1p63) ? uint64_t(int64_t(x - S(0x1p63))) ^ uint64_t(1) << 63 : uint64_t(int64_t(x));
+  else if constexpr (truncates) return T(typename cast_through<T>::type(x));
   else return T(x);
+}
+template <class T, class S>
+LITZ_FN vec<T> convert_vector(vec<S> v) {
+  constexpr bool truncates = is_float<S> && !is_float<T>;
+  if constexpr (truncates && same<T, uint64_t>) {
+    auto upper = v >= splat<vec<S>>(S(0x1p63));
+    vec<S> low = blend<vec<S>>(upper, v - splat<vec<S>>(S(0x1p63)), v);
+    vec<int64_t> top = convert_lanes<vec<int64_t>>(upper) << splat<vec<int64_t>>(63);
+    return bits_as<vec<T>>(convert_lanes<vec<int64_t>>(low) ^ top);
+  } else if constexpr (truncates && same<T, uint8_t> && same<S, float>) {
+    // A float beyond int32's range is a multiple of 256, as is what the conversion makes of it.
+    return convert_lanes<vec<T>>(convert_lanes<vec<int32_t>>(v));
+  } else if constexpr (truncates) {
+    return convert_lanes<vec<T>>(convert_lanes<vec<typename cast_through<T>::type>>(v));
+  } else {
+    return convert_lanes<vec<T>>(v);
+  }
 }
 
 template <class T>
@@ -90,12 +133,7 @@ LITZ_FN T convert(bool x) {
   }                                                                              \
   template <class T>                                                             \
   LITZ_FN vec<T> convert(vec<S> v) {                                             \
-    typedef cast_through<T, S> through;                                          \
-    if constexpr (through::u32 || through::u8_of_double)                         \
-      return convert_lanes<vec<T>>(convert_lanes<vec<int64_t>>(v));              \
-    else if constexpr (through::narrow)                                          \
-      return convert_lanes<vec<T>>(convert_lanes<vec<int32_t>>(v));              \
-    else return convert_lanes<vec<T>>(v);                                        \
+    return convert_vector<T, S>(v);                                              \
   }
 LITZ_CONVERT(float)
 LITZ_CONVERT(double)
@@ -128,12 +166,6 @@ LITZ_COMPARE(eq, ==)
 LITZ_COMPARE(ne, !=)
 #undef LITZ_COMPARE
 
-// A choice by lanes as wide as the values, native or wide; the vector maths works on these.
-template <class V>
-LITZ_FN V blend(lane_mask<V> c, V a, V b) {
-  if constexpr (is_wide<V>) return {blend(c.lo, a.lo, b.lo), blend(c.hi, a.hi, b.hi)};
-  else return c ? a : b;
-}
 template <class V>
 LITZ_FN V where(mask m, V a, V b) {
   return blend(convert_lanes<lane_mask<V>>(m), a, b);

@@ -1,11 +1,9 @@
 // Division of floats that rounds to an integer. V is vec<float>, vec<double>, float or double.
 //
-//   V fmod(V a, V b)         C's: the sign of a
+//   V fmod(V a, V b)         C's: the sign of a; exact
 //   V remainder(V a, V b)    Python's: the sign of b, as torch.remainder
 //   V floor_div(V a, V b)    Python's, as torch.floor_divide: infinite or NaN where b is zero
 //   V trunc_div(V a, V b)    trunc(a / b)
-//
-// fmod is the C library's, lane by lane.
 #ifndef LITZ_MATH_DIVIDE_H
 #define LITZ_MATH_DIVIDE_H
 #include "arithmetic.h"
@@ -15,8 +13,27 @@ namespace litz {
 LITZ_LIBM_BINARY(fmod)
 
 template <class V>
-LITZ_FN V fmod_lanes(V a, V b) {
+static __attribute__((noinline)) V fmod_far(V a, V b) {
   return fmod_libm(a, b);
+}
+
+// While the quotient has no more digits than a float, its integral part is right or one too large, and one fused product
+// gives the rest exactly; other lanes, infinities and NaN among them, send the whole vector to the C library.
+template <class V>
+LITZ_FN V fmod_lanes(V a, V b) {
+#if LITZ_HAS_FMA
+  if constexpr (sizeof(V) >= 16) {
+    V q = trunc_lanes(a / b), size = abs_lanes(b);
+    auto near = (abs_lanes(q) < splat<V>(is_f32<V> ? 0x1p22 : 0x1p51)) & (size < splat<V>(__builtin_inf()));
+    if (__builtin_expect(all_of(near), 1)) {
+      V r = mul_add(-q, b, a);
+      V past = r * copysign_lanes(splat<V>(1), a);
+      r = blend<V>(past < V{}, r + copysign_lanes(size, a), r);
+      return copysign_lanes(r, a);
+    }
+  }
+#endif
+  return fmod_far(a, b);
 }
 template <class V>
 LITZ_FN V remainder_lanes(V a, V b) {

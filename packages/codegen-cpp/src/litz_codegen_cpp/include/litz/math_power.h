@@ -1,8 +1,11 @@
 // Powers and neighbours. V is vec<float>, vec<double>, float or double; I is vec<T> or T for any integer T.
 //
-//   V pow(V x, V y)          the C library's, lane by lane
-//   I pow(I x, I y)          wraps; a negative y gives 1 for x = 1, the sign of (-1)^y for x = -1, else 0
+//   V pow(V x, V y)          C's rules for specials
+//   I pow(I x, I y)          wraps; a negative y gives 1 for x = 1, (-1)^y for x = -1, else 0
 //   V nextafter(V x, V y)
+//
+// float pow: 2^(y log2 x) in double, polynomials by Lawson-weighted least squares; under 0.6 ulp. double pow: the C
+// library's, lane by lane.
 #ifndef LITZ_MATH_POWER_H
 #define LITZ_MATH_POWER_H
 #include "arithmetic.h"
@@ -10,15 +13,71 @@
 namespace litz {
 
 LITZ_LIBM_BINARY(pow)
-LITZ_LIBM_BINARY(nextafter)
+
+// log2 x to 38 bits, for doubles x that floats widened to.
+template <class D>
+LITZ_FN D log2_of_float(D x) {
+  typedef lane_mask<D> I;
+  I u = (I)x + splat<I>(0x3ff0000000000000 - 0x3fe6a09e667f3bcd);
+  D e = from_integer<D>((u >> splat<I>(52)) - splat<I>(1023));
+  D f = (D)((u & splat<I>(0xfffffffffffff)) + splat<I>(0x3fe6a09e667f3bcd)) - splat<D>(1);
+  D p = polynomial(f, 1.4426950408865709, -0.7213475203274017, 0.48089834880543314, -0.36067379317287057,
+                   0.28853879547782485, -0.24044643113909608, 0.20610713075014742, -0.18043682040478018,
+                   0.16021659428454219, -0.14249774594798179, 0.13027541487441405, -0.13463363385790114,
+                   0.13251626282663867, -0.06973736666434648);
+  D y = mul_add(p, f, e);
+  y = blend<D>(x < splat<D>(__builtin_inf()), y, x);
+  return blend<D>(x == D{}, splat<D>(-__builtin_inf()), y);
+}
+// 2^t to 34 bits where a float can hold it, else far out of a float's range.
+template <class D>
+LITZ_FN D exp2_for_float(D t) {
+  typedef lane_mask<D> I;
+  D lo = splat<D>(-200), hi = splat<D>(200);
+  t = blend<D>(hi < t, hi, t);
+  t = blend<D>(lo > t, lo, t);
+  D n = round_lanes(t);
+  D p = polynomial(t - n, 0.9999999999613789, 0.6931471807298004, 0.2402265120114962, 0.055504103503499075,
+                   0.009618026848506118, 0.0013333924036127015, 1.5469422076359662e-4, 1.5201816607313287e-5);
+  return (D)((I)p + (to_integer(n) << splat<I>(52)));
+}
+template <class D>
+LITZ_FN D power_for_float(D x, D y) {
+  if constexpr (is_wide<D>) return {power_for_float(x.lo, y.lo), power_for_float(x.hi, y.hi)};
+  else return exp2_for_float(y * log2_of_float(x));
+}
 
 template <class V>
 LITZ_FN V pow_lanes(V x, V y) {
-  return pow_libm(x, y);
+  if constexpr (!is_f32<V>) {
+    return pow_libm(x, y);
+  } else {
+    typedef lane_mask<V> I;
+    typedef typename vector_of<double, lane_count<V>>::type D;
+    V zero = V{}, one = splat<V>(1), a = abs_lanes(x);
+    V r = convert_lanes<V>(power_for_float(convert_lanes<D>(a), convert_lanes<D>(y)));
+    // 1 to an infinite power has no logarithm to speak of.
+    r = blend<V>(a == one, one, r);
+    V half_y = y * splat<V>(0.5f);
+    I whole = trunc_lanes(y) == y;
+    I odd = whole & (trunc_lanes(half_y) != half_y);
+    I negative = (I)x < I{};
+    r = (V)((I)r | (odd & negative & sign_bit<V>()));
+    I undefined = negative & ~whole & (x < zero) & (a < splat<V>(__builtin_inff()));
+    r = blend<V>(undefined, splat<V>(__builtin_nanf("")), r);
+    r = blend<V>((x != x) | (y != y), x + y, r);
+    return blend<V>((x == one) | (y == zero), one, r);
+  }
 }
+
 template <class V>
 LITZ_FN V nextafter_lanes(V x, V y) {
-  return nextafter_libm(x, y);
+  typedef lane_mask<V> I;
+  I away = (x < y) ^ ((I)x < I{});  // -1 where the magnitude grows
+  I moved = (I)x - blend<I>(away, splat<I>(-1), splat<I>(1));
+  V r = (V)blend<I>(x == V{}, (I)copysign_lanes((V)splat<I>(1), y), moved);
+  r = blend<V>(x == y, y, r);
+  return blend<V>((x != x) | (y != y), x + y, r);
 }
 
 LITZ_MATH_BINARY(pow)
