@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from litz_ir.errors import CodegenError
 from litz_ir.plan.program import Plan
-from litz_ir.target.protocol import Module, SourceUnit
+from litz_ir.target.protocol import Module, SegmentModule, SourceUnit
 
 from litz.host.load import SegmentBinder
 from litz.host.source import Segment
@@ -24,17 +25,26 @@ def segment_binder(
     module = targets[plan.device].load(units, binaries, {kernel.name: kernel for kernel in plan.kernels})
 
     def bind(segment: Segment) -> SegmentCall:
-        sequence = getattr(module, "sequence", None)
-        if sequence is not None:
-            # One native call for the whole run.
-            return sequence(segment.launches)  # type: ignore[no-any-return]  # an optional extra of a target's module
-        return _one_by_one(module, segment)
+        return _one_call(module, segment) if isinstance(module, SegmentModule) else _one_by_one(module, segment)
 
     return bind
 
 
 def _none(segment: Segment) -> SegmentCall:
-    raise AssertionError(f"segment {segment.name} without a source unit")
+    raise CodegenError(f"{segment.name} launches kernels that no source defines", hint="report the plan's text form")
+
+
+def _one_call(module: SegmentModule, segment: Segment) -> SegmentCall:
+    run = module.segment([kernel for kernel, _, _ in segment.launches]).run
+    order = [k for _, where, _ in segment.launches for k in where]
+    chosen = [k for _, _, which in segment.launches for k in which]
+    if order == list(range(len(order))) and not chosen:
+        return run
+
+    def call(addresses: Sequence[int], symbols: Sequence[int | float] = ()) -> None:
+        run([addresses[k] for k in order], [symbols[k] for k in chosen])
+
+    return call
 
 
 def _one_by_one(module: Module, segment: Segment) -> SegmentCall:

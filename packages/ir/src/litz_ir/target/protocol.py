@@ -34,6 +34,21 @@ class Module(Protocol):
         """The launcher of a kernel; raises ``KeyError``."""
 
 
+class Run(Protocol):
+    """Consecutive kernels as one native call."""
+
+    def run(self, addresses: Sequence[int], symbols: Sequence[int | float] = ()) -> None:
+        """Run on the addresses of all kernels' buffers, one kernel after another, and likewise the symbol values."""
+
+
+@runtime_checkable
+class SegmentModule(Module, Protocol):
+    """A module that can run several kernels in one native call. Targets may offer it; hosts use it where they find it."""
+
+    def segment(self, names: Sequence[str]) -> Run:
+        """A run of kernels, in order; raises ``KeyError``."""
+
+
 @runtime_checkable
 class Target(Protocol):
     """A device as litz sees it. Instances are cheap, hold no process-wide state and are found by entry point."""
