@@ -5,7 +5,7 @@
 //   mask   first_lanes(int64_t n)          true in lanes 0 .. n - 1
 //   mask   broadcast_mask(bool x)          every lane x
 //   mask   lt(a, b), le, gt, ge, eq, ne    IEEE comparison, false on NaN (ne: true); bool for scalars
-//   V      where(mask m, V a, V b)        m ? a : b; also (bool, scalar, scalar)
+//   V      select(mask m, V a, V b)        m ? a : b; also (bool, scalar, scalar)
 //   vec<T> convert<T>(v)                   numbers as x86 eager casts them: float to integer truncates, and what does
 //                                          not fit becomes the least integer; narrowing integers wraps; also scalars
 //   mask   to_mask(v)                      v != 0, NaN is true; bool for scalars
@@ -167,11 +167,11 @@ LITZ_COMPARE(ne, !=)
 #undef LITZ_COMPARE
 
 template <class V>
-LITZ_FN V where(mask m, V a, V b) {
+LITZ_FN V select(mask m, V a, V b) {
   return blend(convert_lanes<lane_mask<V>>(m), a, b);
 }
 template <class T>
-LITZ_FN T where(bool c, T a, T b) {
+LITZ_FN T select(bool c, T a, T b) {
   return c ? a : b;
 }
 
@@ -181,7 +181,7 @@ LITZ_FN auto to_mask(V v) {
 }
 template <class T>
 LITZ_FN vec<T> from_mask(mask m) {
-  if constexpr (is_float<T>) return where(m, broadcast<T>(1), vec<T>{});
+  if constexpr (is_float<T>) return select(m, broadcast<T>(1), vec<T>{});
   else return convert_lanes<vec<T>>(m) & broadcast<T>(1);
 }
 template <class T>

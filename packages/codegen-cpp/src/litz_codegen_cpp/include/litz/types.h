@@ -12,7 +12,7 @@
 //   lane(v, i), set_lane(v, i, x)   one lane; i may vary at run time
 //   bits_as<To>(from)               the same bits as another type of the same size
 //
-// Vectors have the operators + - * / % & | ^ << >> ~ and unary -, lane by lane. Comparisons and `where` are in
+// Vectors have the operators + - * / % & | ^ << >> ~ and unary -, lane by lane. Comparisons and `select` are in
 // lanes.h, which hides the difference between the width of a comparison's lanes and that of a mask.
 #ifndef LITZ_TYPES_H
 #define LITZ_TYPES_H
