@@ -23,7 +23,9 @@ from litz_ir.symbols.table import SymbolInfo, SymbolTable
 from litz_ir.symbols.term import Size, floordiv, maximum, minimum, mod, symbol
 
 SYMBOLS = ("s0", "s1", "i0", "i1", "r0", "max", "f32", "a.b")
-NAMES = st.sampled_from(("x", "y", "buf.1", "min", "f32", "in", "let", "odd name", "it's", 'q"q', "é", "", "1a", "\\\n"))
+NAMES = st.sampled_from(
+    ("x", "y", "buf.1", "min", "f32", "in", "let", "odd name", "it's", 'q"q', "é", "", "1a", "\\\n")
+)
 VALUES = st.sampled_from(("x", "y", "z", "x.1", "odd name", "f32"))
 TEXTS = st.sampled_from(("", "plain", 'quo"te', "new\nline", "tab\t# no comment @ no origin", "ünïcode"))
 DTYPES = st.sampled_from(ALL)
@@ -58,7 +60,9 @@ def literals(draw: st.DrawFn, dtype: DType) -> e.Expr:
     if dtype.is_bool:
         return const(draw(st.booleans()), dtype)
     if dtype.is_float:
-        return const(draw(st.sampled_from((0.0, -0.0, 0.125, 1e300, -2.5, 3.0, float("inf"), float("nan")))), dtype)
+        return const(
+            draw(st.sampled_from((0.0, -0.0, 0.125, 1e300, -2.5, 3.0, float("inf"), float("nan")))), dtype
+        )
     return const(draw(st.integers(-300, 2**64)), dtype)
 
 
@@ -88,10 +92,19 @@ def exprs(draw: st.DrawFn, dtype: DType | None = None, depth: int = 3) -> e.Expr
         return e.Masked(cond, draw(exprs(dtype, depth - 1)), draw(exprs(dtype, depth - 1)))
     if choice == 1:
         value = draw(exprs(draw(st.sampled_from([d for d in ALL if d.is_integer])), depth - 1))
-        atom = e.Indirect(value, draw(plain_terms), draw(st.booleans()), draw(st.sampled_from(("assumed", "clamped", "raised"))))
+        atom = e.Indirect(
+            value,
+            draw(plain_terms),
+            draw(st.booleans()),
+            draw(st.sampled_from(("assumed", "clamped", "raised"))),
+        )
         return e.Load(draw(VALUES), (atom * 4 + 1, draw(plain_terms)), dtype)
     if choice == 2:
-        return e.Op(draw(st.sampled_from(("add", "no_such", "where", "cast", "odd name"))), (draw(exprs(f32, 0)),), dtype)
+        return e.Op(
+            draw(st.sampled_from(("add", "no_such", "where", "cast", "odd name"))),
+            (draw(exprs(f32, 0)),),
+            dtype,
+        )
     if choice == 3:
         return e.Op("cast", (draw(exprs(None, depth - 1)),), dtype)
     if choice == 4:
@@ -101,7 +114,11 @@ def exprs(draw: st.DrawFn, dtype: DType | None = None, depth: int = 3) -> e.Expr
         other = draw(DTYPES)
         name = draw(st.sampled_from(("lt", "eq", "ge", "ne")))
         return e.Op(name, (draw(exprs(other, depth - 1)), draw(exprs(other, depth - 1))), b1)
-    name = draw(st.sampled_from(("add", "sub", "mul", "div", "bit_and", "bit_or", "neg", "where", "exp", "random_bits")))
+    name = draw(
+        st.sampled_from(
+            ("add", "sub", "mul", "div", "bit_and", "bit_or", "neg", "where", "exp", "random_bits")
+        )
+    )
     row = OPS[name]
     kinds = {"where": (b1, dtype, dtype), "random_bits": (i64, i64)}.get(name, (dtype,) * row.arity)
     return e.Op(name, tuple(draw(exprs(kind, depth - 1)) for kind in kinds), dtype)
@@ -109,7 +126,11 @@ def exprs(draw: st.DrawFn, dtype: DType | None = None, depth: int = 3) -> e.Expr
 
 def indirect_terms() -> st.SearchStrategy[Size]:
     atoms = st.builds(
-        e.Indirect, exprs(i64, 1), plain_terms, st.booleans(), st.sampled_from(("assumed", "clamped", "raised"))
+        e.Indirect,
+        exprs(i64, 1),
+        plain_terms,
+        st.booleans(),
+        st.sampled_from(("assumed", "clamped", "raised")),
     )
     return plain_terms | st.builds(lambda atom, term: atom * 2 + term, atoms, plain_terms)
 
@@ -185,7 +206,12 @@ def operations(draw: st.DrawFn, depth: int = 1) -> n.Operation:
         shared["results"] = draw(loop_results((axis,), outer))
         position = draw(st.integers(0, 1))
         return n.Scan(
-            axes=outer, scan_axis=axis, dimension=position, combiner=draw(combiners), bodies=draw(tuples(exprs())), **shared
+            axes=outer,
+            scan_axis=axis,
+            dimension=position,
+            combiner=draw(combiners),
+            bodies=draw(tuples(exprs())),
+            **shared,
         )
     if kind is n.Scatter:
         mode = draw(st.sampled_from(("set", "add", "mul", "min", "max")))
@@ -226,6 +252,7 @@ def calls(draw: st.DrawFn, kind: type[n.Operation], shared: dict[str, Any]) -> n
         mutates=draw(tuples(st.tuples(VALUES, VALUES))),
         aliases=draw(tuples(st.tuples(VALUES, VALUES))),
         need=draw(st.sampled_from(("any", "dense", "exact"))),
+        silent=draw(tuples(VALUES)),
         unpack=draw(st.booleans()),
         flops=draw(plain_terms),
     )
@@ -243,7 +270,9 @@ def symbol_infos(draw: st.DrawFn, name: str) -> SymbolInfo:
         return SymbolInfo(name, kind, hint=draw(st.sampled_from((None, 0.5, True))), source=draw(TEXTS))
     low = draw(st.sampled_from((None, 0, 2)))
     high = draw(st.sampled_from((None, 64)))
-    return SymbolInfo(name, "int", low, high, draw(st.sampled_from((1, 8))), draw(st.none() | INTS), draw(TEXTS))
+    return SymbolInfo(
+        name, "int", low, high, draw(st.sampled_from((1, 8))), draw(st.none() | INTS), draw(TEXTS)
+    )
 
 
 @st.composite
@@ -346,9 +375,22 @@ def steps(depth: int) -> st.SearchStrategy[p.Step]:
     kinds: list[st.SearchStrategy[p.Step]] = [
         st.builds(p.Allocate, NAMES),
         st.builds(p.Free, NAMES),
-        st.builds(p.Launch, NAMES, tuples(VALUES), tuples(plain_terms), tuples(st.builds(k.KernelOrigin, NAMES, origins))),
         st.builds(
-            p.CallStep, NAMES, tuples(arguments), attributes, tuples(st.none() | VALUES), st.booleans(), TEXTS, origins
+            p.Launch,
+            NAMES,
+            tuples(VALUES),
+            tuples(plain_terms),
+            tuples(st.builds(k.KernelOrigin, NAMES, origins)),
+        ),
+        st.builds(
+            p.CallStep,
+            NAMES,
+            tuples(arguments),
+            attributes,
+            tuples(st.none() | VALUES),
+            st.booleans(),
+            TEXTS,
+            origins,
         ),
         st.builds(p.Define, st.sampled_from(SYMBOLS), sources | exprs()),
         st.builds(p.Check, exprs(b1), TEXTS, origins),

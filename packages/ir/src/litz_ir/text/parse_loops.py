@@ -291,6 +291,8 @@ class _OperationParser:
                 fields[word] = separated(stream, self._pair)
         if stream.accept("need"):
             fields["need"] = stream.word("a need", _NEEDS)
+        if stream.accept("silent"):
+            fields["silent"] = separated(stream, stream.value)
         fields["unpack"] = stream.accept("unpack")
         if stream.accept("flops"):
             fields["flops"] = term(stream)

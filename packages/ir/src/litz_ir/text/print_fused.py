@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from litz_ir.fused.decision import Decision
 from litz_ir.fused.group import Fate, FusedGraph, Group, Member
 from litz_ir.text.print_bodies import BodyPrinter, print_term
-from litz_ir.text.print_loops import graph_lines
+from litz_ir.text.print_loops import graph_lines, values_text
 from litz_ir.text.print_types import INDENT, WIDTH, axes_text, braced, indented
 from litz_ir.text.scope import Scope, graph_scope
 from litz_ir.text.spelling import name_text, string_text, value_text
@@ -26,11 +24,6 @@ def fused_lines(fused: FusedGraph) -> list[str]:
         lines += _group_lines(group, scope)
     lines += map(decision_text, fused.decisions)
     return ["fused {", *indented(lines), "}"]
-
-
-def values_text(names: Iterable[str]) -> str:
-    """``%a, %b``."""
-    return ", ".join(map(value_text, names))
 
 
 def decision_text(decision: Decision) -> str:

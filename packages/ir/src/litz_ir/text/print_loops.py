@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from litz_ir.device import CPU, Device
 from litz_ir.loops.nodes import (
@@ -216,6 +216,8 @@ class _OperationPrinter:
                 text += f" {word}({', '.join(f'{value_text(a)} -> {value_text(b)}' for a, b in pairs)})"
         if operation.need != "any":
             text += f" need {operation.need}"
+        if operation.silent:
+            text += f" silent({values_text(operation.silent)})"
         if operation.unpack:
             text += " unpack"
         if operation.flops != 0:
@@ -223,6 +225,11 @@ class _OperationPrinter:
         if isinstance(operation, Extern) and operation.reason:
             text += f" reason {string_text(operation.reason)}"
         return text
+
+
+def values_text(names: Iterable[str]) -> str:
+    """``%a, %b``."""
+    return ", ".join(map(value_text, names))
 
 
 def combiner_name(combiner: Combiner) -> str:

@@ -18,8 +18,9 @@ from litz_ir.plan.program import (
 )
 from litz_ir.scalar.expr import Expr
 from litz_ir.text.print_bodies import BodyPrinter, print_term
-from litz_ir.text.print_fused import decision_text, values_text
+from litz_ir.text.print_fused import decision_text
 from litz_ir.text.print_kernel import kernel_lines
+from litz_ir.text.print_loops import values_text
 from litz_ir.text.print_types import (
     INDENT,
     WIDTH,

@@ -1,0 +1,253 @@
+"""The invariants of each kind of operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from litz_ir.dtypes import DType, b1, i64
+from litz_ir.loops.nodes import (
+    Axis,
+    Call,
+    Combine,
+    Combiner,
+    HostScalar,
+    Mutation,
+    Operation,
+    Pointwise,
+    Region,
+    Scan,
+    Scatter,
+    Sort,
+    Value,
+    View,
+)
+from litz_ir.loops.verify_state import SCALAR_DTYPES, State
+from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.verify import Place, Surroundings, leaves, verify_bodies
+from litz_ir.symbols.term import Size, free_symbols
+
+# --- types and shapes -----------------------------------------------------------------------------------
+
+
+def check_type(value: Value, state: State, place: Place) -> None:
+    """A type has a stride per dimension and no negative size, and uses known symbols only."""
+    type_ = value.type
+    if len(type_.layout.strides) != len(type_.shape):
+        place.fail(
+            "type", f"%{value.name} has {len(type_.shape)} dimensions and {len(type_.layout.strides)} strides"
+        )
+    for size in type_.shape:
+        if isinstance(size, int) and size < 0:
+            place.fail("type", f"%{value.name} has the negative size {size}")
+    for term in (*type_.shape, *type_.layout.strides, type_.layout.offset):
+        unknown = free_symbols(term) - state.symbols
+        if unknown:
+            place.fail(
+                "free-symbols", f"the type of %{value.name} uses {', '.join(sorted(unknown))}, not known here"
+            )
+
+
+def check_axes(axes: tuple[Axis, ...], state: State, place: Place) -> None:
+    """Axes have names of their own, and sizes over known symbols."""
+    names = [axis.name for axis in axes]
+    for name in names:
+        if names.count(name) > 1:
+            place.fail("axes", f"two axes are called {name}")
+        if name in state.symbols:
+            place.fail("axes", f"an axis and a symbol are called {name}")
+    for axis in axes:
+        unknown = free_symbols(axis.size) - state.symbols
+        if unknown:
+            place.fail(
+                "free-symbols",
+                f"the size of axis {axis.name} uses {', '.join(sorted(unknown))}, not known here",
+            )
+
+
+def check_shapes(operation: Operation, sizes: Sequence[Size], state: State, place: Place) -> None:
+    """Results have the shape of the loop."""
+    for value in operation.results:
+        if not state.equal_shapes(value.type.shape, sizes):
+            shape, loop = (", ".join(map(str, part)) for part in (value.type.shape, sizes))
+            place.fail("result-shape", f"%{value.name} has shape [{shape}], the loop makes [{loop}]")
+
+
+def check_pointwise_dtypes(operation: Pointwise, place: Place) -> None:
+    """There is a body for each result, of its dtype."""
+    if len(operation.bodies) != len(operation.results):
+        place.fail("result-count", f"{len(operation.results)} results, but {len(operation.bodies)} bodies")
+    for value, body in zip(operation.results, operation.bodies, strict=True):
+        check_dtype(value, body.dtype, place)
+
+
+def check_dtype(value: Value, dtype: DType, place: Place) -> None:
+    """A result has the dtype that is computed for it."""
+    if value.type.dtype != dtype:
+        place.fail(
+            "result-dtype",
+            f"%{value.name} is {value.type.dtype}, what is computed is {dtype}",
+            "cast the body",
+        )
+
+
+# --- combiners ------------------------------------------------------------------------------------------
+
+
+def verify_combiner(
+    combiner: Combiner, bodies: tuple[Expr, ...], results: tuple[Value, ...], place: Place
+) -> None:
+    """A combiner takes and gives as many values as there are, in their dtypes."""
+    if len(bodies) != combiner.inputs:
+        place.fail("combiner-arity", f"the combiner takes {combiner.inputs} values, {len(bodies)} are given")
+    if len(results) != combiner.results:
+        place.fail(
+            "combiner-arity", f"the combiner gives {combiner.results} results, {len(results)} are named"
+        )
+    dtypes = combined_dtypes(combiner, tuple(body.dtype for body in bodies), place)
+    for value, dtype in zip(results, dtypes, strict=True):
+        check_dtype(value, dtype, place)
+
+
+def combined_dtypes(combiner: Combiner, values: tuple[DType, ...], place: Place) -> tuple[DType, ...]:
+    """The dtypes that a combiner gives for values of these dtypes, once its own bodies are checked."""
+    if isinstance(combiner, Combine):
+        check_combine(combiner, values, place)
+        return tuple(expr.dtype for expr in combiner.finish)
+    if combiner.name in ("any", "all"):
+        return (b1,)
+    return (values * combiner.results)[: combiner.results]
+
+
+def check_combine(combiner: Combine, values: tuple[DType, ...], place: Place) -> None:
+    """A combine body maps two tuples of values to one, and reads nothing else."""
+    if len(combiner.body) != len(combiner.identity):
+        place.fail(
+            "combiner-arity",
+            f"{len(combiner.identity)} identities, but {len(combiner.body)} combining bodies",
+        )
+    for what, exprs in (("identity", combiner.identity), ("combining body", combiner.body)):
+        dtypes = tuple(expr.dtype for expr in exprs)
+        if dtypes != values:
+            shown = [", ".join(map(str, part)) for part in (dtypes, values)]
+            place.fail("combiner-dtype", f"the {what} is ({shown[0]}), the values are ({shown[1]})")
+    verify_bodies(combiner.identity, Surroundings(), place)
+    verify_bodies(combiner.body, Surroundings(parameters=values + values), place)
+    verify_bodies(combiner.finish, Surroundings(parameters=values), place)
+
+
+# --- single operations ----------------------------------------------------------------------------------
+
+
+def check_scan_dimension(operation: Scan, place: Place) -> None:
+    """The scanned axis is one of the result's dimensions."""
+    if operation.dimension not in range(len(operation.axes) + 1):
+        place.fail("scan-dimension", f"dimension {operation.dimension} of {len(operation.axes) + 1}")
+
+
+def check_scatter(operation: Scatter, state: State, place: Place) -> None:
+    """The result is a copy of the base; the index has the base's rank, the body its dtype."""
+    value = _one_result(operation, place)
+    base = state.type(operation.base, place)
+    if value.type.dtype != base.dtype or not state.equal_shapes(value.type.shape, base.shape):
+        place.fail("result-shape", f"%{value.name} differs from its base %{operation.base} in dtype or shape")
+    check_dtype(value, operation.body.dtype, place)
+    check_index(operation.base, operation.index, operation.axes, state, place)
+
+
+def check_view(operation: View, state: State, place: Place) -> None:
+    """A view has its base's dtype, the loop's shape, and an index of the base's rank."""
+    value = _one_result(operation, place)
+    check_dtype(value, state.type(operation.base, place).dtype, place)
+    check_shapes(operation, [axis.size for axis in operation.axes], state, place)
+    check_index(operation.base, operation.index, operation.axes, state, place)
+
+
+def check_index(
+    base: str, index: tuple[Size, ...], axes: tuple[Axis, ...], state: State, place: Place
+) -> None:
+    """An index has the rank of what it indexes, and is not known to leave it."""
+    shape = state.type(base, place).shape
+    if len(index) != len(shape):
+        place.fail("index-arity", f"%{base} has {len(shape)} dimensions, the index has {len(index)}")
+    around = state.around(axes)
+    for dimension, (term, size) in enumerate(zip(index, shape, strict=True)):
+        if isinstance(size, int) and leaves(term, size, around):
+            place.fail(
+                "index-bounds", f"{term} leaves dimension {dimension} of %{base}, whose size is {size}"
+            )
+
+
+def check_sort(operation: Sort, state: State, place: Place) -> None:
+    """A sort gives values like its source and ``i64`` positions, along a dimension that exists."""
+    source = state.type(operation.source, place)
+    if len(operation.results) != 2:
+        place.fail(
+            "result-count", f"a sort gives values and positions, {len(operation.results)} results are named"
+        )
+    if operation.dimension not in range(max(len(source.shape), 1)):
+        place.fail("sort-dimension", f"dimension {operation.dimension} of {len(source.shape)}")
+    for value, dtype in zip(operation.results, (source.dtype, i64), strict=True):
+        check_dtype(value, dtype, place)
+    check_shapes(operation, source.shape, state, place)
+
+
+def check_mutation(operation: Mutation, state: State, place: Place) -> None:
+    """The result is the target's next version; the source has its dtype and shape."""
+    value = _one_result(operation, place)
+    if value.replaces != operation.target:
+        place.fail("mutation", f"%{value.name} should replace %{operation.target}, which is overwritten")
+    target, source = (state.type(name, place) for name in (operation.target, operation.source))
+    if source.dtype != target.dtype or not state.equal_shapes(source.shape, target.shape):
+        place.fail("mutation", f"%{operation.source} and %{operation.target} differ in dtype or shape")
+
+
+def check_call(operation: Call, state: State, place: Place) -> None:
+    """What a call mutates and aliases are its own arguments and results."""
+    results = {value.name: value for value in operation.results}
+    for old, new in operation.mutates:
+        if old not in operation.reads:
+            place.fail("call-mutates", f"%{old} is mutated, but no argument")
+        if new not in results or results[new].replaces != old:
+            place.fail("call-mutates", f"%{new} should be a result that replaces %{old}")
+    for name in operation.silent:
+        if name not in results:
+            place.fail("call-results", f"%{name} is not returned, but it is no result either")
+    for result, base in operation.aliases:
+        if result not in results:
+            place.fail("call-aliases", f"%{result} is no result of the call")
+        if base not in operation.reads:
+            place.fail("call-aliases", f"%{result} shares memory with %{base}, which is no argument")
+
+
+_SUBGRAPHS: Mapping[str, int] = {"cond": 2, "while_loop": 2, "scan": 1, "invoke": 1}
+
+
+def check_region(operation: Region, place: Place) -> None:
+    """A region has as many subgraphs as its kind asks for, and they give its results."""
+    count = _SUBGRAPHS[operation.kind]
+    if len(operation.subgraphs) != count:
+        place.fail("region", f"a {operation.kind} has {count} subgraphs, this one {len(operation.subgraphs)}")
+    giving = operation.subgraphs[1:] if operation.kind == "while_loop" else operation.subgraphs
+    for graph in giving:
+        if len(graph.outputs) != len(operation.results):
+            place.fail(
+                "region",
+                f"{graph.name} gives {len(graph.outputs)} values, the region has {len(operation.results)}",
+            )
+
+
+def check_host_scalar(operation: HostScalar, state: State, place: Place) -> None:
+    """A symbol is defined once, by a body of its kind."""
+    info = state.table.get(operation.symbol)
+    if info is not None and operation.body.dtype not in SCALAR_DTYPES[info.kind]:
+        place.fail(
+            "host-scalar", f"{operation.symbol} is a {info.kind}, the body gives {operation.body.dtype}"
+        )
+    if operation.symbol in state.symbols:
+        place.fail("host-scalar", f"{operation.symbol} is defined twice")
+
+
+def _one_result(operation: Operation, place: Place) -> Value:
+    if len(operation.results) != 1:
+        place.fail("result-count", f"one result expected, {len(operation.results)} are named")
+    return operation.results[0]

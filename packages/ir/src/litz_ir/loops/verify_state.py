@@ -1,0 +1,74 @@
+"""What a loop graph's verifier knows after the operations that it has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from litz_ir.dtypes import DType, b1, f64, i64
+from litz_ir.loops.nodes import Axis, HostScalar, LoopGraph, TensorType, Value
+from litz_ir.scalar.verify import Buffer, Place, Surroundings, axis_ranges
+from litz_ir.symbols.prove import Predicate, Prover
+from litz_ir.symbols.ranges import Range
+from litz_ir.symbols.table import SymbolKind, SymbolTable
+from litz_ir.symbols.term import Size
+
+SCALAR_DTYPES: dict[SymbolKind, tuple[DType, ...]] = {"int": (i64,), "float": (f64,), "bool": (b1,)}
+"""The dtypes in which a body may read a symbol of each kind."""
+
+
+@dataclass(slots=True)
+class State:
+    """What is known after the operations verified so far."""
+
+    graph: LoopGraph
+    table: SymbolTable = field(init=False)
+    values: dict[str, Value] = field(default_factory=dict)
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    replaced: dict[str, str] = field(default_factory=dict)
+    symbols: set[str] = field(default_factory=set)
+    scalars: dict[str, tuple[DType, ...]] = field(default_factory=dict)
+    ranges: dict[str, Range] = field(default_factory=dict)
+    objects: set[str] = field(default_factory=set)
+    prover: Prover = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.table = self.graph.symbols
+        self.prover = Prover(self.table)
+        later = {op.symbol for op in self.graph.operations if isinstance(op, HostScalar)}
+        self.symbols.update(info.name for info in self.table if info.name not in later)
+        self.scalars.update(
+            (info.name, SCALAR_DTYPES[info.kind]) for info in self.table if info.name not in later
+        )
+        self.ranges.update(self.table.ranges())
+
+    def define(self, value: Value) -> None:
+        """Make a value known to later operations."""
+        self.values[value.name] = value
+        self.buffers[value.name] = Buffer(value.type.dtype, value.type.shape)
+
+    def equal(self, a: Size, b: Size) -> bool:
+        """False only when the sizes certainly differ."""
+        return a == b or self.prover.prove(Predicate("eq", a, b)) is not False
+
+    def knows(self, name: str) -> bool:
+        """True when a value or an opaque object of that name is defined."""
+        return name in self.values or name in self.objects
+
+    def type(self, name: str, place: Place) -> TensorType:
+        """The type of a value that is read; an opaque object has none."""
+        if name not in self.values:
+            place.fail("defined-before-use", f"%{name} is used as a buffer, but none is defined before")
+        return self.values[name].type
+
+    def equal_shapes(self, a: Iterable[Size], b: Iterable[Size]) -> bool:
+        """False only when the shapes certainly differ."""
+        left, right = tuple(a), tuple(b)
+        return len(left) == len(right) and all(map(self.equal, left, right))
+
+    def around(self, axes: Iterable[Axis] = ()) -> Surroundings:
+        """What a body over these axes may refer to."""
+        sizes = {axis.name: axis.size for axis in axes}
+        ranges, exact = axis_ranges(sizes)
+        names = frozenset(self.symbols) | sizes.keys()
+        return Surroundings(self.buffers, names, {**self.ranges, **ranges}, exact, self.scalars)
