@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from litz_ir.errors import GraphError
-from litz_ir.loops.nodes import Input, ScalarInput, Value
+from litz_ir.loops.nodes import Input, ScalarInput, TensorType, Value
 from litz_ir.symbols.term import Size, coefficient, evaluate, free_symbols, substitute
 
 Geometry = Callable[[Any], tuple[tuple[int, ...], tuple[int, ...]]]
@@ -84,10 +84,10 @@ def _solve(size: Size, actual: int, symbols: Symbols) -> None:
         symbols[unknown[0]] = (actual - rest) // slope
 
 
-def bind_result(value: Value, tensor: Any, geometry: Geometry, symbols: Symbols) -> None:
+def bind_result(type_: TensorType, tensor: Any, geometry: Geometry, symbols: Symbols) -> None:
     """Learn the symbols that a call's result settles, such as the length of ``nonzero``'s."""
     shape, strides = geometry(tensor)
-    for size, actual in zip((*value.type.shape, *value.type.layout.strides), (*shape, *strides)):
+    for size, actual in zip((*type_.shape, *type_.layout.strides), (*shape, *strides)):
         _solve(size, actual, symbols)
 
 

@@ -13,6 +13,8 @@ from litz_ir.symbols.term import Term, evaluate
 Externs = Mapping[str, Callable[..., Any]]
 """Routines by name. They take a call's arguments in order and its attributes by keyword: tensors are what the memory at
 hand makes of them, sequences are tuples, terms are ints; ``Keyword``, ``DType`` and ``Device`` are passed as such."""
+Lookup = Callable[[str], Any]
+"""Gives the value of a name."""
 
 
 def find_extern(externs: Externs, name: str) -> Callable[..., Any]:
@@ -28,10 +30,10 @@ def find_extern(externs: Externs, name: str) -> Callable[..., Any]:
     raise ExternNotFound(f"no routine named {name!r}", hint=hint)
 
 
-def resolve(argument: Argument, values: Mapping[str, Any], symbols: Mapping[str, Any]) -> Any:
+def resolve(argument: Argument, lookup: Lookup, symbols: Mapping[str, Any]) -> Any:
     """What a routine receives for an argument."""
     if isinstance(argument, Ref):
-        return values[argument.name]
+        return lookup(argument.name)
     if isinstance(argument, ScalarRef):
         if argument.name not in symbols:
             raise SymbolError(f"'{argument.name}' is bound nowhere")
@@ -39,7 +41,7 @@ def resolve(argument: Argument, values: Mapping[str, Any], symbols: Mapping[str,
     if isinstance(argument, Term):
         return evaluate(argument, symbols)
     if isinstance(argument, tuple):
-        return tuple(resolve(item, values, symbols) for item in argument)
+        return tuple(resolve(item, lookup, symbols) for item in argument)
     return argument
 
 
@@ -48,10 +50,10 @@ def call(
     target: str,
     arguments: tuple[Argument, ...],
     attributes: Attributes,
-    values: Mapping[str, Any],
+    lookup: Lookup,
     symbols: Mapping[str, Any],
 ) -> Any:
     """Call the routine ``target``."""
     routine = find_extern(externs, target)
-    positional = [resolve(argument, values, symbols) for argument in arguments]
-    return routine(*positional, **{name: resolve(value, values, symbols) for name, value in attributes})
+    positional = [resolve(argument, lookup, symbols) for argument in arguments]
+    return routine(*positional, **{name: resolve(value, lookup, symbols) for name, value in attributes})

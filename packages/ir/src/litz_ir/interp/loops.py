@@ -226,13 +226,13 @@ class _Run:
             operation.target,
             operation.arguments,
             operation.attributes,
-            self.values,
+            self.values.__getitem__,
             self.symbols,
         )
         results = [result for result in operation.results if result.name not in operation.silent]
         for result, tensor in zip(results, returned if operation.unpack else (returned,)):
             if tensor is not None:
-                bind_result(result, tensor, numpy_geometry, self.symbols)
+                bind_result(result.type, tensor, numpy_geometry, self.symbols)
                 self.values[result.name] = tensor
         for old, new in operation.mutates:
             self.values[new] = self.values[old]
@@ -241,7 +241,9 @@ class _Run:
         def runner(graph: LoopGraph) -> Any:
             return lambda inputs: run_graph(graph, inputs, self.values, self.externs, symbols=self.symbols)
 
-        arguments = [resolve(argument, self.values, self.symbols) for argument in operation.arguments]
+        arguments = [
+            resolve(argument, self.values.__getitem__, self.symbols) for argument in operation.arguments
+        ]
         found = run_region(operation.kind, list(map(runner, operation.subgraphs)), arguments, np.stack)
         for result, tensor in zip(operation.results, found, strict=True):
             self.values[result.name] = np.asarray(tensor)

@@ -1,0 +1,314 @@
+"""Runs a plan, step by step, over any memory and table of routines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from litz_ir.errors import AssertionFailed, GraphError
+from litz_ir.host.externs import ExternTable
+from litz_ir.host.memory import Memory, NumpyMemory
+from litz_ir.interp.bind import bind_inputs, bind_result
+from litz_ir.interp.body import blame
+from litz_ir.interp.calls import Externs, call, resolve
+from litz_ir.interp.encoding import check_storage
+from litz_ir.interp.loops import evaluate_scalar
+from litz_ir.interp.plan import run_kernel
+from litz_ir.interp.regions import run_region
+from litz_ir.loops.layout import span
+from litz_ir.loops.nodes import Output, Ref, ScalarInput, ScalarRef, TensorType, Value, references
+from litz_ir.origin import UNKNOWN
+from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.program import (
+    Allocate,
+    CallStep,
+    Check,
+    Define,
+    Free,
+    Launch,
+    Placement,
+    Plan,
+    RegionStep,
+    Step,
+)
+from litz_ir.scalar.expr import Expr, loads
+from litz_ir.symbols.term import Size, Term, evaluate
+
+Launcher = Callable[[Sequence[int], Sequence[int | float]], None]
+"""Runs a kernel on buffer addresses and symbol values (``litz_ir.target.protocol.LaunchFunction``)."""
+
+
+class Executor:
+    """Runs a plan.
+
+    ``launchers`` gives each kernel's function by name; without it kernels run in the reference interpreter.
+    ``constants`` gives the plan's constants by name. An executor keeps nothing between runs; threads may share it.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        launchers: Mapping[str, Launcher] | None = None,
+        memory: Memory | None = None,
+        externs: Externs | None = None,
+        *,
+        constants: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.launchers = launchers
+        self.memory: Memory = NumpyMemory() if memory is None else memory
+        self.externs: Externs = ExternTable({}) if externs is None else externs
+        self.constants = constants or {}
+        self.placements = dict(plan.buffers)
+        self.storages = {storage.name: storage for storage in plan.storages}
+        self.kernels = {kernel.name: kernel for kernel in plan.kernels}
+        self.written = _written(plan, self.placements)
+        absent = [value.name for value in plan.constants if value.name not in self.constants]
+        if absent:
+            raise GraphError(
+                f"constants were not given: {', '.join(absent)}", stage="executor", node=plan.name
+            )
+        if launchers is not None and (lacking := sorted(self.kernels.keys() - launchers.keys())):
+            raise GraphError(
+                f"kernels have no launcher: {', '.join(lacking)}", stage="executor", node=plan.name
+            )
+
+    def run(self, inputs: Sequence[Any], *, symbols: Mapping[str, Any] | None = None) -> list[Any]:
+        """The plan's outputs: tensors with the strides of their placements, scalars and ``None``.
+
+        Inputs that the plan mutates change in place. ``symbols`` are those that surround a region's plan. Raises
+        :class:`GraphError` for inputs that do not fit, and what kernels, routines and checks raise.
+        """
+        return _Execution(self, inputs, symbols or {}).run()
+
+
+def _written(plan: Plan, placements: Mapping[str, Placement]) -> frozenset[str]:
+    """The buffers at the end of their chain of bases that a step may write."""
+    kernels = {kernel.name: kernel for kernel in plan.kernels}
+    names: set[str] = set()
+    for step in plan.steps:
+        if isinstance(step, Launch):
+            parameters = kernels[step.kernel].parameters
+            names.update(b for p, b in zip(parameters, step.buffers, strict=True) if p.access != "in")
+        elif isinstance(step, (CallStep, RegionStep)):
+            attributes = step.attributes if isinstance(step, CallStep) else ()
+            names.update(references((*step.arguments, *(value for _, value in attributes))))
+    return frozenset(_root(name, placements) for name in names)
+
+
+def _root(name: str, placements: Mapping[str, Placement]) -> str:
+    placement = placements.get(name)
+    return name if placement is None or placement.base is None else _root(placement.base, placements)
+
+
+class _Execution:
+    """One run: the storages, tensors and symbols that exist so far."""
+
+    def __init__(self, executor: Executor, inputs: Sequence[Any], symbols: Mapping[str, Any]) -> None:
+        self.executor = executor
+        self.memory = executor.memory
+        self.storages: dict[str, Any] = {}
+        self.given: dict[str, Any] = {}
+        self.tensors: dict[str, Any] = {}
+        self.copied_in: list[tuple[str, Any]] = []
+        plan = executor.plan
+        self.symbols = {**symbols, **bind_inputs(plan.inputs, inputs, self.memory.geometry)}
+        self.arguments = {each.name: argument for each, argument in zip(plan.inputs, inputs)}
+        for each in (*plan.inputs, *plan.constants):
+            if not isinstance(each, ScalarInput):
+                tensor = (
+                    self.arguments[each.name]
+                    if each.name in self.arguments
+                    else executor.constants[each.name]
+                )
+                self.given[each.name] = tensor
+                if isinstance(each, Value) and isinstance(tensor, np.ndarray):
+                    check_storage(tensor, each.type.dtype, each.name)
+
+    def run(self) -> list[Any]:
+        for step in self.executor.plan.steps:
+            self.step(step)
+        found = [self.output(output) for output in self.executor.plan.outputs]
+        for name, tensor in self.copied_in:
+            if name in self.executor.written:
+                self.memory.write(self.given[name], self.memory.read(tensor, self.type(name).dtype))
+        return found
+
+    def step(self, step: Step) -> None:
+        match step:
+            case Allocate():
+                storage = self.executor.storages[step.storage]
+                self.storages[step.storage] = self.memory.empty(self.size(storage.nbytes), storage.device)
+            case Free():
+                self.free(step.name)
+            case Launch():
+                kernel = self.executor.kernels[step.kernel]
+                with blame(kernel.name, step.origins[0].origin if step.origins else UNKNOWN):
+                    self.launch(kernel, step)
+            case CallStep():
+                with blame(step.target, step.origin):
+                    self.call(step)
+            case Define():
+                self.symbols[step.symbol] = self.define(step)
+            case Check():
+                with blame("", step.origin):
+                    if not self.host_value(step.condition):
+                        raise AssertionFailed(step.message)
+            case RegionStep():
+                with blame(step.kind, step.origin):
+                    self.region(step)
+
+    def size(self, size: Size) -> int:
+        return evaluate(size, self.symbols)
+
+    def type(self, name: str) -> TensorType:
+        return self.executor.placements[name].type
+
+    def tensor(self, name: str) -> Any:
+        """The tensor of a buffer, made on first use."""
+        found = self.tensors.get(name)
+        if found is None:
+            found = self.tensors[name] = self.make(name)
+        return found
+
+    def make(self, name: str) -> Any:
+        placement = self.executor.placements.get(name)
+        if placement is None:
+            if name not in self.given:
+                raise GraphError(f"nothing defines {name}", stage="executor", node=self.executor.plan.name)
+            return self.given[name]
+        own = self.size(placement.type.layout.offset) * placement.type.dtype.itemsize
+        if placement.storage is not None:
+            if placement.storage not in self.storages:
+                raise GraphError(
+                    f"{name} is used while {placement.storage} is not allocated", stage="executor"
+                )
+            return self.view(
+                self.storages[placement.storage], placement.type, self.size(placement.offset) + own
+            )
+        if placement.base is not None:
+            base = self.type(placement.base)
+            start = self.size(base.layout.offset) * base.dtype.itemsize
+            return self.view(self.tensor(placement.base), placement.type, own - start)
+        if name not in self.given:
+            raise GraphError(f"{name} is used before a step defines it", stage="executor")
+        return self.conform(name, self.given[name], placement.type)
+
+    def view(self, storage: Any, type_: TensorType, offset: int) -> Any:
+        shape, strides = map(self.size, type_.shape), map(self.size, type_.layout.strides)
+        return self.memory.view(storage, type_.dtype, tuple(shape), tuple(strides), offset)
+
+    def conform(self, name: str, tensor: Any, type_: TensorType) -> Any:
+        """The tensor itself where it has the type's strides, else a copy that has."""
+        shape, strides = self.memory.geometry(tensor)
+        wanted = tuple(map(self.size, type_.layout.strides))
+        if tuple(map(self.size, type_.shape)) != shape:
+            raise GraphError(f"{name} has shape {shape}, its type says {type_.shape}", stage="executor")
+        if 0 in shape or all(n == 1 or a == b for n, a, b in zip(shape, strides, wanted, strict=True)):
+            return tensor
+        reach = 1 + sum((n - 1) * stride for n, stride in zip(shape, wanted))
+        storage = self.memory.empty(reach * type_.dtype.itemsize, type_.device)
+        copy = self.memory.view(storage, type_.dtype, shape, wanted, 0)
+        self.memory.write(copy, self.memory.read(tensor, type_.dtype))
+        if name in self.arguments:
+            self.copied_in.append((name, copy))
+        return copy
+
+    def free(self, name: str) -> None:
+        """Give back a storage, or drop a call's result, with every tensor over it."""
+        self.storages.pop(name, None)
+        self.given.pop(name, None)
+        for held in [held for held in self.tensors if self.lives_in(held, name)]:
+            del self.tensors[held]
+
+    def lives_in(self, buffer: str, name: str) -> bool:
+        root = _root(buffer, self.executor.placements)
+        placement = self.executor.placements.get(root)
+        return root == name or (placement is not None and placement.storage == name)
+
+    def launch(self, kernel: Kernel, step: Launch) -> None:
+        values = [self.symbol_value(term) for term in step.symbols]
+        if self.executor.launchers is None:
+            self.interpret(kernel, step, values)
+            return
+        addresses = []
+        for name in step.buffers:
+            type_ = self.type(name)
+            start = self.size(type_.layout.offset) * type_.dtype.itemsize
+            addresses.append(self.memory.address(self.tensor(name)) - start)
+        self.executor.launchers[kernel.name](addresses, values)
+
+    def symbol_value(self, term: Size) -> Any:
+        return evaluate(term, self.symbols) if isinstance(term, Term) else term
+
+    def interpret(self, kernel: Kernel, step: Launch, values: Sequence[Any]) -> None:
+        """Run a kernel in the reference interpreter, on its buffers as flat arrays from their start."""
+        flats, arrays = {}, {}
+        for parameter, name in zip(kernel.parameters, step.buffers, strict=True):
+            type_ = self.type(name)
+            start = self.size(type_.layout.offset) * type_.dtype.itemsize
+            extent = self.size(span(type_.shape, type_.layout)) if 0 not in map(self.size, type_.shape) else 0
+            flat = self.memory.view(self.tensor(name), parameter.dtype, (extent,), (1,), -start)
+            flats[parameter.name] = flat
+            arrays[parameter.name] = self.memory.read(flat, parameter.dtype)
+        run_kernel(kernel, arrays, {info.name: v for info, v in zip(kernel.symbols, values, strict=True)})
+        for parameter in kernel.parameters:
+            if parameter.access != "in":
+                self.memory.write(flats[parameter.name], arrays[parameter.name])
+
+    def call(self, step: CallStep) -> None:
+        returned = call(
+            self.executor.externs, step.target, step.arguments, step.attributes, self.tensor, self.symbols
+        )
+        for name, tensor in zip(step.results, returned if step.unpack else (returned,)):
+            if name is not None and tensor is not None:
+                self.define_tensor(name, tensor)
+
+    def define_tensor(self, name: str, tensor: Any) -> None:
+        """Enter what a call or region returned; one that shares another's memory is read through that."""
+        placement = self.executor.placements.get(name)
+        if placement is not None and placement.base is None:
+            bind_result(placement.type, tensor, self.memory.geometry, self.symbols)
+        self.given[name] = tensor
+
+    def define(self, step: Define) -> int | float | bool:
+        if isinstance(step.source, Expr):
+            return self.host_value(step.source)
+        kind, name, dimension = step.source
+        if kind == "argument":
+            argument = self.arguments[name]
+            value: int | float | bool = argument.item() if hasattr(argument, "item") else argument
+            return value
+        shape, strides = self.memory.geometry(self.given[name])
+        return (shape if kind == "size" else strides)[dimension]
+
+    def host_value(self, expr: Expr) -> int | float | bool:
+        buffers = {load.buffer: load.dtype for load in loads(expr)}
+        arrays = {name: self.memory.read(self.tensor(name), dtype) for name, dtype in buffers.items()}
+        return evaluate_scalar(expr, arrays, self.symbols)
+
+    def region(self, step: RegionStep) -> None:
+        outer = self.executor
+
+        def runner(plan: Plan) -> Callable[[Sequence[Any]], list[Any]]:
+            constants = {**outer.constants, **{v.name: self.tensor(v.name) for v in outer.plan.constants}}
+            inner = Executor(plan, outer.launchers, outer.memory, outer.externs, constants=constants)
+            return lambda inputs: inner.run(inputs, symbols=self.symbols)
+
+        arguments = [resolve(argument, self.tensor, self.symbols) for argument in step.arguments]
+        found = run_region(step.kind, list(map(runner, step.plans)), arguments, self.memory.stack)
+        for name, tensor in zip(step.results, found, strict=True):
+            self.define_tensor(name, tensor)
+
+    def output(self, output: Output) -> Any:
+        if isinstance(output, Ref):
+            root = _root(output.name, self.executor.placements)
+            whole = root in self.arguments and (
+                output.name == root or self.type(output.name) == self.type(root)
+            )
+            return self.given[root] if whole else self.tensor(output.name)
+        if isinstance(output, ScalarRef):
+            return self.symbols[output.name]
+        return evaluate(output, self.symbols) if isinstance(output, Term) else output
