@@ -1,0 +1,65 @@
+"""What NVIDIA's chips can do, as far as kernels made by Triton are concerned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from litz_ir.device import Device
+from litz_ir.dtypes import ALL, bf16, f8e4m3fnuz, f8e5m2fnuz, f16, f32, f64, i32, i64, u32, u64
+from litz_ir.errors import TargetError
+from litz_ir.target.capabilities import Capabilities
+
+CUDA = Device("cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class _Chip:
+    """SM count, L2 bytes, memory bytes per second and f32 operations per second of a chip's largest part."""
+
+    processors: int
+    l2_bytes: int
+    memory_rate: float
+    flop_rate: float
+
+
+_CHIPS: Mapping[str, _Chip] = MappingProxyType(
+    {
+        "sm_80": _Chip(108, 40 << 20, 2.0e12, 19.5e12),
+        "sm_86": _Chip(84, 6 << 20, 0.77e12, 35e12),
+        "sm_89": _Chip(128, 72 << 20, 1.0e12, 82e12),
+        "sm_90": _Chip(132, 50 << 20, 4.8e12, 67e12),
+        "sm_100": _Chip(148, 126 << 20, 8.0e12, 75e12),
+    }
+)
+
+DEFAULT_CHIP = "sm_90"
+
+
+def chip_capabilities(chip: str) -> Capabilities:
+    """The capabilities of a chip by its name; raises ``TargetError`` naming the known ones.
+
+    Local arrays are none, so that the scheduler recomputes what it would keep in one: in a Triton kernel what is kept
+    are tiles in registers. There is one thread per launch, the block its unit of work.
+    """
+    found = _CHIPS.get(chip)
+    if found is None:
+        raise TargetError(f"no chip named {chip!r}", hint=f"one of {', '.join(_CHIPS)}")
+    return Capabilities(
+        name=chip,
+        device=CUDA,
+        vector_bytes=16,
+        threads=1,
+        processors=found.processors,
+        l1_bytes=228 << 10,
+        l2_bytes=found.l2_bytes,
+        l3_bytes=0,
+        memory_rate=found.memory_rate,
+        flop_rate=found.flop_rate,
+        local_bytes=0,
+        block_limit=32768,
+        max_statements=512,
+        dtypes=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
+        atomics=frozenset({f32, f64, f16, bf16, i32, i64, u32, u64}),
+    )

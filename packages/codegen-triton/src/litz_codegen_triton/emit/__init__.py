@@ -1,0 +1,1 @@
+"""Kernels as Triton source text. Nothing in here imports Triton: it writes."""

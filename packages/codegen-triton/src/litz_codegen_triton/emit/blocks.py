@@ -1,0 +1,318 @@
+"""How a kernel's axes are cut into tiles, and how many warps work on one.
+
+The schedule decides where it names blocks. Otherwise the rule is bytes in flight: a thread moves 16 bytes per load, a
+program's tile gives each thread a few such loads, rows stay in registers while they fit, and no tile is so large that
+processors are left without one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from litz_ir.errors import CodegenError
+from litz_ir.loops.nodes import Axis
+from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Statement, Store
+from litz_ir.scalar.expr import Expr, loads
+from litz_ir.symbols.table import SymbolTable
+from litz_ir.symbols.term import Size, cdiv, coefficient, free_symbols, product
+
+LOAD_BYTES = 16
+"""What one thread moves by one instruction, at most."""
+
+PERSISTENT_LIMIT = 16384
+"""The longest row that stays in registers, in elements."""
+
+LARGEST_TILE = 32768
+_LEAST_TILE = 128
+_WARP = 32
+_MOST_WARPS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """Outer axes flattened into one dimension of the tile, row-major; ``block`` 1 means one point per program, which
+    makes its index a scalar."""
+
+    letter: str
+    axes: tuple[Axis, ...]
+    block: int
+
+    @property
+    def size(self) -> Size:
+        return product(axis.size for axis in self.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """How a phase's own axes are covered: ``serial`` ones by a loop over single points, ``axes`` (flattened) by a tile
+    of ``block``, at once when ``persistent``, else in a loop."""
+
+    serial: tuple[Axis, ...]
+    axes: tuple[Axis, ...]
+    block: int
+    persistent: bool
+
+    @property
+    def size(self) -> Size:
+        return product(axis.size for axis in self.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """``outer`` from slowest to fastest; one entry of ``inner`` per phase (``None``: the phase is one point)."""
+
+    outer: tuple[Dim, ...]
+    inner: tuple[Inner | None, ...]
+    warps: int
+
+    @property
+    def programs(self) -> Size:
+        """How many programs a launch has; 0 when an outer axis is empty."""
+        return product(cdiv(dim.size, dim.block) for dim in self.outer)
+
+
+def is_map(statement: Statement) -> bool:
+    """True for a statement that writes every point on its own."""
+    return isinstance(statement, Store)
+
+
+def flat(kernel: Kernel) -> bool:
+    """True when all axes may be treated as outer ones: one phase whose points do not depend on each other."""
+    return len(kernel.phases) == 1 and all(map(is_map, kernel.phases[0].statements))
+
+
+def tiling(kernel: Kernel, processors: int = 132) -> Tiling:
+    """The tiles of a kernel on a device with so many processors. Raises ``CodegenError`` when the schedule names blocks
+    that are no powers of two or an axis that the kernel lacks."""
+    known = SymbolTable(kernel.symbols)
+    chooser = _Chooser(kernel, known, processors)
+    return chooser.scheduled() if kernel.schedule.blocks else chooser.chosen()
+
+
+def next_power_of_two(number: int) -> int:
+    """The smallest power of two that is not below ``number``; 1 for what is below 1."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+@dataclass(frozen=True)
+class _Access:
+    itemsize: int
+    offset: Size
+
+
+class _Chooser:
+    """The choice for one kernel: what it reads and writes, and how large its axes are taken to be."""
+
+    def __init__(self, kernel: Kernel, known: SymbolTable, processors: int) -> None:
+        self.kernel = kernel
+        self.known = known
+        self.processors = processors
+        self.flat = flat(kernel)
+        self.outer = tuple(kernel.outer) + (kernel.phases[0].axes if self.flat else ())
+        self.phases: tuple[tuple[Axis, ...], ...] = (
+            ((),) if self.flat else tuple(p.axes for p in kernel.phases)
+        )
+        self.accesses = tuple(_accesses(kernel))
+
+    def extent(self, axes: Sequence[Axis]) -> int:
+        """How many points the axes are taken to have."""
+        return self.known.hint(product(axis.size for axis in axes))
+
+    # --- what the schedule asks for ---
+
+    def scheduled(self) -> Tiling:
+        schedule = self.kernel.schedule
+        blocks = dict(schedule.blocks)
+        axes = {axis.name for axis in (*self.outer, *(a for phase in self.phases for a in phase))}
+        for name, block in blocks.items():
+            if name not in axes or block < 1 or block & (block - 1):
+                raise CodegenError(
+                    f"the schedule of {self.kernel.name} gives axis {name!r} a block of {block}",
+                    hint=f"a block is a power of two on one of the axes {', '.join(sorted(axes))}",
+                )
+        named = [axis for axis in self.outer if axis.name in blocks]
+        outer = self.dims(named[-2:], [blocks[axis.name] for axis in named[-2:]])
+        inner = tuple(self.scheduled_inner(k, blocks) for k in range(len(self.phases)))
+        return Tiling(outer, inner, schedule.warps)
+
+    def scheduled_inner(self, phase: int, blocks: Mapping[str, int]) -> Inner | None:
+        serial, axes = self.split(phase)
+        if not axes:
+            return None
+        size = product(axis.size for axis in axes)
+        block = 1
+        for axis in axes:
+            block *= blocks.get(axis.name, 1)
+        if block == 1:
+            block = min(next_power_of_two(self.extent(axes)), 1024)
+        fits = isinstance(size, int) and size <= block
+        return Inner(serial, axes, block, fits)
+
+    def dims(self, tiled: Sequence[Axis], blocks: Sequence[int]) -> tuple[Dim, ...]:
+        """The outer dimensions: two tiles of their own, or all axes flattened into one."""
+        if len(tiled) < 2:
+            block = blocks[0] if blocks else 1
+            return (Dim("x", self.outer, block),) if self.outer else ()
+        rest = tuple(axis for axis in self.outer if axis not in tiled)
+        tiles = tuple(Dim(letter, (axis,), block) for letter, axis, block in zip("yx", tiled, blocks))
+        return ((Dim("z", rest, 1),) if rest else ()) + tiles
+
+    def split(self, phase: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+        """(axes looped over point by point, axes tiled): a scan runs along the last axis alone."""
+        axes = self.phases[phase]
+        scans = any(isinstance(s, ScanStore) for s in self.kernel.phases[phase].statements)
+        return (axes[:-1], axes[-1:]) if scans else ((), axes)
+
+    # --- the default ---
+
+    def chosen(self) -> Tiling:
+        if not any(self.phases):
+            return self.chosen_map()
+        columns = self.runs_along_outer()
+        rows = self.extent(self.outer)
+        longest = max(
+            (k for k in range(len(self.phases)) if self.phases[k]), key=lambda k: self.extent(self.phases[k])
+        )
+        block, x, persistent = (self.column_tile if columns else self.row_tile)(longest, rows)
+        inner = tuple(self.chosen_inner(k, block, persistent) for k in range(len(self.phases)))
+        outer = (Dim("x", self.outer, x),) if self.outer else ()
+        warps = next_power_of_two(x * block // (_WARP * 16))
+        return Tiling(outer, inner, max(1, min(warps, _MOST_WARPS if persistent else 16)))
+
+    def chosen_inner(self, phase: int, block: int, persistent: bool) -> Inner | None:
+        serial, axes = self.split(phase)
+        if not axes:
+            return None
+        size = product(axis.size for axis in axes)
+        own = min(block, next_power_of_two(self.extent(axes)))
+        return Inner(serial, axes, own, persistent and isinstance(size, int) and size <= own)
+
+    def row_tile(self, phase: int, rows: int) -> tuple[int, int, bool]:
+        """(elements of a row at once, rows per program, whether that is all of the row)."""
+        _, axes = self.split(phase)
+        length = next_power_of_two(self.extent(axes))
+        static = isinstance(product(axis.size for axis in axes), int)
+        limit = PERSISTENT_LIMIT // max(1, self.live_rows() - 2)
+        persistent = static and length <= limit
+        block = length if persistent else min(length, 4096)
+        x = max(1, 2048 // block)
+        return block, self.shared_out(x, rows), persistent
+
+    def column_tile(self, phase: int, rows: int) -> tuple[int, int, bool]:
+        """The same where neighbours in memory are neighbours along an outer axis."""
+        _, axes = self.split(phase)
+        length = next_power_of_two(self.extent(axes))
+        static = isinstance(product(axis.size for axis in axes), int)
+        x = max(8, self.shared_out(min(64, next_power_of_two(rows)), rows))
+        block = min(length, max(1, 4096 // x))
+        return block, min(x, next_power_of_two(rows)), static and length == block
+
+    def shared_out(self, x: int, rows: int) -> int:
+        """At most ``x`` rows per program, fewer where processors would be left idle."""
+        x = min(x, next_power_of_two(rows))
+        while x > 1 and rows // x < 2 * self.processors:
+            x //= 2
+        return x
+
+    def live_rows(self) -> int:
+        """How many different rows a persistent kernel may hold at a time."""
+        inner = {axis.name for axes in self.phases for axis in axes}
+        return len({access.offset for access in self.accesses if free_symbols(access.offset) & inner})
+
+    def runs_along_outer(self) -> bool:
+        """True when more bytes are neighbours along the last outer axes than along inner ones."""
+        votes = self.votes()
+        inner = {axis.name for axes in self.phases for axis in axes}
+        along_inner = sum(weight for name, weight in votes.items() if name in inner)
+        touched = sum(
+            weight
+            for name, weight in votes.items()
+            if name not in inner and any(free_symbols(a.offset) & inner for a in self.accesses)
+        )
+        return touched > along_inner
+
+    def votes(self) -> Counter[str]:
+        """Per axis, the bytes per element of the accesses for which it is the one with unit stride."""
+        votes: Counter[str] = Counter()
+        for access in self.accesses:
+            for name in sorted(free_symbols(access.offset)):
+                if coefficient(access.offset, name) == 1:
+                    votes[name] += access.itemsize
+        return votes
+
+    def chosen_map(self) -> Tiling:
+        votes = self.votes()
+        axes = [axis for axis in self.outer if axis.size != 1]
+        wanted = sorted((axis for axis in axes if votes[axis.name]), key=lambda axis: -votes[axis.name])
+        inner = tuple(None for _ in self.phases)
+        if (
+            len(wanted) >= 2
+            and self.conflict(wanted[0], wanted[1])
+            and all(self.extent([a]) > 4 for a in wanted[:2])
+        ):
+            # Two accesses want different neighbours: a square tile serves both through shared memory.
+            y, x = wanted[1], wanted[0]
+            side = 64 if self.widest() <= 2 else 32
+            blocks = [min(side, next_power_of_two(self.extent([axis]))) for axis in (y, x)]
+            return Tiling(
+                self.dims([y, x], blocks), inner, max(1, min(8, blocks[0] * blocks[1] // (_WARP * 8)))
+            )
+        if wanted and axes and wanted[0] is not axes[-1] and not votes[axes[-1].name]:
+            axes = [axis for axis in axes if axis is not wanted[0]] + [wanted[0]]
+        points = self.extent(axes)
+        block = LOAD_BYTES // self.widest() * _WARP * 4 * (2 if self.widest() >= 4 else 1)
+        while block > _LEAST_TILE and cdiv_int(points, block) < 2 * self.processors:
+            block //= 2
+        block = min(block, next_power_of_two(points))
+        outer = (Dim("x", tuple(axes), block),) if axes else ()
+        return Tiling(outer, inner, max(1, min(4, block // _WARP)))
+
+    def conflict(self, first: Axis, second: Axis) -> bool:
+        """True when an access runs along ``second`` and takes strides along ``first``."""
+        return any(
+            coefficient(access.offset, second.name) == 1
+            and coefficient(access.offset, first.name) not in (0, 1)
+            for access in self.accesses
+        )
+
+    def widest(self) -> int:
+        return max((access.itemsize for access in self.accesses), default=4)
+
+
+def cdiv_int(a: int, b: int) -> int:
+    """``a / b`` rounded up."""
+    return -(-a // b)
+
+
+def _accesses(kernel: Kernel) -> Iterator[_Access]:
+    """Every distinct load and store."""
+    seen: dict[_Access, None] = {}
+    for phase in kernel.phases:
+        for buffer, offset in _touched(phase):
+            seen[_Access(kernel.parameter(buffer).dtype.itemsize, offset)] = None
+    yield from seen
+
+
+def _touched(phase: Phase) -> Iterator[tuple[str, Size]]:
+    for statement in phase.statements:
+        for load in loads(*values_of(statement)):
+            yield load.buffer, load.index[0]
+        yield from targets_of(statement)
+
+
+def values_of(statement: Statement) -> tuple[Expr, ...]:
+    """The expressions that a statement evaluates, those inside its offsets' indirect indices left out."""
+    return (statement.value,) if isinstance(statement, Store) else statement.values
+
+
+def targets_of(statement: Statement) -> tuple[tuple[str, Size], ...]:
+    """(buffer, offset) of everything that a statement stores."""
+    match statement:
+        case Store():
+            return ((statement.buffer, statement.offset),)
+        case ScanStore():
+            return statement.targets
+        case Accumulate():
+            return ()

@@ -1,0 +1,378 @@
+"""Scalar expressions over a tile: loads, operations, masked parts, indirect indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from litz_codegen_triton.emit import casts
+from litz_codegen_triton.emit.index import NARROW, IndexTerms
+from litz_codegen_triton.emit.mask import Masks
+from litz_codegen_triton.emit.ops_table import Form, spelling, triton_type
+from litz_codegen_triton.emit.text import Value, Writer
+from litz_ir.dtypes import DType, b1, f32, i32, i64
+from litz_ir.errors import CodegenError
+from litz_ir.plan.kernel import Parameter, Store
+from litz_ir.scalar.expr import (
+    Const,
+    Expr,
+    Index,
+    Indirect,
+    Load,
+    Masked,
+    Op,
+    Param,
+    Scalar,
+    indirects_in,
+    loads,
+)
+from litz_ir.scalar.ops_table import OPS
+from litz_ir.symbols.ranges import Range
+from litz_ir.symbols.term import Size, Term
+
+_ATOMICS: Mapping[str, str] = {"add": "tl.atomic_add", "min": "tl.atomic_min", "max": "tl.atomic_max"}
+_ATOMIC_BITS = (32, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is fixed for a kernel.
+
+    The form it is written in, its parameters and what their pointers are called, the ranges of symbols, whether 32-bit
+    indices do, and the tile dimensions (letter, block name) from slowest to fastest.
+    """
+
+    form: Form
+    parameters: Mapping[str, Parameter]
+    pointers: Mapping[str, str]
+    ranges: Mapping[str, Range]
+    narrow: bool
+    dims: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A store whose value and offset have been written; ``statement`` is absent where a scan stores."""
+
+    buffer: str
+    value: Value
+    offset: Value
+    statement: Store | None = None
+
+
+class Body:
+    """Writes expressions and stores for one kernel, computing each value once."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.form = setting.form
+        self.writer = Writer()
+        self.masks = Masks(self.writer, [letter for letter, _ in setting.dims])
+        self.index = IndexTerms(self.masks, setting.ranges, setting.narrow, self._indirect)
+        self.scalars: dict[str, tuple[Value, DType]] = {}
+        self.params: tuple[Value, ...] = ()
+        self.stored: set[str] = set()
+        self.loaded: set[str] = set()
+        self.asserts = False
+        # Loads that would be hoisted out of a loop over no point stay inside it.
+        self.load_depth = 0
+
+    # --- shapes ---
+
+    def shape(self, dims: frozenset[str]) -> str:
+        """The shape of a tile that varies along ``dims``."""
+        return f"[{', '.join(block if letter in dims else '1' for letter, block in self.setting.dims)}]"
+
+    def spread(self, value: Value, dims: frozenset[str]) -> str:
+        """The text of ``value`` broadcast to a tile that varies along ``dims``."""
+        if dims <= value.dims or not dims:
+            return value.text
+        if value.literal:
+            return f"tl.full({self.shape(dims)}, {value.text}, {self.index.type})"
+        return f"tl.broadcast_to({value.text}, {self.shape(dims | value.dims)})"
+
+    def typed(self, value: Value, dtype: DType) -> str:
+        """The text of a value as a tensor, even where it is a literal."""
+        return f"tl.full([], {value.text}, {triton_type(dtype)})" if value.literal else value.text
+
+    # --- expressions ---
+
+    def value(self, expr: Expr) -> Value:
+        """Write what an expression needs and return its value. Raises ``CodegenError``."""
+        self._prepare(expr)
+        return self._visit(expr)
+
+    def _prepare(self, root: Expr) -> None:
+        """Write operands before what uses them, so that long chains do not become deep recursion."""
+        stack: list[tuple[Expr, bool]] = [(root, False)]
+        while stack:
+            expr, ready = stack.pop()
+            if ready:
+                self._visit(expr)
+            elif isinstance(expr, (Op, Masked)) and self.writer.known(self._key(expr)) is None:
+                children = expr.args if isinstance(expr, Op) else (expr.cond,)
+                stack.append((expr, True))
+                stack.extend((child, False) for child in reversed(children))
+
+    def _key(self, expr: Expr) -> Hashable:
+        # Under a condition, what was read there is good for nothing else.
+        return (expr, self.masks.conditions) if self.masks.conditions and loads(expr) else expr
+
+    def _visit(self, expr: Expr) -> Value:
+        key = self._key(expr)
+        found = self.writer.known(key)
+        if found is None:
+            found = self.writer.remember(key, self._write(expr))
+        return found
+
+    def _write(self, expr: Expr) -> Value:
+        match expr:
+            case Const():
+                return self._const(expr)
+            case Index():
+                value = self.index.unit(expr.term)
+                text = (
+                    f"tl.full([], {value.text}, tl.int64)" if value.literal else f"{value.text}.to(tl.int64)"
+                )
+                return self.writer.define("index", text, value.dims, value.depth)
+            case Scalar():
+                return self._scalar(expr)
+            case Param():
+                return self.params[expr.position]
+            case Load():
+                return self._load(expr)
+            case Masked():
+                return self._masked(expr)
+            case Op():
+                return self._op(expr)
+        raise CodegenError(f"cannot write {type(expr).__name__} in a Triton kernel", node=repr(expr))
+
+    def _const(self, expr: Const) -> Value:
+        text, plain = _literal(expr.value, expr.dtype)
+        if plain:
+            return Value(text, literal=True)
+        return self.writer.define(
+            "constant", f"tl.full([], {text}, {triton_type(expr.dtype)})", frozenset(), 0
+        )
+
+    def _scalar(self, expr: Scalar) -> Value:
+        found = self.scalars.get(expr.name)
+        if found is None:
+            raise CodegenError(
+                f"the kernel reads {expr.name!r}, which nothing before it defines", node=repr(expr)
+            )
+        value, dtype = found
+        text = casts.cast(value.text, dtype, expr.dtype, self.form)
+        return value if text == value.text else self._define(expr.name, text, (value,))
+
+    def _load(self, expr: Load, other: str = "") -> Value:
+        parameter = self.setting.parameters[expr.buffer]
+        offset = self.index.value(expr.index[0])
+        dims = offset.dims | self.masks.condition_dims
+        mask = self.masks.guarding(dims)
+        mutable = parameter.access != "in"
+        depth = max(offset.depth, 0 if mask is None else mask.depth, self.load_depth)
+        if mutable:
+            depth = self.writer.depth
+            self._settle(expr.buffer)
+        self.loaded.add(expr.buffer)
+        pointer = f"{self.setting.pointers[expr.buffer]} + {self.spread(offset, dims)}"
+        more = "" if mask is None else f", mask={mask.text}" + (f", other={other}" if other else "")
+        raw = f"tl.load({pointer}{more})"
+        return self.writer.define(expr.buffer, casts.decode(raw, parameter.dtype, self.form), dims, depth)
+
+    def _settle(self, buffer: str) -> None:
+        """Wait for what other threads of the program stored to ``buffer``."""
+        if buffer in self.stored:
+            self.barrier()
+
+    def barrier(self) -> None:
+        """Let every thread of the program reach this point before any goes on."""
+        self.writer.line("tl.debug_barrier()")
+        self.stored.clear()
+        self.loaded.clear()
+
+    def _masked(self, expr: Masked) -> Value:
+        cond = self._visit(expr.cond)
+        other = self.value(expr.other)
+        body = expr.body
+        with self.masks.under(cond):
+            filled = (
+                isinstance(body, Load) and other.literal and body.dtype.is_float and body.dtype.bits >= 32
+            )
+            if filled and self.writer.known(self._key(body)) is None:
+                assert isinstance(body, Load)
+                return self._load(body, other.text)
+            value = self.value(body)
+        text = (
+            f"tl.where({cond.text}, {self._operand(value, expr.dtype)}, {self._operand(other, expr.dtype)})"
+        )
+        parts = (cond, value, other)
+        return self._define("masked", text, parts)
+
+    def _operand(self, value: Value, dtype: DType) -> str:
+        return value.text if not value.literal or dtype in (f32, i32) else self.typed(value, dtype)
+
+    def _define(self, base: str, text: str, parts: Sequence[Value]) -> Value:
+        dims = frozenset().union(*(part.dims for part in parts))
+        return self.writer.define(base, text, dims, max((part.depth for part in parts), default=0))
+
+    def _op(self, expr: Op) -> Value:
+        if expr.name in ("cast", "bitcast"):
+            return self._conversion(expr)
+        narrow = self._narrow_compare(expr)
+        if narrow is not None:
+            return narrow
+        rule = OPS[expr.name].rule
+        dtype = expr.dtype if rule == "random" else expr.args[-1].dtype
+        row = spelling(expr.name, dtype)
+        args = [self._visit(arg) for arg in expr.args]
+        tensors = (
+            row.wants_tensors or all(arg.literal for arg in args) or (rule == "compare" and args[0].literal)
+        )
+        texts = [
+            self.typed(arg, own.dtype) if tensors else _parenthesised(arg.text)
+            for arg, own in zip(args, expr.args)
+        ]
+        text = row.in_form(self.form).format(*texts)
+        if expr.dtype.is_low_precision and not row.exact:
+            text = casts.round_to(f"({text})", expr.dtype, self.form)
+        return self._define(expr.name, text, args)
+
+    def _conversion(self, expr: Op) -> Value:
+        (source,) = expr.args
+        value = self._visit(source)
+        convert = casts.cast if expr.name == "cast" else casts.bitcast
+        text = convert(self.typed(value, source.dtype), source.dtype, expr.dtype, self.form)
+        if text == value.text:
+            return value
+        return self._define(f"to_{expr.dtype.name}", text, (value,))
+
+    def _narrow_compare(self, expr: Op) -> Value | None:
+        """A comparison of indices, written in the type of indices: 64 bits would double its cost."""
+        if OPS[expr.name].rule != "compare" or not self.index.narrow:
+            return None
+        terms: list[Size] = []
+        for arg in expr.args:
+            if isinstance(arg, Index):
+                terms.append(arg.term)
+            elif isinstance(arg, Const) and arg.dtype == i64 and abs(arg.value) <= NARROW:
+                terms.append(int(arg.value))
+        if len(terms) != 2 or all(isinstance(term, int) for term in terms):
+            return None
+        if isinstance(terms[0], int):
+            return None
+        parts = [self.index.unit(term) for term in terms]
+        return self._define(
+            expr.name, spelling(expr.name, i64).text.format(*(part.text for part in parts)), parts
+        )
+
+    def _indirect(self, atom: Indirect) -> Value:
+        key: Hashable = (atom, self.masks.conditions)
+        found = self.writer.known(key)
+        if found is not None:
+            return found
+        value = self.value(atom.value)
+        size = self.index.unit(atom.size)
+        text = self.typed(value, atom.value.dtype)
+        # Sizes are compared where both sides are known to fit.
+        if atom.value.dtype != i64:
+            value = self._define("index", f"{text}.to(tl.int64)", (value,))
+            text = value.text
+        if atom.wrap:
+            value = self._define(
+                "index", f"tl.where({text} < 0, {text} + {size.text}, {text})", (value, size)
+            )
+            text = value.text
+        if atom.check == "raised":
+            self._assert_inside(value, text, size)
+        if atom.check != "assumed":
+            text = f"tl.minimum(tl.maximum({text}, 0), {size.text} - 1)"
+        if self.index.narrow:
+            text = f"{text}.to(tl.int32)"
+        if text != value.text:
+            value = self._define("index", text, (value, size))
+        return self.writer.remember(key, value)
+
+    def _assert_inside(self, value: Value, text: str, size: Value) -> None:
+        inside = self._define("inside", f"({text} >= 0) & ({text} < {size.text})", (value, size))
+        mask = self.masks.guarding(value.dims)
+        depth = max(inside.depth, mask.depth if mask else 0)
+        condition = inside.text if mask is None else f"{inside.text} | ({mask.text} == 0)"
+        self.writer.line(f'tl.device_assert({condition}, "an index is out of range")', depth)
+        self.asserts = True
+
+    # --- stores ---
+
+    def prepare(self, statement: Store) -> Write:
+        """Write what a store needs, without storing yet: a phase computes all its values first."""
+        return Write(
+            statement.buffer, self.value(statement.value), self.index.value(statement.offset), statement
+        )
+
+    def store(self, write: Write, every: frozenset[str]) -> None:
+        """Write a store at the points of a phase that varies along ``every``. Raises ``CodegenError`` for a way of
+        combining that the device cannot do atomically."""
+        parameter = self.setting.parameters[write.buffer]
+        mode = "set" if write.statement is None else write.statement.mode
+        dims = write.offset.dims | write.value.dims if mode == "set" else every
+        mask = self.masks.guarding(dims)
+        stored = casts.encode(self.typed(write.value, parameter.dtype), parameter.dtype, self.form)
+        pointer = f"{self.setting.pointers[write.buffer]} + {self.spread(write.offset, dims)}"
+        more = "" if mask is None else f", mask={mask.text}"
+        if mode == "set":
+            self.writer.line(f"tl.store({pointer}, {stored}{more})")
+        else:
+            self.writer.line(f'{_atomic(mode, parameter.dtype)}({pointer}, {stored}{more}, sem="relaxed")')
+        self._overwritten(write.buffer)
+        if mode == "set" and write.statement is not None and write.statement.value.dtype == parameter.dtype:
+            # What is read back at the same place need not travel through memory.
+            depth = max(write.value.depth, write.offset.depth)
+            forwarded = replace(write.value, depth=depth)
+            self.writer.remember(Load(write.buffer, (write.statement.offset,), parameter.dtype), forwarded)
+
+    def _overwritten(self, buffer: str) -> None:
+        self.stored.add(buffer)
+        for scope in self.writer.scopes:
+            for key in list(scope.memo):
+                expr = key[0] if isinstance(key, tuple) else key
+                if _reads(expr, buffer):
+                    del scope.memo[key]
+
+
+def _atomic(mode: str, dtype: DType) -> str:
+    fits = dtype.bits in _ATOMIC_BITS or (mode == "add" and dtype.is_float and dtype.bits == 16)
+    if mode not in _ATOMICS or not fits:
+        raise CodegenError(
+            f"no atomic {mode} on {dtype}", hint="run the operation through its extern routine"
+        )
+    return _ATOMICS[mode]
+
+
+def _reads(key: object, buffer: str) -> bool:
+    if isinstance(key, Expr):
+        return any(load.buffer == buffer for load in loads(key))
+    return isinstance(key, Term) and any(_reads(atom.value, buffer) for atom in indirects_in(key))
+
+
+def _parenthesised(text: str) -> str:
+    return f"({text})" if text.startswith("-") else text
+
+
+def _literal(value: int | float | bool, dtype: DType) -> tuple[str, bool]:
+    """A constant's text, and whether Triton gives it the right type where it stands beside nothing but literals."""
+    if dtype == b1:
+        return str(bool(value)), False
+    if dtype.is_integer:
+        return str(int(value)), dtype == i32
+    number = float(value)
+    if math.isnan(number):
+        text = 'float("nan")'
+    elif math.isinf(number):
+        text = 'float("inf")' if number > 0 else 'float("-inf")'
+    else:
+        text = repr(number)
+    # Triton takes a literal that no normal f32 is near for an f64.
+    normal = number == 0 or not math.isfinite(number) or 2.0**-126 <= abs(number) <= 3.4028234663852886e38
+    return text, triton_type(dtype) == "tl.float32" and normal

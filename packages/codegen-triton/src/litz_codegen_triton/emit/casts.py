@@ -1,0 +1,71 @@
+"""Conversions between dtypes, and between how a value is held in memory and in registers.
+
+In registers narrow floats are ``float32`` values that the narrow type holds exactly, and bools are ``int1``. Every
+function takes the text of a tensor (not of a literal) and gives the text of the converted one.
+"""
+
+from __future__ import annotations
+
+from litz_codegen_triton.emit.ops_table import TRITON_TYPES, Form, triton_type
+from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16
+
+# mantissa bits, exponent bias, code of the largest finite value, code of what exceeds it
+_FP8 = {f8e4m3fn: (3, 7, 0x7E, 0x7E), f8e5m2: (2, 15, 0x7B, 0x7C)}
+
+
+def cast(text: str, source: DType, result: DType, form: Form) -> str:
+    """A value of ``source`` rounded to ``result``, by the rules of ``litz_ir.interp.scalar``."""
+    if source == result:
+        return text
+    if result.is_bool:
+        return f"{text} != 0"
+    if source.is_float and result.is_integer:
+        # The way to narrow integers decides what a value that does not fit becomes.
+        through = "tl.int32" if result.kind == "int" and result.bits <= 32 else "tl.int64"
+        wide = f"{text}.to({through})"
+        return wide if triton_type(result) == through else f"{wide}.to({triton_type(result)})"
+    converted = text if triton_type(source) == triton_type(result) else f"{text}.to({triton_type(result)})"
+    return round_to(converted, result, form) if result.is_low_precision else converted
+
+
+def round_to(text: str, dtype: DType, form: Form) -> str:
+    """A ``float32`` value rounded to what the narrow float ``dtype`` holds."""
+    return decode(encode(text, dtype, form), dtype, form)
+
+
+def encode(text: str, dtype: DType, form: Form) -> str:
+    """What is stored in memory for a value in registers."""
+    if dtype in _FP8:
+        return f"litz_fp8_bits({text}, {', '.join(map(str, _FP8[dtype]))})"
+    if dtype == bf16 and form == "interpreted":
+        return f"litz_bf16_bits({text})"
+    if dtype.is_bool:
+        return f"{text}.to(tl.uint8)"
+    return f"{text}.to({TRITON_TYPES[dtype.name]})" if dtype in (bf16, f16) else text
+
+
+def decode(text: str, dtype: DType, form: Form) -> str:
+    """The value in registers of what is stored in memory."""
+    if dtype in _FP8:
+        mantissa, bias, largest, _ = _FP8[dtype]
+        return f"litz_fp8_value({text}, {mantissa}, {bias}, {largest})"
+    if dtype == bf16 and form == "interpreted":
+        return f"litz_bf16_value({text})"
+    if dtype.is_bool:
+        return f"{text} != 0"
+    return f"{text}.to(tl.float32)" if dtype in (bf16, f16) else text
+
+
+def stored_type(dtype: DType, form: Form) -> str:
+    """The Triton type of :func:`encode`'s result."""
+    if dtype in _FP8 or dtype.is_bool:
+        return "tl.uint8"
+    return "tl.uint16" if dtype == bf16 and form == "interpreted" else TRITON_TYPES[dtype.name]
+
+
+def bitcast(text: str, source: DType, result: DType, form: Form) -> str:
+    """The bits of ``source`` read as ``result``."""
+    stored = encode(text, source, form)
+    if stored_type(source, form) != stored_type(result, form):
+        stored = f"{stored}.to({stored_type(result, form)}, bitcast=True)"
+    return decode(stored, result, form)

@@ -1,0 +1,225 @@
+"""The Triton spelling of every scalar operation: one row per row of ``litz_ir.scalar.ops_table.OPS``.
+
+A kernel has two forms. The *compiled* form is what runs on a GPU and may call libdevice; the *interpreted* form runs in
+Triton's interpreter, which has no libdevice and whose conversions to narrow floats truncate. Most rows are spelt alike
+in both; a row that differs names a function of ``emit.library`` that the interpreter can run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from litz_ir.dtypes import DType
+from litz_ir.errors import CodegenError
+
+Form = Literal["compiled", "interpreted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """``text`` takes the arguments at ``{0}``, ``{1}``, …; they are names or literals.
+
+    ``libdevice`` names the function that replaces ``text`` in the compiled form. ``typed`` asks for arguments that are
+    tensors even where they are literals. ``exact`` says that the result of narrow floats needs no rounding.
+    """
+
+    text: str
+    libdevice: str = ""
+    typed: bool = False
+    exact: bool = False
+
+    def in_form(self, form: Form) -> str:
+        """The template to fill in."""
+        if self.libdevice and form == "compiled":
+            arguments = ", ".join(f"{{{k}}}" for k in range(3) if f"{{{k}}}" in self.text)
+            return f"libdevice.{self.libdevice}({arguments})"
+        return self.text
+
+    @property
+    def wants_tensors(self) -> bool:
+        """True when a literal argument must be made a tensor of its dtype first."""
+        return self.typed or bool(self.libdevice) or "litz_" in self.text
+
+
+TRITON_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "f64": "tl.float64", "f32": "tl.float32", "bf16": "tl.bfloat16", "f16": "tl.float16",
+        "i64": "tl.int64", "i32": "tl.int32", "i16": "tl.int16", "i8": "tl.int8",
+        "u64": "tl.uint64", "u32": "tl.uint32", "u16": "tl.uint16", "u8": "tl.uint8", "b1": "tl.int1",
+    }
+)  # fmt: skip
+
+POINTER_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "f64": "fp64", "f32": "fp32", "bf16": "bf16", "f16": "fp16", "f8e4m3fn": "u8", "f8e5m2": "u8",
+        "i64": "i64", "i32": "i32", "i16": "i16", "i8": "i8", "u64": "u64", "u32": "u32", "u16": "u16", "u8": "u8",
+        "b1": "u8",
+    }
+)  # fmt: skip
+
+
+def triton_type(dtype: DType) -> str:
+    """The type in which values of ``dtype`` are computed; narrow floats live in ``float32``."""
+    return TRITON_TYPES["f32" if dtype.is_low_precision else dtype.name]
+
+
+def pointer_type(dtype: DType, form: Form = "compiled") -> str:
+    """The element type of a pointer in a kernel's signature. Bools and 8-bit floats are bytes; in the interpreted form
+    ``bf16`` is two bytes. Raises ``CodegenError`` for dtypes that the device lacks."""
+    if dtype.name not in POINTER_TYPES:
+        raise CodegenError(
+            f"no {dtype} on this device", hint="cast it to another dtype before it reaches a kernel"
+        )
+    return "u16" if dtype.name == "bf16" and form == "interpreted" else POINTER_TYPES[dtype.name]
+
+
+_BOTH_NAN = "tl.{}({{0}}, {{1}}, propagate_nan=tl.PropagateNan.ALL)"
+_AS_INT = "{{0}}.to(tl.int32) {} {{1}}.to(tl.int32)"
+
+# Per operation: the spelling by dtype name, else by kind of dtype, else for all.
+_Rows = Mapping[str, Spelling]
+
+
+def _all(text: str, typed: bool = False, exact: bool = False) -> _Rows:
+    return {"": Spelling(text, typed=typed, exact=exact)}
+
+
+def _device(name: str, arguments: int = 1) -> _Rows:
+    """libdevice's function, and ours of the same name in the interpreter."""
+    return {"": Spelling(f"litz_{name}({', '.join(f'{{{k}}}' for k in range(arguments))})", name)}
+
+
+def _compare(sign: str) -> _Rows:
+    return {"bool": Spelling(_AS_INT.format(sign), typed=True), "": Spelling(f"{{0}} {sign} {{1}}")}
+
+
+def _extremum(name: str, on_bools: str) -> _Rows:
+    return {
+        "float": Spelling(_BOTH_NAN.format(name), exact=True),
+        "bool": Spelling(f"{{0}} {on_bools} {{1}}"),
+        "": Spelling(f"tl.{name}({{0}}, {{1}})"),
+    }
+
+
+def _nextafter() -> _Rows:
+    half = "litz_nextafter({0}.to(tl.float16), {1}.to(tl.float16), tl.int16, 1).to(tl.float32)"
+    return {
+        "f64": Spelling("litz_nextafter({0}, {1}, tl.int64, 1)"),
+        "f32": Spelling("litz_nextafter({0}, {1}, tl.int32, 1)"),
+        "bf16": Spelling("litz_nextafter({0}, {1}, tl.int32, 65536)", exact=True),
+        "f16": Spelling(half, exact=True),
+    }
+
+
+SPELLINGS: Mapping[str, _Rows] = MappingProxyType(
+    {
+        "where": _all("tl.where({0}, {1}, {2})", exact=True),
+        "add": _all("{0} + {1}"),
+        "sub": _all("{0} - {1}"),
+        "mul": _all("{0} * {1}"),
+        "fma": _all("tl.fma({0}, {1}, {2})"),
+        # `/` and tl.sqrt are approximate in f32
+        "div": {"f64": Spelling("{0} / {1}"), "": Spelling("tl.div_rn({0}, {1})")},
+        "reciprocal": {"f64": Spelling("1.0 / {0}"), "": Spelling("tl.div_rn(1.0, {0})")},
+        "sqrt": {"f64": Spelling("tl.sqrt({0})", typed=True), "": Spelling("tl.sqrt_rn({0})", typed=True)},
+        "rsqrt": _all("tl.rsqrt({0})", typed=True),
+        # unary minus is 0 - x, which loses the sign of zero
+        "neg": {"float": Spelling("{0} * -1.0", exact=True), "": Spelling("-{0}")},
+        "abs": {"uint": Spelling("{0}"), "": Spelling("tl.abs({0})", typed=True, exact=True)},
+        "sign": {"uint": Spelling("litz_sign({0})"), "": Spelling("litz_sign({0})", exact=True)},
+        "floor_div": {"float": Spelling("litz_floor_div({0}, {1})"), "int": Spelling("litz_int_floor_div({0}, {1})"),
+                      "uint": Spelling("{0} // {1}")},
+        "remainder": {"float": Spelling("litz_remainder({0}, {1})"), "int": Spelling("litz_int_remainder({0}, {1})"),
+                      "uint": Spelling("{0} % {1}")},
+        "trunc_div": _all("{0} // {1}"),
+        "fmod": {"float": Spelling("litz_fmod({0}, {1})", "fmod", exact=True), "": Spelling("{0} % {1}")},
+        "minimum": _extremum("minimum", "&"),
+        "maximum": _extremum("maximum", "|"),
+        "fmin": _all("tl.minimum({0}, {1})", exact=True),
+        "fmax": _all("tl.maximum({0}, {1})", exact=True),
+        "floor": _all("tl.floor({0})", typed=True),
+        "ceil": _all("tl.ceil({0})", typed=True),
+        "trunc": _device("trunc"),
+        "round": {"": Spelling("litz_round({0})", "rint")},
+        "pow": {"float": Spelling("litz_pow({0}, {1})", "pow"), "": Spelling("litz_int_pow({0}, {1})")},
+        "hypot": _device("hypot", 2),
+        "exp": _all("tl.exp({0})", typed=True),
+        "exp2": _all("tl.exp2({0})", typed=True),
+        "expm1": _device("expm1"),
+        "log": _all("tl.log({0})", typed=True),
+        "log2": _all("tl.log2({0})", typed=True),
+        "log10": _device("log10"),
+        "log1p": _device("log1p"),
+        "sigmoid": {"f64": Spelling("1.0 / (1.0 + tl.exp(-{0}))", typed=True),
+                    "": Spelling("tl.div_rn(1.0, 1.0 + tl.exp(-{0}))", typed=True)},
+        "sin": _all("tl.sin({0})", typed=True),
+        "cos": _all("tl.cos({0})", typed=True),
+        "tan": _device("tan"),
+        "asin": _device("asin"),
+        "acos": _device("acos"),
+        "atan": _device("atan"),
+        "atan2": _device("atan2", 2),
+        "sinh": _device("sinh"),
+        "cosh": _device("cosh"),
+        "tanh": _device("tanh"),
+        "asinh": _device("asinh"),
+        "acosh": _device("acosh"),
+        "atanh": _device("atanh"),
+        "erf": _all("tl.erf({0})", typed=True),
+        "erfc": _device("erfc"),
+        "erfinv": _device("erfinv"),
+        "lgamma": _device("lgamma"),
+        "digamma": _all("litz_digamma({0})"),
+        "copysign": {"f64": Spelling("litz_copysign({0}, {1}, tl.uint64, 63)"),
+                     "": Spelling("litz_copysign({0}, {1}, tl.uint32, 31)", exact=True)},
+        "nextafter": _nextafter(),
+        "bit_and": _all("{0} & {1}"),
+        "bit_or": _all("{0} | {1}"),
+        "bit_xor": _all("{0} ^ {1}"),
+        "bit_not": {"": Spelling("~{0}", typed=True)},
+        "shift_left": _all("litz_shift_left({0}, {1})"),
+        "shift_right": {"uint": Spelling("litz_unsigned_shift_right({0}, {1})"),
+                        "": Spelling("litz_shift_right({0}, {1})")},
+        "eq": _compare("=="),
+        "ne": _compare("!="),
+        "lt": _compare("<"),
+        "le": _compare("<="),
+        "gt": _compare(">"),
+        "ge": _compare(">="),
+        "isnan": _all("{0} != {0}"),
+        "isinf": _all('tl.abs({0}) == float("inf")', typed=True),
+        "signbit": {"f64": Spelling("{0}.to(tl.int64, bitcast=True) < 0", typed=True),
+                    "float": Spelling("{0}.to(tl.int32, bitcast=True) < 0", typed=True),
+                    "uint": Spelling("{0} != {0}"), "": Spelling("{0} < 0")},
+        # the dtype of these rows is that of the result
+        "random_uniform": {"f64": Spelling("litz_random_uniform64({0}, {1})"),
+                           "f32": Spelling("litz_random_uniform({0}, {1}, 24)"),
+                           "f16": Spelling("litz_random_uniform({0}, {1}, 11)"),
+                           "bf16": Spelling("litz_random_uniform({0}, {1}, 8)")},
+        "random_normal": {"f64": Spelling("litz_random_normal64({0}, {1})"),
+                          "float": Spelling("litz_random_normal({0}, {1})")},
+        "random_bits": {"i64": Spelling("litz_random_bits64({0}, {1}).to(tl.int64)"),
+                        "u64": Spelling("litz_random_bits64({0}, {1})"),
+                        "bool": Spelling("(litz_random_bits({0}, {1}) & 1) != 0"),
+                        **{name: Spelling(f"litz_random_bits({{0}}, {{1}}).to({TRITON_TYPES[name]})")
+                           for name in ("i32", "i16", "i8", "u32", "u16", "u8")}},
+    }
+)  # fmt: skip
+"""``cast`` and ``bitcast`` are not in here: ``emit.casts`` spells them by both dtypes."""
+
+
+def spelling(operation: str, dtype: DType) -> Spelling:
+    """The row of an operation over arguments of ``dtype``; raises ``CodegenError`` when there is none."""
+    rows = SPELLINGS.get(operation, {})
+    for name in (dtype.name, dtype.kind, ""):
+        if name in rows:
+            return rows[name]
+    raise CodegenError(f"{operation} over {dtype} has no Triton spelling", hint="add a row to emit.ops_table")
+
+
+def differing_rows() -> frozenset[str]:
+    """The operations whose compiled form is not what the interpreter runs."""
+    return frozenset(name for name, rows in SPELLINGS.items() if any(row.libdevice for row in rows.values()))

@@ -1,0 +1,98 @@
+"""Scans: running combinations along a phase's last axis, over a tile at once or tile by tile with a carry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from litz_codegen_triton.emit.body import Body, Write
+from litz_codegen_triton.emit.ops_table import triton_type
+from litz_codegen_triton.emit.reduction import Recipe, converted, finish, last_column, lift, recipe
+from litz_codegen_triton.emit.text import Value
+from litz_ir.dtypes import DType
+from litz_ir.loops.nodes import Kind
+from litz_ir.plan.kernel import ScanStore
+
+
+class Scan:
+    """One ``ScanStore`` of a phase that varies along ``every`` dimensions of the tile, ``r`` among them."""
+
+    def __init__(self, body: Body, statement: ScanStore, every: frozenset[str], function: str) -> None:
+        self.body = body
+        self.statement = statement
+        self.every = every
+        self.recipe: Recipe = recipe(statement.combiner, self._dtypes(), function)
+        self.carries: tuple[Value, ...] = ()
+
+    def _dtypes(self) -> list[DType]:
+        combiner = self.statement.combiner
+        if isinstance(combiner, Kind) and combiner.name not in (
+            "argmin",
+            "argmax",
+            "any",
+            "all",
+            "min",
+            "max",
+            "xor",
+        ):
+            return [self.body.setting.parameters[buffer].dtype for buffer, _ in self.statement.targets]
+        return [expr.dtype for expr in self.statement.values]
+
+    @property
+    def _axis(self) -> int:
+        return len(self.body.setting.dims) - 1
+
+    def begin(self) -> None:
+        """Write what has been combined so far, before the loop over tiles opens."""
+        body, outer = self.body, self.every - {"r"}
+        self.carries = tuple(
+            body.writer.define(
+                "carry", f"tl.full({body.shape(outer) if outer else '[]'}, {identity}, {triton_type(dtype)})",
+                outer, body.writer.depth,
+            )
+            for dtype, identity in zip(self.recipe.dtypes, self.recipe.identity)
+        )  # fmt: skip
+
+    def tile(self) -> list[Write]:
+        """Write the scan of one tile; the stores are left to the caller."""
+        body = self.body
+        state = lift(body, self.statement.combiner, self.recipe, self.statement.values)
+        tiles = [self._full(value, k) for k, value in enumerate(state)]
+        names = self._scanned(tiles)
+        if self.carries:
+            merged = [body.writer.names.fresh("running") for _ in names]
+            carries = [carry.text for carry in self.carries]
+            body.writer.line(f"{', '.join(merged)} = {self.recipe.function}({', '.join(carries + names)})")
+            for carry, name, dtype in zip(self.carries, merged, self.recipe.dtypes):
+                body.writer.line(f"{carry.text} = {last_column(body, name, dtype)}")
+            names = merged
+        return self._writes([Value(name, self.every, body.writer.depth) for name in names])
+
+    def _full(self, value: Value, component: int) -> str:
+        body, dtype = self.body, self.recipe.dtypes[component]
+        text, dims = body.typed(value, dtype), value.dims
+        tail = body.masks.tails.get("r")
+        if tail is not None:
+            # Points past the end leave what was combined as it is.
+            text, dims = f"tl.where({tail.text}, {text}, {self.recipe.identity[component]})", dims | tail.dims
+        if dims != self.every:
+            text = f"tl.broadcast_to({text}, {body.shape(self.every)})"
+        return body.writer.define("tile", text, self.every, body.writer.depth).text
+
+    def _scanned(self, tiles: Sequence[str]) -> list[str]:
+        names = [self.body.writer.names.fresh("scanned") for _ in tiles]
+        if self.recipe.running:
+            call = self.recipe.running.format(tiles[0], axis=self._axis)
+        else:
+            operands = tiles[0] if len(tiles) == 1 else f"({', '.join(tiles)})"
+            call = f"tl.associative_scan({operands}, {self._axis}, {self.recipe.function})"
+        self.body.writer.line(f"{', '.join(names)} = {call}")
+        return names
+
+    def _writes(self, state: Sequence[Value]) -> list[Write]:
+        body = self.body
+        writes = []
+        results = finish(body, self.statement.combiner, state, self.recipe)
+        for (buffer, offset), (value, source) in zip(self.statement.targets, results):
+            wanted = body.setting.parameters[buffer].dtype
+            writes.append(Write(buffer, converted(body, value, source, wanted), body.index.value(offset)))
+        return writes

@@ -1,0 +1,1 @@
+"""Triton source text to binaries and callables."""

@@ -1,0 +1,137 @@
+"""From Triton source text to a cubin, with no GPU at hand."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
+from litz_codegen_triton.runtime.modules import load_function, write_atomically
+from litz_ir.errors import CompileFailed, TargetError, ToolchainError
+from litz_ir.plan.kernel import KernelOrigin
+from litz_ir.plan.program import Launch, Plan
+
+_CHIP = re.compile(r"sm_(\d+)[a-z]?")
+_PTX_PARAMETER = re.compile(r"\.param\s")
+_MAGIC = "litz cubin 1"
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """A kernel's binary and what launching it takes.
+
+    ``shared`` is bytes of shared memory per program, ``parameters`` the number of arguments that the binary takes:
+    those of the source, and scratch pointers of Triton's own after them. ``ptx`` is the assembly that it came from.
+    """
+
+    name: str
+    cubin: bytes
+    entry: str
+    warps: int
+    shared: int
+    parameters: int
+    ptx: str = ""
+
+    def to_bytes(self) -> bytes:
+        """One file's content: a line of JSON, then the cubin."""
+        head = {
+            "format": _MAGIC, "name": self.name, "entry": self.entry, "warps": self.warps, "shared": self.shared,
+            "parameters": self.parameters,
+        }  # fmt: skip
+        return json.dumps(head, sort_keys=True).encode() + b"\n" + self.cubin
+
+    @staticmethod
+    def from_bytes(data: bytes) -> CompiledKernel:
+        """Read :meth:`to_bytes`, the assembly left out; raises ``ToolchainError`` on anything else."""
+        line, found, cubin = data.partition(b"\n")
+        try:
+            head = json.loads(line)
+            if not found or head.pop("format") != _MAGIC:
+                raise ValueError("wrong format")
+            return CompiledKernel(cubin=cubin, **head)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ToolchainError(f"not a compiled kernel: {error}", hint="build it again") from error
+
+
+def chip_number(chip: str) -> int:
+    """90 for ``sm_90``; raises ``TargetError`` for what is no NVIDIA chip."""
+    match = _CHIP.fullmatch(chip)
+    if match is None:
+        raise TargetError(f"{chip!r} is no chip that Triton compiles for", hint="such as sm_90")
+    return int(match.group(1))
+
+
+def compile_source(source: KernelSource, chip: str, folder: Path) -> CompiledKernel:
+    """Compile a kernel for a chip; the source text is kept in ``folder``. Raises ``CompileFailed``."""
+    function = load_function(source.text, source.name, folder)
+    target = GPUTarget("cuda", chip_number(chip), 32)
+    types = dict(zip(function.arg_names, source.signature))
+    attributes = {(position,): [["tt.divisibility", 16]] for position in source.divisible}
+    # Index checks are device asserts, which debug mode keeps; its overflow checks are not wanted.
+    options = {"num_warps": source.warps, "debug": source.asserts, "sanitize_overflow": False}
+    try:
+        built = triton.compile(ASTSource(function, types, {}, attributes), target=target, options=options)
+    except Exception as error:
+        # Triton raises whatever its many parts raise.
+        raise CompileFailed(
+            f"Triton refused kernel {source.name}",
+            command=("triton.compile", chip),
+            output=f"{type(error).__name__}: {error}",
+            hint=f"the source is in {folder / (source.name + '.py')}",
+        ) from error
+    return _described(source, built)
+
+
+def _described(source: KernelSource, built: Any) -> CompiledKernel:
+    ptx = str(built.asm["ptx"])
+    arguments = ptx[ptx.index(".entry") :].split(")", 1)[0]
+    return CompiledKernel(
+        name=source.name,
+        cubin=bytes(built.asm["cubin"]),
+        entry=str(built.metadata.name),
+        warps=int(built.metadata.num_warps),
+        shared=int(built.metadata.shared),
+        parameters=len(_PTX_PARAMETER.findall(arguments)),
+        ptx=ptx,
+    )
+
+
+def compile_plan(plan: Plan, chip: str = "sm_90", folder: Path | None = None) -> dict[str, CompiledKernel]:
+    """Compile every kernel of a plan; sources go to ``folder``, by default one that is removed again.
+
+    Raises ``CodegenError`` and ``CompileFailed``.
+    """
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="litz-triton-") as temporary:
+            return compile_plan(plan, chip, Path(temporary))
+    return {source.name: compile_source(source, chip, folder) for source in plan_sources(plan)}
+
+
+def plan_sources(plan: Plan, processors: int = 132) -> tuple[KernelSource, ...]:
+    """The Triton source of each kernel of a plan, with the user's lines."""
+    return tuple(
+        emit_kernel(kernel, origins=launch_origins(plan, kernel.name), processors=processors)
+        for kernel in plan.kernels
+    )
+
+
+def launch_origins(plan: Plan, kernel: str) -> Sequence[KernelOrigin]:
+    """Where the operations that a kernel fuses came from, as its first launch says."""
+    for step in plan.steps:
+        if isinstance(step, Launch) and step.kernel == kernel:
+            return step.origins
+    return ()
+
+
+def write_compiled(kernel: CompiledKernel, folder: Path) -> Path:
+    """Keep a compiled kernel as one file in ``folder``."""
+    return write_atomically(folder / f"{kernel.name}.cubin", kernel.to_bytes())

@@ -1,0 +1,120 @@
+"""Kernels in Triton's interpreter: what their text computes, found out without a GPU.
+
+Triton decides when it is imported whether functions are interpreted, so this works in a process that was started with
+``TRITON_INTERPRET=1``. Kernels are written in their interpreted form (see ``emit.ops_table``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from triton.runtime.interpreter import InterpretedFunction
+
+from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
+from litz_codegen_triton.runtime.modules import load_function
+from litz_ir.errors import IndexOutOfRange, KernelError, TargetError
+from litz_ir.plan.kernel import Kernel
+from litz_ir.symbols.term import evaluate
+from litz_ir.target.protocol import LaunchFunction
+
+
+class Pointer:
+    """An address that the interpreter takes for a tensor; ``dtype`` is the element type in Triton's spelling."""
+
+    def __init__(self, address: int, dtype: str) -> None:
+        self.address = address
+        self.dtype = dtype
+
+    def data_ptr(self) -> int:
+        """The address."""
+        return self.address
+
+    # What the interpreter does to move tensors to the host and back: nothing, they are there.
+
+    def untyped_storage(self) -> Pointer:
+        return self
+
+    def cpu(self) -> Pointer:
+        return self
+
+    def new_empty(self, size: int, device: str) -> Pointer:
+        return Pointer(self.address, self.dtype)
+
+    def set_(self, source: Pointer, offset: int, size: object, stride: object) -> None:
+        return None
+
+    def storage_offset(self) -> int:
+        return 0
+
+    def size(self) -> tuple[int, ...]:
+        return ()
+
+    def stride(self) -> tuple[int, ...]:
+        return ()
+
+    def copy_(self, source: Pointer) -> None:
+        return None
+
+
+class InterpretedModule:
+    """Kernels that run in the interpreter on host memory; a ``Module`` as ``litz_ir.target.protocol`` has it.
+
+    Source texts are written to ``folder``. Raises ``TargetError`` in a process whose Triton compiles.
+    """
+
+    def __init__(self, kernels: Mapping[str, Kernel], folder: Path) -> None:
+        self.kernels = dict(kernels)
+        self.folder = folder
+
+    def function(self, kernel: str) -> LaunchFunction:
+        """The launcher of a kernel on buffer addresses and symbol values; raises ``KeyError``."""
+        found = self.kernels[kernel]
+        source = emit_kernel(found, form="interpreted")
+        function = load_function(source.text, source.name, self.folder)
+        if not isinstance(function, InterpretedFunction):
+            raise TargetError(
+                "Triton compiles in this process",
+                hint="set TRITON_INTERPRET=1 before Triton is first imported",
+            )
+
+        def launch(addresses: Sequence[int], symbols: Sequence[int | float]) -> None:
+            _launch(found, source, function, addresses, symbols)
+
+        return launch
+
+
+def _launch(
+    kernel: Kernel,
+    source: KernelSource,
+    function: Any,
+    addresses: Sequence[int],
+    symbols: Sequence[int | float],
+) -> None:
+    values = {info.name: value for info, value in zip(kernel.symbols, symbols, strict=True)}
+    programs = evaluate(
+        source.programs, {name: int(v) for name, v in values.items() if not isinstance(v, float)}
+    )
+    if programs == 0:
+        return
+    arguments = [
+        Pointer(address, kind.removeprefix("*")) for address, kind in zip(addresses, source.signature)
+    ]  # fmt: skip
+    try:
+        function[(programs,)](*arguments, *symbols)
+    except Exception as error:
+        # The interpreter wraps whatever went wrong, failed index checks included, into its own error.
+        if "out of range" in str(error):
+            raise IndexOutOfRange(f"kernel {kernel.name}: an index is out of range", code=1) from error
+        raise KernelError(f"kernel {kernel.name} failed in Triton's interpreter: {error}", code=1) from error
+
+
+def run_kernel(
+    kernel: Kernel, buffers: Mapping[str, Any], symbols: Mapping[str, int | float], folder: Path
+) -> None:
+    """Run one kernel in the interpreter on NumPy arrays in memory form, one per parameter, as
+    ``litz_ir.interp.plan.run_kernel`` does; outputs are written in place."""
+    launch = InterpretedModule({kernel.name: kernel}, folder).function(kernel.name)
+    addresses = [int(buffers[parameter.name].ctypes.data) for parameter in kernel.parameters]
+    launch(addresses, [symbols[info.name] for info in kernel.symbols])

@@ -1,0 +1,39 @@
+"""Triton source text as Python modules: Triton reads a function's source from a file, so the text needs one."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from litz_ir.errors import ToolchainError
+
+
+def write_atomically(path: Path, data: bytes) -> Path:
+    """Write a file so that no reader ever sees a part of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    os.replace(name, path)
+    return path
+
+
+def load_function(text: str, name: str, folder: Path) -> Any:
+    """The Triton function ``name`` that ``text`` defines; the text is kept as ``folder / name.py``.
+
+    Raises ``ToolchainError`` when the text is no valid module or lacks the function.
+    """
+    path = write_atomically(folder / f"{name}.py", text.encode())
+    spec = importlib.util.spec_from_file_location(f"litz_triton_{name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        return getattr(module, name)
+    except (SyntaxError, AttributeError, ImportError, NameError) as error:
+        raise ToolchainError(
+            f"the source of kernel {name} is broken: {error}", hint=f"read {path}"
+        ) from error
