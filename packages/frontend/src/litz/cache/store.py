@@ -46,7 +46,11 @@ class Store:
         """The files of an entry, or ``None`` when it is missing or damaged."""
         path = self.folder / key
         try:
-            manifest = json.loads((path / MANIFEST).read_bytes())
+            raw = (path / MANIFEST).read_bytes()
+        except OSError:
+            return None
+        try:
+            manifest = json.loads(raw)
             files: dict[str, bytes] = {}
             for name, digest in manifest.items():
                 if Path(name).name != name:
@@ -55,8 +59,6 @@ class Store:
                 if hashlib.sha256(data).hexdigest() != digest:
                     raise ValueError(f"checksum of {name} differs")
                 files[name] = data
-        except FileNotFoundError:
-            return None
         except (OSError, ValueError, AttributeError) as error:
             log.warning("cache entry %s is damaged and is taken for a miss: %s", key, error)
             self.drop(key)

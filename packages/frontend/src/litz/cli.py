@@ -1,0 +1,82 @@
+"""``litz``: what is installed here, and what the cache holds."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from litz_ir.errors import LitzError
+from litz_ir.target.registry import load_target, target_entries
+from rich.console import Console
+from rich.table import Table
+
+from litz.api import config
+from litz.cache.store import MANIFEST, Store, default_folder
+
+KINDS = ("graphs", "binaries")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; gives the exit status: 0, or 1 after an error that is printed."""
+    parser = argparse.ArgumentParser(prog="litz", description="A backend for torch.compile, in layers.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("info", help="targets, their capabilities, the cache folder")
+    cache = commands.add_parser("cache", help="what the cache holds").add_subparsers(dest="action", required=True)
+    cache.add_parser("list", help="entries and their sizes")
+    cache.add_parser("clear", help="drop every entry")
+    cache.add_parser("verify", help="read every entry; drop the damaged ones")
+    given = parser.parse_args(arguments)
+    console = Console()
+    try:
+        if given.command == "info":
+            _info(console)
+        else:
+            _cache(console, given.action)
+    except LitzError as error:
+        Console(stderr=True).print(str(error), markup=False)
+        return 1
+    return 0
+
+
+def cache_root() -> Path:
+    """The folder that the options name, else the platform's."""
+    chosen: str | None = config.current().cache_dir
+    return Path(chosen) if chosen is not None else default_folder()
+
+
+def _info(console: Console) -> None:
+    table = Table("target", "capabilities")
+    for name in sorted(target_entries()):
+        try:
+            text = str(load_target(name).capabilities())
+        except LitzError as error:
+            text = error.message
+        table.add_row(name, text)
+    console.print(table)
+    console.print(f"cache: {cache_root()}", markup=False, soft_wrap=True)
+
+
+def _cache(console: Console, action: str) -> None:
+    for kind in KINDS:
+        folder = cache_root() / kind
+        if not folder.is_dir():
+            console.print(f"{kind}: nothing")
+            continue
+        store = Store(folder)
+        keys = sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST}"))
+        if action == "clear":
+            for key in keys:
+                store.drop(key)
+            console.print(f"{kind}: {len(keys)} entries dropped")
+        elif action == "verify":
+            whole = sum(store.read(key) is not None for key in keys)
+            console.print(f"{kind}: {whole} whole, {len(keys) - whole} damaged and dropped")
+        else:
+            total = sum(path.stat().st_size for key in keys for path in (folder / key).iterdir())
+            console.print(f"{kind}: {len(keys)} entries, {total / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Options: typed, scoped, refused when unknown."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from litz_ir.errors import ConfigError
+
+from litz.options import config_from
+from litz.settings import Config, ConfigHandle
+
+
+def test_environment_sets_the_defaults() -> None:
+    handle = ConfigHandle({"LITZ_FALLBACK": "error", "LITZ_CACHE": "0", "CXX": "clang++"})
+    assert (handle.fallback, handle.cache, handle.compiler) == ("error", False, "clang++")
+
+
+def test_the_environment_is_checked() -> None:
+    with pytest.raises(ConfigError, match="LITZ_CACHE takes 0 or 1"):
+        ConfigHandle({"LITZ_CACHE": "perhaps"})
+    with pytest.raises(ConfigError, match="'warn' or 'silent' or 'error'"):
+        ConfigHandle({"LITZ_FALLBACK": "shout"})
+
+
+def test_patch_is_scoped() -> None:
+    handle = ConfigHandle({})
+    with handle.patch(fallback="error"):
+        with handle.patch(rng="fast") as inner:
+            assert (inner.fallback, inner.rng) == ("error", "fast")
+        assert handle.rng == "eager"
+    assert handle.fallback == "warn"
+
+
+def test_patch_does_not_reach_other_threads() -> None:
+    handle = ConfigHandle({})
+    seen: list[str] = []
+    with handle.patch(fallback="error"):
+        thread = threading.Thread(target=lambda: seen.append(handle.fallback))
+        thread.start()
+        thread.join()
+    assert seen == ["warn"]
+
+
+def test_assignment_holds_for_the_process() -> None:
+    handle = ConfigHandle({})
+    handle.fallback = "silent"
+    assert handle.current().fallback == "silent"
+
+
+@pytest.mark.parametrize(("name", "near"), [("falback", "fallback"), ("rgn", "rng"), ("cachedir", "cache_dir")])
+def test_unknown_names_name_the_nearest(name: str, near: str) -> None:
+    handle = ConfigHandle({})
+    with pytest.raises(ConfigError, match=near), handle.patch(**{name: 1}):
+        pass
+    with pytest.raises(ConfigError, match=near):
+        setattr(handle, name, 1)
+    with pytest.raises(ConfigError, match=near):
+        getattr(handle, name)
+
+
+def test_wrong_values_say_what_is_taken() -> None:
+    with pytest.raises(ConfigError, match="takes bool, got 3"):
+        Config().replaced({"cache": 3})
+    with pytest.raises(ConfigError, match="str or None"):
+        Config().replaced({"cache_dir": 3})
+
+
+def test_modes_and_foreign_options() -> None:
+    base = Config()
+    assert config_from(base, "max-autotune", None) == base
+    assert config_from(base, None, {"triton.cudagraphs": True, "numerics": "fast"}).numerics == "fast"
+    with pytest.raises(ConfigError, match="did you mean 'max-autotune'"):
+        config_from(base, "max-autotun", None)
+    with pytest.raises(ConfigError, match="unknown option 'nope'"):
+        config_from(base, None, {"nope": 1})
