@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 from litz_ir.device import Device
@@ -23,6 +24,7 @@ from litz_ir.loops.nodes import (
     Mutation,
     Operation,
     Pointwise,
+    Random,
     Reduction,
     ReductionName,
     Ref,
@@ -36,7 +38,7 @@ from litz_ir.loops.nodes import (
     View,
     tensor_type,
 )  # fmt: skip
-from litz_ir.origin import UNKNOWN, Origin
+from litz_ir.origin import Origin
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Check, Expr, Indirect, Scalar
 from litz_ir.symbols.ranges import Range, extent
@@ -219,6 +221,32 @@ class LoweringContext:
         """True when the operator returns a tuple or list."""
         return isinstance(self.node.meta.get("val"), list | tuple)
 
+    def position(self, number: int) -> str:
+        """The name of result ``number`` among the node's: nothing for the only one."""
+        return str(number) if self.unpack else ""
+
+    def nested(self, results: Sequence[Tensor]) -> tuple[Lowered, ...]:
+        """A call's results in the nesting in which the operator returns them, sizes and None in their places."""
+        left = iter(results)
+
+        def visit(value: object) -> Lowered:
+            if isinstance(value, list | tuple):
+                return tuple(map(visit, value))
+            tensor = next(left)
+            if isinstance(value, torch.Tensor):
+                return tensor
+            return self.builder.symbols.size(value) if isinstance(value, int | torch.SymInt) else None
+
+        return tuple(map(visit, self.node.meta["val"]))
+
+    @property
+    def named_arguments(self) -> dict[str, Any]:
+        """The FX node's own arguments by the names that the operator's schema gives them; defaults are left out."""
+        target = self.node.target
+        assert isinstance(target, torch._ops.OpOverload), "only operators have a schema"
+        names = [a.name for a in target._schema.arguments]
+        return {**dict(zip(names, self.node.args)), **self.node.kwargs}
+
     def error(self, message: str, *, hint: str = "") -> LitzError:
         """An error that names this node and the user's line; raise what it returns."""
         hint = hint or f"litz runs it as ATen when {self.node.name!r} is in LoweringOptions.force_extern"
@@ -363,7 +391,7 @@ class LoweringContext:
         type: TensorType | None = None,
         name: str = "",
     ) -> Tensor:
-        """A copy of ``base`` with ``body(i)`` combined into element ``index(i)``, for every index of the sizes ``over``."""
+        """A copy of ``base`` with ``body(i)`` combined into element ``index(i)``, for all ``i`` below ``over``."""
         kind = type or self.output
         axes = axes_of(over)
         terms = terms_of(axes)
@@ -429,30 +457,50 @@ class LoweringContext:
 
     def call(
         self,
-        kind: Callable[..., Call],
+        make: Callable[..., Call],
         target: str,
         arguments: Sequence[Lowered | Argument],
         keywords: Mapping[str, Lowered | Argument] | None = None,
         types: Sequence[ResultType] | None = None,
+        /,
         **fields: Any,
     ) -> tuple[Tensor, ...]:
-        """One call of a named routine; ``fields`` are further fields of ``kind``. Results are in memory as it returns them.
+        """One call of a named routine. Its results stay in memory as it returns them.
 
-        ``types`` are the node's outputs when not given.
+        ``make`` is its class, ``fields`` further fields of that; ``types`` are the node's outputs when not given.
         """
         wanted = self.outputs if types is None else tuple(types)
         values: list[Value] = []
         for position, result in enumerate(wanted):
-            name = "" if len(wanted) == 1 else str(position)
-            values.append(self.value(self.absent() if result is None else fixed(result), name))
+            kind_of_result = self.absent() if result is None else fixed(result)
+            values.append(self.value(kind_of_result, self.position(position)))
         attributes: Attributes = tuple((k, self.argument(v)) for k, v in (keywords or {}).items())
         self.append(
-            kind(
+            make(
                 results=tuple(values), target=target, arguments=tuple(map(self.argument, arguments)),
                 attributes=attributes, origin=self.origin, **fields,
             )
         )  # fmt: skip
         return tuple(map(Tensor, values))
+
+    def draw(
+        self, target: str, arguments: Sequence[Lowered | Argument],
+        keywords: Mapping[str, Lowered | Argument], type: TensorType, name: str,
+    ) -> Tensor:  # fmt: skip
+        """One random call with one result, an intermediate called after the node and ``name``."""
+        value = self.value(fixed(type), name)
+        self.append(
+            Random(
+                results=(value,),
+                target=target,
+                arguments=tuple(map(self.argument, arguments)),
+                attributes=tuple((k, self.argument(v)) for k, v in keywords.items()),
+                need="exact",
+                token="rng",
+                origin=self.origin,
+            )
+        )
+        return Tensor(value)
 
     def argument(self, value: Lowered | Argument) -> Argument:
         """A rule's argument as an argument of a call."""
@@ -499,9 +547,3 @@ def fixed(kind: TensorType) -> TensorType:
     """The type with its layout promised to the outside."""
     layout = kind.layout
     return TensorType(kind.dtype, kind.shape, Layout(layout.strides, layout.offset, fixed=True), kind.device)
-
-
-__all__ = [
-    "Axes", "Declined", "GraphBuilder", "Lowered", "LoweringContext", "Opaque", "Origin", "ResultType", "Tensor", "UNKNOWN",
-    "axes_of", "fixed", "terms_of",
-]  # fmt: skip

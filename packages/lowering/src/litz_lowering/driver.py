@@ -15,6 +15,8 @@ from litz_ir.dtypes import b1, f64
 from litz_ir.errors import LitzError, UnsupportedOperation
 from litz_ir.loops.layout import Layout
 from litz_ir.loops.nodes import Input, LoopGraph, OpaqueInput, Output, ScalarInput, TensorType, Value
+from litz_ir.passes.base import PassContext
+from litz_ir.passes.pipeline import run_passes
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr, Scalar
 from litz_ir.symbols.table import SymbolKind
@@ -29,7 +31,9 @@ from litz_lowering.context import (
     ResultType,
     Tensor,
 )
+from litz_lowering.decompose import Decompositions, decomposition_table
 from litz_lowering.fallback import Fallback, call_aten
+from litz_lowering.fx_passes.pipeline import POST_GRAD, AtenGraph
 from litz_lowering.options import LoweringOptions
 from litz_lowering.origins import origin_of
 from litz_lowering.outputs import flatten, output_of, with_fixed_outputs
@@ -57,23 +61,29 @@ class LoweredGraph:
 
 
 def lower(gm: GraphModule, *, name: str = "graph", options: LoweringOptions | None = None) -> LoweredGraph:
-    """The loop graph of ``gm``: functional ATen operations whose nodes carry ``meta["val"]``, as AOTAutograd gives them.
+    """The loop graph of ``gm``: functional ATen operations that carry ``meta["val"]``, as AOTAutograd gives them.
 
-    One loop operation is made for each tensor operation; ``gm`` is not changed. Raises :class:`UnsupportedOperation`
-    for what cannot even be called, and under ``options.fallback == "error"`` for what has no rule. Errors name the
-    node and the user's line.
+    One loop operation is made for each tensor operation; ``gm`` is not changed. Errors name the node and the user's
+    line: :class:`UnsupportedOperation` for what cannot be called, and for what has no rule where the options say so.
     """
-    return _Lowering(gm, options or LoweringOptions()).run(name)
+    cleaned = run_passes(POST_GRAD, AtenGraph(gm, gm.graph), PassContext({}))
+    return _Lowering(cleaned, options or LoweringOptions()).run(name)
+
+
+def decompositions() -> Decompositions:
+    """The decomposition table to give to AOTAutograd: what has a lowering rule stays whole."""
+    return decomposition_table(REGISTRY.served)
 
 
 class _Lowering:
     """The state of one call of :func:`lower`."""
 
-    def __init__(self, gm: GraphModule, options: LoweringOptions) -> None:
-        self.gm = gm
+    def __init__(self, source: AtenGraph, options: LoweringOptions) -> None:
+        self.graph = source.graph
+        self.module = source.module
         self.options = options
         self.symbols = SymbolReader()
-        self.builder = GraphBuilder((node.name for node in gm.graph.nodes), self.symbols)
+        self.builder = GraphBuilder((node.name for node in source.graph.nodes), self.symbols)
         self.constants = Constants()
         self.inputs: list[Input] = []
         self.outputs: list[Output] = []
@@ -83,7 +93,7 @@ class _Lowering:
         self.operations_of: dict[str, tuple[str, ...]] = {}
 
     def run(self, name: str) -> LoweredGraph:
-        for node in self.gm.graph.nodes:
+        for node in self.graph.nodes:
             before = len(self.builder.operations)
             try:
                 self._visit(node)
@@ -169,7 +179,7 @@ class _Lowering:
         return Scalar(name, f64 if kind == "float" else b1)
 
     def _attribute(self, node: Node) -> Lowered:
-        value: Any = self.gm
+        value: Any = self.module
         for part in str(node.target).split("."):
             value = getattr(value, part)
         if isinstance(value, int | float | bool | None):
@@ -238,7 +248,9 @@ class _Lowering:
             raise ctx.error(f"{target} would be left to ATen: {reason}")
         self.fallbacks.append(Fallback(ctx.node.name, str(target), reason, ctx.origin))
         results = call_aten(ctx, target, args, kwargs, reason)
-        return _nest(ctx.node.meta["val"], iter(results))
+        if ctx.unpack:
+            return ctx.nested(results)
+        return results[0] if results else None
 
     def _context(self, node: Node, outputs: tuple[ResultType, ...]) -> LoweringContext:
         return LoweringContext(self.builder, node, outputs, origin_of(node), self.options)
@@ -309,14 +321,6 @@ def overload_name(target: object) -> str:
     return f"{module}.{getattr(target, '__name__', target)}".removeprefix("_")
 
 
-def _nest(value: object, results: Any) -> Lowered:
-    """Results in the nesting in which the operator returns them."""
-    if isinstance(value, list | tuple):
-        return tuple(_nest(item, results) for item in value)
-    found = next(results, None)
-    return None if value is None else found
-
-
 def _literal(ctx: LoweringContext, elements: list[int | float | bool]) -> Tensor:
     """A tiny constant as a body: its elements chosen by the row-major position."""
     kind = ctx.output
@@ -335,6 +339,3 @@ def _literal(ctx: LoweringContext, elements: list[int | float | bool]) -> Tensor
         return result
 
     return ctx.pointwise(body)
-
-
-__all__ = ["LoweredGraph", "lower", "overload_name"]

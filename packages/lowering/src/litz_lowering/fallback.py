@@ -35,38 +35,39 @@ def call_aten(
 ) -> tuple[Tensor, ...]:
     """An ``Extern`` of ``overload``; gives its tensor results in the order in which ATen returns them.
 
-    The operation's results are what ATen returns, in order, then the new versions of mutated arguments that it does not
-    return. A returned argument is its own new version.
+    The operation's results are what ATen returns, in order, then the new versions of mutated arguments. An argument
+    that is returned appears twice, its result sharing the new version's memory.
     """
     schema = overload._schema
     bound = _bind(schema, args, kwargs)
     old = {t.name: t for a in schema.arguments if _is_written(a) for t in _tensors(bound.get(a.name))}
     new = {name: Value(ctx.builder.unique(name), t.type, replaces=name) for name, t in old.items()}
-    returned: list[Value] = []
+    values: list[Value] = []
     aliases: list[tuple[str, str]] = []
     for position, kind in enumerate(ctx.outputs):
+        value = ctx.value(ctx.absent() if kind is None else fixed(kind), ctx.position(position))
+        values.append(value)
         source = _aliased(schema, bound, position)
-        if source is not None and source.name in new:
-            returned.append(new[source.name])
-            continue
-        suffix = "" if len(ctx.outputs) == 1 else str(position)
-        value = ctx.value(ctx.absent() if kind is None else fixed(kind), suffix)
-        returned.append(value)
         if source is not None:
-            aliases.append((value.name, source.name))
-    unreturned = [v for v in new.values() if v not in returned]
+            aliases.append((value.name, new[source.name].name if source.name in new else source.name))
     ctx.append(
         Extern(
-            results=(*returned, *unreturned), target=str(overload), arguments=tuple(map(ctx.argument, args)),
+            results=(*values, *new.values()),
+            target=str(overload),
+            arguments=tuple(map(ctx.argument, args)),
             attributes=tuple((k, ctx.argument(v)) for k, v in kwargs.items()),
-            mutates=tuple((name, v.name) for name, v in new.items()), aliases=tuple(aliases), need=_need(overload),
-            unpack=ctx.unpack, silent=tuple(v.name for v in unreturned),
-            reason=reason, token=_token(overload, bool(returned or new)), origin=ctx.origin,
+            mutates=tuple((name, v.name) for name, v in new.items()),
+            aliases=tuple(aliases),
+            need=_need(overload),
+            unpack=ctx.unpack,
+            reason=reason,
+            token=_token(overload, bool(values or new)),
+            origin=ctx.origin,
         )
-    )  # fmt: skip
+    )
     for name, version in new.items():
         ctx.builder.replaced(name, Tensor(version))
-    return tuple(map(Tensor, returned))
+    return tuple(map(Tensor, values))
 
 
 def _bind(

@@ -1,5 +1,49 @@
 """Rules by topic: importing this package fills the registry."""
 
-from litz_lowering.rules import activation, cast, compare, pointwise, view
+from litz_lowering.rules import (
+    activation,
+    attention,
+    cast,
+    compare,
+    concat,
+    conv,
+    factory,
+    foreach,
+    host_scalar,
+    index,
+    matmul,
+    norm,
+    pad,
+    pointwise,
+    pool,
+    random,
+    reduce,
+    scan,
+    scatter,
+    softmax,
+    view,
+)
 
-__all__ = ["activation", "cast", "compare", "pointwise", "view"]
+__all__ = [
+    "activation",
+    "attention",
+    "cast",
+    "compare",
+    "concat",
+    "conv",
+    "factory",
+    "foreach",
+    "host_scalar",
+    "index",
+    "matmul",
+    "norm",
+    "pad",
+    "pointwise",
+    "pool",
+    "random",
+    "reduce",
+    "scan",
+    "scatter",
+    "softmax",
+    "view",
+]

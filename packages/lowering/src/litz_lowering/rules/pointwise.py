@@ -33,6 +33,10 @@ class PointwiseRow:
     computed: Computed = "result"
 
 
+ROWS: dict[str, PointwiseRow] = {}
+"""The table by overload name, without ``aten.``; filled while the rule modules are imported."""
+
+
 def row(body: Body, *overloads: str, computed: Computed = "result") -> None:
     """Serve ``overloads`` (without ``aten.``) by a formula."""
     entry = PointwiseRow(body, computed)
@@ -41,6 +45,7 @@ def row(body: Body, *overloads: str, computed: Computed = "result") -> None:
         return lower_pointwise(ctx, entry, args, kwargs)
 
     REGISTRY.add(lower_row, *(f"aten.{name}" for name in overloads))
+    ROWS.update((name, entry) for name in overloads)
 
 
 def lower_pointwise(

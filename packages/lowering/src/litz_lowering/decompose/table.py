@@ -1,0 +1,76 @@
+"""The decomposition table that AOTAutograd is given: torch's own decompositions of the operators listed here.
+
+An operator that has a lowering rule is left whole: tracing through a decomposition takes longer than lowering it, and
+the rule says more. So the lists name what is worth decomposing, and what is served is taken out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from torch._decomp import get_decompositions
+
+ACTIVATIONS = """
+    celu glu glu_backward log_sigmoid_backward log_sigmoid_forward prelu _prelu_kernel_backward selu
+    rrelu_with_noise_backward
+""".split()
+POINTWISE = """
+    deg2rad rad2deg sinc special_entr special_log_ndtr special_xlog1py special_zeta xlogy logaddexp2 logit
+    logit_backward mvlgamma isin polar fill floor_divide heaviside addr aminmax bucketize
+""".split()
+LOSSES = """
+    mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward
+    binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits soft_margin_loss
+    soft_margin_loss_backward multi_margin_loss multilabel_margin_loss_forward nll_loss_forward nll_loss_backward
+    nll_loss2d_forward nll_loss2d_backward
+""".split()
+NORMS = """
+    native_group_norm_backward _fused_rms_norm_backward renorm norm linalg_vector_norm var _weight_norm_interface
+    native_layer_norm_backward native_batch_norm_backward native_batch_norm
+    native_group_norm cudnn_batch_norm cudnn_batch_norm_backward miopen_batch_norm_backward
+""".split()
+REDUCTIONS = """
+    std var_mean std_mean trace count_nonzero nansum all any logsumexp
+""".split()
+MATRICES = """
+    addmv mv dot vdot linalg_cross _euclidean_dist
+""".split()
+SHAPES = """
+    channel_shuffle pixel_shuffle pixel_unshuffle rot90 split_with_sizes_copy unfold_copy
+    diag_embed block_diag meshgrid expand_copy permute_copy t_copy transpose_copy unsqueeze_copy squeeze_copy
+    view_copy diagonal_copy as_strided_copy unbind_copy slice_scatter select_scatter diagonal_scatter
+    select_backward slice_backward diagonal_backward unfold_backward as_strided_scatter narrow_copy unbind
+    _chunk_cat resize_as im2col col2im take affine_grid_generator grid_sampler_2d
+""".split()
+FACTORIES = """
+    zeros zeros_like ones ones_like new_zeros new_ones new_full new_empty empty_like eye linspace logspace
+    tril_indices triu_indices hann_window
+""".split()
+GATHERING = """
+    embedding_dense_backward index_add index_copy index_fill _unsafe_index _unsafe_index_put
+    _unsafe_masked_index _unsafe_masked_index_put_accumulate max_unpool2d max_unpool3d
+""".split()
+RESAMPLING = """
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
+    _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d
+    adaptive_max_pool2d
+    reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
+    reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward
+""".split()
+DROPOUT = ["native_dropout_backward"]
+
+TOPICS = (
+    ACTIVATIONS, POINTWISE, LOSSES, NORMS, REDUCTIONS, MATRICES, SHAPES, FACTORIES, GATHERING, RESAMPLING, DROPOUT,
+)  # fmt: skip
+
+Decompositions = dict[torch._ops.OperatorBase, Callable[..., Any]]
+
+
+def decomposition_table(served: Collection[str]) -> Decompositions:
+    """torch's decompositions of the listed operators, without the overloads that ``served`` names (by the registry)."""
+    names = [name for topic in TOPICS for name in topic]
+    packets = [getattr(torch.ops.aten, name) for name in names if hasattr(torch.ops.aten, name)]
+    found: Decompositions = dict(get_decompositions(packets))
+    return {op: how for op, how in found.items() if str(op) not in served}

@@ -1,0 +1,1 @@
+"""Passes over the FX graph, before it is lowered."""

@@ -1,0 +1,98 @@
+"""The passes over an ATen graph that run before it is lowered, in order."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch.fx import Graph, Node
+from torch.nn import Module
+
+from litz_ir.passes.base import Pass, PassContext
+
+
+@dataclass(frozen=True, slots=True)
+class AtenGraph:
+    """An FX graph and the module that holds what its ``get_attr`` nodes name. Passes copy a graph before editing it."""
+
+    module: Module
+    graph: Graph
+
+
+@dataclass
+class RemoveNoOps:
+    """Views that change nothing are read through. What the graph returns stays: it is a tensor of its own."""
+
+    name: str = "fx.remove_no_ops"
+    ulp: int = 0
+
+    def apply(self, data: AtenGraph, context: PassContext) -> AtenGraph:
+        """The graph without them; itself where there are none."""
+        return _without(data, _is_no_op, lambda node: node.all_input_nodes[0])
+
+
+@dataclass
+class RemoveDeadCode:
+    """Operations that nobody reads and that have no effect."""
+
+    name: str = "fx.remove_dead_code"
+    ulp: int = 0
+
+    def apply(self, data: AtenGraph, context: PassContext) -> AtenGraph:
+        """The graph without them; itself where there are none."""
+        if not any(not node.users and not node.is_impure() for node in data.graph.nodes):
+            return data
+        graph = copy.deepcopy(data.graph)
+        graph.eliminate_dead_code()
+        return AtenGraph(data.module, graph)
+
+
+POST_GRAD: tuple[Pass[AtenGraph], ...] = (RemoveNoOps(), RemoveDeadCode())
+
+_IDENTITIES = ("aten.alias.default", "aten.detach.default", "aten.lift_fresh.default")
+_SAME_SHAPE = (
+    "aten.view.default",
+    "aten.expand.default",
+    "aten._unsafe_view.default",
+    "aten.reshape.default",
+)
+
+
+def _is_no_op(node: Node) -> bool:
+    if node.op != "call_function" or any(user.op == "output" for user in node.users):
+        return False
+    target = str(node.target)
+    if target in _IDENTITIES:
+        return True
+    return target in _SAME_SHAPE and _same_geometry(node, node.all_input_nodes[0])
+
+
+def _same_geometry(a: Node, b: Node) -> bool:
+    """Static shape and strides agree; symbolic ones are left alone rather than compared, which could guard."""
+    first, second = a.meta.get("val"), b.meta.get("val")
+    if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
+        return False
+    sizes = (*first.shape, *second.shape, *first.stride(), *second.stride())
+    if not all(type(size) is int for size in sizes):
+        return False
+    return first.shape == second.shape and first.stride() == second.stride()
+
+
+def _without(
+    data: AtenGraph, remove: Callable[[Node], bool], replacement: Callable[[Node], Node]
+) -> AtenGraph:
+    """A copy of the graph in which the readers of each removed node read its replacement."""
+    names = {node.name for node in data.graph.nodes if remove(node)}
+    if not names:
+        return data
+    graph = copy.deepcopy(data.graph)
+    for node in _named(graph.nodes, names):
+        node.replace_all_uses_with(replacement(node))
+        graph.erase_node(node)
+    return AtenGraph(data.module, graph)
+
+
+def _named(nodes: Iterable[Node], names: set[str]) -> list[Node]:
+    return [node for node in nodes if node.name in names]

@@ -1,0 +1,45 @@
+"""Scaled dot-product attention as a contraction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litz_ir.loops.nodes import Contraction
+from litz_ir.symbols.term import Size, mul, product
+from litz_lowering.context import LoweringContext, Tensor
+from litz_lowering.registry import rule
+
+_FORWARD = (
+    "aten._scaled_dot_product_flash_attention_for_cpu.default",
+    "aten._scaled_dot_product_flash_attention.default",
+    "aten._scaled_dot_product_efficient_attention.default",
+    "aten._scaled_dot_product_cudnn_attention.default",
+    "aten._scaled_dot_product_fused_attention_overrideable.default",
+)
+_BACKWARD = tuple(name.removesuffix(".default") + "_backward.default" for name in _FORWARD)
+
+
+def _flops(query: Tensor, key: Tensor) -> Size:
+    """Two products of queries with keys or values."""
+    return mul(4, product(query.shape), key.shape[-2])
+
+
+@rule(*_FORWARD)
+def attention(ctx: LoweringContext, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """(attention, and what the backward pass of that variant wants); dropout inside draws from ATen's stream."""
+    token = "rng" if ctx.named_arguments.get("dropout_p", 0.0) else ""
+    results = ctx.call(
+        Contraction, str(ctx.node.target), args, kwargs, kind="attention", need="exact", token=token,
+        flops=_flops(args[0], args[1]),
+    )  # fmt: skip
+    return ctx.nested(results)
+
+
+@rule(*_BACKWARD)
+def attention_backward(ctx: LoweringContext, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """Gradients of query, key and value (and of the bias, where the variant has one)."""
+    results = ctx.call(
+        Contraction, str(ctx.node.target), args, kwargs, kind="attention", need="exact",
+        flops=mul(_flops(args[1], args[2]), 2),
+    )  # fmt: skip
+    return ctx.nested(results)

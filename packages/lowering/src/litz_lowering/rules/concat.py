@@ -1,0 +1,115 @@
+"""Joining, repeating and reordering along dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Size, add, mod, mul
+from litz_lowering.context import Axes, LoweringContext, Tensor
+from litz_lowering.registry import rule
+from litz_lowering.rules import formula as f
+from litz_lowering.rules import index_maps
+from litz_lowering.rules.view import dimension
+
+
+def _joined(ctx: LoweringContext, pieces: Sequence[tuple[Size, Tensor]], d: int, at: str) -> Tensor:
+    """Each position along ``d`` read from the piece that covers it, nothing else being read.
+
+    ``pieces`` are (extent along ``d``, tensor); ``at`` says whether a tensor has that dimension.
+    """
+    dtype = ctx.output.dtype
+
+    def body(axes: Axes) -> Expr:
+        result: Expr = build.const(0, dtype)
+        end: Size = add(*(extent for extent, _ in pieces), 0)
+        for position, (extent, tensor) in reversed(list(enumerate(pieces))):
+            begin = add(end, mul(extent, -1))
+            inside = add(axes[d], mul(begin, -1))
+            index = (*axes[:d], inside, *axes[d + 1 :]) if at == "inside" else (*axes[:d], *axes[d + 1 :])
+            value = build.cast(tensor.load(index), dtype)
+            # Both bounds, although the pieces before take their own: what stands in for "other" may be read anywhere.
+            bounds = [f.index(axes[d]) >= f.index(begin)] if position else []
+            if position + 1 < len(pieces):
+                bounds.append(f.index(axes[d]) < f.index(end))
+            result = build.masked(build.logical_and(*(b.expr for b in bounds)), value, result)
+            end = begin
+        return result
+
+    return ctx.pointwise(body)
+
+
+@rule("aten.cat.default")
+def cat(ctx: LoweringContext, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors one after another along ``dim``; empty 1-d tensors are skipped, as eager does."""
+    rank = len(ctx.output.shape)
+    d = dimension(dim, rank)
+    kept = [t for t in tensors if t.rank == rank and t.shape[d] != 0]
+    return _joined(ctx, [(t.shape[d], t) for t in kept], d, "inside")
+
+
+@rule("aten.stack.default")
+def stack(ctx: LoweringContext, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors along a new dimension."""
+    d = dimension(dim, len(ctx.output.shape))
+    return _joined(ctx, [(1, t) for t in tensors], d, "new")
+
+
+@rule("aten.flip.default")
+def flip(ctx: LoweringContext, x: Tensor, dims: Sequence[int]) -> Tensor:
+    """The elements in reverse order along ``dims``; a copy, as in eager."""
+    turned = {dimension(d, x.rank) for d in dims}
+
+    def index(axes: Axes) -> list[Size]:
+        return [
+            add(x.shape[d], -1, mul(i, -1)) if d in turned and x.shape[d] != 1 else i
+            for d, i in enumerate(axes)
+        ]
+
+    return ctx.view(x, index, aliases=False)
+
+
+@rule("aten.roll.default")
+def roll(ctx: LoweringContext, x: Tensor, shifts: Sequence[Size], dims: Sequence[int] = ()) -> Tensor:
+    """Elements moved by ``shifts``, those that leave one end entering at the other."""
+    if any(size == 0 for size in x.shape):
+        return ctx.pointwise(x.load)
+    if not dims:
+        return _roll_flat(ctx, x, shifts[0])
+    moved: dict[int, Size] = {}
+    for shift, d in zip(shifts, dims, strict=True):
+        place = dimension(d, x.rank)
+        moved[place] = add(moved.get(place, 0), shift)
+
+    def index(axes: Axes) -> list[Size]:
+        return [
+            mod(add(i, mul(moved[d], -1)), x.shape[d]) if d in moved and x.shape[d] != 1 else i
+            for d, i in enumerate(axes)
+        ]
+
+    return ctx.view(x, index, aliases=False)
+
+
+def _roll_flat(ctx: LoweringContext, x: Tensor, shift: Size) -> Tensor:
+    return ctx.view(
+        x,
+        lambda axes: index_maps.unflatten(
+            mod(add(index_maps.flatten(axes, x.shape), mul(shift, -1)), x.numel), x.shape
+        ),
+        aliases=False,
+    )
+
+
+@rule("aten.repeat.default")
+def repeat(ctx: LoweringContext, x: Tensor, repeats: Sequence[Size]) -> Tensor:
+    """The tensor tiled."""
+    lead = len(repeats) - x.rank
+
+    def index(axes: Axes) -> list[Size]:
+        return [
+            0 if size == 1 else axis if repeats[lead + d] == 1 else mod(axis, size)
+            for d, (axis, size) in enumerate(zip(axes[lead:], x.shape))
+        ]
+
+    return ctx.view(x, index, aliases=False)

@@ -1,0 +1,142 @@
+"""Tensors made from nothing: constants, ranges, and masks of positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litz_ir.dtypes import DType, compute_dtype, f64
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Size, Term
+from litz_lowering.context import Axes, LoweringContext, Tensor
+from litz_lowering.registry import rule
+from litz_lowering.rules import formula as f
+from litz_lowering.rules.formula import Num, Number
+
+Scalar = Expr | Term | Number
+
+
+def _filled(ctx: LoweringContext, value: Scalar) -> Tensor:
+    return ctx.pointwise(lambda axes: ctx.number(value, ctx.output.dtype))
+
+
+@rule("aten.full.default", "aten.scalar_tensor.default", "aten.full_like.default", "aten.new_full.default")
+def full(ctx: LoweringContext, *args: Any, **_: Any) -> Tensor:
+    """One value everywhere."""
+    value = args[0] if "scalar_tensor" in str(ctx.node.target) else args[-1]
+    return _filled(ctx, value)
+
+
+@rule("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
+def ones(ctx: LoweringContext, *_: Any, **__: Any) -> Tensor:
+    """Ones."""
+    return _filled(ctx, 1)
+
+
+@rule(
+    "aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", "aten.zero.default",
+    "aten.empty.memory_format", "aten.empty_like.default", "aten.new_empty.default", "aten.empty_strided.default",
+    "aten.new_empty_strided.default", "aten.empty_permuted.default",
+)  # fmt: skip
+def zeros(ctx: LoweringContext, *_: Any, **__: Any) -> Tensor:
+    """Zeros, and what may hold anything: zeros too, so that no result depends on what memory held before."""
+    return _filled(ctx, 0)
+
+
+# --- ranges
+
+
+def _affine(ctx: LoweringContext, start: Scalar, step: Scalar, dtype: DType) -> Tensor:
+    """``start + i * step`` computed in ``dtype``."""
+
+    def body(axes: Axes) -> Expr:
+        position = build.cast(build.index(axes[0]), dtype)
+        return (Num(ctx.number(start, dtype)) + Num(position) * Num(ctx.number(step, dtype))).expr
+
+    return ctx.pointwise(body)
+
+
+def _arange(ctx: LoweringContext, start: Scalar, step: Scalar) -> Tensor:
+    dtype = ctx.output.dtype
+    if dtype.is_integer and all(isinstance(v, int | Term) for v in (start, step)):
+        return ctx.pointwise(lambda axes: build.cast(build.index(_index(axes[0], start, step)), dtype))
+    return _affine(ctx, start, step, f64 if dtype == f64 or not dtype.is_float else compute_dtype(dtype))
+
+
+def _index(axis: Size, start: Any, step: Any) -> Size:
+    term: Size = axis * step + start
+    return term
+
+
+@rule("aten.arange.default")
+def arange(ctx: LoweringContext, end: Scalar, **_: Any) -> Tensor:
+    """0, 1, … below ``end``."""
+    return _arange(ctx, 0, 1)
+
+
+@rule("aten.arange.start")
+def arange_start(ctx: LoweringContext, start: Scalar, end: Scalar, **_: Any) -> Tensor:
+    """``start``, ``start + 1``, … below ``end``."""
+    return _arange(ctx, start, 1)
+
+
+@rule("aten.arange.start_step")
+def arange_step(ctx: LoweringContext, start: Scalar, end: Scalar, step: Scalar = 1, **_: Any) -> Tensor:
+    """``start``, ``start + step``, … up to ``end``."""
+    return _arange(ctx, start, step)
+
+
+@rule("prims.iota.default")
+def iota(ctx: LoweringContext, length: Size, *, start: Scalar, step: Scalar, **_: Any) -> Tensor:
+    """``length`` numbers from ``start``, ``step`` apart."""
+    return _arange(ctx, start, step)
+
+
+@rule("aten.linspace.default")
+def linspace(ctx: LoweringContext, start: Number, end: Number, steps: int, **_: Any) -> Tensor:
+    """``steps`` numbers from ``start`` to ``end``: from the left in the first half, from the right in the second."""
+    dtype = ctx.output.dtype
+    wide = compute_dtype(dtype) if dtype.is_float else f64
+    first, last = Num(ctx.number(start, wide)), Num(ctx.number(end, wide))
+    step = (last - first) / float(max(steps - 1, 1))
+
+    def body(axes: Axes) -> Expr:
+        position = f.index(axes[0])
+        left = first + step * position.to(wide)
+        right = last - step * (f.index(steps - 1) - position).to(wide)
+        return f.where(position < (steps // 2 if steps > 1 else 1), left, right).expr
+
+    return ctx.pointwise(body)
+
+
+# --- masks of positions
+
+
+@rule("aten.eye.default", "aten.eye.m")
+def eye(ctx: LoweringContext, *_: Any, **__: Any) -> Tensor:
+    """Ones on the diagonal."""
+    return ctx.pointwise(
+        lambda axes: build.cast(f.index(axes[0]).eq(f.index(axes[1])).expr, ctx.output.dtype)
+    )
+
+
+def _triangle(ctx: LoweringContext, x: Tensor, diagonal: Size, lower: bool) -> Tensor:
+    def body(axes: Axes) -> Expr:
+        row, column = f.index(axes[-2]), f.index(axes[-1])
+        edge = row + f.index(diagonal)
+        kept = column <= edge if lower else column >= edge
+        return build.masked(kept.expr, x.load(axes), build.const(0, x.dtype))
+
+    return ctx.pointwise(body)
+
+
+@rule("aten.tril.default")
+def tril(ctx: LoweringContext, x: Tensor, diagonal: Size = 0) -> Tensor:
+    """The elements on and below a diagonal, zero elsewhere."""
+    return _triangle(ctx, x, diagonal, True)
+
+
+@rule("aten.triu.default")
+def triu(ctx: LoweringContext, x: Tensor, diagonal: Size = 0) -> Tensor:
+    """The elements on and above a diagonal, zero elsewhere."""
+    return _triangle(ctx, x, diagonal, False)

@@ -1,0 +1,60 @@
+"""Operators over lists of tensors: the pointwise table, applied to each element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litz_lowering.context import Declined, LoweringContext, Tensor
+from litz_lowering.registry import REGISTRY, rule
+from litz_lowering.rules.pointwise import ROWS, PointwiseRow, lower_pointwise
+
+_UNARY = (
+    "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round "
+    "sigmoid sign sin sinh sqrt tan tanh trunc rsqrt"
+).split()
+_BINARY = {
+    "add": "add.Tensor",
+    "sub": "sub.Tensor",
+    "mul": "mul.Tensor",
+    "div": "div.Tensor",
+    "pow": "pow.Tensor_Tensor",
+    "maximum": "maximum.default",
+    "minimum": "minimum.default",
+    "clamp_min": "clamp_min.Tensor",
+    "clamp_max": "clamp_max.Tensor",
+}
+
+
+def _each(
+    ctx: LoweringContext, entry: PointwiseRow, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Tensor, ...]:
+    """The row for every element; lists among the arguments go along element by element."""
+    results: list[Tensor] = []
+    for position in range(len(ctx.outputs)):
+        own = tuple(a[position] if isinstance(a, tuple) else a for a in args)
+        results.append(lower_pointwise(ctx, entry, own, kwargs, position))
+    return tuple(results)
+
+
+def _serve(entry: PointwiseRow, *overloads: str) -> None:
+    def lower_each(ctx: LoweringContext, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        return _each(ctx, entry, args, kwargs)
+
+    REGISTRY.add(lower_each, *(f"aten._foreach_{name}" for name in overloads))
+
+
+for _name in _UNARY:
+    _serve(ROWS[f"{_name}.default"], f"{_name}.default")
+for _name, _row in _BINARY.items():
+    _serve(ROWS[_row], f"{_name}.List", f"{_name}.Scalar", f"{_name}.ScalarList", f"{_name}.Tensor")
+for _name in ("addcmul", "addcdiv"):
+    _serve(ROWS[f"{_name}.default"], f"{_name}.Scalar", f"{_name}.ScalarList")
+_serve(ROWS["lerp.Tensor"], "lerp.List", "lerp.Scalar", "lerp.ScalarList")
+
+
+@rule("aten._foreach_copy.default")
+def foreach_copy(ctx: LoweringContext, self: tuple[Tensor, ...], src: tuple[Tensor, ...], *_: Any) -> Any:
+    """Each source cast to its target's type."""
+    if any(a.device != b.device for a, b in zip(self, src)):
+        return Declined("a copy between devices")
+    return tuple(ctx.pointwise(t.at, ctx.outputs[k], str(k)) for k, t in enumerate(src))

@@ -1,0 +1,385 @@
+"""Reductions: sums accumulate in what eager accumulates in, and are rounded once at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from litz_ir.dtypes import DType, accumulate_dtype, b1, compute_dtype, i64
+from litz_ir.loops.nodes import ReductionName, TensorType
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Size, product
+from litz_lowering.context import Axes, LoweringContext, Tensor
+from litz_lowering.registry import rule
+from litz_lowering.rules import formula as f
+from litz_lowering.rules.formula import Num
+from litz_lowering.rules.index_maps import flatten
+from litz_lowering.rules.view import dimension, dimensions
+
+Dims = Sequence[int] | int | None
+
+
+def finished(
+    ctx: LoweringContext, total: Tensor, finish: Callable[[Num], Num], type: TensorType | None = None
+) -> Tensor:
+    """``finish`` of every element of an intermediate, as the node's result."""
+    return ctx.pointwise(lambda axes: finish(Num(total.load(axes))).expr, type)
+
+
+def reduced(
+    ctx: LoweringContext,
+    combiner: ReductionName,
+    x: Tensor,
+    dims: Dims,
+    keepdim: bool,
+    dtype: DType,
+    body: Callable[[Num], Num] = lambda v: v,
+    finish: Callable[[Num], Num] | None = None,
+    result: TensorType | None = None,
+) -> Tensor:
+    """Combine ``body(x)`` over ``dims`` in ``dtype``, then ``finish``; the node's result, in its dtype."""
+    kind = result or ctx.output
+    over = dimensions(dims, x.rank)
+
+    def held(index: Axes) -> Expr:
+        return body(Num(x.load(index))).expr
+
+    if finish is None and kind.dtype == dtype:
+        return ctx.reduce(combiner, x, over, dtype, body=held, keepdim=keepdim, type=kind)
+    total = ctx.reduce(combiner, x, over, dtype, body=held, keepdim=keepdim, name=combiner)
+    return finished(ctx, total, finish or (lambda v: v), kind)
+
+
+def count(ctx: LoweringContext, x: Tensor, dims: Dims, dtype: DType) -> Num:
+    """The number of elements reduced into one."""
+    sizes: list[Size] = [x.shape[d] for d in dimensions(dims, x.rank)]
+    return Num(ctx.number(product(sizes), dtype))
+
+
+# --- sums and products
+
+
+@rule("aten.sum.default", "aten.sum.dim_IntList")
+def sum_(
+    ctx: LoweringContext, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    """The sum over ``dim``, of elements cast to the result's dtype."""
+    out = ctx.output.dtype
+    return reduced(ctx, "sum", x, dim, keepdim, accumulate_dtype(out), lambda v: v.to(out))
+
+
+@rule("aten.nansum.default")
+def nansum(
+    ctx: LoweringContext, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    """The sum that counts NaN as zero."""
+    out = ctx.output.dtype
+
+    def body(v: Num) -> Num:
+        return (f.where(f.isnan(v), 0.0, v) if v.dtype.is_float else v).to(out)
+
+    return reduced(ctx, "sum", x, dim, keepdim, accumulate_dtype(out), body)
+
+
+@rule("aten.mean.default", "aten.mean.dim")
+def mean(
+    ctx: LoweringContext, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    """The sum divided by the number of elements, rounded once."""
+    out = ctx.output.dtype
+    wide = compute_dtype(out)
+    total = count(ctx, x, dim, wide)
+    return reduced(ctx, "sum", x, dim, keepdim, wide, lambda v: v.to(out), lambda v: v / total)
+
+
+@rule("aten.prod.default", "aten.prod.dim_int")
+def prod(
+    ctx: LoweringContext, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    """The product over ``dim``."""
+    out = ctx.output.dtype
+    return reduced(ctx, "prod", x, dim, keepdim, accumulate_dtype(out), lambda v: v.to(out))
+
+
+@rule("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
+def count_nonzero(ctx: LoweringContext, x: Tensor, dim: Dims = None) -> Tensor:
+    """How many elements are not zero."""
+    return reduced(ctx, "sum", x, dim, False, i64, lambda v: v.to(b1).to(i64))
+
+
+# --- extremes and truth
+
+
+def _extremum(ctx: LoweringContext, name: str, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    if x.dtype.is_bool:
+        return reduced(ctx, "any" if name == "max" else "all", x, dim, keepdim, b1)
+    combiner: ReductionName = "max" if name == "max" else "min"
+    return reduced(ctx, combiner, x, dim, keepdim, compute_dtype(x.dtype))
+
+
+@rule("aten.amax.default", "aten.max.default")
+def amax(ctx: LoweringContext, x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The largest element; NaN wins."""
+    return _extremum(ctx, "max", x, dim, keepdim)
+
+
+@rule("aten.amin.default", "aten.min.default")
+def amin(ctx: LoweringContext, x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The smallest element; NaN wins."""
+    return _extremum(ctx, "min", x, dim, keepdim)
+
+
+@rule("aten.any.default", "aten.any.dim", "aten.any.dims")
+def any_(ctx: LoweringContext, x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """Whether any element is true."""
+    return reduced(ctx, "any", x, dim, keepdim, b1)
+
+
+@rule("aten.all.default", "aten.all.dim", "aten.all.dims")
+def all_(ctx: LoweringContext, x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """Whether all elements are true."""
+    return reduced(ctx, "all", x, dim, keepdim, b1)
+
+
+def _arg(
+    ctx: LoweringContext, name: ReductionName, x: Tensor, dims: tuple[int, ...], keepdim: bool,
+    types: tuple[TensorType | None, TensorType], names: tuple[str, str],
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(extreme value, its position in ``dims`` taken row-major), the value in the dtype it is compared in."""
+    held = i64 if x.dtype.is_bool else compute_dtype(x.dtype)
+    sizes = [x.shape[d] for d in dims]
+
+    def body(outer: Axes, inner: Axes) -> tuple[Expr, ...]:
+        left, right = iter(outer), iter(inner)
+        index: list[Size] = []
+        for d in range(x.rank):
+            if d in dims:
+                index.append(next(right))
+                if keepdim:
+                    next(left)
+            else:
+                index.append(next(left))
+        return build.cast(x.load(index), held), build.index(flatten(inner, sizes))
+
+    value, position = types
+    if value is None or value.dtype != held:
+        value = ctx.temporary(held, position.shape, x.device)
+        names = ("value", names[1])
+    first, second = ctx.reduction(name, body, sizes, (value, position), names)
+    return first, second
+
+
+def _arg_rule(ctx: LoweringContext, name: ReductionName, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    dims = dimensions(None if dim is None else (dim,), x.rank)
+    return _arg(ctx, name, x, dims, keepdim, (None, ctx.output), ("value", ""))[1]
+
+
+@rule("aten.argmax.default")
+def argmax(ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The position of the largest element."""
+    return _arg_rule(ctx, "argmax", x, dim, keepdim)
+
+
+@rule("aten.argmin.default")
+def argmin(ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The position of the smallest element."""
+    return _arg_rule(ctx, "argmin", x, dim, keepdim)
+
+
+def _with_position(
+    ctx: LoweringContext, name: ReductionName, x: Tensor, dim: int, keepdim: bool
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    value, position = ctx.outputs
+    assert value is not None and position is not None, "max and min over a dimension return two tensors"
+    dims = (dimension(dim, x.rank),) if x.rank else ()
+    first, second = _arg(ctx, name, x, dims, keepdim, (value, position), ("0", "1"))
+    if first.dtype != value.dtype:
+        first = ctx.pointwise(first.load, value, "0")
+    return first, second
+
+
+@rule("aten.max.dim")
+def max_dim(ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """(largest elements, their positions)."""
+    return _with_position(ctx, "argmax", x, dim, keepdim)
+
+
+@rule("aten.min.dim")
+def min_dim(ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """(smallest elements, their positions)."""
+    return _with_position(ctx, "argmin", x, dim, keepdim)
+
+
+@rule("aten.aminmax.default")
+def aminmax(
+    ctx: LoweringContext, x: Tensor, *, dim: int | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(smallest, largest) elements."""
+    low, high = ctx.outputs
+    assert low is not None and high is not None, "aminmax returns two tensors"
+    over = dimensions(None if dim is None else (dim,), x.rank)
+    if low.dtype.is_low_precision:
+        wide = compute_dtype(low.dtype)
+        parts = [ctx.reduce(c, x, over, wide, keepdim=keepdim, name=c) for c in _EXTREMES]
+        first, second = (ctx.pointwise(p.load, k, n) for p, k, n in zip(parts, (low, high), "01"))
+    else:
+        first, second = (
+            ctx.reduce(c, x, over, x.dtype, keepdim=keepdim, type=k, name=n)
+            for c, k, n in zip(_EXTREMES, (low, high), "01")
+        )
+    return first, second
+
+
+_EXTREMES: tuple[ReductionName, ReductionName] = ("min", "max")
+
+# --- variance and norms
+
+
+def moments(
+    ctx: LoweringContext, x: Tensor, dims: Dims, keepdim: bool, correction: float | None, dtype: DType
+) -> tuple[Tensor, Tensor]:
+    """(mean with the dimensions kept as 1, variance) in ``dtype``, in two passes over ``x``."""
+    over = dimensions(dims, x.rank)
+    number = count(ctx, x, over, dtype)
+    total = ctx.reduce("sum", x, over, dtype, keepdim=True, name="sum")
+    mean_ = ctx.pointwise(lambda axes: (Num(total.load(axes)) / number).expr, total.type, "mean")
+
+    def square(index: Axes) -> Expr:
+        difference = Num(build.cast(x.load(index), dtype)) - Num(mean_.at(index))
+        return (difference * difference).expr
+
+    squares = ctx.reduce("sum", x, over, dtype, body=square, keepdim=keepdim, name="squares")
+    freedom = f.maximum(number - (1.0 if correction is None else float(correction)), 0.0)
+    variance = ctx.pointwise(lambda axes: (Num(squares.load(axes)) / freedom).expr, squares.type, "variance")
+    return mean_, variance
+
+
+@rule("aten.var.correction")
+def var(
+    ctx: LoweringContext,
+    x: Tensor,
+    dim: Dims = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> Tensor:
+    """The variance; ``correction`` is subtracted from the count."""
+    variance = moments(ctx, x, dim, keepdim, correction, compute_dtype(ctx.output.dtype))[1]
+    return ctx.pointwise(variance.load)
+
+
+@rule("aten.std.correction")
+def std(
+    ctx: LoweringContext,
+    x: Tensor,
+    dim: Dims = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> Tensor:
+    """The standard deviation."""
+    variance = moments(ctx, x, dim, keepdim, correction, compute_dtype(ctx.output.dtype))[1]
+    return finished(ctx, variance, f.sqrt)
+
+
+def _with_mean(
+    ctx: LoweringContext,
+    x: Tensor,
+    dim: Dims,
+    keepdim: bool,
+    correction: float | None,
+    finish: Callable[[Num], Num],
+) -> tuple[Tensor, Tensor]:
+    first, second = ctx.outputs
+    assert first is not None and second is not None, "two tensors are returned"
+    mean_, variance = moments(ctx, x, dim, keepdim, correction, compute_dtype(first.dtype))
+    gone = () if keepdim else dimensions(dim, x.rank)
+
+    def kept(axes: Axes) -> list[Size]:
+        left = iter(axes)
+        return [0 if d in gone else next(left) for d in range(x.rank)]
+
+    spread = ctx.pointwise(lambda axes: finish(Num(variance.load(axes))).expr, first, "0")
+    return spread, ctx.pointwise(lambda axes: mean_.load(kept(axes)), second, "1")
+
+
+@rule("aten.var_mean.correction")
+def var_mean(
+    ctx: LoweringContext,
+    x: Tensor,
+    dim: Dims = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(variance, mean)."""
+    return _with_mean(ctx, x, dim, keepdim, correction, lambda v: v)
+
+
+@rule("aten.std_mean.correction")
+def std_mean(
+    ctx: LoweringContext,
+    x: Tensor,
+    dim: Dims = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(standard deviation, mean)."""
+    return _with_mean(ctx, x, dim, keepdim, correction, f.sqrt)
+
+
+@rule("aten.linalg_vector_norm.default")
+def vector_norm(
+    ctx: LoweringContext,
+    x: Tensor,
+    ord: float = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+) -> Tensor:
+    """The ``ord``-norm of the elements."""
+    wide = compute_dtype(ctx.output.dtype)
+
+    def magnitude(v: Num) -> Num:
+        return f.absolute(v.to(wide))
+
+    if ord in (math.inf, -math.inf):
+        return reduced(ctx, "max" if ord > 0 else "min", x, dim, keepdim, wide, magnitude)
+    if ord == 0:
+        return reduced(ctx, "sum", x, dim, keepdim, wide, lambda v: v.to(b1).to(wide))
+    if ord == 1:
+        return reduced(ctx, "sum", x, dim, keepdim, wide, magnitude)
+    if ord == 2:
+        return reduced(ctx, "sum", x, dim, keepdim, wide, lambda v: v.to(wide) * v.to(wide), f.sqrt)
+    return reduced(
+        ctx, "sum", x, dim, keepdim, wide,
+        lambda v: f.power(magnitude(v), float(ord)), lambda v: f.power(v, 1.0 / ord),
+    )  # fmt: skip
+
+
+@rule("aten.logsumexp.default")
+def logsumexp(ctx: LoweringContext, x: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
+    """The logarithm of the sum of exponentials, relative to the largest element."""
+    wide = compute_dtype(ctx.output.dtype)
+    over = dimensions(dim, x.rank)
+    top = ctx.reduce("max", x, over, wide, keepdim=True, name="max")
+
+    def shift(index: Axes) -> Num:
+        largest = Num(top.at(index))
+        return f.where(f.isinf(largest), 0.0, largest)
+
+    def term(index: Axes) -> Expr:
+        return f.exp(Num(build.cast(x.load(index), wide)) - shift(index)).expr
+
+    total = ctx.reduce("sum", x, over, wide, body=term, keepdim=keepdim, name="sum")
+
+    def result(axes: Axes) -> Expr:
+        left = iter(axes)
+        kept = axes if keepdim else tuple(0 if d in over else next(left) for d in range(x.rank))
+        return (f.log(Num(total.load(axes))) + shift(kept)).expr
+
+    return ctx.pointwise(result)

@@ -1,0 +1,276 @@
+"""Pointwise operators against eager."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from lowering_check import check
+
+A = torch.ops.aten
+
+
+def values(dtype: torch.dtype, *shape: int, seed: int = 0) -> torch.Tensor:
+    """Numbers of both signs, small and moderate."""
+    generator = torch.Generator().manual_seed(seed)
+    if dtype == torch.bool:
+        return torch.rand(shape, generator=generator) < 0.5
+    if not dtype.is_floating_point:
+        low = 0 if dtype == torch.uint8 else -9
+        return torch.randint(low, 10, shape, generator=generator).to(dtype)
+    return (torch.randn(shape, generator=generator) * 2).to(dtype)
+
+
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+UNARY = (
+    "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sigmoid sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
+    "erf erfc erfinv lgamma digamma reciprocal floor ceil trunc round abs sign neg square frac relu isnan isinf isfinite "
+    "signbit logical_not"
+).split()
+
+
+@pytest.mark.parametrize("name", UNARY)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_unary(name: str, dtype: torch.dtype) -> None:
+    check(lambda x: getattr(torch, name)(x), values(dtype, 4, 5), rtol=2e-5, rounding=0.02)
+
+
+@pytest.mark.parametrize("name", ["abs", "sign", "neg", "floor", "exp", "sqrt", "isnan", "isfinite", "signbit", "bitwise_not",
+                                  "logical_not", "square", "sigmoid", "reciprocal"])  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8], ids=str)
+def test_unary_of_integers(name: str, dtype: torch.dtype) -> None:
+    check(lambda x: getattr(torch, name)(x), values(dtype, 7))
+
+
+@pytest.mark.parametrize("name", ["bitwise_not", "logical_not", "exp", "isnan"])
+def test_unary_of_bools(name: str) -> None:
+    check(lambda x: getattr(torch, name)(x), values(torch.bool, 7))
+
+
+BINARY = {
+    "add": lambda x, y: x + y,
+    "add_alpha": lambda x, y: torch.add(x, y, alpha=3),
+    "sub": lambda x, y: x - y,
+    "sub_alpha": lambda x, y: torch.sub(x, y, alpha=2),
+    "rsub": lambda x, y: torch.rsub(x, y, alpha=2),
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
+    "minimum": torch.minimum,
+    "maximum": torch.maximum,
+    "fmin": torch.fmin,
+    "fmax": torch.fmax,
+    "eq": torch.eq,
+    "ne": torch.ne,
+    "lt": torch.lt,
+    "le": torch.le,
+    "gt": torch.gt,
+    "ge": torch.ge,
+    "logical_and": torch.logical_and,
+    "logical_or": torch.logical_or,
+    "logical_xor": torch.logical_xor,
+}
+PAIRS = [
+    (torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16), (torch.bfloat16, torch.float32),
+    (torch.float16, torch.bfloat16), (torch.int64, torch.float32), (torch.int32, torch.int64), (torch.uint8, torch.int8),
+    (torch.float64, torch.float32), (torch.int32, torch.bfloat16),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda p: f"{p[0]}-{p[1]}")
+def test_binary_promotes_and_broadcasts(name: str, pair: tuple[torch.dtype, torch.dtype]) -> None:
+    check(BINARY[name], values(pair[0], 3, 1, 5), values(pair[1], 4, 1, seed=1))
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "minimum", "eq", "logical_xor"])
+def test_binary_of_bools(name: str) -> None:
+    check(BINARY[name], values(torch.bool, 9), values(torch.bool, 9, seed=1))
+
+
+SCALARS = {
+    "add": lambda x: x + 2,
+    "add_float": lambda x: x + 0.1,
+    "mul_float": lambda x: x * 0.1,
+    "rsub": lambda x: 1 - x,
+    "div": lambda x: x / 3,
+    "rdiv": lambda x: 2.5 / (x + 20),
+    "lt": lambda x: x < 0.1,
+    "ge_int": lambda x: x >= 1,
+    "floor_divide": lambda x: torch.div(x, 3, rounding_mode="floor"),
+    "trunc_divide": lambda x: torch.div(x, 3, rounding_mode="trunc"),
+    "remainder": lambda x: torch.remainder(x, 3),
+    "fmod": lambda x: torch.fmod(x, 3),
+    "square": lambda x: x**2,
+    "cube": lambda x: x**3,
+    "clamp": lambda x: torch.clamp(x, -1, 2),
+    "clamp_min": lambda x: x.clamp_min(1),
+    "clamp_max": lambda x: x.clamp_max(1),
+    "maximum_of_scalar_tensor": lambda x: torch.maximum(x, torch.ones((), dtype=x.dtype)),
+}
+
+
+@pytest.mark.parametrize("name", SCALARS)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.float64], ids=str
+)
+def test_scalar_operands(name: str, dtype: torch.dtype) -> None:
+    check(SCALARS[name], values(dtype, 4, 6), rounding=1e-2 if "divide" in name or "rdiv" in name else 0.0)
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 0.5, -0.5, -1, -2, 1.7, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_powers(exponent: float, dtype: torch.dtype) -> None:
+    check(lambda x: x**exponent, values(dtype, 11).abs() + 0.5)
+
+
+def test_power_of_scalar_and_tensor() -> None:
+    x, y = values(torch.float32, 6).abs() + 0.1, values(torch.float32, 6, seed=1)
+    check(lambda x, y: (2.0**y, torch.pow(x, y), torch.pow(3, y)), x, y)
+
+
+@pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool], ids=str)
+def test_bits(name: str, dtype: torch.dtype) -> None:
+    check(lambda x, y: getattr(torch, name)(x, y), values(dtype, 8), values(dtype, 8, seed=1))
+
+
+def test_shifts() -> None:
+    x = values(torch.int32, 8)
+    check(lambda x: (x << 2, x >> 1, torch.bitwise_left_shift(x, x.abs() % 4)), x)
+
+
+def test_division_modes_of_integers_and_floats() -> None:
+    for dtype in (torch.int64, torch.float32):
+        x, y = values(dtype, 12), values(dtype, 12, seed=3)
+        y = torch.where(y == 0, torch.ones_like(y), y)
+        check(
+            lambda x, y: (
+                torch.div(x, y, rounding_mode="floor"), torch.div(x, y, rounding_mode="trunc"), torch.remainder(x, y),
+                torch.fmod(x, y), torch.floor_divide(x, y),
+            ),
+            x, y,
+        )  # fmt: skip
+
+
+ACTIVATIONS = {
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "mish": F.mish,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "hardtanh": lambda x: F.hardtanh(x, -0.5, 0.7),
+    "relu6": F.relu6,
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
+    "elu": lambda x: F.elu(x, 0.7),
+    "selu": F.selu,
+    "celu": lambda x: F.celu(x, 0.5),
+    "softplus": lambda x: F.softplus(x, 2.0, 1.0),
+    "softplus_default": F.softplus,
+    "softsign": F.softsign,
+    "threshold": lambda x: F.threshold(x, 0.1, 20.0),
+    "hardshrink": F.hardshrink,
+    "softshrink": F.softshrink,
+    "tanhshrink": F.tanhshrink,
+    "logsigmoid": F.logsigmoid,
+    "glu": lambda x: F.glu(x, -1),
+    "prelu": lambda x: F.prelu(x, torch.full((1,), 0.3, dtype=x.dtype)),
+    "logit": lambda x: torch.logit(torch.sigmoid(x)),
+    "nan_to_num": lambda x: torch.nan_to_num(torch.log(x)),
+    "log_of_zero": lambda x: torch.log(x.relu()),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_activations(name: str, dtype: torch.dtype) -> None:
+    check(ACTIVATIONS[name], values(dtype, 5, 8), rounding=0.02)
+
+
+@pytest.mark.parametrize("name", sorted(set(ACTIVATIONS) - {"nan_to_num", "log_of_zero", "logit"}))
+def test_gradients_of_activations(name: str) -> None:
+    def gradient(x: torch.Tensor) -> torch.Tensor:
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(ACTIVATIONS[name](x).sum(), x)[0]
+
+    check(gradient, values(torch.float32, 5, 8), atol=2e-6)
+
+
+TERNARY: dict[str, Any] = {
+    "where": lambda x, y, z: torch.where(x > 0, y, z),
+    "where_scalar": lambda x, y, z: torch.where(x > 0, y, 1.5),
+    "where_promotes": lambda x, y, z: torch.where(x > 0, y, z.double()),
+    "masked_fill": lambda x, y, z: x.masked_fill(y > 0, -math.inf),
+    "masked_fill_tensor": lambda x, y, z: x.masked_fill(y > 0, torch.tensor(2.0)),
+    "addcmul": lambda x, y, z: torch.addcmul(x, y, z, value=0.5),
+    "addcdiv": lambda x, y, z: torch.addcdiv(x, y, z, value=-2),
+    "lerp": lambda x, y, z: torch.lerp(x, y, 0.3),
+    "lerp_far": lambda x, y, z: torch.lerp(x, y, 0.8),
+    "lerp_tensor": torch.lerp,
+    "clamp_tensors": lambda x, y, z: torch.clamp(x, y, z),
+    "clamp_min_tensor": lambda x, y, z: torch.clamp(x, min=y),
+    "atan2": lambda x, y, z: torch.atan2(x, y),
+    "hypot": lambda x, y, z: torch.hypot(x, y),
+    "copysign": lambda x, y, z: torch.copysign(x, y),
+    "logaddexp": lambda x, y, z: torch.logaddexp(x, y),
+    "xlogy": lambda x, y, z: torch.xlogy(x, y.abs()),
+    "heaviside": lambda x, y, z: torch.heaviside(x, y),
+    "round_decimals": lambda x, y, z: torch.round(x, decimals=2),
+    "isclose": lambda x, y, z: torch.isclose(x, x + 1e-9),
+    "mse": lambda x, y, z: F.mse_loss(x, y, reduction="none"),
+    "smooth_l1": lambda x, y, z: F.smooth_l1_loss(x, y, reduction="none"),
+    "bce": lambda x, y, z: F.binary_cross_entropy_with_logits(x, torch.sigmoid(y), reduction="none"),
+}
+
+
+@pytest.mark.parametrize("name", TERNARY)
+def test_several_operands(name: str) -> None:
+    x, y, z = (values(torch.float32, 4, 6, seed=k) for k in range(3))
+    check(TERNARY[name], x, y, z)
+
+
+def test_zero_dimensional_operands() -> None:
+    x, scale = values(torch.bfloat16, 4, 4), torch.tensor(0.3)
+    check(lambda x, s: (x * s, x + s.double(), s * 2), x, scale)
+
+
+def test_casts() -> None:
+    x = values(torch.float32, 4, 4) * 40
+    check(lambda x: (x.int(), x.bool(), x.bfloat16(), x.half().float(), x.to(torch.int8), x.double()), x)
+    check(lambda x: (x.float(), x.bool(), x.to(torch.uint8)), values(torch.int64, 9))
+
+
+def test_lists_of_tensors() -> None:
+    lists = [[values(torch.float32, 3, 4, seed=k + 10 * n).abs() for k in range(3)] for n in range(4)]
+
+    def adamw(ps: list[Any], gs: list[Any], ms: list[Any], vs: list[Any]) -> Any:
+        ms = torch._foreach_lerp(ms, gs, 0.1)
+        vs = torch._foreach_mul(vs, 0.999)
+        vs = torch._foreach_addcmul(vs, gs, gs, 0.001)
+        d = torch._foreach_add(torch._foreach_sqrt(vs), 1e-8)
+        return torch._foreach_addcdiv(ps, ms, d, -1e-3), ms, vs
+
+    check(adamw, *lists)
+    check(lambda a, b: (torch._foreach_sub(a, b), torch._foreach_div(a, [1.0, 2.0, 3.0])), lists[0], lists[1])
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1, 1), (3, 0, 2)])
+def test_small_and_empty_shapes(shape: tuple[int, ...]) -> None:
+    check(lambda x: torch.relu(x * 2 + 1).exp(), values(torch.float32, *shape))
+
+
+def test_strides_are_eagers() -> None:
+    x = values(torch.float32, 2, 3, 4, 5).to(memory_format=torch.channels_last)
+    check(lambda x: (x + 1, x.permute(3, 0, 1, 2) * 2, x.transpose(1, 2).clone()), x)
+
+
+def test_mutation_of_an_input() -> None:
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(y)
+        y.mul_(2)
+        return x + y
+
+    check(step, values(torch.float32, 3, 4), values(torch.float32, 3, 4, seed=1))
