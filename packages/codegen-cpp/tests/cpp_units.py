@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from litz_codegen_cpp.toolchain import isa
-from litz_codegen_cpp.toolchain.build import BuildOptions, compile_source
+from litz_codegen_cpp.toolchain.build import compile_source
 from litz_codegen_cpp.toolchain.compilers import find_compiler
 from litz_ir.errors import CompilerNotFound
 
@@ -28,16 +29,18 @@ def runnable() -> list[str]:
     return names
 
 
-def build_unit(source: str, name: str, folder: Path, defines: tuple[str, ...] = ()) -> ctypes.CDLL:
-    """Compile a unit for the set called ``name`` and load it; skips the test where there is no compiler."""
+def build_unit(source: str, name: str, folder: Path, *, widen: int = 1) -> ctypes.CDLL:
+    """Compile a unit for the set called ``name``, with ``widen`` times its lanes, and load it.
+
+    Skips the test where there is no compiler.
+    """
     try:
         compiler = find_compiler()
     except CompilerNotFound as error:
         pytest.skip(str(error))
     out = folder / f"{name}.so"
-    compile_source(
-        source, isa=isa.by_name(name), compiler=compiler, out=out, options=BuildOptions(defines=defines)
-    )
+    chosen = isa.by_name(name)
+    compile_source(source, isa=replace(chosen, lanes=chosen.lanes * widen), compiler=compiler, out=out)
     return ctypes.CDLL(str(out))
 
 

@@ -77,7 +77,11 @@ def sample(dtype: type[np.floating[Any]], count: int) -> Array:
     """Specials, random bit patterns, and numbers of ordinary size."""
     draw = np.random.default_rng(7)
     bits = draw.integers(0, 2**64, count, dtype=np.uint64)
-    patterns = (bits >> np.uint64(32)).astype(np.uint32).view(np.float32) if dtype is np.float32 else bits.view(dtype)
+    patterns = (
+        (bits >> np.uint64(32)).astype(np.uint32).view(np.float32)
+        if dtype is np.float32
+        else bits.view(dtype)
+    )
     ordinary = [draw.uniform(-size, size, count).astype(dtype) for size in (1, 8, 100)]
     return np.concatenate([specials(dtype), patterns, *ordinary])
 
@@ -164,7 +168,9 @@ def pairs(dtype: type[np.floating[Any]]) -> tuple[Array, Array]:
     a, b = (np.ravel(v) for v in np.meshgrid(edges, edges))
     draw = np.random.default_rng(3)
     return (
-        np.concatenate([a, draw.uniform(-20, 20, 4000).astype(dtype), draw.uniform(0, 50, 4000).astype(dtype)]),
+        np.concatenate(
+            [a, draw.uniform(-20, 20, 4000).astype(dtype), draw.uniform(0, 50, 4000).astype(dtype)]
+        ),
         np.concatenate([b, draw.uniform(-6, 6, 4000).astype(dtype), draw.uniform(-9, 9, 4000).astype(dtype)]),
     )
 

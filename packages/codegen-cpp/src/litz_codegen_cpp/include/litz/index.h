@@ -22,7 +22,8 @@ LITZ_FN I clamp_index(I i, int64_t size) {
 }
 template <class I>
 LITZ_FN auto in_range(I i, int64_t size) {
-  return as_mask((i >= splat<I>(0)) & (i < splat<I>(elem<I>(size))));
+  if constexpr (is_scalar<I>) return i >= 0 && i < size;
+  else return as_mask((i >= splat<I>(0)) & (i < splat<I>(elem<I>(size))));
 }
 
 }  // namespace litz
