@@ -96,7 +96,7 @@ class LoadedLibrary:
         entry = self._symbol(name)
         entry.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         entry.restype = ctypes.c_int64
-        table = ctypes.addressof(self.runtime)
+        table = ctypes.byref(self.runtime)  # holds the table for as long as the callable lives
         pointers: dict[int, type[ctypes.Array[ctypes.c_void_p]]] = {}
         integers: dict[int, type[ctypes.Array[ctypes.c_int64]]] = {}
 

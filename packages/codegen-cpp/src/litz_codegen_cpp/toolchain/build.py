@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -152,11 +153,21 @@ def _run(source: str, command: tuple[str, ...], timeout_s: float) -> None:
     if process.returncode != 0:
         shown = output if len(output) <= _SHOWN_OUTPUT else output[:_SHOWN_OUTPUT] + "..."
         raise CompileFailed(
-            f"{command[0]} refused a generated unit (status {process.returncode})\n{shown}",
+            f"{command[0]} refused a generated unit (status {process.returncode})\n{shown}{_excerpt(source, output)}",
             command=command,
             output=output or f"status {process.returncode}, no output",
             hint="this is a defect of the code generator or a compiler too old for these flags: report the output",
         )
+
+
+def _excerpt(source: str, output: str) -> str:
+    """Return the lines of ``source`` around the first one that the compiler names, which it cannot show itself."""
+    named = re.search(r"<stdin>:(\d+)", output)
+    if named is None:
+        return ""
+    line = int(named.group(1))
+    numbered = list(enumerate(source.splitlines(), 1))[max(0, line - 3) : line + 2]
+    return "\n".join(f"{number:6} | {text}" for number, text in numbered)
 
 
 @cache
