@@ -192,6 +192,9 @@ class Body:
                 return self._scalar(expr)
             case Param():
                 return self._params[expr.position]
+            case Load() if 0 in self.grid.shape:
+                # No point reads anything, so an index that is the same at all of them may be out of range.
+                return np.zeros(self.grid.shape, compute_type(expr.dtype))
             case Load():
                 return self._reader(expr, tuple(self._term(t, scope) for t in expr.index), scope.mask)
             case Op():
