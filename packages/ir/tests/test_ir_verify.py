@@ -8,10 +8,16 @@ import pytest
 
 from litz_ir.dtypes import u8
 from litz_ir.errors import VerifyError
+from litz_ir.fused.group import FusedGraph
+from litz_ir.fused.verify import verify_fused
 from litz_ir.loops.nodes import Axis, Pointwise
 from litz_ir.loops.verify import verify_graph
+from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.program import Plan
+from litz_ir.plan.verify import verify_plan
+from litz_ir.plan.verify_kernel import verify_kernel
 from litz_ir.scalar.expr import Const
-from litz_ir.text import parse_graph
+from litz_ir.text import from_text, parse_graph
 
 GRAPH = """
 graph every(
@@ -36,7 +42,7 @@ graph every(
   host u0 { index(3) }
   %z = pointwise f32[i0: u0] { 1.0 }
   %o = region.cond(true, %y) -> f32[4] {
-    graph yes(%a: f32[4]) -> (%b) { %b = pointwise f32[i0: 4] { %a[i0] + f32($q:f64) } }
+    graph yes(%a: f32[4]) -> (%b) { symbols { q: float } %b = pointwise f32[i0: 4] { %a[i0] + f32($q) } }
     graph no(%a: f32[4]) -> (%a) { }
   }
 }
@@ -203,3 +209,240 @@ def test_an_error_names_the_operation_and_the_users_line() -> None:
 )
 def test_what_may_be_in_range_is_accepted(body: str) -> None:
     verify_graph(parse_graph(small(body)))
+
+
+# --- fused graphs ---------------------------------------------------------------------------------------
+
+LOOPS = """
+graph norm(%x: f32[4, 8]) -> (%o) {
+  %m = reduce.max f32[i0: 4 | r0: 8] { %x[i0, r0] }
+  %e = pointwise f32[i0: 4, i1: 8] { exp(%x[i0, i1] - %m[i0]) }
+  %o = pointwise f32[i0: 4, i1: 8] { %e[i0, i1] * 2.0 }
+}
+"""
+GROUPS = """
+group g0 [i0: 4 | r0: 8] in (%x) out (%o) {
+  run %m phase 0 inner at [i0] { %x[i0, r0] }
+  run %e phase 1 inner at [i0, r0] { exp(%x[i0, r0] - %m[i0]) }
+  run %o phase 1 inner at [i0, r0] { %e[i0, r0] * 2.0 }
+  keep %m  inline %e  store %o
+}
+decision fusion fuse "g0" fuse.producer
+"""
+
+
+def fused(groups: str) -> None:
+    data = from_text(f"fused {{ {LOOPS} {groups} }}")
+    assert isinstance(data, FusedGraph)
+    verify_fused(data)
+
+
+def test_a_right_fused_graph_is_accepted() -> None:
+    fused(GROUPS)
+
+
+WRONG_GROUPS = {
+    "no group": ("partition", GROUPS, ""),
+    "a member twice": ("partition", "run %o", "run %o phase 1 run %o"),
+    "an unknown member": ("partition", "run %o", "run %z"),
+    "an axis twice": ("axes", "| r0: 8]", "| i0: 8]"),
+    "an axis over nothing known": ("free-symbols", "| r0: 8]", "| r0: s0]"),
+    "a fate missing": ("fates", "keep %m", ""),
+    "a fate twice": ("fates", "keep %m", "keep %m store %m"),
+    "stored, not written": ("fates", "out (%o)", "out ()"),
+    "reads too little": ("group-reads", "in (%x)", "in ()"),
+    "too few bodies": ("member-bodies", "{ %e[i0, r0] * 2.0 }", ""),
+    "another dtype": ("member-bodies", "{ %e[i0, r0] * 2.0 }", "{ 2 }"),
+    "an index missing": ("member-index", "run %e phase 1 inner at [i0, r0]", "run %e phase 1 inner at [i0]"),
+    "an inner axis outside": ("free-symbols", "run %o phase 1 inner", "run %o phase 1"),
+    "a body out of range": ("index-bounds", "{ %x[i0, r0] }", "{ %x[i0, r0 + 1] }"),
+    "read before reduced": ("phases", "run %e phase 1", "run %e phase 0"),
+    "read before computed": ("phases", "run %e phase 1", "run %e phase 2"),
+    "before the first": ("phases", "run %m phase 0", "run %m phase -1"),
+    "an unknown reason": ("decision-reason", "fuse.producer", "fuse.luck"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_GROUPS)
+def test_each_check_of_a_fused_graph_finds_its_fault(name: str) -> None:
+    check, right, wrong = WRONG_GROUPS[name]
+    assert right in GROUPS
+    with pytest.raises(VerifyError) as caught:
+        fused(GROUPS.replace(right, wrong))
+    assert caught.value.check == check
+
+
+def test_groups_run_in_order() -> None:
+    groups = """
+    group late [i0: 4, i1: 8] in (%x, %m) out (%o) { run %e at [] run %o at [] inline %e store %o }
+    group early [i0: 4 | r0: 8] in (%x) out (%m) { run %m phase 0 inner at [i0] { %x[i0, r0] } store %m }
+    """.replace("at []", "phase 0")
+    with pytest.raises(VerifyError) as caught:
+        fused(groups)
+    assert caught.value.check == "group-order"
+
+
+# --- kernels --------------------------------------------------------------------------------------------
+
+KERNEL = """
+kernel k(in %a: f32, out %b: f32, inout %c: i64) {
+  symbols { s0: int from 1   q: float }
+  schedule parallel(i0) vector r0 lanes 16 unroll 2 blocks(i0: 4)
+  outer [i0: s0]
+  local %t: f32[8]
+  phase [r0: 8] {
+    %t[r0] = %a[i0*8 + r0] * f32($q);
+    $m: f32 = reduce.max { %a[i0*8 + r0] };
+  }
+  phase [r0: 8] {
+    %b[i0*8 + r0] = %t[r0] - $m;
+    scan.sum { %c[r0] } -> %c[r0];
+  }
+  phase [] { %c[i0] add = 1; }
+}
+"""
+
+
+def kernel(text: str) -> None:
+    data = from_text(text)
+    assert isinstance(data, Kernel)
+    verify_kernel(data)
+
+
+def test_a_right_kernel_is_accepted() -> None:
+    kernel(KERNEL)
+
+
+WRONG_KERNELS = {
+    "two parameters of one name": ("kernel-names", "out %b: f32", "out %a: f32"),
+    "a local like a parameter": ("kernel-names", "local %t: f32[8]", "local %t: f32[8] local %a: f32[8]"),
+    "an empty local": ("kernel-names", "local %t: f32[8]", "local %t: f32[0]"),
+    "an axis twice": ("axes", "phase [r0: 8] {\n    %t", "phase [i0: 8, r0: 8] {\n    %t"),
+    "an axis like a symbol": ("axes", "outer [i0: s0]", "outer [i0: 4, s0: 4]"),
+    "an unknown size": ("free-symbols", "outer [i0: s0]", "outer [i0: s1]"),
+    "parallel inside": ("schedule", "parallel(i0)", "parallel(r0)"),
+    "vector of nothing": ("schedule", "vector r0", "vector r1"),
+    "a block of nothing": ("schedule", "blocks(i0: 4)", "blocks(j: 4)"),
+    "an empty block": ("schedule", "blocks(i0: 4)", "blocks(i0: 0)"),
+    "no register": ("schedule", "unroll 2", "unroll 0"),
+    "an unknown buffer": ("kernel-buffer", "%b[i0*8 + r0] =", "%z[i0*8 + r0] ="),
+    "an unknown load": ("defined-before-use", "%t[r0] - $m", "%z[r0]:f32 - $m"),
+    "storing to an in": ("access", "%b[i0*8 + r0] =", "%a[i0*8 + r0] ="),
+    "reading an out": ("access", "%t[r0] - $m", "%b[r0] - $m"),
+    "adding to an out": ("access", "%b[i0*8 + r0] =", "%b[i0*8 + r0] add ="),
+    "a stored dtype": ("store-dtype", "%t[r0] - $m", "i64(%t[r0])"),
+    "leaving a local": ("index-bounds", "outer [i0: s0]", "outer [i0: 4] local %u: f32[8]"),
+    "two indices": ("index-arity", "%t[r0] - $m", "%t[r0, r0] - $m"),
+    "an unknown axis": ("free-symbols", "%t[r0] - $m", "%t[r1] - $m"),
+    "a scalar of the same phase": ("scalar-known", "* f32($q)", "* $m:f32"),
+    "a scalar twice": ("defined-once", "%b[i0*8 + r0] =", "$m: f32 = reduce.max { 1.0 }; %b[i0*8 + r0] ="),
+    "an accumulated dtype": ("result-dtype", "$m: f32 = reduce.max", "$m: f32 = reduce.any"),
+    "a combiner": ("combiner-arity", "reduce.max", "reduce.argmax"),
+    "a scan along nothing": ("scan-axis", "phase [] {", "phase [] { scan.sum { %c[0] } -> %c[0];"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_KERNELS)
+def test_each_check_of_a_kernel_finds_its_fault(name: str) -> None:
+    check, right, wrong = WRONG_KERNELS[name]
+    assert right in KERNEL
+    text = KERNEL.replace(right, wrong)
+    if name == "leaving a local":
+        text = text.replace("outer [i0: 4] local", "outer [i0: 4]\n local").replace(
+            "%t[r0] - $m", "%t[r0 + 1] - $m"
+        )
+    with pytest.raises(VerifyError) as caught:
+        kernel(text)
+    assert caught.value.check == check
+
+
+# --- plans ----------------------------------------------------------------------------------------------
+
+PLAN = """
+plan p on cpu "any" (%x: f32[s0, 8], %mask: b1[2], $q: float, opaque %gen: generator) -> (%o, %v, s0, $q) {
+  symbols { s0: int from 1 to 4   q: float   u0: float }
+  const %c: f32[8]
+  storage a: 128
+  storage b: s0*32
+  buffer %x: f32[s0, 8]
+  buffer %mask: b1[2]
+  buffer %c: f32[8]
+  buffer %t: f32[8] in a at 32
+  buffer %o: f32[s0, 8] in b
+  buffer %v: f32[8] shares %y
+  buffer %y: f32[8]
+  kernel k(in %p0: f32, out %p1: f32) {
+    symbols { s0: int }
+    outer [i0: s0*8]
+    phase [] { %p1[i0] = %p0[i0]; }
+  }
+  define s0 from size 0 of %x
+  allocate a
+  launch k(%c, %t; 1)
+  allocate b
+  launch k(%x, %o; s0)
+  %y, _ = call f(%t, [%c, s0], $q, rng=%gen) unpack
+  free a
+  define u0 { f64(%y[0]) }
+  check { %mask[0] } "must hold"
+}
+"""
+
+
+def plan(text: str) -> None:
+    data = from_text(text)
+    assert isinstance(data, Plan)
+    verify_plan(data)
+
+
+def test_a_right_plan_is_accepted() -> None:
+    plan(PLAN)
+
+
+WRONG_PLANS = {
+    "two storages of one name": ("defined-once", "storage b: s0*32", "storage a: s0*32"),
+    "two buffers of one name": ("defined-once", "buffer %y: f32[8]", "buffer %y: f32[8] buffer %x: f32[8]"),
+    "two definitions of a symbol": ("defined-once", "define u0 {", "define s0 {"),
+    "a result twice": ("defined-once", "free a", "%y = call g() free a"),
+    "no storage": ("placement", "in a at 32", "in z at 32"),
+    "two homes": ("placement", "in a at 32", "in a at 32 shares %x"),
+    "shares nothing": ("placement", "shares %y", "shares %z"),
+    "shares itself": ("placement", "shares %y", "shares %v"),
+    "another device": ("placement", "storage a: 128", "storage a: 128 on cuda"),
+    "too small": ("storage-size", "in a at 32", "in a at 100"),
+    "too small for any size": ("storage-size", "storage b: s0*32", "storage b: s0*32 - 4"),
+    "allocates nothing": ("allocate", "allocate b", "allocate c"),
+    "allocates twice": ("allocate", "allocate b", "allocate b allocate b"),
+    "frees nothing": ("free", "free a", "free a free a"),
+    "not allocated": ("live", "allocate a", ""),
+    "freed before": ("live", "allocate b", "allocate b free a"),
+    "not defined": ("live", "launch k(%c, %t; 1)", "launch k(%y, %t; 1)"),
+    "a dropped result": ("live", "free a", "free a free y"),
+    "not placed": ("placed", "launch k(%c, %t; 1)", "launch k(%c, %z; 1)"),
+    "a result not placed": ("placed", "%y, _ = call", "%y, %z = call"),
+    "an unknown kernel": ("launch", "launch k(%c", "launch l(%c"),
+    "a buffer missing": ("launch", "launch k(%c, %t; 1)", "launch k(%c; 1)"),
+    "a symbol missing": ("launch", "launch k(%c, %t; 1)", "launch k(%c, %t)"),
+    "a dtype": ("launch", "launch k(%c, %t; 1)", "launch k(%mask, %t; 1)"),
+    "a symbol before it is known": ("free-symbols", "define s0 from size 0 of %x", ""),
+    "an unknown scalar": ("scalar-known", "[%c, s0], $q", "[%c, s0], $z"),
+    "a dimension": ("define", "from size 0 of %x", "from size 2 of %x"),
+    "a body's kind": ("result-dtype", "{ f64(%y[0]) }", "{ %y[0] }"),
+    "a condition": ("result-dtype", "check { %mask[0] }", "check { 1 }"),
+    "a body out of range": ("index-bounds", "check { %mask[0] }", "check { %mask[2] }"),
+    "a wrong kernel": ("access", "out %p1", "in %p1"),
+    "an output": ("live", "-> (%o, ", "-> (%t, %o, "),
+    "a branch": ("placed", "free a", 'region.invoke() { plan q on cpu "any" () -> (%z) { } } free a'),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_PLANS)
+def test_each_check_of_a_plan_finds_its_fault(name: str) -> None:
+    check, right, wrong = WRONG_PLANS[name]
+    assert right in PLAN
+    text = PLAN.replace(right, wrong)
+    if name == "a symbol before it is known":
+        text = text.replace("launch k(%x, %o; s0)", "launch k(%x, %o; s0) define s0 from size 0 of %x")
+    with pytest.raises(VerifyError) as caught:
+        plan(text)
+    assert caught.value.check == check

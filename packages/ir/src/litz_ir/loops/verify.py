@@ -27,6 +27,7 @@ from litz_ir.loops.nodes import (
 from litz_ir.loops.verify_kinds import (
     check_axes,
     check_call,
+    check_combined_dtypes,
     check_host_scalar,
     check_mutation,
     check_pointwise_dtypes,
@@ -37,7 +38,6 @@ from litz_ir.loops.verify_kinds import (
     check_sort,
     check_type,
     check_view,
-    verify_combiner,
 )
 from litz_ir.loops.verify_state import SCALAR_DTYPES, State
 from litz_ir.scalar.verify import Place, verify_bodies
@@ -49,7 +49,9 @@ TOKENS: dict[type[Operation], str] = {Random: "rng", Collective: "collective", A
 
 
 def verify_graph(graph: LoopGraph) -> None:
-    """Check every invariant of a loop graph and of the subgraphs in it. Raises :class:`VerifyError`."""
+    """Check every invariant of a loop graph and of its subgraphs, each by itself: a subgraph's own table names the
+    symbols that it takes from around it. Raises :class:`VerifyError`.
+    """
     _verify(graph, State(graph))
 
 
@@ -101,7 +103,7 @@ def _verify_kind(operation: Operation, state: State, place: Place) -> None:
             check_axes(axes, state, place)
             verify_bodies(operation.bodies, state.around(axes), place)
             check_shapes(operation, [axis.size for axis in operation.axes], state, place)
-            verify_combiner(operation.combiner, operation.bodies, operation.results, place)
+            check_combined_dtypes(operation, place)
         case Scan():
             check_scan_dimension(operation, place)
             axes = (*operation.axes, operation.scan_axis)
@@ -110,7 +112,7 @@ def _verify_kind(operation: Operation, state: State, place: Place) -> None:
             sizes = [axis.size for axis in operation.axes]
             sizes.insert(operation.dimension, operation.scan_axis.size)
             check_shapes(operation, sizes, state, place)
-            verify_combiner(operation.combiner, operation.bodies, operation.results, place)
+            check_combined_dtypes(operation, place)
         case Scatter():
             check_axes(operation.axes, state, place)
             verify_bodies((operation.body,), state.around(operation.axes), place, operation.index)
@@ -128,7 +130,7 @@ def _verify_kind(operation: Operation, state: State, place: Place) -> None:
         case Region():
             check_region(operation, place)
             for graph in operation.subgraphs:
-                _verify(graph, _inside(graph, state))
+                verify_graph(graph)
         case Assert():
             verify_bodies((operation.condition,), state.around(), place)
             if operation.condition.dtype != b1:
@@ -137,15 +139,6 @@ def _verify_kind(operation: Operation, state: State, place: Place) -> None:
                 )
         case HostScalar():
             verify_bodies((operation.body,), state.around(), place)
-
-
-def _inside(graph: LoopGraph, outer: State) -> State:
-    """What a subgraph may refer to: the symbols around it, and constants that are values around it."""
-    state = State(graph)
-    state.symbols |= outer.symbols
-    state.scalars = {**outer.scalars, **state.scalars}
-    state.ranges = {**outer.ranges, **state.ranges}
-    return state
 
 
 # --- names, versions, order -----------------------------------------------------------------------------

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from litz_ir.dtypes import DType, b1, i64
+from litz_ir.dtypes import DType, i64
 from litz_ir.loops.nodes import (
     Axis,
     Call,
-    Combine,
-    Combiner,
     HostScalar,
     Mutation,
     Operation,
     Pointwise,
+    Reduction,
     Region,
     Scan,
     Scatter,
@@ -21,9 +20,9 @@ from litz_ir.loops.nodes import (
     Value,
     View,
 )
+from litz_ir.loops.verify_combine import verify_combiner
 from litz_ir.loops.verify_state import SCALAR_DTYPES, State
-from litz_ir.scalar.expr import Expr
-from litz_ir.scalar.verify import Place, Surroundings, leaves, verify_bodies
+from litz_ir.scalar.verify import Place, leaves
 from litz_ir.symbols.term import Size, free_symbols
 
 # --- types and shapes -----------------------------------------------------------------------------------
@@ -80,6 +79,13 @@ def check_pointwise_dtypes(operation: Pointwise, place: Place) -> None:
         check_dtype(value, body.dtype, place)
 
 
+def check_combined_dtypes(operation: Reduction | Scan, place: Place) -> None:
+    """The combiner fits the bodies, and the results have the dtypes that it gives."""
+    dtypes = verify_combiner(operation.combiner, operation.bodies, len(operation.results), place)
+    for value, dtype in zip(operation.results, dtypes, strict=True):
+        check_dtype(value, dtype, place)
+
+
 def check_dtype(value: Value, dtype: DType, place: Place) -> None:
     """A result has the dtype that is computed for it."""
     if value.type.dtype != dtype:
@@ -88,51 +94,6 @@ def check_dtype(value: Value, dtype: DType, place: Place) -> None:
             f"%{value.name} is {value.type.dtype}, what is computed is {dtype}",
             "cast the body",
         )
-
-
-# --- combiners ------------------------------------------------------------------------------------------
-
-
-def verify_combiner(
-    combiner: Combiner, bodies: tuple[Expr, ...], results: tuple[Value, ...], place: Place
-) -> None:
-    """A combiner takes and gives as many values as there are, in their dtypes."""
-    if len(bodies) != combiner.inputs:
-        place.fail("combiner-arity", f"the combiner takes {combiner.inputs} values, {len(bodies)} are given")
-    if len(results) != combiner.results:
-        place.fail(
-            "combiner-arity", f"the combiner gives {combiner.results} results, {len(results)} are named"
-        )
-    dtypes = combined_dtypes(combiner, tuple(body.dtype for body in bodies), place)
-    for value, dtype in zip(results, dtypes, strict=True):
-        check_dtype(value, dtype, place)
-
-
-def combined_dtypes(combiner: Combiner, values: tuple[DType, ...], place: Place) -> tuple[DType, ...]:
-    """The dtypes that a combiner gives for values of these dtypes, once its own bodies are checked."""
-    if isinstance(combiner, Combine):
-        check_combine(combiner, values, place)
-        return tuple(expr.dtype for expr in combiner.finish)
-    if combiner.name in ("any", "all"):
-        return (b1,)
-    return (values * combiner.results)[: combiner.results]
-
-
-def check_combine(combiner: Combine, values: tuple[DType, ...], place: Place) -> None:
-    """A combine body maps two tuples of values to one, and reads nothing else."""
-    if len(combiner.body) != len(combiner.identity):
-        place.fail(
-            "combiner-arity",
-            f"{len(combiner.identity)} identities, but {len(combiner.body)} combining bodies",
-        )
-    for what, exprs in (("identity", combiner.identity), ("combining body", combiner.body)):
-        dtypes = tuple(expr.dtype for expr in exprs)
-        if dtypes != values:
-            shown = [", ".join(map(str, part)) for part in (dtypes, values)]
-            place.fail("combiner-dtype", f"the {what} is ({shown[0]}), the values are ({shown[1]})")
-    verify_bodies(combiner.identity, Surroundings(), place)
-    verify_bodies(combiner.body, Surroundings(parameters=values + values), place)
-    verify_bodies(combiner.finish, Surroundings(parameters=values), place)
 
 
 # --- single operations ----------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ class _OperationPrinter:
         results: Sequence[Value],
         shape: Sequence[Size],
         axes: Sequence[Axis],
-        inner: Sequence[Axis] | None = None,
+        inner: Sequence[Axis] = (),
     ) -> str:
         """Axes and result types; as one, ``f32[i0: 4]``, when there is one result of the loop's own shape."""
         if len(results) == 1 and results[0].type.shape == tuple(shape):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from litz_ir.device import CPU, Device
 from litz_ir.dtypes import DType
@@ -86,10 +86,10 @@ def axis_text(axis: Axis) -> str:
     return f"{name_text(axis.name)}: {print_term(axis.size)}"
 
 
-def axes_text(axes: Iterable[Axis], inner: Iterable[Axis] | None = None) -> str:
+def axes_text(axes: Iterable[Axis], inner: Sequence[Axis] = ()) -> str:
     """``[i0: 4096, i1: 4 | r0: 1024]``."""
     text = ", ".join(map(axis_text, axes))
-    if inner is not None:
+    if inner:
         text = f"{text} | {', '.join(map(axis_text, inner))}".strip()
     return f"[{text}]"
 

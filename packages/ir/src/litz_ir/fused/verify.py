@@ -1,0 +1,189 @@
+"""The invariants of a fused graph. Each is a ``check_*`` function that raises :class:`VerifyError` under its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from litz_ir.dtypes import DType
+from litz_ir.fused.decision import REASONS, Decision
+from litz_ir.fused.group import FusedGraph, Group, Member
+from litz_ir.loops.nodes import HostScalar, LoopGraph, Operation, Pointwise, Reduction, ScalarInput
+from litz_ir.loops.verify import verify_graph
+from litz_ir.loops.verify_state import SCALAR_DTYPES
+from litz_ir.scalar.expr import loads
+from litz_ir.scalar.verify import Buffer, Place, Surroundings, axis_ranges, verify_bodies
+
+STAGE = "fused graph"
+
+
+def verify_fused(fused: FusedGraph) -> None:
+    """Check the graph, then every invariant of its groups. Raises :class:`VerifyError`."""
+    verify_graph(fused.graph)
+    operations = {operation.name: operation for operation in fused.graph.operations}
+    check_partition(fused, operations)
+    check_group_order(fused, operations)
+    known = _Known(fused.graph)
+    for group in fused.groups:
+        place = Place(STAGE, group.name)
+        check_group_axes(group, known, place)
+        check_fates(group, operations, place)
+        check_traffic(group, operations, place)
+        for member in group.members:
+            operation = operations[member.operation]
+            inside = Place(STAGE, f"{member.operation} in {group.name}", operation.origin)
+            check_member(member, operation, inside)
+            check_member_bodies(group, member, known, inside)
+        check_phases(group, operations, place)
+    for decision in fused.decisions:
+        check_decision(decision)
+
+
+class _Known:
+    """What member bodies may refer to besides their group's axes."""
+
+    def __init__(self, graph: LoopGraph) -> None:
+        self.buffers = {name: Buffer(v.type.dtype, v.type.shape) for name, v in graph.values().items()}
+        self.names = {info.name for info in graph.symbols}
+        self.ranges = graph.symbols.ranges()
+        self.scalars: dict[str, tuple[DType, ...]] = {
+            info.name: SCALAR_DTYPES[info.kind] for info in graph.symbols
+        }
+        for item in graph.inputs:
+            if isinstance(item, ScalarInput):
+                self.names.add(item.symbol or item.name)
+                self.scalars.setdefault(item.symbol or item.name, SCALAR_DTYPES[item.kind])
+        for operation in graph.operations:
+            if isinstance(operation, HostScalar):
+                self.names.add(operation.symbol)
+                self.scalars[operation.symbol] = (operation.body.dtype,)
+
+
+def check_partition(fused: FusedGraph, operations: Mapping[str, Operation]) -> None:
+    """Every operation of the graph is a member of exactly one group."""
+    owner: dict[str, str] = {}
+    for group in fused.groups:
+        for member in group.members:
+            place = Place(STAGE, group.name)
+            if member.operation not in operations:
+                place.fail("partition", f"{member.operation} is no operation of the graph")
+            if member.operation in owner:
+                place.fail("partition", f"{member.operation} is a member of {owner[member.operation]} too")
+            owner[member.operation] = group.name
+    for name, operation in operations.items():
+        if name not in owner:
+            Place(STAGE, name, operation.origin).fail("partition", f"{name} is a member of no group")
+
+
+def check_group_order(fused: FusedGraph, operations: Mapping[str, Operation]) -> None:
+    """A group runs after the groups that define what it reads, and before those that overwrite what it reads."""
+    group_of = {member.operation: group.name for group in fused.groups for member in group.members}
+    done = {item.name for item in (*fused.graph.inputs, *fused.graph.constants)}
+    replaced: dict[str, str] = {}
+    for group in fused.groups:
+        place = Place(STAGE, group.name)
+        inside = [operations[member.operation] for member in group.members]
+        own = {value.name for operation in inside for value in operation.results}
+        for name in dict.fromkeys(name for operation in inside for name in operation.reads):
+            if name not in done and name not in own:
+                place.fail("group-order", f"%{name} is read before the group that defines it")
+            if name in replaced:
+                place.fail("group-order", f"%{name} is read after {replaced[name]} has overwritten it")
+        done |= own
+        for operation in inside:
+            replaced.update(
+                (v.replaces, group_of[operation.name]) for v in operation.results if v.replaces is not None
+            )
+
+
+def check_group_axes(group: Group, known: _Known, place: Place) -> None:
+    """A group's axes have names of their own, and sizes over known symbols."""
+    names = [axis.name for axis in (*group.outer, *group.inner)]
+    for name in names:
+        if names.count(name) > 1 or name in known.names:
+            place.fail("axes", f"the axis name {name} is taken")
+    around = Surroundings(names=frozenset(known.names))
+    verify_bodies((), around, place, [axis.size for axis in (*group.outer, *group.inner)])
+
+
+def check_fates(group: Group, operations: Mapping[str, Operation], place: Place) -> None:
+    """Every value that a member defines has one fate, and no other has; what is stored is what is written."""
+    defined = [value.name for member in group.members for value in operations[member.operation].results]
+    named = [name for name, _ in group.fates]
+    if sorted(defined) != sorted(named):
+        odd = sorted(set(defined) ^ set(named)) or sorted(name for name in named if named.count(name) > 1)
+        place.fail("fates", f"what becomes of {', '.join(f'%{name}' for name in odd)} is not said once")
+    stored = {name for name, fate in group.fates if fate == "store"}
+    if stored != set(group.writes):
+        odd = sorted(stored ^ set(group.writes))
+        place.fail("fates", f"{', '.join(f'%{name}' for name in odd)}: stored and written differ")
+
+
+def check_traffic(group: Group, operations: Mapping[str, Operation], place: Place) -> None:
+    """``reads`` names all that members read of what the group does not define."""
+    inside = [operations[member.operation] for member in group.members]
+    own = {value.name for operation in inside for value in operation.results}
+    needed = {name for operation in inside for name in operation.reads} - own
+    missing = sorted(needed - set(group.reads))
+    if missing:
+        place.fail(
+            "group-reads",
+            f"{', '.join(f'%{name}' for name in missing)} is read, but not among the group's reads",
+        )
+
+
+def check_member(member: Member, operation: Operation, place: Place) -> None:
+    """Loops carry their bodies and the index of their results; calls carry neither."""
+    if not isinstance(operation, (Pointwise, Reduction)):
+        return
+    if len(member.bodies) != len(operation.bodies):
+        place.fail(
+            "member-bodies", f"{len(operation.bodies)} bodies expected, the member has {len(member.bodies)}"
+        )
+    for body, own in zip(member.bodies, operation.bodies, strict=True):
+        if body.dtype != own.dtype:
+            place.fail("member-bodies", f"the operation computes {own.dtype}, the member {body.dtype}")
+    rank = len(operation.results[0].type.shape) if operation.results else 0
+    if len(member.index) != rank:
+        place.fail(
+            "member-index", f"the results have {rank} dimensions, the member's index has {len(member.index)}"
+        )
+
+
+def check_member_bodies(group: Group, member: Member, known: _Known, place: Place) -> None:
+    """Bodies and indices use the group's axes, the inner ones only where the member runs over them."""
+    axes = (*group.outer, *group.inner) if member.inner else group.outer
+    ranges, exact = axis_ranges({axis.name: axis.size for axis in axes})
+    around = Surroundings(
+        buffers=known.buffers,
+        names=frozenset(known.names) | ranges.keys(),
+        ranges={**known.ranges, **ranges},
+        exact=exact,
+        scalars=known.scalars,
+    )
+    verify_bodies(member.bodies, around, place, member.index)
+
+
+def check_phases(group: Group, operations: Mapping[str, Operation], place: Place) -> None:
+    """What a member reads of its group is computed in no later phase; what is reduced, in an earlier one."""
+    producer = {v.name: member for member in group.members for v in operations[member.operation].results}
+    for member in group.members:
+        if member.phase < 0:
+            place.fail("phases", f"{member.operation} runs in phase {member.phase}")
+        for name in dict.fromkeys(load.buffer for load in loads(*member.bodies)):
+            source = producer.get(name)
+            if source is None:
+                continue
+            ready = source.phase + isinstance(operations[source.operation], Reduction)
+            if ready > member.phase:
+                place.fail(
+                    "phases",
+                    f"{member.operation} in phase {member.phase} reads %{name}, ready in phase {ready}",
+                )
+
+
+def check_decision(decision: Decision) -> None:
+    """A decision's reason is one that can be explained."""
+    if decision.reason not in REASONS:
+        Place(STAGE, decision.subject).fail(
+            "decision-reason", f"{decision.reason!r} is no reason", "add it to litz_ir.fused.decision.REASONS"
+        )

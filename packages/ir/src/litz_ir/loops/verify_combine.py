@@ -1,0 +1,45 @@
+"""The invariants of combiners, in loop graphs and in kernels."""
+
+from __future__ import annotations
+
+from litz_ir.dtypes import DType, b1
+from litz_ir.loops.nodes import Combine, Combiner
+from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.verify import Place, Surroundings, verify_bodies
+
+
+def verify_combiner(
+    combiner: Combiner, bodies: tuple[Expr, ...], results: int, place: Place
+) -> tuple[DType, ...]:
+    """Check that a combiner takes and gives as many values as there are; gives the dtypes of its results."""
+    check_combiner_arity(combiner, len(bodies), results, place)
+    values = tuple(body.dtype for body in bodies)
+    if isinstance(combiner, Combine):
+        check_combine(combiner, values, place)
+        return tuple(expr.dtype for expr in combiner.finish)
+    if combiner.name in ("any", "all"):
+        return (b1,)
+    return (values * combiner.results)[: combiner.results]
+
+
+def check_combiner_arity(combiner: Combiner, values: int, results: int, place: Place) -> None:
+    """As many values are combined and results named as the combiner takes and gives."""
+    if values != combiner.inputs:
+        place.fail("combiner-arity", f"the combiner takes {combiner.inputs} values, {values} are given")
+    if results != combiner.results:
+        place.fail("combiner-arity", f"the combiner gives {combiner.results} results, {results} are named")
+
+
+def check_combine(combiner: Combine, values: tuple[DType, ...], place: Place) -> None:
+    """A combine body maps two tuples of values to one, and reads nothing else."""
+    if len(combiner.body) != len(combiner.identity):
+        identities, bodies = len(combiner.identity), len(combiner.body)
+        place.fail("combiner-arity", f"{identities} identities, but {bodies} combining bodies")
+    for what, exprs in (("identity", combiner.identity), ("combining body", combiner.body)):
+        dtypes = tuple(expr.dtype for expr in exprs)
+        if dtypes != values:
+            shown = [", ".join(map(str, part)) for part in (dtypes, values)]
+            place.fail("combiner-dtype", f"the {what} is ({shown[0]}), the values are ({shown[1]})")
+    verify_bodies(combiner.identity, Surroundings(), place)
+    verify_bodies(combiner.body, Surroundings(parameters=values + values), place)
+    verify_bodies(combiner.finish, Surroundings(parameters=values), place)

@@ -1,0 +1,304 @@
+"""The invariants of a plan. Each is a ``check_*`` function that raises :class:`VerifyError` under its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from litz_ir.dtypes import DType, b1
+from litz_ir.loops.layout import span
+from litz_ir.loops.nodes import Argument, Ref, ScalarInput, ScalarRef, TensorType, Value
+from litz_ir.loops.verify_state import SCALAR_DTYPES
+from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.program import (
+    Allocate,
+    CallStep,
+    Check,
+    Define,
+    Free,
+    Launch,
+    Placement,
+    Plan,
+    RegionStep,
+    Step,
+    Storage,
+)
+from litz_ir.plan.verify_kernel import verify_kernel
+from litz_ir.scalar.expr import Expr, loads
+from litz_ir.scalar.verify import Buffer, Place, Surroundings, verify_bodies
+from litz_ir.symbols.prove import Predicate, Prover
+from litz_ir.symbols.term import Size, Term, add, mul
+
+STAGE = "plan"
+T = TypeVar("T")
+
+
+def verify_plan(plan: Plan) -> None:
+    """Check every invariant of a plan, its kernels and its branches. Raises :class:`VerifyError`."""
+    place = Place(STAGE, plan.name)
+    for kernel in plan.kernels:
+        verify_kernel(kernel)
+    state = _start(plan, place)
+    prover = Prover(plan.symbols)
+    for name, placement in plan.buffers:
+        check_placement(name, placement, state, prover)
+    for step in plan.steps:
+        _verify_step(step, state)
+    check_outputs(state, place)
+
+
+@dataclass(slots=True)
+class _State:
+    """What exists at some point of the plan. ``live`` holds allocated storages and what inputs and calls define."""
+
+    plan: Plan
+    kernels: dict[str, Kernel]
+    storages: dict[str, Storage]
+    buffers: dict[str, Placement]
+    symbols: set[str]
+    scalars: dict[str, tuple[DType, ...]]
+    live_storages: set[str] = field(default_factory=set)
+    live_values: set[str] = field(default_factory=set)
+    objects: set[str] = field(default_factory=set)
+
+    def root(self, name: str, place: Place) -> str:
+        """The buffer whose memory a placed buffer shares; raises where the chain of bases does not end."""
+        seen = {name}
+        while (base := self.buffers[name].base) is not None:
+            if base not in self.buffers:
+                place.fail("placement", f"%{name} shares the memory of %{base}, which is not placed")
+            if base in seen:
+                place.fail("placement", f"%{base} shares its own memory")
+            seen.add(base)
+            name = base
+        return name
+
+
+def _start(plan: Plan, place: Place) -> _State:
+    """What exists before the first step."""
+    later = {step.symbol for step in plan.steps if isinstance(step, Define)}
+    known = [info for info in plan.symbols if info.name not in later]
+    state = _State(
+        plan,
+        unique("kernels", [(kernel.name, kernel) for kernel in plan.kernels], place),
+        unique("storages", [(storage.name, storage) for storage in plan.storages], place),
+        unique("buffers", list(plan.buffers), place),
+        {info.name for info in known},
+        {info.name: SCALAR_DTYPES[info.kind] for info in known},
+    )
+    for item in (*plan.inputs, *plan.constants):
+        if isinstance(item, Value):
+            state.live_values.add(item.name)
+        elif isinstance(item, ScalarInput):
+            state.symbols.add(item.symbol or item.name)
+            state.scalars.setdefault(item.symbol or item.name, SCALAR_DTYPES[item.kind])
+        else:
+            state.objects.add(item.name)
+    return state
+
+
+def unique(what: str, items: list[tuple[str, T]], place: Place) -> dict[str, T]:
+    """The items by name; no two share one."""
+    found: dict[str, T] = {}
+    for name, item in items:
+        if name in found:
+            place.fail("defined-once", f"two {what} are called {name}")
+        found[name] = item
+    return found
+
+
+def _verify_step(step: Step, state: _State) -> None:
+    match step:
+        case Allocate():
+            check_allocate(step, state)
+        case Free():
+            check_free(step, state)
+        case Launch():
+            check_launch(step, state)
+        case CallStep():
+            place = Place(STAGE, f"call {step.target}", step.origin)
+            check_arguments((*step.arguments, *(value for _, value in step.attributes)), state, place)
+            check_results(tuple(name for name in step.results if name is not None), state, place)
+        case Define():
+            check_define(step, state)
+        case Check():
+            place = Place(STAGE, "check", step.origin)
+            check_host_body(step.condition, state, place)
+            if step.condition.dtype != b1:
+                place.fail("result-dtype", f"a check's condition is b1, this one is {step.condition.dtype}")
+        case RegionStep():
+            place = Place(STAGE, f"region.{step.kind}", step.origin)
+            check_arguments(step.arguments, state, place)
+            for branch in step.plans:
+                verify_plan(branch)
+            check_results(step.results, state, place)
+
+
+# --- memory ---------------------------------------------------------------------------------------------
+
+
+def check_placement(name: str, placement: Placement, state: _State, prover: Prover) -> None:
+    """A buffer lives in a storage that exists and is large enough, or shares the memory of one, or neither."""
+    place = Place(STAGE, name)
+    state.root(name, place)
+    if placement.storage is None:
+        return
+    if placement.base is not None:
+        place.fail(
+            "placement", f"%{name} is in {placement.storage} and shares the memory of %{placement.base}"
+        )
+    storage = state.storages.get(placement.storage)
+    if storage is None:
+        place.fail("placement", f"%{name} is in {placement.storage}, which is no storage of the plan")
+    if storage.device != placement.type.device:
+        place.fail("placement", f"%{name} is on {placement.type.device}, its storage on {storage.device}")
+    end = add(placement.offset, nbytes(placement.type))
+    if prover.prove(Predicate("lt", storage.nbytes, end)) is True:
+        place.fail(
+            "storage-size", f"%{name} ends at byte {end} of {storage.name}, which has {storage.nbytes}"
+        )
+
+
+def nbytes(type_: TensorType) -> Size:
+    """Bytes from the start of a buffer's memory to the end of its last element."""
+    return mul(span(type_.shape, type_.layout), type_.dtype.itemsize)
+
+
+def check_allocate(step: Allocate, state: _State) -> None:
+    """A storage that exists is allocated while it is free."""
+    place = Place(STAGE, f"allocate {step.storage}")
+    if step.storage not in state.storages:
+        place.fail("allocate", f"{step.storage} is no storage of the plan")
+    if step.storage in state.live_storages:
+        place.fail("allocate", f"{step.storage} is allocated already")
+    state.live_storages.add(step.storage)
+
+
+def check_free(step: Free, state: _State) -> None:
+    """What is freed is an allocated storage, or a value that an earlier step defined."""
+    if step.name in state.live_storages:
+        state.live_storages.discard(step.name)
+    elif step.name in state.live_values:
+        state.live_values.discard(step.name)
+    else:
+        Place(STAGE, f"free {step.name}").fail(
+            "free", f"{step.name} is not allocated, and no step defines it"
+        )
+
+
+def check_live(name: str, state: _State, place: Place) -> None:
+    """A buffer that a step names is placed, and its memory exists at that point."""
+    if name not in state.buffers:
+        place.fail("placed", f"%{name} has no placement")
+    root = state.root(name, place)
+    storage = state.buffers[root].storage
+    if storage is not None and storage not in state.live_storages:
+        place.fail("live", f"%{name} is in {storage}, which is not allocated here")
+    if storage is None and root not in state.live_values:
+        place.fail("live", f"%{root} is not defined here, or freed before", "a step must define it first")
+
+
+# --- steps ----------------------------------------------------------------------------------------------
+
+
+def check_launch(step: Launch, state: _State) -> None:
+    """A launch passes each parameter a live buffer of its dtype, and each symbol a value."""
+    origin = step.origins[0].origin if step.origins else Place(STAGE).origin
+    place = Place(STAGE, f"launch {step.kernel}", origin)
+    kernel = state.kernels.get(step.kernel)
+    if kernel is None:
+        place.fail("launch", f"{step.kernel} is no kernel of the plan")
+    if len(step.buffers) != len(kernel.parameters):
+        place.fail("launch", f"{len(kernel.parameters)} parameters, but {len(step.buffers)} buffers")
+    if len(step.symbols) != len(kernel.symbols):
+        place.fail("launch", f"{len(kernel.symbols)} symbols, but {len(step.symbols)} values")
+    for parameter, name in zip(kernel.parameters, step.buffers, strict=True):
+        check_live(name, state, place)
+        dtype = state.buffers[name].type.dtype
+        if dtype != parameter.dtype:
+            place.fail(
+                "launch", f"%{parameter.name} is {parameter.dtype}, it is passed %{name}, which is {dtype}"
+            )
+    for term in step.symbols:
+        check_symbols(term, state, place)
+
+
+def check_symbols(term: Size, state: _State, place: Place) -> None:
+    """The symbols of a term have values at that point."""
+    unknown = term.free_symbols - state.symbols if isinstance(term, Term) else frozenset()
+    if unknown:
+        place.fail("free-symbols", f"{', '.join(sorted(unknown))} has no value here")
+
+
+def check_arguments(arguments: tuple[Argument, ...], state: _State, place: Place) -> None:
+    """Values among the arguments are live, scalars and symbols known."""
+    for argument in arguments:
+        match argument:
+            case tuple():
+                check_arguments(argument, state, place)
+            case Ref():
+                if argument.name not in state.objects:
+                    check_live(argument.name, state, place)
+            case ScalarRef():
+                check_scalar(argument, state, place)
+            case Term():
+                check_symbols(argument, state, place)
+
+
+def check_scalar(argument: ScalarRef, state: _State, place: Place) -> None:
+    """A scalar that is named has a value."""
+    if argument.name not in state.scalars:
+        place.fail("scalar-known", f"${argument.name} is named, but nothing before defines it")
+
+
+def check_results(names: tuple[str, ...], state: _State, place: Place) -> None:
+    """What a call gives is placed, and not defined already."""
+    for name in names:
+        if name not in state.buffers:
+            place.fail("placed", f"%{name} has no placement")
+        if name in state.live_values:
+            place.fail("defined-once", f"%{name} is defined twice")
+        state.live_values.add(name)
+
+
+def check_define(step: Define, state: _State) -> None:
+    """A symbol is defined once, from a dimension or stride that exists or from a body of its kind."""
+    place = Place(STAGE, f"define {step.symbol}")
+    if step.symbol in state.symbols:
+        place.fail("defined-once", f"{step.symbol} has a value already")
+    info = state.plan.symbols.get(step.symbol)
+    if isinstance(step.source, Expr):
+        check_host_body(step.source, state, place)
+        if info is not None and step.source.dtype not in SCALAR_DTYPES[info.kind]:
+            place.fail("result-dtype", f"{step.symbol} is a {info.kind}, the body gives {step.source.dtype}")
+        state.scalars[step.symbol] = (step.source.dtype,)
+    else:
+        kind, name, position = step.source
+        if kind != "argument":
+            check_live(name, state, place)
+            rank = len(state.buffers[name].type.shape)
+            if position not in range(rank):
+                place.fail("define", f"{kind} {position} of %{name}, which has {rank} dimensions")
+        if info is not None:
+            state.scalars[step.symbol] = SCALAR_DTYPES[info.kind]
+    state.symbols.add(step.symbol)
+
+
+def check_host_body(body: Expr, state: _State, place: Place) -> None:
+    """A body on the host reads live buffers, by logical index, and known symbols."""
+    read = tuple(dict.fromkeys(load.buffer for load in loads(body)))
+    for name in read:
+        check_live(name, state, place)
+    types = {name: state.buffers[name].type for name in read}
+    around = Surroundings(
+        buffers={name: Buffer(type_.dtype, type_.shape) for name, type_ in types.items()},
+        names=frozenset(state.symbols),
+        ranges=state.plan.symbols.ranges(),
+        scalars=state.scalars,
+    )
+    verify_bodies((body,), around, place)
+
+
+def check_outputs(state: _State, place: Place) -> None:
+    """What the plan returns is live at its end."""
+    check_arguments(state.plan.outputs, state, place)
