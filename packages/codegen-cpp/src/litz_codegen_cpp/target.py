@@ -91,7 +91,9 @@ class CpuTarget:
             step_downs=self._step_downs,
         )
 
-    def load(self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]) -> CpuModule:
+    def load(
+        self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]
+    ) -> CpuModule:
         """Load built units; raises ``ToolchainError``."""
         if self._runtime is None:
             self._runtime = make_runtime(self._threads or 0)

@@ -8,8 +8,8 @@ from litz_codegen_cpp.emit.casts import bitcast, cast
 from litz_codegen_cpp.emit.context import Context
 from litz_codegen_cpp.emit.index import Indices
 from litz_codegen_cpp.emit.ops_table import SPELLINGS
-from litz_codegen_cpp.emit.scopes import Lanes, Value
-from litz_codegen_cpp.emit.spelling import literal, register_type, vector_type
+from litz_codegen_cpp.emit.scopes import Lanes, Value, indented
+from litz_codegen_cpp.emit.spelling import literal, memory_type, register_type, vector_type
 from litz_codegen_cpp.emit.vector import Memory
 from litz_ir.dtypes import DType, b1, f32, i32, i64
 from litz_ir.errors import CodegenError
@@ -59,7 +59,7 @@ class Body(Indices):
                 )
         raise CodegenError(f"no C++ form for {expr!r}", node=self.context.kernel.name)
 
-    # --- leaves --------------------------------------------------------------------------------------------------------
+    # --- leaves ---------------------------------------------------------------------------------------------
 
     def _index(self, term: Size) -> Value:
         if self.varies(term):
@@ -84,7 +84,7 @@ class Body(Indices):
         texts = tuple(cast(part, value.dtype, dtype) for part in value.parts)
         return self.context.define("as", texts, dtype, value.home, varying=value.varying, reads=value.reads)
 
-    # --- operations ----------------------------------------------------------------------------------------------------
+    # --- operations -----------------------------------------------------------------------------------------
 
     def _op(self, expr: Op) -> Value:
         narrow = self._small_index(expr)
@@ -98,7 +98,8 @@ class Body(Indices):
         reads = frozenset[str]().union(*(argument.reads for argument in arguments))
         count = max(len(argument.parts) for argument in arguments)
         texts = tuple(
-            self._spelled(expr, [argument.part(part) for argument in arguments], varying) for part in range(count)
+            self._spelled(expr, [argument.part(part) for argument in arguments], varying)
+            for part in range(count)
         )
         return self.context.define(expr.name, texts, expr.dtype, home, varying=varying, reads=reads)
 
@@ -118,7 +119,7 @@ class Body(Indices):
             template = (row.mask if varying else row.boolean) or template
         elif source.is_integer and row.integer:
             template = row.integer
-        text = template.format(*arguments, T=register_type(expr.dtype))
+        text = template.format(*arguments, T=register_type(expr.dtype), M=memory_type(expr.dtype))
         if expr.dtype.is_low_precision and not row.exact:
             text = f"round_{expr.dtype.name}({text})"
         return text
@@ -138,7 +139,8 @@ class Body(Indices):
         row = SPELLINGS[expr.name]
         count = max(len(value.parts) for value in values)
         texts = tuple(
-            row.text.format(*(value.part(part) for value in values), T=register_type(expr.dtype)) for part in range(count)
+            row.text.format(*(value.part(part) for value in values), T=register_type(expr.dtype))
+            for part in range(count)
         )
         return self.context.define(expr.name, texts, expr.dtype, home, varying=True, reads=reads)
 
@@ -149,7 +151,7 @@ class Body(Indices):
             return self.per_lane(expr.term, narrow=True)
         return None
 
-    # --- indirect indices ----------------------------------------------------------------------------------------------
+    # --- indirect indices -----------------------------------------------------------------------------------
 
     def indirect(self, atom: Indirect) -> Value:
         found = self.context.scopes.find(atom)
@@ -182,7 +184,7 @@ class Body(Indices):
         inside = f"~in_range({text}, {size})"
         return f"out_of_range |= any_true({inside if lanes is None else f'{inside} & {lanes.mask(part)}'});"
 
-    # --- choice --------------------------------------------------------------------------------------------------------
+    # --- choice ---------------------------------------------------------------------------------------------
 
     def _masked(self, expr: Masked) -> Value:
         with self.context.scopes.at(self._home(expr)):
@@ -205,26 +207,18 @@ class Body(Indices):
         return self.context.define("masked", texts, expr.dtype, home, varying=varying, reads=reads)
 
     def _masked_lanes(self, expr: Masked, cond: Value) -> Value:
-        """Both sides for all lanes, with each side's memory accesses under its own mask."""
-        body = self._side(expr.body, cond, "")
-        other = self._side(expr.other, cond, "~") if _touches_memory(expr.other) else self.value(expr.other)
-        top = self.context.scopes.top
-        value = self._select(expr, cond, body, other)
-        return Value(value.parts, value.dtype, min(value.home, top), value.varying, value.reads)
-
-    def _side(self, expr: Expr, cond: Value, negation: str) -> Value:
+        """Both sides for all lanes; the body touches memory for those lanes only where the condition holds."""
         context = self.context
         outer = context.scopes.active
-        conditions = [f"{negation}{cond.part(part)}" for part in range(context.parts)]
+        masks = tuple(cond.part(part) for part in range(context.parts))
         if outer is not None:
-            conditions = [f"{each} & {outer.mask(part)}" for part, each in enumerate(conditions)]
-        if outer is not None or negation:
-            named = context.define("lanes", tuple(conditions), b1, context.scopes.top, varying=True)
-            conditions = [named.part(part) for part in range(context.parts)]
+            both = tuple(f"{each} & {outer.mask(part)}" for part, each in enumerate(masks))
+            named = context.define("lanes", both, b1, context.scopes.top, varying=True)
+            masks = named.parts
         top = context.scopes.top
-        with context.scopes.under(Lanes(masks=tuple(conditions)), guard=True):
-            value = self.value(expr)
-        return Value(value.parts, value.dtype, min(value.home, top), value.varying, value.reads)
+        with context.scopes.under(Lanes(masks=masks), guard=True):
+            body = self.value(expr.body).within(top)
+        return self._select(expr, cond, body, self.value(expr.other))
 
     def _branch(self, expr: Masked, cond: Value) -> Value:
         """A C++ branch: the condition is the same for all lanes."""
@@ -236,15 +230,18 @@ class Body(Indices):
         names = tuple(context.names.fresh("masked") for _ in range(context.parts if varying else 1))
         for name in names:
             scopes.line(f"{kind} {name};")
-        reads = cond.reads
-        for opening, side in ((f"if ({cond.parts[0]}) {{", expr.body), ("else {", expr.other)):
-            with scopes.block(opening, "block", guard=True):
+        reads, sides = cond.reads, []
+        for side in (expr.body, expr.other):
+            with scopes.detached() as scope:
                 value = self.value(side)
                 reads |= value.reads
                 if varying:
                     value = context.spread(value)
                 for part, name in enumerate(names):
                     scopes.line(f"{name} = {value.part(part)};")
+            sides.append(scope.lines)
+        for line in (f"if ({cond.parts[0]}) {{", *indented(sides[0]), "} else {", *indented(sides[1]), "}"):
+            scopes.line(line)
         return Value(names, expr.dtype, home, varying, reads)
 
     def _may_vary(self, expr: Expr) -> bool:

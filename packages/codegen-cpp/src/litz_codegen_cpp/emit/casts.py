@@ -42,5 +42,3 @@ def bitcast(text: str, source: DType, target: DType, varying: bool) -> str:
 
 def _vector(dtype: DType) -> str:
     return f"vec<{register_type(dtype)}>"
-
-

@@ -26,10 +26,10 @@ class Buffer:
 class Context:
     """The state of emitting one kernel.
 
-    ``lanes`` is the least width that vectors may have, a power of two; ``axis_names`` holds the C++ names of loop
-    variables; ``vector`` the axis that runs along them while a vector loop is open, with
-    ``parts`` registers side by side. ``written`` names the buffers that the kernel stores to, ``storing`` those that the
-    present phase stores to, ``point`` the position of the scope of one outer point.
+    ``lanes`` is a power of two that the number of lanes of all vectors divides. ``axis_names`` holds the C++ names of
+    loop variables. ``vector`` is the axis that runs along the lanes while a vector loop is open, with ``parts``
+    registers side by side. ``written`` names the buffers that the kernel stores to, ``storing`` those that the present
+    phase stores to; ``point`` is the position of the scope of one outer point.
     """
 
     kernel: Kernel
@@ -71,13 +71,18 @@ class Context:
         if value.varying:
             return value
         text = value.parts[0]
-        spelled = f"broadcast_mask({text})" if value.dtype.is_bool else f"broadcast<{register_type(value.dtype)}>({text})"
+        spelled = (
+            f"broadcast_mask({text})"
+            if value.dtype.is_bool
+            else f"broadcast<{register_type(value.dtype)}>({text})"
+        )
         if not text.isidentifier() or text in ("true", "false"):
             return Value((spelled,), value.dtype, value.home, True, value.reads)
         key = ("spread", text)
         found = self.scopes.find(key)
         if found is None:
             found = self.scopes.remember(
-                key, self.define(f"{text}_all", spelled, value.dtype, value.home, varying=True, reads=value.reads)
+                key,
+                self.define(f"{text}_all", spelled, value.dtype, value.home, varying=True, reads=value.reads),
             )
         return found

@@ -1,4 +1,4 @@
-"""Index terms in C++: scalar ``int64_t`` arithmetic, each part at the loop level where it is known, and lane by lane."""
+"""Index terms in C++: scalar ``int64_t`` arithmetic, each part at the loop level that knows it, and lane by lane."""
 
 from __future__ import annotations
 
@@ -11,7 +11,20 @@ from litz_ir.errors import CodegenError
 from litz_ir.scalar.expr import Indirect
 from litz_ir.symbols.ranges import bounds
 from litz_ir.symbols.term import (
-    FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, Term, add, free_symbols, mul, substitute, symbol,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Product,
+    Size,
+    Sum,
+    Symbol,
+    Term,
+    add,
+    free_symbols,
+    mul,
+    substitute,
+    symbol,
 )  # fmt: skip
 
 _INT32 = 2**31
@@ -46,7 +59,7 @@ class Indices:
         """The value of an indirect index, wrapped and checked, ``i64``."""
         raise NotImplementedError
 
-    # --- scalars -------------------------------------------------------------------------------------------------------
+    # --- scalars --------------------------------------------------------------------------------------------
 
     def scalar(self, x: Size) -> Piece:
         """The text of a term at the innermost scope; what is known further out is computed there.
@@ -117,9 +130,13 @@ class Indices:
             texts.append(("+", piece.bracketed()))
         for piece, factor in inner:
             size = abs(factor)
-            texts.append(("-" if factor < 0 else "+", piece.bracketed() + (f"*{_integer(size)}" if size != 1 else "")))
+            texts.append(
+                ("-" if factor < 0 else "+", piece.bracketed() + (f"*{_integer(size)}" if size != 1 else ""))
+            )
         for factor in (factor for term, factor in x.terms if term is _LANES):
-            texts.append(("-" if factor < 0 else "+", LANES if abs(factor) == 1 else f"{abs(factor)} * {LANES}"))
+            texts.append(
+                ("-" if factor < 0 else "+", LANES if abs(factor) == 1 else f"{abs(factor)} * {LANES}")
+            )
         if x.constant:
             texts.append(("-" if x.constant < 0 else "+", _integer(abs(x.constant))))
         first = ("" if texts[0][0] == "+" else "-") + texts[0][1]
@@ -162,7 +179,7 @@ class Indices:
         divisor = bounds(x.divisor, self.context.ranges).low
         return low is not None and low >= 0 and divisor is not None and divisor >= 1
 
-    # --- lanes ---------------------------------------------------------------------------------------------------------
+    # --- lanes ----------------------------------------------------------------------------------------------
 
     def varies(self, x: Size) -> bool:
         """True when the term may differ from lane to lane."""
@@ -194,7 +211,11 @@ class Indices:
             case Product():
                 moving = [factor for factor in x.factors if axis in factor.free_symbols]
                 stride = self.lane_stride(moving[0]) if len(moving) == 1 else None
-                return None if stride is None else mul(stride, *(f for f in x.factors if axis not in f.free_symbols))
+                return (
+                    None
+                    if stride is None
+                    else mul(stride, *(f for f in x.factors if axis not in f.free_symbols))
+                )
             case FloorDiv() | Mod() if self._aligned(x, axis):
                 return 0 if isinstance(x, FloorDiv) else 1
         return None
@@ -226,7 +247,7 @@ class Indices:
         return all(self.fits_int32(child) for child in x.children())
 
     def per_lane(self, x: Size, narrow: bool = False) -> Value:
-        """The term in every lane: ``i64`` lanes, or ``i32`` ones when ``narrow``, which :meth:`fits_int32` must allow."""
+        """The term in every lane: ``i64``, or ``i32`` when ``narrow``, which :meth:`fits_int32` must allow."""
         dtype = i32 if narrow else i64
         key = ("lanes", dtype.name, x)
         found = self.context.scopes.find(key)
@@ -265,7 +286,12 @@ class Indices:
                 return self._lane_extremum(x, narrow)
             case Indirect():
                 value = self.indirect(x)
-                return Piece(f"convert<int32_t>({value.parts[0]})" if narrow else value.parts[0], value.home, True, value.reads)
+                return Piece(
+                    f"convert<int32_t>({value.parts[0]})" if narrow else value.parts[0],
+                    value.home,
+                    True,
+                    value.reads,
+                )
         raise CodegenError(f"no C++ form for the index term {x}", node=self.context.kernel.name)
 
     def _lane_sum(self, x: Sum, narrow: bool) -> Piece:
@@ -277,7 +303,9 @@ class Indices:
                 linear.append(mul(term, factor))
                 continue
             piece = self._lanes(term, narrow)
-            scaled = piece if factor == 1 else _joined(" * ", [piece, Piece(f"broadcast<{kind}>({factor})", 0)])
+            scaled = (
+                piece if factor == 1 else _joined(" * ", [piece, Piece(f"broadcast<{kind}>({factor})", 0)])
+            )
             others.append(scaled)
         rest = add(*linear)
         return _joined(" + ", others if rest == 0 else [self._lanes(rest, narrow), *others])

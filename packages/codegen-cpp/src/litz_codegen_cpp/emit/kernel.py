@@ -9,8 +9,8 @@ from litz_codegen_cpp.emit.context import Buffer, Context
 from litz_codegen_cpp.emit.index import LANES
 from litz_codegen_cpp.emit.loops import PhaseWriter, positive, runs_along, stored_buffers
 from litz_codegen_cpp.emit.ops_table import SPELLINGS
-from litz_codegen_cpp.emit.parallel import Outer, OuterLoops, outer_of
-from litz_codegen_cpp.emit.scopes import Value
+from litz_codegen_cpp.emit.parallel import OuterLoops, outer_of
+from litz_codegen_cpp.emit.scopes import Value, indented
 from litz_codegen_cpp.emit.spelling import Names, identifier, memory_type
 from litz_ir.dtypes import b1, f64, i64
 from litz_ir.plan.kernel import Accumulate, Kernel, Phase, Store
@@ -81,7 +81,9 @@ class _KernelWriter:
         context = Context(kernel, names, ranges, self.lanes)
         context.buffers = {p.name: Buffer(names.exact(p.name), p.dtype) for p in kernel.parameters}
         laned = self.outer.vector is not None
-        context.buffers.update((l.name, Buffer(names.exact(l.name), l.dtype, laned)) for l in kernel.locals)
+        context.buffers.update(
+            (local.name, Buffer(names.exact(local.name), local.dtype, laned)) for local in kernel.locals
+        )
         context.axis_names = {name: names.exact(name) for name in dict.fromkeys(axis.name for axis in axes)}
         context.written = frozenset[str]().union(*(stored_buffers(phase) for phase in kernel.phases))
         return Body(context)
@@ -104,7 +106,9 @@ class _KernelWriter:
         )
 
     def _signature(self) -> str:
-        return f'extern "C" int64_t {self.symbol}(litz_runtime* rt, void** buffers, const int64_t* symbols) {{'
+        return (
+            f'extern "C" int64_t {self.symbol}(litz_runtime* rt, void** buffers, const int64_t* symbols) {{'
+        )
 
     def _range_function(self, comment: list[str]) -> list[str]:
         opening = (
@@ -112,7 +116,7 @@ class _KernelWriter:
             "int64_t begin, int64_t end) {"
         )
         self._contents()
-        return [*comment, opening, *_indented(self.body.context.scopes.stack[0].lines), "}"]
+        return [*comment, opening, *indented(self.body.context.scopes.stack[0].lines), "}"]
 
     def _launcher(self) -> list[str]:
         body = self._body()
@@ -126,7 +130,7 @@ class _KernelWriter:
         line(f"  {self.symbol}_range(buffers, symbols, &error, begin, end);")
         line("});")
         line("return error;")
-        return [self._signature(), *_indented(body.context.scopes.stack[0].lines), "}"]
+        return [self._signature(), *indented(body.context.scopes.stack[0].lines), "}"]
 
     def _serial(self) -> list[str]:
         scopes = self.body.context.scopes
@@ -136,9 +140,9 @@ class _KernelWriter:
         lines = scopes.stack[0].lines
         if not any("report(error" in line for line in lines):
             lines = [line.replace("return failure;", "return 0;") for line in lines[1:]]
-        return [self._signature(), *_indented(lines), "}"]
+        return [self._signature(), *indented(lines), "}"]
 
-    # --- inside the function -------------------------------------------------------------------------------------------
+    # --- inside the function --------------------------------------------------------------------------------
 
     def _contents(self, leave: str = "return;") -> None:
         context, scopes = self.body.context, self.body.context.scopes
@@ -192,7 +196,8 @@ class _KernelWriter:
         context = self.body.context
         copies = self.parts * self.lanes if self.outer.vector is not None else 1
         repeat = f" * {self.parts} * LITZ_LANES" if self.outer.vector is not None else ""
-        room, on_heap = STACK_BYTES, []
+        room = STACK_BYTES
+        on_heap: list[str] = []
         for local in self.kernel.locals:
             kind, pointer = memory_type(local.dtype), context.buffers[local.name].pointer
             size = local.size * copies * local.dtype.itemsize
@@ -213,15 +218,15 @@ class _KernelWriter:
             PhaseWriter(self.body, phase, self.parts if self.outer.vector is None else parts).write()
 
 
-def _indented(lines: list[str]) -> list[str]:
-    return [f"  {line}" if line else line for line in lines]
-
-
 def _registers(kernel: Kernel, lanes: int) -> int:
     """How many registers to work on side by side: what the schedule says, else enough to hide additions' latency."""
     schedule = kernel.schedule
     outer = bool(kernel.outer) and kernel.outer[-1].name == schedule.vector
-    if schedule.vector is None or any(True for e in _expressions(kernel) for _ in indirects(e)) or _indirect_stores(kernel):
+    if (
+        schedule.vector is None
+        or any(True for e in _expressions(kernel) for _ in indirects(e))
+        or _indirect_stores(kernel)
+    ):
         return 1
     if schedule.unroll > 1:
         return schedule.unroll
@@ -245,9 +250,7 @@ def _extent(phase: Phase) -> int:
 
 
 def _indirect_stores(kernel: Kernel) -> bool:
-    return any(
-        indirects_in(s.offset) for p in kernel.phases for s in p.statements if isinstance(s, Store)
-    )
+    return any(indirects_in(s.offset) for p in kernel.phases for s in p.statements if isinstance(s, Store))
 
 
 def _expressions(kernel: Kernel) -> list[Expr]:

@@ -9,13 +9,13 @@ from litz_codegen_cpp.emit.body import Body
 from litz_codegen_cpp.emit.index import LANES
 from litz_codegen_cpp.emit.reduction import Accumulator, accumulator
 from litz_codegen_cpp.emit.scan import Scan
-from litz_codegen_cpp.emit.scopes import Lanes
+from litz_codegen_cpp.emit.scopes import Lanes, Value
 from litz_ir.loops.nodes import Axis, Combine
-from litz_ir.plan.kernel import Accumulate, Phase, ScanStore, Statement, Store
+from litz_ir.plan.kernel import Accumulate, Phase, ScanStore, Store
 from litz_ir.symbols.ranges import bounds
 from litz_ir.symbols.term import Range, Size
 
-_BLOCK = 256
+_BLOCK = 128
 """Additions to one accumulator after which a long sum of floats starts a new block."""
 
 
@@ -61,7 +61,12 @@ class PhaseWriter:
         for number, statement in enumerate(self.phase.statements):
             if isinstance(statement, Accumulate):
                 made = accumulator(
-                    self.body, statement.combiner, statement.values, parts=self.parts, across=self.across, along=self.along
+                    self.body,
+                    statement.combiner,
+                    statement.values,
+                    parts=self.parts,
+                    across=self.across,
+                    along=self.along,
                 )
                 made.declare()
                 self.accumulators[number] = made
@@ -86,7 +91,7 @@ class PhaseWriter:
         with self.context.scopes.block(f"if ({tests}) {{", "block", guard=True):
             yield
 
-    # --- loops ---------------------------------------------------------------------------------------------------------
+    # --- loops ----------------------------------------------------------------------------------------------
 
     def _nest(self, axes: tuple[Axis, ...]) -> None:
         if not axes:
@@ -96,7 +101,9 @@ class PhaseWriter:
             return
         if len(axes) > 1:
             name, size = self._axis(axes[0]), self.body.scalar(axes[0].size).bracketed()
-            with self.context.scopes.block(f"for (int64_t {name} = 0; {name} < {size}; ++{name}) {{") as scope:
+            with self.context.scopes.block(
+                f"for (int64_t {name} = 0; {name} < {size}; ++{name}) {{"
+            ) as scope:
                 scope.axes[axes[0].name] = name
                 self._nest(axes[1:])
             return
@@ -114,11 +121,15 @@ class PhaseWriter:
 
     def _scalar_loop(self, axis: Axis, start: str, stop: str) -> None:
         name = self._axis(axis)
-        with self.context.scopes.block(f"for (int64_t {name} = {start}; {name} < {stop}; ++{name}) {{") as scope:
+        with self.context.scopes.block(
+            f"for (int64_t {name} = {start}; {name} < {stop}; ++{name}) {{"
+        ) as scope:
             scope.axes[axis.name] = name
             self._statements()
 
-    def _blocked(self, axis: Axis, start: str, stop: str, step: str, loop: Callable[[Axis, str, str], None]) -> None:
+    def _blocked(
+        self, axis: Axis, start: str, stop: str, step: str, loop: Callable[[Axis, str, str], None]
+    ) -> None:
         """The loop, cut into blocks when it adds up many floats."""
         length = bounds(axis.size, self.context.ranges).high
         per_step = 1 if step == "1" else self.parts * self.context.lanes
@@ -128,7 +139,9 @@ class PhaseWriter:
             return
         first, last = self.context.names.fresh("block"), self.context.names.fresh("stop")
         stride = f"{_BLOCK}" if step == "1" else f"{_BLOCK} * {step}"
-        with self.context.scopes.block(f"for (int64_t {first} = {start}; {first} < {stop}; {first} += {stride}) {{"):
+        with self.context.scopes.block(
+            f"for (int64_t {first} = {start}; {first} < {stop}; {first} += {stride}) {{"
+        ):
             self.context.scopes.line(f"const int64_t {last} = minimum<int64_t>({stop}, {first} + {stride});")
             loop(axis, first, last)
             self._settle()
@@ -162,21 +175,24 @@ class PhaseWriter:
         with vector_loop(self.body, axis, start, stop, step, parts, end):
             self._statements()
 
-    # --- statements ----------------------------------------------------------------------------------------------------
+    # --- statements -----------------------------------------------------------------------------------------
 
     def _statements(self) -> None:
+        """All values first, then the stores: a phase reads what was there before it."""
+        values: dict[int, Value] = {}
         for number, statement in enumerate(self.phase.statements):
-            self._statement(number, statement)
-
-    def _statement(self, number: int, statement: Statement) -> None:
-        match statement:
-            case Store():
-                value = self.body.value(statement.value)
-                self.body.memory.store(statement.buffer, statement.offset, value, statement.mode)
-            case Accumulate():
-                self.accumulators[number].add(statement.values)
-            case ScanStore():
-                self.scans[number].step()
+            match statement:
+                case Store():
+                    values[number] = self.body.value(statement.value)
+                case Accumulate():
+                    self.accumulators[number].add(statement.values)
+                case ScanStore():
+                    self.scans[number].step()
+        for number, statement in enumerate(self.phase.statements):
+            if isinstance(statement, Store):
+                self.body.memory.store(statement.buffer, statement.offset, values[number], statement.mode)
+            elif isinstance(statement, ScanStore):
+                self.scans[number].store()
 
 
 @contextmanager

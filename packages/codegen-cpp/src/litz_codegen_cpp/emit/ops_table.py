@@ -14,9 +14,9 @@ from types import MappingProxyType
 class Spelling:
     """``text`` with the arguments as ``{0}``, ``{1}`` and so on, for floats and whatever has no spelling of its own.
 
-    ``integer`` is for integers; ``mask`` and ``boolean`` are for lanes and scalars of ``b1`` (where left out, ``text``).
-    ``header`` declares what they use. ``exact`` results need no rounding to a narrow float.
-    ``{T}`` stands for the register type of the result, where ``typed``.
+    ``integer`` is for integers; ``mask`` and ``boolean`` are for lanes and scalars of ``b1``; where they are left out,
+    ``text`` serves. ``header`` declares what they use. ``exact`` results need no rounding to a narrow float.
+    ``{T}`` stands for the register type of the result, ``{M}`` for its type in memory.
     """
 
     text: str
@@ -25,7 +25,6 @@ class Spelling:
     mask: str = ""
     boolean: str = ""
     exact: bool = False
-    typed: bool = False
 
 
 def _call(name: str, header: str, arity: int = 1, *, exact: bool = False) -> Spelling:
@@ -51,18 +50,24 @@ def _compare(name: str, mask: str = "", boolean: str = "") -> Spelling:
 
 
 def _extreme(name: str, sign: str) -> Spelling:
-    return Spelling(f"{name}({{0}}, {{1}})", "arithmetic", mask=f"{{0}} {sign} {{1}}", boolean=f"{{0}} {sign} {{1}}", exact=True)
+    return Spelling(
+        f"{name}({{0}}, {{1}})",
+        "arithmetic",
+        mask=f"{{0}} {sign} {{1}}",
+        boolean=f"{{0}} {sign} {{1}}",
+        exact=True,
+    )
 
 
 def _random(name: str) -> Spelling:
-    return Spelling(f"{name}<{{T}}>({{0}}, {{1}})", "random", typed=True)
+    return Spelling(f"{name}<{{M}}>({{0}}, {{1}})", "philox")
 
 
 SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
     {
         # conversions are written by litz_codegen_cpp.emit.casts, from the two dtypes
-        "cast": Spelling("convert<{T}>({0})", "lanes", typed=True),
-        "bitcast": Spelling("bits_as<{T}>({0})", "types", exact=True, typed=True),
+        "cast": Spelling("convert<{T}>({0})", "lanes"),
+        "bitcast": Spelling("bits_as<{T}>({0})", "types", exact=True),
         "where": Spelling("select({0}, {1}, {2})", "lanes", exact=True),
         # arithmetic
         "add": _operator("+", "add_wrapping"),

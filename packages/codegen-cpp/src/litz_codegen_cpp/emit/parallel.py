@@ -159,7 +159,9 @@ class OuterLoops:
     @contextmanager
     def _loop(self, axis: Axis, first: str, stop: str) -> Iterator[None]:
         name = self.context.axis_names[axis.name]
-        with self.context.scopes.block(f"for (int64_t {name} = {first}; {name} < {stop}; ++{name}) {{") as scope:
+        with self.context.scopes.block(
+            f"for (int64_t {name} = {first}; {name} < {stop}; ++{name}) {{"
+        ) as scope:
             scope.axes[axis.name] = name
             yield
 

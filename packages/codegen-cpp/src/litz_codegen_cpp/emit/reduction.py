@@ -53,14 +53,21 @@ class _NamedAccumulator:
     """A state class of ``accumulate.h``, one object per register."""
 
     def __init__(
-        self, body: Body, kind: Kind, values: tuple[Expr, ...], parts: int, across: bool, along: bool, scan: bool
+        self,
+        body: Body,
+        kind: Kind,
+        values: tuple[Expr, ...],
+        parts: int,
+        across: bool,
+        along: bool,
+        scan: bool,
     ) -> None:
         self.body = body
         self.kind = kind
         self.parts = parts
         self.across, self.along = across, along
         self.dtype = _state_dtype(kind, values[0].dtype, scan)
-        name = kind.name
+        name: str = kind.name
         if self.dtype == b1:
             name = {"min": "all", "max": "any", "xor": "xor"}.get(name, name)
         self.state = _STATES[name]
@@ -190,4 +197,4 @@ class _BodyAccumulator:
                 value = context.define("combined", names, identity.dtype, inner, varying=self.across)
                 context.scopes.remember(Param(position, identity.dtype), value)
             found = [self.body.converted(self.body.value(e), d) for e, d in zip(self.combiner.finish, dtypes)]
-        return [Value(v.parts, v.dtype, min(v.home, top), v.varying, v.reads) for v in found]
+        return [value.within(top) for value in found]

@@ -21,14 +21,24 @@ class Scan:
         """Declare the state, at the innermost scope."""
         parts = self.body.context.parts if self.across else 1
         self.running = accumulator(
-            self.body, self.statement.combiner, self.statement.values, parts=parts, across=self.across, along=False, scan=True
+            self.body,
+            self.statement.combiner,
+            self.statement.values,
+            parts=parts,
+            across=self.across,
+            along=False,
+            scan=True,
         )
         self.running.declare()
 
     def step(self) -> None:
-        """Take one more element and store the running results."""
+        """Take one more element."""
         assert self.running is not None
         self.running.add(self.statement.values)
+
+    def store(self) -> None:
+        """Store the running results."""
+        assert self.running is not None
         results = self.running.results(tuple(self._dtype(buffer) for buffer, _ in self.statement.targets))
         for (buffer, offset), value in zip(self.statement.targets, results):
             self.body.memory.store(buffer, offset, value)

@@ -1,15 +1,15 @@
 """Where text goes: nested scopes of one function, and the values that each of them holds.
 
-A value lives in the outermost scope in which all that it is made of is known, so loop-invariant code never enters a loop,
-and a scope remembers its values, so nothing is computed twice. A scope's text is appended to its parent's when it closes:
-what is hoisted while an inner loop is open therefore stands before that loop.
+A value lives in the outermost scope in which all that it is made of is known, so loop-invariant code never enters a
+loop, and a scope remembers its values, so nothing is computed twice. A scope's text is appended to its parent's when it
+closes: what is hoisted while an inner loop is open therefore stands before that loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from litz_ir.dtypes import DType
@@ -21,8 +21,8 @@ ScopeKind = Literal["function", "loop", "block", "lanes"]
 class Value:
     """C++ text of a value. A varying one holds one text per register side by side, or one that serves all of them.
 
-    ``home`` is the position of its scope; ``reads`` names the buffers, among those that the kernel writes, whose elements
-    it depends on.
+    ``home`` is the position of its scope; ``reads`` names the buffers, among those that the kernel writes, whose
+    elements it depends on.
     """
 
     parts: tuple[str, ...]
@@ -34,6 +34,10 @@ class Value:
     def part(self, number: int) -> str:
         """The text for one of the registers side by side."""
         return self.parts[number] if len(self.parts) > 1 else self.parts[0]
+
+    def within(self, home: int) -> Value:
+        """The value after the scopes inside ``home`` that are no C++ blocks have closed."""
+        return self if self.home <= home else replace(self, home=home)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Lanes:
 
 @dataclass(slots=True)
 class Scope:
-    """A stretch of code. ``guard`` marks one that runs under a condition: no memory is touched on its behalf outside it.
+    """A stretch of code. ``guard`` marks one that runs under a condition: nothing is read on its behalf outside it.
 
     A ``lanes`` scope is no C++ block: it writes to its parent's lines, under other active ``lanes``.
     """
@@ -123,7 +127,13 @@ class Scopes:
 
     @contextmanager
     def block(
-        self, opening: str, kind: ScopeKind = "loop", *, closing: str = "}", guard: bool = False, lanes: Lanes | None = None
+        self,
+        opening: str,
+        kind: ScopeKind = "loop",
+        *,
+        closing: str = "}",
+        guard: bool = False,
+        lanes: Lanes | None = None,
     ) -> Iterator[Scope]:
         """A C++ block: ``opening`` and ``closing`` stand around its indented lines in the parent's text."""
         scope = Scope(kind, guard=guard, lanes=lanes)
@@ -132,8 +142,16 @@ class Scopes:
         self.stack.pop()
         parent = self.stack[-1].lines
         parent.append(opening)
-        parent.extend(f"  {line}" if line else line for line in scope.lines)
+        parent.extend(indented(scope.lines))
         parent.append(closing)
+
+    @contextmanager
+    def detached(self) -> Iterator[Scope]:
+        """A C++ block that runs under a condition, whose lines are the caller's to place."""
+        scope = Scope("block", guard=True)
+        self.stack.append(scope)
+        yield scope
+        self.stack.pop()
 
     @contextmanager
     def under(self, lanes: Lanes | None, *, guard: bool) -> Iterator[Scope]:
@@ -150,3 +168,8 @@ class Scopes:
         del self.stack[home + 1 :]
         yield
         self.stack.extend(inner)
+
+
+def indented(lines: Sequence[str]) -> list[str]:
+    """The lines of a nested block."""
+    return [f"  {line}" if line else line for line in lines]

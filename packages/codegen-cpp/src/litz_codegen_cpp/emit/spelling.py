@@ -31,7 +31,9 @@ def memory_type(dtype: DType) -> str:
     try:
         return _MEMORY[dtype.name]
     except KeyError:
-        raise CodegenError(f"no C++ kernel reads or writes {dtype}", hint="cast it outside, or run the operation as a call") from None
+        raise CodegenError(
+            f"no C++ kernel reads or writes {dtype}", hint="cast it outside, or run the operation as a call"
+        ) from None
 
 
 def register_type(dtype: DType) -> str:
@@ -83,7 +85,10 @@ def _shortest_single(value: float) -> str:
         return "-__builtin_inff()" if value < 0 else "__builtin_inff()"
     for digits in range(1, 10):
         text = f"{rounded:.{digits}g}"
-        if abs(float(text)) < 3.4028235e38 and struct.unpack("f", struct.pack("f", float(text)))[0] == rounded:
+        if (
+            abs(float(text)) < 3.4028235e38
+            and struct.unpack("f", struct.pack("f", float(text)))[0] == rounded
+        ):
             break
     else:
         text = rounded.hex()

@@ -63,12 +63,19 @@ def unit_text(kernels: Sequence[Emitted]) -> str:
     """The text of one unit; raises :class:`CodegenError` when two kernels share a name."""
     names = [kernel.name for kernel in kernels]
     if len(set(names)) < len(names):
-        raise CodegenError("two kernels of a plan have one name", node=next(n for n in names if names.count(n) > 1))
+        raise CodegenError(
+            "two kernels of a plan have one name", node=next(n for n in names if names.count(n) > 1)
+        )
     headers = sorted(frozenset(("memory", "runtime")).union(*(kernel.headers for kernel in kernels)))
     lines = [f"#include <litz/{header}.h>" for header in headers]
     if sum(kernel.heavy for kernel in kernels) > OUTLINE_ABOVE:
         lines.insert(0, "#define LITZ_OUTLINE_MATH")
-    parts = ["\n".join(lines), "using namespace litz;", *(kernel.text.rstrip() for kernel in kernels), _SEGMENT.rstrip()]
+    parts = [
+        "\n".join(lines),
+        "using namespace litz;",
+        *(kernel.text.rstrip() for kernel in kernels),
+        _SEGMENT.rstrip(),
+    ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -21,7 +21,7 @@ class Memory:
         self.context = context
         self.indices = indices
 
-    # --- loads ---------------------------------------------------------------------------------------------------------
+    # --- loads ----------------------------------------------------------------------------------------------
 
     def load(self, expr: Load) -> Value:
         """The loaded value, in the outermost scope in which its address is known and reading is allowed."""
@@ -65,9 +65,13 @@ class Memory:
         for part in range(context.parts):
             address = self._laned_address(buffer, piece.bracketed(), part)
             masked = lanes is not None and lanes.masks
-            texts.append(f"load_masked({address}, {lanes.mask(part)})" if lanes and masked else f"load({address})")
+            texts.append(
+                f"load_masked({address}, {lanes.mask(part)})" if lanes and masked else f"load({address})"
+            )
         home = max(piece.home, floor, context.point)
-        return context.define(expr.buffer, tuple(texts), expr.dtype, home, varying=True, reads=reads | piece.reads)
+        return context.define(
+            expr.buffer, tuple(texts), expr.dtype, home, varying=True, reads=reads | piece.reads
+        )
 
     def _laned_address(self, buffer: Buffer, offset: str, part: int) -> str:
         parts = self.context.parts
@@ -98,7 +102,7 @@ class Memory:
                     texts.append(_load_strided(address, step.text, lanes, part))
         return context.define(expr.buffer, tuple(texts), expr.dtype, home, varying=True, reads=reads)
 
-    # --- stores --------------------------------------------------------------------------------------------------------
+    # --- stores ---------------------------------------------------------------------------------------------
 
     def store(self, name: str, offset: Size, value: Value, mode: ScatterMode = "set") -> None:
         """Write a value at the innermost scope, or combine it with what is there."""
@@ -152,13 +156,17 @@ class Memory:
                 lane_steps = f"iota<int64_t>(0) * broadcast<int64_t>({step.text})"
                 self._scatter(_moved(buffer, address), lane_steps, text, mode, lanes, part)
 
-    def _scatter(self, buffer: Buffer, at: str, value: str, mode: ScatterMode, lanes: Lanes | None, part: int) -> None:
+    def _scatter(
+        self, buffer: Buffer, at: str, value: str, mode: ScatterMode, lanes: Lanes | None, part: int
+    ) -> None:
         """Lane by lane in order, since two lanes may meet at one element."""
         line = self.context.scopes.line
         if mode == "set":
             form, extra = "scatter", ""
             if lanes is not None:
-                form, extra = ("scatter_masked", lanes.mask(part)) if lanes.masks else ("scatter_partial", lanes.count)
+                form, extra = (
+                    ("scatter_masked", lanes.mask(part)) if lanes.masks else ("scatter_partial", lanes.count)
+                )
             line(f"{form}({', '.join(filter(None, (buffer.pointer, at, extra, value)))});")
             return
         name = self.context.names.fresh("lane")
@@ -179,7 +187,10 @@ class Memory:
         try:
             return self.context.buffers[name]
         except KeyError:
-            raise CodegenError(f"kernel uses {name!r}, which is neither a parameter nor a local", node=self.context.kernel.name) from None
+            raise CodegenError(
+                f"kernel uses {name!r}, which is neither a parameter nor a local",
+                node=self.context.kernel.name,
+            ) from None
 
 
 def _at(pointer: str, offset: str) -> str:
@@ -194,7 +205,11 @@ def _form(address: str, lanes: Lanes | None, part: int) -> tuple[str, str]:
     """How the function for consecutive elements is called: the end of its name, and its leading arguments."""
     if lanes is None:
         return "", address
-    return ("_masked", f"{address}, {lanes.mask(part)}") if lanes.masks else ("_partial", f"{address}, {lanes.count}")
+    return (
+        ("_masked", f"{address}, {lanes.mask(part)}")
+        if lanes.masks
+        else ("_partial", f"{address}, {lanes.count}")
+    )
 
 
 def _gather(pointer: str, at: str, lanes: Lanes | None, part: int) -> str:

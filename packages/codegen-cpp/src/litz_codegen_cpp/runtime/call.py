@@ -80,14 +80,17 @@ class Segment:
         self._floats = tuple(k for k, kind in enumerate(kinds) if kind == "float")
         self._frames: list[_Frame] = []
 
-    def __call__(self, buffers: Sequence[Sequence[int]], symbols: Sequence[Sequence[int | float]] = ()) -> None:
+    def __call__(
+        self, buffers: Sequence[Sequence[int]], symbols: Sequence[Sequence[int | float]] = ()
+    ) -> None:
         """Run on a list of addresses and a list of symbol values per kernel; raises as :meth:`run` does."""
         self.run([a for each in buffers for a in each], [s for each in symbols for s in each])
 
     def run(self, addresses: Sequence[int], symbols: Sequence[int | float] = ()) -> None:
         """Run on the addresses of all kernels' buffers, one after another, and likewise the symbol values.
 
-        Raises :class:`IndexOutOfRange` or :class:`KernelError` when a kernel reports an error; kernels after it do not run.
+        Raises :class:`IndexOutOfRange` or :class:`KernelError` when a kernel reports an error; those after it do not
+        run.
         """
         if len(addresses) != self._buffers or len(symbols) != self._symbols:
             raise KernelError(
@@ -96,14 +99,16 @@ class Segment:
             )  # fmt: skip
         frame = self._frames.pop() if self._frames else _Frame(self._kernels)
         try:
-            frame.addresses[: self._buffers] = addresses
+            frame.addresses[: self._buffers] = addresses  # type: ignore[call-overload]  # any sequence will do
             if self._floats:
                 for position, value in enumerate(symbols):
                     kept = frame.doubles if position in self._floats else frame.integers
                     kept[position] = value
             elif symbols:
-                frame.integers[: self._symbols] = symbols
-            result = self._native(self._runtime, len(self._entries), self._entries, frame.buffers, frame.symbols)
+                frame.integers[: self._symbols] = symbols  # type: ignore[call-overload]  # integers, as no float is wanted
+            result = self._native(
+                self._runtime, len(self._entries), self._entries, frame.buffers, frame.symbols
+            )
         finally:
             self._frames.append(frame)
         if result:
