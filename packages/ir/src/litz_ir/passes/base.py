@@ -31,8 +31,13 @@ class PassContext:
 class Pass(Protocol[T]):
     """``exact`` passes change no bit of any result; others declare a bound in units of the last place."""
 
-    name: str
-    ulp: int
+    @property
+    def name(self) -> str:
+        """What errors, timings and reports call the pass."""
+
+    @property
+    def ulp(self) -> int:
+        """By how many units of the last place a result may change; 0 for an exact pass."""
 
     def apply(self, data: T, context: PassContext) -> T:
         """Data in, data out; the input is not modified."""

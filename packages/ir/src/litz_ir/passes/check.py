@@ -1,0 +1,173 @@
+"""Did a pass keep its promise? The reference interpreter runs both sides on random inputs and compares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from litz_ir.dtypes import DType, i64
+from litz_ir.errors import AssertionFailed, IndexOutOfRange, LitzError, PassError, SymbolError
+from litz_ir.fused.group import FusedGraph
+from litz_ir.host.executor import Executor
+from litz_ir.host.externs import numpy_externs
+from litz_ir.host.memory import NumpyMemory
+from litz_ir.interp.calls import Externs
+from litz_ir.interp.encoding import Array, decode
+from litz_ir.interp.loops import run_graph
+from litz_ir.loops.nodes import LoopGraph, Operation, Ref, Region, Value
+from litz_ir.origin import UNKNOWN, Origin
+from litz_ir.passes.base import Pass
+from litz_ir.passes.pipeline import Hook
+from litz_ir.passes.replay import Recorder
+from litz_ir.passes.samples import Sample, draw, points
+from litz_ir.plan.program import Plan
+
+LIMIT = 1 << 22
+"""A graph with a loop of more points than this is not checked."""
+
+PLAN_ULP = 64
+"""What planning may change by default: a reduction that is split adds up in another order."""
+
+_ATTEMPTS = 3
+
+
+def check_pass(
+    before: LoopGraph | FusedGraph,
+    after: LoopGraph | FusedGraph | Plan,
+    *,
+    name: str,
+    ulp: int = 0,
+    externs: Externs | None = None,
+    constants: Mapping[str, Array] | None = None,
+    seed: int = 0,
+    limit: int = LIMIT,
+) -> bool:
+    """Run both on the same random inputs; raise :class:`PassError` naming the pass and the first output that differs.
+
+    Outputs, and inputs that are mutated, may differ by ``ulp`` units in the last place of the largest value of their
+    tensor. Routines that are missing from ``externs`` (by default NumPy's matrix products) give random results, the
+    same on both sides. False means that nothing was compared: a loop exceeds ``limit`` points, there is control flow,
+    or no inputs were found that the graph accepts.
+    """
+    graph = before.graph if isinstance(before, FusedGraph) else before
+    for attempt in range(_ATTEMPTS):
+        rng = np.random.default_rng(seed + attempt)
+        sample = draw(graph, rng, constants)
+        if points(graph, sample.symbols) > limit or any(isinstance(o, Region) for o in graph.operations):
+            return False
+        recorder = Recorder(graph, numpy_externs() if externs is None else externs, sample.symbols, rng)
+        inputs, held = sample.fresh()
+        try:
+            expected = run_graph(graph, inputs, held, recorder.recording())
+        except (IndexOutOfRange, AssertionFailed, SymbolError):
+            continue  # the graph does not accept these inputs
+        mutated, held = sample.fresh()
+        try:
+            found = _run(after, mutated, held, recorder.replaying())
+        except (LitzError, KeyError) as error:
+            raise PassError(
+                f"pass {name} gives a graph that fails: {error}", hint=_repeat(sample, seed + attempt)
+            ) from error
+        for what, dtype, origin, a, b in _pairs(graph, (*expected, *inputs), (*found, *mutated)):
+            complaint = difference(a, b, dtype, ulp)
+            if complaint:
+                raise PassError(
+                    f"pass {name} changed {what}: {complaint}",
+                    origin=origin,
+                    hint=_repeat(sample, seed + attempt),
+                )
+        return True
+    return False
+
+
+def _run(
+    data: LoopGraph | FusedGraph | Plan,
+    inputs: Sequence[Any],
+    constants: Mapping[str, Array],
+    externs: Externs,
+) -> list[Any]:
+    if isinstance(data, Plan):
+        return Executor(
+            data, None, NumpyMemory(fill=0xA5), {**numpy_externs(), **externs}, constants=constants
+        ).run(inputs)
+    return run_graph(data.graph if isinstance(data, FusedGraph) else data, inputs, constants, externs)
+
+
+def _repeat(sample: Sample, seed: int) -> str:
+    sizes = ", ".join(f"{name} = {value}" for name, value in sample.symbols.items())
+    return f"repeat with check_pass(…, seed={seed})" + (f"; there {sizes}" if sizes else "")
+
+
+def _pairs(
+    graph: LoopGraph, expected: Sequence[Any], found: Sequence[Any]
+) -> list[tuple[str, DType, Origin, Any, Any]]:
+    """What to compare: (what it is, its dtype, where it comes from, before, after)."""
+    values = graph.values()
+    makers: dict[str, Operation] = {v.name: o for o in graph.operations for v in o.results}
+    pairs = []
+    for position, (output, a, b) in enumerate(zip(graph.outputs, expected, found)):
+        name = output.name if isinstance(output, Ref) else ""
+        dtype = values[name].type.dtype if name in values else i64
+        origin = makers[name].origin if name in makers else UNKNOWN
+        pairs.append((f"output {position}" + (f" (%{name})" if name else ""), dtype, origin, a, b))
+    for each, a, b in zip(graph.inputs, expected[len(graph.outputs) :], found[len(graph.outputs) :]):
+        if isinstance(each, Value):
+            pairs.append((f"input %{each.name} in place", each.type.dtype, UNKNOWN, a, b))
+    return pairs
+
+
+def difference(a: Any, b: Any, dtype: DType, ulp: int) -> str:
+    """How ``b`` differs from ``a`` by more than ``ulp`` units of the largest value; nothing where it does not.
+
+    Arrays are in memory form, of ``dtype``. NaN equals NaN.
+    """
+    if not isinstance(a, np.ndarray):
+        return "" if a == b else f"it was {a} and is {b}"
+    if a.shape != np.shape(b):
+        return f"its shape was {a.shape} and is {np.shape(b)}"
+    if a.dtype != b.dtype:
+        return f"it was held in {a.dtype} and is in {b.dtype}"
+    before, after = decode(a, dtype), decode(b, dtype)
+    wrong = before != after
+    if dtype.is_float:
+        wrong &= ~(np.isnan(before) & np.isnan(after))
+        finite = np.abs(before[np.isfinite(before)])
+        allowed = ulp * 2.0**-dtype.mantissa * float(finite.max(initial=0.0))
+        with np.errstate(invalid="ignore"):
+            wrong &= ~(np.abs(before.astype(np.float64) - after) <= allowed)
+    if not wrong.any():
+        return ""
+    place = tuple(int(k) for k in np.argwhere(wrong)[0])
+    return f"element {place} was {before[place]} and is {after[place]} ({int(wrong.sum())} of {wrong.size} differ)"
+
+
+def check_hook_for(
+    passes: Sequence[Pass[Any]],
+    *,
+    externs: Externs | None = None,
+    constants: Mapping[str, Array] | None = None,
+    seed: int = 0,
+) -> Hook:
+    """A hook for ``run_passes`` that holds every pass to its own bound; stages that are no such pass must be exact,
+    except the one called ``plan``, which gets :data:`PLAN_ULP`."""
+    bounds = {"plan": PLAN_ULP, **{item.name: item.ulp for item in passes}}
+
+    def hook(name: str, before: object, after: object) -> None:
+        if isinstance(before, (LoopGraph, FusedGraph)) and isinstance(after, (LoopGraph, FusedGraph, Plan)):
+            check_pass(
+                before,
+                after,
+                name=name,
+                ulp=bounds.get(name, 0),
+                externs=externs,
+                constants=constants,
+                seed=seed,
+            )
+
+    return hook
+
+
+check_hook: Hook = check_hook_for(())
+"""The hook for passes that promise to be exact."""
