@@ -1,0 +1,305 @@
+"""Pooling: reductions over windows. A gradient is gathered from the windows that cover a point, never scattered."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from litz_ir.dtypes import DType, compute_dtype, i64
+from litz_ir.loops.nodes import TensorType
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Size, Term, product
+from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
+from litz_lowering.registry import rule
+from litz_lowering.rules.index_maps import flatten
+from litz_lowering.rules.scatter import identity
+from litz_lowering.rules.windows import (
+    Adaptive,
+    Strided,
+    Windows,
+    all_cover,
+    all_inside,
+    count_of,
+    coverings,
+    places,
+)
+
+Sizes = Sequence[int]
+
+
+def _each(values: Any, rank: int, default: Sequence[int] | None = None) -> list[int]:
+    """One value per spatial dimension: a single one stands for all, none for ``default``."""
+    held = list(values) if isinstance(values, list | tuple) else [values]
+    if not held and default is not None:
+        return list(default)
+    return held * rank if len(held) == 1 else held
+
+
+def _strided(
+    x: Sequence[Size], out: Sequence[Size], kernel: Any, stride: Any, padding: Any, dilation: Any = 1
+) -> list[Strided] | None:
+    """The windows over the last dimensions of ``x``; None when a parameter is no plain number."""
+    rank = len(out)
+    extents = _each(kernel, rank)
+    rows = (
+        extents, _each(stride, rank, extents), _each(padding, rank), _each(dilation, rank),
+    )  # fmt: skip
+    if any(isinstance(value, Term) for row in rows for value in row):
+        return None
+    return [
+        Strided(size, count, *parameters)
+        for size, count, *parameters in zip(x[len(x) - rank :], out, *rows, strict=True)
+    ]
+
+
+def _adaptive(x: Sequence[Size], out: Sequence[Size]) -> list[Adaptive] | None:
+    """The windows over the last dimensions of ``x``; None when their lengths cannot be told."""
+    windows = [Adaptive(size, count) for size, count in zip(x[len(x) - len(out) :], out, strict=True)]
+    return windows if all(w.known for w in windows) else None
+
+
+_SYMBOLIC = Declined("windows whose length is not known")
+
+
+def _result(ctx: LoweringContext, position: int) -> TensorType:
+    kind = ctx.outputs[position]
+    if kind is None:
+        raise ctx.error(f"result {position} is no tensor")
+    return kind
+
+
+# --- maximum ----------------------------------------
+
+
+@rule("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")
+def max_pool(
+    ctx: LoweringContext,
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor | None, ...] | Declined:
+    """(maximum over each window, its row-major position in the spatial dimensions)."""
+    spatial = _spatial(ctx)
+    out = _result(ctx, 0).shape
+    windows = _strided(x.shape, out[len(out) - spatial :], kernel_size, stride, padding, dilation)
+    return _SYMBOLIC if windows is None else _maximum(ctx, x, windows)
+
+
+@rule("aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
+def adaptive_max_pool(
+    ctx: LoweringContext, x: Tensor, output_size: Sequence[Size]
+) -> tuple[Tensor | None, ...] | Declined:
+    """(maximum over each window, its row-major position in the spatial dimensions)."""
+    windows = _adaptive(x.shape, output_size)
+    return _SYMBOLIC if windows is None else _maximum(ctx, x, windows)
+
+
+def _spatial(ctx: LoweringContext) -> int:
+    return 3 if "pool3d" in str(ctx.node.target) else 2 if "pool2d" in str(ctx.node.target) else 1
+
+
+def _is_read(ctx: LoweringContext, position: int) -> bool:
+    """False when every user of the node picks another of its results."""
+    return any(user.target is not operator.getitem or user.args[1] == position for user in ctx.node.users)
+
+
+def _maximum(ctx: LoweringContext, x: Tensor, windows: Sequence[Windows]) -> tuple[Tensor | None, ...]:
+    """The largest element of each window, and where it is when that is asked for; NaN wins."""
+    wide, spatial = compute_dtype(x.dtype), len(windows)
+    sizes = [w.size for w in windows]
+    kind, positions = _result(ctx, 0), _result(ctx, 1)
+    lead = x.rank - spatial
+
+    def value(outer: Axes, steps: Axes) -> Expr:
+        held = x.load((*outer[:lead], *places(windows, outer[lead:], steps)))
+        lowest = build.const(identity("max", wide), wide)
+        return build.masked(all_inside(windows, outer[lead:], steps), build.cast(held, wide), lowest)
+
+    def both(outer: Axes, steps: Axes) -> tuple[Expr, ...]:
+        # What lies outside takes the first position inside: it may tie where every element is the lowest value.
+        here = build.index(flatten(places(windows, outer[lead:], steps), sizes))
+        first = build.index(flatten([w.first(o) for w, o in zip(windows, outer[lead:])], sizes))
+        position = build.where(all_inside(windows, outer[lead:], steps), here, first)
+        return value(outer, steps), position
+
+    over = [w.extent for w in windows]
+    held = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
+    name = "0" if held is kind else "wide"
+    if _is_read(ctx, 1):
+        best, where = ctx.reduction("argmax", both, over, (held, positions), (name, "1"))
+    else:
+        (best,), where = ctx.reduction("max", value, over, (held,), (name,)), None
+    return best if held is kind else ctx.pointwise(best.load, kind, "0"), where
+
+
+@rule("aten.max_pool2d_with_indices_backward.default", "aten.max_pool3d_with_indices_backward.default")
+def max_pool_backward(
+    ctx: LoweringContext,
+    grad: Tensor,
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    indices: Tensor,
+) -> Tensor | Declined:
+    """The gradient of each window goes to the element that it chose."""
+    spatial = _spatial(ctx)
+    windows = _strided(x.shape, grad.shape[grad.rank - spatial :], kernel_size, stride, padding, dilation)
+    return _SYMBOLIC if windows is None else _maximum_backward(ctx, grad, windows, indices)
+
+
+@rule("aten.adaptive_max_pool2d_backward.default", "aten.adaptive_max_pool3d_backward.default")
+def adaptive_max_pool_backward(
+    ctx: LoweringContext, grad: Tensor, x: Tensor, indices: Tensor
+) -> Tensor | Declined:
+    """The gradient of each window goes to the element that it chose."""
+    windows = _adaptive(x.shape, grad.shape[grad.rank - _spatial(ctx) :])
+    return _SYMBOLIC if windows is None else _maximum_backward(ctx, grad, windows, indices)
+
+
+def _maximum_backward(
+    ctx: LoweringContext, grad: Tensor, windows: Sequence[Windows], indices: Tensor
+) -> Tensor:
+    lead, wide = grad.rank - len(windows), compute_dtype(grad.dtype)
+    sizes = [w.size for w in windows]
+
+    def share(point: Axes, window: Axes) -> Expr:
+        mine = build.op("eq", indices.load(window), build.index(flatten(point[lead:], sizes)))
+        return build.where(mine, build.cast(grad.load(window), wide), build.const(0, wide))
+
+    return _gathered(ctx, windows, share, wide)
+
+
+def _gathered(
+    ctx: LoweringContext, windows: Sequence[Windows], share: Callable[[Axes, Axes], Expr], wide: DType
+) -> Tensor:
+    """The sum of ``share(point, window)`` over the windows that cover each point of the node's result."""
+    kind = ctx.output
+    lead = len(kind.shape) - len(windows)
+
+    def body(point: Axes, numbers: Axes) -> Expr:
+        window = (*point[:lead], *coverings(windows, point[lead:], numbers))
+        covered = all_cover(windows, point[lead:], numbers)
+        return build.masked(covered, share(point, window), build.const(0, wide))
+
+    over = [w.cover for w in windows]
+    if all(cover == 1 for cover in over):
+        return ctx.pointwise(lambda point: body(point, (0,) * len(windows)))
+    if kind.dtype == wide:
+        return ctx.reduction("sum", body, over, (kind,))[0]
+    (total,) = ctx.reduction("sum", body, over, (ctx.temporary(wide, kind.shape),), ("total",))
+    return ctx.pointwise(total.load)
+
+
+# --- average ----------------------------------------
+
+
+@rule("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")
+def avg_pool(
+    ctx: LoweringContext,
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor | Declined:
+    """The mean over each window; the padding counts as zeros, or not at all."""
+    out = ctx.output.shape[len(ctx.output.shape) - _spatial(ctx) :]
+    windows = _strided(x.shape, out, kernel_size, stride, padding)
+    if windows is None:
+        return _SYMBOLIC
+    return _average(ctx, x, windows, count_include_pad, divisor_override)
+
+
+@rule(
+    "aten._adaptive_avg_pool2d.default",
+    "aten._adaptive_avg_pool3d.default",
+    "aten.adaptive_avg_pool1d.default",
+)
+def adaptive_avg_pool(ctx: LoweringContext, x: Tensor, output_size: Sequence[Size]) -> Tensor | Declined:
+    """The mean over each window."""
+    windows = _adaptive(x.shape, output_size)
+    return _SYMBOLIC if windows is None else _average(ctx, x, windows, False, None)
+
+
+def _divisor(
+    ctx: LoweringContext,
+    windows: Sequence[Windows],
+    outer: Axes,
+    padded: bool,
+    given: int | None,
+    dtype: DType,
+) -> Expr:
+    if given is not None:
+        return build.const(given, dtype)
+    return ctx.number(product(count_of(o, w, padded) for w, o in zip(windows, outer, strict=True)), dtype)
+
+
+def _average(
+    ctx: LoweringContext, x: Tensor, windows: Sequence[Windows], padded: bool, given: int | None
+) -> Tensor:
+    kind = ctx.output
+    wide = compute_dtype(x.dtype) if x.dtype.is_float else i64
+    lead = x.rank - len(windows)
+
+    def body(outer: Axes, steps: Axes) -> Expr:
+        held = x.load((*outer[:lead], *places(windows, outer[lead:], steps)))
+        inside = all_inside(windows, outer[lead:], steps)
+        return build.masked(inside, build.cast(held, wide), build.const(0, wide))
+
+    over = [w.extent for w in windows]
+    (total,) = ctx.reduction("sum", body, over, (ctx.temporary(wide, kind.shape),), ("sum",))
+
+    def mean(outer: Axes) -> Expr:
+        divisor = _divisor(ctx, windows, outer[lead:], padded, given, wide)
+        return build.op("div" if wide.is_float else "trunc_div", total.load(outer), divisor)
+
+    return ctx.pointwise(mean)
+
+
+@rule("aten.avg_pool2d_backward.default", "aten.avg_pool3d_backward.default")
+def avg_pool_backward(
+    ctx: LoweringContext,
+    grad: Tensor,
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor | Declined:
+    """The gradient of each window, shared out among its elements."""
+    out = grad.shape[grad.rank - _spatial(ctx) :]
+    windows = _strided(x.shape, out, kernel_size, stride, padding)
+    if windows is None:
+        return _SYMBOLIC
+    return _average_backward(ctx, grad, windows, count_include_pad, divisor_override)
+
+
+@rule("aten._adaptive_avg_pool2d_backward.default", "aten._adaptive_avg_pool3d_backward.default")
+def adaptive_avg_pool_backward(ctx: LoweringContext, grad: Tensor, x: Tensor) -> Tensor | Declined:
+    """The gradient of each window, shared out among its elements."""
+    windows = _adaptive(x.shape, grad.shape[grad.rank - _spatial(ctx) :])
+    return _SYMBOLIC if windows is None else _average_backward(ctx, grad, windows, False, None)
+
+
+def _average_backward(
+    ctx: LoweringContext, grad: Tensor, windows: Sequence[Windows], padded: bool, given: int | None
+) -> Tensor:
+    lead, wide = grad.rank - len(windows), compute_dtype(grad.dtype)
+
+    def share(point: Axes, window: Axes) -> Expr:
+        value = build.cast(grad.load(window), wide)
+        return build.op("div", value, _divisor(ctx, windows, window[lead:], padded, given, wide))
+
+    return _gathered(ctx, windows, share, wide)

@@ -1,0 +1,486 @@
+"""Writes through index tensors, and into parts of a tensor: the result is a copy with those elements changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from litz_ir.dtypes import DType, compute_dtype
+from litz_ir.loops.nodes import ScatterMode, TensorType
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Size, add, floordiv, mod, mul
+from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
+from litz_lowering.registry import rule
+from litz_lowering.rules.index import Advanced, Place, along, broadcast, masks_in, replaced
+from litz_lowering.rules.index_maps import unflatten
+from litz_lowering.rules.view import clamped_start, dimension
+
+Body = Callable[[Axes], Expr]
+
+_MODES: dict[str, ScatterMode] = {
+    "sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amin": "min", "amax": "max",
+}  # fmt: skip
+_OPERATION = {"add": "add", "mul": "mul", "min": "minimum", "max": "maximum"}
+_FILLS = frozenset(
+    getattr(torch.ops.aten, name).default
+    for name in "full full_like zeros zeros_like ones ones_like new_zeros new_ones new_full".split()
+)
+
+
+def combined(
+    ctx: LoweringContext, base: Tensor, over: Sequence[Size], index: Place, body: Body, mode: ScatterMode
+) -> Tensor | Declined:
+    """A copy of ``base``, the node's result, with ``body`` combined into ``index`` for every point of ``over``.
+
+    Narrow floats are combined in ``f32`` and rounded once.
+    """
+    kind = ctx.output
+    if mode == "set" or not (kind.dtype.is_low_precision or kind.dtype.is_bool):
+        return ctx.scatter(base, over, index, lambda axes: build.cast(body(axes), kind.dtype), mode=mode)
+    if kind.dtype.is_bool:
+        return Declined("truth values combined into elements")
+    wide = ctx.temporary(compute_dtype(kind.dtype), kind.shape)
+    held = ctx.pointwise(base.load, wide, "wide")
+    total = ctx.scatter(held, over, index, body, mode=mode, type=wide, name="combined")
+    return ctx.pointwise(total.load)
+
+
+def zeros(ctx: LoweringContext, kind: TensorType) -> Tensor:
+    """An intermediate that is zero everywhere."""
+    return ctx.pointwise(lambda axes: build.const(0, kind.dtype), kind, "zeros")
+
+
+def identity(mode: ScatterMode, dtype: DType) -> int | float:
+    """What leaves a value alone when it is combined with it; the extremes of ``dtype`` for min and max."""
+    if mode in ("add", "mul"):
+        return 0 if mode == "add" else 1
+    if dtype.is_float:
+        return -math.inf if mode == "max" else math.inf
+    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+    return low if mode == "max" else low + (1 << dtype.bits) - 1
+
+
+# --- scatter along one dimension ----------------------------------------
+
+
+def _scatter(
+    ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, body: Body, mode: ScatterMode
+) -> Tensor | Declined:
+    """``body`` into ``x`` at every point of ``index``, whose value is the place along ``dim``."""
+    if x.rank == 0 or index.rank == 0:
+        return Declined("scatter into a 0-d tensor")
+    if x.dtype.is_bool and mode != "set":
+        return Declined("truth values combined into elements")
+    d = dimension(dim, x.rank)
+
+    def place(axes: Axes) -> list[Size]:
+        return list(replaced(axes, d, ctx.indirect(index.load(axes), x.shape[d])))
+
+    fits = all(k == d or i == s for k, (i, s) in enumerate(zip(index.shape, x.shape, strict=True)))
+    if index.shape[d] == 1 and fits and _is_fill(ctx.node.args[0]):
+        return _chosen(ctx, x, d, place, body, mode)
+    return combined(ctx, x, index.shape, place, body, mode)
+
+
+def _chosen(ctx: LoweringContext, x: Tensor, d: int, place: Place, body: Body, mode: ScatterMode) -> Tensor:
+    """At most one write per element, into a tensor that nobody stored: a comparison is cheaper than a scatter."""
+
+    def chosen(axes: Axes) -> Expr:
+        point = replaced(axes, d, 0)
+        here = build.op("eq", build.index(axes[d]), build.index(place(point)[d]))
+        held = build.cast(x.load(axes), compute_dtype(x.dtype))
+        new = build.cast(body(point), held.dtype)
+        if mode != "set":
+            new = build.op(_OPERATION[mode], held, new)
+        return build.where(here, new, held)
+
+    return ctx.pointwise(chosen)
+
+
+def _is_fill(argument: object) -> bool:
+    return isinstance(argument, Node) and argument.target in _FILLS
+
+
+@rule("aten.scatter.src")
+def scatter_src(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor | Declined:
+    """``src`` stored at ``index`` along ``dim``; the last one wins."""
+    return _scatter(ctx, x, dim, index, src.load, "set")
+
+
+@rule("aten.scatter.value")
+def scatter_value(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor | Declined:
+    """A number stored at ``index`` along ``dim``."""
+    return _scatter(ctx, x, dim, index, lambda axes: ctx.number(value, x.dtype), "set")
+
+
+@rule("aten.scatter.reduce")
+def scatter_with(
+    ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str
+) -> Tensor | Declined:
+    """``src`` added or multiplied into ``index`` along ``dim``."""
+    return _scatter(ctx, x, dim, index, _widened(src), _MODES[reduce])
+
+
+@rule("aten.scatter.value_reduce")
+def scatter_value_with(
+    ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: Any, *, reduce: str
+) -> Tensor | Declined:
+    """A number added or multiplied into ``index`` along ``dim``."""
+    number = ctx.number(value, compute_dtype(x.dtype))
+    return _scatter(ctx, x, dim, index, lambda axes: number, _MODES[reduce])
+
+
+@rule("aten.scatter_add.default")
+def scatter_add(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor | Declined:
+    """``src`` added into ``index`` along ``dim``."""
+    return _scatter(ctx, x, dim, index, _widened(src), "add")
+
+
+@rule("aten.scatter_reduce.two")
+def scatter_reduce(
+    ctx: LoweringContext,
+    x: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Tensor | Declined:
+    """``src`` combined into ``index`` along ``dim``; without ``include_self`` the elements hit start from nothing."""
+    mode = _MODES.get(reduce)
+    if mode is None:
+        return Declined(f"scatter_reduce with {reduce}")
+    if include_self or x.rank == 0 or index.rank == 0:
+        return _scatter(ctx, x, dim, index, _widened(src), mode)
+    d = dimension(dim, x.rank)
+
+    def place(axes: Axes) -> list[Size]:
+        return list(replaced(axes, d, ctx.indirect(index.load(axes), x.shape[d])))
+
+    return _afresh(ctx, x, index.shape, place, _widened(src), mode)
+
+
+def _afresh(
+    ctx: LoweringContext, x: Tensor, over: Sequence[Size], place: Place, body: Body, mode: ScatterMode
+) -> Tensor | Declined:
+    """``body`` combined into elements that forget what they held before."""
+    start = build.const(identity(mode, x.dtype), x.dtype)
+    blank = ctx.temporary(x.dtype, x.shape)
+    emptied = ctx.scatter(x, over, place, lambda axes: start, type=blank, name="emptied")
+    return combined(ctx, emptied, over, place, body, mode)
+
+
+def _widened(src: Tensor) -> Body:
+    return lambda axes: build.cast(src.load(axes), compute_dtype(src.dtype))
+
+
+# --- whole slices by index ----------------------------------------
+
+
+def _slices(ctx: LoweringContext, x: Tensor, d: int, index: Tensor, *, wrap: bool = False) -> Place:
+    """Point ``i`` lands in ``x`` where it is, but for dimension ``d``: there ``index[i]``."""
+    return lambda axes: list(replaced(axes, d, ctx.indirect(along(index, axes[d]), x.shape[d], wrap=wrap)))
+
+
+@rule("aten.index_add.default")
+def index_add(
+    ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1
+) -> Tensor | Declined:
+    """``alpha * source`` added into the slices ``index``."""
+    if x.rank == 0 or source.rank == 0:
+        return Declined("index_add into a 0-d tensor")
+    wide = compute_dtype(x.dtype)
+
+    def body(axes: Axes) -> Expr:
+        value = build.cast(source.load(axes), wide)
+        scaled = not (isinstance(alpha, int | float) and alpha == 1)
+        return build.op("mul", value, ctx.number(alpha, wide)) if scaled else value
+
+    place = _slices(ctx, x, dimension(dim, x.rank), index)
+    return combined(ctx, x, source.shape, place, body, "add")
+
+
+@rule("aten.index_reduce.default")
+def index_reduce(
+    ctx: LoweringContext,
+    x: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Tensor | Declined:
+    """``source`` combined into the slices ``index``."""
+    mode = _MODES.get(reduce)
+    if mode is None or x.rank == 0 or source.rank == 0:
+        return Declined(f"index_reduce with {reduce} over {x.rank} dimensions")
+    place = _slices(ctx, x, dimension(dim, x.rank), index)
+    if not include_self:
+        return _afresh(ctx, x, source.shape, place, _widened(source), mode)
+    return combined(ctx, x, source.shape, place, _widened(source), mode)
+
+
+@rule("aten.index_copy.default")
+def index_copy(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | Declined:
+    """``source`` stored into the slices ``index``."""
+    if x.rank == 0 or source.rank == 0:
+        return Declined("index_copy into a 0-d tensor")
+    place = _slices(ctx, x, dimension(dim, x.rank), index)
+    return combined(ctx, x, source.shape, place, source.load, "set")
+
+
+@rule("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
+def index_fill(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor | Declined:
+    """A number stored into the slices ``index``; negative indices count from the end."""
+    if x.rank == 0:
+        return Declined("index_fill of a 0-d tensor")
+    d = dimension(dim, x.rank)
+
+    def body(axes: Axes) -> Expr:
+        return value.load(()) if isinstance(value, Tensor) else ctx.number(value, x.dtype)
+
+    over = replaced(x.shape, d, index.numel)
+    return combined(ctx, x, over, _slices(ctx, x, d, index, wrap=True), body, "set")
+
+
+# --- by position and by advanced index ----------------------------------------
+
+
+@rule("aten.put.default")
+def put(
+    ctx: LoweringContext, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False
+) -> Tensor | Declined:
+    """``source`` stored at, or added into, row-major positions; negative ones count from the end."""
+
+    def place(axes: Axes) -> list[Size]:
+        position = ctx.indirect(index.load(axes), x.numel, wrap=True)
+        return list(unflatten(position, x.shape))
+
+    if source.shape != index.shape:
+        return Declined("put from a tensor of another shape than its index")
+    body = _widened(source) if accumulate else source.load
+    return combined(ctx, x, index.shape, place, body, "add" if accumulate else "set")
+
+
+@rule("aten.index_put.default", "aten._unsafe_index_put.default")
+def index_put(
+    ctx: LoweringContext,
+    x: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool = False,
+) -> Tensor | Declined:
+    """``values`` stored at, or added into, what advanced indexing picks; negative indices count from the end."""
+    if masks_in(indices):
+        return _masked_put(ctx, x, indices, values, accumulate)
+    found = Advanced(ctx, x, indices, "assumed" if "_unsafe" in str(ctx.node.target) else "raised")
+
+    def body(axes: Axes) -> Expr:
+        value = values.at(axes)
+        return build.cast(value, compute_dtype(x.dtype)) if accumulate else value
+
+    return combined(ctx, x, found.shape, found.place, body, "add" if accumulate else "set")
+
+
+def _masked_put(
+    ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool
+) -> Tensor | Declined:
+    """One value for every element that a single mask picks: a choice at each element."""
+    masks = [(d, i) for d, i in enumerate(indices) if i is not None]
+    if len(masks) != 1 or not masks[0][1].dtype.is_bool or any(size != 1 for size in values.shape):
+        return Declined("how many values a mask takes is data")
+    if accumulate and x.dtype.is_bool:
+        return Declined("truth values combined into elements")
+    first, mask = masks[0]
+
+    def body(axes: Axes) -> Expr:
+        held = x.load(axes)
+        value = values.load([0] * values.rank)
+        if accumulate:
+            wide = compute_dtype(x.dtype)
+            value = build.cast(build.op("add", build.cast(held, wide), build.cast(value, wide)), x.dtype)
+        return build.where(mask.load(axes[first : first + mask.rank]), value, held)
+
+    return ctx.pointwise(body)
+
+
+@rule("aten._unsafe_masked_index_put_accumulate.default")
+def unsafe_masked_index_put(
+    ctx: LoweringContext, x: Tensor, mask: Tensor, indices: Sequence[Tensor | None], values: Tensor
+) -> Tensor | Declined:
+    """``values`` added into what advanced indexing picks, where ``mask`` holds."""
+    if masks_in(indices):
+        return Declined("how many values a mask takes is data")
+    found = Advanced(ctx, x, indices, "clamped")
+    wide = compute_dtype(x.dtype)
+
+    def body(axes: Axes) -> Expr:
+        return build.masked(mask.at(axes), build.cast(values.at(axes), wide), build.const(0, wide))
+
+    shape = broadcast(found.shape, mask.shape)
+    return combined(ctx, x, shape, found.place, body, "add")
+
+
+@rule("aten.embedding_dense_backward.default")
+def embedding_dense_backward(
+    ctx: LoweringContext,
+    grad: Tensor,
+    indices: Tensor,
+    num_weights: Size,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+) -> Tensor | Declined:
+    """The gradient of ``embedding``: every row of ``grad`` added to the row that it was read from."""
+    if scale_grad_by_freq:
+        return Declined("gradients scaled by how often an index occurs")
+    wide = compute_dtype(grad.dtype)
+
+    def place(axes: Axes) -> list[Size]:
+        row = ctx.indirect(indices.load(axes[: indices.rank]), num_weights)
+        return [row, *axes[indices.rank :]]
+
+    def body(axes: Axes) -> Expr:
+        value = build.cast(grad.load(axes), wide)
+        if padding_idx < 0:
+            return value
+        padding = build.const(padding_idx, indices.dtype)
+        kept = build.op("ne", indices.load(axes[: indices.rank]), padding)
+        return build.masked(kept, value, build.const(0, wide))
+
+    held = ctx.temporary(wide, ctx.output.shape)
+    if wide == grad.dtype:
+        return ctx.scatter(zeros(ctx, held), grad.shape, place, body, mode="add")
+    total = ctx.scatter(zeros(ctx, held), grad.shape, place, body, mode="add", type=held, name="total")
+    return ctx.pointwise(total.load)
+
+
+# --- into a part that is known beforehand ----------------------------------------
+
+
+def _equal(a: Size, b: Size) -> Expr:
+    return build.op("eq", build.index(a), build.index(b))
+
+
+def _selected(d: int, index: Size, src: Tensor, other: Body) -> Body:
+    """``src`` at one index of dimension ``d``, which it does not have."""
+    return lambda axes: build.masked(
+        _equal(axes[d], index), src.load((*axes[:d], *axes[d + 1 :])), other(axes)
+    )
+
+
+def _nonnegative(index: Size, size: Size) -> Size:
+    return add(index, size) if isinstance(index, int) and index < 0 else index
+
+
+@rule("aten.select_scatter.default")
+def select_scatter(ctx: LoweringContext, x: Tensor, src: Tensor, dim: int, index: Size) -> Tensor:
+    """``src`` in place of one element of a dimension."""
+    d = dimension(dim, x.rank)
+    return ctx.pointwise(_selected(d, _nonnegative(index, x.shape[d]), src, x.load))
+
+
+@rule("aten.select_backward.default")
+def select_backward(
+    ctx: LoweringContext, grad: Tensor, input_sizes: Sequence[Size], dim: int, index: Size
+) -> Tensor:
+    """Zero but for one element of a dimension."""
+    d = dimension(dim, len(input_sizes))
+    place = _nonnegative(index, input_sizes[d])
+    return ctx.pointwise(_selected(d, place, grad, _zero(grad.dtype)))
+
+
+def _zero(dtype: DType) -> Body:
+    return lambda axes: build.const(0, dtype)
+
+
+def _sliced(
+    ctx: LoweringContext, d: int, size: Size, start: Size | None, step: Size, src: Tensor, other: Body
+) -> Tensor | Declined:
+    """``src`` in place of every ``step``-th element of dimension ``d`` from ``start``."""
+    first = clamped_start(start, size)
+    if first is None:
+        return Declined("a slice whose start may be negative")
+
+    def body(axes: Axes) -> Expr:
+        offset = add(axes[d], mul(first, -1))
+        place = offset if step == 1 else floordiv(offset, step)
+        conditions = []
+        if first != 0:
+            conditions.append(build.op("ge", build.index(offset), build.index(0)))
+        if add(first, mul(src.shape[d], step)) != size:
+            conditions.append(build.op("lt", build.index(place), build.index(src.shape[d])))
+        if step != 1:
+            conditions.append(_equal(mod(offset, step), 0))
+        return build.masked(build.logical_and(*conditions), src.load(replaced(axes, d, place)), other(axes))
+
+    return ctx.pointwise(body)
+
+
+@rule("aten.slice_scatter.default")
+def slice_scatter(
+    ctx: LoweringContext,
+    x: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: Size | None = None,
+    end: Size | None = None,
+    step: Size = 1,
+) -> Tensor | Declined:
+    """``src`` in place of a slice."""
+    d = dimension(dim, x.rank)
+    if src.shape[d] == 0:
+        return ctx.pointwise(x.load)
+    return _sliced(ctx, d, x.shape[d], start, step, src, x.load)
+
+
+@rule("aten.slice_backward.default")
+def slice_backward(
+    ctx: LoweringContext,
+    grad: Tensor,
+    input_sizes: Sequence[Size],
+    dim: int,
+    start: Size | None,
+    end: Size | None,
+    step: Size,
+) -> Tensor | Declined:
+    """Zero but for a slice."""
+    d = dimension(dim, len(input_sizes))
+    if grad.shape[d] == 0:
+        return ctx.pointwise(_zero(grad.dtype))
+    return _sliced(ctx, d, input_sizes[d], start, step, grad, _zero(grad.dtype))
+
+
+def _diagonal(offset: int, dim1: int, dim2: int, rank: int, src: Tensor, other: Body) -> Body:
+    """``src``, whose last dimension runs along the diagonal, in place of the diagonal."""
+    a, b = dimension(dim1, rank), dimension(dim2, rank)
+
+    def body(axes: Axes) -> Expr:
+        rest = [axis for d, axis in enumerate(axes) if d not in (a, b)]
+        on = _equal(add(axes[a], offset), axes[b])
+        along_it = add(axes[a], min(offset, 0))
+        return build.masked(on, src.load((*rest, along_it)), other(axes))
+
+    return body
+
+
+@rule("aten.diagonal_scatter.default")
+def diagonal_scatter(
+    ctx: LoweringContext, x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    """``src`` in place of a diagonal."""
+    return ctx.pointwise(_diagonal(offset, dim1, dim2, x.rank, src, x.load))
+
+
+@rule("aten.diagonal_backward.default")
+def diagonal_backward(
+    ctx: LoweringContext, grad: Tensor, input_sizes: Sequence[Size], offset: int, dim1: int, dim2: int
+) -> Tensor:
+    """Zero but for a diagonal."""
+    return ctx.pointwise(_diagonal(offset, dim1, dim2, len(input_sizes), grad, _zero(grad.dtype)))
