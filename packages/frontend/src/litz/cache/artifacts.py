@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import logging
+import shutil
 import tempfile
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ PLAN, SUMMARY = "plan.json", "summary.json"
 PACKAGES = ("litz", "litz-ir", "litz-lowering", "litz-scheduler", "litz-codegen-cpp", "litz-codegen-triton")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class ArtifactCache:
     """Compiled graphs of one process and, when ``graphs`` and ``binaries`` are given, of those before it.
 
@@ -37,7 +39,7 @@ class ArtifactCache:
 
     graphs: Store | None
     binaries: Store | None
-    scratch: tempfile.TemporaryDirectory[str] | None = None
+    scratch: Path | None = None
     built: dict[str, Path] = field(default_factory=dict)
 
     @staticmethod
@@ -49,7 +51,7 @@ class ArtifactCache:
                 return ArtifactCache(Store(root / "graphs"), Store(root / "binaries"))
             except CacheError as error:
                 log.warning("%s", error)
-        return ArtifactCache(None, None, tempfile.TemporaryDirectory(prefix="litz-"))
+        return ArtifactCache(None, None)
 
     def key(self, gm: GraphModule, config: Config, targets: TargetSet) -> str:
         """The digest of all that the compiled graph depends on."""
@@ -90,9 +92,8 @@ class ArtifactCache:
         """The built file of a source: from the cache, else built now and kept. Raises ``ToolchainError``."""
         key = text_key(unit.language, unit.text, *unit.flags)
         if self.binaries is None:
-            assert self.scratch is not None
             if key not in self.built:
-                folder = Path(tempfile.mkdtemp(dir=self.scratch.name))
+                folder = Path(tempfile.mkdtemp(dir=self._own_folder()))
                 self.built[key] = target.build(unit, folder)
             return self.built[key]
         files = self.binaries.read(key)
@@ -102,10 +103,16 @@ class ArtifactCache:
             path = target.build(unit, Path(folder))
             if self.binaries.write(key, {path.name: path.read_bytes()}):
                 return self.binaries.path(key, path.name)
-            self.scratch = self.scratch or tempfile.TemporaryDirectory(prefix="litz-")
-            kept = Path(self.scratch.name) / path.name
+            kept = self._own_folder() / path.name
             kept.write_bytes(path.read_bytes())
             return kept
+
+    def _own_folder(self) -> Path:
+        """A folder that lives as long as this cache."""
+        if self.scratch is None:
+            self.scratch = Path(tempfile.mkdtemp(prefix="litz-"))
+            weakref.finalize(self, shutil.rmtree, self.scratch, ignore_errors=True)
+        return self.scratch
 
 
 def _version(package: str) -> str:
