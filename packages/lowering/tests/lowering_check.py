@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from torch._functorch.aot_autograd import aot_function
 from torch.fx import GraphModule
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 from litz_ir import dtypes
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
 from litz_ir.interp.loops import run_graph
-from litz_ir.loops.nodes import Call, Keyword, LoopGraph, Ref, Value
+from litz_ir.loops.nodes import Call, Keyword, LoopGraph
 from litz_ir.loops.verify import verify_graph
 from litz_lowering import LoweredGraph, LoweringOptions, decompositions, lower
 
@@ -75,19 +76,41 @@ class AtenTable(Mapping[str, Callable[..., Any]]):
         return 0
 
 
-def capture(fn: Callable[..., Any], *args: Any, dynamic: bool = False) -> GraphModule:
-    """The functional ATen graph of ``fn``, decomposed as AOTAutograd is asked to."""
-    traced = torch.func.functionalize(fn, remove="mutations")
-    mode = "symbolic" if dynamic else "fake"
-    table = decompositions()
-    return make_fx(traced, decomposition_table=table, tracing_mode=mode)(*tree_map(_copy, args))
+@dataclass
+class Interpreted:
+    """Compilers for AOTAutograd that lower each graph, verify it and run it in the reference interpreter."""
+
+    options: LoweringOptions | None = None
+    lowered: list[LoweredGraph] = field(default_factory=list)
+    sources: list[GraphModule] = field(default_factory=list)
+
+    def compile(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        result = lower(gm, options=self.options)
+        verify_graph(result.graph)
+        self.sources.append(gm)
+        self.lowered.append(result)
+        constants = {name: to_array(t) for name, t in result.constants.items()}
+
+        def run(args: list[Any]) -> list[Any]:
+            inputs = [to_array(a) if isinstance(a, torch.Tensor) else a for a in args]
+            found = run_graph(result.graph, inputs, constants, AtenTable())
+            args.clear()
+            return [to_tensor(np.asarray(v)) if isinstance(v, np.ndarray | np.generic) else v for v in found]
+
+        run._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of a callable that takes a list
+        return run
 
 
-def _copy(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    fresh = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
-    return fresh if any(s == 0 for s in value.stride()) else fresh.copy_(value)
+def captured(
+    fn: Callable[..., Any], *, dynamic: bool = False, options: LoweringOptions | None = None
+) -> tuple[Callable[..., Any], Interpreted]:
+    """``fn`` through AOTAutograd, its graphs lowered and interpreted."""
+    interpreted = Interpreted(options)
+    compiled = aot_function(
+        fn, fw_compiler=interpreted.compile, bw_compiler=interpreted.compile, decompositions=decompositions(),
+        keep_inference_input_mutations=True, dynamic=dynamic,
+    )  # fmt: skip
+    return compiled, interpreted
 
 
 def clone(value: Any) -> Any:
@@ -112,49 +135,57 @@ def check(
 ) -> LoweredGraph:
     """Lowered and interpreted, ``fn`` gives eager's values, dtypes, strides and mutations.
 
-    ``allowed`` are the only calls that may remain. ``rounding`` is the tolerance for narrow floats.
+    ``allowed`` are the only calls that may remain; ``rounding`` is the tolerance for narrow floats. Gives the graph.
     """
-    lowered = lower(capture(fn, *args, dynamic=dynamic), options=options)
-    verify_graph(lowered.graph)
-    left = [name for name in calls(lowered.graph) if not name.startswith(allowed or ("-",))]
-    assert not left, f"left to ATen: {left}"
-    ours = [clone(a) for a in tree_leaves(args)]
-    theirs = tree_map(clone, args)
-    expected = tree_leaves(fn(*theirs))
-    inputs = [to_array(a) if isinstance(a, torch.Tensor) else a for a in ours]
-    constants = {name: to_array(t) for name, t in lowered.constants.items()}
-    found = run_graph(lowered.graph, inputs, constants, AtenTable())
+    compiled, interpreted = captured(fn, dynamic=dynamic, options=options)
+    ours, theirs = tree_map(clone, args), tree_map(clone, args)
+    found, expected = tree_leaves(compiled(*ours)), tree_leaves(fn(*theirs))
+    for result in interpreted.lowered:
+        left = [name for name in calls(result.graph) if not name.startswith(allowed or ("-",))]
+        assert not left, f"left to ATen: {left}"
     assert len(found) == len(expected)
-    values = lowered.graph.values()
-    for number, (got, want, output) in enumerate(zip(found, expected, lowered.graph.outputs)):
+    for number, (got, want) in enumerate(zip(found, expected)):
         compare(f"output {number}", got, want, rtol, atol, rounding)
-        if isinstance(want, torch.Tensor) and isinstance(output, Ref) and not dynamic:
-            same_strides(values[output.name], want)
-    for number, (got, want) in enumerate(zip(inputs, tree_leaves(theirs))):
-        if isinstance(want, torch.Tensor):
-            compare(f"input {number} afterwards", got, want, rtol, atol, rounding)
-    return lowered
+    for number, (got, want) in enumerate(zip(tree_leaves(ours), tree_leaves(theirs))):
+        compare(f"input {number} afterwards", got, want, rtol, atol, rounding)
+    return interpreted.lowered[-1]
 
 
-def same_strides(value: Value, want: torch.Tensor) -> None:
-    """Eager's strides are promised wherever a dimension has more than one element."""
-    assert value.type.layout.fixed, f"{value.name} is returned and its layout may change"
-    pairs = zip(want.shape, value.type.layout.strides, want.stride(), strict=True)
-    agree = want.numel() == 0 or all(size == 1 or a == b for size, a, b in pairs)
-    assert agree, f"{value.name} has strides {value.type.layout.strides}, eager {want.stride()}"
+def check_gradients(
+    fn: Callable[..., Any], *args: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-6, **how: Any
+) -> None:
+    """The forward and the backward graph of ``fn`` give eager's values and gradients."""
+    compiled, interpreted = captured(fn, dynamic=how.get("dynamic", False))
+    results = []
+    for run in (compiled, fn):
+        own = [clone(a).requires_grad_(a.is_floating_point()) for a in args]
+        outs = [o for o in tree_leaves(run(*own)) if o.is_floating_point()]
+        torch.manual_seed(0)
+        torch.autograd.backward(outs, [torch.randn_like(o) for o in outs])
+        results.append([*outs, *(a.grad for a in own if a.requires_grad)])
+    for result in interpreted.lowered:
+        left = [name for name in calls(result.graph) if not name.startswith(how.get("allowed") or ("-",))]
+        assert not left, f"left to ATen: {left}"
+    assert len(interpreted.lowered) == 2, "a forward and a backward graph"
+    for number, (got, want) in enumerate(zip(*results)):
+        compare(f"result {number}", got, want, rtol, atol, how.get("rounding", 0.0))
 
 
 def compare(what: str, got: Any, want: Any, rtol: float, atol: float, rounding: float) -> None:
     """Equal dtype, shape and, within the tolerance, values."""
     if not isinstance(want, torch.Tensor):
+        assert not isinstance(got, torch.Tensor)
         assert got == want, f"{what}: {got!r}, eager {want!r}"
         return
-    tensor = to_tensor(np.asarray(got))
+    tensor = got
     assert tensor.dtype == want.dtype, f"{what}: {tensor.dtype}, eager {want.dtype}"
     assert tensor.shape == want.shape, f"{what}: {tuple(tensor.shape)}, eager {tuple(want.shape)}"
+    pairs = zip(want.shape, tensor.stride(), want.stride(), strict=True)
+    same = want.numel() == 0 or all(size == 1 or a == b for size, a, b in pairs)
+    assert same, f"{what}: strides {tensor.stride()}, eager {want.stride()}"
     narrow = want.dtype in (torch.bfloat16, torch.float16)
     exact = not want.dtype.is_floating_point
     torch.testing.assert_close(
-        tensor, want.detach(), rtol=0 if exact else rounding if narrow else rtol,
+        tensor.detach(), want.detach(), rtol=0 if exact else rounding if narrow else rtol,
         atol=0 if exact else rounding if narrow else atol, equal_nan=True, msg=lambda text: f"{what}: {text}",
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from lowering_check import check
+from lowering_check import check, check_gradients
 
 A = torch.ops.aten
 
@@ -26,9 +26,9 @@ def values(dtype: torch.dtype, *shape: int, seed: int = 0) -> torch.Tensor:
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 UNARY = (
-    "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sigmoid sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf erfc erfinv lgamma digamma reciprocal floor ceil trunc round abs sign neg square frac relu isnan isinf isfinite "
-    "signbit logical_not"
+    "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sigmoid sin cos tan asin acos atan sinh cosh tanh asinh acosh "
+    "atanh erf erfc erfinv lgamma digamma reciprocal floor ceil trunc round abs sign neg square frac relu isnan isinf "
+    "isfinite signbit logical_not"
 ).split()
 
 
@@ -38,8 +38,10 @@ def test_unary(name: str, dtype: torch.dtype) -> None:
     check(lambda x: getattr(torch, name)(x), values(dtype, 4, 5), rtol=2e-5, rounding=0.02)
 
 
-@pytest.mark.parametrize("name", ["abs", "sign", "neg", "floor", "exp", "sqrt", "isnan", "isfinite", "signbit", "bitwise_not",
-                                  "logical_not", "square", "sigmoid", "reciprocal"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    "abs sign neg floor exp sqrt isnan isfinite signbit bitwise_not logical_not square sigmoid reciprocal".split(),
+)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8], ids=str)
 def test_unary_of_integers(name: str, dtype: torch.dtype) -> None:
     check(lambda x: getattr(torch, name)(x), values(dtype, 7))
@@ -74,15 +76,21 @@ BINARY = {
 }
 PAIRS = [
     (torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16), (torch.bfloat16, torch.float32),
-    (torch.float16, torch.bfloat16), (torch.int64, torch.float32), (torch.int32, torch.int64), (torch.uint8, torch.int8),
-    (torch.float64, torch.float32), (torch.int32, torch.bfloat16),
+    (torch.float16, torch.bfloat16), (torch.int64, torch.float32), (torch.int32, torch.int64),
+    (torch.uint8, torch.int8), (torch.float64, torch.float32), (torch.int32, torch.bfloat16),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BINARY)
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda p: f"{p[0]}-{p[1]}")
 def test_binary_promotes_and_broadcasts(name: str, pair: tuple[torch.dtype, torch.dtype]) -> None:
-    check(BINARY[name], values(pair[0], 3, 1, 5), values(pair[1], 4, 1, seed=1))
+    # Eager's own scalar and vector loops differ in where they round the product with alpha.
+    check(
+        BINARY[name],
+        values(pair[0], 3, 1, 5),
+        values(pair[1], 4, 1, seed=1),
+        rounding=0.02 if "alpha" in name else 0,
+    )
 
 
 @pytest.mark.parametrize("name", ["add", "mul", "minimum", "eq", "logical_xor"])
@@ -117,7 +125,11 @@ SCALARS = {
     "dtype", [torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.float64], ids=str
 )
 def test_scalar_operands(name: str, dtype: torch.dtype) -> None:
-    check(SCALARS[name], values(dtype, 4, 6), rounding=1e-2 if "divide" in name or "rdiv" in name else 0.0)
+    check(
+        SCALARS[name],
+        values(dtype, 4, 6),
+        rounding=1e-2 if name in ("cube", "floor_divide", "trunc_divide", "rdiv") else 0.0,
+    )
 
 
 @pytest.mark.parametrize("exponent", [0, 1, 2, 3, 0.5, -0.5, -1, -2, 1.7, 4])
@@ -192,11 +204,7 @@ def test_activations(name: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(ACTIVATIONS) - {"nan_to_num", "log_of_zero", "logit"}))
 def test_gradients_of_activations(name: str) -> None:
-    def gradient(x: torch.Tensor) -> torch.Tensor:
-        x = x.detach().requires_grad_()
-        return torch.autograd.grad(ACTIVATIONS[name](x).sum(), x)[0]
-
-    check(gradient, values(torch.float32, 5, 8), atol=2e-6)
+    check_gradients(ACTIVATIONS[name], values(torch.float32, 5, 8), atol=2e-6)
 
 
 TERNARY: dict[str, Any] = {
@@ -204,7 +212,7 @@ TERNARY: dict[str, Any] = {
     "where_scalar": lambda x, y, z: torch.where(x > 0, y, 1.5),
     "where_promotes": lambda x, y, z: torch.where(x > 0, y, z.double()),
     "masked_fill": lambda x, y, z: x.masked_fill(y > 0, -math.inf),
-    "masked_fill_tensor": lambda x, y, z: x.masked_fill(y > 0, torch.tensor(2.0)),
+    "masked_fill_tensor": lambda x, y, z: x.masked_fill(y > 0, z.sum()),
     "addcmul": lambda x, y, z: torch.addcmul(x, y, z, value=0.5),
     "addcdiv": lambda x, y, z: torch.addcdiv(x, y, z, value=-2),
     "lerp": lambda x, y, z: torch.lerp(x, y, 0.3),

@@ -49,7 +49,7 @@ def call_aten(
         values.append(value)
         source = _aliased(schema, bound, position)
         if source is not None:
-            aliases.append((value.name, new[source.name].name if source.name in new else source.name))
+            aliases.append((value.name, source.name))
     ctx.append(
         Extern(
             results=(*values, *new.values()),

@@ -26,20 +26,24 @@ class PointwiseRow:
     """``body`` gets tensors as :class:`Num` at one index and Python numbers as they are, in the operator's order.
 
     ``computed`` says in which dtype: ``result`` (the result's, narrow floats in ``f32``), ``operands`` (what eager
-    promotes the operands to: comparisons and tests) or ``bool`` (each operand's truth).
+    promotes the operands to: comparisons and tests) or ``bool`` (each operand's truth). ``rounds_numbers``: eager on a
+    CPU rounds number operands to a narrow result's dtype before it computes (it does so for sums, not for products).
     """
 
     body: Body
     computed: Computed = "result"
+    rounds_numbers: bool = False
 
 
 ROWS: dict[str, PointwiseRow] = {}
 """The table by overload name, without ``aten.``; filled while the rule modules are imported."""
 
 
-def row(body: Body, *overloads: str, computed: Computed = "result") -> None:
+def row(
+    body: Body, *overloads: str, computed: Computed = "result", rounds_numbers: bool = False
+) -> None:  # fmt: skip
     """Serve ``overloads`` (without ``aten.``) by a formula."""
-    entry = PointwiseRow(body, computed)
+    entry = PointwiseRow(body, computed, rounds_numbers)
 
     def lower_row(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
         return lower_pointwise(ctx, entry, args, kwargs)
@@ -60,8 +64,9 @@ def lower_pointwise(
     if kind is None:
         raise ctx.error("a pointwise operator has to return a tensor")
     common = computed_dtype(entry, args, kind.dtype)
-    held = [_hold(argument, common, entry.computed) for argument in args]
-    named = {key: _hold(value, common, entry.computed) for key, value in kwargs.items()}
+    exact = not (entry.rounds_numbers and kind.device.kind == "cpu")
+    held = [_hold(argument, common, entry.computed, exact) for argument in args]
+    named = {key: _hold(value, common, entry.computed, True) for key, value in kwargs.items()}
 
     def body(axes: Axes) -> Expr:
         return entry.body(*(h(axes) for h in held), **{key: h(axes) for key, h in named.items()}).expr
@@ -76,15 +81,17 @@ def computed_dtype(entry: PointwiseRow, args: tuple[Any, ...], result: DType) ->
     return b1 if entry.computed == "bool" else promoted(args)
 
 
-def _hold(argument: Any, common: DType, computed: Computed) -> Callable[[Axes], Any]:
+def _hold(argument: Any, common: DType, computed: Computed, exact: bool) -> Callable[[Axes], Any]:
     if isinstance(argument, Tensor | Expr | Term):
-        return operand(argument, common)
+        return operand(argument, common, exact=exact)
     if isinstance(argument, int | float) and computed == "operands":
         literal = Num(build.const(rounded(argument, common), compute_dtype(common)))
         return lambda axes: literal
     if isinstance(argument, int | float) and computed == "bool":
         truth = Num(build.const(bool(argument), b1))
         return lambda axes: truth
+    if isinstance(argument, int | float) and not exact:
+        return operand(argument, common, exact=False)
     return lambda axes: argument
 
 
@@ -180,17 +187,17 @@ def _scaled(x: Num, y: Num | Number, alpha: Number) -> Num | Number:
     return x.like(y) * alpha
 
 
-row(_add, "add.Tensor", "add.Scalar")
-row(lambda x, y, alpha=1: x - _scaled(x, y, alpha), "sub.Tensor", "sub.Scalar")
-row(lambda x, y, alpha=1: x.like(y) - _scaled(x, x, alpha), "rsub.Tensor", "rsub.Scalar")
+row(_add, "add.Tensor", "add.Scalar", rounds_numbers=True)
+row(lambda x, y, alpha=1: x - _scaled(x, y, alpha), "sub.Tensor", "sub.Scalar", rounds_numbers=True)
+row(lambda x, y, alpha=1: x.like(y) - _scaled(x, x, alpha), "rsub.Tensor", "rsub.Scalar", rounds_numbers=True)
 row(lambda x, y: x & y if x.dtype.is_bool else x * y, "mul.Tensor", "mul.Scalar")
 row(f.minimum, "minimum.default")
 row(f.maximum, "maximum.default")
 row(lambda x, y: f.binary("fmin" if x.dtype.is_float else "minimum")(x, y), "fmin.default")
 row(lambda x, y: f.binary("fmax" if x.dtype.is_float else "maximum")(x, y), "fmax.default")
-row(f.fmod, "fmod.Tensor", "fmod.Scalar")
-row(f.remainder, "remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
-row(f.floor_div, "floor_divide.default", "floor_divide.Scalar")
+row(f.fmod, "fmod.Tensor", "fmod.Scalar", rounds_numbers=True)
+row(f.remainder, "remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor", rounds_numbers=True)
+row(f.floor_div, "floor_divide.default", "floor_divide.Scalar", rounds_numbers=True)
 row(f.binary("atan2"), "atan2.default")
 row(f.binary("hypot"), "hypot.default")
 row(f.binary("copysign"), "copysign.Tensor", "copysign.Scalar")

@@ -64,15 +64,15 @@ def rounded(value: Number, dtype: DType) -> Number:
     return float(torch.tensor(value, dtype=torch_dtype(dtype)).item())
 
 
-def operand(argument: Argument, common: DType) -> Callable[[Axes], Num | Number]:
+def operand(argument: Argument, common: DType, *, exact: bool = True) -> Callable[[Axes], Num | Number]:
     """The operand at an index, promoted to ``common`` and held in the dtype that ``common`` is computed in.
 
-    A Python number stays one: it becomes a literal of whatever it meets.
+    A Python number stays one: it becomes a literal of whatever it meets. ``exact`` keeps numbers and 0-d tensors at
+    full precision where ``common`` is narrow; else they are rounded to it first.
     """
     compute = compute_dtype(common)
     if isinstance(argument, Tensor):
-        if argument.rank == 0 and common.is_low_precision:
-            # Eager reads a scalar operand at full precision and skips the promotion to a narrow dtype.
+        if argument.rank == 0 and exact and common.is_low_precision:
             return lambda axes: Num(build.cast(argument.load(()), compute))
         return lambda axes: Num(build.cast(build.cast(argument.at(axes), common), compute))
     if isinstance(argument, Expr):
@@ -81,4 +81,5 @@ def operand(argument: Argument, common: DType) -> Callable[[Axes], Num | Number]
     if isinstance(argument, Term):
         size = Num(build.cast(build.index(argument), compute))
         return lambda axes: size
-    return lambda axes: argument
+    number = argument if exact else rounded(argument, common)
+    return lambda axes: number
