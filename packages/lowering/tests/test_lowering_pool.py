@@ -1,0 +1,118 @@
+"""Pooling and its gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from lowering_graphs import check, converted, lowered, operations, reasons
+
+aten = torch.ops.aten
+X = torch.randn(2, 3, 9, 11)
+DTYPES = [torch.float32, torch.bfloat16, torch.int64]
+STRIDED: list[dict[str, Any]] = [
+    {"kernel_size": 2},
+    {"kernel_size": (3, 3), "stride": (2, 2), "padding": (1, 1)},
+    {"kernel_size": (3, 2), "stride": (1, 3), "padding": (1, 0), "ceil_mode": True},
+    {"kernel_size": (2, 3), "stride": (4, 5)},
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("given", [*STRIDED, {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 3}])
+def test_max_pool(given: dict[str, Any], dtype: torch.dtype) -> None:
+    both = check(lambda x: aten.max_pool2d_with_indices(x, **given), converted(X, dtype))
+    assert "Scatter" not in operations(both)
+    one = check(lambda x: aten.max_pool2d_with_indices(x, **given)[0], converted(X, dtype))
+    assert "argmax" not in str(one.graph.operations)
+
+
+def test_max_pool_of_the_lowest_value_of_nan_and_of_one_image() -> None:
+    lowest = torch.full((1, 5, 6), -torch.inf)
+    check(lambda x: aten.max_pool2d_with_indices(x, 3, 2, 1), lowest)
+    check(lambda x: aten.max_pool2d_with_indices(x, 3, 1, 1, 2), lowest)
+    holed = X.clone()
+    holed[0, 1, 3, 4] = torch.nan
+    check(lambda x: aten.max_pool2d_with_indices(x, 3, 2, 1), holed)
+    check(lambda x: aten.max_pool2d_with_indices(x, 3, 2, 1), X.to(memory_format=torch.channels_last))
+
+
+def test_pooling_in_three_dimensions() -> None:
+    x = torch.randn(2, 3, 5, 6, 7)
+    check(lambda x: aten.max_pool3d_with_indices(x, (2, 3, 2), 2, 1), x)
+    check(lambda x: aten.avg_pool3d(x, (2, 3, 2), 2, 1), x)
+    check(lambda x: aten._adaptive_avg_pool3d(x, (2, 3, 7)), x)
+    check(lambda x: aten.adaptive_max_pool3d(x, (2, 4, 3)), x)
+
+
+def test_pooling_in_one_dimension() -> None:
+    x = torch.randn(2, 3, 10)
+    check(lambda x: aten.avg_pool1d(x, 3, 2, 1), x)
+    check(lambda x: aten.adaptive_avg_pool1d(x, 4), x)
+    check(lambda x: torch.nn.functional.max_pool1d(x, 3, 2, 1), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("given", [*STRIDED, {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 2}])
+def test_gradient_of_max_pool(given: dict[str, Any], dtype: torch.dtype) -> None:
+    x = X.to(dtype)
+    out, indices = aten.max_pool2d_with_indices(x, **given)
+    grad = torch.randn_like(out)
+    k, s = given["kernel_size"], given.get("stride", [])
+    rest = (given.get("padding", 0), given.get("dilation", 1), given.get("ceil_mode", False))
+
+    def backward(g: torch.Tensor, x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return aten.max_pool2d_with_indices_backward(g, x, k, s, *rest, i)
+
+    found = check(backward, grad, x, indices)
+    assert "Scatter" not in operations(found)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("given", STRIDED)
+@pytest.mark.parametrize("padded", [True, False])
+def test_avg_pool(given: dict[str, Any], dtype: torch.dtype, padded: bool) -> None:
+    check(lambda x: aten.avg_pool2d(x, **given, count_include_pad=padded), converted(X, dtype))
+    if padded:
+        check(lambda x: aten.avg_pool2d(x, **given, divisor_override=3), converted(X, dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("given", STRIDED)
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("divisor", [None, 3])
+def test_gradient_of_avg_pool(
+    given: dict[str, Any], dtype: torch.dtype, padded: bool, divisor: int | None
+) -> None:
+    x = X.to(dtype)
+    grad = torch.randn_like(aten.avg_pool2d(x, **given))
+    k, s = given["kernel_size"], given.get("stride", [])
+    rest = (given.get("padding", 0), given.get("ceil_mode", False), padded, divisor)
+    check(lambda g, x: aten.avg_pool2d_backward(g, x, k, s, *rest), grad, x)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 11), (4, 7), (9, 5), (12, 13)])
+def test_adaptive_pools_and_their_gradients(size: tuple[int, int]) -> None:
+    found = check(lambda x: aten._adaptive_avg_pool2d(x, size), X)
+    assert operations(found) == ["Reduction", "Pointwise"]
+    check(lambda x: aten._adaptive_avg_pool2d(x, size), X.bfloat16())
+    check(lambda x: aten.adaptive_max_pool2d(x, size), X)
+    grad = torch.randn(2, 3, *size)
+    check(lambda g, x: aten._adaptive_avg_pool2d_backward(g, x), grad, X)
+    indices = aten.adaptive_max_pool2d(X, size)[1]
+    check(lambda g, x, i: aten.adaptive_max_pool2d_backward(g, x, i), grad, X, indices)
+
+
+def test_a_gradient_of_pooling_by_disjoint_windows_reads_one_window() -> None:
+    x, grad = torch.randn(2, 3, 8, 8), torch.randn(2, 3, 4, 4)
+    found = lowered(lambda g, x: aten.avg_pool2d_backward(g, x, 2, 2, 0, False, True, None), grad, x)
+    assert operations(found) == ["Pointwise"]
+
+
+def test_pooling_with_symbolic_sizes() -> None:
+    check(lambda x: aten.max_pool2d_with_indices(x, 3, 2, 1), X, dynamic=True)
+    check(lambda x: aten.avg_pool2d(x, 3, 2, 1, True, False), X, dynamic=True)
+    check(lambda x: aten._adaptive_avg_pool2d(x, (1, 1)), X, dynamic=True)
+    left = lowered(lambda x: aten._adaptive_avg_pool2d(x, (4, 4)), X, dynamic=True)
+    assert reasons(left) == ["windows whose length is not known"]
