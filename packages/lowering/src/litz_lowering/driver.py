@@ -204,7 +204,8 @@ class _Lowering:
             source = self.env[node.args[0]]  # type: ignore[index]  # getitem's first argument is a node
             return source[node.args[1]]  # type: ignore[index]  # and its second an int
         value = node.meta.get("val")
-        if "val" not in node.meta:
+        schema = getattr(target, "_schema", None)
+        if "val" not in node.meta and (schema is None or schema.returns):
             raise UnsupportedOperation(
                 f"{target} has no metadata",
                 hint="trace with FakeTensors so that every node carries meta['val']",

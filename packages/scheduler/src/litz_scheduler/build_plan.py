@@ -51,7 +51,7 @@ class _PlanBuilder:
         self.groups = fused.groups
         self.context = context
         self.options = options
-        self.operations = {operation.name: operation for operation in self.graph.operations}
+        self.operations = self.graph.named()
         self.placements: dict[str, Placement] = {}
         self.kernels: dict[Kernel, str] = {}
         self.steps: list[Step] = []

@@ -48,6 +48,7 @@ class _Fusion:
         self.context = context
         self.options = options
         self.values = graph.values()
+        self.named = list(graph.named())
         self.drafts: dict[int, Draft] = {}
         self.owner: dict[str, int] = {}
         self.readers: dict[str, list[int]] = {}
@@ -299,8 +300,14 @@ class _Fusion:
         inside = {value.name for seen in draft.members for value in seen.operation.results}
         reads = dict.fromkeys(n for seen in draft.members for n in seen.operation.reads if n not in inside)
         writes = tuple(n for n, fate in fates if fate == "store")
-        members = tuple(Member(s.operation.name, s.phase, s.inner, s.index, s.bodies) for s in draft.members)
+        members = tuple(
+            Member(self._operation_name(s, draft), s.phase, s.inner, s.index, s.bodies) for s in draft.members
+        )
         return Group(name, draft.outer, draft.inner, members, tuple(fates), tuple(reads), writes)
+
+    def _operation_name(self, seen: Seen, draft: Draft) -> str:
+        # What defines no value is alone in its group, which keeps its position in the graph.
+        return seen.operation.name if seen.operation.results else self.named[draft.position]
 
     def _fate(
         self, value: Value, seen: Seen, draft: Draft, memory: set[str], readers: dict[str, set[int]]

@@ -45,6 +45,8 @@ def has_effect(operation: Operation) -> bool:
     """True when an operation must run though nothing reads its results."""
     if isinstance(operation, Mutation) or operation.token or not operation.results:
         return not isinstance(operation, HostScalar)
+    if any(value.replaces is not None for value in operation.results):
+        return True
     return isinstance(operation, Call) and bool(operation.mutates)
 
 

@@ -19,7 +19,7 @@ STAGE = "fused graph"
 def verify_fused(fused: FusedGraph) -> None:
     """Check the graph, then every invariant of its groups. Raises :class:`VerifyError`."""
     verify_graph(fused.graph)
-    operations = {operation.name: operation for operation in fused.graph.operations}
+    operations = fused.graph.named()
     check_partition(fused, operations)
     check_group_order(fused, operations)
     known = _Known(fused.graph)

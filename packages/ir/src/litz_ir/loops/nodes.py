@@ -421,6 +421,16 @@ class LoopGraph:
             found.update((v.name, v) for v in operation.results)
         return found
 
+    def named(self) -> dict[str, Operation]:
+        """Every operation by name, in order; those that define no value are told apart by a number."""
+        found: dict[str, Operation] = {}
+        for operation in self.operations:
+            name, count = operation.name, 1
+            while name in found and not operation.results:
+                name, count = f"{operation.name[:-1]} {count}>", count + 1
+            found[name] = operation
+        return found
+
     def with_operations(self, operations: tuple[Operation, ...]) -> LoopGraph:
         """The same graph around other operations."""
         return replace(self, operations=operations)
