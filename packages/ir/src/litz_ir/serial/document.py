@@ -1,0 +1,99 @@
+"""Graphs and plans as JSON, and their digests."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from functools import cache
+from hashlib import sha256
+
+from litz_ir.errors import LitzError, SerialError
+from litz_ir.fused.group import FusedGraph
+from litz_ir.loops.nodes import LoopGraph
+from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.program import Plan
+from litz_ir.scalar.expr import Expr
+from litz_ir.serial.nodes import Json, NodeReader, expect
+from litz_ir.serial.schema import CLASSES, Writer, codec_of
+
+FORMAT = "litz"
+VERSION = 1
+"""Raised when an entry changes its meaning; that fields were added or renamed is noticed without it."""
+
+Document = LoopGraph | FusedGraph | Plan | Kernel
+_ROOTS: dict[str, type[Document]] = {cls.__name__: cls for cls in (LoopGraph, FusedGraph, Plan, Kernel)}
+
+
+def to_json(data: Document) -> str:
+    """Serialise a loop graph, fused graph, plan or kernel, origins and decisions included.
+
+    Equal data with equal origins give equal texts, in every process. Raises ``TypeError`` for anything else.
+    """
+    return _dump(data, Writer())
+
+
+def from_json(text: str) -> Document:
+    """Read what :func:`to_json` wrote; ``from_json(to_json(x)) == x``.
+
+    Only the classes of the schema are made, and every field is checked. Raises :class:`SerialError` for text that is
+    damaged, or that another version wrote.
+    """
+    try:
+        document = expect(json.loads(text), dict)
+        check_header(document)
+        root = _ROOTS[document["kind"]]
+        reader = NodeReader(document["nodes"])
+        found: Document = codec_of(root).decode(document["data"], reader)
+        return found
+    except SerialError:
+        raise
+    except (
+        LitzError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        message = error.message if isinstance(error, LitzError) else f"{type(error).__name__}: {error}"
+        raise SerialError(f"damaged data: {message}", hint="delete it; it will be made again") from error
+
+
+def check_header(document: dict[str, Json]) -> None:
+    """The text is of this format, version and schema."""
+    expected = {"format": FORMAT, "version": VERSION, "schema": schema_digest()}
+    for key, value in expected.items():
+        if document.get(key) != value:
+            found = document.get(key)
+            raise SerialError(
+                f"{key} is {found!r:.60}, not {value!r}", hint="another version of litz wrote it"
+            )
+
+
+def digest(data: Document | Expr) -> str:
+    """A hash of everything that compares: 64 hexadecimal digits, equal for equal data, in every process.
+
+    Origins and decisions play no part.
+    """
+    return sha256(_dump(data, Writer(identity=True)).encode()).hexdigest()
+
+
+@cache
+def schema_digest() -> str:
+    """A hash of all classes and their fields: it changes when a field is added, renamed or moved."""
+    text = ";".join(
+        f"{cls.__name__}({','.join(f'{f.name}: {f.type}' for f in fields(cls))})" for cls in CLASSES
+    )
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def _dump(data: Document | Expr, writer: Writer) -> str:
+    kind = Expr if isinstance(data, Expr) else type(data)
+    if kind is not Expr and kind.__name__ not in _ROOTS:
+        raise TypeError(f"no serial form for {kind.__name__}")
+    body = codec_of(kind).encode(data, writer)
+    header = {"format": FORMAT, "version": VERSION, "schema": schema_digest(), "kind": kind.__name__}
+    return json.dumps(
+        {**header, "nodes": writer.entries, "data": body}, separators=(",", ":"), allow_nan=False
+    )

@@ -1,0 +1,216 @@
+"""How each dataclass is written: derived once from the types of its fields, for a fixed list of classes.
+
+A dataclass is the list of its fields. Where a field may hold several types, what is no plain JSON value is a pair of a
+tag and the data: ``["t", 3]`` is a term, ``["Ref", ["x"]]`` a reference. Reading checks every type.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, ForwardRef, Literal, Union, get_args, get_origin, get_type_hints
+
+from litz_ir.device import Device
+from litz_ir.dtypes import DType, dtype
+from litz_ir.errors import SerialError
+from litz_ir.fused.decision import Decision
+from litz_ir.fused.group import FusedGraph, Group, Member
+from litz_ir.loops import nodes
+from litz_ir.loops.layout import Layout
+from litz_ir.origin import Origin
+from litz_ir.plan import kernel, program
+from litz_ir.plan.schedule import Schedule
+from litz_ir.scalar.expr import Expr
+from litz_ir.serial.nodes import Json, NodeReader, NodeWriter, expect
+from litz_ir.symbols.table import SymbolInfo, SymbolTable
+from litz_ir.symbols.term import Term
+
+CLASSES: tuple[type, ...] = (
+    Origin, Layout, SymbolInfo, SymbolTable, Decision, FusedGraph, Group, Member, Schedule,
+    nodes.TensorType, nodes.Value, nodes.Axis, nodes.Ref, nodes.ScalarRef, nodes.Keyword, nodes.Kind, nodes.Combine,
+    nodes.Pointwise, nodes.Reduction, nodes.Scan, nodes.Scatter, nodes.Sort, nodes.View, nodes.Mutation, nodes.Extern,
+    nodes.Contraction, nodes.Random, nodes.Collective, nodes.Region, nodes.Assert, nodes.HostScalar,
+    nodes.ScalarInput, nodes.OpaqueInput, nodes.LoopGraph,
+    kernel.Parameter, kernel.Local, kernel.Store, kernel.Accumulate, kernel.ScanStore, kernel.Phase,
+    kernel.KernelOrigin, kernel.Kernel,
+    program.Storage, program.Placement, program.Allocate, program.Free, program.Launch, program.CallStep,
+    program.Define, program.Check, program.RegionStep, program.Plan,
+)  # fmt: skip
+"""Every class that may occur in serial form; nothing else is ever instantiated."""
+
+OPERATIONS = tuple(c for c in CLASSES if issubclass(c, nodes.Operation))
+_RECURSIVE: Mapping[str, Any] = MappingProxyType({"Argument": nodes.Argument})
+
+
+class Writer(NodeWriter):
+    """Where encoding puts nodes. With ``identity`` only what compares is written: no origins, no decisions."""
+
+    def __init__(self, identity: bool = False) -> None:
+        super().__init__()
+        self.identity = identity
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """Both directions for one type; ``tag`` marks it where several types are possible, "" is plain JSON."""
+
+    encode: Callable[[Any, Writer], Json]
+    decode: Callable[[Json, NodeReader], Any]
+    tag: str
+
+
+def codec_of(hint: Any) -> Codec:
+    """The codec of a type hint; raises ``TypeError`` for a class that is not listed."""
+    return _codec_of(hint)
+
+
+@cache
+def _codec_of(hint: Any) -> Codec:
+    if isinstance(hint, (str, ForwardRef)):
+        return _later(hint if isinstance(hint, str) else hint.__forward_arg__)
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return _choice(args)
+    if origin in (Union, UnionType):
+        return _union(args)
+    if origin is tuple:
+        return _sequence(codec_of(args[0])) if args[-1] is Ellipsis else _record(args)
+    if hint is nodes.Operation:
+        return _union(OPERATIONS)
+    if hint in CLASSES:
+        return _dataclass(hint)
+    raise TypeError(f"{hint!r} has no serial form: list it in litz_ir.serial.schema.CLASSES")
+
+
+def _plain(kind: type) -> Codec:
+    return Codec(lambda value, writer: value, lambda data, reader: expect(data, kind), "")
+
+
+_PLAIN: Mapping[Any, Codec] = MappingProxyType(
+    {
+        **{kind: _plain(kind) for kind in (NoneType, bool, int, str)},
+        float: Codec(
+            lambda value, writer: float(value).hex(),
+            lambda data, reader: float.fromhex(expect(data, str)),
+            "f",
+        ),
+        Term: Codec(lambda value, writer: writer.term(value), lambda data, reader: reader.term(data), "t"),
+        Expr: Codec(lambda value, writer: writer.expr(value), lambda data, reader: reader.expr(data), "e"),
+        DType: Codec(lambda value, writer: value.name, lambda data, reader: dtype(expect(data, str)), "d"),
+        Device: Codec(
+            lambda value, writer: [value.kind, value.index], lambda data, reader: _device(*data), "v"
+        ),
+    }
+)
+
+
+def _device(kind: Json, index: Json) -> Device:
+    return Device(expect(kind, str), expect(index, int))
+
+
+def _later(name: str) -> Codec:
+    """A type that contains itself, by name."""
+    return Codec(
+        lambda value, writer: codec_of(_RECURSIVE[name]).encode(value, writer),
+        lambda data, reader: codec_of(_RECURSIVE[name]).decode(data, reader),
+        name,
+    )
+
+
+def _choice(words: Sequence[Any]) -> Codec:
+    allowed = frozenset(words)
+
+    def decode(data: Json, reader: NodeReader) -> Any:
+        if type(data) is not str or data not in allowed:
+            raise SerialError(f"expected one of {', '.join(map(str, words))}, found {data!r:.60}")
+        return data
+
+    return Codec(lambda value, writer: value, decode, "")
+
+
+def _sequence(item: Codec) -> Codec:
+    encode, decode = item.encode, item.decode
+    return Codec(
+        lambda value, writer: [encode(part, writer) for part in value],
+        lambda data, reader: tuple([decode(part, reader) for part in expect(data, list)]),
+        "l",
+    )
+
+
+def _record(hints: Sequence[Any]) -> Codec:
+    """A tuple of fixed length."""
+    items = [codec_of(hint) for hint in hints]
+
+    def decode(data: Json, reader: NodeReader) -> Any:
+        return tuple(
+            [item.decode(part, reader) for item, part in zip(items, expect(data, list), strict=True)]
+        )
+
+    return Codec(
+        lambda value, writer: [item.encode(part, writer) for item, part in zip(items, value, strict=True)],
+        decode,
+        "l",
+    )
+
+
+def _dataclass(cls: type) -> Codec:
+    names = [field.name for field in dataclasses.fields(cls)]
+    keywords = any(field.kw_only for field in dataclasses.fields(cls))
+
+    # The fields' codecs are looked up on first use: a graph holds regions, which hold graphs.
+    @cache
+    def decoders() -> list[Callable[[Json, NodeReader], Any]]:
+        hints = get_type_hints(cls)
+        return [codec_of(hints[name]).decode for name in names]
+
+    @cache
+    def encoders(identity: bool) -> list[tuple[str, Callable[[Any, Writer], Json]]]:
+        hints = get_type_hints(cls)
+        fields = [field for field in dataclasses.fields(cls) if field.compare or not identity]
+        return [(field.name, codec_of(hints[field.name]).encode) for field in fields]
+
+    def encode(value: Any, writer: Writer) -> Json:
+        return [
+            encode_field(getattr(value, name), writer) for name, encode_field in encoders(writer.identity)
+        ]
+
+    def decode(data: Json, reader: NodeReader) -> Any:
+        if type(data) is not list or len(data) != len(names):
+            raise SerialError(f"a {cls.__name__} has {len(names)} fields, found {data!r:.60}")
+        values = [decode_field(part, reader) for decode_field, part in zip(decoders(), data)]
+        return cls(**dict(zip(names, values))) if keywords else cls(*values)
+
+    return Codec(encode, decode, cls.__name__)
+
+
+def _union(hints: Sequence[Any]) -> Codec:
+    codecs = {hint: codec_of(hint) for hint in hints}
+    by_tag = {codec.tag: codec for codec in codecs.values() if codec.tag}
+    by_json = {hint: codec for hint, codec in codecs.items() if not codec.tag}
+    by_type: dict[type, Codec] = {get_origin(hint) or hint: codec for hint, codec in codecs.items()}
+
+    @cache
+    def codec_for(kind: Any) -> Codec:
+        for base in kind.__mro__:
+            if base in by_type:
+                return by_type[base]
+        raise TypeError(f"a {kind.__name__} where {' or '.join(t.__name__ for t in by_type)} is expected")
+
+    def encode(value: Any, writer: Writer) -> Json:
+        kind: Any = type(value)
+        codec = codec_for(kind)
+        data = codec.encode(value, writer)
+        return [codec.tag, data] if codec.tag else data
+
+    def decode(data: Json, reader: NodeReader) -> Any:
+        if type(data) is list:
+            tag, inner = data
+            return by_tag[tag].decode(inner, reader)
+        return by_json[type(data)].decode(data, reader)
+
+    return Codec(encode, decode, "u")
