@@ -78,13 +78,17 @@ class Expr:
     @property
     def free_symbols(self) -> frozenset[str]:
         """Axes and symbols that the value depends on, through index terms and indirect indices too."""
-        if self._free is None:
-            names: set[str] = set()
-            for child in self.children:
-                names |= child.free_symbols
-            for term in self.terms:
-                names |= free_symbols(term)
-            object.__setattr__(self, "_free", frozenset(names))
+        stack: list[Expr] = [] if self._free is not None else [self]
+        while stack:
+            node = stack[-1]
+            missing = [child for child in node.children if child._free is None]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            names = [free_symbols(term) for term in node.terms]
+            names += [child._free for child in node.children if child._free]
+            object.__setattr__(node, "_free", frozenset[str]().union(*names))
         assert self._free is not None
         return self._free
 
@@ -354,19 +358,39 @@ def transform(
         return mapped
 
     def visit_indirect(atom: Indirect) -> Size:
-        return Indirect(visit(atom.value), visit_term(atom.size), atom.wrap, atom.check)
+        return Indirect(cache[atom.value], visit_term(atom.size), atom.wrap, atom.check)
 
-    def visit(expr: Expr) -> Expr:
-        found = cache.get(expr)
-        if found is None:
-            children, terms = expr.children, expr.terms
-            new_children = tuple(visit(c) for c in children)
-            new_terms = tuple(visit_term(t) for t in terms)
-            changed = new_children != children or new_terms != terms
-            found = cache[expr] = node(expr.rebuild(new_children, new_terms) if changed else expr)
-        return found  # type: ignore[no-any-return]
+    for expr in _unvisited(root, cache):
+        children, terms = expr.children, expr.terms
+        new_children = tuple(cache[c] for c in children)
+        new_terms = tuple(visit_term(t) for t in terms)
+        changed = new_children != children or new_terms != terms
+        cache[expr] = node(expr.rebuild(new_children, new_terms) if changed else expr)
+    return cache[root]  # type: ignore[no-any-return]
 
-    return visit(root)
+
+def _unvisited(root: Expr, cache: Mapping[Any, Any]) -> Iterator[Expr]:
+    """Nodes below ``root`` that are not in ``cache``, which whoever iterates fills: what a node holds comes before it.
+
+    Without recursion: fused bodies may be deeper than Python's stack.
+    """
+    stack = [root]
+    while stack:
+        expr = stack[-1]
+        if expr in cache:
+            stack.pop()
+            continue
+        missing = [part for part in _parts(expr) if part not in cache]
+        if missing:
+            stack.extend(missing)
+        else:
+            yield stack.pop()
+
+
+def _parts(expr: Expr) -> Iterator[Expr]:
+    yield from expr.children
+    for atom in indirects(expr):
+        yield atom.value
 
 
 def substitute_expr(root: Expr, mapping: Mapping[str, Size]) -> Expr:
@@ -374,16 +398,11 @@ def substitute_expr(root: Expr, mapping: Mapping[str, Size]) -> Expr:
     if not (root.free_symbols & mapping.keys()):
         return root
     cache: dict[Expr, Expr] = {}
-
-    def visit(expr: Expr) -> Expr:
+    for expr in _unvisited(root, cache):
         if not (expr.free_symbols & mapping.keys()):
-            return expr
-        found = cache.get(expr)
-        if found is None:
-            children = tuple(visit(c) for c in expr.children)
-            terms = tuple(substitute(t, mapping) for t in expr.terms)
-            found = cache[expr] = expr.rebuild(children, terms)
-        return found
-
-    return visit(root)
-
+            cache[expr] = expr
+            continue
+        children = tuple(cache[c] for c in expr.children)
+        terms = tuple(substitute(t, mapping) for t in expr.terms)
+        cache[expr] = expr.rebuild(children, terms)
+    return cache[root]
