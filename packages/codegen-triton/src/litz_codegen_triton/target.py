@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from litz_ir.errors import ToolchainError
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
 from litz_ir.target.capabilities import Capabilities
-from litz_ir.target.protocol import Module, SourceUnit
+from litz_ir.target.protocol import SourceUnit
 
 _LAUNCH_SECONDS = 4e-6
 
@@ -57,29 +58,40 @@ class CudaTarget:
         return SourceUnit(source.name, "triton", source.text, (source.name,), flags)
 
     def build(self, unit: SourceUnit, folder: Path) -> Path:
-        """Compile a unit to a file that holds its cubin; needs no GPU. Raises ``CompileFailed``."""
-        flags = dict(flag.split("=", 1) for flag in unit.flags)
-        try:
-            source = KernelSource(
-                name=unit.name,
-                text=unit.text,
-                signature=tuple(part for part in flags["signature"].split(",") if part),
-                divisible=tuple(int(part) for part in flags["divisible"].split(",") if part),
-                warps=int(flags["warps"]),
-                asserts=flags["asserts"] == "1",
-                programs=0,
-            )
-        except (KeyError, ValueError) as error:
-            raise ToolchainError(
-                f"unit {unit.name} lacks what its build depends on: {error}", hint="emit it again"
-            ) from error
-        return write_compiled(compile_source(source, flags["chip"], folder), folder)
+        """Compile a unit to a file that holds its cubin; needs no GPU. Raises ``ToolchainError``."""
+        source, chip = _source(unit)
+        return write_compiled(compile_source(source, chip, folder), folder)
 
     def load(
         self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]
-    ) -> Module:
+    ) -> LaunchModule:
         """Load cubins onto the current device. Raises ``ToolchainError`` where there is none."""
         compiled = [CompiledKernel.from_bytes(path.read_bytes()) for path in binaries]
-        return LaunchModule(
-            {kernel.name: kernel for kernel in compiled}, kernels, self.capabilities().processors
+        sources = {unit.name: unit for unit in units}
+
+        def unaligned(name: str) -> CompiledKernel:
+            source, chip = _source(sources[name])
+            with tempfile.TemporaryDirectory(prefix="litz-triton-") as folder:
+                return compile_source(source, chip, Path(folder), aligned=False)
+
+        by_name = {kernel.name: kernel for kernel in compiled}
+        return LaunchModule(by_name, kernels, self.capabilities().processors, unaligned)
+
+
+def _source(unit: SourceUnit) -> tuple[KernelSource, str]:
+    """What a unit says about building it: the kernel's source and the chip."""
+    flags = dict(flag.split("=", 1) for flag in unit.flags)
+    try:
+        source = KernelSource(
+            name=unit.name,
+            text=unit.text,
+            signature=tuple(part for part in flags["signature"].split(",") if part),
+            divisible=tuple(int(part) for part in flags["divisible"].split(",") if part),
+            warps=int(flags["warps"]),
+            asserts=flags["asserts"] == "1",
+            programs=0,
         )
+        return source, flags["chip"]
+    except (KeyError, ValueError) as error:
+        text = f"unit {unit.name} lacks what its build depends on: {error}"
+        raise ToolchainError(text, hint="emit it again") from error

@@ -234,12 +234,15 @@ class _Chooser:
         return touched > along_inner
 
     def votes(self) -> Counter[str]:
-        """Per axis, the bytes per element of the accesses for which it is the one with unit stride."""
+        """Per axis, the bytes of the accesses for which it is the one with unit stride."""
+        axes = [*self.outer, *(axis for phase in self.phases for axis in phase)]
         votes: Counter[str] = Counter()
         for access in self.accesses:
-            for name in sorted(free_symbols(access.offset)):
+            names = free_symbols(access.offset)
+            touched = self.extent([axis for axis in axes if axis.name in names])
+            for name in sorted(names):
                 if coefficient(access.offset, name) == 1:
-                    votes[name] += access.itemsize
+                    votes[name] += access.itemsize * touched
         return votes
 
     def chosen_map(self) -> Tiling:

@@ -39,13 +39,14 @@ _ATOMIC_BITS = (32, 64)
 class Setting:
     """What is fixed for a kernel.
 
-    The form it is written in, its parameters and what their pointers are called, the ranges of symbols, whether 32-bit
-    indices do, and the tile dimensions (letter, block name) from slowest to fastest.
+    The form it is written in, its parameters and what their pointers are called, the buffers that it reads, the ranges
+    of symbols, whether 32-bit indices do, and the tile dimensions (letter, block name) from slowest to fastest.
     """
 
     form: Form
     parameters: Mapping[str, Parameter]
     pointers: Mapping[str, str]
+    read: frozenset[str]
     ranges: Mapping[str, Range]
     narrow: bool
     dims: tuple[tuple[str, str], ...]
@@ -325,20 +326,28 @@ class Body:
             self.writer.line(f"tl.store({pointer}, {stored}{more})")
         else:
             self.writer.line(f'{_atomic(mode, parameter.dtype)}({pointer}, {stored}{more}, sem="relaxed")')
-        self._overwritten(write.buffer)
+        self.stored.add(write.buffer)
+        if write.buffer not in self.setting.read:
+            return
+        self._forget(write.buffer)
         if mode == "set" and write.statement is not None and write.statement.value.dtype == parameter.dtype:
             # What is read back at the same place need not travel through memory.
             depth = max(write.value.depth, write.offset.depth)
             forwarded = replace(write.value, depth=depth)
             self.writer.remember(Load(write.buffer, (write.statement.offset,), parameter.dtype), forwarded)
 
-    def _overwritten(self, buffer: str) -> None:
-        self.stored.add(buffer)
+    def _forget(self, buffer: str) -> None:
+        """Drop what was computed from a buffer that has been overwritten."""
         for scope in self.writer.scopes:
             for key in list(scope.memo):
                 expr = key[0] if isinstance(key, tuple) else key
                 if _reads(expr, buffer):
                     del scope.memo[key]
+
+
+def _rounds(expr: Expr) -> bool:
+    """True for a conversion to a narrow float from one that ``f32`` holds or rounds first."""
+    return isinstance(expr, Op) and expr.name == "cast" and expr.dtype.is_low_precision
 
 
 def _atomic(mode: str, dtype: DType) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from litz_codegen_triton.emit.mask import Masks
 from litz_codegen_triton.emit.text import Value
 from litz_ir.scalar.expr import Indirect, indirects_in
-from litz_ir.symbols.ranges import Range, bounds
+from litz_ir.symbols.ranges import Range, bounds, interval_bounds
 from litz_ir.symbols.term import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, Term
 
 NARROW = 2**31 - 1
@@ -19,6 +19,7 @@ _SUM, _PRODUCT, _UNIT = 0, 1, 2
 def fits_narrow(terms: Iterable[Size], ranges: Mapping[str, Range]) -> bool:
     """True when every part of the terms that arithmetic computes is known to fit 32 bits with a sign."""
     seen: set[Term] = set()
+    memo: dict[Term, tuple[int | None, int | None]] = {}
     stack: list[Size] = list(terms)
     while stack:
         term = stack.pop()
@@ -29,8 +30,8 @@ def fits_narrow(terms: Iterable[Size], ranges: Mapping[str, Range]) -> bool:
         if term in seen:
             continue
         seen.add(term)
-        known = bounds(term, ranges)
-        if known.low is None or known.high is None or known.low < -NARROW or known.high > NARROW:
+        low, high = interval_bounds(term, ranges, memo)
+        if low is None or high is None or low < -NARROW or high > NARROW:
             return False
         stack.extend(term.children())
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from litz_codegen_triton.emit.blocks import Inner, Tiling, targets_of, tiling, values_of
+from litz_codegen_triton.emit.blocks import Inner, Tiling, flat, targets_of, tiling, values_of
 from litz_codegen_triton.emit.body import Body, Setting, Write
 from litz_codegen_triton.emit.index import fits_narrow
 from litz_codegen_triton.emit.library import called, library_source
@@ -106,7 +106,16 @@ class _KernelWriter:
             dims = (*dims, ("r", "RBLOCK"))
         self.pointers: dict[str, str] = {}
         parameters = {p.name: p for p in kernel.parameters}
-        self.body = Body(Setting(form, parameters, self.pointers, ranges, self._narrow(ranges), dims))
+        read = {
+            load.buffer
+            for statements in self.phases
+            for statement in statements
+            for load in loads(*_expressions(statement))
+        }
+        setting = Setting(
+            form, parameters, self.pointers, frozenset(read), ranges, self._narrow(ranges), dims
+        )
+        self.body = Body(setting)
         self.arguments = self._arguments()
 
     # --- coordinates ---
@@ -124,7 +133,10 @@ class _KernelWriter:
             ranges[name] = extent(size)
             return symbol(name)
 
-        outer: dict[str, Size] = {}
+        # An axis of one point needs no index, and a tile may leave it out.
+        outer: dict[str, Size] = {axis.name: 0 for axis in self.kernel.outer if axis.size == 1}
+        if flat(self.kernel):
+            outer.update((axis.name, 0) for axis in self.kernel.phases[0].axes if axis.size == 1)
         for dim in self.tiles.outer:
             outer.update(_unflattened(index(dim.letter, dim.size), dim.axes))
         mapping = []
@@ -240,10 +252,13 @@ class _KernelWriter:
             body.writer.line(f"program = {rest}")
             rest = "program"
         for dim in reversed(self.tiles.outer):
-            count = index.unit(_programs_along(dim.size, dim.block)).text
-            last = dim is self.tiles.outer[0]
-            place = rest if last else f"({rest} % {count})"
-            rest = f"{rest} // {count}"
+            programs = _programs_along(dim.size, dim.block)
+            place = rest
+            if programs == 1:
+                place = "0"
+            elif dim is not self.tiles.outer[0]:
+                count = index.unit(programs).text
+                place, rest = f"({rest} % {count})", f"{rest} // {count}"
             name = self.indices[dim.letter]
             if dim.block == 1:
                 index.symbols[name] = body.writer.define(name, place, frozenset(), 0)
@@ -251,7 +266,8 @@ class _KernelWriter:
             dims = frozenset(dim.letter)
             block = f"{dim.letter.upper()}BLOCK"
             span = f"tl.arange(0, {block}){_expanded(letters.index(dim.letter), len(letters))}{wide}"
-            index.symbols[name] = body.writer.define(name, f"{place} * {block} + {span}", dims, 0)
+            text = span if place == "0" else f"{place} * {block} + {span}"
+            index.symbols[name] = body.writer.define(name, text, dims, 0)
             if not (isinstance(dim.size, int) and dim.size % dim.block == 0):
                 text = f"{name} < {index.unit(dim.size).text}"
                 body.masks.tails[dim.letter] = body.writer.define(f"{dim.letter}mask", text, dims, 0)

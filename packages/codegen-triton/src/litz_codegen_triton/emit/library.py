@@ -160,6 +160,28 @@ def litz_int_pow(base, exponent):
 
 
 @triton.jit
+def litz_unsigned_pow(base, exponent):
+    rest = exponent
+    square = base
+    result = rest * 0 + 1
+    for _ in range(base.dtype.primitive_bitwidth):
+        result = tl.where((rest & 1) != 0, result * square, result)
+        square = square * square
+        rest = rest >> 1
+    return result
+
+
+@triton.jit
+def litz_fmin(a, b):
+    return tl.where(a != a, b, tl.where((b != b) | (a < b), a, b))
+
+
+@triton.jit
+def litz_fmax(a, b):
+    return tl.where(a != a, b, tl.where((b != b) | (a > b), a, b))
+
+
+@triton.jit
 def litz_shift_left(x, by):
     inside = (by >= 0) & (by < x.dtype.primitive_bitwidth)
     return tl.where(inside, x << tl.where(inside, by, 0), x * 0)
@@ -414,8 +436,8 @@ def litz_atan_64(x):
     series = 1.0 / 11.0 - w * (1.0 / 13.0 - w * (1.0 / 15.0 - w * series))
     series = 1.0 / 5.0 - w * (1.0 / 7.0 - w * (1.0 / 9.0 - w * series))
     angle = 8.0 * z * (1.0 - w * (1.0 / 3.0 - w * series))
-    quarter = tl.where(x < 0, -1.5707963267948966, 1.5707963267948966)
-    return tl.where(inverted, quarter - angle, angle)
+    angle = tl.where(inverted, 1.5707963267948966 - tl.abs(angle), tl.abs(angle))
+    return tl.where(x < 0, angle * -1.0, angle)
 
 
 @triton.jit

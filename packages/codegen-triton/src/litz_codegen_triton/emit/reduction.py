@@ -157,7 +157,7 @@ def combine_functions(name: str, combiner: Combine, form: Form) -> tuple[str, ..
 
 
 def _function(name: str, params: Sequence[str], results: Sequence[Expr], form: Form) -> str:
-    body = Body(Setting(form, {}, {}, {}, False, ()))
+    body = Body(Setting(form, {}, {}, frozenset(), {}, False, ()))
     body.params = tuple(Value(body.writer.names.fresh(param)) for param in params)
     returned = [body.typed(body.value(expr), expr.dtype) for expr in results]
     lines = [*body.writer.scopes[0].lines, f"return {', '.join(returned)}"]

@@ -70,12 +70,18 @@ def chip_number(chip: str) -> int:
     return int(match.group(1))
 
 
-def compile_source(source: KernelSource, chip: str, folder: Path) -> CompiledKernel:
-    """Compile a kernel for a chip; the source text is kept in ``folder``. Raises ``CompileFailed``."""
+def compile_source(source: KernelSource, chip: str, folder: Path, *, aligned: bool = True) -> CompiledKernel:
+    """Compile a kernel for a chip; the source text is kept in ``folder``. Raises ``CompileFailed``.
+
+    ``aligned`` takes every buffer to start at a multiple of 16 bytes, which loads and stores of 16 bytes need; without
+    it only those are that the source promises.
+    """
     function = load_function(source.text, source.name, folder)
     target = GPUTarget("cuda", chip_number(chip), 32)
     types = dict(zip(function.arg_names, source.signature))
-    attributes = {(position,): [["tt.divisibility", 16]] for position in source.divisible}
+    pointers = {position for position, kind in enumerate(source.signature) if kind.startswith("*")}
+    divisible = sorted({*source.divisible, *(pointers if aligned else ())})
+    attributes = {(position,): [["tt.divisibility", 16]] for position in divisible}
     # Index checks are device asserts, which debug mode keeps; its overflow checks are not wanted.
     options = {"num_warps": source.warps, "debug": source.asserts, "sanitize_overflow": False}
     try:

@@ -15,7 +15,10 @@ from triton.runtime.interpreter import InterpretedFunction
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.modules import load_function
 from litz_ir.errors import IndexOutOfRange, KernelError, TargetError
+from litz_ir.host.executor import Executor
+from litz_ir.interp.calls import Externs
 from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.program import Plan
 from litz_ir.symbols.term import evaluate
 from litz_ir.target.protocol import LaunchFunction
 
@@ -102,7 +105,9 @@ def _launch(
         Pointer(address, kind.removeprefix("*")) for address, kind in zip(addresses, source.signature)
     ]  # fmt: skip
     try:
-        function[(programs,)](*arguments, *symbols)
+        # A flag is an integer argument, as in the compiled form.
+        values_given = [int(value) if isinstance(value, bool) else value for value in symbols]
+        function[(programs,)](*arguments, *values_given)
     except Exception as error:
         # The interpreter wraps whatever went wrong, failed index checks included, into its own error.
         if "out of range" in str(error):
@@ -118,3 +123,17 @@ def run_kernel(
     launch = InterpretedModule({kernel.name: kernel}, folder).function(kernel.name)
     addresses = [int(buffers[parameter.name].ctypes.data) for parameter in kernel.parameters]
     launch(addresses, [symbols[info.name] for info in kernel.symbols])
+
+
+def run_plan(
+    plan: Plan,
+    inputs: Sequence[Any],
+    folder: Path,
+    *,
+    externs: Externs | None = None,
+    constants: Mapping[str, Any] | None = None,
+) -> list[Any]:
+    """Run a plan with its kernels in the interpreter, on NumPy memory; its outputs as the executor gives them."""
+    module = InterpretedModule({kernel.name: kernel for kernel in plan.kernels}, folder)
+    launchers = {name: module.function(name) for name in module.kernels}
+    return Executor(plan, launchers, externs=externs, constants=constants).run(inputs)

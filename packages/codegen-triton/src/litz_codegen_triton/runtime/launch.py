@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,8 @@ from litz_ir.symbols.term import evaluate
 from litz_ir.target.protocol import LaunchFunction
 
 _WARP = 32
+_ALIGNED = 15
+"""The bits of an address that are zero where it is a multiple of 16."""
 _STATIC_SHARED = 48 << 10
 _MAX_DYNAMIC_SHARED = 8
 """``CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES``; above the static limit a kernel has to ask for it."""
@@ -32,11 +34,16 @@ def current_chip() -> str | None:
 class LaunchModule:
     """Compiled kernels on the current device; a ``Module`` as ``litz_ir.target.protocol`` has it.
 
-    Raises ``ToolchainError`` when there is no driver or it refuses a cubin.
+    The kernels take their buffers to be aligned to 16 bytes. ``unaligned`` makes one of that name that does not, and is
+    called when buffers are met that are not. Raises ``ToolchainError`` when there is no driver or it refuses a cubin.
     """
 
     def __init__(
-        self, compiled: Mapping[str, CompiledKernel], kernels: Mapping[str, Kernel], processors: int = 132
+        self,
+        compiled: Mapping[str, CompiledKernel],
+        kernels: Mapping[str, Kernel],
+        processors: int,
+        unaligned: Callable[[str], CompiledKernel],
     ) -> None:
         self._driver = _driver()
         if torch is None:
@@ -47,9 +54,12 @@ class LaunchModule:
         torch.cuda.init()
         self._stream = torch.cuda.current_stream
         self._modules: list[ctypes.c_void_p] = []
+        self._processors = processors
+        self._kernels = dict(kernels)
+        self._unaligned = unaligned
+        self._any_alignment: dict[str, LaunchFunction] = {}
         self._functions = {
-            name: self._launcher(self._load(found), found, kernels[name], processors)
-            for name, found in compiled.items()
+            name: self._checked(name, self._launcher(found)) for name, found in compiled.items()
         }
 
     def function(self, kernel: str) -> LaunchFunction:
@@ -73,10 +83,22 @@ class LaunchModule:
             _must(self._driver, code, compiled.name)
         return function
 
-    def _launcher(
-        self, function: ctypes.c_void_p, compiled: CompiledKernel, kernel: Kernel, processors: int
-    ) -> LaunchFunction:
-        programs = tiling(kernel, processors).programs
+    def _checked(self, name: str, aligned: LaunchFunction) -> LaunchFunction:
+        """A launcher that turns to the other binary where an address asks for it."""
+
+        def run(addresses: Sequence[int], symbols: Sequence[int | float]) -> None:
+            if not any(address & _ALIGNED for address in addresses):
+                aligned(addresses, symbols)
+                return
+            if name not in self._any_alignment:
+                self._any_alignment[name] = self._launcher(self._unaligned(name))
+            self._any_alignment[name](addresses, symbols)
+
+        return run
+
+    def _launcher(self, compiled: CompiledKernel) -> LaunchFunction:
+        function, kernel = self._load(compiled), self._kernels[compiled.name]
+        programs = tiling(kernel, self._processors).programs
         names = [info.name for info in kernel.symbols]
         kinds: list[Any] = [
             ctypes.c_double if info.kind == "float" else ctypes.c_int64 for info in kernel.symbols

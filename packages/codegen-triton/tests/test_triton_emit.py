@@ -1,0 +1,175 @@
+"""The text of kernels: what it looks like, what it refuses, how tiles are chosen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import triton_corpus
+from triton_corpus import I0, I1, R0, kernel, load, op, scalar
+
+from litz_codegen_triton.emit.blocks import PERSISTENT_LIMIT, tiling
+from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_ir.dtypes import DType, bf16, f32, i8, i64
+from litz_ir.errors import CodegenError
+from litz_ir.loops.nodes import Kind
+from litz_ir.origin import Origin
+from litz_ir.plan.kernel import Accumulate, Kernel, KernelOrigin, Local, Store
+from litz_ir.plan.schedule import Schedule
+from litz_ir.scalar.expr import Indirect
+from litz_ir.symbols.table import SymbolInfo
+from litz_ir.symbols.term import symbol
+
+CASES = {case.name: case for case in triton_corpus.cases()}
+SHOWN = [
+    "softmax",
+    "layernorm_loop_x",
+    "cat",
+    "transpose",
+    "gather",
+    "scan_combine_loop",
+    "symbolic",
+    "read_back",
+]
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_text(name: str, golden: Callable[[str, str], None]) -> None:
+    golden(f"{name}.py.txt", emit_kernel(CASES[name].kernel).text)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_text_is_python_and_the_same_every_time(name: str) -> None:
+    first = emit_kernel(CASES[name].kernel)
+    compile(first.text, name, "exec")
+    assert first == emit_kernel(CASES[name].kernel)
+
+
+def row_sum(rows: int, length: int, dtype: DType = f32) -> Kernel:
+    x = load("x", (I0 * length + R0,), dtype)
+    return kernel(
+        "row_sum",
+        [("x", dtype, "in"), ("o", dtype, "out")],
+        [("i0", rows)],
+        ([("r0", length)], [Accumulate((("s", dtype),), Kind("sum"), (x,))]),
+        ((), [Store("o", I0, scalar("s", dtype))]),
+    )
+
+
+def copy(count: int, dtype: DType = f32) -> Kernel:
+    store = Store("o", I0, load("x", (I0,), dtype))
+    return kernel("copy", [("x", dtype, "in"), ("o", dtype, "out")], [("i0", count)], ((), [store]))
+
+
+def test_origins_become_comments() -> None:
+    origin = Origin("relu_1", "aten.relu.default", "", "model.py", 12, "x = x.relu()")
+    text = emit_kernel(copy(8), origins=[KernelOrigin("relu", origin)]).text
+    assert "# relu: relu_1 (aten.relu.default) at model.py:12: x = x.relu()" in text
+
+
+def test_local_arrays_are_refused() -> None:
+    with pytest.raises(CodegenError, match="wants local arrays"):
+        emit_kernel(replace(copy(8), locals=(Local("scratch", f32, 4),)))
+
+
+@pytest.mark.parametrize(("mode", "dtype"), [("mul", f32), ("add", i8), ("max", bf16)])
+def test_atomics_that_the_device_lacks_are_refused(mode: str, dtype: DType) -> None:
+    store = Store("o", 0, load("x", (I0,), dtype), mode)  # type: ignore[arg-type]  # a literal
+    wanted = kernel("atomic", [("x", dtype, "in"), ("o", dtype, "inout")], [("i0", 9)], ((), [store]))
+    with pytest.raises(CodegenError, match=f"no atomic {mode} on {dtype}"):
+        emit_kernel(wanted)
+
+
+def test_reading_what_nothing_defines_is_refused() -> None:
+    store = Store("o", I0, scalar("lost"))
+    with pytest.raises(CodegenError, match="'lost'"):
+        emit_kernel(kernel("reads", [("o", f32, "out")], [("i0", 9)], ((), [store])))
+
+
+@pytest.mark.parametrize("blocks", [(("i0", 3),), (("nowhere", 4),)])
+def test_a_schedule_that_fits_no_tile_is_refused(blocks: tuple[tuple[str, int], ...]) -> None:
+    with pytest.raises(CodegenError, match="power of two"):
+        emit_kernel(replace(copy(8), schedule=Schedule(blocks=blocks)))
+
+
+def test_indices_are_wide_only_where_they_must_be() -> None:
+    assert "int64" not in emit_kernel(copy(2**31 - 2048)).text
+    assert "int64" in emit_kernel(copy(2**31)).text
+    open_end = replace(
+        copy(8), outer=(triton_corpus.Axis("i0", symbol("s0")),), symbols=(SymbolInfo("s0", low=0),)
+    )
+    assert "int64" in emit_kernel(open_end).text
+    bounded = replace(open_end, symbols=(SymbolInfo("s0", low=0, high=1 << 20),))
+    assert "int64" not in emit_kernel(bounded).text
+
+
+def test_masks_are_left_out_where_tiles_fit() -> None:
+    assert "mask" not in emit_kernel(copy(1 << 20)).text
+    assert "mask" in emit_kernel(copy((1 << 20) + 1)).text
+
+
+def test_rows_stay_in_registers_while_they_fit() -> None:
+    assert "for " not in emit_kernel(row_sum(4096, PERSISTENT_LIMIT)).text
+    assert "for " in emit_kernel(row_sum(4096, PERSISTENT_LIMIT + 1)).text
+
+
+def test_a_value_that_several_phases_need_is_read_once() -> None:
+    assert emit_kernel(CASES["softmax"].kernel).text.count("tl.load") == 1
+    assert emit_kernel(CASES["softmax_loop"].kernel).text.count("tl.load") == 3
+
+
+def test_index_checks_ask_for_asserts() -> None:
+    assert emit_kernel(CASES["gather"].kernel).asserts
+    assert not emit_kernel(CASES["gather_clamped"].kernel).asserts
+    at = Indirect(load("n", (I0,), i64), 9, False, "assumed")
+    store = Store("o", I0, load("x", (at,), f32))
+    trusted = kernel(
+        "trusted", [("x", f32, "in"), ("n", i64, "in"), ("o", f32, "out")], [("i0", 4)], ((), [store])
+    )
+    text = emit_kernel(trusted).text
+    assert "assert" not in text and "minimum" not in text
+
+
+def test_tiles_follow_the_shape() -> None:
+    few = tiling(copy(1000))
+    assert few.programs == -(-1000 // few.outer[0].block)
+    many = tiling(copy(1 << 24))
+    assert many.outer[0].block >= 1024
+    rows = tiling(row_sum(1 << 16, 1024))
+    (inner, _) = rows.inner
+    assert inner is not None and inner.persistent and inner.block == 1024
+    long_rows = tiling(row_sum(64, 1 << 20))
+    assert long_rows.outer[0].block == 1 and long_rows.warps >= 8
+
+
+def test_columns_are_read_along_memory() -> None:
+    x = load("x", (R0 * 4096 + I0,), f32)
+    columns = kernel(
+        "columns",
+        [("x", f32, "in"), ("o", f32, "out")],
+        [("i0", 4096)],
+        ([("r0", 8192)], [Accumulate((("s", f32),), Kind("sum"), (x,))]),
+        ((), [Store("o", I0, scalar("s"))]),
+    )
+    assert tiling(columns).outer[0].block >= 8
+
+
+def test_a_transpose_gets_a_square_tile() -> None:
+    store = Store("o", I0 * 512 + I1, op("neg", load("x", (I1 * 512 + I0,), f32)))
+    chosen = tiling(
+        kernel("t", [("x", f32, "in"), ("o", f32, "out")], [("i0", 512), ("i1", 512)], ((), [store]))
+    )
+    assert [dim.block for dim in chosen.outer] == [32, 32]
+
+
+def test_writing_kernels_imports_neither_triton_nor_torch() -> None:
+    program = (
+        "import sys, litz_codegen_triton.emit.kernel; print(sorted({'torch', 'triton'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,93 @@
+"""The operation table: nothing is missing, and what differs between the two forms is known."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import litz_codegen_triton.emit
+from litz_codegen_triton.emit import casts
+from litz_codegen_triton.emit.library import COMPILED_FUNCTIONS, FUNCTIONS, called, library_source
+from litz_codegen_triton.emit.ops_table import SPELLINGS, differing_rows, pointer_type, spelling
+from litz_ir.dtypes import ALL, DType, bf16, f8e4m3fnuz, f8e5m2fnuz, f32, i32, i64
+from litz_ir.errors import CodegenError, DTypeError
+from litz_ir.scalar.build import result_dtype
+from litz_ir.scalar.ops_table import OPS
+
+HELD = [dtype for dtype in ALL if dtype not in (f8e4m3fnuz, f8e5m2fnuz)]
+CONVERSIONS = {"cast", "bitcast"}
+
+
+def test_every_operation_has_a_row() -> None:
+    assert SPELLINGS.keys() == OPS.keys() - CONVERSIONS
+
+
+@pytest.mark.parametrize("name", sorted(SPELLINGS))
+def test_a_row_serves_every_dtype_that_the_operation_accepts(name: str) -> None:
+    row = OPS[name]
+    served = 0
+    for dtype in HELD:
+        if row.rule == "random" or (dtype.bits == 8 and dtype.is_float):
+            continue
+        try:
+            result_dtype(row, ((DType("b1", "bool", 8),) if row.rule == "where" else ()) + (dtype,) * 2, None)
+        except DTypeError:
+            continue
+        found = spelling(name, dtype)
+        for form in ("compiled", "interpreted"):
+            text = found.in_form(form)  # type: ignore[arg-type]  # literals
+            assert {f"{{{k}}}" for k in range(row.arity)} <= set(re.findall(r"\{\d\}", text)), text
+        served += 1
+    assert served or row.rule == "random"
+
+
+def test_what_the_interpreter_runs_differently_is_listed() -> None:
+    assert differing_rows() == {
+        "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "erfc", "erfinv", "expm1", "fmod", "hypot",
+        "lgamma", "log10", "log1p", "pow", "round", "sinh", "tan", "tanh", "trunc",
+    }  # fmt: skip
+    assert COMPILED_FUNCTIONS.keys() == {"litz_fmod"}
+    differing_pointers = [d for d in HELD if pointer_type(d, "compiled") != pointer_type(d, "interpreted")]
+    assert differing_pointers == [bf16]
+
+
+def test_every_libdevice_function_has_a_stand_in_of_our_own() -> None:
+    for rows in SPELLINGS.values():
+        for row in rows.values():
+            if row.libdevice:
+                assert "libdevice" not in row.in_form("interpreted")
+                assert called(row.in_form("interpreted")), row
+
+
+def test_every_function_of_the_library_is_used() -> None:
+    package = Path(litz_codegen_triton.emit.__file__).parent
+    text = "\n".join(path.read_text() for path in package.glob("*.py"))
+    for name in FUNCTIONS:
+        family = re.sub(r"_(floor_div|floor_mod|argmin|argmax)$", "_", name)
+        uses = len(re.findall(rf"\b{name}\b", text)) + (family != name)
+        formatted = name.removeprefix("litz_") in SPELLINGS
+        assert uses > 1 or formatted, f"{name} is defined and never called"
+
+
+def test_the_library_lists_callees_first() -> None:
+    (*before, last) = library_source(["litz_sinh"], compiled=False)
+    assert last.startswith("@triton.jit\ndef litz_sinh(")
+    assert any("def litz_expm1_64(" in text for text in before)
+    assert "libdevice.fmod" in library_source(["litz_remainder"], compiled=True)[0]
+    assert "libdevice" not in "".join(library_source(FUNCTIONS, compiled=False))
+
+
+def test_casts_say_how_they_round() -> None:
+    assert casts.cast("x", f32, bf16, "compiled") == "x.to(tl.bfloat16).to(tl.float32)"
+    assert casts.cast("x", f32, bf16, "interpreted") == "litz_bf16_value(litz_bf16_bits(x))"
+    assert casts.cast("x", bf16, f32, "compiled") == "x"
+    assert casts.bitcast("x", f32, i32, "compiled") == "x.to(tl.int32, bitcast=True)"
+
+
+def test_unknown_operations_and_dtypes_are_refused() -> None:
+    with pytest.raises(CodegenError, match="no Triton spelling"):
+        spelling("no_such", i64)
+    with pytest.raises(CodegenError, match="f8e4m3fnuz"):
+        pointer_type(f8e4m3fnuz)

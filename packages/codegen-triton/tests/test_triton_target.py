@@ -1,0 +1,104 @@
+"""The cuda target: what it says of itself, and the way from a plan to a cubin without a GPU."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import triton_corpus
+
+from litz_codegen_triton.capabilities import CUDA
+from litz_codegen_triton.runtime.compile import CompiledKernel, compile_plan
+from litz_codegen_triton.runtime.launch import current_chip
+from litz_codegen_triton.target import CudaTarget
+from litz_ir.dtypes import f32
+from litz_ir.errors import TargetError, ToolchainError
+from litz_ir.origin import Origin
+from litz_ir.plan.kernel import KernelOrigin
+from litz_ir.plan.program import Launch, Plan
+from litz_ir.symbols.table import SymbolTable
+from litz_ir.target.protocol import SourceUnit, Target
+from litz_ir.target.registry import load_target
+
+CASES = {case.name: case for case in triton_corpus.cases()}
+README = Path(__file__).parents[1] / "README.md"
+
+
+def plan_of(*names: str) -> Plan:
+    kernels = tuple(CASES[name].kernel for name in names)
+    origin = KernelOrigin(
+        "softmax", Origin("softmax", "aten.softmax.int", "", "model.py", 3, "y = x.softmax(1)")
+    )
+    steps = tuple(Launch(k.name, tuple(p.name for p in k.parameters), (), (origin,)) for k in kernels)
+    return Plan("plan", CUDA, "sm_90", SymbolTable(), (), (), (), (), kernels, steps, ())
+
+
+def test_the_target_is_found_by_its_name() -> None:
+    target = load_target("cuda")
+    assert isinstance(target, Target) and target.name == "cuda"
+
+
+def test_capabilities() -> None:
+    known = CudaTarget("sm_90").capabilities()
+    assert (known.name, known.processors, known.local_bytes) == ("sm_90", 132, 0)
+    assert known.block_limit > 0 and f32 in known.atomics and known.device == CUDA
+    with pytest.raises(TargetError, match="sm_7"):
+        CudaTarget("sm_7").capabilities()
+
+
+def test_time_grows_with_traffic_and_launches() -> None:
+    target = CudaTarget("sm_90")
+    assert (
+        target.seconds(0, 0, 1)
+        < target.seconds(0, 0, 2)
+        < target.seconds(10**9, 0, 2)
+        < target.seconds(10**9, 10**13, 2)
+    )
+
+
+def test_a_plan_becomes_cubins(tmp_path: Path) -> None:
+    target = CudaTarget("sm_90")
+    units = target.emit(plan_of("softmax", "transpose"))
+    assert units == target.emit(plan_of("softmax", "transpose"))
+    assert [unit.kernels for unit in units] == [("softmax",), ("transpose",)]
+    assert "model.py:3: y = x.softmax(1)" in units[0].text
+    binaries = [target.build(unit, tmp_path) for unit in units]
+    found = [CompiledKernel.from_bytes(path.read_bytes()) for path in binaries]
+    assert [kernel.name for kernel in found] == ["softmax", "transpose"]
+    assert all(path.parent == tmp_path for path in binaries)
+
+
+def test_a_plan_is_compiled_at_once() -> None:
+    found = compile_plan(plan_of("softmax", "gather"), "sm_90")
+    assert set(found) == {"softmax", "gather"} and all(kernel.ptx for kernel in found.values())
+
+
+def test_a_unit_without_its_flags_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match="lacks"):
+        CudaTarget("sm_90").build(SourceUnit("k", "triton", "", ("k",)), tmp_path)
+
+
+@pytest.mark.skipif(current_chip() is not None, reason="this machine has a GPU")
+def test_loading_without_a_gpu_says_so(tmp_path: Path) -> None:
+    target = CudaTarget("sm_90")
+    plan = plan_of("softmax")
+    (unit,) = target.emit(plan)
+    with pytest.raises(ToolchainError, match="no CUDA driver"):
+        target.load([unit], [target.build(unit, tmp_path)], {"softmax": plan.kernels[0]})
+
+
+def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", example],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "def k0" in done.stdout and "bytes of cubin" in done.stdout

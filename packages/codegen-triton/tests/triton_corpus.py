@@ -1,0 +1,1011 @@
+"""Hand-built kernels, as data, and the run that compares them with the reference interpreter.
+
+Run as a program (``TRITON_INTERPRET=1 python triton_corpus.py``) it runs every case in Triton's interpreter and prints
+one line of JSON per case: its name and what differs, empty when nothing does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from litz_ir.dtypes import (
+    DType,
+    b1,
+    bf16,
+    f8e4m3fn,
+    f8e5m2,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+    u64,
+)
+from litz_ir.interp.encoding import decode, encode, storage_dtype
+from litz_ir.interp.plan import run_kernel as run_reference
+from litz_ir.loops.nodes import Axis, Combine, Kind, ScatterMode
+from litz_ir.plan.kernel import Accumulate, Kernel, Parameter, Phase, ScanStore, Statement, Store
+from litz_ir.plan.schedule import Schedule
+from litz_ir.scalar.build import cast, const, index, load, masked, op, where
+from litz_ir.scalar.expr import Expr, Indirect, Param, Scalar
+from litz_ir.scalar.ops_table import OPS
+from litz_ir.symbols.table import SymbolInfo
+from litz_ir.symbols.term import Size, mod, symbol
+
+Make = Callable[[np.random.Generator, int], Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel with the sizes of its buffers, in elements, and how to fill those that it reads."""
+
+    kernel: Kernel
+    sizes: Mapping[str, int]
+    fill: Mapping[str, Make] = field(default_factory=dict)
+    symbols: Mapping[str, int | float] = field(default_factory=dict)
+    rtol: float = 2e-6
+    atol: float = 1e-6
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+
+def normal(rng: np.random.Generator, count: int) -> Any:
+    return rng.standard_normal(count) * 2
+
+
+def special(rng: np.random.Generator, count: int) -> Any:
+    """Normal values, among them all that is delicate about floats."""
+    values = rng.standard_normal(count) * 3
+    odd = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        0.5,
+        -0.5,
+        2.5,
+        3.5,
+        1e-7,
+        -1e-7,
+        20.0,
+        -20.0,
+        0.9999,
+        88.0,
+    ]
+    places = rng.permutation(count)[: min(count, 4 * len(odd))]
+    values[places] = np.resize(odd, len(places))
+    return values
+
+
+def below(limit: int, low: int = 0) -> Make:
+    return lambda rng, count: rng.integers(low, limit, count)
+
+
+def kernel(
+    name: str,
+    parameters: Sequence[tuple[str, DType, str]],
+    outer: Sequence[tuple[str, Size]],
+    *phases: tuple[Sequence[tuple[str, Size]], Sequence[Statement]],
+    symbols: Sequence[SymbolInfo] = (),
+    schedule: Schedule | None = None,
+) -> Kernel:
+    return Kernel(
+        name,
+        tuple(Parameter(n, d, access, 16) for n, d, access in parameters),  # type: ignore[arg-type]  # literals
+        tuple(symbols),
+        tuple(Axis(*axis) for axis in outer),
+        (),
+        tuple(Phase(tuple(Axis(*axis) for axis in axes), tuple(statements)) for axes, statements in phases),
+        schedule or Schedule(),
+    )
+
+
+I0, I1, I2, R0, R1, R2 = map(symbol, ("i0", "i1", "i2", "r0", "r1", "r2"))
+
+
+def scalar(name: str, dtype: DType = f32) -> Expr:
+    return Scalar(name, dtype)
+
+
+# --- maps -----------------------------------------------------------------------------------------------------
+
+
+def maps() -> Iterator[Case]:
+    for count in (1, 7, 1000, 0):
+        gelu = _gelu(load("x", (I0,), f32))
+        yield Case(
+            kernel(
+                f"gelu_{count}",
+                [("x", f32, "in"), ("o", f32, "out")],
+                [("i0", count)],
+                ((), [Store("o", I0, gelu)]),
+            ),
+            {"x": count, "o": count},
+        )
+    yield Case(
+        kernel(
+            "broadcast",
+            [("x", f32, "in"), ("b", f32, "in"), ("o", f32, "out")],
+            [("i0", 5), ("i1", 37)],
+            (
+                (),
+                [Store("o", I0 * 37 + I1, op("add", load("x", (I0 * 37 + I1,), f32), load("b", (I1,), f32)))],
+            ),
+        ),
+        {"x": 185, "b": 37, "o": 185},
+    )
+    # the axes inside the phase: a scheduler may leave them there
+    yield Case(
+        kernel(
+            "inner_map",
+            [("x", f32, "in"), ("o", f32, "out")],
+            [("i0", 6)],
+            ([("r0", 50)], [Store("o", I0 * 50 + R0, op("neg", load("x", (I0 * 50 + R0,), f32)))]),
+        ),
+        {"x": 300, "o": 300},
+    )
+    yield Case(
+        kernel(
+            "transpose",
+            [("x", f32, "in"), ("y", f32, "in"), ("o", f32, "out")],
+            [("i0", 40), ("i1", 70)],
+            (
+                (),
+                [
+                    Store(
+                        "o",
+                        I0 * 70 + I1,
+                        op("add", load("x", (I1 * 40 + I0,), f32), load("y", (I0 * 70 + I1,), f32)),
+                    )
+                ],
+            ),
+        ),
+        {"x": 2800, "y": 2800, "o": 2800},
+    )
+    yield Case(
+        kernel(
+            "transpose_3d",
+            [("x", bf16, "in"), ("o", bf16, "out")],
+            [("i0", 3), ("i1", 33), ("i2", 34)],
+            ((), [Store("o", I0 * 1122 + I1 * 34 + I2, load("x", (I0 * 1122 + I2 * 33 + I1,), bf16))]),
+        ),
+        {"x": 3366, "o": 3366},
+    )
+    yield Case(
+        kernel(
+            "scheduled_2d",
+            [("x", f32, "in"), ("o", f32, "out")],
+            [("i0", 20), ("i1", 19)],
+            ((), [Store("o", I0 * 19 + I1, op("mul", load("x", (I0 * 19 + I1,), f32), const(3.0, f32)))]),
+            schedule=Schedule(blocks=(("i0", 8), ("i1", 16)), warps=2),
+        ),
+        {"x": 380, "o": 380},
+    )
+    yield Case(
+        kernel(
+            "zero_axes",
+            [("x", f32, "in"), ("o", f32, "out")],
+            [],
+            ((), [Store("o", 0, op("exp", load("x", (0,), f32)))]),
+        ),
+        {"x": 1, "o": 1},
+    )
+    yield Case(
+        kernel(
+            "reshape",
+            [("x", f32, "in"), ("o", f32, "out")],
+            [("i0", 6), ("i1", 35)],
+            (
+                (),
+                [
+                    Store(
+                        "o",
+                        I0 * 35 + I1,
+                        load("x", (((I0 * 35 + I1) // 14) * 20 + (I0 * 35 + I1) % 14,), f32),
+                    )
+                ],
+            ),
+        ),
+        {"x": 400, "o": 210},
+    )
+    yield Case(
+        kernel(
+            "roll",
+            [("x", f32, "in"), ("o", f32, "out")],
+            [("i0", 41)],
+            ((), [Store("o", I0, load("x", (mod(I0 - 5, 41),), f32))]),
+        ),
+        {"x": 41, "o": 41},
+    )
+    yield _cat()
+    yield _pad()
+    yield Case(
+        kernel(
+            "constants",
+            [("o", f32, "out"), ("p", i64, "out"), ("q", b1, "out"), ("r", f64, "out")],
+            [("i0", 10)],
+            (
+                (),
+                [
+                    Store("o", I0, const(float("-inf"), f32)),
+                    Store("p", I0, op("mul", index(I0), const(2**40, i64))),
+                    Store("q", I0, op("lt", index(I0), const(4, i64))),
+                    Store("r", I0, op("add", cast(index(I0), f64), const(0.1, f64))),
+                ],
+            ),
+        ),
+        {"o": 10, "p": 10, "q": 10, "r": 10},
+    )
+    yield Case(
+        kernel(
+            "in_place",
+            [("x", f32, "inout"), ("o", f32, "out")],
+            [("i0", 100)],
+            (
+                (),
+                [
+                    Store("x", I0, op("add", load("x", (I0,), f32), const(1.0, f32))),
+                    Store("o", I0, op("mul", load("x", (I0,), f32), const(2.0, f32))),
+                ],
+            ),
+        ),
+        {"x": 100, "o": 100},
+    )
+
+
+def _gelu(x: Expr) -> Expr:
+    scaled = op("mul", x, const(0.7071067811865476, f32))
+    half = op("mul", x, const(0.5, f32))
+    return op("mul", half, op("add", op("erf", scaled), const(1.0, f32)))
+
+
+def _cat() -> Case:
+    first = op("lt", index(I1), const(6, i64))
+    body = masked(first, load("x", (I0 * 6 + I1,), f32), load("y", (I0 * 4 + I1 - 6,), f32))
+    second = op("ge", index(I1), const(6, i64))
+    body = masked(
+        first,
+        load("x", (I0 * 6 + I1,), f32),
+        masked(second, load("y", (I0 * 4 + I1 - 6,), f32), const(0.0, f32)),
+    )
+    return Case(
+        kernel(
+            "cat",
+            [("x", f32, "in"), ("y", f32, "in"), ("o", f32, "out")],
+            [("i0", 9), ("i1", 10)],
+            ((), [Store("o", I0 * 10 + I1, op("add", body, const(1.0, f32)))]),
+        ),
+        {"x": 54, "y": 36, "o": 90},
+    )
+
+
+def _pad() -> Case:
+    inside = op("bit_and", op("ge", index(I0 - 3), const(0, i64)), op("lt", index(I0 - 3), const(20, i64)))
+    body = masked(inside, load("x", (I0 - 3,), bf16), const(-1.0, bf16))
+    return Case(
+        kernel("pad", [("x", bf16, "in"), ("o", bf16, "out")], [("i0", 27)], ((), [Store("o", I0, body)])),
+        {"x": 20, "o": 27},
+    )
+
+
+# --- indirect -------------------------------------------------------------------------------------------------
+
+
+def indirect() -> Iterator[Case]:
+    at = Indirect(load("n", (I0,), i64), 50, True, "raised")
+    yield Case(
+        kernel(
+            "gather",
+            [("x", f32, "in"), ("n", i64, "in"), ("o", f32, "out")],
+            [("i0", 12), ("i1", 9)],
+            ((), [Store("o", I0 * 9 + I1, load("x", (at * 9 + I1,), f32))]),
+        ),
+        {"x": 450, "n": 12, "o": 108},
+        {"n": below(50, -50)},
+    )
+    clamped = Indirect(load("n", (I0,), i32), 50, False, "clamped")
+    yield Case(
+        kernel(
+            "gather_clamped",
+            [("x", f32, "in"), ("n", i32, "in"), ("o", f32, "out")],
+            [("i0", 30)],
+            ((), [Store("o", I0, load("x", (clamped,), f32))]),
+        ),
+        {"x": 50, "n": 30, "o": 30},
+        {"n": below(80, -20)},
+    )
+    # an index that is read under a condition may not be used outside it
+    wanted = op("lt", index(I0), const(10, i64))
+    inner = Indirect(load("n", (I0,), i64), 50, False, "raised")
+    yield Case(
+        kernel(
+            "gather_masked",
+            [("x", f32, "in"), ("n", i64, "in"), ("o", f32, "out")],
+            [("i0", 30)],
+            ((), [Store("o", I0, masked(wanted, load("x", (inner,), f32), const(7.0, f32)))]),
+        ),
+        {"x": 50, "n": 10, "o": 30},
+        {"n": below(50)},
+    )
+    for mode in ("add", "min", "max"):
+        yield _scatter(mode, f32)
+        yield _scatter(mode, i64)
+    yield Case(
+        kernel(
+            "count_all",
+            [("x", i32, "in"), ("o", i32, "inout")],
+            [("i0", 10), ("i1", 30)],
+            ((), [Store("o", 0, load("x", (I0 * 30 + I1,), i32), "add")]),
+        ),
+        {"x": 300, "o": 1},
+        {"x": below(9), "o": below(3)},
+    )
+
+
+def _scatter(mode: ScatterMode, dtype: DType) -> Case:
+    at = Indirect(load("n", (I0,), i64), 7, False, "raised")
+    return Case(
+        kernel(
+            f"scatter_{mode}_{dtype}",
+            [("x", dtype, "in"), ("n", i64, "in"), ("o", dtype, "inout")],
+            [("i0", 40)],
+            ((), [Store("o", at, load("x", (I0,), dtype), mode)]),
+        ),
+        {"x": 40, "n": 40, "o": 7},
+        {
+            "n": below(7),
+            "x": normal if dtype.is_float else below(100, -100),
+            "o": normal if dtype.is_float else below(9),
+        },
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+# --- reductions -----------------------------------------------------------------------------------------------
+
+
+def reductions() -> Iterator[Case]:
+    loop = Schedule(blocks=(("r0", 16),), warps=1)
+    loop_x = Schedule(blocks=(("i0", 4), ("r0", 16)), warps=1)
+    for label, schedule in (("", None), ("_loop", loop), ("_loop_x", loop_x)):
+        yield _softmax(f"softmax{label}", schedule)
+        yield _layernorm(f"layernorm{label}", schedule)
+        yield _welford(f"welford{label}", schedule)
+        yield _online(f"online_softmax{label}", schedule)
+        yield _positions(f"argmax{label}", schedule)
+        yield _combine(f"combine{label}", schedule)
+        for dtype in (f32, f64, i64, i32, u8, bf16):
+            yield _kinds(f"kinds_{dtype}{label}", dtype, schedule)
+        yield _logic(f"logic{label}", schedule)
+    yield _columns()
+    yield _symbolic()
+    yield _full()
+    yield _point_phase()
+    yield _read_back()
+    yield _empty_row()
+
+
+def _rows(length: int = 70) -> Size:
+    return I0 * length + R0
+
+
+def _softmax(name: str, schedule: Schedule | None) -> Case:
+    x = load("x", (_rows(),), f32)
+    e = op("exp", op("sub", x, scalar("m")))
+    row = [("r0", 70)]
+    return Case(
+        kernel(
+            name,
+            [("x", f32, "in"), ("o", f32, "out")],
+            [("i0", 5)],
+            (row, [Accumulate((("m", f32),), Kind("max"), (x,))]),
+            (row, [Accumulate((("z", f32),), Kind("sum"), (e,))]),
+            (row, [Store("o", _rows(), op("div", e, scalar("z")))]),
+            schedule=schedule,
+        ),
+        {"x": 350, "o": 350},
+    )
+
+
+def _layernorm(name: str, schedule: Schedule | None) -> Case:
+    x = cast(load("x", (_rows(),), bf16), f32)
+    mean = op("div", scalar("s"), const(70.0, f32))
+    centred = op("sub", x, mean)
+    rate = op("rsqrt", op("add", op("div", scalar("v"), const(70.0, f32)), const(1e-5, f32)))
+    y = op("add", op("mul", op("mul", centred, rate), load("w", (R0,), f32)), load("b", (R0,), f32))
+    row = [("r0", 70)]
+    return Case(
+        kernel(
+            name,
+            [("x", bf16, "in"), ("w", f32, "in"), ("b", f32, "in"), ("o", bf16, "out"), ("mean", f32, "out")],
+            [("i0", 5)],
+            (row, [Accumulate((("s", f32),), Kind("sum"), (x,))]),
+            (row, [Accumulate((("v", f32),), Kind("sum"), (op("mul", centred, centred),))]),
+            (row, [Store("o", _rows(), cast(y, bf16))]),
+            ((), [Store("mean", I0, mean)]),
+            schedule=schedule,
+        ),
+        {"x": 350, "w": 70, "b": 70, "o": 350, "mean": 5},
+        rtol=1e-2,
+    )
+
+
+def _welford(name: str, schedule: Schedule | None) -> Case:
+    x = load("x", (_rows(),), f32)
+    results = (("mean", f32), ("squares", f32), ("count", f32))
+    return Case(
+        kernel(
+            name,
+            [("x", f32, "in"), ("a", f32, "out"), ("b", f32, "out"), ("c", f32, "out")],
+            [("i0", 5)],
+            ([("r0", 70)], [Accumulate(results, Kind("welford"), (x,))]),
+            ((), [Store(b, I0, scalar(n)) for b, (n, _) in zip("abc", results)]),
+            schedule=schedule,
+        ),
+        {"x": 350, "a": 5, "b": 5, "c": 5},
+        rtol=1e-5,
+    )
+
+
+def _online(name: str, schedule: Schedule | None) -> Case:
+    x = load("x", (_rows(),), f32)
+    return Case(
+        kernel(
+            name,
+            [("x", f32, "in"), ("o", f32, "out")],
+            [("i0", 5)],
+            ([("r0", 70)], [Accumulate((("m", f32), ("z", f32)), Kind("online_softmax"), (x,))]),
+            (
+                [("r0", 70)],
+                [Store("o", _rows(), op("div", op("exp", op("sub", x, scalar("m"))), scalar("z")))],
+            ),
+            schedule=schedule,
+        ),
+        {"x": 350, "o": 350},
+    )
+
+
+def _positions(name: str, schedule: Schedule | None) -> Case:
+    x = load("x", (_rows(),), f32)
+    n = load("n", (_rows(),), i32)
+    return Case(
+        kernel(
+            name,
+            [("x", f32, "in"), ("n", i32, "in"), ("v", f32, "out"), ("p", i64, "out"), ("q", i64, "out")],
+            [("i0", 5)],
+            (
+                [("r0", 70)],
+                [
+                    Accumulate((("best", f32), ("place", i64)), Kind("argmax"), (x, index(R0))),
+                    Accumulate((("least", i32), ("where", i64)), Kind("argmin"), (n, index(R0))),
+                ],
+            ),
+            (
+                (),
+                [
+                    Store("v", I0, scalar("best")),
+                    Store("p", I0, scalar("place", i64)),
+                    Store("q", I0, scalar("where", i64)),
+                ],
+            ),
+            schedule=schedule,
+        ),
+        {"x": 350, "n": 350, "v": 5, "p": 5, "q": 5},
+        {"x": _with_nans, "n": below(9)},
+    )
+
+
+def _with_nans(rng: np.random.Generator, count: int) -> Any:
+    values = np.round(rng.standard_normal(count) * 2)
+    values[[75, 80, 300]] = np.nan
+    return values
+
+
+def _combine(name: str, schedule: Schedule | None) -> Case:
+    """Composition of affine maps: associative, and not commutative."""
+    a, b, c, d = (Param(k, f32) for k in range(4))
+    affine = Combine(
+        (op("mul", a, c), op("add", op("mul", b, c), d)),
+        (const(1.0, f32), const(0.0, f32)),
+        (op("add", a, b),),
+    )
+    x, y = load("x", (_rows(),), f32), load("y", (_rows(),), f32)
+    return Case(
+        kernel(
+            name,
+            [("x", f32, "in"), ("y", f32, "in"), ("o", f32, "out")],
+            [("i0", 5)],
+            ([("r0", 70)], [Accumulate((("t", f32),), affine, (op("sin", x), y))]),
+            ((), [Store("o", I0, scalar("t"))]),
+            schedule=schedule,
+        ),
+        {"x": 350, "y": 350, "o": 5},
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def _kinds(name: str, dtype: DType, schedule: Schedule | None) -> Case:
+    names = ("sum", "prod", "min", "max") + (("xor",) if dtype.is_integer else ())
+    x = load("x", (_rows(),), dtype)
+    return Case(
+        kernel(
+            name,
+            [("x", dtype, "in"), *((f"o_{n}", dtype, "out") for n in names)],
+            [("i0", 5)],
+            ([("r0", 70)], [Accumulate(((n, dtype),), Kind(n), (x,)) for n in names]),  # type: ignore[arg-type]  # literals
+            ((), [Store(f"o_{n}", I0, scalar(n, dtype)) for n in names]),
+            schedule=schedule,
+        ),
+        {"x": 350, **{f"o_{n}": 5 for n in names}},
+        {"x": (lambda rng, count: rng.uniform(0.9, 1.1, count)) if dtype.is_float else below(100)},
+        rtol=1e-2 if dtype == bf16 else 1e-5,
+    )
+
+
+def _logic(name: str, schedule: Schedule | None) -> Case:
+    x = load("x", (_rows(),), b1)
+    names = ("any", "all", "min", "max")
+    return Case(
+        kernel(
+            name,
+            [("x", b1, "in"), *((f"o_{n}", b1, "out") for n in names), ("count", i64, "out")],
+            [("i0", 5)],
+            (
+                [("r0", 70)],
+                [
+                    *(Accumulate(((n, b1),), Kind(n), (x,)) for n in names),  # type: ignore[arg-type]  # literals
+                    Accumulate((("n", i64),), Kind("sum"), (cast(x, i64),)),
+                ],
+            ),
+            (
+                (),
+                [*(Store(f"o_{n}", I0, scalar(n, b1)) for n in names), Store("count", I0, scalar("n", i64))],
+            ),
+            schedule=schedule,
+        ),
+        {"x": 350, **{f"o_{n}": 5 for n in names}, "count": 5},
+        {"x": lambda rng, count: (np.arange(count) // 70) * rng.random(count) > 0.01},
+    )
+
+
+def _columns() -> Case:
+    x = load("x", (R0 * 90 + I0,), f32)
+    return Case(
+        kernel(
+            "columns",
+            [("x", f32, "in"), ("o", f32, "out")],
+            [("i0", 90)],
+            ([("r0", 300)], [Accumulate((("s", f32),), Kind("sum"), (x,))]),
+            ((), [Store("o", I0, scalar("s"))]),
+        ),
+        {"x": 27000, "o": 90},
+        rtol=1e-5,
+        atol=1e-4,
+    )
+
+
+def _symbolic() -> Case:
+    s0, s1 = symbol("s0"), symbol("s1")
+    x = load("x", (I0 * s1 + R0,), f32)
+    scaled = op("mul", x, cast(scalar("alpha", f64), f32))
+    return Case(
+        kernel(
+            "symbolic",
+            [("x", f32, "in"), ("o", f32, "out")],
+            [("i0", s0)],
+            ([("r0", s1)], [Accumulate((("s", f32),), Kind("sum"), (scaled,))]),
+            (
+                [("r0", s1)],
+                [Store("o", I0 * s1 + R0, where(scalar("flag", b1), op("sub", x, scalar("s")), x))],
+            ),
+            symbols=[
+                SymbolInfo("s0", low=0),
+                SymbolInfo("s1", low=1, hint=70),
+                SymbolInfo("alpha", "float"),
+                SymbolInfo("flag", "bool"),
+            ],
+        ),
+        {"x": 350, "o": 350},
+        symbols={"s0": 5, "s1": 70, "alpha": 0.25, "flag": True},
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def _full() -> Case:
+    x = load("x", (R0 * 33 + R1,), f32)
+    return Case(
+        kernel(
+            "full_sum",
+            [("x", f32, "in"), ("o", f32, "out")],
+            [],
+            ([("r0", 31), ("r1", 33)], [Accumulate((("s", f32),), Kind("sum"), (op("mul", x, x),))]),
+            ((), [Store("o", 0, op("sqrt", scalar("s")))]),
+        ),
+        {"x": 1023, "o": 1},
+        rtol=1e-5,
+    )
+
+
+def _point_phase() -> Case:
+    """A phase of one point in front of a reduction: what does not vary along the row is computed once."""
+    x = load("x", (_rows(),), f32)
+    w = op("exp", load("w", (I0,), f32))
+    return Case(
+        kernel(
+            "point_phase",
+            [("x", f32, "in"), ("w", f32, "in"), ("o", f32, "out")],
+            [("i0", 5)],
+            ((), [Accumulate((("one", f32),), Kind("sum"), (w,))]),
+            ([("r0", 70)], [Accumulate((("s", f32), ), Kind("sum"), (op("mul", x, scalar("one")),))]),
+            ([("r1", 3)], [Store("o", I0 * 3 + R1, op("add", scalar("s"), cast(index(R1), f32)))]),
+        ),
+        {"x": 350, "w": 5, "o": 15},
+        rtol=1e-5,
+        atol=1e-5,
+    )  # fmt: skip
+
+
+def _read_back() -> Case:
+    """A later phase reads, at other points, what an earlier one stored."""
+    x = load("x", (_rows(),), f32)
+    return Case(
+        kernel(
+            "read_back",
+            [("x", f32, "in"), ("t", f32, "inout"), ("o", f32, "out")],
+            [("i0", 5)],
+            ([("r0", 70)], [Store("t", _rows(), op("exp", x))]),
+            (
+                [("r0", 70)],
+                [
+                    Store(
+                        "o",
+                        _rows(),
+                        op("add", load("t", (I0 * 70 + 69 - R0,), f32), load("t", (_rows(),), f32)),
+                    )
+                ],
+            ),
+        ),
+        {"x": 350, "t": 350, "o": 350},
+    )
+
+
+def _empty_row() -> Case:
+    x = load("x", (I0,), f32)
+    return Case(
+        kernel(
+            "empty_row",
+            [("x", f32, "in"), ("o", f32, "out"), ("p", f32, "out")],
+            [("i0", 5)],
+            (
+                [("r0", 0)],
+                [Accumulate((("s", f32),), Kind("sum"), (x,)), Accumulate((("m", f32),), Kind("max"), (x,))],
+            ),
+            ((), [Store("o", I0, scalar("s")), Store("p", I0, scalar("m"))]),
+        ),
+        {"x": 5, "o": 5, "p": 5},
+    )
+
+
+# --- scans ----------------------------------------------------------------------------------------------------
+
+
+def scans() -> Iterator[Case]:
+    loop = Schedule(blocks=(("i0", 2), ("r0", 16)), warps=1)
+    for label, schedule in (("", None), ("_loop", loop)):
+        for kind, dtype in (
+            ("sum", f32),
+            ("prod", f32),
+            ("max", f32),
+            ("sum", i64),
+            ("min", i32),
+            ("sum", bf16),
+        ):
+            yield _scan(f"scan_{kind}_{dtype}{label}", kind, dtype, schedule)
+        x = load("x", (_rows(),), f32)
+        yield Case(
+            kernel(
+                f"scan_argmax{label}",
+                [("x", f32, "in"), ("v", f32, "out"), ("p", i64, "out")],
+                [("i0", 5)],
+                ([("r0", 70)], [ScanStore(Kind("argmax"), (x, index(R0)), (("v", _rows()), ("p", _rows())))]),
+                schedule=schedule,
+            ),
+            {"x": 350, "v": 350, "p": 350},
+        )
+        a, b = Param(0, f32), Param(1, f32)
+        top = op("maximum", a, b)
+        logaddexp = Combine(
+            (
+                op(
+                    "add",
+                    top,
+                    op("log", op("add", op("exp", op("sub", a, top)), op("exp", op("sub", b, top)))),
+                ),
+            ),
+            (const(-1e30, f32),),
+            (a,),
+        )
+        yield Case(
+            kernel(
+                f"scan_combine{label}",
+                [("x", f32, "in"), ("o", f32, "out")],
+                [("i0", 5)],
+                ([("r0", 70)], [ScanStore(logaddexp, (x,), (("o", _rows()),))]),
+                schedule=schedule,
+            ),
+            {"x": 350, "o": 350},
+            rtol=1e-5,
+        )
+    yield Case(
+        kernel(
+            "scan_restarted",
+            [("x", f32, "in"), ("o", f32, "out")],
+            [("i0", 3)],
+            (
+                [("r0", 4), ("r1", 20)],
+                [
+                    ScanStore(
+                        Kind("sum"),
+                        (load("x", (I0 * 80 + R0 * 20 + R1,), f32),),
+                        (("o", I0 * 80 + R0 * 20 + R1),),
+                    )
+                ],
+            ),
+        ),
+        {"x": 240, "o": 240},
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def _scan(name: str, kind: str, dtype: DType, schedule: Schedule | None) -> Case:
+    x = load("x", (_rows(),), dtype)
+    return Case(
+        kernel(
+            name,
+            [("x", dtype, "in"), ("o", dtype, "out")],
+            [("i0", 5)],
+            ([("r0", 70)], [ScanStore(Kind(kind), (x,), (("o", _rows()),))]),  # type: ignore[arg-type]  # literals
+            schedule=schedule,
+        ),
+        {"x": 350, "o": 350},
+        {"x": (lambda rng, count: rng.uniform(0.9, 1.1, count)) if dtype.is_float else below(100, -100)},
+        rtol=1e-2 if dtype == bf16 else 1e-5,
+    )
+
+
+# --- dtypes and operations ------------------------------------------------------------------------------------
+
+HELD = (f64, f32, bf16, f16, f8e4m3fn, f8e5m2, i64, i32, i16, i8, u64, u32, u16, u8, b1)
+
+
+def conversions() -> Iterator[Case]:
+    for source in HELD:
+        targets = tuple(dtype for dtype in HELD if dtype != source)
+        x = load("x", (I0,), source)
+        values: Make = special if source.is_float and source.bits > 8 else normal
+        if source.is_float:
+            # What does not fit an integer is nobody's promise on a GPU.
+            finite = where(op("lt", op("abs", x), const(100.0, source)), op("abs", x), const(0.0, source))
+        else:
+            values, finite = below(120, 0 if source.kind == "uint" or source.is_bool else -120), x
+        yield Case(
+            kernel(
+                f"casts_from_{source}",
+                [("x", source, "in"), *((f"o_{d}", d, "out") for d in targets)],
+                [("i0", 200)],
+                (
+                    (),
+                    [Store(f"o_{d}", I0, cast(finite if d.is_integer else x, d)) for d in targets],
+                ),
+            ),
+            {"x": 200, **{f"o_{d}": 200 for d in targets}},
+            {"x": values},
+            rtol=1e-7,
+            atol=0.0,
+        )
+    pairs = [
+        (f32, i32),
+        (i32, f32),
+        (f64, i64),
+        (bf16, i16),
+        (i16, bf16),
+        (f16, u16),
+        (u8, i8),
+        (f8e4m3fn, u8),
+    ]
+    yield Case(
+        kernel(
+            "bitcasts",
+            [
+                *((f"x{k}", a, "in") for k, (a, _) in enumerate(pairs)),
+                *((f"o{k}", b, "out") for k, (_, b) in enumerate(pairs)),
+            ],
+            [("i0", 64)],
+            (
+                (),
+                [
+                    Store(f"o{k}", I0, op("bitcast", load(f"x{k}", (I0,), a), dtype=b))
+                    for k, (a, b) in enumerate(pairs)
+                ],
+            ),
+        ),
+        {f"{side}{k}": 64 for side in "xo" for k in range(len(pairs))},
+    )
+
+
+def operations() -> Iterator[Case]:
+    """Every row of the operation table, over each dtype that it accepts, a few to a kernel."""
+    for dtype in (f32, f64, bf16, f16, i64, i32, i8, u8, u32, b1):
+        names = [
+            name
+            for name, row in OPS.items()
+            if _accepted(name, dtype) and row.rule not in ("cast", "bitcast")
+        ]
+        for part in range(0, len(names), 10):
+            yield _operations(dtype, part // 10, names[part : part + 10])
+
+
+def _accepted(name: str, dtype: DType) -> bool:
+    row = OPS[name]
+    if row.rule == "random":
+        return (
+            not dtype.is_bool
+            if name == "random_bits" and dtype.is_integer
+            else dtype.is_float and name != "random_bits"
+        )
+    held = {
+        "any": True, "number": not dtype.is_bool, "float": dtype.is_float, "integer": dtype.is_integer,
+        "bits": not dtype.is_float, "bool": dtype.is_bool,
+    }  # fmt: skip
+    return held[row.accepts]
+
+
+_SLACK = {
+    "digamma": 1e-4,
+    "lgamma": 1e-4,
+    "erfinv": 1e-5,
+    "random_normal": 1e-5,
+    "pow": 1e-5,
+    "exp": 1e-5,
+    "exp2": 1e-5,
+}
+
+
+def _operations(dtype: DType, number: int, names: Sequence[str]) -> Case:
+    stores = []
+    results = []
+    for name in names:
+        row = OPS[name]
+        arguments = [load(buffer, (I0,), dtype) for buffer in "xyz"[: row.arity]]
+        if row.rule == "where":
+            arguments = [
+                op("lt", load("x", (I0,), dtype), load("z", (I0,), dtype)),
+                arguments[0],
+                arguments[1],
+            ]
+        if name in ("floor_div", "remainder", "trunc_div", "fmod") and dtype.is_integer:
+            arguments[1] = op("maximum", arguments[1], const(1, dtype))
+        if name == "pow" and dtype.is_integer:
+            arguments[1] = op("remainder", arguments[1], const(7, dtype))
+        if row.rule == "random":
+            arguments = [const(2**33 + 5, i64), index(I0)]
+            value = op(name, *arguments, dtype=dtype)
+        else:
+            value = op(name, *arguments)
+        stores.append(Store(f"o_{name}", I0, value))
+        results.append((f"o_{name}", value.dtype, "out"))
+    values: Make = (
+        special if dtype.is_float else below(2 if dtype.is_bool else 100, 0 if dtype.kind != "int" else -100)
+    )
+    inputs = [(name, dtype, "in") for name in "xyz"]
+    slack = max(_SLACK.get(name, 0.0) for name in names)
+    precision = {f64: 1e-9, bf16: 1e-2, f16: 2e-3}.get(dtype, 3e-6)
+    return Case(
+        kernel(f"operations_{dtype}_{number}", [*inputs, *results], [("i0", 300)], ((), stores)),
+        {name: 300 for name, _, _ in (*inputs, *results)},
+        dict.fromkeys("xyz", values),
+        rtol=max(precision, slack if dtype.bits < 64 else 1e-9),
+        atol=max(precision, slack) / 10 if dtype.bits < 64 else 1e-9,
+    )
+
+
+# --- running --------------------------------------------------------------------------------------------------
+
+
+def cases() -> list[Case]:
+    """The whole corpus."""
+    return [*maps(), *indirect(), *reductions(), *scans(), *conversions(), *operations()]
+
+
+def buffers_of(case: Case) -> dict[str, Any]:
+    """The case's buffers in memory form, filled; the same in every process."""
+    rng = np.random.default_rng(zlib.crc32(case.name.encode()))
+    filled = {}
+    for parameter in case.kernel.parameters:
+        count = case.sizes[parameter.name]
+        default = normal if parameter.dtype.is_float else below(2 if parameter.dtype.is_bool else 100)
+        values = np.asarray(case.fill.get(parameter.name, default)(rng, count))
+        if parameter.access == "out":
+            values = np.zeros(count)
+        held = (
+            values.astype(np.float64 if parameter.dtype == f64 else np.float32)
+            if parameter.dtype.is_float
+            else values
+        )
+        filled[parameter.name] = np.ascontiguousarray(encode(held, parameter.dtype)).astype(
+            storage_dtype(parameter.dtype)
+        )
+    return filled
+
+
+def difference(case: Case, got: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """What differs between the written buffers of two runs; empty when nothing does."""
+    for parameter in case.kernel.parameters:
+        if parameter.access == "in":
+            continue
+        a, b = got[parameter.name], wanted[parameter.name]
+        if parameter.dtype.is_float:
+            a, b = decode(a, parameter.dtype), decode(b, parameter.dtype)
+            close = np.isclose(a, b, rtol=case.rtol, atol=case.atol, equal_nan=True)
+        else:
+            close = a == b
+        if not close.all():
+            at = int(np.flatnonzero(~close)[0])
+            return f"{parameter.name}[{at}] is {a[at]}, not {b[at]} ({(~close).sum()} of {close.size} differ)"
+    return ""
+
+
+def reference(case: Case) -> dict[str, Any]:
+    """The case's buffers after a run of the reference interpreter."""
+    buffers = buffers_of(case)
+    run_reference(case.kernel, buffers, case.symbols)
+    return buffers
+
+
+def interpreted(case: Case, folder: Path) -> dict[str, Any]:
+    """The case's buffers after a run in Triton's interpreter."""
+    from litz_codegen_triton.runtime.interpret import run_kernel
+
+    buffers = buffers_of(case)
+    run_kernel(case.kernel, buffers, case.symbols, folder)
+    return buffers
+
+
+def main(names: Sequence[str]) -> None:
+    """Compare every case (or the named ones), one line of JSON each."""
+    with tempfile.TemporaryDirectory() as folder:
+        for case in cases():
+            if names and case.name not in names:
+                continue
+            try:
+                found = difference(case, interpreted(case, Path(folder)), reference(case))
+            except Exception as error:
+                found = f"{type(error).__name__}: {error}"
+            print(json.dumps({"case": case.name, "difference": found}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
