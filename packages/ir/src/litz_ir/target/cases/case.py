@@ -1,0 +1,185 @@
+"""A case of the conformance suite, and how cases are written down."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from litz_ir.dtypes import DType
+from litz_ir.interp.encoding import decode, encode
+from litz_ir.loops.nodes import Axis
+from litz_ir.plan.kernel import Kernel, Local, Parameter, Phase, Statement, Store
+from litz_ir.plan.schedule import Schedule
+from litz_ir.scalar.build import load
+from litz_ir.scalar.expr import Expr, walk
+from litz_ir.symbols.table import SymbolInfo
+from litz_ir.symbols.term import Size, symbol
+
+Array = npt.NDArray[Any]
+
+UNWRITTEN = 0x3C
+"""What every byte of an output holds before the kernel runs: what is not stored must stay."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel and what to run it on.
+
+    ``buffers`` gives each parameter's content before the run, in memory form; ``symbols`` the kernel's symbols. A
+    float result may differ from the reference by ``ulp`` units in its last place, or, where ``relative_to_largest`` is
+    set, by as many units of the largest value of its buffer. ``fails`` says that the kernel must report an index out
+    of range.
+    """
+
+    name: str
+    kernel: Kernel
+    buffers: Mapping[str, Array]
+    symbols: Mapping[str, int | float] = field(default_factory=dict)
+    ulp: int = 0
+    relative_to_largest: bool = False
+    fails: bool = False
+
+    @property
+    def dtypes(self) -> frozenset[DType]:
+        """Every dtype that the kernel stores, computes with or keeps."""
+        found = {parameter.dtype for parameter in self.kernel.parameters}
+        found |= {local.dtype for local in self.kernel.locals}
+        for phase in self.kernel.phases:
+            for statement in phase.statements:
+                roots = (statement.value,) if isinstance(statement, Store) else statement.values
+                found |= {node.dtype for node in walk(*roots)}
+        return frozenset(found)
+
+    def fresh(self) -> dict[str, Array]:
+        """Copies of the buffers."""
+        return {name: content.copy() for name, content in self.buffers.items()}
+
+    def difference(self, name: str, expected: Array, found: Array) -> str:
+        """How ``found`` strays from the reference's content of a buffer; nothing where it does not."""
+        dtype = self.kernel.parameter(name).dtype
+        a, b = decode(expected, dtype), decode(found, dtype)
+        wrong = a != b
+        if dtype.is_float:
+            with np.errstate(all="ignore"):
+                wrong &= ~(np.isnan(a) & np.isnan(b))
+                wide = np.abs(a.astype(np.float64))
+                scale = wide[np.isfinite(wide)].max(initial=0.0) if self.relative_to_largest else wide
+                allowed = self.ulp * np.maximum(scale * 2.0**-dtype.mantissa, smallest(dtype))
+                wrong &= ~(np.isfinite(a) & (np.abs(a.astype(np.float64) - b.astype(np.float64)) <= allowed))
+        if not wrong.any():
+            return ""
+        place = int(np.flatnonzero(wrong)[0])
+        count = f"{int(wrong.sum())} of {wrong.size} elements"
+        return f"{count} of {name} differ, the first is element {place}: expected {a[place]}, got {b[place]}"
+
+
+def smallest(dtype: DType) -> float:
+    """The distance between neighbours next to zero."""
+    exponent = {
+        64: 1022,
+        32: 126,
+        16: 126 if dtype.mantissa == 7 else 14,
+        8: 6 if dtype.mantissa == 3 else 14,
+    }
+    return float(2.0 ** -(exponent[dtype.bits] + dtype.mantissa))
+
+
+# --- writing cases ------------------------------------------------------------------------------------------
+
+i, j, k, n, m = (symbol(name) for name in "ijknm")
+
+
+def values(name: str, dtype: DType, count: int, low: float = -4, high: float = 4) -> Array:
+    """Random content in memory form, the same on every machine for the same name."""
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    if dtype.is_bool:
+        return np.asarray(rng.random(count) < 0.5)
+    if dtype.is_float:
+        return encode(rng.uniform(low, high, count), dtype)
+    return encode(rng.integers(int(low), int(high), count), dtype)
+
+
+def unwritten(dtype: DType, count: int) -> Array:
+    """Content of an output."""
+    if dtype.is_bool:
+        return np.zeros(count, bool)
+    return np.full(count * dtype.itemsize, UNWRITTEN, np.uint8).view(encode(np.zeros(1), dtype).dtype)
+
+
+def at(buffer: str, offset: Size, dtype: DType) -> Expr:
+    """An element of a flat buffer."""
+    return load(buffer, (offset,), dtype)
+
+
+def axes(**sizes: Size) -> tuple[Axis, ...]:
+    """Axes by name."""
+    return tuple(Axis(name, size) for name, size in sizes.items())
+
+
+def case(
+    name: str,
+    *phases: Phase,
+    inputs: Mapping[str, tuple[DType, Array]],
+    outputs: Mapping[str, tuple[DType, int]],
+    outer: Sequence[Axis] = (),
+    inout: Sequence[str] = (),
+    locals_: Sequence[Local] = (),
+    symbols: Mapping[str, int | float] | None = None,
+    vector: str | None = None,
+    parallel: bool = True,
+    ulp: int = 0,
+    relative_to_largest: bool = False,
+    fails: bool = False,
+) -> Case:
+    """A case whose kernel runs ``phases`` for every point of ``outer``; its first outer axis runs on threads."""
+    parameters = [Parameter(x, dtype, "inout" if x in inout else "in") for x, (dtype, _) in inputs.items()]
+    parameters += [Parameter(x, dtype, "out") for x, (dtype, _) in outputs.items()]
+    values = symbols or {}
+    infos = tuple(
+        SymbolInfo(
+            s, "float" if isinstance(value, float) else "int", low=None if isinstance(value, float) else 0
+        )
+        for s, value in values.items()
+    )
+    schedule = Schedule(parallel=tuple(a.name for a in outer[:1]) if parallel else (), vector=vector)
+    kernel = Kernel(
+        f"conform_{name}", tuple(parameters), infos, tuple(outer), tuple(locals_), tuple(phases), schedule
+    )
+    buffers = {x: content for x, (_, content) in inputs.items()}
+    buffers.update((x, unwritten(dtype, count)) for x, (dtype, count) in outputs.items())
+    return Case(name, kernel, buffers, values, ulp, relative_to_largest, fails)
+
+
+def phase(*statements: Statement, over: Sequence[Axis] = ()) -> Phase:
+    """A loop nest."""
+    return Phase(tuple(over), statements)
+
+
+def pointwise(
+    name: str,
+    inputs: Mapping[str, tuple[DType, Array]],
+    *bodies: Expr,
+    count: int,
+    size: Size | None = None,
+    symbols: Mapping[str, int | float] | None = None,
+    ulp: int = 0,
+    relative_to_largest: bool = False,
+) -> Case:
+    """``o0[i] = bodies[0]``, ``o1[i] = bodies[1]``, … for ``count`` points, their number written as ``size``."""
+    stores = [Store(f"o{place}", i, body) for place, body in enumerate(bodies)]
+    return case(
+        name,
+        phase(*stores),
+        inputs=inputs,
+        outputs={f"o{place}": (body.dtype, count) for place, body in enumerate(bodies)},
+        outer=axes(i=count if size is None else size),
+        symbols=symbols,
+        vector="i",
+        ulp=ulp,
+        relative_to_largest=relative_to_largest,
+    )

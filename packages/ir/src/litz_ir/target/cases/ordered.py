@@ -1,0 +1,110 @@
+"""What depends on the order of points: scans, stores that combine, writing over an input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from litz_ir.dtypes import DType, f32, i64
+from litz_ir.loops.nodes import Combine, Kind
+from litz_ir.plan.kernel import ScanStore, Store
+from litz_ir.scalar.build import const, index, op
+from litz_ir.scalar.expr import Expr, Indirect, Param
+from litz_ir.target.cases.case import Array, Case, at, axes, case, i, j, n, phase, values
+
+ROWS, COLUMNS = 11, 77
+PLACE = i * COLUMNS + j
+X = at("x", PLACE, f32)
+
+
+def ordered_cases() -> Iterator[Case]:
+    """The cases."""
+    yield from _scans()
+    yield from _scatters()
+    half = op("mul", at("x", i, f32), const(0.5, f32))
+    yield case(
+        "over_its_input",
+        phase(Store("x", i, op("add", half, at("y", i, f32)))),
+        inputs={"x": (f32, values("x", f32, 700)), "y": (f32, values("y", f32, 700))},
+        outputs={},
+        outer=axes(i=n),
+        inout=("x",),
+        symbols={"n": 700},
+        vector="i",
+        ulp=4,
+    )
+    yield case(
+        "part_of_a_buffer",
+        phase(Store("x", i * 3 + 50, at("y", i, f32))),
+        inputs={"x": (f32, values("x", f32, 400)), "y": (f32, values("y", f32, 100))},
+        outputs={},
+        outer=axes(i=100),
+        inout=("x",),
+        vector="i",
+    )
+
+
+def _scan(name: str, statement: ScanStore, *results: DType, ulp: int = 0, along_rows: bool = True) -> Case:
+    """Scans along rows for every outer point, or all rows in one phase, restarting at each."""
+    return case(
+        name,
+        phase(statement, over=axes(j=COLUMNS) if along_rows else axes(i=ROWS, j=COLUMNS)),
+        inputs={"x": (f32, values("x", f32, ROWS * COLUMNS))},
+        outputs={f"o{place}": (dtype, ROWS * COLUMNS) for place, dtype in enumerate(results)},
+        outer=axes(i=ROWS) if along_rows else (),
+        ulp=ulp,
+        relative_to_largest=True,
+    )
+
+
+def _scans() -> Iterator[Case]:
+    sums = ScanStore(Kind("sum"), (X,), (("o0", PLACE),))
+    yield _scan("running_sum", sums, f32, ulp=256)
+    yield _scan("running_sum_restarts", sums, f32, ulp=256, along_rows=False)
+    yield _scan("running_max", ScanStore(Kind("max"), (X,), (("o0", PLACE),)), f32)
+    places = ScanStore(Kind("argmin"), (X, index(j)), (("o0", PLACE), ("o1", PLACE)))
+    yield _scan("running_argmin", places, f32, i64)
+    # x[j] + decay * (what came before): associative over pairs (decay, value).
+    a, b, c, d = (Param(place, f32) for place in range(4))
+    decay = Combine(
+        (op("mul", a, c), op("add", op("mul", b, c), d)), (const(1.0, f32), const(0.0, f32)), (b,)
+    )
+    smoothed = ScanStore(decay, (const(0.9, f32), X), (("o0", PLACE),))
+    yield _scan("running_average", smoothed, f32, ulp=256)
+
+
+def _scatter(name: str, dtype: DType, store: Store, places: Array, content: Array, ulp: int = 0) -> Case:
+    return case(
+        name,
+        phase(store),
+        inputs={
+            "k": (i64, places),
+            "x": (dtype, content),
+            "o": (dtype, values("start", dtype, 40)),
+        },
+        outputs={},
+        outer=axes(i=len(places)),
+        inout=("o",),
+        parallel=False,
+        ulp=ulp,
+        relative_to_largest=True,
+    )
+
+
+def _scatters() -> Iterator[Case]:
+    row = Indirect(at("k", i, i64), 40, True)
+    distinct = np.random.default_rng(7).permutation(40).astype(np.int64)[:33]
+    crowded = values("crowded", i64, 200, -40, 40)
+    x: Expr = at("x", i, f32)
+    yield _scatter("scatter_set", f32, Store("o", row, x), distinct, values("x", f32, 33))
+    yield _scatter("scatter_add", f32, Store("o", row, x, "add"), crowded, values("x", f32, 200), ulp=64)
+    for mode in ("min", "max"):
+        store = Store("o", row, x, mode)
+        yield _scatter(f"scatter_{mode}", f32, store, crowded, values("x", f32, 200))
+    near_one = values("ones", f32, 200, 0.8, 1.2)
+    yield _scatter("scatter_mul", f32, Store("o", row, x, "mul"), crowded, near_one, ulp=64)
+    whole = at("x", i, i64)
+    yield _scatter(
+        "scatter_add_i64", i64, Store("o", row, whole, "add"), crowded, values("x", i64, 200, -9, 9)
+    )

@@ -1,0 +1,183 @@
+"""The conformance suite: what a new device runs to learn what it does right.
+
+    report = run_conformance(MyTarget(), Path("build"))
+    print(report.describe())
+
+Every case is one small kernel. Its plan is emitted, built and loaded as any plan would be, and what the kernel leaves
+in its buffers is held against the reference interpreter. Each case runs twice: with the schedule that suits a CPU with
+vectors and threads (for a device with blocks: none, its code generator chooses tiles), and with none at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from litz_ir.errors import KernelError, LitzError
+from litz_ir.host.memory import Memory, NumpyMemory
+from litz_ir.interp.plan import run_kernel
+from litz_ir.loops.nodes import Input, ScalarInput, Value, tensor_type
+from litz_ir.plan.kernel import Kernel, Store
+from litz_ir.plan.program import Launch, Placement, Plan
+from litz_ir.plan.schedule import Schedule
+from litz_ir.symbols.table import SymbolTable
+from litz_ir.symbols.term import symbol
+from litz_ir.target.capabilities import Capabilities
+from litz_ir.target.cases import Case, all_cases
+from litz_ir.target.protocol import LaunchFunction, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Names of cases that passed, and (name, reason) of those that failed or lack a capability."""
+
+    passed: tuple[str, ...]
+    failed: tuple[tuple[str, str], ...]
+    skipped: tuple[tuple[str, str], ...]
+
+    def describe(self) -> str:
+        """A summary for a person, one line for each case that did not pass."""
+        lines = [f"{len(self.passed)} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"]
+        lines += [f"  failed   {name}: {reason}" for name, reason in self.failed]
+        lines += [f"  skipped  {name}: {reason}" for name, reason in self.skipped]
+        return "\n".join(lines)
+
+
+def conformance_cases() -> tuple[Case, ...]:
+    """The suite's cases; their buffers are the same on every machine."""
+    return all_cases()
+
+
+def run_conformance(
+    target: Target, folder: Path, memory: Memory | None = None, *, cases: Sequence[Case] | None = None
+) -> Report:
+    """Run the suite (or ``cases``) on ``target``, building inside ``folder``; ``memory`` is the device's (NumPy's by
+    default). What goes wrong in a case is in the report, not raised."""
+    capabilities = target.capabilities()
+    passed, failed, skipped = [], [], []
+    for case in conformance_cases() if cases is None else cases:
+        lack = lacking(case, capabilities)
+        if lack:
+            skipped.append((case.name, lack))
+            continue
+        complaint = _attempt(target, case, folder, NumpyMemory() if memory is None else memory)
+        if complaint:
+            failed.append((case.name, complaint))
+        else:
+            passed.append(case.name)
+    return Report(tuple(passed), tuple(failed), tuple(skipped))
+
+
+def lacking(case: Case, capabilities: Capabilities) -> str:
+    """What the device does not offer and the case needs; nothing if there is no such thing."""
+    missing = sorted(dtype.name for dtype in case.dtypes - capabilities.dtypes)
+    if missing:
+        return f"needs {', '.join(missing)}"
+    scratch = sum(local.size * local.dtype.itemsize for local in case.kernel.locals)
+    if scratch > capabilities.local_bytes:
+        return f"needs {scratch} bytes of local arrays per outer point"
+    if capabilities.block_limit:
+        for phase in case.kernel.phases:
+            for statement in phase.statements:
+                if isinstance(statement, Store) and statement.mode != "set":
+                    dtype = case.kernel.parameter(statement.buffer).dtype
+                    if dtype not in capabilities.atomics:
+                        return f"needs atomic {statement.mode} of {dtype}"
+    return ""
+
+
+def case_plan(case: Case, capabilities: Capabilities) -> Plan:
+    """A plan that launches the case's kernel on the plan's inputs, once as scheduled and once without a schedule."""
+    kernel = case.kernel
+    inputs: list[Input] = [
+        Value(p.name, tensor_type(p.dtype, len(case.buffers[p.name]), device=capabilities.device))
+        for p in kernel.parameters
+    ]
+    buffers = tuple((each.name, Placement(each.type)) for each in inputs if isinstance(each, Value))
+    inputs += [
+        ScalarInput(info.name, "float" if info.kind == "float" else "int", info.name)
+        for info in kernel.symbols
+    ]
+    launched = tuple(parameter.name for parameter in kernel.parameters)
+    symbols = tuple(symbol(info.name) for info in kernel.symbols)
+    kernels = _variants(kernel, capabilities)
+    return Plan(
+        name=kernel.name,
+        device=capabilities.device,
+        capability=capabilities.name,
+        symbols=SymbolTable(kernel.symbols),
+        inputs=tuple(inputs),
+        constants=(),
+        buffers=buffers,
+        storages=(),
+        kernels=kernels,
+        steps=tuple(Launch(variant.name, launched, symbols) for variant in kernels),
+        outputs=(),
+    )
+
+
+def _variants(kernel: Kernel, capabilities: Capabilities) -> tuple[Kernel, ...]:
+    plain = replace(kernel, schedule=Schedule())
+    schedule = kernel.schedule
+    if capabilities.block_limit:
+        return (plain,)
+    if not capabilities.vector_bytes:
+        schedule = replace(schedule, vector=None)
+    if capabilities.threads < 2:
+        schedule = replace(schedule, parallel=())
+    if schedule == Schedule():
+        return (plain,)
+    return (replace(kernel, schedule=schedule), replace(plain, name=f"{kernel.name}_plain"))
+
+
+def _attempt(target: Target, case: Case, folder: Path, memory: Memory) -> str:
+    """Why the case fails; nothing if it passes."""
+    plan = case_plan(case, target.capabilities())
+    try:
+        units = target.emit(plan)
+        binaries = [target.build(unit, folder) for unit in units]
+        module = target.load(units, binaries, {kernel.name: kernel for kernel in plan.kernels})
+        launchers = {kernel.name: module.function(kernel.name) for kernel in plan.kernels}
+    except (LitzError, KeyError) as error:
+        return f"{type(error).__name__}: {error}"
+    expected = case.fresh()
+    if not case.fails:
+        run_kernel(case.kernel, expected, case.symbols)
+    for kernel in plan.kernels:
+        complaint = _compare(case, kernel, launchers[kernel.name], memory, plan, expected)
+        if complaint:
+            return (
+                complaint if kernel.schedule == case.kernel.schedule else f"{complaint} (without a schedule)"
+            )
+    return ""
+
+
+def _compare(
+    case: Case,
+    kernel: Kernel,
+    launch: LaunchFunction,
+    memory: Memory,
+    plan: Plan,
+    expected: Mapping[str, Any],
+) -> str:
+    tensors = {}
+    for parameter in kernel.parameters:
+        content = case.buffers[parameter.name]
+        storage = memory.empty(content.nbytes, plan.device)
+        tensors[parameter.name] = memory.view(storage, parameter.dtype, content.shape, (1,), 0)
+        memory.write(tensors[parameter.name], content)
+    symbols = [case.symbols[info.name] for info in kernel.symbols]
+    try:
+        launch([memory.address(tensor) for tensor in tensors.values()], symbols)
+    except KernelError as error:
+        return "" if case.fails else f"{type(error).__name__}: {error}"
+    if case.fails:
+        return "it reports no index out of range"
+    for parameter in kernel.parameters:
+        found = memory.read(tensors[parameter.name], parameter.dtype)
+        complaint = case.difference(parameter.name, expected[parameter.name], found)
+        if complaint:
+            return complaint
+    return ""

@@ -1,0 +1,188 @@
+"""The conformance suite, run on the reference itself and on targets that are wrong on purpose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from litz_ir.device import Device
+from litz_ir.dtypes import ALL, DType, f32
+from litz_ir.errors import CodegenError, IndexOutOfRange
+from litz_ir.host.memory import NumpyMemory
+from litz_ir.interp.encoding import storage_dtype
+from litz_ir.interp.plan import run_kernel
+from litz_ir.loops.nodes import Kind
+from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Store
+from litz_ir.plan.program import Plan
+from litz_ir.scalar.expr import Op, walk
+from litz_ir.scalar.ops_table import OPS
+from litz_ir.target.capabilities import Capabilities
+from litz_ir.target.conformance import Report, conformance_cases, lacking, run_conformance
+from litz_ir.target.protocol import LaunchFunction, SourceUnit, Target
+
+
+class RememberingMemory(NumpyMemory):
+    """Knows the array that begins at an address, as kernels are given nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__(fill=0xA5)
+        self.arrays: dict[int, npt.NDArray[Any]] = {}
+
+    def view(
+        self, storage: Any, dtype: DType, shape: Sequence[int], strides: Sequence[int], offset: int
+    ) -> npt.NDArray[Any]:
+        array = super().view(storage, dtype, shape, strides, offset)
+        self.arrays[self.address(array)] = array
+        return array
+
+    def flat(self, address: int, dtype: DType) -> npt.NDArray[Any]:
+        return self.arrays.get(address, np.zeros(0, storage_dtype(dtype)))
+
+
+@dataclass
+class ReferenceTarget:
+    """Its launchers are the interpreter."""
+
+    name: str = "reference"
+    device: Capabilities = field(
+        default_factory=lambda: Capabilities("reference", local_bytes=1 << 20, vector_bytes=64, threads=4)
+    )
+    memory: RememberingMemory = field(default_factory=RememberingMemory)
+
+    def capabilities(self) -> Capabilities:
+        return self.device
+
+    def seconds(self, traffic: int, flops: int, launches: int) -> float:
+        return float(traffic + flops + launches)
+
+    def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
+        names = tuple(kernel.name for kernel in plan.kernels)
+        return (SourceUnit(plan.name, "json", json.dumps(names), names),)
+
+    def build(self, unit: SourceUnit, folder: Path) -> Path:
+        path = folder / unit.name
+        path.write_text(unit.text, encoding="utf-8")
+        return path
+
+    def load(
+        self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]
+    ) -> ReferenceTarget:
+        assert [json.loads(binary.read_text(encoding="utf-8")) for binary in binaries] == [list(kernels)]
+        self.kernels = kernels
+        return self
+
+    def function(self, kernel: str) -> LaunchFunction:
+        return lambda addresses, symbols: self.launch(self.kernels[kernel], addresses, symbols)
+
+    def launch(self, kernel: Kernel, addresses: Sequence[int], symbols: Sequence[int | float]) -> None:
+        buffers = {
+            p.name: self.memory.flat(a, p.dtype) for p, a in zip(kernel.parameters, addresses, strict=True)
+        }
+        run_kernel(kernel, buffers, {info.name: v for info, v in zip(kernel.symbols, symbols, strict=True)})
+
+
+class Careless(ReferenceTarget):
+    """Swallows errors, and adds one to the first element of its last buffer."""
+
+    def launch(self, kernel: Kernel, addresses: Sequence[int], symbols: Sequence[int | float]) -> None:
+        try:
+            super().launch(kernel, addresses, symbols)
+        except IndexOutOfRange:
+            return
+        last = self.memory.flat(addresses[-1], kernel.parameters[-1].dtype)
+        last[:1] += 1
+
+
+class Mute(ReferenceTarget):
+    """Cannot emit anything."""
+
+    def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
+        raise CodegenError("no words", node=plan.name)
+
+
+def run(target: ReferenceTarget, folder: Path, names: Sequence[str] = ()) -> Report:
+    cases = [case for case in conformance_cases() if not names or case.name in names]
+    return run_conformance(target, folder, target.memory, cases=cases)
+
+
+def test_the_reference_conforms(tmp_path: Path) -> None:
+    target = ReferenceTarget()
+    assert isinstance(target, Target)
+    report = run(target, tmp_path)
+    assert report.failed == () and report.skipped == ()
+    assert report.passed == tuple(case.name for case in conformance_cases())
+
+
+def test_wrong_results_and_swallowed_errors_are_reported(tmp_path: Path) -> None:
+    report = run(Careless(), tmp_path, ["copy_with_tail", "gather_out_of_range"])
+    reasons = dict(report.failed)
+    assert (
+        report.passed == ()
+        and "1 of 1037 elements of o0 differ, the first is element 0" in reasons["copy_with_tail"]
+    )
+    assert reasons["gather_out_of_range"] == "it reports no index out of range"
+    assert report.describe().startswith("0 passed, 2 failed, 0 skipped\n  failed   copy_with_tail: 1 of 1037")
+
+
+def test_a_code_generator_that_refuses_is_reported(tmp_path: Path) -> None:
+    report = run(Mute(), tmp_path, ["softmax"])
+    assert "CodegenError: codegen: no words" in dict(report.failed)["softmax"]
+
+
+def test_missing_capabilities_skip() -> None:
+    cases = {case.name: case for case in conformance_cases()}
+    full = Capabilities("full", local_bytes=1 << 20)
+    narrow = replace(full, dtypes=frozenset(d for d in ALL if d.bits != 16))
+    assert lacking(cases["rounding_to_bf16"], narrow) == "needs bf16"
+    assert lacking(cases["softmax_with_a_local"], replace(full, local_bytes=0)).startswith("needs 564 bytes")
+    blocks = replace(full, device=Device("cuda"), block_limit=1024)
+    assert lacking(cases["scatter_add"], blocks) == "needs atomic add of f32"
+    assert lacking(cases["scatter_add"], replace(blocks, atomics=frozenset({f32}))) == ""
+    assert not any(lacking(case, full) for case in cases.values())
+
+
+def test_the_suite_covers_every_operation_kind_and_mode() -> None:
+    operations: set[str] = set()
+    kinds: set[str] = set()
+    modes: set[str] = set()
+    for case in conformance_cases():
+        for phase in case.kernel.phases:
+            for statement in phase.statements:
+                roots = (statement.value,) if isinstance(statement, Store) else statement.values
+                operations |= {node.name for node in walk(*roots) if isinstance(node, Op)}
+                if isinstance(statement, Store):
+                    modes.add(statement.mode)
+                elif isinstance(statement, (Accumulate, ScanStore)) and isinstance(statement.combiner, Kind):
+                    kinds.add(statement.combiner.name)
+    assert operations == OPS.keys()
+    assert modes == {"set", "add", "mul", "min", "max"}
+    assert kinds == {
+        "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax"
+    }  # fmt: skip
+
+
+def test_cases_are_named_once_and_repeat() -> None:
+    first, second = conformance_cases(), conformance_cases()
+    assert len({case.name for case in first}) == len(first)
+    for a, b in zip(first, second, strict=True):
+        assert a.kernel == b.kernel
+        assert all(
+            np.array_equal(a.buffers[x].view(np.uint8), b.buffers[x].view(np.uint8)) for x in a.buffers
+        )
+
+
+@pytest.mark.parametrize("ulp", [0, 1])
+def test_comparison_counts_units_of_each_value(ulp: int) -> None:
+    (case,) = (case for case in conformance_cases() if case.name == "copy_with_tail")
+    strict = replace(case, ulp=ulp)
+    a = np.array([1.0, 1e-30, np.nan, np.inf], np.float32)
+    b = np.array([np.nextafter(np.float32(1), np.float32(2)), 1e-30, np.nan, np.inf], np.float32)
+    assert bool(strict.difference("o0", a, b)) == (ulp == 0)
+    assert strict.difference("o0", a, np.roll(a, 1)) != ""
