@@ -391,6 +391,8 @@ def layouts() -> list[Case]:
             schedule=Schedule(parallel=("i0",)),
         )  # fmt: skip
         cases += modes(Case(made, {"x": N * M + N + M + 8, "o": N * M}, SIZES), scalar=None, outer="i1")
+        both = replace(made, name=f"{name}_both", schedule=Schedule(parallel=("i0", "i1"), grain=50))
+        cases += modes(Case(both, {"x": N * M + N + M + 8, "o": N * M}, SIZES), outer="i1")
     for name, offset in {
         "store_transposed": I1 * N + I0,
         "store_last_wins": I0 + floordiv(I1, 5),

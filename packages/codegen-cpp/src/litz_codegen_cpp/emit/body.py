@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from litz_codegen_cpp.emit.casts import bitcast, cast
 from litz_codegen_cpp.emit.context import Context
@@ -32,6 +33,17 @@ class Body(Indices):
         for node in _eager_order(root):
             self._node(node)
         return self._node(root)
+
+    def to_store(self, root: Expr) -> Value:
+        """The value of an expression that goes to memory of its own dtype, where narrow floats are rounded anyway."""
+        if (
+            isinstance(root, Op)
+            and root.name == "cast"
+            and root.dtype.is_low_precision
+            and root.args[0].dtype == f32
+        ):
+            return replace(self.value(root.args[0]), dtype=root.dtype)
+        return self.value(root)
 
     def _node(self, expr: Expr) -> Value:
         found = self.context.scopes.find(expr)
@@ -101,6 +113,8 @@ class Body(Indices):
             self._spelled(expr, [argument.part(part) for argument in arguments], varying)
             for part in range(count)
         )
+        if expr.name == "cast" and texts == arguments[0].parts:
+            return replace(arguments[0], dtype=expr.dtype)
         return self.context.define(expr.name, texts, expr.dtype, home, varying=varying, reads=reads)
 
     def _spelled(self, expr: Op, arguments: list[str], varying: bool) -> str:

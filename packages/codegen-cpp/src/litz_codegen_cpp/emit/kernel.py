@@ -17,7 +17,7 @@ from litz_ir.plan.kernel import Accumulate, Kernel, Phase, Store
 from litz_ir.scalar.expr import Expr, Op, indirects, indirects_in, walk
 from litz_ir.scalar.ops_table import HEAVY, OPS
 from litz_ir.symbols.ranges import extent
-from litz_ir.symbols.term import Range
+from litz_ir.symbols.term import Range, Size
 
 OUT_OF_RANGE = 1
 OUT_OF_MEMORY = 2
@@ -27,7 +27,10 @@ STACK_BYTES = 64 << 10
 """Locals of up to so many bytes live on a thread's stack, larger ones on the heap."""
 
 REDUCTION_PARTS = 4
+"""Registers of a reduction side by side; half of it for bodies of more than :data:`HEAVY_BODY` operations."""
 HEAVY_BODY = 40
+LONG_CHAIN, LONGEST_CHAIN = 20, 100
+"""Costs (in additions) of pointwise bodies that are worth working on in pairs."""
 
 _CALLED = frozenset(SPELLINGS) | frozenset(
     """load load_partial load_masked load_strided load_strided_partial load_scalar gather gather_partial gather_masked
@@ -236,10 +239,12 @@ def _registers(kernel: Kernel, lanes: int) -> int:
     if not outer:
         reducing = [p for p in reducing if runs_along(p, schedule.vector)]
     if not reducing:
-        return 1
+        # Two of these side by side hide each other's latency; more would only be longer text.
+        worth = outer and LONG_CHAIN <= _cost(kernel) <= LONGEST_CHAIN
+        return 2 if worth and _longer(kernel.outer[-1].size, 2 * lanes) else 1
     size = kernel.outer[-1].size if outer else max((_extent(p) for p in reducing), default=0)
     parts = REDUCTION_PARTS if _weight(kernel) <= HEAVY_BODY else REDUCTION_PARTS // 2
-    while parts > 1 and isinstance(size, int) and size < parts * lanes:
+    while parts > 1 and not _longer(size, parts * lanes):
         parts //= 2
     return parts
 
@@ -259,6 +264,14 @@ def _expressions(kernel: Kernel) -> list[Expr]:
         for statement in phase.statements:
             roots.extend((statement.value,) if isinstance(statement, Store) else statement.values)
     return list(walk(*roots))
+
+
+def _longer(size: Size, points: int) -> bool:
+    return not isinstance(size, int) or size >= points
+
+
+def _cost(kernel: Kernel) -> int:
+    return sum(OPS[node.name].cost for node in _expressions(kernel) if isinstance(node, Op))
 
 
 def _weight(kernel: Kernel) -> int:

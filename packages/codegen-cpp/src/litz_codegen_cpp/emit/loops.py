@@ -183,7 +183,7 @@ class PhaseWriter:
         for number, statement in enumerate(self.phase.statements):
             match statement:
                 case Store():
-                    values[number] = self.body.value(statement.value)
+                    values[number] = self.body.to_store(statement.value)
                 case Accumulate():
                     self.accumulators[number].add(statement.values)
                 case ScanStore():

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 
 from litz_codegen_cpp.emit.body import Body
 from litz_codegen_cpp.emit.index import LANES
 from litz_codegen_cpp.emit.loops import step_text, vector_loop, whole_steps
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import Axis
-from litz_ir.plan.kernel import Kernel
-from litz_ir.symbols.term import product
+from litz_ir.plan.kernel import Kernel, Store
+from litz_ir.scalar.expr import loads
+from litz_ir.symbols.term import Size, cdiv, coefficient, product
+
+TILE = 16
+"""Rows of a tile: what shares a line of memory."""
 
 Points = Callable[[int], None]
 """Writes the phases for one outer point, or for so many registers of outer points side by side."""
@@ -20,13 +24,17 @@ Points = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Outer:
-    """How a kernel's outer axes are run: ``shared`` ones are divided among threads, in steps of ``step`` points along
-    the last of them (more than 1 when that is the vector axis)."""
+    """How a kernel's outer axes are run: ``shared`` ones are divided among threads, ``sequential`` ones are not.
+
+    ``vector`` is the last one where it runs along the lanes of ``parts`` registers. A ``tiled`` axis, the one before
+    it, is cut into tiles that run inside each step of the vector axis.
+    """
 
     shared: tuple[Axis, ...]
     sequential: tuple[Axis, ...]
     vector: Axis | None
     parts: int
+    tiled: Axis | None = None
 
     @property
     def splits_vector(self) -> bool:
@@ -52,7 +60,25 @@ def outer_of(kernel: Kernel, parts: int) -> Outer:
                 hint="make it the last outer axis, or an inner one",
             )  # fmt: skip
         vector = kernel.outer[-1]
-    return Outer(kernel.outer[:count], kernel.outer[count:], vector, parts)
+    made = Outer(kernel.outer[:count], kernel.outer[count:], vector, parts)
+    return replace(made, tiled=kernel.outer[-2]) if made.splits_vector and _transposes(kernel) else made
+
+
+def _transposes(kernel: Kernel) -> bool:
+    """True when some access walks memory along the last but one outer axis and jumps along the last one.
+
+    Such a pointwise kernel touches each line of memory once per element unless both axes advance together.
+    """
+    if len(kernel.outer) < 2 or any(phase.axes for phase in kernel.phases):
+        return False
+    rows, lanes = kernel.outer[-2].name, kernel.outer[-1].name
+    offsets: list[Size] = []
+    for phase in kernel.phases:
+        for statement in phase.statements:
+            if isinstance(statement, Store):
+                offsets.append(statement.offset)
+                offsets.extend(load.index[0] for load in loads(statement.value))
+    return any(coefficient(x, rows) == 1 and coefficient(x, lanes) not in (0, 1, None) for x in offsets)
 
 
 class OuterLoops:
@@ -64,6 +90,7 @@ class OuterLoops:
         self.outer = outer
         self.points = points
         self.step = step_text(outer.parts)
+        self.tile: tuple[Axis, str, str] | None = None
 
     def write(self) -> None:
         """All of it, at the innermost scope."""
@@ -85,7 +112,7 @@ class OuterLoops:
     def count(self) -> str:
         """The number of steps that threads divide, at the innermost scope."""
         shared = self.outer.shared
-        rows = self.body.scalar(product(axis.size for axis in shared[:-1]))
+        rows = self.body.scalar(product(map(self._turns, shared[:-1])))
         length = self._length(shared[-1])
         return length if rows.text == "1" else f"{rows.bracketed()} * {length}"
 
@@ -94,7 +121,8 @@ class OuterLoops:
         points = self.body.context.kernel.schedule.grain
         if not self.outer.splits_vector or points <= 1:
             return str(max(1, points))
-        return f"({points} + {self.step} - 1) / {self.step}"
+        step = f"({TILE} * {self.step})" if self.outer.tiled else self.step
+        return f"({points} + {step} - 1) / {step}"
 
     def _points(self, axis: Axis, first: str, stop: str) -> tuple[str, str]:
         """A range of steps as a range of points."""
@@ -112,29 +140,43 @@ class OuterLoops:
     def _rows(self, stack: ExitStack, shared: tuple[Axis, ...]) -> tuple[str, str]:
         """One turn per point of all shared axes but the last; gives the range of the last one within it."""
         context, last = self.context, shared[-1]
-        point, row = context.names.fresh("point"), context.names.fresh("row")
         length = self._length(last)
-        stack.enter_context(context.scopes.block(f"for (int64_t {point} = begin; {point} < end;) {{"))
-        line = context.scopes.line
         name = context.axis_names[last.name]
+        row, left = context.names.fresh("row"), context.names.fresh("left")
         first, stop = context.names.fresh(f"{name}_first"), context.names.fresh(f"{name}_stop")
-        line(f"const int64_t {row} = {point} / {length};")
-        line(f"const int64_t {first} = {point} % {length};")
-        line(f"const int64_t {stop} = minimum<int64_t>({length}, {first} + (end - {point}));")
-        line(f"{point} += {stop} - {first};")
-        rest = row
-        for position, axis in enumerate(shared[:-1]):
-            inner = shared[position + 1 : -1]
-            own = context.axis_names[axis.name]
-            block = self.body.scalar(product(a.size for a in inner)).bracketed()
-            text = f"{rest} / {block}" if inner else rest
-            line(f"const int64_t {own} = {text};")
-            if inner:
-                left = context.names.fresh("row")
-                line(f"const int64_t {left} = {rest} % {block};")
-                rest = left
-            context.scopes.stack[-1].axes[axis.name] = own
+        context.scopes.line(f"int64_t {row} = begin / {length}, {first} = begin % {length};")
+        opening = f"for (int64_t {left} = end - begin; {left} > 0; ++{row}, {first} = 0) {{"
+        stack.enter_context(context.scopes.block(opening))
+        context.scopes.line(f"const int64_t {stop} = minimum<int64_t>({length}, {first} + {left});")
+        context.scopes.line(f"{left} -= {stop} - {first};")
+        self._decode(row, shared[:-1])
         return first, stop
+
+    def _decode(self, row: str, axes: tuple[Axis, ...]) -> None:
+        """Define the axes whose row-major position is ``row``; of a tiled one, the range of its tile."""
+        context, line = self.context, self.context.scopes.line
+        for position, axis in enumerate(axes):
+            text = row
+            inner = axes[position + 1 :]
+            if inner:
+                block = self.body.scalar(product(map(self._turns, inner))).bracketed()
+                text, rest = f"{row} / {block}", context.names.fresh("row")
+                line(f"const int64_t {rest} = {row} % {block};")
+                row = rest
+            own = context.axis_names[axis.name]
+            if axis is not self.outer.tiled:
+                line(f"const int64_t {own} = {text};")
+                context.scopes.stack[-1].axes[axis.name] = own
+                continue
+            low, high = context.names.fresh(f"{own}_tile"), context.names.fresh(f"{own}_end")
+            size = self.body.scalar(axis.size).text
+            line(f"const int64_t {low} = {text} * {TILE};")
+            line(f"const int64_t {high} = minimum<int64_t>({size}, {low} + {TILE});")
+            self.tile = (axis, low, high)
+
+    def _turns(self, axis: Axis) -> Size:
+        """How many values of an axis a row number tells apart."""
+        return cdiv(axis.size, TILE) if axis is self.outer.tiled else axis.size
 
     def _length(self, axis: Axis) -> str:
         """Steps along the last shared axis."""
@@ -178,11 +220,11 @@ class OuterLoops:
                 self._point(parts)
         if whole != "all":
             masked = not (isinstance(axis.size, int) and axis.size % lanes == 0)
-            start = f"maximum<int64_t>({first}, {limit})" if whole == "some" and first != "0" else limit
-            start = first if whole == "none" else start
+            start = first if whole == "none" else limit
             with vector_loop(self.body, axis, start, stop, LANES, 1, stop if masked else None):
                 self._point(1)
 
     def _point(self, parts: int) -> None:
-        self.context.point = self.context.scopes.top
-        self.points(parts)
+        with self._loop(*self.tile) if self.tile else nullcontext():
+            self.context.point = self.context.scopes.top
+            self.points(parts)

@@ -66,7 +66,9 @@ def unit_text(kernels: Sequence[Emitted]) -> str:
         raise CodegenError(
             "two kernels of a plan have one name", node=next(n for n in names if names.count(n) > 1)
         )
-    headers = sorted(frozenset(("memory", "runtime")).union(*(kernel.headers for kernel in kernels)))
+    headers = sorted(
+        frozenset(("arithmetic", "memory", "runtime")).union(*(kernel.headers for kernel in kernels))
+    )
     lines = [f"#include <litz/{header}.h>" for header in headers]
     if sum(kernel.heavy for kernel in kernels) > OUTLINE_ABOVE:
         lines.insert(0, "#define LITZ_OUTLINE_MATH")
