@@ -136,7 +136,7 @@ WRONG = {
     "graph g() -> () {\n  %a = pintwise f32[i0: 4] { 1.0 }\n}": (
         2,
         8,
-        "unknown operation 'pintwise'; known: pointwise",
+        "unknown operation 'pintwise'; known:",
     ),
     "graph g() -> () {\n  %a = reduce.sun f32[ | r0: 4] { 1.0 }\n}": (
         2,
