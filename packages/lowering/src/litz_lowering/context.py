@@ -128,6 +128,7 @@ class GraphBuilder:
         self._simplifiers: dict[tuple[Axis, ...], Simplifier] = {}
         self._newer: dict[str, Tensor] = {}
         self._views: dict[str, View] = {}
+        self._producers: dict[str, Operation] = {}
 
     def unique(self, wanted: str, *, own: bool = False) -> str:
         """A name not in use. ``own``: the node whose name ``wanted`` is asks, so its own reservation does not count."""
@@ -144,8 +145,13 @@ class GraphBuilder:
     def append(self, operation: Operation) -> None:
         """Add an operation at the end of the program."""
         self.operations.append(operation)
+        self._producers.update((value.name, operation) for value in operation.results)
         if isinstance(operation, View) and operation.aliases:
             self._views[operation.name] = operation
+
+    def producer(self, name: str) -> Operation | None:
+        """The operation that defines value ``name``; None for inputs and constants."""
+        return self._producers.get(name)
 
     def replaced(self, name: str, version: Tensor) -> None:
         """Reads of value ``name`` that follow are reads of ``version``, which overwrote it."""
@@ -436,6 +442,9 @@ class LoweringContext:
     ) -> Tensor:
         """``result[i] = base[index(i)]``; ``aliases`` where eager's result shares memory with ``base``."""
         kind = type or self.output
+        if any(size == 0 for size in kind.shape):
+            # There is no element to point at, and no memory to share.
+            return self.pointwise(lambda axes: build.const(0, kind.dtype), kind, name)
         axes = axes_of(kind.shape)
         value = self.value(kind, name)
         mapped = tuple(self.simplify(t, axes) for t in index(terms_of(axes)))

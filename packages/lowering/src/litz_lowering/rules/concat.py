@@ -105,6 +105,8 @@ def _roll_flat(ctx: LoweringContext, x: Tensor, shift: Size) -> Tensor:
 def repeat(ctx: LoweringContext, x: Tensor, repeats: Sequence[Size]) -> Tensor:
     """The tensor tiled."""
     lead = len(repeats) - x.rank
+    if any(size == 0 for size in x.shape):
+        return ctx.pointwise(lambda axes: build.const(0, x.dtype))
 
     def index(axes: Axes) -> list[Size]:
         return [

@@ -1,0 +1,208 @@
+"""Contractions, random numbers, fallbacks, mutation and effects: what is left to ATen, and in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from lowering_check import AtenTable, captured, check, check_gradients, to_array, to_tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from litz_ir.errors import UnsupportedOperation
+from litz_ir.interp.loops import run_graph
+from litz_ir.loops.nodes import Contraction, Extern, Mutation, Random
+from litz_ir.loops.verify import verify_graph
+from litz_lowering import LoweringOptions, lower
+
+MM = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")
+
+
+def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    """Normal numbers."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+PRODUCTS: dict[str, Any] = {
+    "mm": lambda x, w, b: x @ w,
+    "linear": lambda x, w, b: F.linear(x, w.t(), b),
+    "mlp": lambda x, w, b: F.gelu(F.linear(x, w.t(), b)) @ w.t(),
+    "batched": lambda x, w, b: x.view(2, 3, 4) @ w.expand(2, 4, 5),
+    "einsum": lambda x, w, b: torch.einsum("ik,kj->ji", x, w),
+    "outer": lambda x, w, b: torch.outer(x[0], b),
+    "baddbmm": lambda x, w, b: torch.baddbmm(b, x.view(2, 3, 4), w.expand(2, 4, 5), beta=0.5, alpha=2),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_matrix_products(name: str) -> None:
+    x, w, b = numbers(6, 4), numbers(4, 5, seed=1), numbers(5, seed=2)
+    lowered = check(PRODUCTS[name], x, w, b, allowed=MM)
+    check_gradients(PRODUCTS[name], x, w, b, allowed=MM)
+    for op in lowered.graph.operations:
+        if isinstance(op, Contraction):
+            assert op.kind == "matmul" and op.flops > 0
+
+
+def test_convolutions() -> None:
+    x, w, b = numbers(2, 4, 9, 8), numbers(6, 2, 3, 3, seed=1), numbers(6, seed=2)
+
+    def run(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.relu(F.conv2d(x, w, b, stride=2, padding=1, groups=2))
+
+    check(run, x, w, b, allowed=("aten.convolution.",), atol=1e-5)
+    check_gradients(run, x, w, b, allowed=("aten.convolution",), atol=1e-5)
+    lowered = check(lambda x, w: F.conv2d(x, w, groups=2), x, w, allowed=("aten.convolution.",), atol=1e-5)
+    (call,) = [op for op in lowered.graph.operations if isinstance(op, Contraction)]
+    assert call.kind == "convolution" and call.flops == 2 * 2 * 6 * 2 * 9 * 7 * 6
+
+
+def test_convolution_without_input_gradient() -> None:
+    x, w = numbers(1, 2, 5, 5), numbers(3, 2, 3, 3, seed=1)
+    check_gradients(lambda w, x: F.conv2d(x, w), w, x, held=1, allowed=("aten.convolution",), atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(causal: bool) -> None:
+    q, k, v = (numbers(2, 3, 8, 16, seed=s) for s in range(3))
+
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    check(run, q, k, v, allowed=("aten._scaled_dot_product",), atol=1e-5)
+    check_gradients(run, q, k, v, allowed=("aten._scaled_dot_product",), atol=1e-5)
+
+
+# --- random numbers
+
+
+def same_stream(fn: Any, *args: torch.Tensor) -> None:
+    """Under ``rng="eager"`` the same seed gives eager's numbers."""
+    compiled, interpreted = captured(fn)
+    torch.manual_seed(7)
+    found = compiled(*args)
+    torch.manual_seed(7)
+    torch.testing.assert_close(found, fn(*args))
+    draws = [op for g in interpreted.lowered for op in g.graph.operations if isinstance(op, Random)]
+    assert draws and all(op.token == "rng" for op in draws)
+
+
+def test_random_numbers_come_from_atens_stream_in_order() -> None:
+    x = numbers(4, 5)
+    same_stream(
+        lambda x: (torch.rand(3, 2), torch.randn_like(x), torch.randint(0, 9, (4,)), torch.rand_like(x)), x
+    )
+    same_stream(lambda x: F.dropout(x, 0.3) + torch.bernoulli(torch.sigmoid(x)), x)
+    same_stream(lambda x: torch.randperm(7) + torch.multinomial(x[0].exp(), 7, replacement=True), x)
+
+
+def test_dropout_keeps_and_scales() -> None:
+    x = numbers(64, 64).requires_grad_()
+    compiled, interpreted = captured(lambda x: F.dropout(x, 0.25))
+    out = compiled(x)
+    kept = out != 0
+    assert 0.70 < kept.float().mean() < 0.80
+    torch.testing.assert_close(out[kept], x[kept] / 0.75)
+    out.sum().backward()
+    torch.testing.assert_close(x.grad, kept / 0.75)
+    assert not any(g.fallbacks for g in interpreted.lowered)
+
+
+def test_fast_random_numbers_are_made_in_the_loops() -> None:
+    compiled, interpreted = captured(
+        lambda x: (torch.rand(1000), torch.randn(2000), F.dropout(x, 0.5)),
+        options=LoweringOptions(rng="fast"),
+    )
+    torch.manual_seed(0)
+    uniform, normal, dropped = compiled(torch.ones(1000))
+    assert 0.45 < uniform.mean() < 0.55 and uniform.min() >= 0 and uniform.max() < 1
+    assert -0.1 < normal.mean() < 0.1 and 0.9 < normal.std() < 1.1
+    assert 0.4 < (dropped != 0).float().mean() < 0.6
+    again = compiled(torch.ones(1000))
+    assert not torch.equal(uniform, again[0]), "each call draws a new seed"
+    draws = [op for op in interpreted.lowered[0].graph.operations if isinstance(op, Random)]
+    assert all(op.results[0].type.shape == () for op in draws), "only seeds are drawn"
+
+
+# --- fallbacks
+
+
+def test_what_has_no_rule_is_an_extern_with_its_reason() -> None:
+    x = numbers(4, 4)
+    compiled, interpreted = captured(lambda x: torch.linalg.qr(x @ x)[1].abs() + 1)
+    torch.testing.assert_close(compiled(x), torch.linalg.qr(x @ x)[1].abs() + 1, rtol=1e-4, atol=1e-5)
+    (fallback,) = interpreted.lowered[0].fallbacks
+    assert fallback.target == "aten.linalg_qr.default" and fallback.reason == "no lowering rule"
+    assert "linalg_qr" in fallback.describe()
+    (extern,) = [op for op in interpreted.lowered[0].graph.operations if isinstance(op, Extern)]
+    assert extern.unpack and len(extern.results) == 2 and extern.need == "exact"
+    assert all(value.type.layout.fixed for value in extern.results)
+
+
+def test_fallback_can_be_an_error_that_names_the_node() -> None:
+    with pytest.raises(UnsupportedOperation, match=r"(?s)linalg_qr.*operation: linalg_qr") as error:
+        graph = make_fx(lambda x: torch.linalg.qr(x)[0], tracing_mode="fake")(numbers(3, 3))
+        lower(graph, options=LoweringOptions(fallback="error"))
+    assert error.value.node == "linalg_qr"
+
+
+def test_nodes_can_be_forced_to_aten() -> None:
+    graph = make_fx(lambda x: torch.softmax(x, -1).exp() + x.view(-1).sum(), tracing_mode="fake")(
+        numbers(3, 4)
+    )
+    names = frozenset(n.name for n in graph.graph.nodes if n.op == "call_function")
+    lowered = lower(graph, options=LoweringOptions(force_extern=names, fallback="error"))
+    verify_graph(lowered.graph)
+    assert {f.node for f in lowered.fallbacks} == names
+    assert all(isinstance(op, Extern) for op in lowered.graph.operations)
+    x = numbers(3, 4)
+    (found,) = run_graph(lowered.graph, [to_array(x)], {}, AtenTable())
+    torch.testing.assert_close(to_tensor(found), torch.softmax(x, -1).exp() + x.sum())
+
+
+def test_each_node_says_which_operations_it_became() -> None:
+    graph = make_fx(lambda x: torch.softmax(x, -1), tracing_mode="fake")(numbers(3, 4))
+    lowered = lower(graph)
+    (node,) = lowered.operations_of
+    assert set(lowered.operations_of[node]) == {op.name for op in lowered.graph.operations}
+
+
+def test_list_results_and_unused_ones() -> None:
+    x = numbers(3, 6)
+
+    def run(x: torch.Tensor) -> Any:
+        values, indices = torch.sort(x, dim=1, stable=True)
+        top = torch.topk(x, 2)[0]
+        return values, indices, top
+
+    check(run, x, allowed=("aten.topk", "aten.sort"))
+
+
+def test_mutation_by_an_operator_makes_a_new_version() -> None:
+    def run(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        view = y[0]
+        torch.ops.aten.relu_.default(y)
+        return view + y.sum()
+
+    graph = make_fx(run, tracing_mode="fake")(numbers(3, 4))
+    lowered = lower(graph)
+    verify_graph(lowered.graph)
+    (extern,) = [op for op in lowered.graph.operations if isinstance(op, Extern)]
+    assert extern.mutates and extern.results[-1].replaces == "mul"
+    x = numbers(3, 4)
+    (found,) = run_graph(lowered.graph, [to_array(x)], {}, AtenTable())
+    torch.testing.assert_close(to_tensor(found), run(x))
+
+
+def test_inputs_are_mutated_in_the_graph() -> None:
+    def run(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        before = x + 1
+        x.copy_(y)
+        y[0].zero_()
+        return before * x + y
+
+    with torch.no_grad():
+        lowered = check(run, numbers(3, 4), numbers(3, 4, seed=1))
+    assert sum(isinstance(op, Mutation) for op in lowered.graph.operations) == 2
