@@ -144,6 +144,7 @@ def test_values_read_from_tensors() -> None:
     torch.testing.assert_close(to_tensor(found), x * 2.5)
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # torch.export's own
 def test_origins_name_the_users_line_and_module() -> None:
     class Block(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -195,7 +196,7 @@ def test_rules_that_fail_name_their_node() -> None:
     for node in graph.graph.nodes:
         if node.op == "call_function":
             node.args = ("not a tensor",)
-    with pytest.raises(UnsupportedOperation, match="rule for aten.relu.default failed") as error:
+    with pytest.raises(UnsupportedOperation, match=r"rule for aten\.relu\.default failed") as error:
         lower(graph)
     assert error.value.node == "relu" and "force_extern" in error.value.hint
 

@@ -487,7 +487,7 @@ class LoweringContext:
         self.append(
             make(
                 results=tuple(values), target=target, arguments=tuple(map(self.argument, arguments)),
-                attributes=attributes, origin=self.origin, **fields,
+                attributes=attributes, unpack=self.unpack, origin=self.origin, **fields,
             )
         )  # fmt: skip
         return tuple(map(Tensor, values))
