@@ -15,7 +15,13 @@ class LitzError(Exception):
     stage = "litz"
 
     def __init__(
-        self, message: str, *, stage: str | None = None, node: str = "", origin: Origin = UNKNOWN, hint: str = ""
+        self,
+        message: str,
+        *,
+        stage: str | None = None,
+        node: str = "",
+        origin: Origin = UNKNOWN,
+        hint: str = "",
     ) -> None:
         self.message = message
         self.stage = stage or type(self).stage
@@ -59,7 +65,14 @@ class VerifyError(LitzError):
     stage = "verify"
 
     def __init__(
-        self, message: str, *, check: str, stage: str | None = None, node: str = "", origin: Origin = UNKNOWN, hint: str = ""
+        self,
+        message: str,
+        *,
+        check: str,
+        stage: str | None = None,
+        node: str = "",
+        origin: Origin = UNKNOWN,
+        hint: str = "",
     ) -> None:
         self.check = check
         super().__init__(f"[{check}] {message}", stage=stage, node=node, origin=origin, hint=hint)
@@ -123,7 +136,9 @@ class CompilerNotFound(ToolchainError):
 class CompileFailed(ToolchainError):
     """The compiler refused a source; ``output`` is what it printed, ``command`` how it was called."""
 
-    def __init__(self, message: str, *, command: tuple[str, ...] = (), output: str = "", hint: str = "") -> None:
+    def __init__(
+        self, message: str, *, command: tuple[str, ...] = (), output: str = "", hint: str = ""
+    ) -> None:
         self.command = command
         self.output = output
         super().__init__(message, hint=hint)
@@ -140,7 +155,9 @@ class KernelError(LitzError):
 
     stage = "kernel"
 
-    def __init__(self, message: str, *, code: int, node: str = "", origin: Origin = UNKNOWN, hint: str = "") -> None:
+    def __init__(
+        self, message: str, *, code: int, node: str = "", origin: Origin = UNKNOWN, hint: str = ""
+    ) -> None:
         self.code = code
         super().__init__(message, node=node, origin=origin, hint=hint)
 

@@ -19,7 +19,8 @@ class Member:
 
     ``index`` is the logical index of its results and ``bodies`` its bodies, both as terms over the group's axes.
     ``inner`` is true when it runs over the inner axes too (reductions and scans always do); ``phase`` orders the loops
-    inside the kernel: members of one phase share one loop nest, phase 0 runs first. A call has neither index nor bodies.
+    inside the kernel: members of one phase share one loop nest, phase 0 runs first. Only pointwise operations and
+    reductions have an index and bodies.
     """
 
     operation: str
@@ -33,8 +34,8 @@ class Member:
 class Group:
     """Operations over one iteration space: ``outer`` axes shared by all, ``inner`` ones reduced or mapped inside.
 
-    A group of one call has no axes. ``fates`` says for every value defined inside: ``inline`` (computed where it is read), ``keep`` in a
-    scalar, ``local`` in an array per outer point, or ``store`` to memory.
+    A group of one call has no axes. ``fates`` says for every value defined inside: ``inline`` (computed where it is
+    read), ``keep`` in a scalar, ``local`` in an array per outer point, or ``store`` to memory.
     """
 
     name: str

@@ -1,9 +1,9 @@
 """The loop graph: what lowering hands to the scheduler.
 
-Buffers are values in single-assignment form: a name is defined once, by an input, a constant or an operation. A mutation
-defines a new version (a new name) of its target, and every read names the version it wants, so order is data: an
-operation runs after what defines its reads, a mutation after every read of the version it overwrites, and operations
-that share a ``token`` in the order of the graph.
+Buffers are values in single-assignment form: a name is defined once, by an input, a constant or an operation. A
+mutation defines a new version (a new name) of its target, and every read names the version it wants, so order is
+data: an operation runs after what defines its reads, a mutation after every read of the version it overwrites, and
+operations that share a ``token`` in the order of the graph.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from litz_ir.scalar.expr import Expr, indirects_in, loads
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size
 
-# --- types and values --------------------------------------------------------------------------------------------------
+# --- types and values -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Axis:
     size: Size
 
 
-# --- arguments of calls ------------------------------------------------------------------------------------------------
+# --- arguments of calls ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,9 @@ class Keyword:
     name: str
 
 
-Argument = Ref | ScalarRef | Keyword | DType | Device | Size | float | bool | str | None | tuple["Argument", ...]
+Argument = (
+    Ref | ScalarRef | Keyword | DType | Device | Size | float | bool | str | None | tuple["Argument", ...]
+)
 Attributes = tuple[tuple[str, Argument], ...]
 
 
@@ -93,7 +95,7 @@ def references(argument: Argument) -> Iterator[str]:
             yield from references(item)
 
 
-# --- reductions --------------------------------------------------------------------------------------------------------
+# --- reductions -----------------------------------------------------------------------------------------
 
 ReductionName = Literal[
     "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax"
@@ -144,7 +146,7 @@ class Combine:
 Combiner = Kind | Combine
 ScatterMode = Literal["set", "add", "mul", "min", "max"]
 
-# --- operations --------------------------------------------------------------------------------------------------------
+# --- operations -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,8 +248,8 @@ class Sort(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class View(Operation):
-    """``result[axes] = base[index]``: the same elements under another index. Eager's result shares memory with the base;
-    ``aliases`` is false where it is a copy (``reshape`` of what cannot be viewed)."""
+    """``result[axes] = base[index]``: the same elements under another index. Eager's result shares memory with the
+    base; ``aliases`` is false where it is a copy (``reshape`` of what cannot be viewed)."""
 
     base: str
     axes: tuple[Axis, ...]
@@ -280,8 +282,9 @@ class Call(Operation):
 
     ``mutates`` names the values (among those referenced) that the call overwrites, each paired with the result that is
     its new version; ``aliases`` pairs results with the value whose memory they share. ``need`` is what the routine
-    wants of its arguments' layouts; ``exact`` means eager's strides. ``unpack`` is true when the routine returns a tuple
-    or list, even of one; ``silent`` names the results that it does not return (new versions of what it overwrites).
+    wants of its arguments' layouts; ``exact`` means eager's strides. ``unpack`` is true when the routine returns a
+    tuple or list, even of one; ``silent`` names the results that it does not return (new versions of what it
+    overwrites).
     """
 
     target: str
@@ -374,7 +377,7 @@ def index_reads(terms: tuple[Size, ...]) -> Iterator[str]:
             yield from _load_names((atom.value,))
 
 
-# --- the graph ---------------------------------------------------------------------------------------------------------
+# --- the graph ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

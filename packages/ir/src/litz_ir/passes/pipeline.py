@@ -48,7 +48,8 @@ def run_passes(
             raise
         except Exception as error:
             raise PassError(
-                f"pass {item.name} failed: {type(error).__name__}: {error}", hint="report this with the graph's text form"
+                f"pass {item.name} failed: {type(error).__name__}: {error}",
+                hint="report this with the graph's text form",
             ) from error
         if timings is not None:
             timings.add(item.name, time.perf_counter() - start)

@@ -103,7 +103,8 @@ class Kernel:
     """One function of the generated program.
 
     ``parameters`` are passed in order as pointers, ``symbols`` (name and kind: ``int`` as ``int64_t``, ``float`` as
-    double, ``bool`` as ``int64_t``) after them. ``traffic`` and ``work`` are bytes moved and scalar operations per call.
+    double, ``bool`` as ``int64_t``) after them. ``traffic`` and ``work`` are bytes moved and scalar operations per
+    call.
     """
 
     name: str

@@ -26,9 +26,9 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a buffer lives. Exactly one holds: in ``storage`` at byte ``offset``; or ``base`` names the buffer (an input,
-    a call's result, another placed buffer) whose memory it shares, its own layout's offset counted from the start of
-    the base's memory; or neither: a step of the plan defines it (an input, a constant, a call's result)."""
+    """Where a buffer lives. Exactly one holds: in ``storage`` at byte ``offset``; or ``base`` names the buffer (an
+    input, a call's result, another placed buffer) whose memory it shares, its own layout's offset counted from the
+    start of the base's memory; or neither: a step of the plan defines it (an input, a constant, a call's result)."""
 
     type: TensorType
     storage: str | None = None

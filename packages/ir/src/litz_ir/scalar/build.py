@@ -54,7 +54,9 @@ def result_dtype(row: ScalarOp, args: tuple[DType, ...], dtype: DType | None) ->
         if row.rule == "bitcast" and dtype.bits != args[0].bits:
             raise DTypeError(f"bitcast between widths: {args[0]} to {dtype}")
         if row.rule == "random" and args != (i64, i64):
-            raise DTypeError(f"{row.name} takes an i64 seed and an i64 counter, got {', '.join(map(str, args))}")
+            raise DTypeError(
+                f"{row.name} takes an i64 seed and an i64 counter, got {', '.join(map(str, args))}"
+            )
         return dtype
     operands = args
     if row.rule == "where":
@@ -63,7 +65,9 @@ def result_dtype(row: ScalarOp, args: tuple[DType, ...], dtype: DType | None) ->
         operands = args[1:]
     first = operands[0]
     if any(a != first for a in operands):
-        raise DTypeError(f"{row.name} over {', '.join(map(str, args))}", hint="cast the operands to one dtype first")
+        raise DTypeError(
+            f"{row.name} over {', '.join(map(str, args))}", hint="cast the operands to one dtype first"
+        )
     if not _accepts(row, first):
         raise DTypeError(f"{row.name} does not accept {first}")
     return b1 if row.rule in ("compare", "test") else first

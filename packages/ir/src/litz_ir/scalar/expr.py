@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from hashlib import blake2b
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from litz_ir.dtypes import DType, b1, i64
 from litz_ir.errors import GraphError
@@ -34,11 +34,12 @@ class Expr:
     _hash: int
     _free: frozenset[str] | None
     _key: str | None
-    _table: weakref.WeakValueDictionary[tuple[Hashable, ...], Expr] = weakref.WeakValueDictionary()
+    _table: ClassVar[weakref.WeakValueDictionary[tuple[Hashable, ...], Expr]] = weakref.WeakValueDictionary()
 
     @classmethod
     def _make(cls: type[E], dtype: DType, *fields: Hashable) -> E:
-        key = (cls, dtype, *fields)
+        kind: Any = cls
+        key: tuple[Hashable, ...] = (kind, dtype, *fields)
         found = Expr._table.get(key)
         if found is not None:
             return found  # type: ignore[return-value]  # the class is part of the key
@@ -292,7 +293,9 @@ class Indirect(Atom):
         return extent(self.size)
 
     def substitute_atom(self, mapping: Mapping[str, Size]) -> Size:
-        return Indirect(substitute_expr(self.value, mapping), substitute(self.size, mapping), self.wrap, self.check)
+        return Indirect(
+            substitute_expr(self.value, mapping), substitute(self.size, mapping), self.wrap, self.check
+        )
 
 
 def indirects_in(term: Size) -> tuple[Indirect, ...]:
@@ -338,7 +341,10 @@ def loads(*roots: Expr) -> tuple[Load, ...]:
 
 
 def transform(
-    root: Expr, node: Callable[[Expr], Expr], term: Callable[[Size], Size] | None = None, memo: dict[Any, Any] | None = None
+    root: Expr,
+    node: Callable[[Expr], Expr],
+    term: Callable[[Size], Size] | None = None,
+    memo: dict[Any, Any] | None = None,
 ) -> Expr:
     """Rewrite bottom-up: children first, then terms (``term``, after what indirect indices hold), then the node.
 

@@ -1,7 +1,8 @@
 """The scalar operation table: one row per operation that a loop body may hold.
 
 Every operation has one dtype: its arguments agree and casts are explicit. What a row means is stated by the reference
-interpreter (``litz_ir.interp.scalar``), how it is spelled by each code generator; a test fails where a row lacks either.
+interpreter (``litz_ir.interp.scalar``), how it is spelled by each code generator; a test fails where a row lacks
+either.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ Accepts = Literal["any", "number", "float", "integer", "bits", "bool"]
 class ScalarOp:
     """A row: ``cost`` is in units of one add; above :data:`HEAVY` recomputing is worth avoiding.
 
-    ``rule`` gives the result's dtype: ``same`` as the arguments; ``compare`` and ``test`` give ``b1``; ``where`` takes a
-    ``b1`` and two alike; ``cast`` and ``bitcast`` convert to the dtype asked for; ``random`` takes an ``i64`` seed and
-    an ``i64`` counter and gives the dtype asked for.
+    ``rule`` gives the result's dtype: ``same`` as the arguments; ``compare`` and ``test`` give ``b1``; ``where`` takes
+    a ``b1`` and two alike; ``cast`` and ``bitcast`` convert to the dtype asked for; ``random`` takes an ``i64`` seed
+    and an ``i64`` counter and gives the dtype asked for.
     ``accepts`` restricts the arguments: ``bits`` means integers and ``b1``.
     """
 

@@ -43,7 +43,7 @@ class Run(Protocol):
 
 @runtime_checkable
 class SegmentModule(Module, Protocol):
-    """A module that can run several kernels in one native call. Targets may offer it; hosts use it where they find it."""
+    """A module that can run several kernels in one native call. Targets may offer it; hosts use it where it is."""
 
     def segment(self, names: Sequence[str]) -> Run:
         """A run of kernels, in order; raises ``KeyError``."""
@@ -67,5 +67,7 @@ class Target(Protocol):
     def build(self, unit: SourceUnit, folder: Path) -> Path:
         """Turn a source into a binary file inside ``folder``. Raises ``ToolchainError``."""
 
-    def load(self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]) -> Module:
+    def load(
+        self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]
+    ) -> Module:
         """Load built binaries. Raises ``ToolchainError``."""

@@ -28,10 +28,14 @@ def load_target(name: str) -> Target:
     entry = entries.get(name)
     if entry is None:
         known = ", ".join(sorted(entries)) or "none"
-        raise TargetError(f"no target named {name!r} is installed", hint=f"installed: {known}; pip install its package")
+        raise TargetError(
+            f"no target named {name!r} is installed", hint=f"installed: {known}; pip install its package"
+        )
     target = entry.load()()
     if not isinstance(target, Target):
-        raise TargetError(f"{_owner(entry)} offers {entry.value}, which is no Target", hint="see litz_ir.target.protocol")
+        raise TargetError(
+            f"{_owner(entry)} offers {entry.value}, which is no Target", hint="see litz_ir.target.protocol"
+        )
     return target
 
 
