@@ -21,6 +21,8 @@ from litz_lowering.rules import (
     scan,
     scatter,
     softmax,
+    sort,
+    upsample,
     view,
 )
 
@@ -45,5 +47,7 @@ __all__ = [
     "scan",
     "scatter",
     "softmax",
+    "sort",
+    "upsample",
     "view",
 ]

@@ -11,6 +11,7 @@ from litz_ir.symbols.term import Size
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules.index_maps import unflatten
+from litz_lowering.rules.known_index import Stair, stair_of
 from litz_lowering.rules.view import dimension
 
 Place = Callable[[Axes], list[Size]]
@@ -27,12 +28,8 @@ def embedding(
     sparse: bool = False,
 ) -> Tensor:
     """Row ``indices[i]`` of ``weight`` at every ``i``; negative indices are errors."""
-
-    def body(axes: Axes) -> Expr:
-        row = ctx.indirect(indices.load(axes[: indices.rank]), weight.shape[0])
-        return weight.load((row, *axes[indices.rank :]))
-
-    return ctx.pointwise(body)
+    found = advanced(ctx, weight.shape, [indices], wrap=False)
+    return ctx.pointwise(lambda axes: weight.load(found.place(axes)))
 
 
 @rule("aten.index_select.default")
@@ -72,7 +69,7 @@ def index_tensor(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | Non
     """Advanced indexing: index tensors broadcast against each other; negative indices count from the end."""
     if masks_in(indices):
         return Declined("the size of a result chosen by a mask is data")
-    found = Advanced(ctx, x, indices, "assumed" if "_unsafe" in str(ctx.node.target) else "raised")
+    found = advanced(ctx, x.shape, indices, check=checked(ctx))
     return ctx.pointwise(lambda axes: x.load(found.place(axes)))
 
 
@@ -83,7 +80,7 @@ def unsafe_masked_index(
     """Advanced indexing where ``mask`` holds, else ``fill``; indices are read, and right, only where it holds."""
     if masks_in(indices):
         return Declined("the size of a result chosen by a mask is data")
-    found = Advanced(ctx, x, indices, "assumed")
+    found = advanced(ctx, x.shape, indices, check="assumed")
 
     def body(axes: Axes) -> Expr:
         return build.masked(mask.at(axes), x.load(found.place(axes)), ctx.number(fill, x.dtype))
@@ -104,6 +101,11 @@ def along(index: Tensor, axis: Size) -> Expr:
     return index.load((axis,) if index.rank else ())
 
 
+def checked(ctx: LoweringContext) -> Check:
+    """The operators named ``_unsafe`` promise that their indices lie inside."""
+    return "assumed" if "_unsafe" in str(ctx.node.target) else "raised"
+
+
 def masks_in(indices: Sequence[Tensor | None]) -> bool:
     """True when an index is a mask, so that how many elements it picks depends on its values."""
     return any(i is not None and (i.dtype.is_bool or i.dtype.bits == 8) for i in indices)
@@ -122,52 +124,72 @@ def broadcast(*shapes: Sequence[Size]) -> tuple[Size, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """Advanced indexing of ``x`` by ``indices``, None (and what is missing) standing for a whole dimension.
+    """Advanced indexing of a tensor of shape ``sizes``; made by :func:`advanced`.
 
-    The dimensions of the broadcast index tensors come where these stand when they stand side by side, else first.
+    ``indices`` has an index tensor or None (the whole dimension) for each dimension, and ``known`` the staircase that
+    a tensor turned out to hold with the dimension of the broadcast index tensors along which it varies.
     """
 
     ctx: LoweringContext
-    x: Tensor
-    indices: Sequence[Tensor | None]
+    sizes: tuple[Size, ...]
+    indices: tuple[Tensor | None, ...]
     check: Check
+    wrap: bool
+    known: tuple[tuple[Stair, int] | None, ...]
 
     @property
-    def _given(self) -> list[int]:
-        return [d for d, index in enumerate(self.indices) if index is not None]
-
-    @property
-    def _whole(self) -> list[int]:
-        given = set(self._given)
-        return [d for d in range(self.x.rank) if d not in given]
-
-    @property
-    def _common(self) -> tuple[Size, ...]:
+    def common(self) -> tuple[Size, ...]:
+        """The shape to which the index tensors broadcast."""
         return broadcast(*(index.shape for index in self.indices if index is not None))
 
     @property
-    def _first(self) -> int:
-        """How many dimensions of the result come before those of the index tensors."""
-        given = self._given
+    def first(self) -> int:
+        """How many dimensions of the result come before those of the index tensors.
+
+        They come where the index tensors stand when these stand side by side, else at the front.
+        """
+        given = [d for d, index in enumerate(self.indices) if index is not None]
         adjacent = bool(given) and given == list(range(given[0], given[-1] + 1))
         return given[0] if adjacent else 0
 
     @property
     def shape(self) -> tuple[Size, ...]:
         """The shape of what is indexed."""
-        sizes = [self.x.shape[d] for d in self._whole]
-        return (*sizes[: self._first], *self._common, *sizes[self._first :])
+        whole = [size for size, index in zip(self.sizes, self.indices) if index is None]
+        return (*whole[: self.first], *self.common, *whole[self.first :])
 
     def place(self, axes: Axes) -> list[Size]:
-        """The index in ``x`` that belongs to a point of :attr:`shape`."""
-        first, count = self._first, len(self._common)
+        """The index that belongs to a point of :attr:`shape`."""
+        first, count = self.first, len(self.common)
         chosen = axes[first : first + count]
         whole = iter((*axes[:first], *axes[first + count :]))
         result: list[Size] = []
-        for d, size in enumerate(self.x.shape):
-            index = self.indices[d] if d < len(self.indices) else None
+        for size, index, known in zip(self.sizes, self.indices, self.known):
             if index is None:
                 result.append(next(whole))
+            elif known is not None:
+                result.append(known[0].term(chosen[known[1]]))
             else:
-                result.append(self.ctx.indirect(index.at(chosen), size, wrap=True, check=self.check))
+                result.append(self.ctx.indirect(index.at(chosen), size, wrap=self.wrap, check=self.check))
         return result
+
+
+def advanced(
+    ctx: LoweringContext,
+    sizes: tuple[Size, ...],
+    indices: Sequence[Tensor | None],
+    *,
+    check: Check = "raised",
+    wrap: bool = True,
+) -> Advanced:
+    """Advanced indexing of a tensor of shape ``sizes``: missing index tensors stand for whole dimensions.
+
+    ``wrap``: negative indices count from the end.
+    """
+    padded = (*indices, *(None for _ in range(len(sizes) - len(indices))))
+    rank = max((index.rank for index in indices if index is not None), default=0)
+    known: list[tuple[Stair, int] | None] = []
+    for index, size in zip(padded, sizes, strict=True):
+        found = None if index is None else stair_of(ctx.builder, index, size, wrap=wrap)
+        known.append(None if found is None or index is None else (found[0], found[1] + rank - index.rank))
+    return Advanced(ctx, sizes, padded, check, wrap, tuple(known))

@@ -212,7 +212,7 @@ def _divide(x: Num, y: Num | Number, rounding_mode: str | None = None) -> Num:
     return x / y
 
 
-row(_divide, "div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode")
+row(_divide, "div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "true_divide.Tensor")
 
 
 def _power(x: Num | Number, y: Num | Number) -> Num:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,8 +17,9 @@ from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size, add, floordiv, mod, mul
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
-from litz_lowering.rules.index import Advanced, Place, along, broadcast, masks_in, replaced
+from litz_lowering.rules.index import Advanced, Place, advanced, along, broadcast, checked, masks_in, replaced
 from litz_lowering.rules.index_maps import unflatten
+from litz_lowering.rules.known_index import Inverse
 from litz_lowering.rules.view import clamped_start, dimension
 
 Body = Callable[[Axes], Expr]
@@ -280,13 +282,75 @@ def index_put(
     """``values`` stored at, or added into, what advanced indexing picks; negative indices count from the end."""
     if masks_in(indices):
         return _masked_put(ctx, x, indices, values, accumulate)
-    found = Advanced(ctx, x, indices, "assumed" if "_unsafe" in str(ctx.node.target) else "raised")
+    found = advanced(ctx, x.shape, indices, check=checked(ctx))
 
     def body(axes: Axes) -> Expr:
         value = values.at(axes)
         return build.cast(value, compute_dtype(x.dtype)) if accumulate else value
 
-    return combined(ctx, x, found.shape, found.place, body, "add" if accumulate else "set")
+    if not accumulate:
+        return combined(ctx, x, found.shape, found.place, body, "set")
+    gathered = None if x.dtype.is_bool else _gathered(ctx, x, found, body)
+    return gathered or combined(ctx, x, found.shape, found.place, body, "add")
+
+
+MAX_GATHERED = 64
+"""Up to so many candidates a point gathers what falls on it, rather than that it is scattered."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """Dimension ``target`` of the indexed tensor is indexed by a staircase along dimension ``source`` of the values."""
+
+    target: int
+    source: int
+    inverse: Inverse
+
+
+def _routes(found: Advanced) -> list[_Route] | None:
+    """How each indexed dimension can be followed back; None unless all can, each along a dimension of its own."""
+    routes: list[_Route] = []
+    for d, (index, known, size) in enumerate(zip(found.indices, found.known, found.sizes)):
+        if index is None:
+            continue
+        inverse = known[0].inverse(size) if known is not None and isinstance(size, int) else None
+        if known is None or inverse is None:
+            return None
+        routes.append(_Route(d, found.first + known[1], inverse))
+    sources = {route.source for route in routes}
+    alone = all(size == 1 or found.first + d in sources for d, size in enumerate(found.common))
+    few = math.prod(route.inverse.extent for route in routes) <= MAX_GATHERED
+    return routes if alone and few and len(sources) == len(routes) else None
+
+
+def _gathered(ctx: LoweringContext, x: Tensor, found: Advanced, body: Body) -> Tensor | None:
+    """``x`` and at each point the sum of the ``body`` whose index leads there; None where that cannot be followed back.
+
+    ``body`` is over points of ``found.shape``, in the dtype that sums of ``x`` are held in.
+    """
+    routes = _routes(found)
+    if routes is None:
+        return None
+    wide = compute_dtype(x.dtype)
+    indexed = {route.target for route in routes}
+
+    def share(point: Axes, numbers: Axes) -> Expr:
+        whole = [axis for d, axis in enumerate(point) if d not in indexed]
+        axes = [*whole[: found.first], *(0 for _ in found.common), *whole[found.first :]]
+        conditions: list[Expr] = []
+        for route, number in zip(routes, numbers, strict=True):
+            axes[route.source] = route.inverse.position(point[route.target], number)
+            conditions += route.inverse.conditions(point[route.target], number)
+        return build.masked(build.logical_and(*conditions), body(tuple(axes)), build.const(0, wide))
+
+    def held(point: Axes) -> Expr:
+        return build.cast(x.load(point), wide)
+
+    extents = [route.inverse.extent for route in routes]
+    if all(extent == 1 for extent in extents):
+        return ctx.pointwise(lambda point: build.op("add", held(point), share(point, (0,) * len(routes))))
+    (total,) = ctx.reduction("sum", share, extents, (ctx.temporary(wide, x.shape),), ("gathered",))
+    return ctx.pointwise(lambda point: build.op("add", held(point), total.load(point)))
 
 
 def _masked_put(
@@ -318,14 +382,15 @@ def unsafe_masked_index_put(
     """``values`` added into what advanced indexing picks, where ``mask`` holds."""
     if masks_in(indices):
         return Declined("how many values a mask takes is data")
-    found = Advanced(ctx, x, indices, "clamped")
+    found = advanced(ctx, x.shape, indices, check="clamped")
     wide = compute_dtype(x.dtype)
 
     def body(axes: Axes) -> Expr:
         return build.masked(mask.at(axes), build.cast(values.at(axes), wide), build.const(0, wide))
 
     shape = broadcast(found.shape, mask.shape)
-    return combined(ctx, x, shape, found.place, body, "add")
+    gathered = _gathered(ctx, x, found, body) if shape == found.shape else None
+    return gathered or combined(ctx, x, shape, found.place, body, "add")
 
 
 @rule("aten.embedding_dense_backward.default")
@@ -342,10 +407,6 @@ def embedding_dense_backward(
         return Declined("gradients scaled by how often an index occurs")
     wide = compute_dtype(grad.dtype)
 
-    def place(axes: Axes) -> list[Size]:
-        row = ctx.indirect(indices.load(axes[: indices.rank]), num_weights)
-        return [row, *axes[indices.rank :]]
-
     def body(axes: Axes) -> Expr:
         value = build.cast(grad.load(axes), wide)
         if padding_idx < 0:
@@ -354,10 +415,14 @@ def embedding_dense_backward(
         kept = build.op("ne", indices.load(axes[: indices.rank]), padding)
         return build.masked(kept, value, build.const(0, wide))
 
-    held = ctx.temporary(wide, ctx.output.shape)
+    blank = zeros(ctx, ctx.temporary(wide, ctx.output.shape))
+    found = advanced(ctx, blank.shape, [indices], wrap=False)
+    gathered = _gathered(ctx, blank, found, body)
+    if gathered is not None:
+        return gathered
     if wide == grad.dtype:
-        return ctx.scatter(zeros(ctx, held), grad.shape, place, body, mode="add")
-    total = ctx.scatter(zeros(ctx, held), grad.shape, place, body, mode="add", type=held, name="total")
+        return ctx.scatter(blank, grad.shape, found.place, body, mode="add")
+    total = ctx.scatter(blank, grad.shape, found.place, body, mode="add", type=blank.type, name="total")
     return ctx.pointwise(total.load)
 
 

@@ -1,0 +1,34 @@
+"""Sorts, and results whose size is data, stay with ATen and say why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from lowering_graphs import check, lowered, reasons
+
+X = torch.tensor([[3.0, 1.0, 2.0, 1.0], [0.0, -1.0, 5.0, 4.0]])
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: torch.sort(x, dim=1, stable=True), "a sort along a dimension is no loop nest"),
+        (lambda x: torch.topk(x, 2), "a sort along a dimension is no loop nest"),
+        (lambda x: torch.argsort(x, dim=0), "a sort along a dimension is no loop nest"),
+        (lambda x: torch.searchsorted(x.sum(0), x[0]), "a search in sorted values is no loop nest"),
+    ],
+)
+def test_sorts(function: Callable[..., Any], reason: str) -> None:
+    assert set(reasons(lowered(function, X))) == {reason}
+    check(function, X, allowed=("aten.",))
+
+
+def test_what_follows_a_sort_is_lowered() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        values, positions = torch.topk(x, 2)
+        return torch.zeros_like(x).scatter(1, positions, values * 2)
+
+    check(function, X, allowed=("aten.topk",))

@@ -1,0 +1,113 @@
+"""Resampling, taken apart by AOTAutograd or kept whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lowering_check import AtenTable, check_gradients, compare, to_array, to_tensor
+from lowering_graphs import check, lowered, operations, reasons
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from litz_ir.interp.loops import run_graph
+from litz_ir.loops.verify import verify_graph
+from litz_lowering import decompositions, lower
+from litz_lowering.rules.known_index import Stair, fit
+
+aten = torch.ops.aten
+interpolate = torch.nn.functional.interpolate
+X = torch.randn(2, 3, 7, 8)
+WAYS: list[dict[str, Any]] = [
+    {"scale_factor": 2, "mode": "nearest"},
+    {"size": (9, 20), "mode": "nearest"},
+    {"size": (3, 5), "mode": "nearest-exact"},
+    {"scale_factor": 2, "mode": "bilinear"},
+    {"size": (5, 19), "mode": "bilinear", "align_corners": True},
+    {"scale_factor": (2, 1.5), "mode": "bicubic"},
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_interpolation_needs_no_index_tensor(way: dict[str, Any]) -> None:
+    found = check(lambda x: interpolate(x, **way), X)
+    assert "indirect" not in str(found.graph.operations).lower()
+    check(lambda x: interpolate(x, **way), X.bfloat16())
+
+
+@pytest.mark.parametrize("way", WAYS[:5])
+def test_gradients_are_gathered(way: dict[str, Any]) -> None:
+    check_gradients(lambda x: interpolate(x, **way), X)
+    found = lowered(torch.func.grad(lambda x: interpolate(x, **way).square().sum()), X)
+    assert "Scatter" not in operations(found)
+
+
+def test_interpolation_with_symbolic_sizes() -> None:
+    check(lambda x: interpolate(x, scale_factor=2, mode="nearest"), X, dynamic=True)
+
+
+def test_antialiasing_is_left_to_aten() -> None:
+    found = lowered(lambda x: interpolate(x, scale_factor=0.5, mode="bilinear", antialias=True), X)
+    assert [f.target for f in found.fallbacks] == ["aten._upsample_bilinear2d_aa.default"]
+
+
+def _whole(function: Callable[..., torch.Tensor], x: torch.Tensor) -> list[str]:
+    """``function`` captured below autograd, where nothing is taken apart; why it was left to ATen."""
+    found = lower(make_fx(function, tracing_mode="real", decomposition_table=decompositions())(x))
+    verify_graph(found.graph)
+    (result,) = run_graph(found.graph, [to_array(x)], {}, AtenTable())
+    compare("result", to_tensor(np.asarray(result)), function(x), 1e-5, 1e-5, 2e-2)
+    return reasons(found)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("size", [(14, 16), (9, 20), (5, 3), (7, 1)])
+def test_operators_kept_whole(dtype: torch.dtype, size: tuple[int, int]) -> None:
+    x = X.to(dtype)
+    assert not _whole(lambda x: aten.upsample_nearest2d(x, size), x)
+    assert not _whole(lambda x: aten._upsample_nearest_exact2d(x, size), x)
+    assert not _whole(lambda x: aten.upsample_bilinear2d(x, size, False), x)
+    assert not _whole(lambda x: aten.upsample_bilinear2d(x, size, True), x)
+
+
+def test_operators_kept_whole_by_scale_and_in_other_ranks() -> None:
+    assert not _whole(lambda x: aten.upsample_nearest2d.vec(x, None, [2.0, 1.7]), X)
+    assert not _whole(lambda x: aten.upsample_bilinear2d(x, [10, 13], False, 1.5, 1.7), X)
+    assert not _whole(lambda x: aten.upsample_nearest1d(x, [13]), X[0])
+    assert not _whole(lambda x: aten.upsample_linear1d(x, [13], False), X[0])
+    assert not _whole(lambda x: aten.upsample_nearest3d(x, [2, 9, 4]), X[None])
+    assert not _whole(lambda x: aten.upsample_trilinear3d(x, [2, 9, 4], False), X[None])
+
+
+@pytest.mark.parametrize(
+    "stair",
+    [
+        Stair(9, 1, 0, 1),
+        Stair(12, 1, 0, 2),
+        Stair(14, 1, -1, 2, low=0),
+        Stair(14, 1, 1, 2, low=1, high=6),
+        Stair(20, 7, 3, 13),
+        Stair(5, 3, 1, 1),
+        Stair(6, 1, -2, 1, low=0, high=2),
+    ],
+)
+def test_a_staircase_is_found_and_followed_back(stair: Stair) -> None:
+    values = stair.values()
+    found = fit(values)
+    assert found is not None
+    assert (found.values() == values).all()
+    assert [found.term(i) for i in range(stair.count)] == values.tolist()
+    size = int(values.max()) + 2
+    inverse = found.inverse(size)
+    assert inverse is not None
+    for value in range(size):
+        reached = [inverse.position(value, number) for number in range(inverse.extent)]
+        assert set(np.flatnonzero(values == value).tolist()) <= set(reached)
+
+
+def test_what_is_no_staircase() -> None:
+    assert fit(np.array([0, 2, 1])) is None
+    assert fit(np.array([0, 0, 0, 5, 6, 7, 7, 40])) is None
+    assert fit(np.array([], dtype=np.int64)) is None
