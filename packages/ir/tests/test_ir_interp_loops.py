@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -338,6 +339,8 @@ def test_mutation_writes_into_the_callers_array() -> None:
     new = Value("x1", X.type, replaces="x")
     (found,) = run(doubled, Mutation(results=(new,), target="x", source="d"), with_=(mine,))
     assert found is mine and np.array_equal(mine, 2 * x)
+    (found,) = run(replace(doubled, results=(new,)), with_=(mine,))
+    assert found is mine and np.array_equal(mine, 4 * x)
 
 
 def test_calls_take_refs_terms_and_attributes() -> None:

@@ -1,7 +1,8 @@
 """The meaning of a loop graph: every operation in program order, on NumPy arrays.
 
-Arrays are in memory form (``litz_ir.interp.encoding``). Every operation makes a new array, views too; only a mutation
-and a call that mutates write into an array that exists, so a caller sees its inputs change as eager would change them.
+Arrays are in memory form (``litz_ir.interp.encoding``). Every operation makes a new array, views too; only a result
+that replaces a version and a call that mutates write into an array that exists, so a caller sees its inputs change as
+eager would change them.
 """
 
 from __future__ import annotations
@@ -114,9 +115,7 @@ class _Run:
             case View():
                 self.view(operation)
             case Mutation():
-                target = self.values[operation.target]
-                np.copyto(target, np.array(self.values[operation.source]))
-                self.values[operation.results[0].name] = target
+                self.overwrite(operation.target, operation.results[0], self.values[operation.source])
             case Call():
                 self.call(operation)
             case Region():
@@ -154,7 +153,17 @@ class _Run:
         shape = tuple(map(self.size, result.type.shape))
         if stored.shape != shape:
             raise GraphError(f"{result.name} has shape {stored.shape}, its type says {shape}")
-        self.values[result.name] = self.with_strides(result, stored)
+        if result.replaces is None:
+            self.values[result.name] = self.with_strides(result, stored)
+        else:
+            self.overwrite(result.replaces, result, stored)
+
+    def overwrite(self, old: str, new: Value, stored: Array) -> None:
+        """Write ``stored`` (perhaps a view of what it overwrites) into the old version's array: the new version."""
+        if old not in self.values:
+            raise GraphError(f"{new.name} overwrites {old}, which nothing defines")
+        target = self.values[new.name] = self.values[old]
+        np.copyto(target, np.array(stored))
 
     def with_strides(self, result: Value, stored: Array) -> Array:
         """A fresh array with the strides that a fixed layout promises, where those are a permutation of dense ones."""
@@ -217,6 +226,9 @@ class _Run:
         (result,) = operation.results
         base = self.values[operation.base]
         body = self.body(operation.axes)
+        if 0 in body.grid.shape:
+            self.store(result, np.zeros(body.grid.shape, base.dtype))
+            return
         index = check_index(operation.base, base.shape, tuple(map(body.index, operation.index)), None)
         self.store(result, np.broadcast_to(np.asarray(base[index]), body.grid.shape))
 
