@@ -31,7 +31,7 @@ from litz_scheduler.kernels import Body, build_body
 from litz_scheduler.loop_order import Nest, bodies_of
 from litz_scheduler.memory.reuse import UNPLACED, place
 from litz_scheduler.options import SchedulerOptions
-from litz_scheduler.realise import alias_type
+from litz_scheduler.graph import alias_type
 from litz_scheduler.tiling import schedule_nest
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from litz_ir.loops.nodes import Axis, TensorType
 from litz_ir.plan.kernel import Accumulate, Kernel, Parameter, Phase, ScanStore, Statement, Store
 from litz_ir.plan.schedule import Schedule
-from litz_ir.scalar.expr import Expr, Indirect, Load, Scalar, map_indirects, transform, walk
+from litz_ir.scalar.expr import Expr, Indirect, Load, Scalar, map_indirects, substitute_expr, transform, walk
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, free_symbols, substitute, symbol
 
@@ -80,6 +80,16 @@ class _Names:
         return known.name
 
     def _expr(self, body: Expr) -> Expr:
+        """Axes are renamed first, all at once: a name may be old for one axis and new for another."""
+        return self._renamed(substitute_expr(body, self.axes))
+
+    def _term(self, term: Size) -> Size:
+        def change(atom: Indirect) -> Size:
+            return Indirect(self._renamed(atom.value), atom.size, atom.wrap, atom.check)
+
+        return map_indirects(substitute(term, self.axes), change)
+
+    def _renamed(self, body: Expr) -> Expr:
         def visit(node: Expr) -> Expr:
             if isinstance(node, Load):
                 return Load(self._buffer(node.buffer, False), node.index, node.dtype)
@@ -87,13 +97,7 @@ class _Names:
                 return Scalar(self.scalars[node.name], node.dtype)
             return node
 
-        return transform(body, visit, lambda t: substitute(t, self.axes))
-
-    def _term(self, term: Size) -> Size:
-        def change(atom: Indirect) -> Size:
-            return Indirect(self._expr(atom.value), atom.size, atom.wrap, atom.check)
-
-        return map_indirects(substitute(term, self.axes), change)
+        return transform(body, visit)
 
     def _statement(self, statement: Statement) -> Statement:
         values = tuple(self._expr(value) for value in bodies_of(statement))

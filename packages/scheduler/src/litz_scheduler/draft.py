@@ -14,7 +14,7 @@ from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, Term, substitute, symbol
 
 from litz_scheduler.domain import Space, collapsed_axes, refine, space_of
-from litz_scheduler.simplify import axis_ranges
+from litz_scheduler.graph import axis_ranges
 
 
 @dataclass(frozen=True, slots=True)

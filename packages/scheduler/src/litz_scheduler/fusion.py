@@ -24,7 +24,7 @@ from litz_scheduler.cost.traffic import estimate, points, type_bytes
 from litz_scheduler.draft import Alignment, Draft, Seen, alignments, phase_for, realign, reordered, see, start
 from litz_scheduler.domain import space_of
 from litz_scheduler.options import SchedulerOptions
-from litz_scheduler.realise import in_memory
+from litz_scheduler.graph import in_memory
 
 SIBLINGS = 4
 """How many recent readers of a buffer are tried as partners of another reader."""

@@ -19,7 +19,7 @@ from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.cost.compute import body_cost
 from litz_scheduler.domain import collapsed_axes
 from litz_scheduler.loop_order import Nest, collapse, map_statement, order_axes
-from litz_scheduler.simplify import axis_ranges
+from litz_scheduler.graph import axis_ranges
 
 RELOAD_COST = 4
 """A stored value dearer than this is read back in a later phase; a cheaper one is computed again."""
@@ -138,7 +138,7 @@ class _Builder:
                 return False
             count *= axis.size
         nbytes = count * dtype.itemsize
-        if nbytes > self.room:
+        if not 0 < nbytes <= self.room:
             return False
         self.room -= nbytes
         self.locals[name] = Local(LOCAL + name, dtype, count)
@@ -187,7 +187,7 @@ def _scan(operation: Scan, type_of: Callable[[str], TensorType], symbols: Symbol
     ranges = axis_ranges(axes, symbols)
     index: list[Size] = [symbol(axis.name) for axis in operation.axes]
     index.insert(operation.dimension, symbol(operation.scan_axis.name))
-    targets = tuple((v.name, simplify(v.type.layout.element(index), ranges)) for v in operation.results)
+    targets = tuple((v.name, simplify(type_of(v.name).layout.element(index), ranges)) for v in operation.results)
     values = tuple(_offsets(body, type_of, axes, symbols) for body in operation.bodies)
     statement = ScanStore(operation.combiner, values, targets)
     nest = Nest(operation.axes, (Phase((operation.scan_axis,), (statement,)),))
@@ -205,7 +205,7 @@ def _scatter(operation: Scatter, type_of: Callable[[str], TensorType], symbols: 
             free.append(axis)
     rest = tuple(axis for axis in operation.axes if axis not in free)
     ranges = axis_ranges(operation.axes, symbols)
-    result = operation.results[0].type
+    result = type_of(operation.results[0].name)
     index = tuple(_offset_term(t, type_of, operation.axes, symbols) for t in operation.index)
     offset = simplify(result.layout.element(index), ranges)
     value = _offsets(operation.body, type_of, operation.axes, symbols)
@@ -221,13 +221,17 @@ def _offset_term(term: Size, type_of: Callable[[str], TensorType], axes: tuple[A
 
 
 def _without_ones(nest: Nest) -> Nest:
-    mapping = collapsed_axes(nest.outer + nest.inner)
-    outer = tuple(axis for axis in nest.outer if axis.size != 1)
-    phases = tuple(
-        Phase(
-            tuple(axis for axis in phase.axes if axis.size != 1),
-            tuple(map_statement(s, mapping) for s in phase.statements),
-        )
-        for phase in nest.phases
+    """The nest without axes of one point; a scan keeps the one along which it runs."""
+    scanned = {p.axes[-1] for p in nest.phases if any(isinstance(s, ScanStore) for s in p.statements)}
+    dropped = [axis for axis in nest.outer + nest.inner if axis.size == 1 and axis not in scanned]
+    mapping = collapsed_axes(dropped)
+    return Nest(
+        tuple(axis for axis in nest.outer if axis not in dropped),
+        tuple(
+            Phase(
+                tuple(axis for axis in phase.axes if axis not in dropped),
+                tuple(map_statement(s, mapping) for s in phase.statements),
+            )
+            for phase in nest.phases
+        ),
     )
-    return Nest(outer, phases)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from litz_ir.loops.nodes import Axis
+from litz_ir.loops.nodes import Axis, Combine
 from litz_ir.plan.kernel import Accumulate, Phase, ScanStore, Statement, Store
 from litz_ir.scalar.expr import Expr, Index, Load, substitute_expr, walk
 from litz_ir.symbols.term import Size, coefficient, free_symbols, mul, substitute, symbol
@@ -77,8 +77,14 @@ def order_axes(nest: Nest) -> Nest:
     stores = [term for p in nest.phases for s in p.statements for _, term in stores_of(s)]
     reads = [term for p in nest.phases for s in p.statements for term in loads_of(s)]
     outer = _sorted(nest.outer, stores + reads)
-    inner = _sorted(nest.inner, reads + stores)
+    inner = nest.inner if _combines_in_order(nest) else _sorted(nest.inner, reads + stores)
     return Nest(outer, tuple(replace(p, axes=inner if p.axes else ()) for p in nest.phases))
+
+
+def _combines_in_order(nest: Nest) -> bool:
+    """True for combinations that are given as a body: nobody promises that their operands may be swapped."""
+    statements = (s for phase in nest.phases for s in phase.statements)
+    return any(isinstance(s, Accumulate) and isinstance(s.combiner, Combine) for s in statements)
 
 
 def _sorted(axes: tuple[Axis, ...], terms: Sequence[Size]) -> tuple[Axis, ...]:

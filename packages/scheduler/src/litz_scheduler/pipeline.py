@@ -15,7 +15,7 @@ from litz_scheduler.build_plan import build_plan
 from litz_scheduler.fusion import fuse
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise import Inline
-from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode
+from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, SinglePoints
 
 
 def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph], ...]:
@@ -23,6 +23,7 @@ def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph], ...]:
     return (
         DeadCode(),
         ComposeViews(),
+        SinglePoints(),
         CommonSubexpressions(),
         Inline(options),
         DeadCode(name="dead-code-2"),

@@ -4,41 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from litz_ir.dtypes import DType
 from litz_ir.loops.nodes import (
-    Call, Contraction, HostScalar, LoopGraph, Mutation, Operation, Pointwise, Reduction, Ref, Scan, Scatter, View,
-)  # fmt: skip
+    Call,
+    Contraction,
+    HostScalar,
+    Kind,
+    LoopGraph,
+    Mutation,
+    Operation,
+    Pointwise,
+    Reduction,
+    Scan,
+    Scatter,
+    View,
+)
 from litz_ir.loops.rewriter import Rewriter
 from litz_ir.passes.base import PassContext
+from litz_ir.scalar.build import cast, const, op
+from litz_ir.scalar.expr import Expr, substitute_expr
 from litz_ir.symbols.simplify import simplify
 from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.ranges import Range, extent
-from litz_ir.loops.nodes import Axis
 from litz_ir.symbols.term import Size, substitute
-
-
-def output_names(graph: LoopGraph) -> set[str]:
-    """The values that the graph returns."""
-    return {output.name for output in graph.outputs if isinstance(output, Ref)}
-
-
-def replaced_names(graph: LoopGraph) -> dict[str, int]:
-    """Values that a later operation overwrites in place, with the position of that operation."""
-    found: dict[str, int] = {}
-    for position, operation in enumerate(graph.operations):
-        if isinstance(operation, Mutation):
-            found[operation.target] = position
-        elif isinstance(operation, Call):
-            found.update((read, position) for read, _ in operation.mutates)
-        found.update((v.replaces, position) for v in operation.results if v.replaces is not None)
-    return found
-
-
-def axis_ranges(axes: tuple[Axis, ...], symbols: SymbolTable) -> dict[str, Range]:
-    """What is known of axes and symbols: an axis runs over ``[0, size)``."""
-    ranges = dict(symbols.ranges())
-    for axis in axes:
-        ranges[axis.name] = extent(axis.size)
-    return ranges
+from litz_scheduler.graph import Versions, axis_ranges, output_names, overwritten_by, overwritten_names
 
 
 def has_effect(operation: Operation) -> bool:
@@ -64,8 +52,45 @@ class DeadCode:
             wanted = any(value.name in live for value in operation.results)
             if wanted or has_effect(operation) or isinstance(operation, HostScalar):
                 live.update(operation.reads)
+                live.update(overwritten_by(operation))
                 kept.append(operation)
         return data.with_operations(tuple(reversed(kept)))
+
+
+@dataclass(frozen=True, slots=True)
+class SinglePoints:
+    """Turn reductions over a single point into pointwise loops, which fuse with more and can be inlined."""
+
+    name: str = "single-points"
+    ulp: int = 0
+
+    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        return data.with_operations(tuple(map(_without_reduction, data.operations)))
+
+
+def _without_reduction(operation: Operation) -> Operation:
+    if not isinstance(operation, Reduction) or not isinstance(operation.combiner, Kind):
+        return operation
+    if any(axis.size != 1 for axis in operation.reduce_axes):
+        return operation
+    at_point: dict[str, Size] = {axis.name: 0 for axis in operation.reduce_axes}
+    values = tuple(substitute_expr(body, at_point) for body in operation.bodies)
+    dtypes = tuple(value.type.dtype for value in operation.results)
+    bodies = _of_one(operation.combiner, values, dtypes)
+    return Pointwise(results=operation.results, axes=operation.axes, bodies=bodies, origin=operation.origin)
+
+
+def _of_one(kind: Kind, values: tuple[Expr, ...], dtypes: tuple[DType, ...]) -> tuple[Expr, ...]:
+    """What combining one element gives; differences with itself keep the NaN of what is not finite."""
+    value, dtype = values[0], dtypes[0]
+    match kind.name:
+        case "welford":
+            value = cast(value, dtype)
+            apart = op("sub", value, value)
+            return value, cast(op("mul", apart, apart), dtypes[1]), const(1, dtypes[2])
+        case "online_softmax":
+            return cast(value, dtype), cast(op("exp", op("sub", value, value)), dtypes[1])
+    return tuple(cast(each, wanted) for each, wanted in zip(values, dtypes, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +104,7 @@ class CommonSubexpressions:
     ulp: int = 0
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        apart = output_names(data) | replaced_names(data).keys()
+        apart = output_names(data) | overwritten_names(data)
         rewriter = Rewriter(data)
         seen: dict[tuple[Operation, tuple[object, ...]], Operation] = {}
         pure = (Pointwise, Reduction, Scan, Scatter, View, Contraction)
@@ -108,18 +133,25 @@ class ComposeViews:
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         returned = output_names(data)
+        versions = Versions(data)
         views: dict[str, View] = {}
         operations: list[Operation] = []
-        for operation in data.operations:
+        for position, operation in enumerate(data.operations):
             current = operation
             if isinstance(current, View):
                 base = views.get(current.base)
                 # A returned view keeps its identity: what aliases it must go through it.
-                if base is not None and current.base not in returned:
+                if base is not None and current.base not in returned and _holds(base.base, position, versions):
                     current = compose(base, current, data.symbols)
                 views[current.name] = current
             operations.append(current)
         return data.with_operations(tuple(operations))
+
+
+def _holds(name: str, position: int, versions: Versions) -> bool:
+    """True when a value is not overwritten before ``position``."""
+    deadline = versions.deadline(name)
+    return deadline is None or position < deadline
 
 
 def compose(base: View, view: View, symbols: SymbolTable) -> View:

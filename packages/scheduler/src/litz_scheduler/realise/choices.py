@@ -1,0 +1,143 @@
+"""Decides for every view and pointwise value whether it is inlined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from litz_ir.fused.decision import Decision
+from litz_ir.loops.nodes import LoopGraph, Pointwise, Value, View
+from litz_ir.passes.base import PassContext
+from litz_scheduler.cost.compute import body_cost, body_size, load_count
+from litz_scheduler.cost.traffic import estimate, points, type_bytes
+from litz_scheduler.graph import (
+    Versions,
+    axes_of,
+    in_memory,
+    output_names,
+    overwritten_names,
+    shares_memory,
+)
+from litz_scheduler.options import SchedulerOptions
+from litz_scheduler.realise.uses import MANY, Deadline, Use, Uses, deadlines, direct_uses, loop_bodies
+
+BODY_SHARE = 4
+"""An inlined body may take this fraction of the statements that a kernel may have: several must fit into one."""
+
+
+class Choices:
+    """Walks the graph from its end, so that the readers of a value are settled before the value is."""
+
+    def __init__(self, graph: LoopGraph, options: SchedulerOptions, context: PassContext) -> None:
+        self.graph = graph
+        self.options = options
+        self.context = context
+        self.returned = output_names(graph)
+        self.own = self.returned | overwritten_names(graph)
+        self.memory = in_memory(graph)
+        self.inlined: set[str] = set()
+        self.copied: set[str] = set()
+        self.deadlines: dict[str, Deadline] = {}
+        self.uses: dict[str, Uses] = {name: Uses(last=len(graph.operations)) for name in self.returned}
+        self.weight: dict[int, int] = {}
+        limit = min((c.max_statements for c in context.capabilities.values()), default=512)
+        self.limit = limit // BODY_SHARE
+
+    def decide(self) -> None:
+        """Fill ``inlined``, the values to inline, and ``copied``, the views that get memory of their own."""
+        operations = self.graph.operations
+        settled = {o.name for o in operations if isinstance(o, Pointwise) and self._settled(o)}
+        self.deadlines = deadlines(operations, Versions(self.graph), settled)
+        for position in range(len(operations) - 1, -1, -1):
+            operation = operations[position]
+            chosen = False
+            if isinstance(operation, View):
+                chosen = self._view(operation)
+            elif isinstance(operation, Pointwise):
+                chosen = self._pointwise(operation)
+            if chosen:
+                self.inlined.add(operation.name)
+            else:
+                self.weight[position] = body_size(*loop_bodies(operation))
+            through = isinstance(operation, View) and operation.name not in self.copied
+            readers = list(self._readers(operation.name, position, chosen, chosen or through))
+            for name, use in direct_uses(operation).items():
+                for reader, further in readers:
+                    combined = Use(further.count * use.count, further.aligned and use.aligned)
+                    self.uses.setdefault(name, Uses()).add(reader, combined)
+
+    def _readers(self, name: str, position: int, chosen: bool, through: bool) -> Iterator[tuple[int, Use]]:
+        """Who reads what an operation reads: itself if it is kept, and its readers where they read through it."""
+        if not chosen:
+            yield position, Use(1, True)
+        if through and name in self.uses:
+            yield from self.uses[name].readers.items()
+
+    def _settled(self, operation: Pointwise) -> bool:
+        """True when the results are kept, whoever reads them."""
+        value = operation.results[0]
+        return len(operation.results) != 1 or value.replaces is not None or value.name in self.memory
+
+    def _view(self, view: View) -> bool:
+        if view.name not in self.memory:
+            if self._in_time(view.name):
+                self._note(view.results[0], "inline", "inline.view")
+                return True
+        elif shares_memory(view, self.own) and self._in_time(view.name):
+            # Memory holds the view too, but loops still read through it.
+            return False
+        self.copied.add(view.name)
+        self._note(view.results[0], "copy", "copy.layout" if self._in_time(view.name) else "refuse.version")
+        return False
+
+    def _pointwise(self, operation: Pointwise) -> bool:
+        value = operation.results[0]
+        if self._settled(operation):
+            reason = "keep.output" if value.name in self.returned else "keep.called"
+            if len(operation.results) == 1:
+                self._note(value, "keep", reason)
+            return False
+        if not self._in_time(value.name):
+            self._note(value, "keep", "refuse.version")
+            return False
+        verdict, reason = self._pays(operation)
+        self._note(value, verdict, reason)
+        return verdict == "inline"
+
+    def _pays(self, operation: Pointwise) -> tuple[str, str]:
+        body = operation.bodies[0]
+        cost, size, reads = body_cost(body), body_size(body), load_count(body)
+        uses = self.uses.get(operation.name, Uses())
+        cheap = cost <= self.options.inline_cost
+        if reads == 0 and cheap:
+            return "inline", "inline.cheap"
+        if uses.crowded:
+            return "keep", "keep.heavy"
+        heavier = {p: self.weight[p] + size * use.count for p, use in uses.readers.items()}
+        if max(heavier.values(), default=size) > self.limit:
+            return "keep", "keep.size"
+        single = uses.count <= 1 and (cheap or not self._expands(operation, uses))
+        if not single and not (cheap and reads <= self.options.inline_loads and uses.count < MANY):
+            return "keep", "keep.heavy"
+        self.weight.update(heavier)
+        return "inline", "inline.single" if single else "inline.cheap"
+
+    def _expands(self, operation: Pointwise, uses: Uses) -> bool:
+        """True when a reader would compute the value several times and pay for it."""
+        symbols = self.graph.symbols
+        own = estimate(points(operation.axes), symbols)
+        readers = (points(axes_of(self.graph.operations[position])) for position in uses.readers)
+        return own > 1 and any(estimate(count, symbols) > own for count in readers)
+
+    def _in_time(self, name: str) -> bool:
+        """True when every reader runs before what the value is computed from is overwritten, or overwrites it itself
+        and needs the value at its own point alone."""
+        deadline, uses = self.deadlines.get(name), self.uses.get(name)
+        if deadline is None or uses is None or uses.last < deadline.position:
+            return True
+        if uses.last > deadline.position or uses.crowded:
+            return False
+        use = uses.readers.get(deadline.position)
+        return deadline.aligned and use is not None and use.aligned
+
+    def _note(self, value: Value, verdict: str, reason: str) -> None:
+        self.context.decide(Decision("realise", value.name, verdict, reason, type_bytes(value.type)))

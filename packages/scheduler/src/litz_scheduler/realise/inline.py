@@ -1,0 +1,108 @@
+"""The pass that inlines.
+
+Views cost nothing in a loop, so loops always read through them. A pointwise value is computed again by its readers when
+that is cheaper than a round trip through memory; it never is when a call reads it, when the graph returns it, or when
+what it reads is overwritten before its reader runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from litz_ir.loops.nodes import (
+    Axis,
+    LoopGraph,
+    Mutation,
+    Operation,
+    Pointwise,
+    Reduction,
+    Scan,
+    Scatter,
+    View,
+)
+from litz_ir.loops.rewriter import map_bodies
+from litz_ir.passes.base import PassContext
+from litz_ir.scalar.expr import Expr, Load, substitute_expr, transform
+from litz_ir.symbols.simplify import Simplifier
+from litz_ir.symbols.term import symbol
+from litz_scheduler.graph import axes_of, axis_ranges, is_identity, named
+from litz_scheduler.options import SchedulerOptions
+from litz_scheduler.realise.choices import Choices
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """Inline pointwise values and views into the loops that read them; turn mutations into loops that store in place,
+    and views that memory cannot show into loops that copy."""
+
+    options: SchedulerOptions = SchedulerOptions()
+    name: str = "inline"
+    ulp: int = 0
+
+    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        graph = data.with_operations(tuple(map(_mutation_as_loop, data.operations)))
+        choices = Choices(graph, self.options, context)
+        choices.decide()
+        return _Substitution(graph, choices).run()
+
+
+def _mutation_as_loop(operation: Operation) -> Operation:
+    if not isinstance(operation, Mutation):
+        return operation
+    result = replace(operation.results[0], replaces=operation.target)
+    axes = tuple(Axis(f"i{k}", size) for k, size in enumerate(result.type.shape))
+    index = tuple(symbol(axis.name) for axis in axes)
+    body = Load(operation.source, index, result.type.dtype)
+    return Pointwise(
+        results=(result,), axes=axes, bodies=(body,), origin=operation.origin, token=operation.token
+    )
+
+
+class _Substitution:
+    """Rewrites the operations in order: what is inlined is already in its final form when its readers come."""
+
+    def __init__(self, graph: LoopGraph, choices: Choices) -> None:
+        self.graph = graph
+        self.inlined = choices.inlined
+        self.copied = choices.copied
+        self.definitions: dict[str, tuple[tuple[Axis, ...], Expr]] = {}
+
+    def run(self) -> LoopGraph:
+        kept = [o for operation in self.graph.operations for o in self._visit(operation)]
+        return self.graph.with_operations(tuple(kept))
+
+    def _visit(self, operation: Operation) -> tuple[Operation, ...]:
+        current = self._with_inlined_reads(operation)
+        if isinstance(current, View):
+            load = Load(current.base, current.index, current.results[0].type.dtype)
+            body = self._inline(load, current.axes)
+            if current.name in self.copied:
+                copy = Pointwise(
+                    results=current.results, axes=current.axes, bodies=(body,), origin=current.origin
+                )
+                return (copy,)
+            self.definitions[current.name] = (current.axes, body)
+        elif isinstance(current, Pointwise) and current.name in self.inlined:
+            self.definitions[current.name] = (current.axes, current.bodies[0])
+        return () if current.name in self.inlined else (current,)
+
+    def _with_inlined_reads(self, operation: Operation) -> Operation:
+        loops = isinstance(operation, Pointwise | Reduction | Scan | Scatter)
+        if not loops or not any(name in self.definitions for name in operation.reads):
+            return operation
+        axes = axes_of(operation)
+        return map_bodies(operation, lambda body: self._inline(body, axes))
+
+    def _inline(self, body: Expr, axes: tuple[Axis, ...]) -> Expr:
+        simplifier = Simplifier(axis_ranges(axes, self.graph.symbols))
+
+        def visit(node: Expr) -> Expr:
+            if not isinstance(node, Load) or node.buffer not in self.definitions:
+                return node
+            own, inner = self.definitions[node.buffer]
+            if own == axes and is_identity(node.index, axes):
+                return inner
+            moved = substitute_expr(inner, named(own, node.index))
+            return transform(moved, lambda e: e, simplifier.simplify)
+
+        return transform(body, visit)
