@@ -22,6 +22,13 @@
 #define LITZ_HAS_FMA 0
 #endif
 
+// GCC lacks these generic builtins, and Clang at times drops those that name an instruction.
+#if defined(__clang__)
+#define LITZ_CLANG_HAS(builtin) __has_builtin(builtin)
+#else
+#define LITZ_CLANG_HAS(builtin) 0
+#endif
+
 namespace litz {
 
 typedef vector_of<float, 4>::type f32x4;
@@ -74,7 +81,9 @@ constexpr bool is_f32 = same<elem<V>, float>;
 
 template <class V>
 LITZ_FN V mul_add(V a, V b, V c) {
-#if defined(__clang__) && LITZ_HAS_FMA
+#if LITZ_CLANG_HAS(__builtin_elementwise_fma) && LITZ_HAS_FMA
+  return __builtin_elementwise_fma(a, b, c);
+#elif defined(__clang__) && LITZ_HAS_FMA
 #pragma clang fp contract(fast)
   return a * b + c;
 #else
@@ -155,26 +164,25 @@ LITZ_FN bool all_of(I c) {
 
 template <class V>
 LITZ_FN V sqrt_lanes(V x) {
-#if defined(__clang__) && __has_builtin(__builtin_elementwise_sqrt)
+#if LITZ_CLANG_HAS(__builtin_elementwise_sqrt)
   return __builtin_elementwise_sqrt(x);
 #else
-#if defined(__clang__)
-#elif defined(LITZ_AVX512)
+#if !defined(__clang__)
+#if defined(LITZ_AVX512)
   if constexpr (sizeof(V) == 64 && is_f32<V>) return __builtin_ia32_sqrtps512_mask(x, x, (short)-1, 4);
   else if constexpr (sizeof(V) == 64) return __builtin_ia32_sqrtpd512_mask(x, x, (char)-1, 4);
 #endif
-#if defined(__clang__)
-#elif defined(__AVX__)
+#if defined(__AVX__)
   if constexpr (sizeof(V) == 32 && is_f32<V>) return __builtin_ia32_sqrtps256(x);
   else if constexpr (sizeof(V) == 32) return __builtin_ia32_sqrtpd256(x);
 #endif
-#if defined(__clang__)
-#elif defined(__SSE2__)
+#if defined(__SSE2__)
   if constexpr (sizeof(V) == 16 && is_f32<V>) return __builtin_ia32_sqrtps(x);
   else if constexpr (sizeof(V) == 16) return __builtin_ia32_sqrtpd(x);
 #elif defined(__aarch64__)
   if constexpr (sizeof(V) == 16 && is_f32<V>) return __builtin_aarch64_sqrtv4sf(x);
   else if constexpr (sizeof(V) == 16) return __builtin_aarch64_sqrtv2df(x);
+#endif
 #endif
   for (int i = 0; i < lane_count<V>; ++i) {
     if constexpr (is_f32<V>) x[i] = __builtin_sqrtf(x[i]);

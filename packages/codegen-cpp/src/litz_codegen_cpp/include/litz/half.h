@@ -13,6 +13,11 @@
 #define LITZ_HALF_H
 #include "lanes.h"
 
+// Clang converts vectors of its own half type with the CPU's instructions; GCC is given those by name.
+#if defined(__clang__) && __clang_major__ >= 15 && (defined(__F16C__) || defined(__aarch64__))
+#define LITZ_FLOAT16 1
+#endif
+
 namespace litz {
 
 template <class V>
@@ -53,6 +58,12 @@ LITZ_FN V widen_f16_lanes(half_lanes<V> h) {
   if constexpr (is_wide<V>) {
     return {widen_f16_lanes<half<V>>(low(h)), widen_f16_lanes<half<V>>(high(h))};
   }
+#if defined(LITZ_FLOAT16)
+  else {
+    typedef _Float16 native __attribute__((vector_size(sizeof(h))));
+    return __builtin_convertvector((native)h, V);
+  }
+#else
 #if defined(LITZ_AVX512)
   else if constexpr (sizeof(V) == 64) {
     typedef short v16hi __attribute__((vector_size(32)));
@@ -75,6 +86,7 @@ LITZ_FN V widen_f16_lanes(half_lanes<V> h) {
     V body = blend(scaled >= splat<V>(0x1p16f), (V)(magnitude | splat<W>(0x7f800000)), scaled);
     return (V)((W)body | (w & splat<W>(0x8000)) << splat<W>(16));
   }
+#endif
 }
 
 template <class V>
@@ -82,6 +94,12 @@ LITZ_FN half_lanes<V> narrow_f16_lanes(V x) {
   if constexpr (is_wide<V>) {
     return join<half_lanes<V>>(narrow_f16_lanes(x.lo), narrow_f16_lanes(x.hi));
   }
+#if defined(LITZ_FLOAT16)
+  else {
+    typedef _Float16 native __attribute__((vector_size(sizeof(half_lanes<V>))));
+    return (half_lanes<V>)__builtin_convertvector(x, native);
+  }
+#else
 #if defined(LITZ_AVX512)
   else if constexpr (sizeof(V) == 64) {
     typedef float v16sf __attribute__((vector_size(64)));
@@ -110,6 +128,7 @@ LITZ_FN half_lanes<V> narrow_f16_lanes(V x) {
     r = blend<I>(x != x, (I)((magnitude >> splat<W>(13) & splat<W>(0x3ff)) | splat<W>(0x7e00)), r);
     return convert_lanes<half_lanes<V>>((W)r | (u >> splat<W>(16) & splat<W>(0x8000)));
   }
+#endif
 }
 
 #define LITZ_HALF(name)                                                                                \

@@ -30,6 +30,15 @@ LITZ_FN void raw_store(void* p, V v) {
   }
 }
 
+// Compilers disagree on whether these take pointers to lanes or to vectors.
+struct any_pointer {
+  void* p;
+  template <class T>
+  LITZ_METHOD operator T*() const {
+    return (T*)p;
+  }
+};
+
 // Rows: lane type, bytes of the vector and of a lane, type of the mask argument, names of the masked load and store.
 #if defined(LITZ_AVX512)
 #define LITZ_MASKED_MOVES(row)                                             \
@@ -66,7 +75,7 @@ LITZ_FN V raw_load_lanes(const void* p, uint32_t bits) {
 #define LITZ_ROW(type, bytes, size, bits_type, load, store)                          \
   else if constexpr (sizeof(V) == bytes && sizeof(elem<V>) == size) {                \
     typedef type native __attribute__((vector_size(bytes)));                         \
-    return (V)__builtin_ia32_##load((const type*)p, native{}, (bits_type)bits);      \
+    return (V)__builtin_ia32_##load(any_pointer{(void*)p}, native{}, (bits_type)bits);      \
   }
   LITZ_MASKED_MOVES(LITZ_ROW)
 #undef LITZ_ROW
@@ -97,7 +106,7 @@ LITZ_FN void raw_store_lanes(void* p, V v, uint32_t bits) {
 #define LITZ_ROW(type, bytes, size, bits_type, load, store)                          \
   else if constexpr (sizeof(V) == bytes && sizeof(elem<V>) == size) {                \
     typedef type native __attribute__((vector_size(bytes)));                         \
-    __builtin_ia32_##store((type*)p, (native)v, (bits_type)bits);                    \
+    __builtin_ia32_##store(any_pointer{p}, (native)v, (bits_type)bits);                    \
   }
   LITZ_MASKED_MOVES(LITZ_ROW)
 #undef LITZ_ROW

@@ -41,6 +41,7 @@ typedef __UINT64_TYPE__ uint64_t;
 #endif
 
 #define LITZ_FN static inline __attribute__((always_inline))
+#define LITZ_METHOD inline __attribute__((always_inline))
 
 // A unit that calls heavy functions many times keeps one copy of each: out of line, but still private to the unit.
 #ifdef LITZ_OUTLINE_MATH
