@@ -205,7 +205,9 @@ class _Chooser:
         _, axes = self.split(phase)
         length = next_power_of_two(self.extent(axes))
         static = isinstance(product(axis.size for axis in axes), int)
-        x = max(8, self.shared_out(min(64, next_power_of_two(rows)), rows))
+        # Below a sector's 32 bytes a read brings what nobody asked for.
+        sector = max(1, 32 // self.widest())
+        x = max(sector, self.shared_out(min(64, next_power_of_two(rows)), rows))
         block = min(length, max(1, 4096 // x))
         return block, min(x, next_power_of_two(rows)), static and length == block
 

@@ -14,6 +14,7 @@ from litz_codegen_triton.emit.text import Value, Writer
 from litz_ir.dtypes import DType, b1, f32, i32, i64
 from litz_ir.errors import CodegenError
 from litz_ir.plan.kernel import Parameter, Store
+from litz_ir.scalar.build import cast
 from litz_ir.scalar.expr import (
     Const,
     Expr,
@@ -76,6 +77,7 @@ class Body:
         self.stored: set[str] = set()
         self.loaded: set[str] = set()
         self.asserts = False
+        self.eviction: Mapping[str, str] = {}
         # Loads that would be hoisted out of a loop over no point stay inside it.
         self.load_depth = 0
 
@@ -180,6 +182,8 @@ class Body:
         self.loaded.add(expr.buffer)
         pointer = f"{self.setting.pointers[expr.buffer]} + {self.spread(offset, dims)}"
         more = "" if mask is None else f", mask={mask.text}" + (f", other={other}" if other else "")
+        if "r" in dims and expr.buffer in self.eviction:
+            more += f', eviction_policy="{self.eviction[expr.buffer]}"'
         raw = f"tl.load({pointer}{more})"
         return self.writer.define(expr.buffer, casts.decode(raw, parameter.dtype, self.form), dims, depth)
 
@@ -308,9 +312,12 @@ class Body:
 
     def prepare(self, statement: Store) -> Write:
         """Write what a store needs, without storing yet: a phase computes all its values first."""
-        return Write(
-            statement.buffer, self.value(statement.value), self.index.value(statement.offset), statement
-        )
+        expr = statement.value
+        if _rounds(expr) and statement.buffer not in self.setting.read:
+            # Storing rounds, so nobody needs the rounded value in a register.
+            assert isinstance(expr, Op)
+            expr = cast(expr.args[0], f32)
+        return Write(statement.buffer, self.value(expr), self.index.value(statement.offset), statement)
 
     def store(self, write: Write, every: frozenset[str]) -> None:
         """Write a store at the points of a phase that varies along ``every``. Raises ``CodegenError`` for a way of
@@ -346,7 +353,7 @@ class Body:
 
 
 def _rounds(expr: Expr) -> bool:
-    """True for a conversion to a narrow float from one that ``f32`` holds or rounds first."""
+    """True for a conversion to a narrow float, which goes by way of ``f32``."""
     return isinstance(expr, Op) and expr.name == "cast" and expr.dtype.is_low_precision
 
 

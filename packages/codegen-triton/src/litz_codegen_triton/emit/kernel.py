@@ -82,10 +82,11 @@ def _divisible(kernel: Kernel) -> Iterable[int]:
 
 def _comments(kernel: Kernel, origins: Sequence[KernelOrigin]) -> list[str]:
     """What the kernel fuses: the user's lines where they are known, else its results."""
-    lines = [f"# {origin.operation}: {origin.origin.describe()}" for origin in origins]
-    if not lines:
-        stored = ", ".join(parameter.name for parameter in kernel.parameters if parameter.access != "in")
-        lines = [f"# computes {stored}"]
+    known = [f"# {each.operation}: {each.origin.describe()}" for each in origins if each.origin]
+    others = [each.operation for each in origins if not each.origin]
+    if not origins:
+        others = [parameter.name for parameter in kernel.parameters if parameter.access != "in"]
+    lines = [*known, f"# computes {', '.join(others)}"] if others else known
     return list(dict.fromkeys(line.replace("\n", " ") for line in lines))
 
 
@@ -373,12 +374,13 @@ class _KernelWriter:
             body.masks.tails["r"] = tail
         body.masks.last = f"({span.text} == {self._block(inner)} - 1)"
         writes: list[Write] = []
+        assert isinstance(inner.size, int), "a tile of known size covers it"
         for statement in statements:
             match statement:
                 case Store():
                     writes.append(body.prepare(statement))
                 case Accumulate():
-                    self._reduction(statement).at_once()
+                    self._reduction(statement).at_once(inner.size)
                 case ScanStore():
                     writes.extend(self._scan(statement).tile())
         for write in writes:
@@ -399,14 +401,28 @@ class _KernelWriter:
         if not (isinstance(inner.size, int) and inner.size % inner.block == 0):
             body.masks.tails["r"] = body.writer.define("rmask", f"{index.text} < {size}", span.dims, depth)
         body.masks.last = f"({span.text} == {block} - 1)"
+        body.eviction = self._eviction(number)
         writes = [write for step, _ in runs for write in step()]
         for write in writes:
             body.store(write, self._every())
         body.load_depth = 0
+        body.eviction = {}
         body.writer.close()
         body.masks.tails.pop("r", None)
         for _, end in runs:
             end()
+
+    def _eviction(self, number: int) -> dict[str, str]:
+        """What caches should do with the rows that a loop reads: keep what a later loop reads again, drop what was read
+        for the last time."""
+        read = [
+            {load.buffer for statement in statements for load in loads(*_expressions(statement))}
+            for statements in self.phases
+        ]
+        later = frozenset().union(*read[number + 1 :])
+        earlier = frozenset().union(*read[:number])
+        kept = dict.fromkeys(sorted(read[number] & later), "evict_last")
+        return kept | dict.fromkeys(sorted((read[number] & earlier) - later), "evict_first")
 
     def _run(self, statement: Statement) -> tuple[Callable[[], list[Write]], Callable[[], None]]:
         """(what a statement does inside the loop and wants stored, what it does after the loop); accumulators are

@@ -266,15 +266,15 @@ class Reduction:
         else:
             self._results(self._reduced([value.text for value in self.accumulators]))
 
-    def at_once(self) -> None:
-        """Write the reduction of a phase that one tile covers, and define the results."""
+    def at_once(self, points: int) -> None:
+        """Write the reduction of a phase of so many points that one tile covers, and define the results."""
         name = self.combiner.name if isinstance(self.combiner, Kind) else ""
         if name == "online_softmax":
             state = lift(self.body, self.combiner, self.recipe, self.statement.values)
             top = self._named(self.tile(state[0], 0), "tile").text
             self._softmax(top, lambda base: f"tl.exp({top} - {base})")
         elif name == "welford":
-            self._two_passes()
+            self._two_passes(points)
         elif self._ordered:
             self._results(self._in_order())
         else:
@@ -337,17 +337,18 @@ class Reduction:
         total = self._define("total", f"tl.sum({scaled(base)}, {self._axis})")
         self._results([maximum, total])
 
-    def _two_passes(self) -> None:
+    def _two_passes(self, points: int) -> None:
         """Mean, then squares: exact where the row is at hand, and cheaper than merging."""
-        state = lift(self.body, self.combiner, self.recipe, self.statement.values)
-        tile = self._named(self.tile(state[0], 0), "tile").text
-        one = self._named(self.tile(state[2], 2), "counted").text
-        count = self._define("count", f"tl.sum({one}, {self._axis})")
+        body, dtype = self.body, self.recipe.dtypes[0]
+        (value, *_) = lift(body, self.combiner, self.recipe, self.statement.values)
+        tile = self._named(self.tile(value, 0), "tile").text
         total = self._define("total", f"tl.sum({tile}, {self._axis})")
-        mean = self.body.writer.define("mean", f"{total.text} / {count.text}", total.dims, total.depth)
-        delta = f"({tile} - {mean.text})"
-        squares = self._define("squares", f"tl.sum({one} * {delta} * {delta}, {self._axis})")
-        self._results([mean, squares, count])
+        mean = body.writer.define("mean", f"{total.text} / {float(points)}", total.dims, total.depth)
+        delta = Value(f"{tile} - {mean.text}", self.every, total.depth)
+        masked = self._named(self.tile(delta, 0), "delta").text
+        squares = self._define("squares", f"tl.sum({masked} * {masked}, {self._axis})")
+        count = f"tl.full([], {float(points)}, {triton_type(dtype)})"
+        self._results([mean, squares, body.writer.define("count", count, frozenset(), total.depth)])
 
     def _results(self, state: Sequence[Value]) -> None:
         done = finish(self.body, self.combiner, state, self.recipe)

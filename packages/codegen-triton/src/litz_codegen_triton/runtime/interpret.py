@@ -16,6 +16,7 @@ from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.modules import load_function
 from litz_ir.errors import IndexOutOfRange, KernelError, TargetError
 from litz_ir.host.executor import Executor
+from litz_ir.host.memory import Memory
 from litz_ir.interp.calls import Externs
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
@@ -130,10 +131,14 @@ def run_plan(
     inputs: Sequence[Any],
     folder: Path,
     *,
+    memory: Memory | None = None,
     externs: Externs | None = None,
     constants: Mapping[str, Any] | None = None,
 ) -> list[Any]:
-    """Run a plan with its kernels in the interpreter, on NumPy memory; its outputs as the executor gives them."""
+    """Run a plan with its kernels in the interpreter; its outputs as the executor gives them.
+
+    ``memory`` is NumPy's unless another one is given, whose tensors are in the host's memory too.
+    """
     module = InterpretedModule({kernel.name: kernel for kernel in plan.kernels}, folder)
     launchers = {name: module.function(name) for name in module.kernels}
-    return Executor(plan, launchers, externs=externs, constants=constants).run(inputs)
+    return Executor(plan, launchers, memory, externs, constants=constants).run(inputs)
