@@ -14,7 +14,8 @@ import torch
 from litz_ir.errors import CodegenError, CompilerNotFound, LitzError, ToolchainError
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import Hook, Timings
-from litz_ir.plan.program import Launch, Plan
+from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.program import Launch, Plan, Step
 from litz_ir.target.protocol import SourceUnit
 from litz_lowering import LoweredGraph, LoweringOptions, lower
 from litz_scheduler import SchedulerOptions, schedule
@@ -65,6 +66,7 @@ class Compilation:
         forced: frozenset[str] = frozenset()
         for _ in range(ROUNDS):
             lowered: LoweredGraph | None = None
+            plan: Plan | None = None
             try:
                 lowered = self.lower(forced)
                 plan = self.schedule(lowered, targets)
@@ -76,9 +78,13 @@ class Compilation:
                 return self._finish(artifact, lowered.constants, targets)
             except CompilerNotFound:
                 raise
-            except (CodegenError, ToolchainError, LitzError) as error:
+            except LitzError as error:
+                if self.config.fallback == "error":
+                    raise
                 blamed = nodes_at_fault(error, lowered)
-                if self.config.fallback == "error" or not blamed - forced:
+                if plan is not None and isinstance(error, CodegenError | ToolchainError):
+                    blamed |= self.failing_nodes(plan, targets)
+                if not blamed - forced:
                     raise
                 self._tell(f"{error}\nlitz: {', '.join(sorted(blamed))} run as ATen instead")
                 forced |= blamed
@@ -113,6 +119,19 @@ class Compilation:
             binaries = tuple(pool.map(lambda unit: self.cache.binary(unit, target), units))
         self.timings.add("compile", time.perf_counter() - start)
         return units, binaries
+
+    def failing_nodes(self, plan: Plan, targets: TargetSet) -> frozenset[str]:
+        """The FX nodes behind the kernels that cannot be emitted or built, each tried alone."""
+        target = targets[plan.device]
+        blamed: frozenset[str] = frozenset()
+        for kernel in plan.kernels:
+            alone = replace(plan, kernels=(kernel,), steps=tuple(s for s in plan.steps if not _launches_other(s, kernel)))
+            try:
+                for unit in target.emit(alone):
+                    self.cache.binary(unit, target)
+            except (CodegenError, ToolchainError):
+                blamed |= kernel_origins(plan, kernel.name)
+        return blamed
 
     def _finish(self, artifact: Artifact, constants: Mapping[str, torch.Tensor], targets: TargetSet) -> Compiled:
         """A plan and its binaries to a callable."""
@@ -168,6 +187,10 @@ def nodes_at_fault(error: LitzError, lowered: LoweredGraph | None) -> frozenset[
     known = set(lowered.operations_of)
     owners = {made: node for node, operations in lowered.operations_of.items() for made in operations}
     return frozenset({n for n in names if n in known} | {owners[n] for n in names if n in owners})
+
+
+def _launches_other(step: Step, kernel: Kernel) -> bool:
+    return isinstance(step, Launch) and step.kernel != kernel.name
 
 
 def kernel_origins(plan: Plan, kernel: str) -> frozenset[str]:

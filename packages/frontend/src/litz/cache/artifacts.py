@@ -8,13 +8,14 @@ import logging
 import shutil
 import tempfile
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from litz_ir.errors import CacheError, LitzError
 from litz_ir.serial import from_json, to_json
 from litz_ir.plan.program import Plan
+from litz_ir.target.capabilities import Capabilities
 from litz_ir.target.protocol import SourceUnit, Target
 from torch.fx import GraphModule
 
@@ -56,7 +57,7 @@ class ArtifactCache:
     def key(self, gm: GraphModule, config: Config, targets: TargetSet) -> str:
         """The digest of all that the compiled graph depends on."""
         facts = [f"{name} {_version(name)}" for name in PACKAGES]
-        facts += [f"{device} {capabilities}" for device, capabilities in targets.capabilities().items()]
+        facts += [f"{device} {_facts(known)}" for device, known in targets.capabilities().items()]
         return graph_key(gm, config, facts)
 
     def read(self, key: str, targets: TargetSet) -> Artifact | None:
@@ -113,6 +114,15 @@ class ArtifactCache:
             self.scratch = Path(tempfile.mkdtemp(prefix="litz-"))
             weakref.finalize(self, shutil.rmtree, self.scratch, ignore_errors=True)
         return self.scratch
+
+
+def _facts(capabilities: Capabilities) -> str:
+    """Capabilities as text that is the same in every process: sets have no order of their own."""
+    parts = []
+    for item in fields(capabilities):
+        value = getattr(capabilities, item.name)
+        parts.append(f"{item.name}={sorted(map(str, value)) if isinstance(value, frozenset) else value}")
+    return " ".join(parts)
 
 
 def _version(package: str) -> str:

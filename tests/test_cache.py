@@ -1,0 +1,81 @@
+"""The second process lowers nothing, schedules nothing and starts no compiler; the cache travels and survives damage."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import json, subprocess, sys
+import torch
+import litz
+from litz_codegen_cpp.target import CpuTarget
+import litz.pipeline
+
+counts = {"lower": 0, "schedule": 0, "build": 0}
+
+def counted(name, function):
+    def call(*args, **kwargs):
+        counts[name] += 1
+        return function(*args, **kwargs)
+    return call
+
+litz.pipeline.lower = counted("lower", litz.pipeline.lower)
+litz.pipeline.schedule = counted("schedule", litz.pipeline.schedule)
+CpuTarget.build = counted("build", CpuTarget.build)
+
+def function(x, w):
+    return torch.softmax(x @ w, -1).sum(0)
+
+x, w = torch.linspace(-1, 1, 48).reshape(6, 8).requires_grad_(), torch.linspace(0, 1, 40).reshape(8, 5)
+result = torch.compile(function, backend="litz")(x, w)
+result[0].backward()
+torch.testing.assert_close(result, function(x, w))
+print(json.dumps({**counts, "grad": x.grad.sum().item()}))
+"""
+
+
+def run(cache: Path, cwd: Path | None = None) -> dict[str, Any]:
+    environment = {**os.environ, "LITZ_CACHE_DIR": str(cache)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=240, env=environment, cwd=cwd
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def test_second_process_compiles_nothing(tmp_path: Path) -> None:
+    first = run(tmp_path / "cache")
+    assert first["lower"] == 2 and first["build"] >= 2
+    moved = tmp_path / "elsewhere"
+    shutil.move(tmp_path / "cache", moved)
+    second = run(moved, cwd=tmp_path)
+    assert {name: second[name] for name in ("lower", "schedule", "build")} == {"lower": 0, "schedule": 0, "build": 0}
+    assert second["grad"] == first["grad"]
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate"])
+def test_damaged_entries_are_made_again(tmp_path: Path, damage: str) -> None:
+    cache = tmp_path / "cache"
+    run(cache)
+    for path in cache.glob("*/*/*"):
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) // 2] if damage == "truncate" else bytes([data[0] ^ 1]) + data[1:])
+    again = run(cache)
+    assert again["lower"] == 2 and again["build"] >= 2
+    assert run(cache)["build"] == 0
+
+
+def test_nothing_on_disk_is_a_pickle(tmp_path: Path) -> None:
+    run(tmp_path / "cache")
+    files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert files
+    assert all(path.suffix in (".json", ".so") for path in files), sorted(path.name for path in files)

@@ -1,0 +1,37 @@
+"""`litz.explain`: what was fused, from which lines, what went to a library and why, as data and as text."""
+
+from __future__ import annotations
+
+import torch
+
+import litz
+
+
+def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    scaled = x * 0.125
+    probabilities = torch.softmax(scaled, -1)
+    return torch.linalg.inv(probabilities @ w + 8 * torch.eye(8))
+
+
+def test_report_as_data() -> None:
+    report = litz.explain(block, torch.randn(8, 8), torch.randn(8, 8))
+    assert len(report.graphs) == 1 and report.uncompiled == 0
+    softmax = report.kernels[0]
+    assert any("test_explain.py" in line and "softmax" in line for line in softmax.lines)
+    assert len(softmax.kernel.phases) == 3, "a softmax is one kernel of three phases"
+    assert [call.target for call in report.calls] == ["aten.mm.default", "aten.linalg_inv_ex.default"]
+    assert [left.target for left in report.fallbacks] == ["aten.linalg_inv_ex.default"]
+    assert {"inline.cheap", "fuse.producer"} <= {decision.reason for decision in report.decisions}
+
+
+def test_report_as_text() -> None:
+    text = str(litz.explain(block, torch.randn(8, 8), torch.randn(8, 8)))
+    assert "softmax" in text and "aten.mm.default" in text and "test_explain.py" in text
+    assert "left to ATen: aten.linalg_inv_ex.default: no lowering rule" in text
+
+
+def test_backward_is_reported() -> None:
+    w = torch.randn(8, 8, requires_grad=True)
+    report = litz.explain(lambda x: torch.tanh(x @ w).sum(), torch.randn(8, 8), backward=True)
+    assert [graph.name.split("_")[0] for graph in report.graphs] == ["forward", "backward"]
+    assert all(graph.source.startswith("def call(args):") for graph in report.graphs)

@@ -1,0 +1,118 @@
+"""Failures degrade what failed, say so once, and raise when asked to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from litz_codegen_cpp.target import CpuTarget
+from litz_ir.errors import CompileFailed, LitzError, UnsupportedOperation
+from litz_ir.target.protocol import SourceUnit
+from litz_lowering import registry
+
+import litz
+
+
+def program(x: torch.Tensor) -> torch.Tensor:
+    """Two groups, apart because of the matrix product between them."""
+    return (torch.tanh(x) @ x).sigmoid() + 1
+
+
+def run(function: Callable[..., Any] = program) -> torch.Tensor:
+    torch._dynamo.reset()
+    x = torch.linspace(-1, 1, 36).reshape(6, 6)
+    result = torch.compile(function, backend="litz")(x)
+    torch.testing.assert_close(result, function(x))
+    return result
+
+
+@pytest.fixture(autouse=True)
+def uncached(tmp_path: Path) -> Any:
+    with litz.config.patch(cache_dir=str(tmp_path / "cache"), fallback="warn"):
+        yield
+
+
+def _refuse_units_with(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    build = CpuTarget.build
+
+    def failing(self: CpuTarget, unit: SourceUnit, folder: Path) -> Path:
+        if word in unit.text:
+            raise CompileFailed("refused by the test")
+        return build(self, unit, folder)
+
+    monkeypatch.setattr(CpuTarget, "build", failing)
+
+
+def test_a_kernel_that_does_not_compile_runs_as_aten(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _refuse_units_with(monkeypatch, "tanh(")
+    with caplog.at_level(logging.WARNING, logger="litz"):
+        run()
+    assert "tanh run as ATen instead" in caplog.text
+    assert caplog.text.count("run as ATen instead") == 1
+    report = litz.explain(program, torch.ones(6, 6))
+    assert [left.target for left in report.fallbacks] == ["aten.tanh.default"]
+    assert len(report.kernels) == 1, "the rest is still compiled"
+
+
+def test_nothing_is_said_under_silent(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    _refuse_units_with(monkeypatch, "tanh(")
+    with litz.config.patch(fallback="silent"), caplog.at_level(logging.WARNING, logger="litz"):
+        run()
+    assert "ATen" not in caplog.text
+
+
+def test_strict_mode_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    _refuse_units_with(monkeypatch, "tanh(")
+    with litz.config.patch(fallback="error"), pytest.raises(Exception, match="refused by the test"):
+        run()
+
+
+def test_a_rule_that_fails_leaves_its_operation_to_aten(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    find = registry.Registry.find
+
+    def broken(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        raise ValueError("a defect in the rule")
+
+    monkeypatch.setattr(
+        registry.Registry, "find", lambda self, name: broken if name == "aten.sigmoid.default" else find(self, name)
+    )
+    with caplog.at_level(logging.WARNING, logger="litz"):
+        run()
+    assert "a defect in the rule" in caplog.text
+    assert "test_fallback.py" in caplog.text, "the user's line is named"
+
+
+def test_without_a_compiler_the_graph_runs_as_it_came(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with caplog.at_level(logging.WARNING, logger="litz"):
+        run()
+    assert caplog.text.count("there is no compiler") == 1
+    assert "g++" in caplog.text and "clang++" in caplog.text
+    with litz.config.patch(fallback="error"), pytest.raises(Exception, match="install"):
+        run()
+
+
+def test_what_has_no_rule_is_an_error_only_when_asked() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.inv(x + 6 * torch.eye(6)) * 2
+
+    run(function)
+    report = litz.explain(function, torch.eye(6))
+    assert [left.reason for left in report.fallbacks] == ["no lowering rule"]
+    with litz.config.patch(fallback="error"), pytest.raises(Exception, match="linalg"):
+        run(function)
+
+
+def test_errors_are_of_one_tree() -> None:
+    assert issubclass(UnsupportedOperation, LitzError)
+    assert issubclass(CompileFailed, LitzError)
