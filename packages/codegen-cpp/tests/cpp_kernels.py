@@ -253,7 +253,7 @@ def scans() -> list[Case]:
     at = I0 * (M * 3) + R0 * M + R1
     x = load("x", (at,), f32)
     for name in ("sum", "prod", "max", "argmax", "online_softmax"):
-        kind = Kind(name)  # type: ignore[arg-type]
+        kind = Kind(name)
         values: tuple[Expr, ...] = (x, index(R1)) if kind.inputs == 2 else (x,)
         targets = tuple((f"o{k}", at) for k in range(kind.results))
         dtypes = {"o1": i64} if kind.inputs == 2 else {}

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cpp_kernels import Case, all_cases, decoded
+from cpp_kernels import Array, Case, all_cases, decoded
+from cpp_units import runnable
 
 from litz_codegen_cpp.runtime.call import CpuModule
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.build import BuildOptions
-from litz_codegen_cpp.toolchain.isa import detect, step_down
 from litz_ir.device import CPU
 from litz_ir.interp.plan import run_kernel
 from litz_ir.plan.kernel import Kernel
@@ -20,16 +20,6 @@ from litz_ir.plan.program import Plan
 from litz_ir.symbols.table import SymbolTable
 
 CASES = all_cases()
-
-
-def usable_isas() -> list[str]:
-    """The machine's own instruction set and all simpler ones."""
-    names, isa = [], detect()
-    while isa is not None:
-        names.append(isa.name)
-        simpler = step_down(isa)
-        isa = step_down(simpler) if simpler is not None and simpler.name == isa.name else simpler
-    return names
 
 
 def plan_of(kernels: list[Kernel]) -> Plan:
@@ -42,14 +32,14 @@ def load_all(target: CpuTarget, kernels: list[Kernel], folder: Path) -> CpuModul
     return target.load(units, binaries, {kernel.name: kernel for kernel in kernels})
 
 
-@pytest.fixture(scope="module", params=usable_isas())
+@pytest.fixture(scope="module", params=runnable())
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CpuModule:
     target = CpuTarget(isa=request.param, build_options=BuildOptions(optimize="-O1"))
     return load_all(target, [case.kernel for case in CASES], tmp_path_factory.mktemp(request.param))
 
 
 def launch(
-    module: CpuModule, case: Case, buffers: Mapping[str, np.ndarray], symbols: Mapping[str, int | float]
+    module: CpuModule, case: Case, buffers: Mapping[str, Array], symbols: Mapping[str, int | float]
 ) -> None:
     kernel = case.kernel
     addresses = [buffers[parameter.name].ctypes.data for parameter in kernel.parameters]

@@ -303,7 +303,9 @@ def _eager_order(root: Expr) -> Iterator[Expr]:
     while stack:
         node, ready = stack.pop()
         if ready:
-            yield node
+            # An index is written when it is wanted, by then as lanes of the width that is wanted.
+            if not isinstance(node, Index):
+                yield node
         elif node not in seen:
             seen.add(node)
             stack.append((node, True))

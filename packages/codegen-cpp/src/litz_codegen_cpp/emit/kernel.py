@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from litz_codegen_cpp.emit.body import Body
 from litz_codegen_cpp.emit.context import Buffer, Context
 from litz_codegen_cpp.emit.index import LANES
-from litz_codegen_cpp.emit.loops import PhaseWriter, positive, runs_along, stored_buffers
+from litz_codegen_cpp.emit.loops import PhaseWriter, positive, stored_buffers
 from litz_codegen_cpp.emit.ops_table import SPELLINGS
 from litz_codegen_cpp.emit.parallel import OuterLoops, outer_of
+from litz_codegen_cpp.emit.registers import expressions, outer_registers
 from litz_codegen_cpp.emit.scopes import Value, indented
 from litz_codegen_cpp.emit.spelling import Names, identifier, memory_type
 from litz_ir.dtypes import b1, f64, i64
-from litz_ir.plan.kernel import Accumulate, Kernel, Phase, Store
-from litz_ir.scalar.expr import Expr, Op, indirects, indirects_in, walk
+from litz_ir.plan.kernel import Kernel
+from litz_ir.scalar.expr import Op
 from litz_ir.scalar.ops_table import HEAVY, OPS
 from litz_ir.symbols.ranges import extent
-from litz_ir.symbols.term import Range, Size
+from litz_ir.symbols.term import Range
 
 OUT_OF_RANGE = 1
 OUT_OF_MEMORY = 2
@@ -25,12 +26,6 @@ OUT_OF_MEMORY = 2
 
 STACK_BYTES = 64 << 10
 """Locals of up to so many bytes live on a thread's stack, larger ones on the heap."""
-
-REDUCTION_PARTS = 4
-"""Registers of a reduction side by side; half of it for bodies of more than :data:`HEAVY_BODY` operations."""
-HEAVY_BODY = 40
-LONG_CHAIN, LONGEST_CHAIN = 20, 100
-"""Costs (in additions) of pointwise bodies that are worth working on in pairs."""
 
 _CALLED = frozenset(SPELLINGS) | frozenset(
     """load load_partial load_masked load_strided load_strided_partial load_scalar gather gather_partial gather_masked
@@ -68,7 +63,7 @@ class _KernelWriter:
         self.kernel = kernel
         self.comment = comment
         self.lanes = lanes
-        self.parts = _registers(kernel, lanes)
+        self.parts = outer_registers(kernel, lanes)
         self.outer = outer_of(kernel, self.parts)
         self.symbol = entry_point(kernel.name)
         self.body = self._body()
@@ -103,9 +98,11 @@ class _KernelWriter:
         return Emitted(self.kernel.name, "\n".join(text) + "\n", frozenset(self.body.headers), self._heavy())
 
     def _heavy(self) -> int:
-        loops = 1 if self.kernel.schedule.vector is None else 1 + self.parts
+        loops = 1 if self.kernel.schedule.vector is None else 2
         return loops * sum(
-            1 for node in _expressions(self.kernel) if isinstance(node, Op) and OPS[node.name].cost > HEAVY
+            1
+            for node in expressions(self.kernel.phases)
+            if isinstance(node, Op) and OPS[node.name].cost > HEAVY
         )
 
     def _signature(self) -> str:
@@ -125,7 +122,7 @@ class _KernelWriter:
         body = self._body()
         self._symbols(body)
         self._nothing_to_do(body, "return 0;")
-        loops = OuterLoops(body, self.outer, lambda parts: None)
+        loops = OuterLoops(body, self.outer, lambda: None)
         line = body.context.scopes.line
         count = loops.count()
         line("int64_t error = 0;")
@@ -216,63 +213,6 @@ class _KernelWriter:
             on_heap.append(pointer)
         return on_heap
 
-    def _point(self, parts: int) -> None:
+    def _point(self) -> None:
         for phase in self.kernel.phases:
-            PhaseWriter(self.body, phase, self.parts if self.outer.vector is None else parts).write()
-
-
-def _registers(kernel: Kernel, lanes: int) -> int:
-    """How many registers to work on side by side: what the schedule says, else enough to hide additions' latency."""
-    schedule = kernel.schedule
-    outer = bool(kernel.outer) and kernel.outer[-1].name == schedule.vector
-    if (
-        schedule.vector is None
-        or any(True for e in _expressions(kernel) for _ in indirects(e))
-        or _indirect_stores(kernel)
-    ):
-        return 1
-    if schedule.unroll > 1:
-        return schedule.unroll
-    if outer and kernel.locals:
-        return 1
-    reducing = [p for p in kernel.phases if p.axes and any(isinstance(s, Accumulate) for s in p.statements)]
-    if not outer:
-        reducing = [p for p in reducing if runs_along(p, schedule.vector)]
-    if not reducing:
-        # Two of these side by side hide each other's latency; more would only be longer text.
-        worth = outer and LONG_CHAIN <= _cost(kernel) <= LONGEST_CHAIN
-        return 2 if worth and _longer(kernel.outer[-1].size, 2 * lanes) else 1
-    size = kernel.outer[-1].size if outer else max((_extent(p) for p in reducing), default=0)
-    parts = REDUCTION_PARTS if _weight(kernel) <= HEAVY_BODY else REDUCTION_PARTS // 2
-    while parts > 1 and not _longer(size, parts * lanes):
-        parts //= 2
-    return parts
-
-
-def _extent(phase: Phase) -> int:
-    size = phase.axes[-1].size
-    return size if isinstance(size, int) else 1 << 30
-
-
-def _indirect_stores(kernel: Kernel) -> bool:
-    return any(indirects_in(s.offset) for p in kernel.phases for s in p.statements if isinstance(s, Store))
-
-
-def _expressions(kernel: Kernel) -> list[Expr]:
-    roots: list[Expr] = []
-    for phase in kernel.phases:
-        for statement in phase.statements:
-            roots.extend((statement.value,) if isinstance(statement, Store) else statement.values)
-    return list(walk(*roots))
-
-
-def _longer(size: Size, points: int) -> bool:
-    return not isinstance(size, int) or size >= points
-
-
-def _cost(kernel: Kernel) -> int:
-    return sum(OPS[node.name].cost for node in _expressions(kernel) if isinstance(node, Op))
-
-
-def _weight(kernel: Kernel) -> int:
-    return sum(1 for node in _expressions(kernel) if isinstance(node, Op))
+            PhaseWriter(self.body, phase).write()

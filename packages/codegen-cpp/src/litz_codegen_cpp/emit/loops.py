@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from litz_codegen_cpp.emit.body import Body
 from litz_codegen_cpp.emit.index import LANES
 from litz_codegen_cpp.emit.reduction import Accumulator, accumulator
+from litz_codegen_cpp.emit.registers import phase_registers
 from litz_codegen_cpp.emit.scan import Scan
 from litz_codegen_cpp.emit.scopes import Lanes, Value
 from litz_ir.loops.nodes import Axis, Combine
@@ -43,13 +44,15 @@ def runs_along(phase: Phase, vector: str | None) -> bool:
 class PhaseWriter:
     """Writes one phase at the innermost scope, which is that of an outer point."""
 
-    def __init__(self, body: Body, phase: Phase, parts: int) -> None:
+    def __init__(self, body: Body, phase: Phase) -> None:
         self.body = body
         self.context = body.context
         self.phase = phase
         self.across = self.context.vector is not None
         self.along = not self.across and runs_along(phase, self.context.kernel.schedule.vector)
-        self.parts = parts if self.along else self.context.parts
+        self.parts = self.context.parts
+        if self.along:
+            self.parts = phase_registers(self.context.kernel, phase, self.context.lanes)
         self.accumulators: dict[int, Accumulator] = {}
         self.scans: dict[int, Scan] = {}
 

@@ -18,8 +18,8 @@ from litz_ir.symbols.term import Size, cdiv, coefficient, product
 TILE = 16
 """Rows of a tile: what shares a line of memory."""
 
-Points = Callable[[int], None]
-"""Writes the phases for one outer point, or for so many registers of outer points side by side."""
+Points = Callable[[], None]
+"""Writes the phases of an outer point, or of those in the registers of an open vector loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class OuterLoops:
             if len(plain) < len(axes):
                 self._vector(axes[-1], "0", self.body.scalar(axes[-1].size).bracketed())
             else:
-                self._point(1)
+                self._point()
 
     @contextmanager
     def _loop(self, axis: Axis, first: str, stop: str) -> Iterator[None]:
@@ -217,14 +217,14 @@ class OuterLoops:
             self.context.scopes.line(f"const int64_t {limit} = {stop} / {self.step} * {self.step};")
         if whole != "none":
             with vector_loop(self.body, axis, first, limit, self.step, parts, None):
-                self._point(parts)
+                self._point()
         if whole != "all":
             masked = not (isinstance(axis.size, int) and axis.size % lanes == 0)
             start = first if whole == "none" else limit
             with vector_loop(self.body, axis, start, stop, LANES, 1, stop if masked else None):
-                self._point(1)
+                self._point()
 
-    def _point(self, parts: int) -> None:
+    def _point(self) -> None:
         with self._loop(*self.tile) if self.tile else nullcontext():
             self.context.point = self.context.scopes.top
-            self.points(parts)
+            self.points()

@@ -1,0 +1,192 @@
+"""The text of kernels: what a reader sees, what is hoisted, how units are split, what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from cpp_kernels import I0, I1, R0, Case, M, N, choices, ints, kernel, layouts, softmax_local
+from test_cpp_emit import plan_of
+
+from litz_codegen_cpp.emit.kernel import emit_kernel, entry_point
+from litz_codegen_cpp.emit.unit import KERNELS_PER_UNIT, emit_plan, unit_text
+from litz_ir.dtypes import f8e5m2, f32, i64
+from litz_ir.errors import CodegenError
+from litz_ir.loops.nodes import Kind
+from litz_ir.origin import Origin
+from litz_ir.plan.kernel import Accumulate, Kernel, KernelOrigin, Local, Store
+from litz_ir.plan.program import Launch
+from litz_ir.plan.schedule import Schedule
+from litz_ir.scalar.build import const, index, load, op
+from litz_ir.scalar.expr import Expr, Indirect, Scalar
+from litz_ir.symbols.term import floordiv, symbol
+
+LANES = 16
+
+
+def named(cases: list[Case], name: str) -> Kernel:
+    return next(case.kernel for case in cases if case.kernel.name == name)
+
+
+def pointwise(value: Expr, name: str = "k") -> Kernel:
+    return kernel(
+        name, "x w : o", [("i0", N), ("i1", M)], [([], [Store("o", I0 * M + I1, value)])], symbols=ints("n", "m"),
+        schedule=Schedule(parallel=("i0", "i1"), vector="i1"),
+    )  # fmt: skip
+
+
+def loop_body(text: str, opening: str) -> str:
+    """The lines of the first loop that starts with ``opening``."""
+    lines = text.splitlines()
+    start = next(k for k, line in enumerate(lines) if line.strip().startswith(opening))
+    depth = len(lines[start]) - len(lines[start].lstrip())
+    end = next(k for k in range(start + 1, len(lines)) if lines[k] == " " * depth + "}")
+    return "\n".join(lines[start + 1 : end])
+
+
+def test_softmax_reads_like_this(golden: Callable[[str, str], None]) -> None:
+    made = replace(named(softmax_local(), "softmax_local_inner"), name="softmax")
+    names = ("amax", "sub", "exp", "sum", "div")
+    origins = tuple(KernelOrigin(name, Origin(file="model.py", line=3)) for name in names)
+    step = Launch("softmax", ("x", "o"), (symbol("n"),), origins)
+    (unit,) = emit_plan(replace(plan_of([made]), steps=(step,)), LANES, ())
+    golden("softmax.cpp", unit.text)
+
+
+def test_emission_is_deterministic() -> None:
+    kernels = [case.kernel for case in choices()]
+    assert emit_plan(plan_of(kernels), LANES, ()) == emit_plan(plan_of(kernels), LANES, ())
+
+
+def test_what_does_not_vary_is_computed_outside_the_loop() -> None:
+    scale = op("rsqrt", op("add", load("w", (I0,), f32), const(1e-5, f32)))
+    text = emit_kernel(pointwise(op("mul", load("x", (I0 * M + I1,), f32), scale)), LANES).text
+    inside = loop_body(text, "for (int64_t i1 = ")
+    assert "rsqrt(" in text
+    assert "rsqrt(" not in inside
+    assert "broadcast" not in inside
+    assert "i0*m" not in inside
+
+
+def test_a_value_used_twice_is_computed_once() -> None:
+    e = op("exp", load("x", (I0 * M + I1,), f32))
+    text = emit_kernel(pointwise(op("add", e, op("mul", e, e))), LANES).text
+    assert loop_body(text, "for (int64_t i1 = ").count("exp(") == 1
+
+
+def test_nothing_is_read_before_a_loop_that_may_be_empty() -> None:
+    value = op("mul", load("x", (I0 * M + R0,), f32), load("w", (I0,), f32))
+    made = kernel(
+        "k", "x w : o", [("i0", N)],
+        [([("r0", M)], [Accumulate((("s", f32),), Kind("sum"), (value,))]), ([], [Store("o", I0, Scalar("s", f32))])],
+        symbols=ints("n", "m"), schedule=Schedule(vector="r0"),
+    )  # fmt: skip
+    text = emit_kernel(made, LANES).text
+    assert text.index("if (m > 0) {") < text.index("load_scalar(w + i0)")
+    assert text.index("if (n <= 0) return 0;") < text.index("const float* x")
+
+
+def test_a_uniform_choice_is_a_branch_and_a_varying_one_a_mask() -> None:
+    rows = emit_kernel(named(choices(), "cat_rows_outer"), LANES).text
+    assert "load_masked" not in rows
+    assert re.search(r"if \(lt_\d+\) \{", rows)
+    columns = emit_kernel(named(choices(), "cat_outer"), LANES).text
+    assert "load_masked(a + " in columns
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("transposed_outer", "load_strided("), ("reversed_outer", "load_strided("), ("divided_outer", "gather("),
+     ("aligned_outer", "load(x + "), ("broadcast_outer", "load_scalar(x + i0)")],
+)  # fmt: skip
+def test_accesses_take_the_form_that_their_stride_allows(name: str, form: str) -> None:
+    assert form in emit_kernel(named(layouts(), name), LANES).text
+
+
+def test_a_transposing_kernel_is_tiled() -> None:
+    text = emit_kernel(named(layouts(), "transposed_both_outer"), LANES).text
+    assert "for (int64_t i0 = i0_tile_0; i0 < i0_end_0; ++i0) {" in loop_body(text, "for (int64_t i1 = ")
+
+
+def test_symbols_and_buffers_do_not_hide_functions() -> None:
+    value = op("exp", load("load", (symbol("max"),), f32))
+    made = kernel(
+        "exp", "load : select", [("max", N)], [([], [Store("select", symbol("max"), value)])], symbols=ints("n"),
+        schedule=Schedule(vector="max"),
+    )  # fmt: skip
+    text = emit_kernel(made, LANES).text
+    assert "const float* load_0 = (const float*)buffers[0];" in text
+    assert f"int64_t {entry_point('exp')}(" in text
+    assert entry_point("exp") != "exp"
+
+
+def test_many_kernels_are_split_into_units() -> None:
+    simple = pointwise(op("neg", load("x", (I0 * M + I1,), f32)))
+    kernels = [replace(simple, name=f"k{k}") for k in range(KERNELS_PER_UNIT + 5)]
+    first, second = emit_plan(plan_of(kernels), LANES, ("-O2",))
+    assert (len(first.kernels), len(second.kernels)) == (KERNELS_PER_UNIT, 5)
+    assert first.name != second.name
+    assert "litz_segment" in second.text
+    with pytest.raises(CodegenError, match="one name"):
+        emit_plan(plan_of([simple, simple]), LANES, ())
+
+
+def test_heavy_functions_move_out_of_line_when_there_are_many() -> None:
+    once = emit_kernel(pointwise(op("exp", load("x", (I0 * M + I1,), f32))), LANES)
+    many = [replace(once, name=f"k{k}") for k in range(30)]
+    assert "LITZ_OUTLINE_MATH" not in unit_text([once])
+    assert unit_text(many).startswith("#define LITZ_OUTLINE_MATH\n")
+
+
+def test_a_chain_of_a_thousand_operations_is_emitted() -> None:
+    value: Expr = load("x", (I0 * M + I1,), f32)
+    for k in range(1200):
+        value = op("add", value, const(float(k), f32))
+    assert emit_kernel(pointwise(value), LANES).text.count(" + ") > 1200
+
+
+def refused() -> dict[str, tuple[Kernel, str]]:
+    good = pointwise(op("neg", load("x", (I0 * M + I1,), f32)))
+    other = replace(good, schedule=Schedule(parallel=("i1",)))
+    early = replace(good, schedule=Schedule(vector="i0"))
+    return {
+        "parallel axes": (other, "do not lead"),
+        "vector axis": (early, "not the last one"),
+        "dtype": (replace(good, locals=(Local("l", f8e5m2, 4),)), "f8e5m2"),
+        "buffer": (pointwise(op("neg", load("nothing", (I0,), f32))), "'nothing'"),
+        "symbol": (pointwise(op("neg", load("x", (symbol("q"),), f32))), "'q'"),
+        "scalar": (pointwise(op("neg", Scalar("q", f32))), "'q'"),
+        "indices": (pointwise(op("neg", load("x", (I0, I1), f32))), "2 indices"),
+    }
+
+
+@pytest.mark.parametrize("what", refused())
+def test_what_cannot_be_expressed_is_refused_by_name(what: str) -> None:
+    made, message = refused()[what]
+    origin = Origin(node="relu", file="model.py", line=7)
+    plan = replace(plan_of([made]), steps=(Launch("k", (), (), (KernelOrigin("relu", origin),)),))
+    with pytest.raises(CodegenError, match=message) as raised:
+        emit_plan(plan, LANES, ())
+    assert raised.value.origin == origin
+    assert raised.value.node == "k"
+
+
+def test_an_index_that_is_a_value_is_checked_where_it_is_known() -> None:
+    row = Indirect(load("x", (I0,), i64), 9, True, "raised")
+    made = pointwise(op("neg", load("w", (row * M + I1,), f32)))
+    made = replace(made, parameters=(replace(made.parameters[0], dtype=i64), *made.parameters[1:]))
+    text = emit_kernel(made, LANES).text
+    inside = loop_body(text, "for (int64_t i1 = ")
+    assert "in_range" in text
+    assert "in_range" not in inside
+    assert "load(w + " in inside
+
+
+def test_lanes_of_small_indices_are_narrow() -> None:
+    below = op("lt", index(floordiv(I1, 3)), const(5, i64))
+    value = op("where", below, load("x", (I0 * 90 + I1,), f32), const(0.0, f32))
+    made = kernel("k", "x : o", [("i0", 4), ("i1", 90)], [([], [Store("o", I0 * 90 + I1, value)])],
+                  schedule=Schedule(vector="i1"))  # fmt: skip
+    assert "vec<int64_t>" not in emit_kernel(made, LANES).text

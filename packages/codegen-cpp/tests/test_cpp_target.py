@@ -1,0 +1,175 @@
+"""The target: what it says of the machine, and how its modules are called."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cpp_kernels import I0, I1, Array, M, N, ints, kernel
+from test_cpp_emit import load_all, plan_of
+
+from litz_codegen_cpp.capabilities import cache_sizes
+from litz_codegen_cpp.runtime.call import CpuModule
+from litz_codegen_cpp.target import CpuTarget
+from litz_codegen_cpp.toolchain.build import BuildOptions
+from litz_ir.device import CPU
+from litz_ir.dtypes import f8e5m2, f32, f64, i64
+from litz_ir.errors import IndexOutOfRange, KernelError, ToolchainError
+from litz_ir.plan.kernel import Kernel, Store
+from litz_ir.plan.schedule import Schedule
+from litz_ir.scalar.build import cast, load, op
+from litz_ir.scalar.expr import Indirect, Scalar
+from litz_ir.symbols.table import SymbolInfo
+from litz_ir.target.conformance import case_plan, conformance_cases, run_conformance
+from litz_ir.target.protocol import SourceUnit, Target
+
+
+def scale() -> Kernel:
+    value = op("mul", load("x", (I0,), f32), cast(Scalar("a", f64), f32))
+    return kernel(
+        "scale", "x : o", [("i0", N)], [([], [Store("o", I0, value)])], symbols=(SymbolInfo("a", "float"), *ints("n")),
+        schedule=Schedule(parallel=("i0",), vector="i0", grain=1000),
+    )  # fmt: skip
+
+
+def lookup() -> Kernel:
+    row = Indirect(load("at", (I0,), i64), 10, True, "raised")
+    return kernel(
+        "lookup", "w at : o", [("i0", N), ("i1", M)],
+        [([], [Store("o", I0 * M + I1, load("w", (row * M + I1,), f32))])], dtypes={"at": i64}, symbols=ints("n", "m"),
+        schedule=Schedule(parallel=("i0", "i1"), vector="i1"),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> CpuModule:
+    target = CpuTarget(build_options=BuildOptions(optimize="-O1"))
+    return load_all(target, [scale(), lookup()], tmp_path_factory.mktemp("target"))
+
+
+def test_is_a_target_that_knows_its_machine() -> None:
+    target = CpuTarget()
+    assert isinstance(target, Target)
+    known = target.capabilities()
+    assert known.device == CPU
+    assert known.threads == len(os.sched_getaffinity(0))
+    assert known.vector_bytes in (16, 32, 64)
+    assert 0 < known.local_bytes <= known.l2_bytes
+    assert f32 in known.dtypes
+    assert f8e5m2 not in known.dtypes
+    assert CpuTarget(isa="avx2", threads=3).capabilities().threads == 3
+    assert CpuTarget(isa="avx2").capabilities().name == "avx2"
+
+
+def test_an_estimate_grows_with_traffic_and_launches() -> None:
+    target = CpuTarget(isa="avx2", threads=2)
+    assert target.seconds(1 << 30, 0, 1) > target.seconds(1 << 20, 0, 1) > target.seconds(0, 0, 1) > 0
+    assert target.seconds(0, 10**12, 0) > target.seconds(0, 10**9, 0)
+
+
+def test_cache_sizes_are_read_by_level(tmp_path: Path) -> None:
+    found = (("1", "Data", "32K"), ("1", "Instruction", "64K"), ("2", "Unified", "2M"))
+    for number, (level, kind, size) in enumerate(found):
+        folder = tmp_path / f"index{number}"
+        folder.mkdir()
+        for name, text in (("level", level), ("type", kind), ("size", size)):
+            (folder / name).write_text(text + "\n")
+    assert cache_sizes(tmp_path) == {1: 32 << 10, 2: 2 << 20}
+    assert cache_sizes(tmp_path / "missing") == {}
+
+
+def test_float_symbols_travel_as_doubles(module: CpuModule) -> None:
+    x = np.arange(5000, dtype=np.float32)
+    o = np.zeros_like(x)
+    module.function("scale")([x.ctypes.data, o.ctypes.data], [0.1, 5000])
+    np.testing.assert_array_equal(o, x * np.float32(0.1))
+
+
+@pytest.mark.parametrize("wrong", [10, -11])
+def test_an_index_out_of_range_is_raised_after_the_kernel(module: CpuModule, wrong: int) -> None:
+    w = np.arange(70, dtype=np.float32)
+    at = np.array([3, wrong, -1], dtype=np.int64)
+    o = np.zeros(21, dtype=np.float32)
+    addresses = [each.ctypes.data for each in (w, at, o)]
+    with pytest.raises(IndexOutOfRange, match="lookup"):
+        module.function("lookup")(addresses, [3, 7])
+    np.testing.assert_array_equal(o.reshape(3, 7)[[0, 2]], w.reshape(10, 7)[[3, 9]])
+
+
+def test_a_segment_runs_kernels_in_one_call_and_stops_at_an_error(module: CpuModule) -> None:
+    w, at = np.arange(70, dtype=np.float32), np.array([1, 2], dtype=np.int64)
+    a, b, c = (np.zeros(14, dtype=np.float32) for _ in range(3))
+    run = module.segment(["lookup", "scale", "scale"])
+    arrays: dict[str, Array] = {"w": w, "at": at, "a": a, "b": b, "c": c}
+    address = {name: array.ctypes.data for name, array in arrays.items()}
+    buffers = [[address[name] for name in names] for names in (("w", "at", "a"), "ab", "bc")]
+    run(buffers, [[2, 7], [2.0, 14], [0.5, 14]])
+    np.testing.assert_array_equal(a, w[7:21])
+    np.testing.assert_array_equal(b, 2 * a)
+    np.testing.assert_array_equal(c, a)
+    at[0] = 99
+    c[:] = 5
+    with pytest.raises(IndexOutOfRange):
+        run.run([each for names in buffers for each in names], [2, 7, 2.0, 14, 0.5, 14])
+    assert (c == 5).all()
+
+
+def test_wrong_numbers_of_arguments_are_refused(module: CpuModule) -> None:
+    with pytest.raises(KernelError, match="2 buffers"):
+        module.function("scale")([0], [1.0, 1])
+    with pytest.raises(KeyError):
+        module.function("nothing")
+    assert module.address("scale") != module.address("lookup")
+    assert module.runtime("scale") == module.runtime("lookup")
+
+
+def test_one_callable_serves_several_threads(module: CpuModule) -> None:
+    run = module.function("scale")
+
+    def work(number: int) -> bool:
+        x = np.full(3000, number, dtype=np.float32)
+        o = np.zeros_like(x)
+        for _ in range(30):
+            run([x.ctypes.data, o.ctypes.data], [float(number), len(x)])
+        return bool((o == number * number).all())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+def test_a_build_is_named_after_its_contents(tmp_path: Path) -> None:
+    target = CpuTarget(isa="scalar", build_options=BuildOptions(optimize="-O1"))
+    (unit,) = target.emit(plan_of([scale()]))
+    first = target.build(unit, tmp_path)
+    assert first.parent == tmp_path
+    assert target.build(unit, tmp_path) == first
+    assert CpuTarget(isa="scalar").build(unit, tmp_path) != first
+    with pytest.raises(ToolchainError, match="triton"):
+        target.build(SourceUnit("u", "triton", "", ()), tmp_path)
+
+
+class Prebuilt(CpuTarget):
+    """All of the suite's kernels in one library, built once."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(build_options=BuildOptions(optimize="-O1"))
+        found = [k for case in conformance_cases() for k in case_plan(case, self.capabilities()).kernels]
+        supported = self.capabilities().dtypes
+        self.kernels = [k for k in found if all(p.dtype in supported for p in k.parameters)]
+        self.units = super().emit(plan_of(self.kernels))
+        self.binaries = [super(Prebuilt, self).build(unit, folder) for unit in self.units]
+
+    def emit(self, plan: object) -> tuple[SourceUnit, ...]:
+        return ()
+
+    def load(self, *_: object) -> CpuModule:
+        return super().load(self.units, self.binaries, {k.name: k for k in self.kernels})
+
+
+def test_conforms(tmp_path: Path) -> None:
+    report = run_conformance(Prebuilt(tmp_path), tmp_path)
+    assert not report.failed, report.describe()
+    assert len(report.passed) > 100
