@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn, TypeVar
 
 from litz_ir.device import Device
 from litz_ir.dtypes import DType, dtype
@@ -27,6 +28,9 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+
+
+T = TypeVar("T")
 
 
 class Token(NamedTuple):
@@ -188,3 +192,14 @@ class Stream:
         except (LitzError, ValueError) as error:
             message = error.message if isinstance(error, LitzError) else str(error)
             self.fail(message, token)
+
+
+def read_whole(text: str, rule: Callable[[Stream], T]) -> T:
+    """What ``rule`` reads, which must be all of the text. Raises :class:`ParseError`."""
+    stream = Stream(text)
+    try:
+        found = rule(stream)
+    except RecursionError:
+        stream.fail("brackets are nested too deeply here")
+    stream.end()
+    return found

@@ -11,7 +11,7 @@ from litz_ir.scalar.build import const
 from litz_ir.scalar.expr import Check, Const, Expr, Index, Indirect, Load, Masked, Op, Param, Scalar
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.term import Size, add, floordiv, maximum, minimum, mod, mul, symbol
-from litz_ir.text.lexer import Stream, Token
+from litz_ir.text.lexer import Stream, Token, read_whole
 from litz_ir.text.scope import (
     COMPARE,
     INFIX,
@@ -351,17 +351,15 @@ class BodyParser:
 
 def parse_term(text: str) -> Size:
     """Read an index term; loads in its indirect indices state their dtypes. Raises :class:`ParseError`."""
-    stream = Stream(text)
-    term = BodyParser(stream, Scope()).term()
-    stream.end()
-    return term
+    return read_whole(text, lambda stream: BodyParser(stream, Scope()).term())
 
 
 def parse_expr(text: str, scope: Scope | None = None, expected: DType | None = None) -> Expr:
     """Read what :func:`~litz_ir.text.print_bodies.print_expr` wrote. Raises :class:`ParseError`."""
-    stream = Stream(text)
-    parser = BodyParser(stream, scope or Scope())
-    parser.lets()
-    expr = parser.expression(expected)
-    stream.end()
-    return expr
+
+    def read(stream: Stream) -> Expr:
+        parser = BodyParser(stream, scope or Scope())
+        parser.lets()
+        return parser.expression(expected)
+
+    return read_whole(text, read)

@@ -8,7 +8,7 @@ from litz_ir.fused.decision import Decision
 from litz_ir.fused.group import Fate, FusedGraph, Group, Member
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size
-from litz_ir.text.lexer import Stream
+from litz_ir.text.lexer import Stream, read_whole
 from litz_ir.text.parse_bodies import BodyParser
 from litz_ir.text.parse_loops import graph
 from litz_ir.text.parse_types import axes, separated, term
@@ -19,10 +19,7 @@ FATES: tuple[str, ...] = get_args(Fate)
 
 def parse_fused(text: str) -> FusedGraph:
     """Read the text form of a fused graph. Raises :class:`ParseError`."""
-    stream = Stream(text)
-    found = fused(stream)
-    stream.end()
-    return found
+    return read_whole(text, fused)
 
 
 def fused(stream: Stream) -> FusedGraph:

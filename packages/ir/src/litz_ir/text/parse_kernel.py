@@ -11,7 +11,7 @@ from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size
-from litz_ir.text.lexer import Stream, Token
+from litz_ir.text.lexer import Stream, Token, read_whole
 from litz_ir.text.parse_bodies import BodyParser
 from litz_ir.text.parse_loops import SCATTER_MODES, combiner
 from litz_ir.text.parse_types import info, one_part, separated, term
@@ -22,10 +22,7 @@ _ACCESS = ("in", "out", "inout")
 
 def parse_kernel(text: str) -> Kernel:
     """Read the text form of a kernel. Raises :class:`ParseError`."""
-    stream = Stream(text)
-    found = kernel(stream)
-    stream.end()
-    return found
+    return read_whole(text, kernel)
 
 
 def kernel(stream: Stream) -> Kernel:

@@ -35,7 +35,7 @@ from litz_ir.loops.nodes import (
     View,
 )
 from litz_ir.scalar.expr import Expr
-from litz_ir.text.lexer import Stream, Token
+from litz_ir.text.lexer import Stream, Token, read_whole
 from litz_ir.text.parse_bodies import BodyParser
 from litz_ir.text.parse_types import (
     arguments,
@@ -65,10 +65,7 @@ REGIONS = ("cond", "while_loop", "scan", "invoke")
 
 def parse_graph(text: str) -> LoopGraph:
     """Read the text form of a loop graph. Raises :class:`ParseError`."""
-    stream = Stream(text)
-    found = graph(stream)
-    stream.end()
-    return found
+    return read_whole(text, graph)
 
 
 def graph(stream: Stream) -> LoopGraph:

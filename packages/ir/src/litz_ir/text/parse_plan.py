@@ -21,7 +21,7 @@ from litz_ir.plan.program import (
 )
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size
-from litz_ir.text.lexer import Stream
+from litz_ir.text.lexer import Stream, read_whole
 from litz_ir.text.parse_bodies import BodyParser
 from litz_ir.text.parse_fused import decisions
 from litz_ir.text.parse_kernel import kernel
@@ -42,10 +42,7 @@ _SOURCES = ("size", "stride", "argument")
 
 def parse_plan(text: str) -> Plan:
     """Read the text form of a plan. Raises :class:`ParseError`."""
-    stream = Stream(text)
-    found = plan(stream)
-    stream.end()
-    return found
+    return read_whole(text, plan)
 
 
 def plan(stream: Stream) -> Plan:

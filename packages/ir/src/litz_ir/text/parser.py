@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from litz_ir.errors import ParseError
 from litz_ir.fused.group import FusedGraph
 from litz_ir.loops.nodes import LoopGraph
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
-from litz_ir.text.lexer import Stream
+from litz_ir.text.lexer import Stream, read_whole
 from litz_ir.text.parse_fused import fused
 from litz_ir.text.parse_kernel import kernel
 from litz_ir.text.parse_loops import graph
@@ -26,14 +25,11 @@ _LEVELS: dict[str, Callable[[Stream], Level]] = {
 
 def from_text(text: str) -> Level:
     """Read any text form; its first word says which. Raises :class:`ParseError` with line and column."""
-    stream = Stream(text)
-    word = stream.token.text
-    rule = _LEVELS.get(word) if stream.token.kind == "name" else None
+    return read_whole(text, _level)
+
+
+def _level(stream: Stream) -> Level:
+    rule = _LEVELS.get(stream.token.text) if stream.token.kind == "name" else None
     if rule is None:
         stream.expected(f"one of {', '.join(_LEVELS)}")
-    try:
-        found = rule(stream)
-    except RecursionError:
-        raise ParseError("brackets are nested too deeply", line=1, column=1) from None
-    stream.end()
-    return found
+    return rule(stream)
