@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from litz_ir.scalar.expr import Indirect, Scalar
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.target.conformance import case_plan, conformance_cases, run_conformance
 from litz_ir.target.protocol import SourceUnit, Target
+
+
+README = Path(__file__).parents[1] / "README.md"
 
 
 def scale() -> Kernel:
@@ -149,6 +153,12 @@ def test_a_build_is_named_after_its_contents(tmp_path: Path) -> None:
     assert CpuTarget(isa="scalar").build(unit, tmp_path) != first
     with pytest.raises(ToolchainError, match="triton"):
         target.build(SourceUnit("u", "triton", "", ()), tmp_path)
+
+
+def test_the_readme_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    exec(compile(example, str(README), "exec"), {})
+    assert 'extern "C" int64_t softmax(' in capsys.readouterr().out
 
 
 class Prebuilt(CpuTarget):
