@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from litz_codegen_triton.emit import casts
 from litz_codegen_triton.emit.index import NARROW, IndexTerms
@@ -13,8 +13,7 @@ from litz_codegen_triton.emit.ops_table import Form, spelling, triton_type
 from litz_codegen_triton.emit.text import Value, Writer
 from litz_ir.dtypes import DType, b1, f32, i32, i64
 from litz_ir.errors import CodegenError
-from litz_ir.plan.kernel import Parameter, Store
-from litz_ir.scalar.build import cast
+from litz_ir.plan.kernel import Parameter
 from litz_ir.scalar.expr import (
     Const,
     Expr,
@@ -32,9 +31,6 @@ from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.ranges import Range
 from litz_ir.symbols.term import Size, Term
 
-_ATOMICS: Mapping[str, str] = {"add": "tl.atomic_add", "min": "tl.atomic_min", "max": "tl.atomic_max"}
-_ATOMIC_BITS = (32, 64)
-
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -51,16 +47,6 @@ class Setting:
     ranges: Mapping[str, Range]
     narrow: bool
     dims: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """A store whose value and offset have been written; ``statement`` is absent where a scan stores."""
-
-    buffer: str
-    value: Value
-    offset: Value
-    statement: Store | None = None
 
 
 class Body:
@@ -308,62 +294,13 @@ class Body:
         self.writer.line(f'tl.device_assert({condition}, "an index is out of range")', depth)
         self.asserts = True
 
-    # --- stores ---
-
-    def prepare(self, statement: Store) -> Write:
-        """Write what a store needs, without storing yet: a phase computes all its values first."""
-        expr = statement.value
-        if _rounds(expr) and statement.buffer not in self.setting.read:
-            # Storing rounds, so nobody needs the rounded value in a register.
-            assert isinstance(expr, Op)
-            expr = cast(expr.args[0], f32)
-        return Write(statement.buffer, self.value(expr), self.index.value(statement.offset), statement)
-
-    def store(self, write: Write, every: frozenset[str]) -> None:
-        """Write a store at the points of a phase that varies along ``every``. Raises ``CodegenError`` for a way of
-        combining that the device cannot do atomically."""
-        parameter = self.setting.parameters[write.buffer]
-        mode = "set" if write.statement is None else write.statement.mode
-        dims = write.offset.dims | write.value.dims if mode == "set" else every
-        mask = self.masks.guarding(dims)
-        stored = casts.encode(self.typed(write.value, parameter.dtype), parameter.dtype, self.form)
-        pointer = f"{self.setting.pointers[write.buffer]} + {self.spread(write.offset, dims)}"
-        more = "" if mask is None else f", mask={mask.text}"
-        if mode == "set":
-            self.writer.line(f"tl.store({pointer}, {stored}{more})")
-        else:
-            self.writer.line(f'{_atomic(mode, parameter.dtype)}({pointer}, {stored}{more}, sem="relaxed")')
-        self.stored.add(write.buffer)
-        if write.buffer not in self.setting.read:
-            return
-        self._forget(write.buffer)
-        if mode == "set" and write.statement is not None and write.statement.value.dtype == parameter.dtype:
-            # What is read back at the same place need not travel through memory.
-            depth = max(write.value.depth, write.offset.depth)
-            forwarded = replace(write.value, depth=depth)
-            self.writer.remember(Load(write.buffer, (write.statement.offset,), parameter.dtype), forwarded)
-
-    def _forget(self, buffer: str) -> None:
+    def forget(self, buffer: str) -> None:
         """Drop what was computed from a buffer that has been overwritten."""
         for scope in self.writer.scopes:
             for key in list(scope.memo):
                 expr = key[0] if isinstance(key, tuple) else key
                 if _reads(expr, buffer):
                     del scope.memo[key]
-
-
-def _rounds(expr: Expr) -> bool:
-    """True for a conversion to a narrow float, which goes by way of ``f32``."""
-    return isinstance(expr, Op) and expr.name == "cast" and expr.dtype.is_low_precision
-
-
-def _atomic(mode: str, dtype: DType) -> str:
-    fits = dtype.bits in _ATOMIC_BITS or (mode == "add" and dtype.is_float and dtype.bits == 16)
-    if mode not in _ATOMICS or not fits:
-        raise CodegenError(
-            f"no atomic {mode} on {dtype}", hint="run the operation through its extern routine"
-        )
-    return _ATOMICS[mode]
 
 
 def _reads(key: object, buffer: str) -> bool:

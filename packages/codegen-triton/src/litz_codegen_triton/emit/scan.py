@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from litz_codegen_triton.emit.body import Body, Write
+from litz_codegen_triton.emit.body import Body
 from litz_codegen_triton.emit.ops_table import triton_type
-from litz_codegen_triton.emit.reduction import Recipe, converted, finish, last_column, lift, recipe
+from litz_codegen_triton.emit.recipe import Recipe, converted, finish, last_column, lift, recipe
+from litz_codegen_triton.emit.store import Write
 from litz_codegen_triton.emit.text import Value
 from litz_ir.dtypes import DType
 from litz_ir.loops.nodes import Kind

@@ -1,0 +1,227 @@
+"""The phases of a kernel: at one point, over a tile at once, or tile by tile in a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from litz_codegen_triton.emit.blocks import Inner, targets_of
+from litz_codegen_triton.emit.body import Body
+from litz_codegen_triton.emit.coordinates import Coordinates, expressions
+from litz_codegen_triton.emit.recipe import combine_functions
+from litz_codegen_triton.emit.reduction import Reduction
+from litz_codegen_triton.emit.scan import Scan
+from litz_codegen_triton.emit.store import Write, prepare, store
+from litz_codegen_triton.emit.text import Value
+from litz_ir.errors import CodegenError
+from litz_ir.loops.nodes import Combine
+from litz_ir.plan.kernel import Accumulate, ScanStore, Statement, Store
+from litz_ir.scalar.expr import loads
+from litz_ir.symbols.ranges import bounds
+from litz_ir.symbols.term import product
+
+
+class Phases:
+    """Writes a kernel's phases in order into its body.
+
+    ``functions`` collects the merging functions of user-given combinations, each by name with its source.
+    """
+
+    def __init__(self, body: Body, coordinates: Coordinates) -> None:
+        self.body = body
+        self.coordinates = coordinates
+        self.kernel = coordinates.kernel
+        self.tiles = coordinates.tiles
+        self.functions: dict[Combine, tuple[str, tuple[str, ...]]] = {}
+
+    def write(self) -> None:
+        """Write all phases. Raises ``CodegenError``."""
+        for number, statements in enumerate(self.coordinates.phases):
+            self._phase(number, statements)
+
+    def _phase(self, number: int, statements: Sequence[Statement]) -> None:
+        body, inner = self.body, self.tiles.inner[number]
+        if len(self.coordinates.phases) > 1:
+            over = ", ".join(f"{axis.name}: {axis.size}" for axis in self.kernel.phases[number].axes)
+            body.writer.line(
+                f"# phase {number + 1} of {len(self.coordinates.phases)}" + (f", over {over}" if over else "")
+            )
+        self._settle(statements)
+        body.masks.tails.pop("r", None)
+        if inner is None:
+            self._single(statements)
+            return
+        if inner.size == 0 or any(axis.size == 0 for axis in inner.serial):
+            for statement in statements:
+                if isinstance(statement, Accumulate):
+                    self._reduction(statement).empty()
+            return
+        if inner.serial:
+            self._serial(number, inner, statements)
+        else:
+            self._tiled(number, inner, statements)
+
+    def _settle(self, statements: Sequence[Statement]) -> None:
+        """Let earlier phases finish where this one reads what they stored, or overwrites what they read."""
+        body = self.body
+        reads = {
+            load.buffer
+            for statement in statements
+            for load in loads(*expressions(statement))
+            if body.writer.known(load) is None
+        }
+        writes = {buffer for statement in statements for buffer, _ in targets_of(statement)}
+        if reads & body.stored or writes & (body.loaded | body.stored):
+            body.barrier()
+
+    def _single(self, statements: Sequence[Statement]) -> None:
+        writes = []
+        for statement in statements:
+            match statement:
+                case Store():
+                    writes.append(prepare(self.body, statement))
+                case Accumulate():
+                    self._reduction(statement).single()
+                case ScanStore():
+                    raise CodegenError("a scan needs an axis to run along", node=self.kernel.name)
+        for write in writes:
+            store(self.body, write, self._every() - {"r"})
+
+    def _serial(self, number: int, inner: Inner, statements: Sequence[Statement]) -> None:
+        """One scan after the other, along the last axis of the phase."""
+        if any(isinstance(statement, Accumulate) for statement in statements):
+            raise CodegenError(
+                "a phase of several axes both scans and reduces",
+                node=self.kernel.name,
+                hint="put them into two phases",
+            )
+        body = self.body
+        size = body.index.unit(product(axis.size for axis in inner.serial)).text
+        name = body.writer.names.fresh(self.coordinates.indices[f"s{number}"])
+        body.writer.open(f"for {name} in range(0, {size}):")
+        body.index.symbols[self.coordinates.indices[f"s{number}"]] = Value(
+            name, frozenset(), body.writer.depth
+        )
+        self._tiled(number, inner, statements)
+        body.writer.close()
+
+    def _tiled(self, number: int, inner: Inner, statements: Sequence[Statement]) -> None:
+        if inner.persistent:
+            self._persistent(number, inner, statements)
+        else:
+            self._looped(number, inner, statements)
+
+    def _block(self, inner: Inner) -> str:
+        largest = max(other.block for other in self.tiles.inner if other is not None)
+        return "RBLOCK" if inner.block == largest else str(inner.block)
+
+    def _span(self, inner: Inner) -> Value:
+        """The points of a tile along ``r``, from 0."""
+        body = self.body
+        key = ("span", inner.block)
+        found = body.writer.known(key)
+        if found is None:
+            letters = body.setting.dims
+            wide = "" if body.index.narrow else ".to(tl.int64)"
+            text = f"tl.arange(0, {self._block(inner)}){expanded(len(letters) - 1, len(letters))}{wide}"
+            found = body.writer.remember(key, body.writer.define("rspan", text, frozenset("r"), 0))
+        return found
+
+    def _persistent(self, number: int, inner: Inner, statements: Sequence[Statement]) -> None:
+        body = self.body
+        span = self._span(inner)
+        body.index.symbols[self.coordinates.indices[f"r{self.coordinates.space(number)}"]] = span
+        if inner.size != inner.block:
+            key = ("tail", inner.block, inner.size)
+            tail = body.writer.known(key)
+            if tail is None:
+                text = f"{span.text} < {body.index.unit(inner.size).text}"
+                tail = body.writer.remember(key, body.writer.define("rmask", text, span.dims, 0))
+            body.masks.tails["r"] = tail
+        body.masks.last = f"({span.text} == {self._block(inner)} - 1)"
+        writes: list[Write] = []
+        assert isinstance(inner.size, int), "a tile of known size covers it"
+        for statement in statements:
+            match statement:
+                case Store():
+                    writes.append(prepare(body, statement))
+                case Accumulate():
+                    self._reduction(statement).at_once(inner.size)
+                case ScanStore():
+                    writes.extend(self._scan(statement).tile())
+        for write in writes:
+            store(body, write, self._every())
+
+    def _looped(self, number: int, inner: Inner, statements: Sequence[Statement]) -> None:
+        body = self.body
+        span, block = self._span(inner), self._block(inner)
+        runs = [self._run(statement) for statement in statements]
+        size = body.index.unit(inner.size).text
+        offset = body.writer.names.fresh("roffset")
+        least = bounds(inner.size, body.setting.ranges).low
+        body.writer.open(f"for {offset} in range(0, {size}, {block}):")
+        depth = body.writer.depth
+        body.load_depth = 0 if least is not None and least > 0 else depth
+        index = body.writer.define("rindex", f"{offset} + {span.text}", span.dims, depth)
+        body.index.symbols[self.coordinates.indices[f"r{number}"]] = index
+        if not (isinstance(inner.size, int) and inner.size % inner.block == 0):
+            body.masks.tails["r"] = body.writer.define("rmask", f"{index.text} < {size}", span.dims, depth)
+        body.masks.last = f"({span.text} == {block} - 1)"
+        body.eviction = self._eviction(number)
+        writes = [write for step, _ in runs for write in step()]
+        for write in writes:
+            store(body, write, self._every())
+        body.load_depth = 0
+        body.eviction = {}
+        body.writer.close()
+        body.masks.tails.pop("r", None)
+        for _, end in runs:
+            end()
+
+    def _eviction(self, number: int) -> dict[str, str]:
+        """What caches should do with the rows that a loop reads: keep what a later loop reads again, drop what was read
+        for the last time."""
+        read = [self.coordinates.reads(phase) for phase in range(len(self.tiles.inner))]
+        later = frozenset().union(*read[number + 1 :])
+        earlier = frozenset().union(*read[:number])
+        kept = dict.fromkeys(sorted(read[number] & later), "evict_last")
+        return kept | dict.fromkeys(sorted((read[number] & earlier) - later), "evict_first")
+
+    def _run(self, statement: Statement) -> tuple[Callable[[], list[Write]], Callable[[], None]]:
+        """(what a statement does inside the loop and wants stored, what it does after the loop); accumulators are
+        written at once."""
+        match statement:
+            case Store():
+                return lambda: [prepare(self.body, statement)], lambda: None
+            case Accumulate():
+                reduction = self._reduction(statement)
+                reduction.begin()
+                return reduction.step, reduction.end
+            case ScanStore():
+                scan = self._scan(statement)
+                scan.begin()
+                return scan.tile, lambda: None
+
+    def _every(self) -> frozenset[str]:
+        return frozenset(letter for letter, _ in self.body.setting.dims)
+
+    def _reduction(self, statement: Accumulate) -> Reduction:
+        return Reduction(self.body, statement, self._every(), self._function(statement.combiner))
+
+    def _scan(self, statement: ScanStore) -> Scan:
+        return Scan(self.body, statement, self._every(), self._function(statement.combiner))
+
+    def _function(self, combiner: object) -> str:
+        """The name of a user-given combination's merging function."""
+        if not isinstance(combiner, Combine):
+            return ""
+        if combiner not in self.functions:
+            name = self.body.writer.names.fresh(f"{self.kernel.name}_combine")
+            self.functions[combiner] = (name, combine_functions(name, combiner, self.body.form))
+        return self.functions[combiner][0]
+
+
+def expanded(position: int, rank: int) -> str:
+    """The subscript that puts a row of points along one dimension of a tile."""
+    if rank == 1:
+        return ""
+    return f"[{', '.join(':' if place == position else 'None' for place in range(rank))}]"
