@@ -13,6 +13,8 @@ from cpp_kernels import I0, I1, Array, M, N, ints, kernel
 from test_cpp_emit import load_all, plan_of
 
 from litz_codegen_cpp.capabilities import cache_sizes
+from litz_codegen_cpp.emit.kernel import OUT_OF_MEMORY
+from litz_codegen_cpp.runtime import call
 from litz_codegen_cpp.runtime.call import CpuModule
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.build import BuildOptions
@@ -26,7 +28,6 @@ from litz_ir.scalar.expr import Indirect, Scalar
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.target.conformance import case_plan, conformance_cases, run_conformance
 from litz_ir.target.protocol import SourceUnit, Target
-
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -126,6 +127,7 @@ def test_wrong_numbers_of_arguments_are_refused(module: CpuModule) -> None:
         module.function("scale")([0], [1.0, 1])
     with pytest.raises(KeyError):
         module.function("nothing")
+    assert call.OUT_OF_MEMORY == OUT_OF_MEMORY
     assert module.address("scale") != module.address("lookup")
     assert module.runtime("scale") == module.runtime("lookup")
 

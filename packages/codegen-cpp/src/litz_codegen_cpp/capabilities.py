@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from litz_codegen_cpp.toolchain.isa import Isa
 from litz_ir.device import CPU
 from litz_ir.dtypes import ALL
 from litz_ir.target.capabilities import Capabilities
@@ -39,20 +38,20 @@ def cache_sizes(folder: Path = CACHES) -> dict[int, int]:
     return found
 
 
-def cpu_capabilities(isa: Isa, threads: int) -> Capabilities:
-    """The capabilities of a CPU with this instruction set, for kernels of up to ``threads`` threads."""
+def cpu_capabilities(name: str, vector_bytes: int, threads: int) -> Capabilities:
+    """The capabilities of a CPU whose instruction set is called ``name``, for kernels of up to ``threads`` threads."""
     caches = cache_sizes()
     l2 = caches.get(2, 1 << 20)
     return Capabilities(
-        name=isa.name,
+        name=name,
         device=CPU,
-        vector_bytes=isa.vector_bytes,
+        vector_bytes=vector_bytes,
         threads=threads,
         l1_bytes=caches.get(1, 32 << 10),
         l2_bytes=l2,
         l3_bytes=caches.get(3, 16 << 20),
         memory_rate=min(MEMORY_RATE, MEMORY_RATE_PER_THREAD * threads),
-        flop_rate=FLOPS_PER_LANE * isa.lanes * threads,
+        flop_rate=FLOPS_PER_LANE * (vector_bytes // 4) * threads,
         local_bytes=min(LOCAL_BYTES, l2 // 2),
         max_statements=MAX_STATEMENTS,
         dtypes=frozenset(dtype for dtype in ALL if not (dtype.is_float and dtype.bits == 8)),

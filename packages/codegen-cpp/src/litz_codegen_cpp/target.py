@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from litz_codegen_cpp.capabilities import cpu_capabilities, thread_count
+from litz_codegen_cpp.emit.kernel import entry_point
 from litz_codegen_cpp.emit.spelling import identifier
 from litz_codegen_cpp.emit.unit import emit_plan
 from litz_codegen_cpp.runtime.call import CpuModule
@@ -62,7 +63,7 @@ class CpuTarget:
 
     def capabilities(self) -> Capabilities:
         """What the CPU can do."""
-        return cpu_capabilities(self.isa(), self._threads or thread_count())
+        return cpu_capabilities(self.isa().name, self.isa().vector_bytes, self._threads or thread_count())
 
     def seconds(self, traffic: int, flops: int, launches: int) -> float:
         """Memory traffic and arithmetic overlap, launches do not."""
@@ -101,4 +102,4 @@ class CpuTarget:
         for unit, binary in zip(units, binaries, strict=True):
             library = LoadedLibrary(binary, self._runtime)
             libraries.update((kernel, library) for kernel in unit.kernels)
-        return CpuModule(libraries, kernels)
+        return CpuModule(libraries, kernels, {kernel: entry_point(kernel) for kernel in libraries})

@@ -14,15 +14,15 @@ from litz_codegen_cpp.emit.registers import expressions, outer_registers
 from litz_codegen_cpp.emit.scopes import Value, indented
 from litz_codegen_cpp.emit.spelling import Names, identifier, memory_type
 from litz_ir.dtypes import b1, f64, i64
+from litz_ir.interp.body import OUT_OF_RANGE
 from litz_ir.plan.kernel import Kernel
 from litz_ir.scalar.expr import Op
 from litz_ir.scalar.ops_table import HEAVY, OPS
 from litz_ir.symbols.ranges import extent
 from litz_ir.symbols.term import Range
 
-OUT_OF_RANGE = 1
 OUT_OF_MEMORY = 2
-"""Error codes of kernels."""
+"""The error code of a kernel that got no memory for its scratch."""
 
 STACK_BYTES = 64 << 10
 """Locals of up to so many bytes live on a thread's stack, larger ones on the heap."""

@@ -6,27 +6,34 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
-from litz_codegen_cpp.emit.kernel import OUT_OF_MEMORY, OUT_OF_RANGE, entry_point
 from litz_codegen_cpp.runtime.load import LoadedLibrary
 from litz_ir.errors import IndexOutOfRange, KernelError
+from litz_ir.interp.body import OUT_OF_RANGE
 from litz_ir.plan.kernel import Kernel
 from litz_ir.target.protocol import LaunchFunction
 
 SEGMENT = "litz_segment"
+OUT_OF_MEMORY = 2
 _POSITION = 256
 
 
 class CpuModule:
     """The kernels of a plan, loaded from one or more libraries. Callables may run in several threads at once."""
 
-    def __init__(self, libraries: Mapping[str, LoadedLibrary], kernels: Mapping[str, Kernel]) -> None:
-        """``libraries`` gives each kernel's library by the kernel's name."""
+    def __init__(
+        self,
+        libraries: Mapping[str, LoadedLibrary],
+        kernels: Mapping[str, Kernel],
+        entry_points: Mapping[str, str],
+    ) -> None:
+        """``libraries`` gives each kernel's library by the kernel's name, ``entry_points`` its exported symbol."""
         self._libraries = dict(libraries)
+        self._entry_points = dict(entry_points)
         self._kernels = dict(kernels)
 
     def address(self, kernel: str) -> int:
         """The kernel's entry point, ``int64_t (litz_runtime*, void**, const int64_t*)``; raises ``KeyError``."""
-        return self._libraries[kernel].address(entry_point(kernel))
+        return self._libraries[kernel].address(self._entry_points[kernel])
 
     def runtime(self, kernel: str) -> int:
         """The address of the runtime table that the kernel is to be called with; raises ``KeyError``."""
