@@ -12,12 +12,10 @@ DTYPES = [torch.float32, torch.bfloat16, torch.int32]
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.bool])
-@pytest.mark.parametrize(
-    "pad", [(1, 2), (0, 1, 2, 0), (-1, 2, 1, -2), (0, 0, 0, 0, 1, 0, 0, 3), (-2, -3), ()]
-)
-def test_constant_pad(dtype: torch.dtype, pad: tuple[int, ...]) -> None:
-    found = check(lambda x: aten.constant_pad_nd(x, pad, 3), converted(X, dtype))
-    assert operations(found) == ["Pointwise"]
+def test_constant_pad(dtype: torch.dtype) -> None:
+    pads = [(1, 2), (0, 1, 2, 0), (-1, 2, 1, -2), (0, 0, 0, 0, 1, 0, 0, 3), (-2, -3), ()]
+    found = check(lambda x: [aten.constant_pad_nd(x, pad, 3) for pad in pads], converted(X, dtype))
+    assert operations(found) == ["Pointwise"] * len(pads)
 
 
 def test_constant_pad_of_nothing_and_of_other_layouts() -> None:
@@ -35,11 +33,9 @@ def test_reflection_and_replication(rank: int, dtype: torch.dtype) -> None:
     x = converted(torch.randn(2, 3, 4, 5, 6) if rank == 3 else X if rank == 2 else X[0], dtype)
     pad = PADS[rank]
     reflect, replicate = (getattr(aten, f"{kind}_pad{rank}d") for kind in ("reflection", "replication"))
-    check(lambda x: reflect(x, pad), x)
-    check(lambda x: reflect(x, (-1, *pad[1:])), x)
+    check(lambda x: (reflect(x, pad), reflect(x, (-1, *pad[1:]))), x)
     if dtype.is_floating_point:
-        check(lambda x: replicate(x, pad), x)
-        check(lambda x: replicate(x, tuple(4 * p for p in pad)), x)
+        check(lambda x: (replicate(x, pad), replicate(x, tuple(4 * p for p in pad))), x)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -49,7 +45,6 @@ def test_gradients(rank: int, kind: str) -> None:
     grad = torch.randn_like(getattr(aten, f"{kind}_pad{rank}d")(x, PADS[rank]))
     backward = getattr(aten, f"{kind}_pad{rank}d_backward")
     check(lambda g, x: backward(g, x, PADS[rank]), grad, x)
-    check(lambda g, x: backward(g, x, PADS[rank]), grad.double(), x.double())
 
 
 def test_reflection_with_symbolic_sizes() -> None:

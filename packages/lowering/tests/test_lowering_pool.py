@@ -41,16 +41,13 @@ def test_max_pool_of_the_lowest_value_of_nan_and_of_one_image() -> None:
 def test_pooling_in_three_dimensions() -> None:
     x = torch.randn(2, 3, 5, 6, 7)
     check(lambda x: aten.max_pool3d_with_indices(x, (2, 3, 2), 2, 1), x)
-    check(lambda x: aten.avg_pool3d(x, (2, 3, 2), 2, 1), x)
-    check(lambda x: aten._adaptive_avg_pool3d(x, (2, 3, 7)), x)
     check(lambda x: aten.adaptive_max_pool3d(x, (2, 4, 3)), x)
+    check(lambda x: (aten.avg_pool3d(x, (2, 3, 2), 2, 1), aten._adaptive_avg_pool3d(x, (2, 3, 7))), x)
 
 
 def test_pooling_in_one_dimension() -> None:
-    x = torch.randn(2, 3, 10)
-    check(lambda x: aten.avg_pool1d(x, 3, 2, 1), x)
-    check(lambda x: aten.adaptive_avg_pool1d(x, 4), x)
-    check(lambda x: torch.nn.functional.max_pool1d(x, 3, 2, 1), x)
+    x, largest = torch.randn(2, 3, 10), torch.nn.functional.max_pool1d
+    check(lambda x: (aten.avg_pool1d(x, 3, 2, 1), aten.adaptive_avg_pool1d(x, 4), largest(x, 3, 2, 1)), x)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -70,38 +67,42 @@ def test_gradient_of_max_pool(given: dict[str, Any], dtype: torch.dtype) -> None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("given", STRIDED)
-@pytest.mark.parametrize("padded", [True, False])
-def test_avg_pool(given: dict[str, Any], dtype: torch.dtype, padded: bool) -> None:
-    check(lambda x: aten.avg_pool2d(x, **given, count_include_pad=padded), converted(X, dtype))
-    if padded:
-        check(lambda x: aten.avg_pool2d(x, **given, divisor_override=3), converted(X, dtype))
+def test_avg_pool(dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        ways: list[dict[str, Any]] = [{}, {"count_include_pad": False}, {"divisor_override": 3}]
+        return [aten.avg_pool2d(x, **given, **way) for given in STRIDED for way in ways]
+
+    check(function, converted(X, dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("given", STRIDED)
-@pytest.mark.parametrize("padded", [True, False])
-@pytest.mark.parametrize("divisor", [None, 3])
-def test_gradient_of_avg_pool(
-    given: dict[str, Any], dtype: torch.dtype, padded: bool, divisor: int | None
-) -> None:
+def test_gradient_of_avg_pool(given: dict[str, Any], dtype: torch.dtype) -> None:
     x = X.to(dtype)
     grad = torch.randn_like(aten.avg_pool2d(x, **given))
     k, s = given["kernel_size"], given.get("stride", [])
-    rest = (given.get("padding", 0), given.get("ceil_mode", False), padded, divisor)
-    check(lambda g, x: aten.avg_pool2d_backward(g, x, k, s, *rest), grad, x)
+    rest = (given.get("padding", 0), given.get("ceil_mode", False))
+
+    def backward(g: torch.Tensor, x: torch.Tensor) -> list[torch.Tensor]:
+        ways = [(True, None), (False, None), (True, 3)]
+        return [aten.avg_pool2d_backward(g, x, k, s, *rest, *way) for way in ways]
+
+    check(backward, grad, x)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 11), (4, 7), (9, 5), (12, 13)])
 def test_adaptive_pools_and_their_gradients(size: tuple[int, int]) -> None:
-    found = check(lambda x: aten._adaptive_avg_pool2d(x, size), X)
-    assert operations(found) == ["Reduction", "Pointwise"]
-    check(lambda x: aten._adaptive_avg_pool2d(x, size), X.bfloat16())
-    check(lambda x: aten.adaptive_max_pool2d(x, size), X)
-    grad = torch.randn(2, 3, *size)
-    check(lambda g, x: aten._adaptive_avg_pool2d_backward(g, x), grad, X)
-    indices = aten.adaptive_max_pool2d(X, size)[1]
-    check(lambda g, x, i: aten.adaptive_max_pool2d_backward(g, x, i), grad, X, indices)
+    def forward(x: torch.Tensor) -> list[torch.Tensor]:
+        averages = [aten._adaptive_avg_pool2d(held, size) for held in (x, x.bfloat16())]
+        return [*averages, *aten.adaptive_max_pool2d(x, size)]
+
+    def backward(g: torch.Tensor, x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        average: torch.Tensor = aten._adaptive_avg_pool2d_backward(g, x)
+        return average, aten.adaptive_max_pool2d_backward(g, x, i)
+
+    check(forward, X)
+    grad, indices = torch.randn(2, 3, *size), aten.adaptive_max_pool2d(X, size)[1]
+    assert "Scatter" not in operations(check(backward, grad, X, indices))
 
 
 def test_a_gradient_of_pooling_by_disjoint_windows_reads_one_window() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lowering_check import AtenTable, check_gradients, compare, to_array, to_tensor
+from lowering_check import AtenTable, compare, to_array, to_tensor
 from lowering_graphs import check, lowered, operations, reasons
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_leaves
 
 from litz_ir.interp.loops import run_graph
 from litz_ir.loops.verify import verify_graph
@@ -34,13 +35,11 @@ WAYS: list[dict[str, Any]] = [
 def test_interpolation_needs_no_index_tensor(way: dict[str, Any]) -> None:
     found = check(lambda x: interpolate(x, **way), X)
     assert "indirect" not in str(found.graph.operations).lower()
-    check(lambda x: interpolate(x, **way), X.bfloat16())
 
 
 @pytest.mark.parametrize("way", WAYS[:5])
 def test_gradients_are_gathered(way: dict[str, Any]) -> None:
-    check_gradients(lambda x: interpolate(x, **way), X)
-    found = lowered(torch.func.grad(lambda x: interpolate(x, **way).square().sum()), X)
+    found = check(torch.func.grad(lambda x: interpolate(x, **way).square().sum()), X)
     assert "Scatter" not in operations(found)
 
 
@@ -53,23 +52,24 @@ def test_antialiasing_is_left_to_aten() -> None:
     assert [f.target for f in found.fallbacks] == ["aten._upsample_bilinear2d_aa.default"]
 
 
-def _whole(function: Callable[..., torch.Tensor], x: torch.Tensor) -> list[str]:
+def _whole(function: Callable[..., Any], x: torch.Tensor) -> list[str]:
     """``function`` captured below autograd, where nothing is taken apart; why it was left to ATen."""
     found = lower(make_fx(function, tracing_mode="real", decomposition_table=decompositions())(x))
     verify_graph(found.graph)
-    (result,) = run_graph(found.graph, [to_array(x)], {}, AtenTable())
-    compare("result", to_tensor(np.asarray(result)), function(x), 1e-5, 1e-5, 2e-2)
+    results = run_graph(found.graph, [to_array(x)], {}, AtenTable())
+    for result, want in zip(results, tree_leaves(function(x)), strict=True):
+        compare("result", to_tensor(np.asarray(result)), want, 1e-5, 1e-5, 2e-2)
     return reasons(found)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("size", [(14, 16), (9, 20), (5, 3), (7, 1)])
 def test_operators_kept_whole(dtype: torch.dtype, size: tuple[int, int]) -> None:
-    x = X.to(dtype)
-    assert not _whole(lambda x: aten.upsample_nearest2d(x, size), x)
-    assert not _whole(lambda x: aten._upsample_nearest_exact2d(x, size), x)
-    assert not _whole(lambda x: aten.upsample_bilinear2d(x, size, False), x)
-    assert not _whole(lambda x: aten.upsample_bilinear2d(x, size, True), x)
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        nearest = [aten.upsample_nearest2d(x, size), aten._upsample_nearest_exact2d(x, size)]
+        return [*nearest, *(aten.upsample_bilinear2d(x, size, corners) for corners in (False, True))]
+
+    assert not _whole(function, X.to(dtype))
 
 
 def test_operators_kept_whole_by_scale_and_in_other_ranks() -> None:
