@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_triton.target import CudaTarget
 from litz_ir.device import CPU, Device
@@ -15,7 +17,6 @@ from litz_ir.passes.base import PassContext
 from litz_ir.text import from_text, to_text
 from litz_lowering import decompositions, lower
 from litz_scheduler import schedule
-from torch.fx.experimental.proxy_tensor import make_fx
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "architecture.md"
 BLOCK = re.compile(r"(<!-- stage: (\w+) -->\n```\w*\n)(.*?)(\n```)", re.DOTALL)
@@ -36,7 +37,9 @@ def stages() -> Iterator[tuple[str, str]]:
     cpu = CpuTarget(isa="avx512", threads=2)
     seen: dict[str, str] = {}
     context = PassContext({CPU: cpu.capabilities()})
-    plan = schedule(lowered.graph, context, hooks=[lambda name, _, after: seen.update({name: to_text(after)})])
+    plan = schedule(
+        lowered.graph, context, hooks=[lambda name, _, after: seen.update({name: to_text(after)})]
+    )
     yield "inlined", seen["inline"]
     yield "fused", _without_decisions(seen["fuse"].split("  }\n", 1)[1])
     yield "plan", _without_decisions(seen["plan"])
@@ -50,7 +53,10 @@ def stages() -> Iterator[tuple[str, str]]:
 
 
 def _without_decisions(text: str) -> str:
-    return "\n".join(line for line in text.splitlines() if not line.startswith("  decision")).rstrip("}\n ") + "\n}"
+    return (
+        "\n".join(line for line in text.splitlines() if not line.startswith("  decision")).rstrip("}\n ")
+        + "\n}"
+    )
 
 
 def test_the_page_is_true(request: pytest.FixtureRequest) -> None:

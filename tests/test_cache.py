@@ -1,4 +1,4 @@
-"""The second process lowers nothing, schedules nothing and starts no compiler; the cache travels and survives damage."""
+"""The second process lowers, schedules and compiles nothing; the cache travels and survives damage."""
 
 from __future__ import annotations
 
@@ -58,7 +58,11 @@ def test_second_process_compiles_nothing(tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere"
     shutil.move(tmp_path / "cache", moved)
     second = run(moved, cwd=tmp_path)
-    assert {name: second[name] for name in ("lower", "schedule", "build")} == {"lower": 0, "schedule": 0, "build": 0}
+    assert {name: second[name] for name in ("lower", "schedule", "build")} == {
+        "lower": 0,
+        "schedule": 0,
+        "build": 0,
+    }
     assert second["grad"] == first["grad"]
 
 

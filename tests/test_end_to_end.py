@@ -18,7 +18,9 @@ def leaves(value: Any) -> list[Any]:
     return list(torch.utils._pytree.tree_leaves(value))
 
 
-def check(function: Program, args: Sequence[Any], *, dynamic: bool | None = None, tolerance: float = 1e-5) -> None:
+def check(
+    function: Program, args: Sequence[Any], *, dynamic: bool | None = None, tolerance: float = 1e-5
+) -> None:
     """Compiled and eager agree on results and on what they do to their arguments."""
     torch._dynamo.reset()
     mine = [a.clone() if isinstance(a, torch.Tensor) and not a.is_leaf else _copy(a) for a in args]
@@ -28,7 +30,11 @@ def check(function: Program, args: Sequence[Any], *, dynamic: bool | None = None
         for _ in range(2):
             got, want = leaves(compiled(*mine)), leaves(function(*theirs))
             compare(got, want, tolerance)
-            compare([a for a in mine if isinstance(a, torch.Tensor)], [a for a in theirs if isinstance(a, torch.Tensor)], tolerance)
+            compare(
+                [a for a in mine if isinstance(a, torch.Tensor)],
+                [a for a in theirs if isinstance(a, torch.Tensor)],
+                tolerance,
+            )
 
 
 def compare(got: list[Any], want: list[Any], tolerance: float) -> None:
@@ -51,12 +57,18 @@ def _share(a: Any, b: Any) -> bool:
 def _copy(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
-    fresh = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype) if _dense(value) else value.clone()
+    fresh = (
+        torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+        if _dense(value)
+        else value.clone()
+    )
     return fresh.copy_(value) if _dense(value) else fresh
 
 
 def _dense(value: torch.Tensor) -> bool:
-    return value.numel() == 0 or all(stride != 0 for stride, size in zip(value.stride(), value.shape, strict=True) if size > 1)
+    return value.numel() == 0 or all(
+        stride != 0 for stride, size in zip(value.stride(), value.shape, strict=True) if size > 1
+    )
 
 
 def r(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -87,7 +99,7 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
     "bilinear": (lambda x: F.interpolate(x, size=(7, 9), mode="bilinear"), (r(1, 2, 4, 5),)),
     "cumsum": (lambda x: x.cumsum(1), (r(4, 33),)),
     "matmul": (lambda a, b: (a @ b).relu() + 1, (r(16, 24), r(24, 8))),
-    "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), (r(1, 2, 8, 16), r(1, 2, 8, 16), r(1, 2, 8, 16))),
+    "attention": (F.scaled_dot_product_attention, (r(1, 2, 8, 16), r(1, 2, 8, 16), r(1, 2, 8, 16))),
     "conv": (lambda x, w: F.conv2d(x, w, padding=1).relu(), (r(1, 3, 8, 8), r(4, 3, 3, 3))),
     "int_ops": (lambda x: (x // 3, x % -4, x << 2, x ^ 5), (torch.arange(-10, 10),)),
     "bool_ops": (lambda x: ((x > 0) & (x < 1), (x > 0).sum(), (x > 5).any(), x.isnan()), (r(30),)),
@@ -109,7 +121,17 @@ def test_program(name: str) -> None:
     check(function, args)
 
 
-DYNAMIC = ("softmax", "layer_norm", "gelu_chain", "cat_split", "argmax", "matmul", "roll_flip_pad", "embedding", "norms")
+DYNAMIC = (
+    "softmax",
+    "layer_norm",
+    "gelu_chain",
+    "cat_split",
+    "argmax",
+    "matmul",
+    "roll_flip_pad",
+    "embedding",
+    "norms",
+)
 
 
 @pytest.mark.parametrize("name", DYNAMIC)
@@ -183,8 +205,12 @@ def test_batch_norm_statistics_are_updated() -> None:
 def test_training_step_matches_eager() -> None:
     torch._dynamo.reset()
     torch.manual_seed(0)
-    mine = torch.nn.Sequential(torch.nn.Linear(12, 24), torch.nn.LayerNorm(24), torch.nn.GELU(), torch.nn.Linear(24, 5))
-    theirs = torch.nn.Sequential(torch.nn.Linear(12, 24), torch.nn.LayerNorm(24), torch.nn.GELU(), torch.nn.Linear(24, 5))
+    mine = torch.nn.Sequential(
+        torch.nn.Linear(12, 24), torch.nn.LayerNorm(24), torch.nn.GELU(), torch.nn.Linear(24, 5)
+    )
+    theirs = torch.nn.Sequential(
+        torch.nn.Linear(12, 24), torch.nn.LayerNorm(24), torch.nn.GELU(), torch.nn.Linear(24, 5)
+    )
     theirs.load_state_dict(mine.state_dict())
     x, y = r(10, 12), torch.arange(10) % 5
     compiled = torch.compile(mine, backend="litz")

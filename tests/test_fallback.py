@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+
+import litz
 from litz_codegen_cpp.target import CpuTarget
 from litz_ir.errors import CompileFailed, LitzError, UnsupportedOperation
 from litz_ir.target.protocol import SourceUnit
 from litz_lowering import registry
-
-import litz
 
 
 def program(x: torch.Tensor) -> torch.Tensor:
@@ -60,7 +60,9 @@ def test_a_kernel_that_does_not_compile_runs_as_aten(
     assert len(report.kernels) == 1, "the rest is still compiled"
 
 
-def test_nothing_is_said_under_silent(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_said_under_silent(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     _refuse_units_with(monkeypatch, "tanh(")
     with litz.config.patch(fallback="silent"), caplog.at_level(logging.WARNING, logger="litz"):
         run()
@@ -82,7 +84,9 @@ def test_a_rule_that_fails_leaves_its_operation_to_aten(
         raise ValueError("a defect in the rule")
 
     monkeypatch.setattr(
-        registry.Registry, "find", lambda self, name: broken if name == "aten.sigmoid.default" else find(self, name)
+        registry.Registry,
+        "find",
+        lambda self, name: broken if name == "aten.sigmoid.default" else find(self, name),
     )
     with caplog.at_level(logging.WARNING, logger="litz"):
         run()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
-from litz_ir.errors import ConfigError
 
 from litz.options import config_from
 from litz.settings import Config, ConfigHandle
+from litz_ir.errors import ConfigError
 
 
 def test_environment_sets_the_defaults() -> None:
@@ -48,7 +48,9 @@ def test_assignment_holds_for_the_process() -> None:
     assert handle.current().fallback == "silent"
 
 
-@pytest.mark.parametrize(("name", "near"), [("falback", "fallback"), ("rgn", "rng"), ("cachedir", "cache_dir")])
+@pytest.mark.parametrize(
+    ("name", "near"), [("falback", "fallback"), ("rgn", "rng"), ("cachedir", "cache_dir")]
+)
 def test_unknown_names_name_the_nearest(name: str, near: str) -> None:
     handle = ConfigHandle({})
     with pytest.raises(ConfigError, match=near), handle.patch(**{name: 1}):

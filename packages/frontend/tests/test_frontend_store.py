@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from litz_ir.errors import CacheError
 
 from litz.cache.store import MANIFEST, Store
+from litz_ir.errors import CacheError
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -44,7 +44,10 @@ def test_damage_is_a_miss(tmp_path: Path, damage: str, caplog: pytest.LogCapture
 def test_writers_race_and_one_entry_stands(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache")
     results: list[bool] = []
-    threads = [threading.Thread(target=lambda: results.append(store.write("k", {"f": b"x" * 4096}))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: results.append(store.write("k", {"f": b"x" * 4096})))
+        for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -28,8 +28,8 @@ def compile_fx(
 ) -> Callable[..., Any]:
     """Compile a graph that Dynamo captured, or one exported or traced by hand, through AOTAutograd.
 
-    ``gm`` may return one value or a nest of them and take nested inputs. The result is called like ``gm``. ``observers``
-    see each graph that is compiled, a later backward included.
+    ``gm`` may return one value or a nest of them and take nested inputs. The result is called like ``gm``.
+    ``observers`` see each graph that is compiled, a later backward included.
     """
     chosen = config if config is not None else _current()
     session = Session(chosen, ArtifactCache.open(chosen), tuple(observers))

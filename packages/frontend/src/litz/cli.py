@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from litz_ir.errors import LitzError
-from litz_ir.target.registry import load_target, target_entries
 from rich.console import Console
 from rich.table import Table
 
 from litz.api import config
 from litz.cache.store import MANIFEST, Store, default_folder
+from litz_ir.errors import LitzError
+from litz_ir.target.registry import load_target, target_entries
 
 KINDS = ("graphs", "binaries")
 
@@ -23,7 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="litz", description="A backend for torch.compile, in layers.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="targets, their capabilities, the cache folder")
-    cache = commands.add_parser("cache", help="what the cache holds").add_subparsers(dest="action", required=True)
+    cache = commands.add_parser("cache", help="what the cache holds").add_subparsers(
+        dest="action", required=True
+    )
     cache.add_parser("list", help="entries and their sizes")
     cache.add_parser("clear", help="drop every entry")
     cache.add_parser("verify", help="read every entry; drop the damaged ones")

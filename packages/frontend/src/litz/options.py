@@ -7,9 +7,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from litz_ir.errors import ConfigError
-
 from litz.settings import Config
+from litz_ir.errors import ConfigError
 
 log = logging.getLogger("litz")
 

@@ -7,18 +7,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
-from litz_ir.errors import CodegenError, CompilerNotFound, LitzError, ToolchainError
-from litz_ir.passes.base import PassContext
-from litz_ir.passes.pipeline import Hook, Timings
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Launch, Plan, Step
-from litz_ir.target.protocol import SourceUnit
-from litz_lowering import LoweredGraph, LoweringOptions, lower
-from litz_scheduler import SchedulerOptions, schedule
 from torch.fx import GraphModule
 
 from litz.artifact import Artifact, LeftToAten
@@ -29,8 +22,18 @@ from litz.host.native import segment_binder
 from litz.host.source import host_program
 from litz.settings import Config
 from litz.targets import TargetSet, targets_for
+from litz_ir.errors import CodegenError, CompilerNotFound, LitzError, ToolchainError
+from litz_ir.passes.base import PassContext
+from litz_ir.passes.pipeline import Hook, Timings
+from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.program import Launch, Plan, Step
+from litz_ir.target.protocol import SourceUnit
+from litz_lowering import LoweredGraph, LoweringOptions, lower
+from litz_scheduler import SchedulerOptions, schedule
 
 log = logging.getLogger("litz")
+
+T = TypeVar("T")
 
 ROUNDS = 3
 """How often a graph is lowered again with what failed left to ATen, before all of it is."""
@@ -74,7 +77,7 @@ class Compilation:
                 left = left_to_aten(lowered)
                 artifact = Artifact(key, plan, units, binaries, left, dict(self.timings.seconds))
                 if found is None:
-                    self._timed("store", lambda: self.cache.write(artifact))
+                    self._timed("store", partial(self.cache.write, artifact))
                 return self._finish(artifact, lowered.constants, targets)
             except CompilerNotFound:
                 raise
@@ -88,14 +91,19 @@ class Compilation:
                     raise
                 self._tell(f"{error}\nlitz: {', '.join(sorted(blamed))} run as ATen instead")
                 forced |= blamed
-        raise CodegenError(f"{self.name} still fails after {ROUNDS} rounds", hint="report it with LITZ_FALLBACK=error")
+        raise CodegenError(
+            f"{self.name} still fails after {ROUNDS} rounds", hint="report it with LITZ_FALLBACK=error"
+        )
 
-    # --- the stages ----------------------------------------------------------------------------------------------------
+    # --- the stages -----------------------------------------------------------------------------------------
 
     def lower(self, forced: frozenset[str]) -> LoweredGraph:
         """FX to loops."""
         options = LoweringOptions(
-            rng=self.config.rng, numerics=self.config.numerics, force_extern=forced, fallback=self.config.fallback
+            rng=self.config.rng,
+            numerics=self.config.numerics,
+            force_extern=forced,
+            fallback=self.config.fallback,
         )
         return self._timed("lower", lambda: lower(self.gm, name=self.name, options=options))
 
@@ -125,7 +133,9 @@ class Compilation:
         target = targets[plan.device]
         blamed: frozenset[str] = frozenset()
         for kernel in plan.kernels:
-            alone = replace(plan, kernels=(kernel,), steps=tuple(s for s in plan.steps if not _launches_other(s, kernel)))
+            alone = replace(
+                plan, kernels=(kernel,), steps=tuple(s for s in plan.steps if not _launches_other(s, kernel))
+            )
             try:
                 for unit in target.emit(alone):
                     self.cache.binary(unit, target)
@@ -133,7 +143,9 @@ class Compilation:
                 blamed |= kernel_origins(plan, kernel.name)
         return blamed
 
-    def _finish(self, artifact: Artifact, constants: Mapping[str, torch.Tensor], targets: TargetSet) -> Compiled:
+    def _finish(
+        self, artifact: Artifact, constants: Mapping[str, torch.Tensor], targets: TargetSet
+    ) -> Compiled:
         """A plan and its binaries to a callable."""
         start = time.perf_counter()
         plan = artifact.plan
@@ -143,9 +155,9 @@ class Compilation:
         self.timings.add("load", time.perf_counter() - start)
         return Compiled(call, replace(artifact, seconds=dict(self.timings.seconds)), program.text)
 
-    # --- helpers -------------------------------------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------------------
 
-    def _timed(self, stage: str, work: Callable[[], Any]) -> Any:
+    def _timed(self, stage: str, work: Callable[[], T]) -> T:
         start = time.perf_counter()
         try:
             return work()

@@ -13,6 +13,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import Any, Literal, get_args, get_type_hints
 
 from litz_ir.errors import ConfigError
@@ -24,7 +25,8 @@ class Config:
 
     ``fallback``: what happens to operations that cannot be generated or fail to compile: run them as ATen and say so
     once (``warn``), say nothing (``silent``), or raise (``error``).
-    ``rng``: ``eager`` draws from ATen's own random stream in program order; ``fast`` generates Philox numbers in kernels.
+    ``rng``: ``eager`` draws from ATen's own random stream in program order; ``fast`` generates Philox numbers in
+    kernels.
     ``numerics``: ``eager`` rounds to narrow types where eager does; ``fast`` drops roundings between fused operations.
     ``cache``: keep compiled graphs on disk. ``cache_dir``: where (``None``: the platform's cache folder).
     ``compiler``: the C++ compiler to use (``None``: ``g++``, then ``clang++``).
@@ -90,7 +92,19 @@ def _from_environment(environment: Mapping[str, str]) -> Config:
     return Config().replaced(changes)
 
 
-_BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_BOOLEANS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class ConfigHandle:
@@ -102,7 +116,7 @@ class ConfigHandle:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         object.__setattr__(self, "_default", _from_environment(environment))
-        object.__setattr__(self, "_scoped", ContextVar[Mapping[str, Any]]("litz_config", default={}))
+        object.__setattr__(self, "_scoped", ContextVar[Mapping[str, Any]]("litz_config", default=_NOTHING))
 
     def current(self) -> Config:
         """The options in force here."""

@@ -12,11 +12,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from litz_ir.errors import CacheError, LitzError
-from litz_ir.serial import from_json, to_json
-from litz_ir.plan.program import Plan
-from litz_ir.target.capabilities import Capabilities
-from litz_ir.target.protocol import SourceUnit, Target
 from torch.fx import GraphModule
 
 from litz.artifact import Artifact, LeftToAten
@@ -24,6 +19,11 @@ from litz.cache.key import graph_key, text_key
 from litz.cache.store import Store, default_folder
 from litz.settings import Config
 from litz.targets import TargetSet
+from litz_ir.errors import CacheError, LitzError
+from litz_ir.plan.program import Plan
+from litz_ir.serial import from_json, to_json
+from litz_ir.target.capabilities import Capabilities
+from litz_ir.target.protocol import SourceUnit, Target
 
 log = logging.getLogger(__name__)
 
@@ -84,10 +84,13 @@ class ArtifactCache:
         summary: dict[str, Any] = {
             "units": [_unit_data(unit) for unit in artifact.units],
             "left_to_aten": [
-                {"target": left.target, "reason": left.reason, "line": left.line} for left in artifact.left_to_aten
+                {"target": left.target, "reason": left.reason, "line": left.line}
+                for left in artifact.left_to_aten
             ],
         }
-        self.graphs.write(artifact.key, {PLAN: to_json(artifact.plan).encode(), SUMMARY: json.dumps(summary).encode()})
+        self.graphs.write(
+            artifact.key, {PLAN: to_json(artifact.plan).encode(), SUMMARY: json.dumps(summary).encode()}
+        )
 
     def binary(self, unit: SourceUnit, target: Target) -> Path:
         """The built file of a source: from the cache, else built now and kept. Raises ``ToolchainError``."""
@@ -112,8 +115,12 @@ class ArtifactCache:
         """A folder that lives as long as this cache."""
         if self.scratch is None:
             self.scratch = Path(tempfile.mkdtemp(prefix="litz-"))
-            weakref.finalize(self, shutil.rmtree, self.scratch, ignore_errors=True)
+            weakref.finalize(self, _remove, self.scratch)
         return self.scratch
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _facts(capabilities: Capabilities) -> str:
@@ -141,5 +148,9 @@ def _unit_data(unit: SourceUnit) -> dict[str, Any]:
 
 def _unit(data: dict[str, Any]) -> SourceUnit:
     return SourceUnit(
-        str(data["name"]), str(data["language"]), str(data["text"]), tuple(data["kernels"]), tuple(data["flags"])
+        str(data["name"]),
+        str(data["language"]),
+        str(data["text"]),
+        tuple(data["kernels"]),
+        tuple(data["flags"]),
     )

@@ -17,8 +17,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from litz_ir.errors import CacheError
 from platformdirs import user_cache_path
+
+from litz_ir.errors import CacheError
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,9 @@ class Store:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise CacheError(f"cannot make the cache folder {folder}: {error}", hint="set LITZ_CACHE_DIR") from error
+            raise CacheError(
+                f"cannot make the cache folder {folder}: {error}", hint="set LITZ_CACHE_DIR"
+            ) from error
         _check_owner(folder)
 
     def read(self, key: str) -> dict[str, bytes] | None:
@@ -106,6 +109,8 @@ def _write_file(path: Path, data: bytes) -> None:
 def _check_owner(folder: Path) -> None:
     state = folder.stat()
     if hasattr(os, "getuid") and state.st_uid != os.getuid():
-        raise CacheError(f"the cache folder {folder} belongs to another user", hint="set LITZ_CACHE_DIR to one of yours")
+        raise CacheError(
+            f"the cache folder {folder} belongs to another user", hint="set LITZ_CACHE_DIR to one of yours"
+        )
     if state.st_mode & stat.S_IWOTH or state.st_mode & stat.S_IWGRP:
         raise CacheError(f"others may write to the cache folder {folder}", hint=f"chmod 700 {folder}")

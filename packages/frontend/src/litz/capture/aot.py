@@ -9,10 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from litz_ir.errors import CompilerNotFound, LitzError
-from litz_ir.loops.nodes import Ref
-from litz_ir.plan.program import Plan
-from litz_lowering import decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
@@ -21,6 +17,10 @@ from torch.fx import GraphModule
 from litz.cache.artifacts import ArtifactCache
 from litz.pipeline import Compilation, Compiled
 from litz.settings import Config
+from litz_ir.errors import CompilerNotFound, LitzError
+from litz_ir.loops.nodes import Ref
+from litz_ir.plan.program import Plan
+from litz_lowering import decompositions
 
 log = logging.getLogger("litz")
 
@@ -40,7 +40,9 @@ class Session:
     observers: Sequence[Observer] = ()
     number: int = field(default_factory=lambda: next(_COUNT))
 
-    def compile(self, gm: GraphModule, example_inputs: Sequence[Any], *, kind: str) -> Callable[[list[Any]], Any]:
+    def compile(
+        self, gm: GraphModule, example_inputs: Sequence[Any], *, kind: str
+    ) -> Callable[[list[Any]], Any]:
         """An AOT graph as a boxed callable."""
         with torch.utils._python_dispatch._disable_current_modes():
             compiled = compile_or_fall_back(gm, f"{kind}_{self.number}", self.config, self.cache)
@@ -61,7 +63,11 @@ def compile_or_fall_back(gm: GraphModule, name: str, config: Config, cache: Arti
         if config.fallback == "error":
             raise
         if config.fallback == "warn":
-            what = "there is no compiler, so" if isinstance(error, CompilerNotFound) else "compilation failed, so"
+            what = (
+                "there is no compiler, so"
+                if isinstance(error, CompilerNotFound)
+                else "compilation failed, so"
+            )
             log.warning("litz: %s graph %s runs as ATen operations.\n%s", what, name, error)
         return Compiled(_as_it_came(gm), None)
 

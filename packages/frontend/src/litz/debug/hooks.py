@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from litz.settings import Config
 from litz_ir.fused.group import FusedGraph
 from litz_ir.fused.verify import verify_fused
 from litz_ir.loops.nodes import LoopGraph
@@ -10,8 +11,6 @@ from litz_ir.passes.check import check_hook
 from litz_ir.passes.pipeline import Hook
 from litz_ir.plan.program import Plan
 from litz_ir.plan.verify import verify_plan
-
-from litz.settings import Config
 
 
 def hooks_for(config: Config) -> tuple[Hook, ...]:

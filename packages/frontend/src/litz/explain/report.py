@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from litz_ir.fused.decision import Decision
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import CallStep, Launch, Plan
 from torch.fx import GraphModule
 
 from litz.api import compile_fx, config
 from litz.artifact import LeftToAten
 from litz.explain.text import explanation_text
 from litz.pipeline import Compiled
+from litz_ir.fused.decision import Decision
+from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.program import CallStep, Launch, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,11 @@ def explain(function: Callable[..., Any], *args: Any, backward: bool = False, **
     with torch.set_grad_enabled(backward or torch.is_grad_enabled()):
         result = compiled(*args, **kwargs)
         if backward:
-            leaves = [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad]
+            leaves = [
+                t
+                for t in torch.utils._pytree.tree_leaves(result)
+                if isinstance(t, torch.Tensor) and t.requires_grad
+            ]
             torch.autograd.backward([t.float().sum() for t in leaves])
     graphs = tuple(graph_report(c) for c in seen if c.artifact is not None)
     return Explanation(graphs, sum(c.artifact is None for c in seen))
@@ -114,7 +118,9 @@ def graph_report(compiled: Compiled) -> GraphReport:
     for step in plan.steps:
         if isinstance(step, Launch):
             lines = dict.fromkeys(o.origin.describe() for o in step.origins if o.origin)
-            kernels.append(KernelReport(plan.kernel(step.kernel), tuple(o.operation for o in step.origins), tuple(lines)))
+            kernels.append(
+                KernelReport(plan.kernel(step.kernel), tuple(o.operation for o in step.origins), tuple(lines))
+            )
         elif isinstance(step, CallStep):
             calls.append(CallReport(step.target, step.reason, step.origin.describe()))
     return GraphReport(

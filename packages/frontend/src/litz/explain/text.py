@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING
 
-from litz_ir.fused.decision import REASONS
 from rich.console import Console
 from rich.table import Table
+
+from litz_ir.fused.decision import REASONS
 
 if TYPE_CHECKING:
     from litz.explain.report import Explanation, GraphReport
@@ -16,7 +18,7 @@ WIDTH = 120
 
 def explanation_text(explanation: Explanation, width: int = WIDTH) -> str:
     """The report as plain text of at most ``width`` columns."""
-    console = Console(width=width, record=True, file=_Nowhere(), color_system=None)
+    console = Console(width=width, record=True, file=io.StringIO(), color_system=None)
     for graph in explanation.graphs:
         _graph(console, graph)
     if explanation.uncompiled:
@@ -24,19 +26,11 @@ def explanation_text(explanation: Explanation, width: int = WIDTH) -> str:
     return console.export_text()
 
 
-class _Nowhere:
-    """A file that forgets: the console records what it is given."""
-
-    def write(self, text: str) -> int:
-        return len(text)
-
-    def flush(self) -> None:
-        return None
-
-
 def _graph(console: Console, graph: GraphReport) -> None:
     origin = "from the cache" if graph.cached else f"compiled in {sum(graph.seconds.values()):.2f} s"
-    console.print(f"graph {graph.name}: {len(graph.kernels)} launches, {len(graph.calls)} library calls, {origin}")
+    console.print(
+        f"graph {graph.name}: {len(graph.kernels)} launches, {len(graph.calls)} library calls, {origin}"
+    )
     table = Table("kernel", "fuses", "from")
     for report in graph.kernels:
         table.add_row(report.kernel.name, " ".join(report.operations), "\n".join(report.lines))

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
 from litz_ir.errors import ExternNotFound
 
 
-def _sort(source: torch.Tensor, dimension: int, descending: bool, stable: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def _sort(
+    source: torch.Tensor, dimension: int, descending: bool, stable: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.ops.aten.sort.stable(source, stable=stable, dim=dimension, descending=descending)  # type: ignore[no-any-return]  # an operator's result is untyped
 
 
@@ -27,10 +30,12 @@ def resolve(target: str) -> Callable[..., Any]:
     if len(parts) >= 3:
         namespace, name, overload = parts[0], ".".join(parts[1:-1]), parts[-1]
         packet = getattr(getattr(torch.ops, namespace), name, None)
-        found = getattr(packet, overload, None)
-        if callable(found):
+        found: Callable[..., Any] | None = getattr(packet, overload, None)
+        if found is not None:
             return found
-    higher = getattr(torch.ops.higher_order, target.removeprefix("higher_order."), None)
-    if callable(higher):
+    higher: Callable[..., Any] | None = getattr(torch.ops.higher_order, target.removeprefix("higher_order."), None)
+    if higher is not None:
         return higher
-    raise ExternNotFound(f"no operator is registered under {target!r}", hint="import the library that registers it first")
+    raise ExternNotFound(
+        f"no operator is registered under {target!r}", hint="import the library that registers it first"
+    )

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from litz_ir.errors import CodegenError
-from litz_ir.plan.program import Plan
-from litz_ir.target.protocol import Module, SegmentModule, SourceUnit
-
 from litz.host.load import SegmentBinder
 from litz.host.source import Segment
 from litz.targets import TargetSet
+from litz_ir.errors import CodegenError
+from litz_ir.plan.program import Plan
+from litz_ir.target.protocol import Module, SegmentModule, SourceUnit
 
 SegmentCall = Callable[..., None]
 
@@ -25,13 +24,17 @@ def segment_binder(
     module = targets[plan.device].load(units, binaries, {kernel.name: kernel for kernel in plan.kernels})
 
     def bind(segment: Segment) -> SegmentCall:
-        return _one_call(module, segment) if isinstance(module, SegmentModule) else _one_by_one(module, segment)
+        return (
+            _one_call(module, segment) if isinstance(module, SegmentModule) else _one_by_one(module, segment)
+        )
 
     return bind
 
 
 def _none(segment: Segment) -> SegmentCall:
-    raise CodegenError(f"{segment.name} launches kernels that no source defines", hint="report the plan's text form")
+    raise CodegenError(
+        f"{segment.name} launches kernels that no source defines", hint="report the plan's text form"
+    )
 
 
 def _one_call(module: SegmentModule, segment: Segment) -> SegmentCall:

@@ -9,13 +9,14 @@ from litz_ir.errors import CodegenError
 from litz_ir.scalar.expr import Const, Expr, Index, Load, Masked, Op, Scalar
 
 _INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "floor_div": "//", "remainder": "%", "eq": "==", "ne": "!=", "lt": "<",
-    "le": "<=", "gt": ">", "ge": ">=", "bit_and": "&", "bit_or": "|", "bit_xor": "^",
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floor_div": "//", "remainder": "%", "eq": "==", "ne": "!=",
+    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "bit_and": "&", "bit_or": "|", "bit_xor": "^",
 }  # fmt: skip
 _CALLS = {
-    "abs": "abs", "minimum": "min", "maximum": "max", "floor": "math.floor", "ceil": "math.ceil", "trunc": "math.trunc",
-    "round": "round", "sqrt": "math.sqrt", "exp": "math.exp", "log": "math.log", "log2": "math.log2", "sin": "math.sin",
-    "cos": "math.cos", "tan": "math.tan", "tanh": "math.tanh", "pow": "pow", "isnan": "math.isnan", "isinf": "math.isinf",
+    "abs": "abs", "minimum": "min", "maximum": "max", "floor": "math.floor", "ceil": "math.ceil", "round": "round",
+    "trunc": "math.trunc", "sqrt": "math.sqrt", "exp": "math.exp", "log": "math.log", "log2": "math.log2",
+    "sin": "math.sin", "cos": "math.cos", "tan": "math.tan", "tanh": "math.tanh", "pow": "pow",
+    "isnan": "math.isnan", "isinf": "math.isinf",
 }  # fmt: skip
 INFIX: Mapping[str, str] = MappingProxyType(_INFIX)
 CALLS: Mapping[str, str] = MappingProxyType(_CALLS)

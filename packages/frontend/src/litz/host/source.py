@@ -7,18 +7,36 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from litz.host.scalars import scalar_source
+from litz.host.torch_types import TORCH_DTYPES, keyword_source
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import Argument, Input, Keyword, OpaqueInput, Output, Ref, ScalarInput, ScalarRef, Value
+from litz_ir.loops.nodes import (
+    Argument,
+    Input,
+    Keyword,
+    OpaqueInput,
+    Output,
+    Ref,
+    ScalarInput,
+    ScalarRef,
+    Value,
+)
 from litz_ir.plan.program import (
-    Allocate, CallStep, Check, Define, Free, Launch, Placement, Plan, RegionStep, Step,
+    Allocate,
+    CallStep,
+    Check,
+    Define,
+    Free,
+    Launch,
+    Placement,
+    Plan,
+    RegionStep,
+    Step,
 )  # fmt: skip
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size, Term
-
-from litz.host.scalars import scalar_source
-from litz.host.torch_types import TORCH_DTYPES, keyword_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +129,7 @@ class _Writer:
         externs = tuple(self.externs.items())
         return HostProgram(self.name, text, tuple(self.segments), externs, constants, tuple(self.branches))
 
-    # --- in and out ----------------------------------------------------------------------------------------------------
+    # --- in and out -----------------------------------------------------------------------------------------
 
     def _arguments(self, inputs: Iterable[Input]) -> None:
         names: list[str] = []
@@ -132,14 +150,18 @@ class _Writer:
     def _output(self, output: Output) -> str:
         match output:
             case Ref():
-                return self._tensor(output.name) if output.name in self.placements else self.names("value", output.name)
+                return (
+                    self._tensor(output.name)
+                    if output.name in self.placements
+                    else self.names("value", output.name)
+                )
             case ScalarRef():
                 return self.names("symbol", output.name)
             case Term():
                 return self._term(output)
         return _literal(output)
 
-    # --- steps ---------------------------------------------------------------------------------------------------------
+    # --- steps ----------------------------------------------------------------------------------------------
 
     def _step(self, step: Step) -> None:
         match step:
@@ -164,7 +186,9 @@ class _Writer:
                 self._region(step)
 
     def _allocate(self, storage: str) -> None:
-        waiting = sum(s.nbytes for f in self.deferred if (s := self.storages.get(f.name)) and isinstance(s.nbytes, int))
+        waiting = sum(
+            s.nbytes for f in self.deferred if (s := self.storages.get(f.name)) and isinstance(s.nbytes, int)
+        )
         if waiting > DEFERRED_LIMIT:
             self._flush()
         owned = self.occupants.get(storage, [])
@@ -184,7 +208,11 @@ class _Writer:
         if self.pending:
             self.deferred.append(step)
             return
-        gone = [self.names("storage", step.name)] if step.name in self.storages else [self.names("value", step.name)]
+        gone = (
+            [self.names("storage", step.name)]
+            if step.name in self.storages
+            else [self.names("value", step.name)]
+        )
         if step.name in self.storages:
             held = self.occupants.get(step.name, [])
             views = [self.names("value", name) for name in held if name in self.made]
@@ -226,7 +254,9 @@ class _Writer:
 
     def _region(self, step: RegionStep) -> None:
         if step.kind not in ("cond", "invoke"):
-            raise CodegenError(f"the host has no form for {step.kind} regions yet", hint="it runs as its torch operator")
+            raise CodegenError(
+                f"the host has no form for {step.kind} regions yet", hint="it runs as its torch operator"
+            )
         functions = []
         for plan in step.plans:
             function = self.names("value", f"{self.name}_branch")
@@ -242,7 +272,7 @@ class _Writer:
             chosen = functions[0]
         self.lines.append(f"{results}, = {chosen}([{', '.join(arguments)}])")
 
-    # --- kernels -------------------------------------------------------------------------------------------------------
+    # --- kernels --------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
         """Emit the pending launches as one native call, then the frees that waited for it."""
@@ -281,7 +311,7 @@ class _Writer:
             return f"{self.names('storage', name)}.data_ptr()"
         return f"{self.names('value', name)}.data_ptr()"
 
-    # --- tensors -------------------------------------------------------------------------------------------------------
+    # --- tensors --------------------------------------------------------------------------------------------
 
     def _tensor(self, name: str) -> str:
         """The variable that holds a value as a tensor, made from its placement when first needed."""
@@ -308,12 +338,16 @@ class _Writer:
         shape, strides = self._terms(type_.shape), self._terms(type_.layout.strides)
         return f"strided({base}, {shape}, {strides}, {self._term(type_.layout.offset)})"
 
-    # --- arguments -----------------------------------------------------------------------------------------------------
+    # --- arguments ------------------------------------------------------------------------------------------
 
     def _argument(self, argument: Argument) -> str:
         match argument:
             case Ref():
-                return self._tensor(argument.name) if argument.name in self.placements else self.names("value", argument.name)
+                return (
+                    self._tensor(argument.name)
+                    if argument.name in self.placements
+                    else self.names("value", argument.name)
+                )
             case ScalarRef():
                 return self.names("symbol", argument.name)
             case Keyword():
@@ -321,7 +355,11 @@ class _Writer:
             case DType():
                 return self._dtype(argument)
             case Device():
-                return f"torch.device({argument.kind!r}, {argument.index})" if argument.kind != "cpu" else "torch.device('cpu')"
+                return (
+                    f"torch.device({argument.kind!r}, {argument.index})"
+                    if argument.kind != "cpu"
+                    else "torch.device('cpu')"
+                )
             case Term():
                 return self._term(argument)
             case tuple():

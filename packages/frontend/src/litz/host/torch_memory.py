@@ -13,7 +13,9 @@ def strided(base: torch.Tensor, shape: Sequence[int], strides: Sequence[int], of
     return base.as_strided(shape, strides, base.storage_offset() + offset)
 
 
-def view(storage: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
+def view(
+    storage: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]
+) -> torch.Tensor:
     """A tensor over the start of a byte storage."""
     return storage.view(dtype).as_strided(shape, strides)
 
@@ -31,7 +33,9 @@ def _quick_empty() -> Callable[..., torch.Tensor]:
     if found is None:
         return _public_empty
 
-    def quick(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: str = "cpu") -> torch.Tensor:
+    def quick(
+        shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: str = "cpu"
+    ) -> torch.Tensor:
         if device != "cpu":
             return _public_empty(shape, strides, dtype, device)
         return found(shape, strides, dtype)  # type: ignore[no-any-return]  # a C function
