@@ -105,6 +105,14 @@ def test_adaptive_pools_and_their_gradients(size: tuple[int, int]) -> None:
     assert "Scatter" not in operations(check(backward, grad, X, indices))
 
 
+@pytest.mark.parametrize(("size", "step"), [(3, 1), (3, 2), (2, 3), (4, 4)])
+def test_gradient_of_unfold(size: int, step: int) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.func.grad(lambda x: x.unfold(2, size, step).square().sum())(x)
+
+    assert "Scatter" not in operations(check(function, X))
+
+
 def test_a_gradient_of_pooling_by_disjoint_windows_reads_one_window() -> None:
     x, grad = torch.randn(2, 3, 8, 8), torch.randn(2, 3, 4, 4)
     found = lowered(lambda g, x: aten.avg_pool2d_backward(g, x, 2, 2, 0, False, True, None), grad, x)

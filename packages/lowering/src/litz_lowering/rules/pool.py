@@ -10,11 +10,12 @@ from litz_ir.dtypes import DType, compute_dtype, i64
 from litz_ir.loops.nodes import TensorType
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, Term, product
+from litz_ir.symbols.term import Size, Term, add, mul, product
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules.index_maps import flatten
 from litz_lowering.rules.scatter import identity
+from litz_lowering.rules.view import dimension
 from litz_lowering.rules.windows import (
     Adaptive,
     Strided,
@@ -303,3 +304,30 @@ def _average_backward(
         return build.op("div", value, _divisor(ctx, windows, window[lead:], padded, given, wide))
 
     return _gathered(ctx, windows, share, wide)
+
+
+# --- windows that overlap ----------------------------------------
+
+
+@rule("aten.unfold_backward.default")
+def unfold_backward(
+    ctx: LoweringContext, grad: Tensor, input_sizes: Sequence[Size], dim: int, size: int, step: int
+) -> Tensor | Declined:
+    """The gradients of all windows in which an element appears, added up."""
+    if not input_sizes:
+        return Declined("windows of a 0-d tensor")
+    d = dimension(dim, len(input_sizes))
+    windows = Strided(input_sizes[d], grad.shape[d], size, step, 0)
+    wide, kind = compute_dtype(grad.dtype), ctx.output
+
+    def body(point: Axes, numbers: Axes) -> Expr:
+        window = windows.covering(point[d], numbers[0])
+        place = add(point[d], mul(windows.start(window), -1))
+        value = grad.load((*point[:d], window, *point[d + 1 :], place))
+        covered = build.logical_and(*windows.covers(point[d], numbers[0]))
+        return build.masked(covered, build.cast(value, wide), build.const(0, wide))
+
+    if windows.cover == 1:
+        return ctx.pointwise(lambda point: body(point, (0,)))
+    total = ctx.reduction("sum", body, (windows.cover,), (ctx.temporary(wide, kind.shape),), ("total",))[0]
+    return ctx.pointwise(total.load)
