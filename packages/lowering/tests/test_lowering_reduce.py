@@ -35,6 +35,7 @@ REDUCTIONS: dict[str, Any] = {
     "min": lambda x: tuple(x.min(0)) + tuple(x.min(2, keepdim=True)),
     "aminmax": lambda x: tuple(x.aminmax()) + tuple(x.aminmax(dim=1)),
     "count_nonzero": lambda x: (x.count_nonzero(), x.count_nonzero(1)),
+    "trace": lambda x: (x[0].trace(), x[:, 0].t().trace()),
     "cumsum": lambda x: (x.cumsum(0), x.cumsum(-1), x.cumsum(1, dtype=torch.float64)),
     "cumprod": lambda x: (x.cumprod(1),),
 }
@@ -65,7 +66,7 @@ STATISTICS: dict[str, Any] = {
     "dtype", [torch.float32, torch.int64, torch.int32, torch.bool, torch.bfloat16], ids=str
 )
 def test_reductions(name: str, dtype: torch.dtype) -> None:
-    if name in ("cumprod", "argmax", "argmin") and dtype == torch.bool:
+    if name in ("cumprod", "argmax", "argmin", "trace") and dtype == torch.bool:
         pytest.skip("eager has none")
     check(REDUCTIONS[name], values(3, 4, 5, dtype=dtype), rounding=0.02, atol=1e-5)
 

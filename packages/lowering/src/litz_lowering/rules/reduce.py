@@ -10,7 +10,7 @@ from litz_ir.dtypes import DType, accumulate_dtype, b1, compute_dtype, i64
 from litz_ir.loops.nodes import ReductionName, TensorType
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, product
+from litz_ir.symbols.term import Size, minimum, product
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f
@@ -107,6 +107,22 @@ def prod(
 def count_nonzero(ctx: LoweringContext, x: Tensor, dim: Dims = None) -> Tensor:
     """How many elements are not zero."""
     return reduced(ctx, "sum", x, dim, False, i64, lambda v: v.to(b1).to(i64))
+
+
+@rule("aten.trace.default")
+def trace(ctx: LoweringContext, x: Tensor) -> Tensor:
+    """The sum of the diagonal."""
+    out = ctx.output.dtype
+    wide = accumulate_dtype(out)
+    kind = ctx.output if out == wide else ctx.temporary(wide, ())
+    (total,) = ctx.reduction(
+        "sum",
+        lambda axes, along: build.cast(build.cast(x.load((*along, *along)), out), wide),
+        [minimum(*x.shape)],
+        [kind],
+        ["" if kind is ctx.output else "sum"],
+    )
+    return total if kind is ctx.output else ctx.pointwise(total.load)
 
 
 # --- extremes and truth
