@@ -103,8 +103,8 @@ class ArtifactCache:
         files = self.binaries.read(key)
         if files is not None:
             return self.binaries.path(key, next(iter(files)))
-        with tempfile.TemporaryDirectory(prefix="litz-") as folder:
-            path = target.build(unit, Path(folder))
+        with tempfile.TemporaryDirectory(prefix="litz-") as workspace:
+            path = target.build(unit, Path(workspace))
             if self.binaries.write(key, {path.name: path.read_bytes()}):
                 return self.binaries.path(key, path.name)
             kept = self._own_folder() / path.name
