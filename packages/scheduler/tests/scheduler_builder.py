@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from litz_ir.device import CPU
 from litz_ir.dtypes import DType, b1, f32, i64
+from litz_ir.fused.group import FusedGraph
+from litz_ir.fused.verify import verify_fused
 from litz_ir.host.executor import Executor
 from litz_ir.host.externs import numpy_externs
 from litz_ir.host.memory import NumpyMemory
@@ -39,6 +41,7 @@ from litz_ir.loops.nodes import (
 from litz_ir.loops.verify import verify_graph
 from litz_ir.passes.base import PassContext
 from litz_ir.plan.program import Plan
+from litz_ir.plan.verify import verify_plan
 from litz_ir.scalar.build import const, index, op
 from litz_ir.scalar.expr import Expr, Index, Load
 from litz_ir.symbols.ranges import extent
@@ -330,8 +333,13 @@ def plan_of(graph: LoopGraph, machine: Capabilities = CPU_LIKE, options: Schedul
 
 def verify_stage(name: str, before: object, after: object) -> None:
     """A hook: what a stage made must be well formed."""
-    if isinstance(after, LoopGraph):
-        verify_graph(after)
+    match after:
+        case LoopGraph():
+            verify_graph(after)
+        case FusedGraph():
+            verify_fused(after)
+        case Plan():
+            verify_plan(after)
 
 
 def sample(value: Value, sizes: dict[str, int], generator: np.random.Generator) -> Array:

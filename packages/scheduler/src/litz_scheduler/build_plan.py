@@ -12,8 +12,25 @@ from litz_ir.fused.decision import Decision
 from litz_ir.fused.group import Fate, FusedGraph, Group, Member
 from litz_ir.loops.layout import contiguous, is_dense
 from litz_ir.loops.nodes import (
-    Argument, Assert, Axis, Call, Contraction, Extern, HostScalar, LoopGraph, Operation, Output, Pointwise, Ref, Region,
-    ScalarInput, Scan, Scatter, Sort, TensorType, Value, View,
+    Argument,
+    Assert,
+    Axis,
+    Call,
+    Contraction,
+    Extern,
+    HostScalar,
+    LoopGraph,
+    Operation,
+    Output,
+    Pointwise,
+    Ref,
+    Region,
+    ScalarInput,
+    Scatter,
+    Sort,
+    TensorType,
+    Value,
+    View,
 )  # fmt: skip
 from litz_ir.passes.base import PassContext
 from litz_ir.plan.kernel import Kernel, KernelOrigin
@@ -22,16 +39,15 @@ from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.expr import Load, substitute_expr
 from litz_ir.symbols.term import Symbol, symbol
 from litz_ir.target.capabilities import Capabilities
-
 from litz_scheduler.canonical import Bound, bind
 from litz_scheduler.cost.compute import body_cost
 from litz_scheduler.cost.traffic import estimate, points, type_bytes
 from litz_scheduler.domain import collapsed_axes
+from litz_scheduler.graph import alias_type
 from litz_scheduler.kernels import Body, build_body
 from litz_scheduler.loop_order import Nest, bodies_of
 from litz_scheduler.memory.reuse import UNPLACED, place
 from litz_scheduler.options import SchedulerOptions
-from litz_scheduler.graph import alias_type
 from litz_scheduler.tiling import schedule_nest
 
 

@@ -11,7 +11,6 @@ from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.expr import Expr, Indirect, Load, Scalar, map_indirects, substitute_expr, transform, walk
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, free_symbols, substitute, symbol
-
 from litz_scheduler.kernels import Body
 from litz_scheduler.loop_order import Nest, bodies_of, terms_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from litz_ir.loops.nodes import (
@@ -174,6 +174,6 @@ class Versions:
         return name in self.writers.get(position, ())
 
 
-def named(axes: Iterable[Axis], terms: Iterable[Size]) -> Mapping[str, Size]:
+def named(axes: Iterable[Axis], terms: Iterable[Size]) -> dict[str, Size]:
     """A mapping from axes to the terms that stand for them."""
     return {axis.name: term for axis, term in zip(axes, terms, strict=True)}

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from litz_ir.dtypes import DType
-
 from litz_ir.fused.group import Group, Member
 from litz_ir.loops.nodes import Axis, Operation, Pointwise, Reduction, Scan, Scatter, TensorType
 from litz_ir.plan.kernel import Accumulate, Local, Phase, ScanStore, Statement, Store
@@ -15,11 +14,10 @@ from litz_ir.symbols.simplify import simplify
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, add, mul, symbol
 from litz_ir.target.capabilities import Capabilities
-
 from litz_scheduler.cost.compute import body_cost
 from litz_scheduler.domain import collapsed_axes
-from litz_scheduler.loop_order import Nest, collapse, map_statement, order_axes
 from litz_scheduler.graph import axis_ranges
+from litz_scheduler.loop_order import Nest, collapse, map_statement, order_axes
 
 RELOAD_COST = 4
 """A stored value dearer than this is read back in a later phase; a cheaper one is computed again."""

@@ -72,7 +72,7 @@ def map_statement(statement: Statement, mapping: dict[str, Size]) -> Statement:
 
 def order_axes(nest: Nest) -> Nest:
     """Sort outer and inner axes so that the access that spans most of them runs through memory in order."""
-    if any(isinstance(s, ScanStore) or isinstance(s, Store) and s.mode != "set" for p in nest.phases for s in p.statements):
+    if any(isinstance(s, ScanStore) or (isinstance(s, Store) and s.mode != "set") for p in nest.phases for s in p.statements):
         return nest
     stores = [term for p in nest.phases for s in p.statements for _, term in stores_of(s)]
     reads = [term for p in nest.phases for s in p.statements for term in loads_of(s)]

@@ -10,12 +10,14 @@ from litz_ir.loops.nodes import LoopGraph
 from litz_ir.passes.base import Pass, PassContext
 from litz_ir.passes.pipeline import Hook, Timings, run_passes
 from litz_ir.plan.program import Plan
-
 from litz_scheduler.build_plan import build_plan
 from litz_scheduler.fusion import fuse
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise import Inline
 from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, SinglePoints
+
+
+DEFAULTS = SchedulerOptions()
 
 
 def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph], ...]:
@@ -33,7 +35,7 @@ def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph], ...]:
 def schedule(
     graph: LoopGraph,
     context: PassContext,
-    options: SchedulerOptions = SchedulerOptions(),
+    options: SchedulerOptions = DEFAULTS,
     *,
     hooks: Sequence[Hook] = (),
     timings: Timings | None = None,

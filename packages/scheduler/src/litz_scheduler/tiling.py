@@ -8,7 +8,6 @@ from litz_ir.plan.schedule import Schedule
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, coefficient, free_symbols
 from litz_ir.target.capabilities import Capabilities
-
 from litz_scheduler.cost.traffic import estimate, points
 from litz_scheduler.loop_order import Nest, loads_of, stores_of
 from litz_scheduler.options import SchedulerOptions

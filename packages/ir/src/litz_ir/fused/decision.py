@@ -24,6 +24,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "refuse.index": "reads another point of what the group computes",
         "refuse.version": "one writes the buffer that the other reads",
         "refuse.device": "they run on different devices",
+        "refuse.parallel": "too few points would be left to run side by side",
         "refuse.size": "the fused kernel would exceed the statement cap",
         "refuse.kind": "this kind of operation is not fused",
         "alias.view": "a view of memory that exists",

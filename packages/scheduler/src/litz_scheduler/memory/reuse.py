@@ -15,7 +15,6 @@ from litz_ir.plan.program import Allocate, CallStep, Free, Launch, Placement, Re
 from litz_ir.scalar.expr import Load, walk
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, add, mul
-
 from litz_scheduler.cost.traffic import estimate
 from litz_scheduler.loop_order import bodies_of
 from litz_scheduler.memory.liveness import escaping, last_uses, root

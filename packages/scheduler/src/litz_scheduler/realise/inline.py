@@ -7,7 +7,7 @@ what it reads is overwritten before its reader runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from litz_ir.loops.nodes import (
     Axis,
@@ -35,7 +35,7 @@ class Inline:
     """Inline pointwise values and views into the loops that read them; turn mutations into loops that store in place,
     and views that memory cannot show into loops that copy."""
 
-    options: SchedulerOptions = SchedulerOptions()
+    options: SchedulerOptions = field(default_factory=SchedulerOptions)
     name: str = "inline"
     ulp: int = 0
 

@@ -1,0 +1,5 @@
+"""Fusion: operations over the same points become one kernel."""
+
+from litz_scheduler.fusion.walk import fuse
+
+__all__ = ["fuse"]

@@ -1,0 +1,61 @@
+"""From drafts to the fused graph: their order, and what becomes of each value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from litz_ir.fused.group import Fate, FusedGraph, Group, Member
+from litz_ir.loops.nodes import LoopGraph, Value
+from litz_ir.passes.base import PassContext
+from litz_ir.scalar.expr import loads
+from litz_ir.scalar.ops_table import HEAVY
+from litz_scheduler.cost.compute import body_cost
+from litz_scheduler.draft import Draft, Seen
+from litz_scheduler.graph import in_memory
+
+
+def fused_graph(graph: LoopGraph, drafts: Iterable[Draft], context: PassContext) -> FusedGraph:
+    """The finished groups of ``drafts``, which come in the order that they run."""
+    made = _Groups(graph, tuple(drafts))
+    groups = tuple(made.group(f"g{k}", draft) for k, draft in enumerate(made.drafts))
+    return FusedGraph(graph, groups, tuple(context.decisions))
+
+
+class _Groups:
+    def __init__(self, graph: LoopGraph, drafts: tuple[Draft, ...]) -> None:
+        self.drafts = drafts
+        self.memory = in_memory(graph)
+        self.names = list(graph.named())
+        self.readers: dict[str, set[int]] = {}
+        for draft in drafts:
+            for seen in draft.members:
+                for name in seen.operation.reads:
+                    self.readers.setdefault(name, set()).add(draft.number)
+
+    def group(self, name: str, draft: Draft) -> Group:
+        last_read: dict[str, int] = {}
+        for seen in draft.members:
+            for load in loads(*seen.bodies):
+                last_read[load.buffer] = max(last_read.get(load.buffer, 0), seen.phase)
+        values = [(value, seen) for seen in draft.members for value in seen.operation.results]
+        fates = tuple((v.name, self._fate(v, seen, draft, last_read)) for v, seen in values)
+        inside = {value.name for value, _ in values}
+        reads = dict.fromkeys(n for seen in draft.members for n in seen.operation.reads if n not in inside)
+        writes = tuple(n for n, fate in fates if fate == "store")
+        members = tuple(
+            Member(self._name(s, draft), s.phase, s.inner, s.index, s.bodies) for s in draft.members
+        )
+        return Group(name, draft.outer, draft.inner, members, fates, tuple(reads), writes)
+
+    def _name(self, seen: Seen, draft: Draft) -> str:
+        # What defines no value is alone in its group, which keeps its position in the graph.
+        return seen.operation.name if seen.operation.results else self.names[draft.position]
+
+    def _fate(self, value: Value, seen: Seen, draft: Draft, last_read: Mapping[str, int]) -> Fate:
+        elsewhere = self.readers.get(value.name, set()) - {draft.number}
+        if value.name in self.memory or elsewhere or value.replaces is not None or not seen.bodies:
+            return "store"
+        if seen.reduces:
+            return "keep"
+        later = last_read.get(value.name, 0) > seen.phase
+        return "local" if later and seen.inner and body_cost(*seen.bodies) >= HEAVY else "inline"

@@ -1,0 +1,70 @@
+"""Trying to put an operation into a group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from litz_ir.loops.nodes import Pointwise, Reduction
+from litz_ir.symbols.table import SymbolTable
+from litz_scheduler.cost.traffic import estimate, points
+from litz_scheduler.draft import Draft, Seen, see
+from litz_scheduler.legality.horizontal import Alignment, alignments, realign
+from litz_scheduler.legality.vertical import keeps_versions, phase_for
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What joining asks of the machine: the statements that a kernel may have, and the points that must be left to run
+    side by side."""
+
+    statements: int
+    points: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A group's axes and members, the newcomer last."""
+
+    alignment: Alignment
+    members: list[Seen]
+
+    def apply(self, draft: Draft) -> None:
+        """Let the group be so."""
+        draft.outer, draft.inner = self.alignment.outer, self.alignment.inner
+        draft.members = self.members
+
+
+def try_join(
+    draft: Draft,
+    operation: Pointwise | Reduction,
+    symbols: SymbolTable,
+    roots: Mapping[str, str],
+    machine: Machine,
+) -> Join | str:
+    """The group with the operation in it, or the reason why that cannot be."""
+    reason = "refuse.domain"
+    for alignment in alignments(draft, operation):
+        if _starves(draft, alignment, symbols, machine):
+            reason = "refuse.parallel"
+            continue
+        members = realign(draft, alignment, symbols)
+        axes = alignment.outer + alignment.inner
+        newcomer = see(operation, alignment.own, 0, alignment.own_inner, axes, symbols)
+        defined = {value.name: seen for seen in members for value in seen.operation.results}
+        phase = phase_for(newcomer, defined)
+        if phase is None:
+            reason = "refuse.index"
+            continue
+        members.append(replace(newcomer, phase=phase))
+        if keeps_versions(members, roots):
+            return Join(alignment, members)
+        reason = "refuse.version"
+    return reason
+
+
+def _starves(draft: Draft, alignment: Alignment, symbols: SymbolTable, machine: Machine) -> bool:
+    """True when joining would leave too few outer points to keep the machine busy."""
+    before = estimate(points(draft.outer), symbols)
+    after = estimate(points(alignment.outer), symbols)
+    return after < before and after < machine.points

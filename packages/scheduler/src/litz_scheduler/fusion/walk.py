@@ -1,0 +1,173 @@
+"""One walk in program order: each operation joins the group of what it reads, or a group that reads what it reads, or
+starts its own. A join is legal when the spaces agree, when everything read of the group is read at the point where it
+is computed (or is reduced before), when no version is overwritten too early, and when it makes no cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from litz_ir.device import CPU, Device
+from litz_ir.fused.decision import Decision
+from litz_ir.fused.group import FusedGraph
+from litz_ir.loops.nodes import LoopGraph, Operation, Pointwise, Reduction
+from litz_ir.passes.base import PassContext
+from litz_scheduler.cost.compute import body_size
+from litz_scheduler.cost.traffic import estimate, type_bytes
+from litz_scheduler.draft import Draft, Seen, start
+from litz_scheduler.fusion.groups import fused_graph
+from litz_scheduler.fusion.join import Join, Machine, try_join
+from litz_scheduler.legality.needs import Needs
+from litz_scheduler.legality.order import Precedence
+from litz_scheduler.options import SchedulerOptions
+
+SIBLINGS = 4
+"""How many recent readers of a buffer are tried as partners of another reader."""
+
+
+def fuse(graph: LoopGraph, context: PassContext, options: SchedulerOptions) -> FusedGraph:
+    """Group the operations of a graph whose values are settled (see ``litz_scheduler.realise``)."""
+    walk = _Walk(graph, context, options)
+    for position, operation in enumerate(graph.operations):
+        walk.place(position, operation)
+    return walk.finish()
+
+
+class _Walk:
+    def __init__(self, graph: LoopGraph, context: PassContext, options: SchedulerOptions) -> None:
+        self.graph = graph
+        self.context = context
+        self.options = options
+        self.values = graph.values()
+        self.needs = Needs(graph)
+        self.order = Precedence()
+        self.drafts: dict[int, Draft] = {}
+        self.readers: dict[str, list[int]] = {}
+        machines = context.capabilities.values()
+        self.machine = Machine(
+            min((c.max_statements for c in machines), default=512),
+            2 * max((c.threads + c.processors for c in machines), default=1),
+        )
+
+    def place(self, position: int, operation: Operation) -> None:
+        """Find or make the group of the operation at ``position``."""
+        needed = {self.order.find(number) for number in self.needs.of(operation)}
+        home = self._join_any(operation, needed) if self._fusable(operation) else None
+        if home is None:
+            home = self._start(operation)
+        home.position = position
+        self.order.require(home.number, needed - {home.number})
+        self.needs.enter(operation, home.number)
+        for name in operation.reads:
+            self.readers.setdefault(name, []).append(home.number)
+        if home.loops:
+            self._absorb(home, operation)
+
+    def finish(self) -> FusedGraph:
+        """The groups in the order that they run."""
+        ordered = self.order.in_order(lambda number: self.drafts[number].position)
+        return fused_graph(self.graph, (self.drafts[number] for number in ordered), self.context)
+
+    def _fusable(self, operation: Operation) -> bool:
+        if operation.token or not self.options.fuse:
+            return False
+        if isinstance(operation, Reduction):
+            return any(axis.size != 1 for axis in operation.reduce_axes)
+        return isinstance(operation, Pointwise)
+
+    def _start(self, operation: Operation) -> Draft:
+        number = self.order.add()
+        device = _device(operation)
+        if isinstance(operation, Pointwise | Reduction):
+            draft = start(operation, number, device, self.graph.symbols)
+            draft.size = body_size(*operation.bodies)
+        else:
+            draft = Draft(number, device, members=[Seen(operation, 0, False, (), ())])
+        draft.loops = self._fusable(operation)
+        self.drafts[number] = draft
+        return draft
+
+    # --- joining -----------------------------------------------------------------------------------------------------
+
+    def _candidates(self, operation: Operation) -> list[tuple[Draft, str, int]]:
+        """Groups to join, with the reason and the bytes that need not be read again: producers, then siblings."""
+        producers: dict[int, int] = {}
+        siblings: dict[int, int] = {}
+        for name in operation.reads:
+            stake = estimate(type_bytes(self.values[name].type), self.graph.symbols)
+            if name in self.needs.owner:
+                number = self.order.find(self.needs.owner[name])
+                producers[number] = producers.get(number, 0) + stake
+            for number in {self.order.find(n) for n in self.readers.get(name, ())[-SIBLINGS:]}:
+                siblings[number] = siblings.get(number, 0) + stake
+        ranked = [(n, "fuse.producer", stake) for n, stake in _dearest_first(producers.items())]
+        rest = [item for item in siblings.items() if item[0] not in producers]
+        ranked += [(n, "fuse.sibling", stake) for n, stake in _dearest_first(rest)]
+        return [(self.drafts[n], why, stake) for n, why, stake in ranked if self.drafts[n].loops]
+
+    def _join_any(self, operation: Operation, needed: set[int]) -> Draft | None:
+        assert isinstance(operation, Pointwise | Reduction)
+        size = body_size(*operation.bodies)
+        for draft, why, stake in self._candidates(operation):
+            joined = self._try(draft, operation, needed, size)
+            if isinstance(joined, str):
+                self._note(draft, operation.name, "refuse", joined, stake)
+                continue
+            joined.apply(draft)
+            draft.size += size
+            self._note(draft, operation.name, "fuse", why, stake)
+            return draft
+        return None
+
+    def _try(self, draft: Draft, operation: Pointwise | Reduction, needed: set[int], size: int) -> Join | str:
+        if draft.device != _device(operation):
+            return "refuse.device"
+        if self.order.between(draft.number, needed):
+            return "refuse.order"
+        if draft.size + size > self.machine.statements:
+            return "refuse.size"
+        return try_join(draft, operation, self.graph.symbols, self.needs.roots, self.machine)
+
+    def _note(self, draft: Draft, name: str, verdict: str, reason: str, stake: int) -> None:
+        subject = f"{name} + group of {draft.members[0].operation.name}"
+        self.context.decide(Decision("fusion", subject, verdict, reason, stake))
+
+    # --- merging the other producers -----------------------------------------------------------------------------------
+
+    def _absorb(self, home: Draft, operation: Operation) -> None:
+        """Merge other producers of the operation into its group where that is legal."""
+        for name in operation.reads:
+            if name not in self.needs.owner:
+                continue
+            other = self.drafts[self.order.find(self.needs.owner[name])]
+            if other is home or not other.loops or other.device != home.device:
+                continue
+            if home.size + other.size <= self.machine.statements and self._adjacent(other.number, home.number):
+                stake = estimate(type_bytes(self.values[name].type), self.graph.symbols)
+                self._merge(home, other, stake)
+
+    def _adjacent(self, first: int, second: int) -> bool:
+        """True when nothing must run between two groups, nor the second before the first."""
+        return not self.order.before(second, first) and not self.order.between(first, self.order.parents(second))
+
+    def _merge(self, home: Draft, other: Draft, stake: int) -> None:
+        """Rebuild ``other`` with the members of ``home`` after its own; nothing changes when one does not fit."""
+        trial = Draft(other.number, other.device, other.outer, other.inner, list(other.members))
+        for seen in home.members:
+            assert isinstance(seen.operation, Pointwise | Reduction)
+            joined = try_join(trial, seen.operation, self.graph.symbols, self.needs.roots, self.machine)
+            if isinstance(joined, str):
+                return
+            joined.apply(trial)
+        home.outer, home.inner, home.members = trial.outer, trial.inner, trial.members
+        home.size += other.size
+        self.order.merge(home.number, other.number)
+        del self.drafts[other.number]
+        self._note(home, other.members[0].operation.name, "fuse", "fuse.producer", stake)
+
+
+def _dearest_first(stakes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    return sorted(stakes, key=lambda item: (-item[1], -item[0]))
+
+
+def _device(operation: Operation) -> Device:
+    return operation.results[0].type.device if operation.results else CPU

@@ -1,0 +1,1 @@
+"""What may run together: order between groups, and reads inside one."""
