@@ -81,11 +81,11 @@ constexpr bool is_f32 = same<elem<V>, float>;
 
 template <class V>
 LITZ_FN V mul_add(V a, V b, V c) {
+#if defined(__clang__) && LITZ_HAS_FMA
+#pragma clang fp contract(fast)
+#endif
 #if LITZ_CLANG_HAS(__builtin_elementwise_fma) && LITZ_HAS_FMA
   return __builtin_elementwise_fma(a, b, c);
-#elif defined(__clang__) && LITZ_HAS_FMA
-#pragma clang fp contract(fast)
-  return a * b + c;
 #else
 #if defined(LITZ_AVX512)
   if constexpr (sizeof(V) == 64 && is_f32<V>) return __builtin_ia32_vfmaddps512_mask(a, b, c, (short)-1, 4);
@@ -98,7 +98,7 @@ LITZ_FN V mul_add(V a, V b, V c) {
   else if constexpr (sizeof(V) == 16 && is_f32<V>) return __builtin_ia32_vfmaddps(a, b, c);
   else if constexpr (sizeof(V) == 16) return __builtin_ia32_vfmaddpd(a, b, c);
   else
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && !defined(__clang__)
   if constexpr (sizeof(V) == 16 && is_f32<V>) return __builtin_aarch64_fmav4sf(a, b, c);
   else if constexpr (sizeof(V) == 16) return __builtin_aarch64_fmav2df(a, b, c);
   else
