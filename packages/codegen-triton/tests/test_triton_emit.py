@@ -83,6 +83,14 @@ def test_atomics_that_the_device_lacks_are_refused(mode: str, dtype: DType) -> N
         emit_kernel(wanted)
 
 
+def test_the_interpreter_is_not_asked_for_what_it_gets_wrong() -> None:
+    store = Store("o", 0, load("x", (I0,), bf16), "add")
+    wanted = kernel("atomic", [("x", bf16, "in"), ("o", bf16, "inout")], [("i0", 9)], ((), [store]))
+    assert "tl.atomic_add" in emit_kernel(wanted).text
+    with pytest.raises(CodegenError, match="no atomics on bf16"):
+        emit_kernel(wanted, form="interpreted")
+
+
 def test_reading_what_nothing_defines_is_refused() -> None:
     store = Store("o", I0, scalar("lost"))
     with pytest.raises(CodegenError, match="'lost'"):

@@ -90,6 +90,14 @@ def test_loading_without_a_gpu_says_so(tmp_path: Path) -> None:
         target.load([unit], [target.build(unit, tmp_path)], {"softmax": plan.kernels[0]})
 
 
+def test_cubins_are_made_without_torch() -> None:
+    program = "import sys; sys.modules['torch'] = None; from litz_codegen_triton.target import CudaTarget as C; print(C().chip)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "sm_90"
+
+
 def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     done = subprocess.run(

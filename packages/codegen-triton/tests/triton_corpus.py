@@ -394,6 +394,7 @@ def reductions() -> Iterator[Case]:
         yield _online(f"online_softmax{label}", schedule)
         yield _positions(f"argmax{label}", schedule)
         yield _combine(f"combine{label}", schedule)
+        yield _latest(f"combine_latest{label}", schedule)
         for dtype in (f32, f64, i64, i32, u8, bf16):
             yield _kinds(f"kinds_{dtype}{label}", dtype, schedule)
         yield _logic(f"logic{label}", schedule)
@@ -542,6 +543,22 @@ def _combine(name: str, schedule: Schedule | None) -> Case:
         {"x": 350, "y": 350, "o": 5},
         rtol=1e-4,
         atol=1e-4,
+    )
+
+
+def _latest(name: str, schedule: Schedule | None) -> Case:
+    """The last value: a combination whose identity is one on the left alone."""
+    latest = Combine((Param(1, f32),), (const(0.0, f32),), (Param(0, f32),))
+    return Case(
+        kernel(
+            name,
+            [("x", f32, "in"), ("o", f32, "out")],
+            [("i0", 5)],
+            ([("r0", 70)], [Accumulate((("t", f32),), latest, (load("x", (_rows(),), f32),))]),
+            ((), [Store("o", I0, scalar("t"))]),
+            schedule=schedule,
+        ),
+        {"x": 350, "o": 5},
     )
 
 

@@ -21,6 +21,9 @@ from litz_ir.symbols.term import Size, cdiv, coefficient, free_symbols, product
 LOAD_BYTES = 16
 """What one thread moves by one instruction, at most."""
 
+LOADS_IN_FLIGHT = 4
+"""Loads that a thread of a map has on the way at a time, at least."""
+
 PERSISTENT_LIMIT = 16384
 """The longest row that stays in registers, in elements."""
 
@@ -267,7 +270,9 @@ class _Chooser:
         if wanted and axes and wanted[0] is not axes[-1] and not votes[axes[-1].name]:
             axes = [axis for axis in axes if axis is not wanted[0]] + [wanted[0]]
         points = self.extent(axes)
-        block = LOAD_BYTES // self.widest() * _WARP * 4 * (2 if self.widest() >= 4 else 1)
+        # A kernel of few loads lets each thread have several of them on the way.
+        pieces = max(1, LOADS_IN_FLIGHT // max(1, len(self.accesses) - 1))
+        block = LOAD_BYTES // self.widest() * _WARP * 4 * next_power_of_two(pieces)
         while block > _LEAST_TILE and cdiv_int(points, block) < 2 * self.processors:
             block //= 2
         block = min(block, next_power_of_two(points))

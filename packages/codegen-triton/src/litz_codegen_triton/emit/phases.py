@@ -137,7 +137,7 @@ class Phases:
                 text = f"{span.text} < {body.index.unit(inner.size).text}"
                 tail = body.writer.remember(key, body.writer.define("rmask", text, span.dims, 0))
             body.masks.tails["r"] = tail
-        body.masks.last = f"({span.text} == {self._block(inner)} - 1)"
+        body.masks.last = f"({span.text} == {inner.size} - 1)"
         writes: list[Write] = []
         assert isinstance(inner.size, int), "a tile of known size covers it"
         for statement in statements:
@@ -165,7 +165,9 @@ class Phases:
         body.index.symbols[self.coordinates.indices[f"r{number}"]] = index
         if not (isinstance(inner.size, int) and inner.size % inner.block == 0):
             body.masks.tails["r"] = body.writer.define("rmask", f"{index.text} < {size}", span.dims, depth)
-        body.masks.last = f"({span.text} == {block} - 1)"
+        exact = "r" not in body.masks.tails
+        end = f"{offset} + {block}" if exact else f"tl.minimum({offset} + {block}, {size})"
+        body.masks.last = f"({index.text} == {end} - 1)"
         body.eviction = self._eviction(number)
         writes = [write for step, _ in runs for write in step()]
         for write in writes:

@@ -164,7 +164,10 @@ def _function(name: str, params: Sequence[str], results: Sequence[Expr], form: F
 
 
 def last_column(body: Body, name: str, dtype: DType) -> str:
-    """The last column of a tile: the sum of one that is zero elsewhere."""
+    """The column of a tile's last point: the sum of a tile that is zero elsewhere.
+
+    Points past it were filled up with the identity, which need not be one on the right of a user-given combination.
+    """
     zero = "0.0" if dtype.is_float else "0"
     axis = len(body.setting.dims) - 1
     return f"{kept(body, f'tl.sum(tl.where({body.masks.last}, {name}, {zero}), {axis})')}.to({triton_type(dtype)})"

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from litz_codegen_triton.emit import casts
 from litz_codegen_triton.emit.body import Body
+from litz_codegen_triton.emit.ops_table import Form
 from litz_codegen_triton.emit.text import Value
-from litz_ir.dtypes import DType, f32
+from litz_ir.dtypes import DType, bf16, f32
 from litz_ir.errors import CodegenError
 from litz_ir.plan.kernel import Store
 from litz_ir.scalar.build import cast
@@ -51,7 +52,9 @@ def store(body: Body, write: Write, every: frozenset[str]) -> None:
     if mode == "set":
         body.writer.line(f"tl.store({pointer}, {stored}{more})")
     else:
-        body.writer.line(f'{_atomic(mode, parameter.dtype)}({pointer}, {stored}{more}, sem="relaxed")')
+        body.writer.line(
+            f'{_atomic(mode, parameter.dtype, body.form)}({pointer}, {stored}{more}, sem="relaxed")'
+        )
     body.stored.add(write.buffer)
     if write.buffer not in body.setting.read:
         return
@@ -68,10 +71,14 @@ def _rounds(expr: Expr) -> bool:
     return isinstance(expr, Op) and expr.name == "cast" and expr.dtype.is_low_precision
 
 
-def _atomic(mode: str, dtype: DType) -> str:
+def _atomic(mode: str, dtype: DType, form: Form) -> str:
     fits = dtype.bits in _ATOMIC_BITS or (mode == "add" and dtype.is_float and dtype.bits == 16)
     if mode not in _ATOMICS or not fits:
         raise CodegenError(
             f"no atomic {mode} on {dtype}", hint="run the operation through its extern routine"
+        )
+    if dtype == bf16 and form == "interpreted":
+        raise CodegenError(
+            "Triton's interpreter has no atomics on bf16", hint="compile the kernel, or accumulate in f32"
         )
     return _ATOMICS[mode]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
-
-import torch
 
 from litz_codegen_triton.emit.blocks import tiling
 from litz_codegen_triton.runtime.compile import CompiledKernel
@@ -14,6 +13,12 @@ from litz_ir.errors import KernelError, ToolchainError
 from litz_ir.plan.kernel import Kernel
 from litz_ir.symbols.term import evaluate
 from litz_ir.target.protocol import LaunchFunction
+
+torch: ModuleType | None
+try:
+    import torch
+except ImportError:  # plans can be made and compiled without it
+    torch = None
 
 _WARP = 32
 _ALIGNED = 15
