@@ -30,9 +30,27 @@ class Body(Indices):
 
     def value(self, root: Expr) -> Value:
         """The value of an expression at the innermost scope."""
-        for node in _eager_order(root):
+        for node in self._eager_order(root):
             self._node(node)
         return self._node(root)
+
+    def _eager_order(self, root: Expr) -> Iterator[Expr]:
+        """Children before parents, without what is evaluated lazily: the body of a masked node, and the other side too
+        where a branch chooses. Indices are left out: they are written when wanted, in lanes of the width wanted."""
+        seen: set[Expr] = set()
+        stack: list[tuple[Expr, bool]] = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                if not isinstance(node, Index):
+                    yield node
+            elif node not in seen:
+                seen.add(node)
+                stack.append((node, True))
+                children = node.children
+                if isinstance(node, Masked):
+                    children = (node.cond, node.other) if self._may_vary(node.cond) else (node.cond,)
+                stack.extend((child, False) for child in reversed(children))
 
     def to_store(self, root: Expr) -> Value:
         """The value of an expression that goes to memory of its own dtype, where narrow floats are rounded anyway."""
@@ -294,23 +312,6 @@ class Body(Indices):
                 known = scopes.axis(name)
                 home = max(home, scopes.top if known is None else known[1])
         return home
-
-
-def _eager_order(root: Expr) -> Iterator[Expr]:
-    """Children before parents, without what is evaluated lazily (both sides of a masked node) or inside index terms."""
-    seen: set[Expr] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            # An index is written when it is wanted, by then as lanes of the width that is wanted.
-            if not isinstance(node, Index):
-                yield node
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            children = (node.cond,) if isinstance(node, Masked) else node.children
-            stack.extend((child, False) for child in reversed(children))
 
 
 def _leaves(root: Expr) -> Iterator[Expr]:

@@ -71,11 +71,7 @@ class Context:
         if value.varying:
             return value
         text = value.parts[0]
-        spelled = (
-            f"broadcast_mask({text})"
-            if value.dtype.is_bool
-            else f"broadcast<{register_type(value.dtype)}>({text})"
-        )
+        spelled = spread(text, value.dtype)
         if not text.isidentifier() or text in ("true", "false"):
             return Value((spelled,), value.dtype, value.home, True, value.reads)
         key = ("spread", text)
@@ -86,3 +82,8 @@ class Context:
                 self.define(f"{text}_all", spelled, value.dtype, value.home, varying=True, reads=value.reads),
             )
         return found
+
+
+def spread(text: str, dtype: DType) -> str:
+    """A scalar in every lane."""
+    return f"broadcast_mask({text})" if dtype.is_bool else f"broadcast<{register_type(dtype)}>({text})"

@@ -182,8 +182,11 @@ class Indices:
     # --- lanes ----------------------------------------------------------------------------------------------
 
     def varies(self, x: Size) -> bool:
-        """True when the term may differ from lane to lane."""
-        return self.context.vector is not None and self.lane_stride(x) != 0
+        """True when the term may differ from lane to lane, or between registers side by side."""
+        axis = self.context.vector
+        if axis is None or axis not in free_symbols(x):
+            return False
+        return self.context.parts > 1 or self.lane_stride(x) != 0
 
     def shifted(self, x: Size, part: int) -> Size:
         """The term as register number ``part`` sees it, for the first lane of that register."""
@@ -285,7 +288,7 @@ class Indices:
             case Min() | Max():
                 return self._lane_extremum(x, narrow)
             case Indirect():
-                value = self.indirect(x)
+                value = self.context.spread(self.indirect(x))
                 return Piece(
                     f"convert<int32_t>({value.parts[0]})" if narrow else value.parts[0],
                     value.home,

@@ -13,8 +13,9 @@ from litz_codegen_cpp.emit.scan import Scan
 from litz_codegen_cpp.emit.scopes import Lanes, Value
 from litz_ir.loops.nodes import Axis, Combine
 from litz_ir.plan.kernel import Accumulate, Phase, ScanStore, Store
+from litz_ir.scalar.expr import Expr, Masked, indirects, indirects_in
 from litz_ir.symbols.ranges import bounds
-from litz_ir.symbols.term import Range, Size
+from litz_ir.symbols.term import Range, Size, free_symbols
 
 _BLOCK = 128
 """Additions to one accumulator after which a long sum of floats starts a new block."""
@@ -29,6 +30,33 @@ def stored_buffers(phase: Phase) -> frozenset[str]:
         elif isinstance(statement, ScanStore):
             found.update(buffer for buffer, _ in statement.targets)
     return frozenset(found)
+
+
+def checked_sizes(phase: Phase) -> tuple[Size, ...]:
+    """The sizes of dimensions that checked indices of a phase reach into at every point."""
+    axes = {axis.name for axis in phase.axes}
+    found: dict[Size, None] = {}
+    for statement in phase.statements:
+        roots = (statement.value,) if isinstance(statement, Store) else statement.values
+        atoms = [atom for node in _always_evaluated(roots) for atom in indirects(node)]
+        if isinstance(statement, Store):
+            atoms.extend(indirects_in(statement.offset))
+        for atom in atoms:
+            if atom.check != "assumed" and not free_symbols(atom.size) & axes:
+                found[atom.size] = None
+    return tuple(found)
+
+
+def _always_evaluated(roots: tuple[Expr, ...]) -> Iterator[Expr]:
+    """The expressions under ``roots`` that no condition guards."""
+    seen: set[Expr] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            stack.extend((node.cond, node.other) if isinstance(node, Masked) else node.children)
 
 
 def runs_along(phase: Phase, vector: str | None) -> bool:
@@ -85,14 +113,25 @@ class PhaseWriter:
 
     @contextmanager
     def _not_empty(self) -> Iterator[None]:
-        """Nothing is read on behalf of a loop that may have no point: what is hoisted out of it stays inside a test."""
-        uncertain = [axis.size for axis in self.phase.axes if not positive(self.context.ranges, axis.size)]
-        if not uncertain:
+        """Nothing is read on behalf of a loop that may have no point: what is hoisted out of it stays inside a test.
+
+        Where there are points, an index into a dimension without elements is an error before it is read.
+        """
+        ranges = self.context.ranges
+        tests = [self._some(axis.size) for axis in self.phase.axes if not positive(ranges, axis.size)]
+        empty = [self._some(size) for size in checked_sizes(self.phase) if not positive(ranges, size)]
+        if empty:
+            self.context.checks_indices = True
+            violated = " && ".join([*tests, f"!({' && '.join(empty)})"])
+            self.context.scopes.line(f"out_of_range |= {violated};")
+        if not tests and not empty:
             yield
             return
-        tests = " && ".join(f"{self.body.scalar(size).bracketed()} > 0" for size in uncertain)
-        with self.context.scopes.block(f"if ({tests}) {{", "block", guard=True):
+        with self.context.scopes.block(f"if ({' && '.join([*tests, *empty])}) {{", "block", guard=True):
             yield
+
+    def _some(self, size: Size) -> str:
+        return f"{self.body.scalar(size).bracketed()} > 0"
 
     # --- loops ----------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from litz_codegen_cpp.emit.kernel import Emitted, emit_kernel
+from litz_codegen_cpp.emit.kernel import Emitted, emit_kernel, entry_point
 from litz_codegen_cpp.emit.spelling import identifier
 from litz_ir.errors import CodegenError, LitzError
 from litz_ir.origin import UNKNOWN, Origin
@@ -61,11 +61,10 @@ def emit_plan(plan: Plan, lanes: int, flags: tuple[str, ...]) -> tuple[SourceUni
 
 def unit_text(kernels: Sequence[Emitted]) -> str:
     """The text of one unit; raises :class:`CodegenError` when two kernels share a name."""
-    names = [kernel.name for kernel in kernels]
+    names = [entry_point(kernel.name) for kernel in kernels]
     if len(set(names)) < len(names):
-        raise CodegenError(
-            "two kernels of a plan have one name", node=next(n for n in names if names.count(n) > 1)
-        )
+        twice = next(name for name in names if names.count(name) > 1)
+        raise CodegenError(f"two kernels of a plan have one name, {twice}", node=twice)
     headers = sorted(
         frozenset(("arithmetic", "memory", "runtime")).union(*(kernel.headers for kernel in kernels))
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from litz_codegen_cpp.emit.context import Buffer, Context
+from litz_codegen_cpp.emit.context import Buffer, Context, spread
 from litz_codegen_cpp.emit.index import Indices
 from litz_codegen_cpp.emit.scopes import Lanes, Value
 from litz_codegen_cpp.emit.spelling import literal
@@ -96,6 +96,8 @@ class Memory:
                 if stride == 1:
                     suffix, arguments = _form(address, lanes, part)
                     texts.append(f"load{suffix}({arguments})")
+                elif stride == 0 and (lanes is None or not lanes.masks):
+                    texts.append(spread(f"load_scalar({address})", expr.dtype))
                 else:
                     step = self.indices.scalar(stride)
                     home = max(home, step.home)
