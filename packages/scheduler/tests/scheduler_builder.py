@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from litz_ir.device import CPU
-from litz_ir.dtypes import DType, b1, f32, i64
+from litz_ir.dtypes import DType, f32, i64
 from litz_ir.fused.group import FusedGraph
 from litz_ir.fused.verify import verify_fused
 from litz_ir.host.executor import Executor
@@ -42,8 +42,8 @@ from litz_ir.loops.verify import verify_graph
 from litz_ir.passes.base import PassContext
 from litz_ir.plan.program import Plan
 from litz_ir.plan.verify import verify_plan
-from litz_ir.scalar.build import const, index, op
-from litz_ir.scalar.expr import Expr, Index, Load
+from litz_ir.scalar.build import const, index, masked, op
+from litz_ir.scalar.expr import Expr, Indirect, Load
 from litz_ir.symbols.ranges import extent
 from litz_ir.symbols.simplify import simplify
 from litz_ir.symbols.table import SymbolTable
@@ -73,7 +73,9 @@ class Builder:
 
     # --- values --------------------------------------------------------------------------------------------------
 
-    def _value(self, dtype: DType, shape: Sequence[Size], name: str = "", replaces: str | None = None) -> Value:
+    def _value(
+        self, dtype: DType, shape: Sequence[Size], name: str = "", replaces: str | None = None
+    ) -> Value:
         name = name or f"v{len(self.types)}"
         type_ = TensorType(dtype, tuple(shape), contiguous(tuple(shape)))
         if replaces is not None:
@@ -101,7 +103,9 @@ class Builder:
         """The element of ``x`` that broadcasting puts at ``axes``."""
         shape = self.shape(x)
         tail = axes[len(axes) - len(shape) :]
-        return Load(x, tuple(0 if n == 1 else a for n, a in zip(shape, tail, strict=True)), self.types[x].dtype)
+        return Load(
+            x, tuple(0 if n == 1 else a for n, a in zip(shape, tail, strict=True)), self.types[x].dtype
+        )
 
     @staticmethod
     def axes(shape: Sequence[Size], prefix: str = "i") -> tuple[Axis, ...]:
@@ -150,7 +154,12 @@ class Builder:
         return self.pointwise(lambda a: op("add", op("mul", a, const(factor, f32)), const(shift, f32)), x)
 
     def reduce(
-        self, kind: ReductionName, x: str, dims: Sequence[int], keepdim: bool = False, combiner: Combiner | None = None
+        self,
+        kind: ReductionName,
+        x: str,
+        dims: Sequence[int],
+        keepdim: bool = False,
+        combiner: Combiner | None = None,
     ) -> tuple[str, ...]:
         """A reduction of ``x`` over ``dims``; the positions of argmin and argmax number the reduced points."""
         shape = self.shape(x)
@@ -175,7 +184,9 @@ class Builder:
         dtypes = {"argmin": (load.dtype, i64), "argmax": (load.dtype, i64), "welford": (f32, f32, f32)}
         wanted = dtypes.get(kind, (load.dtype,))
         results = tuple(self._value(dtype, kept) for dtype in wanted)
-        self._append(Reduction(results=results, axes=axes, reduce_axes=reduce_axes, combiner=used, bodies=bodies))
+        self._append(
+            Reduction(results=results, axes=axes, reduce_axes=reduce_axes, combiner=used, bodies=bodies)
+        )
         return tuple(value.name for value in results)
 
     def sum(self, x: str, *dims: int, keepdim: bool = True) -> str:
@@ -194,7 +205,14 @@ class Builder:
         value = self._value(self.types[x].dtype, shape)
         body = Load(x, tuple(place), self.types[x].dtype)
         return self._append(
-            Scan(results=(value,), axes=axes, scan_axis=scanned, dimension=dim, combiner=Kind("sum"), bodies=(body,))
+            Scan(
+                results=(value,),
+                axes=axes,
+                scan_axis=scanned,
+                dimension=dim,
+                combiner=Kind("sum"),
+                bodies=(body,),
+            )
         )
 
     def scatter(
@@ -206,8 +224,33 @@ class Builder:
         points: Terms = tuple(symbol(axis.name) for axis in axes)
         value = self._value(self.types[base].dtype, self.shape(base))
         content = self.at(source, points) if body is None else body(points)
-        scatter = Scatter(results=(value,), base=base, axes=axes, index=place(points), body=content, mode=mode)
+        scatter = Scatter(
+            results=(value,), base=base, axes=axes, index=place(points), body=content, mode=mode
+        )
         return self._append(scatter)
+
+    def gather(self, table: str, rows: str) -> str:
+        """``table[rows]``; negative positions count from the end, and those outside are moved inside."""
+        axes = self.axes((self.shape(rows)[0], *self.shape(table)[1:]))
+        points: Terms = tuple(symbol(axis.name) for axis in axes)
+        row = Indirect(Load(rows, points[:1], i64), self.shape(table)[0], wrap=True, check="clamped")
+        dtype = self.types[table].dtype
+        value = self._value(dtype, [axis.size for axis in axes])
+        body = Load(table, (row, *points[1:]), dtype)
+        return self._append(Pointwise(results=(value,), axes=axes, bodies=(body,)))
+
+    def pad(self, x: str) -> str:
+        """One -1 before and after along the last dimension: nothing is read outside."""
+        shape = self.shape(x)
+        axes = self.axes((*shape[:-1], add(shape[-1], 2)))
+        points: Terms = tuple(symbol(axis.name) for axis in axes)
+        shifted = add(points[-1], -1)
+        after = op("ge", index(shifted), const(0, i64))
+        inside = op("bit_and", after, op("lt", index(shifted), index(shape[-1])))
+        place = tuple(0 if n == 1 else t for n, t in zip(shape[:-1], points, strict=False))
+        value = self._value(f32, [axis.size for axis in axes])
+        body = masked(inside, Load(x, (*place, shifted), f32), const(-1.0, f32))
+        return self._append(Pointwise(results=(value,), axes=axes, bodies=(body,)))
 
     # --- views ---------------------------------------------------------------------------------------------------
 
@@ -233,7 +276,9 @@ class Builder:
 
     def slice(self, x: str, dim: int, start: int, stop: int, step: int = 1) -> str:
         shape = [len(range(start, stop, step)) if d == dim else n for d, n in enumerate(self.shape(x))]
-        return self.view(x, shape, lambda a: [add(mul(t, step), start) if d == dim else t for d, t in enumerate(a)])
+        return self.view(
+            x, shape, lambda a: [add(mul(t, step), start) if d == dim else t for d, t in enumerate(a)]
+        )
 
     def expand(self, x: str, *shape: Size) -> str:
         own = self.shape(x)
@@ -271,7 +316,11 @@ class Builder:
         """A call that overwrites its argument and returns nothing."""
         value = self._value(f32, self.shape(x), replaces=x)
         call = Extern(
-            results=(value,), target="fill", arguments=(Ref(x), number), mutates=((x, value.name),), silent=(value.name,)
+            results=(value,),
+            target="fill",
+            arguments=(Ref(x), number),
+            mutates=((x, value.name),),
+            silent=(value.name,),
         )
         return self._append(call)
 
@@ -303,20 +352,7 @@ def _fixed(value: Value) -> Value:
     return replace(value, type=replace(value.type, layout=replace(value.type.layout, fixed=True)))
 
 
-# --- bodies that several tests use -------------------------------------------------------------------------------------
-
-
-def rows_where(x: Load, axis: str, limit: int) -> Expr:
-    """The condition that ``axis`` is below ``limit``."""
-    return op("lt", Index(symbol(axis)), const(limit, i64))
-
-
-def both(a: Expr, b: Expr) -> Expr:
-    assert a.dtype == b1
-    return op("bit_and", a, b)
-
-
-# --- scheduling and running ----------------------------------------------------------------------------------------------
+# --- scheduling and running -----------------------------------------------------------------------------
 
 
 def _fill(target: Array, number: float) -> None:
@@ -326,7 +362,9 @@ def _fill(target: Array, number: float) -> None:
 EXTERNS = numpy_externs().extended({"fill": _fill})
 
 
-def plan_of(graph: LoopGraph, machine: Capabilities = CPU_LIKE, options: SchedulerOptions | None = None) -> Plan:
+def plan_of(
+    graph: LoopGraph, machine: Capabilities = CPU_LIKE, options: SchedulerOptions | None = None
+) -> Plan:
     """The plan for ``graph``, verified after every stage."""
     return schedule(graph, PassContext({CPU: machine}), options or SchedulerOptions(), hooks=[verify_stage])
 

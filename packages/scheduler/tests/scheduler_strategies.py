@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from scheduler_builder import Builder, Terms
 
 from litz_ir.dtypes import f32, i64
-from litz_ir.loops.nodes import Axis, Combine, LoopGraph, Pointwise, View
-from litz_ir.scalar.build import cast, const, index, masked, op
+from litz_ir.loops.nodes import Combine, LoopGraph, View
+from litz_ir.scalar.build import cast, const, op
 from litz_ir.scalar.expr import Expr, Index, Indirect, Load, Param
 from litz_ir.symbols.table import SymbolInfo, SymbolTable
-from litz_ir.symbols.term import Size, add, mod, mul, symbol
+from litz_ir.symbols.term import Size, mod, mul, symbol
 
 LIMIT = const(8.0, f32)
 SIZES = (1, 2, 3, 4, 6)
@@ -33,7 +33,9 @@ class Drawing:
         self.draw = draw
         table = SymbolTable((SymbolInfo("s0", "int", 1, 64, hint=5),)) if symbolic else SymbolTable()
         self.b = Builder("random", table)
-        sizes = draw(st.lists(st.sampled_from(SIZES if draw(st.integers(0, 9)) else (0, 1, 3)), min_size=1, max_size=3))
+        sizes = draw(
+            st.lists(st.sampled_from(SIZES if draw(st.integers(0, 9)) else (0, 1, 3)), min_size=1, max_size=3)
+        )
         shape: list[Size] = list(sizes)
         if symbolic:
             shape[draw(st.integers(0, len(shape) - 1))] = symbol("s0")
@@ -217,7 +219,9 @@ class Drawing:
             return
         base = self.b.shape(y)
         mode = self.choose("set", "add", "max")
-        positions = [p for p in self.b.latest if self.b.types[p].dtype == i64 and self.b.shape(p) == shape[:1]]
+        positions = [
+            p for p in self.b.latest if self.b.types[p].dtype == i64 and self.b.shape(p) == shape[:1]
+        ]
 
         def place(a: Terms) -> Terms:
             where = [t if m == n else mod(t, n) for t, m, n in zip(a, shape, base, strict=True)]
@@ -232,35 +236,12 @@ class Drawing:
     def gather(self, x: str) -> None:
         shape = self.b.shape(x)
         positions = [p for p in self.b.latest if self.b.types[p].dtype == i64 and len(self.b.shape(p)) == 1]
-        if not shape or 0 in shape or not positions:
-            return
-        position = self.draw(st.sampled_from(positions))
-        axes: list[Size] = [self.b.shape(position)[0], *shape[1:]]
-        points: Terms = tuple(symbol(f"i{k}") for k in range(len(axes)))
-        atom = Indirect(Load(position, (points[0],), i64), shape[0], wrap=True, check="clamped")
-        body = Load(x, (atom, *points[1:]), f32)
-        value = self.b._value(f32, axes)
-        loop_axes = tuple(Axis(f"i{k}", n) for k, n in enumerate(axes))
-        self.b._append(Pointwise(results=(value,), axes=loop_axes, bodies=(body,)))
+        if shape and 0 not in shape and positions:
+            self.b.gather(x, self.draw(st.sampled_from(positions)))
 
     def masked(self, x: str) -> None:
-        """Pad along the last dimension: nothing is read outside."""
-        shape = self.b.shape(x)
-        if not shape:
-            return
-        longer: list[Size] = [*shape[:-1], add(shape[-1], 2)]
-        points: Terms = tuple(symbol(f"i{k}") for k in range(len(longer)))
-        shifted = add(points[-1], -1)
-        inside = op(
-            "bit_and",
-            op("ge", Index(shifted), const(0, i64)),
-            op("lt", Index(shifted), index(shape[-1])),
-        )
-        read = Load(x, (*(0 if n == 1 else t for n, t in zip(shape[:-1], points, strict=False)), shifted), f32)
-        value = self.b._value(f32, longer)
-        axes = tuple(Axis(f"i{k}", n) for k, n in enumerate(longer))
-        body = masked(inside, read, const(-1.0, f32))
-        self.b._append(Pointwise(results=(value,), axes=axes, bodies=(body,)))
+        if self.b.shape(x):
+            self.b.pad(x)
 
     def number(self, x: str) -> None:
         """A value made of indices alone, and its sum with another."""

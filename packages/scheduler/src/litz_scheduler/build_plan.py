@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 from litz_ir.device import CPU, Device
 from litz_ir.errors import ScheduleError
 from litz_ir.fused.decision import Decision
-from litz_ir.fused.group import Fate, FusedGraph, Group, Member
-from litz_ir.loops.layout import contiguous, is_dense
+from litz_ir.fused.group import FusedGraph, Group
+from litz_ir.loops.layout import Layout, is_dense
 from litz_ir.loops.nodes import (
     Argument,
     Assert,
@@ -20,7 +20,6 @@ from litz_ir.loops.nodes import (
     Extern,
     HostScalar,
     LoopGraph,
-    Operation,
     Output,
     Pointwise,
     Ref,
@@ -31,20 +30,21 @@ from litz_ir.loops.nodes import (
     TensorType,
     Value,
     View,
-)  # fmt: skip
+    index_reads,
+)
+from litz_ir.loops.rewriter import rename_reads
 from litz_ir.passes.base import PassContext
 from litz_ir.plan.kernel import Kernel, KernelOrigin
 from litz_ir.plan.program import CallStep, Check, Define, Launch, Placement, Plan, RegionStep, Step
 from litz_ir.plan.schedule import Schedule
-from litz_ir.scalar.expr import Load, substitute_expr
+from litz_ir.scalar.expr import Load, loads
 from litz_ir.symbols.term import Symbol, symbol
 from litz_ir.target.capabilities import Capabilities
-from litz_scheduler.canonical import Bound, bind
+from litz_scheduler.canonical import Bound, bind, title
 from litz_scheduler.cost.compute import body_cost
 from litz_scheduler.cost.traffic import estimate, points, type_bytes
-from litz_scheduler.domain import collapsed_axes
-from litz_scheduler.graph import alias_type
-from litz_scheduler.kernels import Body, build_body
+from litz_scheduler.graph import alias_type, dense_type, output_names, same_strides
+from litz_scheduler.kernels import Body, build_body, single
 from litz_scheduler.loop_order import Nest, bodies_of
 from litz_scheduler.memory.reuse import UNPLACED, place
 from litz_scheduler.options import SchedulerOptions
@@ -60,7 +60,11 @@ def build_plan(
 
 class _PlanBuilder:
     def __init__(
-        self, fused: FusedGraph, context: PassContext, options: SchedulerOptions, subplan: Callable[[LoopGraph], Plan]
+        self,
+        fused: FusedGraph,
+        context: PassContext,
+        options: SchedulerOptions,
+        subplan: Callable[[LoopGraph], Plan],
     ) -> None:
         self.subplan = subplan
         self.graph = fused.graph
@@ -68,6 +72,10 @@ class _PlanBuilder:
         self.context = context
         self.options = options
         self.operations = self.graph.named()
+        self.values = self.graph.values()
+        self.returned = output_names(self.graph)
+        self.readers = Counter(name for operation in self.graph.operations for name in operation.reads)
+        self.owned: set[str] = set()
         self.placements: dict[str, Placement] = {}
         self.kernels: dict[Kernel, str] = {}
         self.steps: list[Step] = []
@@ -75,7 +83,8 @@ class _PlanBuilder:
         self.capabilities = self._capabilities(self.device)
 
     def _device(self) -> Device:
-        devices = [v.type.device for o in self.graph.operations for v in o.results]
+        values = (*(v for o in self.graph.operations for v in o.results), *self.graph.inputs)
+        devices = [value.type.device for value in values if isinstance(value, Value)]
         return next((d for d in devices if d != CPU), CPU)
 
     def _capabilities(self, device: Device) -> Capabilities:
@@ -83,7 +92,8 @@ class _PlanBuilder:
             if known.kind == device.kind:
                 return capabilities
         raise ScheduleError(
-            f"no target is given for device {device}", hint=f"install a package that offers the {device.kind} target"
+            f"no target is given for device {device}",
+            hint=f"install a package that offers the {device.kind} target",
         )
 
     def build(self) -> Plan:
@@ -112,7 +122,7 @@ class _PlanBuilder:
             decisions=tuple(self.context.decisions),
         )
 
-    # --- symbols -------------------------------------------------------------------------------------------------------
+    # --- symbols --------------------------------------------------------------------------------------------
 
     def _bind_sizes(self) -> None:
         """Symbols that no argument binds are read off the inputs' sizes and strides."""
@@ -127,12 +137,14 @@ class _PlanBuilder:
                         source = ("size" if kind == "size" else "stride", value.name, dim)
                         self.steps.append(Define(term.name, source))  # type: ignore[arg-type]  # a literal
 
-    # --- values --------------------------------------------------------------------------------------------------------
+    # --- values ---------------------------------------------------------------------------------------------
 
     def _type(self, name: str) -> TensorType:
         placement = self.placements.get(name)
         if placement is None:
-            raise ScheduleError("a value is read before anything defines it", node=name, hint="verify the fused graph")
+            raise ScheduleError(
+                "a value is read before anything defines it", node=name, hint="verify the fused graph"
+            )
         return placement.type
 
     def _output(self, output: Output) -> Output:
@@ -145,9 +157,25 @@ class _PlanBuilder:
         if value.replaces is not None:
             self.placements[value.name] = Placement(self._type(value.replaces), base=value.replaces)
         elif value.name not in self.placements:
-            self.placements[value.name] = Placement(_dense(value.type), storage=UNPLACED)
+            self.placements[value.name] = Placement(dense_type(value.type), storage=UNPLACED)
+            self.owned.add(value.name)
 
-    # --- groups --------------------------------------------------------------------------------------------------------
+    def _memory(self, name: str) -> str:
+        """The oldest buffer with the same elements in the same places: a kernel that writes a new version and reads the
+        old one has one parameter for both."""
+        while True:
+            placement = self.placements[name]
+            base = None if placement.base is None else self.placements[placement.base]
+            if (
+                base is None
+                or base.type.layout != placement.type.layout
+                or base.type.dtype != placement.type.dtype
+            ):
+                return name
+            assert placement.base is not None
+            name = placement.base
+
+    # --- groups ---------------------------------------------------------------------------------------------
 
     def _group(self, group: Group) -> None:
         operation = self.operations[group.members[0].operation]
@@ -171,9 +199,11 @@ class _PlanBuilder:
 
     def _view(self, view: View) -> None:
         type_ = alias_type(view, self._type(view.base))
-        if type_ is None:
+        if type_ is None or not _as_promised(view.results[0].type, type_.layout):
             self._copy(view.results[0], view.axes, Load(view.base, view.index, view.results[0].type.dtype))
-            self.context.decide(Decision("plan", view.name, "copy", "copy.layout", type_bytes(view.results[0].type)))
+            self.context.decide(
+                Decision("plan", view.name, "copy", "copy.layout", type_bytes(view.results[0].type))
+            )
             return
         self.placements[view.name] = Placement(type_, base=view.base)
         self.context.decide(Decision("plan", view.name, "alias", "alias.view"))
@@ -185,15 +215,49 @@ class _PlanBuilder:
         self._kernel(single(operation))
 
     def _call(self, call: Call) -> None:
+        call = self._with_layouts(call)
         results = tuple(value.name for value in call.results if value.name not in call.silent)
-        reason = call.reason if isinstance(call, Extern) else "realise.extern" if isinstance(call, Contraction) else ""
+        reason = (
+            call.reason
+            if isinstance(call, Extern)
+            else "realise.extern"
+            if isinstance(call, Contraction)
+            else ""
+        )
         unpack = call.unpack or len(results) > 1
         attributes = call.attributes
-        self.steps.append(CallStep(call.target, call.arguments, attributes, results, unpack, reason, call.origin))
+        self.steps.append(
+            CallStep(call.target, call.arguments, attributes, results, unpack, reason, call.origin)
+        )
         bases = {result: read for read, result in call.mutates} | dict(call.aliases)
         for value in call.results:
             base = bases.get(value.name)
             self.placements[value.name] = Placement(value.type, base=base)
+
+    def _with_layouts(self, call: Call) -> Call:
+        """The call reading copies of what it does not take in the layout that it has. What it overwrites stays."""
+        overwritten = {read for read, _ in call.mutates}
+        copies: dict[str, str] = {}
+        for name in call.reads:
+            value = self.values.get(name)
+            if call.need == "any" or value is None or name in overwritten:
+                continue
+            layout = self._type(name).layout
+            fits = (
+                is_dense(value.type.shape, layout)
+                if call.need == "dense"
+                else same_strides(value.type, layout)
+            )
+            if not fits:
+                copy = Value(f"{name}.for.{call.name}", dense_type(value.type))
+                axes = tuple(Axis(f"i{k}", size) for k, size in enumerate(value.type.shape))
+                index = tuple(symbol(axis.name) for axis in axes)
+                self._copy(copy, axes, Load(name, index, value.type.dtype))
+                self.context.decide(Decision("plan", name, "copy", "copy.layout", type_bytes(value.type)))
+                copies[name] = copy.name
+        renamed = rename_reads(call, copies)
+        assert isinstance(renamed, Call)
+        return renamed
 
     def _sort(self, sort: Sort) -> None:
         arguments: tuple[Argument, ...] = (Ref(sort.source), sort.dimension, sort.descending, sort.stable)
@@ -209,8 +273,12 @@ class _PlanBuilder:
 
     def _scatter(self, group: Group, scatter: Scatter) -> None:
         value = scatter.results[0]
-        if self._dies_here(scatter.base, scatter):
+        if self._dies_here(scatter):
             self.placements[value.name] = Placement(self._type(scatter.base), base=scatter.base)
+            self.owned.add(value.name)
+            self.context.decide(
+                Decision("plan", value.name, "place", "memory.inplace", type_bytes(value.type))
+            )
         else:
             axes = tuple(Axis(f"i{k}", size) for k, size in enumerate(value.type.shape))
             index = tuple(symbol(axis.name) for axis in axes)
@@ -218,15 +286,15 @@ class _PlanBuilder:
         self.operations[value.name] = scatter
         self._kernel(group)
 
-    def _dies_here(self, name: str, reader: Operation) -> bool:
-        """True when only ``reader`` reads a value that a kernel of this plan stored."""
-        placement = self.placements.get(name)
-        if placement is None or placement.storage is None or Ref(name) in self.graph.outputs:
+    def _dies_here(self, scatter: Scatter) -> bool:
+        """True when nobody else wants the base, which a kernel of this plan stored, and it is not read on the way."""
+        name = scatter.base
+        if name not in self.owned or name in self.returned or self.readers[name] != 1:
             return False
-        readers = [o for o in self.graph.operations if name in o.reads]
-        return len(readers) == 1 and readers[0] is reader
+        read = (*(load.buffer for load in loads(scatter.body)), *index_reads(scatter.index))
+        return name not in read
 
-    # --- kernels -------------------------------------------------------------------------------------------------------
+    # --- kernels --------------------------------------------------------------------------------------------
 
     def _kernel(self, group: Group) -> None:
         stored = {name for name, fate in group.fates if fate == "store"}
@@ -237,64 +305,41 @@ class _PlanBuilder:
         device = self.operations[group.members[0].operation].results[0].type.device
         capabilities = self._capabilities(device)
         body = build_body(group, self.operations, self._type, capabilities, self.graph.symbols)
-        bound = bind(body, lambda nest: self._schedule(nest, body, group, capabilities), self._type, self.graph.symbols)
+        bound = bind(
+            body,
+            lambda nest: self._schedule(nest, body, group, capabilities),
+            self._type,
+            self._memory,
+            self.graph.symbols,
+        )
         name = self._name(bound, group)
         symbols = tuple(symbol(s) for s in bound.symbols)
-        origins = tuple(
-            KernelOrigin(m.operation, self.operations[m.operation].origin) for m in group.members
-        )
+        origins = tuple(KernelOrigin(m.operation, self.operations[m.operation].origin) for m in group.members)
         self.steps.append(Launch(name, bound.buffers, symbols, origins))
 
     def _schedule(self, nest: Nest, body: Body, group: Group, capabilities: Capabilities) -> Schedule:
         traffic = sum(
-            estimate(type_bytes(self._type(name)), self.graph.symbols) for name in (*group.reads, *group.writes)
+            estimate(type_bytes(self._type(name)), self.graph.symbols)
+            for name in (*group.reads, *group.writes)
         )
         work = 0
         for phase in nest.phases:
             spanned = estimate(points((*nest.outer, *phase.axes)), self.graph.symbols)
             work += spanned * body_cost(*(b for s in phase.statements for b in bodies_of(s)))
-        return schedule_nest(nest, traffic, work, capabilities, self.graph.symbols, self.options, bool(body.locals))
+        return schedule_nest(
+            nest, traffic, work, capabilities, self.graph.symbols, self.options, bool(body.locals)
+        )
 
     def _name(self, bound: Bound, group: Group) -> str:
         known = self.kernels.get(bound.kernel)
         if known is not None:
             self.context.decide(Decision("plan", group.name, "share", "share.kernel", note=f"as {known}"))
             return known
-        name = f"k{len(self.kernels)}_{_title(self.operations[m.operation] for m in group.members)}"
+        name = f"k{len(self.kernels)}_{title(self.operations[m.operation] for m in group.members)}"
         self.kernels[bound.kernel] = name
         return name
 
 
-def single(operation: Operation) -> Group:
-    """A group of one pointwise operation whose results are stored."""
-    assert isinstance(operation, Pointwise)
-    outer = tuple(axis for axis in operation.axes if axis.size != 1)
-    own = collapsed_axes(operation.axes)
-    index = tuple(own.get(axis.name, symbol(axis.name)) for axis in operation.axes)
-    bodies = tuple(substitute_expr(body, own) for body in operation.bodies)
-    writes = tuple(value.name for value in operation.results)
-    fates: tuple[tuple[str, Fate], ...] = tuple((name, "store") for name in writes)
-    member = Member(operation.name, 0, False, index, bodies)
-    return Group(operation.name, outer, (), (member,), fates, operation.reads, writes)
-
-
-def _dense(type_: TensorType) -> TensorType:
-    """The type with a layout that its memory can have: eager's strides when they leave no gap, else row-major."""
-    if is_dense(type_.shape, type_.layout):
-        return type_
-    return replace(type_, layout=contiguous(type_.shape, fixed=type_.layout.fixed))
-
-
-TITLE_WORDS, TITLE_LENGTH = 6, 60
-
-
-def _title(operations: Iterable[Operation]) -> str:
-    """A readable name: what was fused, in order, without repeats."""
-    words: list[str] = []
-    for operation in operations:
-        called = operation.origin.operation.split(".")
-        word = called[1] if len(called) > 1 else re.sub(r"_?\d+$", "", operation.name)
-        word = re.sub(r"\W+", "_", word).strip("_")
-        if word and word not in words:
-            words.append(word)
-    return "_".join(words[:TITLE_WORDS])[:TITLE_LENGTH].strip("_") or "kernel"
+def _as_promised(promised: TensorType, layout: Layout) -> bool:
+    """True when an alias with ``layout`` has the strides that its type promises to the caller."""
+    return not promised.layout.fixed or same_strides(promised, layout)

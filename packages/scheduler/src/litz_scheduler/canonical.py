@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from litz_ir.loops.nodes import Axis, TensorType
+from litz_ir.loops.nodes import Axis, Operation, TensorType
 from litz_ir.plan.kernel import Accumulate, Kernel, Parameter, Phase, ScanStore, Statement, Store
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.expr import Expr, Indirect, Load, Scalar, map_indirects, substitute_expr, transform, walk
@@ -25,11 +26,15 @@ class Bound:
 
 
 def bind(
-    body: Body, schedule: Callable[[Nest], Schedule], type_of: Callable[[str], TensorType], table: SymbolTable
+    body: Body,
+    schedule: Callable[[Nest], Schedule],
+    type_of: Callable[[str], TensorType],
+    memory_of: Callable[[str], str],
+    table: SymbolTable,
 ) -> Bound:
     """Name parameters ``p0, p1, …``, locals ``l0, …``, accumulators ``a0, …`` and axes ``i0, …``, ``r0, …`` in order of
     appearance; symbols keep their names, since what is known of them is part of the kernel."""
-    names = _Names(body, type_of)
+    names = _Names(body, type_of, memory_of)
     nest = names.nest(body.nest)
     used = _symbols(nest, table)
     kernel = Kernel(
@@ -45,8 +50,11 @@ def bind(
 
 
 class _Names:
-    def __init__(self, body: Body, type_of: Callable[[str], TensorType]) -> None:
+    def __init__(
+        self, body: Body, type_of: Callable[[str], TensorType], memory_of: Callable[[str], str]
+    ) -> None:
         self.type_of = type_of
+        self.memory_of = memory_of
         self.parameters: dict[str, Parameter] = {}
         self.locals: dict[str, str] = {local.name: f"l{k}" for k, local in enumerate(body.locals)}
         self.scalars: dict[str, str] = {}
@@ -69,6 +77,7 @@ class _Names:
     def _buffer(self, name: str, store: bool) -> str:
         if name in self.locals:
             return self.locals[name]
+        name = self.memory_of(name)
         known = self.parameters.get(name)
         if known is None:
             access = "out" if store else "in"
@@ -133,3 +142,18 @@ def _symbols(nest: Nest, table: SymbolTable) -> tuple[str, ...]:
                 names.update(node.name for node in walk(body) if isinstance(node, Scalar))
     own = {axis.name for axis in axes}
     return tuple(info.name for info in table if info.name in names - own)
+
+
+TITLE_WORDS, TITLE_LENGTH = 6, 60
+
+
+def title(operations: Iterable[Operation]) -> str:
+    """A readable name: what was fused, in order, without repeats."""
+    words: list[str] = []
+    for operation in operations:
+        called = operation.origin.operation.split(".")
+        word = called[1] if len(called) > 1 else re.sub(r"_?\d+$", "", operation.name)
+        word = re.sub(r"\W+", "_", word).strip("_")
+        if word and word not in words:
+            words.append(word)
+    return "_".join(words[:TITLE_WORDS])[:TITLE_LENGTH].strip("_") or "kernel"

@@ -90,7 +90,9 @@ def _common(a: Size, b: Size) -> Size | None:
     return low if high % low == 0 else None
 
 
-def _mixed_radix(count: int, owner: Sequence[int], sizes: Sequence[Size], names: Sequence[Size]) -> tuple[Size, ...]:
+def _mixed_radix(
+    count: int, owner: Sequence[int], sizes: Sequence[Size], names: Sequence[Size]
+) -> tuple[Size, ...]:
     terms: list[Size] = [0] * count
     steps: list[Size] = [1] * count
     for k in range(len(sizes) - 1, -1, -1):

@@ -75,7 +75,12 @@ def start(operation: Operation, number: int, device: Device, symbols: SymbolTabl
 
 
 def see(
-    operation: Operation, own: Mapping[str, Size], phase: int, inner: bool, axes: tuple[Axis, ...], symbols: SymbolTable
+    operation: Operation,
+    own: Mapping[str, Size],
+    phase: int,
+    inner: bool,
+    axes: tuple[Axis, ...],
+    symbols: SymbolTable,
 ) -> Seen:
     """The operation with its axes replaced by ``own`` terms over the group's ``axes``."""
     assert isinstance(operation, Pointwise | Reduction)
@@ -86,7 +91,9 @@ def see(
     return Seen(operation, phase, inner, index, rewritten(operation.bodies, mapping, simplifier))
 
 
-def rewritten(bodies: Sequence[Expr], mapping: Mapping[str, Size], simplifier: Simplifier) -> tuple[Expr, ...]:
+def rewritten(
+    bodies: Sequence[Expr], mapping: Mapping[str, Size], simplifier: Simplifier
+) -> tuple[Expr, ...]:
     """The bodies with axes replaced and their index terms simplified."""
     if all(isinstance(term, Symbol) and term.name == name for name, term in mapping.items()):
         return tuple(bodies)

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import replace
 
+from litz_ir.loops.layout import Layout, contiguous, is_dense
 from litz_ir.loops.nodes import (
     Assert,
     Axis,
@@ -74,7 +75,9 @@ def is_identity(index: tuple[Size, ...], axes: tuple[Axis, ...]) -> bool:
     """True when an index walks the axes in their order, so that it is the point at hand."""
     if len(index) != len(axes):
         return False
-    return all(t == symbol(axis.name) or (axis.size == 1 and t == 0) for t, axis in zip(index, axes, strict=True))
+    return all(
+        t == symbol(axis.name) or (axis.size == 1 and t == 0) for t, axis in zip(index, axes, strict=True)
+    )
 
 
 def is_strided(view: View) -> bool:
@@ -177,3 +180,18 @@ class Versions:
 def named(axes: Iterable[Axis], terms: Iterable[Size]) -> dict[str, Size]:
     """A mapping from axes to the terms that stand for them."""
     return {axis.name: term for axis, term in zip(axes, terms, strict=True)}
+
+
+def same_strides(type_: TensorType, layout: Layout) -> bool:
+    """True when ``layout`` has the strides of ``type_`` wherever a dimension has more than one element."""
+    if 0 in type_.shape:
+        return True
+    each = zip(type_.shape, type_.layout.strides, layout.strides, strict=True)
+    return all(size == 1 or a == b for size, a, b in each)
+
+
+def dense_type(type_: TensorType) -> TensorType:
+    """The type with a layout that its memory can have: eager's strides when they leave no gap, else row-major."""
+    if is_dense(type_.shape, type_.layout):
+        return type_
+    return replace(type_, layout=contiguous(type_.shape, fixed=type_.layout.fixed))

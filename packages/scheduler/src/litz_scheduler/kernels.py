@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from litz_ir.dtypes import DType
-from litz_ir.fused.group import Group, Member
+from litz_ir.fused.group import Fate, Group, Member
 from litz_ir.loops.nodes import Axis, Operation, Pointwise, Reduction, Scan, Scatter, TensorType
 from litz_ir.plan.kernel import Accumulate, Local, Phase, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Expr, Indirect, Load, Scalar, map_indirects, transform
+from litz_ir.scalar.expr import Expr, Indirect, Load, Scalar, map_indirects, substitute_expr, transform
 from litz_ir.symbols.simplify import simplify
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, add, mul, symbol
@@ -47,7 +47,9 @@ def build_body(
     return _Builder(group, operations, type_of, capabilities, symbols).build()
 
 
-def _offsets(body: Expr, type_of: Callable[[str], TensorType], axes: tuple[Axis, ...], symbols: SymbolTable) -> Expr:
+def _offsets(
+    body: Expr, type_of: Callable[[str], TensorType], axes: tuple[Axis, ...], symbols: SymbolTable
+) -> Expr:
     """Logical loads as loads at element offsets."""
     ranges = axis_ranges(axes, symbols)
 
@@ -185,7 +187,9 @@ def _scan(operation: Scan, type_of: Callable[[str], TensorType], symbols: Symbol
     ranges = axis_ranges(axes, symbols)
     index: list[Size] = [symbol(axis.name) for axis in operation.axes]
     index.insert(operation.dimension, symbol(operation.scan_axis.name))
-    targets = tuple((v.name, simplify(type_of(v.name).layout.element(index), ranges)) for v in operation.results)
+    targets = tuple(
+        (v.name, simplify(type_of(v.name).layout.element(index), ranges)) for v in operation.results
+    )
     values = tuple(_offsets(body, type_of, axes, symbols) for body in operation.bodies)
     statement = ScanStore(operation.combiner, values, targets)
     nest = Nest(operation.axes, (Phase((operation.scan_axis,), (statement,)),))
@@ -198,7 +202,11 @@ def _scatter(operation: Scatter, type_of: Callable[[str], TensorType], symbols: 
     free: list[Axis] = []
     for axis in operation.axes:
         own = [t for t in operation.index if t == symbol(axis.name)]
-        others = [t for t in operation.index if not isinstance(t, int) and axis.name in t.free_symbols and t not in own]
+        others = [
+            t
+            for t in operation.index
+            if not isinstance(t, int) and axis.name in t.free_symbols and t not in own
+        ]
         if len(own) == 1 and not others:
             free.append(axis)
     rest = tuple(axis for axis in operation.axes if axis not in free)
@@ -211,7 +219,9 @@ def _scatter(operation: Scatter, type_of: Callable[[str], TensorType], symbols: 
     return Body(_without_ones(Nest(tuple(free), (Phase(rest, (statement,)),))), ())
 
 
-def _offset_term(term: Size, type_of: Callable[[str], TensorType], axes: tuple[Axis, ...], symbols: SymbolTable) -> Size:
+def _offset_term(
+    term: Size, type_of: Callable[[str], TensorType], axes: tuple[Axis, ...], symbols: SymbolTable
+) -> Size:
     def change(atom: Indirect) -> Size:
         return Indirect(_offsets(atom.value, type_of, axes, symbols), atom.size, atom.wrap, atom.check)
 
@@ -233,3 +243,16 @@ def _without_ones(nest: Nest) -> Nest:
             for phase in nest.phases
         ),
     )
+
+
+def single(operation: Operation) -> Group:
+    """A group of one pointwise operation whose results are stored."""
+    assert isinstance(operation, Pointwise)
+    outer = tuple(axis for axis in operation.axes if axis.size != 1)
+    own = collapsed_axes(operation.axes)
+    index = tuple(own.get(axis.name, symbol(axis.name)) for axis in operation.axes)
+    bodies = tuple(substitute_expr(body, own) for body in operation.bodies)
+    writes = tuple(value.name for value in operation.results)
+    fates: tuple[tuple[str, Fate], ...] = tuple((name, "store") for name in writes)
+    member = Member(operation.name, 0, False, index, bodies)
+    return Group(operation.name, outer, (), (member,), fates, operation.reads, writes)

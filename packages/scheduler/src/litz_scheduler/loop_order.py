@@ -72,7 +72,11 @@ def map_statement(statement: Statement, mapping: dict[str, Size]) -> Statement:
 
 def order_axes(nest: Nest) -> Nest:
     """Sort outer and inner axes so that the access that spans most of them runs through memory in order."""
-    if any(isinstance(s, ScanStore) or (isinstance(s, Store) and s.mode != "set") for p in nest.phases for s in p.statements):
+    if any(
+        isinstance(s, ScanStore) or (isinstance(s, Store) and s.mode != "set")
+        for p in nest.phases
+        for s in p.statements
+    ):
         return nest
     stores = [term for p in nest.phases for s in p.statements for _, term in stores_of(s)]
     reads = [term for p in nest.phases for s in p.statements for term in loads_of(s)]
@@ -140,7 +144,9 @@ def _rebuilt(nest: Nest, which: str, axes: tuple[Axis, ...], mapping: dict[str, 
     phases = []
     for phase in nest.phases:
         touched = which == "outer" or bool(phase.axes)
-        statements = tuple(map_statement(s, mapping) for s in phase.statements) if touched else phase.statements
+        statements = (
+            tuple(map_statement(s, mapping) for s in phase.statements) if touched else phase.statements
+        )
         own = axes if which == "inner" and phase.axes else phase.axes
         phases.append(Phase(own, statements))
     return Nest(axes if which == "outer" else nest.outer, tuple(phases))

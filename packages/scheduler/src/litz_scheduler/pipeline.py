@@ -16,7 +16,6 @@ from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise import Inline
 from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, SinglePoints
 
-
 DEFAULTS = SchedulerOptions()
 
 

@@ -141,7 +141,11 @@ class ComposeViews:
             if isinstance(current, View):
                 base = views.get(current.base)
                 # A returned view keeps its identity: what aliases it must go through it.
-                if base is not None and current.base not in returned and _holds(base.base, position, versions):
+                if (
+                    base is not None
+                    and current.base not in returned
+                    and _holds(base.base, position, versions)
+                ):
                     current = compose(base, current, data.symbols)
                 views[current.name] = current
             operations.append(current)

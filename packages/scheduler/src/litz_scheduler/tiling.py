@@ -31,7 +31,9 @@ def schedule_nest(
         return Schedule()
     vector = _vector_axis(nest, capabilities, symbols, scratch)
     parallel = _parallel_axes(nest, capabilities, symbols)
-    return Schedule(parallel=parallel, vector=vector, grain=_grain(nest, parallel, traffic, work, symbols, options))
+    return Schedule(
+        parallel=parallel, vector=vector, grain=_grain(nest, parallel, traffic, work, symbols, options)
+    )
 
 
 def _vector_axis(nest: Nest, capabilities: Capabilities, symbols: SymbolTable, scratch: bool) -> str | None:
@@ -73,8 +75,8 @@ def _access(term: Size, axis: Axis) -> float:
 
 
 def _parallel_axes(nest: Nest, capabilities: Capabilities, symbols: SymbolTable) -> tuple[str, ...]:
-    """Leading outer axes, as few as give every thread several points; the last one, along which lanes run, is left whole
-    when the ones before it suffice."""
+    """Leading outer axes, as few as give every thread several points; the last one, along which lanes run, is left
+    whole when the ones before it suffice."""
     if capabilities.threads < 2:
         return ()
     names: list[str] = []
@@ -88,7 +90,12 @@ def _parallel_axes(nest: Nest, capabilities: Capabilities, symbols: SymbolTable)
 
 
 def _grain(
-    nest: Nest, parallel: tuple[str, ...], traffic: int, work: int, symbols: SymbolTable, options: SchedulerOptions
+    nest: Nest,
+    parallel: tuple[str, ...],
+    traffic: int,
+    work: int,
+    symbols: SymbolTable,
+    options: SchedulerOptions,
 ) -> int:
     """How many parallel points are worth a thread: enough for ``serial_bytes`` of traffic or as much arithmetic."""
     count = estimate(points(a for a in nest.outer if a.name in parallel), symbols)

@@ -131,7 +131,7 @@ class _Walk:
         subject = f"{name} + group of {draft.members[0].operation.name}"
         self.context.decide(Decision("fusion", subject, verdict, reason, stake))
 
-    # --- merging the other producers -----------------------------------------------------------------------------------
+    # --- merging the other producers --------------------------------------------------------------------
 
     def _absorb(self, home: Draft, operation: Operation) -> None:
         """Merge other producers of the operation into its group where that is legal."""
@@ -141,13 +141,17 @@ class _Walk:
             other = self.drafts[self.order.find(self.needs.owner[name])]
             if other is home or not other.loops or other.device != home.device:
                 continue
-            if home.size + other.size <= self.machine.statements and self._adjacent(other.number, home.number):
+            if home.size + other.size <= self.machine.statements and self._adjacent(
+                other.number, home.number
+            ):
                 stake = estimate(type_bytes(self.values[name].type), self.graph.symbols)
                 self._merge(home, other, stake)
 
     def _adjacent(self, first: int, second: int) -> bool:
         """True when nothing must run between two groups, nor the second before the first."""
-        return not self.order.before(second, first) and not self.order.between(first, self.order.parents(second))
+        return not self.order.before(second, first) and not self.order.between(
+            first, self.order.parents(second)
+        )
 
     def _merge(self, home: Draft, other: Draft, stake: int) -> None:
         """Rebuild ``other`` with the members of ``home`` after its own; nothing changes when one does not fit."""

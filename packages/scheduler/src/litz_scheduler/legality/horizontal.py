@@ -92,7 +92,11 @@ def _as_read(draft: Draft, space: Space, operation: Reduction) -> Alignment | No
         if producer is None:
             continue
         for mine, theirs in zip(producer.index, load.index, strict=True):
-            if isinstance(mine, Symbol) and isinstance(theirs, Symbol) and old.setdefault(mine.name, theirs) == theirs:
+            if (
+                isinstance(mine, Symbol)
+                and isinstance(theirs, Symbol)
+                and old.setdefault(mine.name, theirs) == theirs
+            ):
                 continue
             if mine != theirs:
                 return None
@@ -133,7 +137,12 @@ def _reordered(space: Space, operation: Operation, draft: Draft) -> Space | None
     for load in loads(*operation.bodies):
         seen = defined.get(load.buffer)
         if seen is not None and (seen.reduces or not seen.inner):
-            first = [a for term in load.index for a in space.outer if isinstance(term, Term) and str(term) == a.name]
+            first = [
+                a
+                for term in load.index
+                for a in space.outer
+                if isinstance(term, Term) and str(term) == a.name
+            ]
             rest = [a for a in space.outer if a not in first]
             order = tuple(first + rest)
             if order != space.outer and len(order) == len(space.outer):

@@ -93,7 +93,9 @@ def _defined_symbols(operation: Operation) -> set[str]:
 def used_symbols(operation: Operation) -> set[str]:
     """Every symbol and scalar in an operation's sizes, bodies and arguments."""
     types = [value.type for value in operation.results]
-    found = _symbols_in(t for type_ in types for t in (*type_.shape, *type_.layout.strides, type_.layout.offset))
+    found = _symbols_in(
+        t for type_ in types for t in (*type_.shape, *type_.layout.strides, type_.layout.offset)
+    )
     found |= _symbols_in(axis.size for axis in axes_of(operation))
     for body in _bodies(operation):
         found |= body.free_symbols

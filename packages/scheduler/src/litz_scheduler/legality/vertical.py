@@ -48,6 +48,10 @@ def keeps_versions(members: Sequence[Seen], roots: Mapping[str, str]) -> bool:
             target = written.get(load.buffer)
             if target is not None and load.index != target.index:
                 return False
-            if target is None and load.buffer not in defined and roots.get(load.buffer, load.buffer) in memory:
+            if (
+                target is None
+                and load.buffer not in defined
+                and roots.get(load.buffer, load.buffer) in memory
+            ):
                 return False
     return True

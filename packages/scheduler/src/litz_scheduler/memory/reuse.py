@@ -133,13 +133,24 @@ class _Placer:
         written = _parameter(kernel, step, name)
         for other in self.dying.get(position, ()):
             placement = self.placements.get(other)
-            if placement is None or placement.storage in (None, UNPLACED) or other in self.kept or other in self.moved:
+            if (
+                placement is None
+                or placement.storage in (None, UNPLACED)
+                or other in self.kept
+                or other in self.moved
+            ):
                 continue
             assert placement.storage is not None
             read = _parameter(kernel, step, other)
             fits = (self.storages[placement.storage].nbytes, placement.type.device) == slot
             same_width = placement.type.dtype.itemsize == self.placements[name].type.dtype.itemsize
-            if fits and same_width and read is not None and written is not None and _in_step(kernel, read, written):
+            if (
+                fits
+                and same_width
+                and read is not None
+                and written is not None
+                and _in_step(kernel, read, written)
+            ):
                 self.moved.add(other)
                 return placement.storage
         return None

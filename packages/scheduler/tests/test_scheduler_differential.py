@@ -1,0 +1,120 @@
+"""Whatever the scheduler decides, the plan computes what the graph computes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from scheduler_builder import CPU_LIKE, CRAMPED, GPU_LIKE, MACHINES, Builder, assert_same, plan_of, run_both
+from scheduler_strategies import loop_graphs
+
+from litz_ir.dtypes import i64
+from litz_ir.loops.nodes import LoopGraph
+from litz_ir.target.capabilities import Capabilities
+from litz_scheduler import SchedulerOptions
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
+@settings(max_examples=110)
+@given(graph=loop_graphs(steps=10))
+def test_random_graphs_with_static_sizes(machine: Capabilities, graph: LoopGraph) -> None:
+    assert_same(graph, plan_of(graph, machine))
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
+@settings(max_examples=50)
+@given(graph=loop_graphs(symbolic=True, steps=8))
+def test_random_graphs_with_a_symbolic_size(machine: Capabilities, graph: LoopGraph) -> None:
+    plan = plan_of(graph, machine)
+    for size in (1, 2, 5):
+        assert_same(graph, plan, {"s0": size})
+
+
+@settings(max_examples=60)
+@given(graph=loop_graphs(steps=8))
+def test_random_graphs_without_fusion(graph: LoopGraph) -> None:
+    plan = plan_of(graph, CPU_LIKE, SchedulerOptions(fuse=False))
+    assert_same(graph, plan)
+
+
+@settings(max_examples=40)
+@given(graph=loop_graphs(steps=8))
+def test_scheduling_is_deterministic(graph: LoopGraph) -> None:
+    assert plan_of(graph) == plan_of(graph)
+
+
+@settings(max_examples=60)
+@given(graph=loop_graphs(steps=8))
+def test_returned_strides_are_those_promised(graph: LoopGraph) -> None:
+    expected, found, _, _ = run_both(graph, plan_of(graph))
+    for a, b in zip(expected, found, strict=True):
+        kept = [d for d, size in enumerate(a.shape) if size > 1]
+        if a.size:
+            assert [b.strides[d] for d in kept] == [a.strides[d] for d in kept]
+
+
+def test_overwriting_with_other_points_of_itself_copies_first() -> None:
+    b = Builder()
+    x = b.input(6, 4)
+    b.copy_(x, b.flip(x, 0))
+    for machine in MACHINES:
+        graph = b.build()
+        assert_same(graph, plan_of(graph, machine), exact=True)
+
+
+def test_a_view_taken_before_a_mutation_keeps_the_old_elements() -> None:
+    b = Builder()
+    x = b.input(6, 4)
+    old = b.slice(x, 0, 1, 5)
+    b.copy_(x, b.scale(x, 2.0))
+    graph = b.build(b.op("exp", old), old)
+    for machine in (CPU_LIKE, GPU_LIKE, CRAMPED):
+        assert_same(graph, plan_of(graph, machine), exact=True)
+
+
+def test_a_call_that_overwrites_waits_for_readers_of_views() -> None:
+    b = Builder()
+    x = b.input(4, 4)
+    product = b.mm(b.permute(x, 1, 0), x)
+    filled = b.fill_(x, 0.5)
+    graph = b.build(b.op("exp", product), b.op("neg", filled))
+    for machine in MACHINES:
+        assert_same(graph, plan_of(graph, machine), exact=True)
+
+
+def test_two_versions_in_a_row() -> None:
+    b = Builder()
+    x, y = b.input(5), b.input(5)
+    first = b.copy_(x, b.op("add", x, y))
+    second = b.copy_(first, y)
+    graph = b.build(b.op("exp", second))
+    for machine in MACHINES:
+        assert_same(graph, plan_of(graph, machine), exact=True)
+
+
+def test_a_swap_reads_both_before_it_writes() -> None:
+    b = Builder()
+    x, y = b.input(5), b.input(5)
+    a, c = b.scale(x, 2.0), b.scale(y, 0.5)
+    b.copy_(x, c)
+    b.copy_(y, a)
+    graph = b.build()
+    for machine in MACHINES:
+        assert_same(graph, plan_of(graph, machine), exact=True)
+
+
+def test_a_gather_whose_axes_are_reordered_renames_each_axis_once() -> None:
+    b = Builder()
+    table, rows = b.input(6, 4, 3, strides=(1, 6, 24)), b.input(6, dtype=i64)
+    graph = b.build(b.gather(table, rows))
+    for machine in MACHINES:
+        assert_same(graph, plan_of(graph, machine), exact=True)
+
+
+def test_a_scatter_that_reads_its_base_elsewhere_does_not_run_in_place() -> None:
+    b = Builder()
+    x = b.input(6)
+    base = b.op("exp", x)
+    made = b.scatter(base, b.flip(base, 0), lambda a: a, "add")
+    graph = b.build(made)
+    for machine in MACHINES:
+        assert_same(graph, plan_of(graph, machine))
