@@ -91,7 +91,10 @@ def test_loading_without_a_gpu_says_so(tmp_path: Path) -> None:
 
 
 def test_cubins_are_made_without_torch() -> None:
-    program = "import sys; sys.modules['torch'] = None; from litz_codegen_triton.target import CudaTarget as C; print(C().chip)"
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from litz_codegen_triton.target import CudaTarget; print(CudaTarget().chip)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )

@@ -12,8 +12,8 @@ class Masks:
     """The masks of one kernel.
 
     ``tails`` holds, by dimension, the mask of the points that exist; dimensions that their tiles cover exactly have
-    none. ``last`` is the mask of the last point of a tile along ``r``. ``conditions`` are those of the masked expressions
-    being written: nothing may be read where one is false.
+    none. ``last`` is the mask of the last point of a tile along ``r``. ``conditions`` are those of the masked
+    expressions being written: nothing may be read where one is false.
     """
 
     def __init__(self, writer: Writer, order: Sequence[str]) -> None:

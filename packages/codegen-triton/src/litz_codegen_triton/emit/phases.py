@@ -166,8 +166,8 @@ class Phases:
         if not (isinstance(inner.size, int) and inner.size % inner.block == 0):
             body.masks.tails["r"] = body.writer.define("rmask", f"{index.text} < {size}", span.dims, depth)
         exact = "r" not in body.masks.tails
-        end = f"{offset} + {block}" if exact else f"tl.minimum({offset} + {block}, {size})"
-        body.masks.last = f"({index.text} == {end} - 1)"
+        stop = f"{offset} + {block}" if exact else f"tl.minimum({offset} + {block}, {size})"
+        body.masks.last = f"({index.text} == {stop} - 1)"
         body.eviction = self._eviction(number)
         writes = [write for step, _ in runs for write in step()]
         for write in writes:
