@@ -46,32 +46,40 @@ def _vector_axis(nest: Nest, capabilities: Capabilities, symbols: SymbolTable, s
     scans = any(isinstance(s, ScanStore) for p in nest.phases for s in p.statements)
     if scans:
         candidates = [a for a in candidates if a not in nest.inner]
-    ranked = sorted(candidates, key=lambda a: -_contiguity(nest, a, lanes, symbols))
-    if not ranked or _contiguity(nest, ranked[0], lanes, symbols) < 0:
-        return None
-    return ranked[0].name
+    scores = {axis.name: _efficiency(nest, axis, lanes, symbols) for axis in candidates}
+    best = max(scores, key=lambda name: scores[name], default=None)
+    return best if best is not None and scores[best] >= WORTHWHILE else None
 
 
-def _contiguity(nest: Nest, axis: Axis, lanes: int, symbols: SymbolTable) -> float:
-    """How well accesses run along ``axis``, weighted by how often they happen; an axis shorter than a register wastes
-    lanes."""
-    score = 0.0
+STRIDED, SCATTERED = 0.15, 0.08
+"""What a load lane by lane is worth beside one of a whole register: at a constant stride, or anywhere."""
+
+WORTHWHILE = 0.02
+"""Below this share of a register's rate, lanes gain nothing over scalar code."""
+
+
+def _efficiency(nest: Nest, axis: Axis, lanes: int, symbols: SymbolTable) -> float:
+    """The share of a register's rate that accesses reach with lanes along ``axis``, weighted by how often each happens;
+    an axis that does not fill its registers wastes the rest."""
+    total = reached = 0.0
     for phase in nest.phases:
         weight = float(max(estimate(points(phase.axes), symbols), 1)) if phase.axes else 1.0
         for statement in phase.statements:
-            offsets = [term for _, term in stores_of(statement)] + list(loads_of(statement))
-            score += weight * sum(_access(term, axis) for term in offsets)
-    size = estimate(axis.size, symbols)
-    return score * min(1.0, size / lanes) if score > 0 else score
+            for term in (*(term for _, term in stores_of(statement)), *loads_of(statement)):
+                total += weight
+                reached += weight * _access(term, axis)
+    size = max(estimate(axis.size, symbols), 1)
+    filled = size / (-(-size // lanes) * lanes)
+    return filled * (reached / total if total else 1.0)
 
 
 def _access(term: Size, axis: Axis) -> float:
     if axis.name not in free_symbols(term):
-        return 0.25
+        return 1.0
     slope = coefficient(term, axis.name)
     if slope == 1:
         return 1.0
-    return -0.25 if slope is not None else -0.5
+    return STRIDED if slope is not None else SCATTERED
 
 
 def _parallel_axes(nest: Nest, capabilities: Capabilities, symbols: SymbolTable) -> tuple[str, ...]:
