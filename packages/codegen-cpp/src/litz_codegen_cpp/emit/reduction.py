@@ -83,6 +83,8 @@ class _NamedAccumulator:
         context = self.body.context
         spell = vector_type if self._is_vector else register_type
         arguments = [spell(self.dtype), *([spell(i64)] if self.kind.inputs == 2 else [])]
+        if self.along and self.kind.name == "online_softmax":
+            arguments.append("true")
         self.names = [context.names.fresh(self.kind.name) for _ in range(self.parts)]
         context.scopes.line(f"{self.state}<{', '.join(arguments)}> {', '.join(self.names)};")
 

@@ -1,6 +1,7 @@
 // The maximum of what was added, and the sum of exponentials relative to it, in one go. See accumulate.h for the interface.
 //
-//   online_softmax_state<V>      result() the maximum, result1() the sum; V as for exp
+//   online_softmax_state<V>         result() the maximum, result1() the sum; V as for exp
+//   online_softmax_state<V, true>   for lanes that are collapsed in the end: they share a maximum, which rises less often
 //
 // Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 #ifndef LITZ_ONLINE_SOFTMAX_H
@@ -10,24 +11,26 @@
 
 namespace litz {
 
-template <class V>
+template <class V, bool Together = false>
 struct online_softmax_state {
   V greatest = splat<V>(least_of<elem<V>>()), sum = splat<V>(0);
-  // While nothing but -inf was seen the exponentials are relative to 0, where exp(-inf) adds nothing.
-  LITZ_METHOD V reference() const { return blend<V>(greatest == splat<V>(least_of<elem<V>>()), splat<V>(0), greatest); }
+  // What the exponentials are relative to. While nothing but -inf was seen that is 0, where exp(-inf) adds nothing.
+  V reference = splat<V>(0);
   LITZ_METHOD void raise_to(V to) {
-    V from = reference();
+    V from = reference;
     greatest = to;
-    sum = sum * exp(from - reference());
+    reference = blend<V>(to == splat<V>(least_of<elem<V>>()), splat<V>(0), to);
+    sum = sum * exp(from - reference);
   }
   LITZ_METHOD void add(V x) {
-    V to = maximum(greatest, x);
     if constexpr (is_scalar<V>) {
-      if (!(to == greatest)) raise_to(to);
-    } else {
-      if (any_true(ne(to, greatest))) raise_to(to);
+      if (!(x <= greatest)) raise_to(maximum(greatest, x));
+    } else if (any_true(~le(x, greatest))) {
+      V to = maximum(greatest, x);
+      if constexpr (Together) raise_to(splat<V>(max_lanes(to)));
+      else raise_to(to);
     }
-    sum = sum + exp(x - reference());
+    sum = sum + exp(x - reference);
   }
   LITZ_METHOD void add(V x, mask m) { add(select(m, x, splat<V>(least_of<elem<V>>()))); }
   LITZ_METHOD void merge(online_softmax_state s) {
@@ -39,13 +42,13 @@ struct online_softmax_state {
   LITZ_METHOD V result() const { return greatest; }
   LITZ_METHOD V result1() const { return sum; }
 };
-template <class V>
-LITZ_FN online_softmax_state<elem<V>> collapse(const online_softmax_state<V>& s) {
+template <class V, bool Together>
+LITZ_FN online_softmax_state<elem<V>> collapse(const online_softmax_state<V, Together>& s) {
   V to = splat<V>(max_lanes(s.greatest));
-  online_softmax_state<V> raised = s;
+  online_softmax_state<V, Together> raised = s;
   raised.raise_to(to);
   online_softmax_state<elem<V>> r;
-  r.greatest = lane(to, 0);
+  r.raise_to(lane(to, 0));
   r.sum = sum_lanes(raised.sum);
   return r;
 }
