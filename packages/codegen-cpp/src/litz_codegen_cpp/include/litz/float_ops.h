@@ -261,14 +261,27 @@ LITZ_PUBLIC_UNARY(LITZ_FN, trunc)
 LITZ_PUBLIC_UNARY(LITZ_FN, round)
 LITZ_PUBLIC_BINARY(LITZ_FN, copysign)
 
-// The integral lanes of a float vector as integers of the same width.
+// Integral lanes as integers of the same width, and back. 64-bit ones go through the bits of x + 1.5 2^52, since AVX2
+// has no instruction for them; so they are to lie within 2^51.
 template <class V>
 LITZ_FN lane_mask<V> to_integer(V x) {
-  return __builtin_convertvector(x, lane_mask<V>);
+  typedef lane_mask<V> I;
+  if constexpr (is_f32<V>) {
+    return __builtin_convertvector(x, I);
+  } else {
+    V magic = splat<V>(0x1.8p52);
+    return (I)(x + magic) - (I)magic;
+  }
 }
 template <class V>
 LITZ_FN V from_integer(lane_mask<V> i) {
-  return __builtin_convertvector(i, V);
+  typedef lane_mask<V> I;
+  if constexpr (is_f32<V>) {
+    return __builtin_convertvector(i, V);
+  } else {
+    V magic = splat<V>(0x1.8p52);
+    return (V)(i + (I)magic) - magic;
+  }
 }
 
 // 2^n for n in the range of normal numbers.

@@ -2,9 +2,10 @@
 //
 //   V sin(V), cos(V), tan(V), asin(V), acos(V), atan(V), atan2(V y, V x), hypot(V x, V y)
 //
-// float: reduction by pi/2 in three parts (Cody and Waite), the quadrant logic of Cephes, minimax polynomials by
-// Lawson-weighted least squares. sin and cos are under 1.6 ulp, tan under 3, the others under 2; arguments of sin, cos and tan beyond
-// 2^17 go to the C library. double: the C library's, lane by lane.
+// Reduction by pi/2 in three parts (Cody and Waite), the quadrant logic of Cephes. float: minimax polynomials by
+// Lawson-weighted least squares; sin and cos are under 1.6 ulp, tan under 3, the others under 2. double: sin and cos with
+// fdlibm's polynomials, under 2 ulp; the others, and all without fused products, are the C library's, lane by lane.
+// So are arguments of sin, cos and tan beyond 2^17.
 #ifndef LITZ_MATH_TRIG_H
 #define LITZ_MATH_TRIG_H
 #include "float_ops.h"
@@ -23,28 +24,44 @@ LITZ_LIBM_BINARY(hypot)
 // x = n pi/2 + r with |r| <= pi/4 (and a little), for |x| <= 2^17; returns r.
 template <class V>
 LITZ_FN V reduce_by_half_pi(V x, lane_mask<V>& n) {
-  V k = round_lanes(x * splat<V>(0.63661977f));
+  V k = round_lanes(x * splat<V>(elem<V>(0.6366197723675814)));
   n = to_integer(k);
-#if LITZ_HAS_FMA
-  V r = mul_add(k, splat<V>(-0x1.921fb6p+0f), x);
-  r = mul_add(k, splat<V>(0x1.777a5cp-25f), r);
-  return mul_add(k, splat<V>(0x1.ee59dap-50f), r);
-#else
-  // Without a fused product only double keeps the digits that cancel.
-  typedef typename vector_of<double, lane_count<V>>::type D;
-  D wide_k = convert_lanes<D>(k);
-  D r = convert_lanes<D>(x) - wide_k * splat<D>(0x1.921fb544p+0);
-  return convert_lanes<V>(r - wide_k * splat<D>(0x1.0b4611a626331p-34));
-#endif
+  if constexpr (!is_f32<V>) {
+    V r = mul_add(k, splat<V>(-1.5707963267948966), x);
+    r = mul_add(k, splat<V>(-6.123233995736766e-17), r);
+    return mul_add(k, splat<V>(1.4973849048591698e-33), r);
+  } else if constexpr (LITZ_HAS_FMA) {
+    V r = mul_add(k, splat<V>(-0x1.921fb6p+0f), x);
+    r = mul_add(k, splat<V>(0x1.777a5cp-25f), r);
+    return mul_add(k, splat<V>(0x1.ee59dap-50f), r);
+  } else {
+    // Without a fused product only double keeps the digits that cancel.
+    typedef typename vector_of<double, lane_count<V>>::type D;
+    D wide_k = convert_lanes<D>(k);
+    D r = convert_lanes<D>(x) - wide_k * splat<D>(0x1.921fb544p+0);
+    return convert_lanes<V>(r - wide_k * splat<D>(0x1.0b4611a626331p-34));
+  }
 }
 
+// For |r| <= pi/4 and z = r^2.
 template <class V>
 LITZ_FN V sin_of_quarter(V r, V z) {
-  return mul_add(polynomial(z, -0.16666655f, 0.0083321584f, -1.9514957e-4f) * z, r, r);
+  V p;
+  if constexpr (is_f32<V>)
+    p = polynomial(z, -0.16666655f, 0.0083321584f, -1.9514957e-4f);
+  else
+    p = polynomial(z, -1.66666666666666324348e-01, 8.33333333332248946124e-03, -1.98412698298579493134e-04,
+                   2.75573137070700676789e-06, -2.50507602534068634195e-08, 1.58969099521155010221e-10);
+  return mul_add(p * z, r, r);
 }
 template <class V>
-LITZ_FN V cos_of_quarter(V, V z) {
-  V p = polynomial(z, 0.041666646f, -0.0013887313f, 2.4432784e-5f);
+LITZ_FN V cos_of_quarter(V z) {
+  V p;
+  if constexpr (is_f32<V>)
+    p = polynomial(z, 0.041666646f, -0.0013887313f, 2.4432784e-5f);
+  else
+    p = polynomial(z, 4.16666666666666019037e-02, -1.38888888888741095749e-03, 2.48015872894767294178e-05,
+                   -2.75573143513906633035e-07, 2.08757232129817482790e-09, -1.13596475577881948265e-11);
   return mul_add(p, z * z, mul_add(z, splat<V>(-0.5f), splat<V>(1)));
 }
 
@@ -54,21 +71,19 @@ LITZ_FN V sin_of_quadrant(V r, lane_mask<V> n) {
   typedef lane_mask<V> I;
   V z = r * r;
   I odd = (n & splat<I>(1)) != I{};
-  V y = blend<V>(odd, cos_of_quarter(r, z), sin_of_quarter(r, z));
-  return (V)((I)y ^ ((n & splat<I>(2)) << splat<I>(30)));
+  V y = blend<V>(odd, cos_of_quarter(z), sin_of_quarter(r, z));
+  return (V)((I)y ^ ((n & splat<I>(2)) << splat<I>(sizeof(elem<I>) * 8 - 2)));
 }
 
 // Where the reduction has not enough digits. Infinity comes here too, and leaves as NaN.
 template <class V>
 LITZ_FN bool any_beyond_reduction(V x) {
-  return !none_of(abs_lanes(x) > splat<V>(0x1p17f));
+  return !none_of(abs_lanes(x) > splat<V>(0x1p17));
 }
-#define LITZ_FAR(name)                                              \
-  template <class V>                                                \
-  static __attribute__((noinline)) V name##_far(V x, V y) {         \
-    for (int i = 0; i < lane_count<V>; ++i)                         \
-      if (!(__builtin_fabsf(x[i]) <= 0x1p17f)) y[i] = __builtin_##name##f(x[i]); \
-    return y;                                                       \
+#define LITZ_FAR(name)                                                  \
+  template <class V>                                                    \
+  static __attribute__((noinline)) V name##_far(V x, V y) {             \
+    return blend<V>(abs_lanes(x) <= splat<V>(0x1p17), y, name##_libm(x)); \
   }
 LITZ_FAR(sin)
 LITZ_FAR(cos)
@@ -77,19 +92,18 @@ LITZ_FAR(tan)
 
 template <class V>
 LITZ_FN V sin_lanes(V x) {
-  if constexpr (!is_f32<V>) {
+  if constexpr (!is_f32<V> && !LITZ_HAS_FMA) {
     return sin_libm(x);
   } else {
     lane_mask<V> n;
     V r = reduce_by_half_pi(x, n);
-    V y = sin_of_quadrant(r, n);
-    y = blend<V>(x == V{}, x, y);
+    V y = blend<V>(x == V{}, x, sin_of_quadrant(r, n));
     return __builtin_expect(any_beyond_reduction(x), 0) ? sin_far(x, y) : y;
   }
 }
 template <class V>
 LITZ_FN V cos_lanes(V x) {
-  if constexpr (!is_f32<V>) {
+  if constexpr (!is_f32<V> && !LITZ_HAS_FMA) {
     return cos_libm(x);
   } else {
     lane_mask<V> n;
