@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from litz_codegen_cpp.toolchain import isa
-from litz_codegen_cpp.toolchain.build import compile_source
+from litz_codegen_cpp.toolchain.build import BuildOptions, compile_source
 from litz_codegen_cpp.toolchain.compilers import find_compiler
 from litz_ir.errors import CompilerNotFound
 
@@ -29,8 +29,10 @@ def runnable() -> list[str]:
     return names
 
 
-def build_unit(source: str, name: str, folder: Path, *, widen: int = 1) -> ctypes.CDLL:
+def build_unit(source: str, name: str, folder: Path, *, widen: int = 1, quick: bool = False) -> ctypes.CDLL:
     """Compile a unit for the set called ``name``, with ``widen`` times its lanes, and load it.
+
+    ``quick`` optimises less, for units of many functions whose speed is of no interest.
 
     Skips the test where there is no compiler.
     """
@@ -40,7 +42,9 @@ def build_unit(source: str, name: str, folder: Path, *, widen: int = 1) -> ctype
         pytest.skip(str(error))
     out = folder / f"{name}.so"
     chosen = isa.by_name(name)
-    compile_source(source, isa=replace(chosen, lanes=chosen.lanes * widen), compiler=compiler, out=out)
+    widened = replace(chosen, lanes=chosen.lanes * widen)
+    options = BuildOptions(optimize="-O1" if quick else "-O2")
+    compile_source(source, isa=widened, compiler=compiler, out=out, options=options)
     return ctypes.CDLL(str(out))
 
 
