@@ -106,8 +106,9 @@ def test_accesses_take_the_form_that_their_stride_allows(name: str, form: str) -
 
 
 def test_a_transposing_kernel_is_tiled() -> None:
-    text = emit_kernel(named(layouts(), "transposed_both_outer"), LANES).text
-    assert "for (int64_t i0 = i0_tile_0; i0 < i0_end_0; ++i0) {" in loop_body(text, "for (int64_t i1 = ")
+    for name in ("transposed_outer", "transposed_both_outer"):
+        text = emit_kernel(named(layouts(), name), LANES).text
+        assert "for (int64_t i0 = i0_tile_0; i0 < i0_end_0; ++i0) {" in loop_body(text, "for (int64_t i1 = ")
 
 
 def test_symbols_and_buffers_do_not_hide_functions() -> None:

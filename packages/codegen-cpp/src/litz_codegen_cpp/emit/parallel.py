@@ -61,7 +61,14 @@ def outer_of(kernel: Kernel, parts: int) -> Outer:
             )  # fmt: skip
         vector = kernel.outer[-1]
     made = Outer(kernel.outer[:count], kernel.outer[count:], vector, parts)
-    return replace(made, tiled=kernel.outer[-2]) if made.splits_vector and _transposes(kernel) else made
+    return replace(made, tiled=kernel.outer[-2]) if vector is not None and _can_tile(made, kernel) else made
+
+
+def _can_tile(outer: Outer, kernel: Kernel) -> bool:
+    """True when the axis before the vector axis is worth tiling and its points may run in any order."""
+    if len(kernel.outer) < 2 or kernel.outer[-2] not in outer.shared:
+        return False
+    return _transposes(kernel)
 
 
 def _transposes(kernel: Kernel) -> bool:
@@ -69,7 +76,7 @@ def _transposes(kernel: Kernel) -> bool:
 
     Such a pointwise kernel touches each line of memory once per element unless both axes advance together.
     """
-    if len(kernel.outer) < 2 or any(phase.axes for phase in kernel.phases):
+    if any(phase.axes for phase in kernel.phases):
         return False
     rows, lanes = kernel.outer[-2].name, kernel.outer[-1].name
     offsets: list[Size] = []
@@ -106,8 +113,20 @@ class OuterLoops:
             if splits:
                 self._vector(last, *self._points(last, first, stop))
                 return
-            stack.enter_context(self._loop(last, first, stop))
+            if last is self.outer.tiled:
+                self._enter_tiles(stack, last, first, stop)
+            else:
+                stack.enter_context(self._loop(last, first, stop))
             self._sequential(self.outer.sequential)
+
+    def _enter_tiles(self, stack: ExitStack, axis: Axis, first: str, stop: str) -> None:
+        """A loop over tiles of the last shared axis."""
+        name = self.context.axis_names[axis.name]
+        low, high = self.context.names.fresh(f"{name}_tile"), self.context.names.fresh(f"{name}_end")
+        opening = f"for (int64_t {low} = {first}; {low} < {stop}; {low} += {TILE}) {{"
+        stack.enter_context(self.context.scopes.block(opening))
+        self.context.scopes.line(f"const int64_t {high} = minimum<int64_t>({stop}, {low} + {TILE});")
+        self.tile = (axis, low, high)
 
     def count(self) -> str:
         """The number of steps that threads divide, at the innermost scope."""

@@ -143,7 +143,7 @@ class Memory:
         for part in range(context.parts):
             text = value.part(part)
             if at is not None:
-                self._scatter(buffer, at.part(part), text, mode, lanes, part)
+                self._scatter(buffer, at.part(part), text, mode, lanes)
                 continue
             piece = self.indices.scalar(self.indices.shifted(offset, part))
             address = _at(buffer.pointer, piece.text)
@@ -152,36 +152,31 @@ class Memory:
                 if mode != "set":
                     text = _combine(mode, f"load{suffix}({arguments})", text)
                 context.scopes.line(f"store{suffix}({arguments}, {text});")
+                continue
+            assert stride is not None
+            step = self.indices.scalar(stride).text
+            if mode == "set":
+                form, count = (
+                    ("store_strided", "") if lanes is None else ("store_strided_partial", f"{lanes.count}, ")
+                )
+                context.scopes.line(f"{form}({address}, {step}, {count}{text});")
             else:
-                assert stride is not None
-                step = self.indices.scalar(stride)
-                lane_steps = f"iota<int64_t>(0) * broadcast<int64_t>({step.text})"
-                self._scatter(_moved(buffer, address), lane_steps, text, mode, lanes, part)
+                steps = f"iota<int64_t>(0) * broadcast<int64_t>({step})"
+                self._scatter(Buffer(f"({address})", buffer.dtype), steps, text, mode, lanes)
 
-    def _scatter(
-        self, buffer: Buffer, at: str, value: str, mode: ScatterMode, lanes: Lanes | None, part: int
-    ) -> None:
-        """Lane by lane in order, since two lanes may meet at one element."""
+    def _scatter(self, buffer: Buffer, at: str, value: str, mode: ScatterMode, lanes: Lanes | None) -> None:
+        """Lane by lane in order, since two lanes may meet at one element. No store runs under a mask."""
         line = self.context.scopes.line
         if mode == "set":
-            form, extra = "scatter", ""
-            if lanes is not None:
-                form, extra = (
-                    ("scatter_masked", lanes.mask(part)) if lanes.masks else ("scatter_partial", lanes.count)
-                )
-            line(f"{form}({', '.join(filter(None, (buffer.pointer, at, extra, value)))});")
+            form, count = ("scatter", "") if lanes is None else ("scatter_partial", f"{lanes.count}, ")
+            line(f"{form}({buffer.pointer}, {at}, {count}{value});")
             return
-        name = self.context.names.fresh("lane")
-        limit = "LITZ_LANES"
-        if lanes is not None and not lanes.masks:
-            limit = f"minimum<int64_t>({lanes.count}, LITZ_LANES)"
-        indices = self.context.names.fresh("at")
-        line(f"const auto {indices} = {at};")
-        line(f"for (int {name} = 0; {name} < {limit}; ++{name}) {{")
-        if lanes is not None and lanes.masks:
-            line(f"  if (!lane({lanes.mask(part)}, {name})) continue;")
+        limit = "LITZ_LANES" if lanes is None else f"minimum<int64_t>({lanes.count}, LITZ_LANES)"
+        name, indices = self.context.names.fresh("lane"), self.context.names.fresh("at")
         address = f"{buffer.pointer} + lane({indices}, {name})"
         combined = _combine(mode, f"load_scalar({address})", f"lane({value}, {name})")
+        line(f"const auto {indices} = {at};")
+        line(f"for (int {name} = 0; {name} < {limit}; ++{name}) {{")
         line(f"  store_scalar({address}, {combined});")
         line("}")
 
@@ -197,10 +192,6 @@ class Memory:
 
 def _at(pointer: str, offset: str) -> str:
     return pointer if offset == "0" else f"{pointer} + {offset}"
-
-
-def _moved(buffer: Buffer, address: str) -> Buffer:
-    return Buffer(address if address == buffer.pointer else f"({address})", buffer.dtype)
 
 
 def _form(address: str, lanes: Lanes | None, part: int) -> tuple[str, str]:
