@@ -204,7 +204,8 @@ LITZ_FN V rsqrt_lanes(V x) {
 template <int Mode, class V>
 LITZ_FN V round_mode(V x) {
   if constexpr (sizeof(V) < 16) {
-    for (int i = 0; i < lane_count<V>; ++i) x[i] = round_mode<Mode>(splat<typename vector_of<elem<V>, 16 / sizeof(elem<V>)>::type>(x[i]))[0];
+    typedef typename vector_of<elem<V>, 16 / sizeof(elem<V>)>::type full;
+    for (int i = 0; i < lane_count<V>; ++i) x[i] = round_mode<Mode>(splat<full>(x[i]))[0];
     return x;
   }
 #if defined(LITZ_AVX512)

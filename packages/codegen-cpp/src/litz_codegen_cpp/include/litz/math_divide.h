@@ -17,8 +17,8 @@ static __attribute__((noinline)) V fmod_far(V a, V b) {
   return fmod_libm(a, b);
 }
 
-// While the quotient has no more digits than a float, its integral part is right or one too large, and one fused product
-// gives the rest exactly; other lanes, infinities and NaN among them, send the whole vector to the C library.
+// While the quotient has no more digits than a float, its integral part is right or one too large, and one fused
+// product gives the rest exactly; other lanes, infinities and NaN too, send the whole vector to the C library.
 template <class V>
 LITZ_FN V fmod_lanes(V a, V b) {
 #if LITZ_HAS_FMA

@@ -3,8 +3,8 @@
 //   V erf(V), erfc(V), erfinv(V)
 //
 // float: two polynomials, minimax by Lawson-weighted least squares, of x^2 up to 1 and of |x| - 2.46 up to 3.92, beyond
-// which the result rounds to 1; under 1.5 ulp. erfinv as in M. Giles, Approximating the erfinv function (2010), under 4 ulp.
-// erfc and double: the C library's, lane by lane; double erfinv takes Halley's steps from Winitzki's closed form.
+// which the result rounds to 1; under 1.5 ulp. erfinv as in M. Giles, Approximating the erfinv function (2010), under
+// 4 ulp. erfc and double: the C library's, lane by lane; double erfinv takes Halley's steps from Winitzki's closed form.
 #ifndef LITZ_MATH_ERF_H
 #define LITZ_MATH_ERF_H
 #include "math_log.h"

@@ -3,8 +3,8 @@
 //   V exp(V), exp2(V), expm1(V), sigmoid(V), tanh(V)
 //
 // Cody and Waite's reduction (hi and lo parts of ln 2 as in Cephes for float, fdlibm for double); minimax polynomials,
-// by Lawson-weighted least squares for float, from Chebyshev nodes in 60 digits for double. float: under 1.6 ulp, tanh 2;
-// double: under 1.5 ulp, expm1 and tanh 2.5. Denormal results are rounded as others are.
+// by Lawson-weighted least squares for float, from Chebyshev nodes in 60 digits for double. float: under 1.6 ulp, tanh
+// 2; double: under 1.5 ulp, expm1 and tanh 2.5. Denormal results are rounded as others are.
 #ifndef LITZ_MATH_EXP_H
 #define LITZ_MATH_EXP_H
 #include "float_ops.h"

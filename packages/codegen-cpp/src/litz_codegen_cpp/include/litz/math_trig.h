@@ -3,9 +3,9 @@
 //   V sin(V), cos(V), tan(V), asin(V), acos(V), atan(V), atan2(V y, V x), hypot(V x, V y)
 //
 // Reduction by pi/2 in three parts (Cody and Waite), the quadrant logic of Cephes. float: minimax polynomials by
-// Lawson-weighted least squares; sin and cos are under 1.6 ulp, tan under 3, the others under 2. double: sin and cos with
-// fdlibm's polynomials, under 2 ulp; the others, and all without fused products, are the C library's, lane by lane.
-// So are arguments of sin, cos and tan beyond 2^17.
+// Lawson-weighted least squares; sin and cos are under 1.6 ulp, tan under 3, the others under 2. double: sin and cos
+// with fdlibm's polynomials, under 2 ulp; the others, and all where products are not fused, are the C library's, lane by
+// lane. So are arguments of sin, cos and tan beyond 2^17.
 #ifndef LITZ_MATH_TRIG_H
 #define LITZ_MATH_TRIG_H
 #include "float_ops.h"
@@ -120,7 +120,8 @@ LITZ_FN V tan_lanes(V x) {
     typedef lane_mask<V> I;
     I n;
     V r = reduce_by_half_pi(x, n), z = r * r;
-    V p = polynomial(z, 0.33333349f, 0.13332659f, 0.054060493f, 0.021279123f, 0.010843995f, 7.8872879e-5f, 0.0043816739f);
+    V p = polynomial(z, 0.33333349f, 0.13332659f, 0.054060493f, 0.021279123f, 0.010843995f, 7.8872879e-5f,
+                     0.0043816739f);
     V t = mul_add(p * z, r, r);
     V y = blend<V>((n & splat<I>(1)) != I{}, splat<V>(-1) / t, t);
     y = blend<V>(x == V{}, x, y);

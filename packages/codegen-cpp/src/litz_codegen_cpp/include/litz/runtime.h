@@ -43,7 +43,7 @@ struct parallel_region {
   static void run(void* self) {
     auto* region = (parallel_region*)self;
     int64_t slot = region->rt->thread_num(), slots = region->rt->num_threads_in_region();
-    // The first `extra` slices are one step longer. The team may be smaller than asked for, in nested regions above all.
+    // The first `extra` slices are one step longer. The team may be smaller than asked for, as in nested regions.
     int64_t each = region->steps / slots, extra = region->steps % slots;
     int64_t b = region->begin + slot * each + (slot < extra ? slot : extra);
     int64_t e = b + each + (slot < extra);
