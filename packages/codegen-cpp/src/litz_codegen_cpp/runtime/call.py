@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
+from struct import Struct
 
 from litz_codegen_cpp.runtime.load import LoadedLibrary
 from litz_ir.errors import IndexOutOfRange, KernelError
@@ -54,14 +55,21 @@ class CpuModule:
 class _Frame:
     """Argument arrays of one call, laid out so that filling two flat arrays fills them all."""
 
-    def __init__(self, kernels: Sequence[Kernel]) -> None:
-        counts = [len(kernel.parameters) for kernel in kernels]
-        sizes = [len(kernel.symbols) for kernel in kernels]
-        self.addresses = (ctypes.c_void_p * max(1, sum(counts)))()
-        self.integers = (ctypes.c_int64 * max(1, sum(sizes)))()
-        self.doubles = (ctypes.c_double * len(self.integers)).from_buffer(self.integers)
-        self.buffers = self._table(ctypes.addressof(self.addresses), counts)
-        self.symbols = self._table(ctypes.addressof(self.integers), sizes)
+    __slots__ = ("_tables", "addresses", "arguments", "values")
+
+    def __init__(
+        self, runtime: int, entries: ctypes.Array[ctypes.c_void_p], kernels: Sequence[Kernel]
+    ) -> None:
+        buffers = [len(kernel.parameters) for kernel in kernels]
+        symbols = [len(kernel.symbols) for kernel in kernels]
+        self.addresses = (ctypes.c_void_p * max(1, sum(buffers)))()
+        self.values = (ctypes.c_int64 * max(1, sum(symbols)))()
+        self._tables = (
+            entries,
+            self._table(ctypes.addressof(self.addresses), buffers),
+            self._table(ctypes.addressof(self.values), symbols),
+        )
+        self.arguments = (runtime, len(kernels), *map(ctypes.addressof, self._tables))
 
     @staticmethod
     def _table(base: int, counts: Sequence[int]) -> ctypes.Array[ctypes.c_void_p]:
@@ -81,10 +89,10 @@ class Segment:
         )
         self._native: Callable[..., int] = prototype(library.address(SEGMENT))
         self._runtime = ctypes.addressof(library.runtime)
-        self._buffers = sum(len(kernel.parameters) for kernel in kernels)
         kinds = [info.kind for kernel in kernels for info in kernel.symbols]
-        self._symbols = len(kinds)
-        self._floats = tuple(k for k, kind in enumerate(kinds) if kind == "float")
+        self._addresses = Struct(f"={sum(len(kernel.parameters) for kernel in kernels)}Q")
+        self._symbols = Struct("=" + "".join("d" if kind == "float" else "q" for kind in kinds))
+        self._counts = (self._addresses.size // 8, len(kinds))
         self._frames: list[_Frame] = []
 
     def __call__(
@@ -99,27 +107,24 @@ class Segment:
         Raises :class:`IndexOutOfRange` or :class:`KernelError` when a kernel reports an error; those after it do not
         run.
         """
-        if len(addresses) != self._buffers or len(symbols) != self._symbols:
-            raise KernelError(
-                f"{self._kernels[0].name} and those after it take {self._buffers} buffers and {self._symbols} symbols, "
-                f"got {len(addresses)} and {len(symbols)}", code=-1, node=self._kernels[0].name,
-            )  # fmt: skip
-        frame = self._frames.pop() if self._frames else _Frame(self._kernels)
+        if (len(addresses), len(symbols)) != self._counts:
+            raise self._miscounted(len(addresses), len(symbols))
+        frame = self._frames.pop() if self._frames else _Frame(self._runtime, self._entries, self._kernels)
         try:
-            frame.addresses[: self._buffers] = addresses  # type: ignore[call-overload]  # any sequence will do
-            if self._floats:
-                for position, value in enumerate(symbols):
-                    kept = frame.doubles if position in self._floats else frame.integers
-                    kept[position] = value
-            elif symbols:
-                frame.integers[: self._symbols] = symbols  # type: ignore[call-overload]  # integers, as no float is wanted
-            result = self._native(
-                self._runtime, len(self._entries), self._entries, frame.buffers, frame.symbols
-            )
+            self._addresses.pack_into(frame.addresses, 0, *addresses)
+            self._symbols.pack_into(frame.values, 0, *symbols)
+            result = self._native(*frame.arguments)
         finally:
             self._frames.append(frame)
         if result:
             raise _error(self._kernels[result // _POSITION], result % _POSITION)
+
+    def _miscounted(self, addresses: int, symbols: int) -> KernelError:
+        name = self._kernels[0].name
+        wanted = f"{self._counts[0]} buffers and {self._counts[1]} symbols"
+        return KernelError(
+            f"{name} and those after it take {wanted}, got {addresses} and {symbols}", code=-1, node=name
+        )
 
 
 def _error(kernel: Kernel, code: int) -> KernelError:
