@@ -50,6 +50,7 @@ from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, add, floordiv, mod, mul, symbol
 from litz_ir.target.capabilities import Capabilities
 from litz_scheduler import SchedulerOptions, schedule
+from litz_scheduler.graph import alias_type
 
 Array = npt.NDArray[Any]
 Terms = tuple[Size, ...]
@@ -260,7 +261,12 @@ class Builder:
         axes = self.axes(shape)
         where = tuple(self._simple(term, axes) for term in place(tuple(symbol(axis.name) for axis in axes)))
         value = self._value(self.types[x].dtype, shape)
-        return self._append(View(results=(value,), base=x, axes=axes, index=where, aliases=aliases))
+        view = View(results=(value,), base=x, axes=axes, index=where, aliases=aliases)
+        alias = alias_type(view, self.types[x], self.symbols) if aliases else None
+        if alias is not None:
+            self.types[value.name] = alias
+            view = replace(view, results=(replace(value, type=alias),))
+        return self._append(view)
 
     def permute(self, x: str, *dims: int) -> str:
         shape = self.shape(x)

@@ -10,7 +10,7 @@ from litz_ir.device import CPU, Device
 from litz_ir.errors import ScheduleError
 from litz_ir.fused.decision import Decision
 from litz_ir.fused.group import FusedGraph, Group
-from litz_ir.loops.layout import Layout, is_dense
+from litz_ir.loops.layout import is_dense
 from litz_ir.loops.nodes import (
     Argument,
     Assert,
@@ -43,7 +43,7 @@ from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.canonical import Bound, bind, title
 from litz_scheduler.cost.compute import body_cost
 from litz_scheduler.cost.traffic import estimate, points, type_bytes
-from litz_scheduler.graph import alias_type, dense_type, output_names, same_strides
+from litz_scheduler.graph import alias_type, as_promised, dense_type, output_names, same_strides
 from litz_scheduler.kernels import Body, build_body, single
 from litz_scheduler.loop_order import Nest, bodies_of
 from litz_scheduler.memory.reuse import UNPLACED, place
@@ -198,8 +198,8 @@ class _PlanBuilder:
                 self._kernel(group)
 
     def _view(self, view: View) -> None:
-        type_ = alias_type(view, self._type(view.base))
-        if type_ is None or not _as_promised(view.results[0].type, type_.layout):
+        type_ = alias_type(view, self._type(view.base), self.graph.symbols)
+        if type_ is None or not as_promised(view.results[0].type, type_.layout):
             self._copy(view.results[0], view.axes, Load(view.base, view.index, view.results[0].type.dtype))
             self.context.decide(
                 Decision("plan", view.name, "copy", "copy.layout", type_bytes(view.results[0].type))
@@ -338,8 +338,3 @@ class _PlanBuilder:
         name = f"k{len(self.kernels)}_{title(self.operations[m.operation] for m in group.members)}"
         self.kernels[bound.kernel] = name
         return name
-
-
-def _as_promised(promised: TensorType, layout: Layout) -> bool:
-    """True when an alias with ``layout`` has the strides that its type promises to the caller."""
-    return not promised.layout.fixed or same_strides(promised, layout)

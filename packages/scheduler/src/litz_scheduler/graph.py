@@ -26,9 +26,11 @@ from litz_ir.loops.nodes import (
     Value,
     View,
 )
+from litz_ir.scalar.expr import indirects_in
 from litz_ir.symbols.ranges import Range, extent
+from litz_ir.symbols.simplify import simplify
 from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, Term, coefficient, substitute, symbol
+from litz_ir.symbols.term import Size, coefficient, free_symbols, substitute, symbol
 
 
 def output_names(graph: LoopGraph) -> set[str]:
@@ -80,29 +82,17 @@ def is_identity(index: tuple[Size, ...], axes: tuple[Axis, ...]) -> bool:
     )
 
 
-def is_strided(view: View) -> bool:
-    """True when strides alone can express the view's index: linear in its axes, and nowhere backwards."""
-    names = {axis.name for axis in view.axes}
-    for term in view.index:
-        if not isinstance(term, Term):
-            continue
-        for name in term.free_symbols & names:
-            slope = coefficient(term, name)
-            if slope is None or (isinstance(slope, int) and slope < 0):
-                return False
-            if isinstance(slope, Term) and slope.free_symbols & names:
-                return False
-    return True
-
-
-def alias_type(view: View, base: TensorType) -> TensorType | None:
-    """The type of a strided view of a buffer of type ``base``, or ``None`` when strides cannot express it."""
+def alias_type(view: View, base: TensorType, symbols: SymbolTable) -> TensorType | None:
+    """The type of a view as an alias of a buffer of type ``base``, or ``None`` when strides cannot express it: where
+    the element's place is not linear in the axes, runs backwards, or depends on data."""
     names = [axis.name for axis in view.axes]
-    element = base.layout.element(view.index)
+    element = simplify(base.layout.element(view.index), axis_ranges(view.axes, symbols))
+    if indirects_in(element):
+        return None
     strides: list[Size] = []
     for name in names:
         slope = coefficient(element, name)
-        if slope is None or (isinstance(slope, Term) and slope.free_symbols & set(names)):
+        if slope is None or (isinstance(slope, int) and slope < 0) or free_symbols(slope) & set(names):
             return None
         strides.append(slope)
     offset = substitute(element, dict.fromkeys(names, 0))
@@ -110,28 +100,80 @@ def alias_type(view: View, base: TensorType) -> TensorType | None:
     return replace(result, layout=replace(result.layout, strides=tuple(strides), offset=offset))
 
 
-def shares_memory(view: View, own: set[str]) -> bool:
-    """True when a view that must be in memory can be an alias of its base; ``own`` names the values that eager gives
-    memory of their own where they are copies: what the graph returns and what is overwritten."""
-    return is_strided(view) and (view.aliases or view.name not in own)
+def same_strides(type_: TensorType, layout: Layout) -> bool:
+    """True when ``layout`` has the strides of ``type_`` wherever a dimension has more than one element."""
+    if 0 in type_.shape:
+        return True
+    each = zip(type_.shape, type_.layout.strides, layout.strides, strict=True)
+    return all(size == 1 or a == b for size, a, b in each)
 
 
-def in_memory(graph: LoopGraph) -> set[str]:
-    """Values that something other than a loop reads or overwrites, so that they must exist in memory."""
-    own = output_names(graph) | overwritten_names(graph)
-    names = set(own)
-    for operation in graph.operations:
-        match operation:
-            case Call() | Region() | Assert() | HostScalar():
-                names.update(operation.reads)
-            case Sort():
-                names.add(operation.source)
-            case Scatter():
-                names.add(operation.base)
-    for operation in reversed(graph.operations):
-        if isinstance(operation, View) and operation.name in names and shares_memory(operation, own):
-            names.add(operation.base)
-    return names
+def as_promised(promised: TensorType, layout: Layout) -> bool:
+    """True when a buffer with ``layout`` has the strides that its type promises to the caller, if it does."""
+    return not promised.layout.fixed or same_strides(promised, layout)
+
+
+def dense_type(type_: TensorType) -> TensorType:
+    """The type with a layout that its memory can have: eager's strides when they leave no gap, else row-major."""
+    if is_dense(type_.shape, type_.layout):
+        return type_
+    return replace(type_, layout=contiguous(type_.shape, fixed=type_.layout.fixed))
+
+
+class Residence:
+    """Which values must be in memory, and with which layout they are there.
+
+    ``own`` are the values that eager gives memory of their own where they are copies: what the graph returns and what
+    is overwritten. ``memory`` are those that something other than a loop reads or overwrites.
+    """
+
+    def __init__(self, graph: LoopGraph) -> None:
+        self.symbols = graph.symbols
+        self.own = output_names(graph) | overwritten_names(graph)
+        self._types = {v.name: v.type for v in (*graph.inputs, *graph.constants) if isinstance(v, Value)}
+        self._values = {v.name: (v, operation) for operation in graph.operations for v in operation.results}
+        self.memory = set(self.own)
+        for operation in graph.operations:
+            self.memory.update(_wanted(operation))
+        for operation in reversed(graph.operations):
+            if isinstance(operation, View) and operation.name in self.memory and self.shares(operation):
+                self.memory.add(operation.base)
+
+    def shares(self, view: View) -> bool:
+        """True when a view that must be in memory can be an alias of its base."""
+        return self._alias(view) is not None
+
+    def _alias(self, view: View) -> TensorType | None:
+        if not view.aliases and view.name in self.own:
+            return None
+        found = alias_type(view, self._type(view.base), self.symbols)
+        return found if found is not None and as_promised(view.results[0].type, found.layout) else None
+
+    def _type(self, name: str) -> TensorType:
+        found = self._types.get(name)
+        if found is None:
+            value, operation = self._values[name]
+            alias = self._alias(operation) if isinstance(operation, View) else None
+            if isinstance(operation, Call | Sort | Region):
+                found = value.type
+            elif value.replaces is not None:
+                found = self._type(value.replaces)
+            else:
+                found = alias or dense_type(value.type)
+            self._types[name] = found
+        return found
+
+
+def _wanted(operation: Operation) -> tuple[str, ...]:
+    """What an operation that is no loop reads from memory."""
+    match operation:
+        case Call() | Region() | Assert() | HostScalar():
+            return operation.reads
+        case Sort():
+            return (operation.source,)
+        case Scatter():
+            return (operation.base,)
+    return ()
 
 
 def memory_roots(graph: LoopGraph) -> dict[str, str]:
@@ -180,18 +222,3 @@ class Versions:
 def named(axes: Iterable[Axis], terms: Iterable[Size]) -> dict[str, Size]:
     """A mapping from axes to the terms that stand for them."""
     return {axis.name: term for axis, term in zip(axes, terms, strict=True)}
-
-
-def same_strides(type_: TensorType, layout: Layout) -> bool:
-    """True when ``layout`` has the strides of ``type_`` wherever a dimension has more than one element."""
-    if 0 in type_.shape:
-        return True
-    each = zip(type_.shape, type_.layout.strides, layout.strides, strict=True)
-    return all(size == 1 or a == b for size, a, b in each)
-
-
-def dense_type(type_: TensorType) -> TensorType:
-    """The type with a layout that its memory can have: eager's strides when they leave no gap, else row-major."""
-    if is_dense(type_.shape, type_.layout):
-        return type_
-    return replace(type_, layout=contiguous(type_.shape, fixed=type_.layout.fixed))

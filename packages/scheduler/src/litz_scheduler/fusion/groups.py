@@ -11,7 +11,7 @@ from litz_ir.scalar.expr import loads
 from litz_ir.scalar.ops_table import HEAVY
 from litz_scheduler.cost.compute import body_cost
 from litz_scheduler.draft import Draft, Seen
-from litz_scheduler.graph import in_memory
+from litz_scheduler.graph import Residence
 
 
 def fused_graph(graph: LoopGraph, drafts: Iterable[Draft], context: PassContext) -> FusedGraph:
@@ -24,7 +24,7 @@ def fused_graph(graph: LoopGraph, drafts: Iterable[Draft], context: PassContext)
 class _Groups:
     def __init__(self, graph: LoopGraph, drafts: tuple[Draft, ...]) -> None:
         self.drafts = drafts
-        self.memory = in_memory(graph)
+        self.memory = Residence(graph).memory
         self.names = list(graph.named())
         self.readers: dict[str, set[int]] = {}
         for draft in drafts:

@@ -30,8 +30,9 @@ def _reads_inside(producer: Seen, newcomer: Seen) -> bool:
 def keeps_versions(members: Sequence[Seen], roots: Mapping[str, str]) -> bool:
     """True when members that overwrite a value in place disturb no member that reads it.
 
-    The others must read it at the very point that is overwritten, and nothing may be computed after the store, since
-    what is not stored is computed again by each later phase. ``roots`` tells which values share memory.
+    The others must read it at the very point that is overwritten. What is not stored is computed again by each later
+    phase that wants it, so no phase after the store may want anything that is computed from the overwritten value.
+    ``roots`` tells which values share memory. Members come after those that they read.
     """
     written = {v.replaces: seen for seen in members for v in seen.operation.results if v.replaces is not None}
     if not written:
@@ -39,19 +40,24 @@ def keeps_versions(members: Sequence[Seen], roots: Mapping[str, str]) -> bool:
     defined = {value.name for seen in members for value in seen.operation.results}
     if any(name in defined for name in written):
         return False
-    last = max((seen.phase, seen.inner) for seen in members)
-    if any((seen.phase, seen.inner) != last for seen in written.values()):
-        return False
-    memory = {roots.get(name, name) for name in written}
+    return all(_undisturbed(name, writer, members, defined, roots) for name, writer in written.items())
+
+
+def _undisturbed(
+    target: str, writer: Seen, members: Sequence[Seen], defined: set[str], roots: Mapping[str, str]
+) -> bool:
+    memory, stored = roots.get(target, target), (writer.phase, writer.inner)
+    computed_from: set[str] = set()
     for seen in members:
+        wants = False
         for load in loads(*seen.bodies):
-            target = written.get(load.buffer)
-            if target is not None and load.index != target.index:
+            if load.buffer == target and load.index != writer.index:
                 return False
-            if (
-                target is None
-                and load.buffer not in defined
-                and roots.get(load.buffer, load.buffer) in memory
-            ):
+            if load.buffer not in defined and load.buffer != target and roots.get(load.buffer) == memory:
                 return False
+            wants = wants or load.buffer == target or load.buffer in computed_from
+        if wants and (seen.phase, seen.inner) > stored:
+            return False
+        if wants and not seen.reduces:
+            computed_from.update(value.name for value in seen.operation.results)
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,13 +11,12 @@ from litz_ir.fused.decision import Decision
 from litz_ir.loops.layout import span
 from litz_ir.loops.nodes import Output
 from litz_ir.passes.base import PassContext
-from litz_ir.plan.kernel import Kernel, Phase, Store
+from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Allocate, CallStep, Free, Launch, Placement, RegionStep, Step, Storage
-from litz_ir.scalar.expr import Load, walk
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, add, mul
 from litz_scheduler.cost.traffic import estimate
-from litz_scheduler.loop_order import bodies_of
+from litz_scheduler.memory.inplace import may_overwrite
 from litz_scheduler.memory.liveness import escaping, last_uses, root
 
 NEAR = 8
@@ -29,11 +29,13 @@ UNPLACED = "?"
 """The storage of a value that this pass is yet to place."""
 
 Slot = tuple[Size, Device]
+"""Bytes and device: storages that agree in both are interchangeable."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Every placement, the storages, the steps with allocation in between, and the modelled peak in bytes."""
+    """Every placement, the storages, the steps with allocation in between, and the modelled peak in bytes: of storages
+    and of what calls return, symbolic sizes at their hints."""
 
     placements: dict[str, Placement]
     storages: tuple[Storage, ...]
@@ -72,8 +74,10 @@ class _Placer:
         self.dying: dict[int, list[str]] = {}
         for name, position in last_uses(steps, placements).items():
             self.dying.setdefault(position, []).append(name)
-        self.results = {n for step in steps for n in _produced(step)}
+        self.results = {name for step in steps for name in _produced(step)}
         self.demand = self._demand()
+        self.slots = {name: self._slot(name) for names in self.demand for name in names}
+        self.soon = Counter(slot for names in self.demand[1:NEAR] for slot in self._reusing(names))
         self.storages: dict[str, Storage] = {}
         self.pool: dict[Slot, list[str]] = {}
         self.moved: set[str] = set()
@@ -82,26 +86,40 @@ class _Placer:
 
     def run(self) -> MemoryPlan:
         for position, step in enumerate(self.given):
-            for name in self.demand.get(position, ()):
+            for name in self.demand[position]:
                 self._take(name, step, position)
             self.steps.append(step)
+            self._arrive(step)
             for name in self.dying.get(position, ()):
-                self._release(name, position)
-            self._drain(position)
+                self._release(name)
+            self._look_ahead(position)
+            self._drain()
         return MemoryPlan(self.placements, tuple(self.storages.values()), tuple(self.steps), self.peak)
 
-    def _demand(self) -> dict[int, list[str]]:
+    # --- what is needed when -----------------------------------------------------------------------------
+
+    def _demand(self) -> list[list[str]]:
         """Per step, the values that need memory there: a launch is the first to touch them."""
         seen: set[str] = set()
-        found: dict[int, list[str]] = {}
+        found: list[list[str]] = [[] for _ in self.given]
         for position, step in enumerate(self.given):
             if not isinstance(step, Launch):
                 continue
             for name in (root(buffer, self.placements) for buffer in step.buffers):
                 if name not in seen and self.placements[name].storage == UNPLACED:
                     seen.add(name)
-                    found.setdefault(position, []).append(name)
+                    found[position].append(name)
         return found
+
+    def _reusing(self, names: Sequence[str]) -> list[Slot]:
+        return [self.slots[name] for name in names if name not in self.kept]
+
+    def _look_ahead(self, position: int) -> None:
+        """Let ``soon`` count the slots wanted in the :data:`NEAR` steps after ``position``."""
+        if position:
+            self.soon.subtract(self._reusing(self.demand[position]))
+        if position + NEAR < len(self.given):
+            self.soon.update(self._reusing(self.demand[position + NEAR]))
 
     def _slot(self, name: str) -> Slot:
         type_ = self.placements[name].type
@@ -109,8 +127,10 @@ class _Placer:
         rounded = mul(add(nbytes, ALIGNMENT - 1) // ALIGNMENT, ALIGNMENT)
         return rounded, type_.device
 
+    # --- taking and giving back ---------------------------------------------------------------------------
+
     def _take(self, name: str, step: Step, position: int) -> None:
-        slot = self._slot(name)
+        slot = self.slots[name]
         storage, reason = None, "memory.fresh"
         if name not in self.kept:
             storage, reason = self._over_input(name, slot, step, position), "memory.inplace"
@@ -120,8 +140,7 @@ class _Placer:
             storage, reason = f"s{len(self.storages)}", "memory.fresh"
             self.storages[storage] = Storage(storage, *slot)
             self.steps.append(Allocate(storage))
-            self.live += estimate(slot[0], self.symbols)
-            self.peak = max(self.peak, self.live)
+            self._grow(slot[0])
         self.placements[name] = replace(self.placements[name], storage=storage)
         self.context.decide(Decision("memory", name, "place", reason, slot[0], f"in {storage}"))
 
@@ -129,8 +148,6 @@ class _Placer:
         """The storage of an input that dies here and that the kernel reads only where, and before, it writes."""
         if not isinstance(step, Launch):
             return None
-        kernel = self.kernels[step.kernel]
-        written = _parameter(kernel, step, name)
         for other in self.dying.get(position, ()):
             placement = self.placements.get(other)
             if (
@@ -141,44 +158,43 @@ class _Placer:
             ):
                 continue
             assert placement.storage is not None
-            read = _parameter(kernel, step, other)
             fits = (self.storages[placement.storage].nbytes, placement.type.device) == slot
             same_width = placement.type.dtype.itemsize == self.placements[name].type.dtype.itemsize
-            if (
-                fits
-                and same_width
-                and read is not None
-                and written is not None
-                and _in_step(kernel, read, written)
-            ):
+            roots = [root(buffer, self.placements) for buffer in step.buffers]
+            if fits and same_width and may_overwrite(self.kernels[step.kernel], roots, other, name):
                 self.moved.add(other)
                 return placement.storage
         return None
 
-    def _release(self, name: str, position: int) -> None:
+    def _arrive(self, step: Step) -> None:
+        """Count the memory of what a call returns."""
+        for name in _produced(step):
+            if self.placements[name].base is None:
+                self._grow(self._slot(name)[0])
+
+    def _grow(self, nbytes: Size) -> None:
+        self.live += estimate(nbytes, self.symbols)
+        self.peak = max(self.peak, self.live)
+
+    def _release(self, name: str) -> None:
         placement = self.placements.get(name)
         if placement is None or name in self.kept or name in self.moved:
             return
-        if placement.storage is None:
-            if placement.base is None and name in self.results:
-                self.steps.append(Free(name))
-            return
-        storage = self.storages[placement.storage]
-        slot = (storage.nbytes, storage.device)
-        self.pool.setdefault(slot, []).append(storage.name)
+        if placement.storage is not None:
+            storage = self.storages[placement.storage]
+            self.pool.setdefault((storage.nbytes, storage.device), []).append(storage.name)
+        elif placement.base is None and name in self.results:
+            self.steps.append(Free(name))
+            self.live -= estimate(self._slot(name)[0], self.symbols)
 
-    def _drain(self, position: int) -> None:
+    def _drain(self) -> None:
         """Give back the dead memory that nothing soon to come has the size of."""
-        for slot, names in self.pool.items():
-            soon = sum(
-                1
-                for later in range(position + 1, position + 1 + NEAR)
-                for name in self.demand.get(later, ())
-                if name not in self.kept and self._slot(name) == slot
-            )
-            while len(names) > soon:
+        for slot, names in list(self.pool.items()):
+            while len(names) > self.soon[slot]:
                 self.steps.append(Free(names.pop()))
                 self.live -= estimate(slot[0], self.symbols)
+            if not names:
+                del self.pool[slot]
 
 
 def _produced(step: Step) -> tuple[str, ...]:
@@ -186,27 +202,3 @@ def _produced(step: Step) -> tuple[str, ...]:
     if isinstance(step, CallStep):
         return tuple(name for name in step.results if name is not None)
     return step.results if isinstance(step, RegionStep) else ()
-
-
-def _parameter(kernel: Kernel, launch: Launch, name: str) -> str | None:
-    """The parameter that a buffer is bound to, when it is bound to exactly one."""
-    bound = [p.name for p, buffer in zip(kernel.parameters, launch.buffers, strict=True) if buffer == name]
-    return bound[0] if len(bound) == 1 else None
-
-
-def _in_step(kernel: Kernel, read: str, written: str) -> bool:
-    """True when the only phase that stores to ``written`` loads ``read`` at that very offset, and no other does."""
-    touching = [p for p in kernel.phases if _stores(p, written) or _loads(p, read)]
-    if len(touching) != 1:
-        return False
-    stores, offsets = _stores(touching[0], written), _loads(touching[0], read)
-    return len(stores) == 1 and stores[0].mode == "set" and offsets <= {stores[0].offset}
-
-
-def _stores(phase: Phase, buffer: str) -> list[Store]:
-    return [s for s in phase.statements if isinstance(s, Store) and s.buffer == buffer]
-
-
-def _loads(phase: Phase, buffer: str) -> set[Size]:
-    bodies = [body for statement in phase.statements for body in bodies_of(statement)]
-    return {node.index[0] for node in walk(*bodies) if isinstance(node, Load) and node.buffer == buffer}

@@ -10,12 +10,10 @@ from litz_ir.passes.base import PassContext
 from litz_scheduler.cost.compute import body_cost, body_size, load_count
 from litz_scheduler.cost.traffic import estimate, points, type_bytes
 from litz_scheduler.graph import (
+    Residence,
     Versions,
     axes_of,
-    in_memory,
     output_names,
-    overwritten_names,
-    shares_memory,
 )
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise.uses import MANY, Deadline, Use, Uses, deadlines, direct_uses, loop_bodies
@@ -32,8 +30,8 @@ class Choices:
         self.options = options
         self.context = context
         self.returned = output_names(graph)
-        self.own = self.returned | overwritten_names(graph)
-        self.memory = in_memory(graph)
+        self.residence = Residence(graph)
+        self.memory = self.residence.memory
         self.inlined: set[str] = set()
         self.copied: set[str] = set()
         self.deadlines: dict[str, Deadline] = {}
@@ -82,7 +80,7 @@ class Choices:
             if self._in_time(view.name):
                 self._note(view.results[0], "inline", "inline.view")
                 return True
-        elif shares_memory(view, self.own) and self._in_time(view.name):
+        elif self.residence.shares(view) and self._in_time(view.name):
             # Memory holds the view too, but loops still read through it.
             return False
         self.copied.add(view.name)

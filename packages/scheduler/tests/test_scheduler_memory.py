@@ -1,0 +1,179 @@
+"""Memory: no storage holds two values that are both wanted, what is returned has memory of its own, peaks are true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hypothesis import given, settings
+from scheduler_builder import CPU_LIKE, Builder, assert_same, plan_of
+from scheduler_strategies import loop_graphs
+
+from litz_ir.loops.nodes import LoopGraph, Ref
+from litz_ir.plan.program import Allocate, CallStep, Free, Launch, Plan, Step
+from litz_scheduler import SchedulerOptions
+from litz_scheduler.memory.liveness import last_uses, reads_of, root
+from litz_scheduler.memory.reuse import NEAR
+
+
+def storage_of(plan: Plan, buffer: str) -> str | None:
+    """The storage that a buffer lies in, through what it shares memory with."""
+    placements = dict(plan.buffers)
+    return placements[root(buffer, placements)].storage
+
+
+def written_by(plan: Plan, step: Step) -> Iterator[tuple[str, bool]]:
+    """The buffers that a launch writes, each with whether it also reads them."""
+    if isinstance(step, Launch):
+        for parameter, buffer in zip(plan.kernel(step.kernel).parameters, step.buffers, strict=True):
+            if parameter.access != "in":
+                yield buffer, parameter.access == "inout"
+
+
+def check_liveness(plan: Plan) -> None:
+    """Walk the steps: a write must not land in a storage that holds another value which is read later."""
+    placements = dict(plan.buffers)
+    kept = {root(output.name, placements) for output in plan.outputs if isinstance(output, Ref)}
+    last = last_uses(plan.steps, placements)
+    holds: dict[str, str] = {}
+    allocated: set[str] = set()
+    for position, step in enumerate(plan.steps):
+        if isinstance(step, Allocate):
+            assert step.storage not in allocated
+            allocated.add(step.storage)
+        elif isinstance(step, Free) and step.name in dict.fromkeys(s.name for s in plan.storages):
+            assert step.name in allocated
+            allocated.remove(step.name)
+            held = holds.pop(step.name, None)
+            assert held is None or (held not in kept and last[held] < position), "freed while wanted"
+        for buffer in reads_of(step):
+            storage = storage_of(plan, buffer)
+            assert storage is None or storage in allocated, "used while not allocated"
+        for buffer, _ in written_by(plan, step):
+            owner, storage = root(buffer, placements), storage_of(plan, buffer)
+            if storage is None:
+                continue
+            before = holds.get(storage, owner)
+            if before != owner:
+                assert before not in kept, "a returned value is overwritten"
+                assert last[before] <= position, "a value that is still wanted is overwritten"
+            holds[storage] = owner
+    returned = [storage_of(plan, name) for name in sorted(kept)]
+    owned = [storage for storage in returned if storage is not None]
+    assert len(owned) == len(set(owned)), "two returned values share memory"
+    assert all(storage in allocated for storage in owned)
+
+
+@settings(max_examples=150)
+@given(graph=loop_graphs(steps=12))
+def test_no_storage_holds_two_live_values(graph: LoopGraph) -> None:
+    check_liveness(plan_of(graph))
+
+
+@settings(max_examples=60)
+@given(graph=loop_graphs(steps=12))
+def test_no_storage_holds_two_live_values_without_fusion(graph: LoopGraph) -> None:
+    check_liveness(plan_of(graph, CPU_LIKE, SchedulerOptions(fuse=False)))
+
+
+def static_peak(plan: Plan) -> int:
+    """The most bytes held at once, counted from the steps."""
+    sizes = {storage.name: storage.nbytes for storage in plan.storages}
+    placements = dict(plan.buffers)
+    live = peak = 0
+    for step in plan.steps:
+        if isinstance(step, Allocate):
+            live += int(str(sizes[step.storage]))
+        elif isinstance(step, CallStep):
+            live += sum(
+                _result_bytes(plan, name) for name in step.results if name and placements[name].base is None
+            )
+        elif isinstance(step, Free):
+            live -= int(str(sizes[step.name])) if step.name in sizes else _result_bytes(plan, step.name)
+        peak = max(peak, live)
+    return peak
+
+
+def _result_bytes(plan: Plan, name: str) -> int:
+    count = 1
+    for size in plan.placement(name).type.shape:
+        assert isinstance(size, int)
+        count *= size
+    return (count * plan.placement(name).type.dtype.itemsize + 63) // 64 * 64
+
+
+@settings(max_examples=80)
+@given(graph=loop_graphs(steps=10))
+def test_the_peak_is_what_the_steps_hold(graph: LoopGraph) -> None:
+    plan = plan_of(graph)
+    assert plan.peak == static_peak(plan)
+
+
+def test_a_chain_of_kernels_reuses_two_storages() -> None:
+    b = Builder()
+    x = b.input(64, 64)
+    for _ in range(20):
+        x = b.op("exp", b.mm(x, x))
+    graph = b.build(x)
+    plan = plan_of(graph)
+    # What calls return is theirs; each exp goes over nothing that a call gave, so a storage each, reused at once.
+    assert len(plan.storages) <= 3
+    assert plan.peak <= 4 * 64 * 64 * 4
+    check_liveness(plan)
+
+
+def test_an_input_that_dies_is_overwritten_in_place() -> None:
+    b = Builder()
+    x, y = b.input(8, 8), b.input(8, 8)
+    first = b.op("exp", x)
+    product = b.mm(first, y)
+    second = b.op("add", first, product)
+    graph = b.build(b.mm(second, y))
+    plan = plan_of(graph)
+    assert storage_of(plan, second) == storage_of(plan, first)
+    assert any(d.reason == "memory.inplace" for d in plan.decisions)
+    assert_same(graph, plan)
+
+
+def test_an_input_that_the_kernel_also_overwrites_is_not_taken() -> None:
+    b = Builder()
+    x, y = b.input(4, 4), b.input(4, 4)
+    base = b.op("exp", x)
+    product = b.mm(base, y)
+    update = b.op("mul", base, product)
+    b.copy_(base, b.op("neg", update))
+    graph = b.build(b.mm(update, y))
+    plan = plan_of(graph)
+    assert storage_of(plan, update) != storage_of(plan, base)
+    assert_same(graph, plan)
+
+
+def test_dead_memory_is_given_back_when_nothing_near_wants_it() -> None:
+    b = Builder()
+    x = b.input(8, 8)
+    big = b.op("exp", b.expand(x, 50, 8, 8))
+    matrix = b.reshape(big, 50 * 8, 8)
+    called = b.mm(matrix, x)
+    for _ in range(3 * NEAR):
+        called = b.mm(called, x)
+    plan = plan_of(b.build(called))
+    freed = [step for step in plan.steps if isinstance(step, Free)]
+    # The product reads the large value as a matrix without a copy of it.
+    assert storage_of(plan, matrix) == storage_of(plan, big) == freed[0].name
+
+
+def test_an_output_and_its_view_share_memory_and_twins_do_not() -> None:
+    b = Builder()
+    x = b.input(4, 6)
+    first, twin = b.op("exp", x), b.op("exp", x)
+    plan = plan_of(b.build(first, b.permute(first, 1, 0), twin))
+    assert storage_of(plan, "v3") == storage_of(plan, first)
+    assert storage_of(plan, twin) != storage_of(plan, first)
+
+
+def test_a_returned_copy_of_an_input_is_a_copy() -> None:
+    b = Builder()
+    x = b.input(4, 6)
+    copied = b.view(x, (4, 6), lambda a: a, aliases=False)
+    plan = plan_of(b.build(copied, b.permute(x, 1, 0)))
+    assert storage_of(plan, copied) is not None
+    assert storage_of(plan, "v2") is None
