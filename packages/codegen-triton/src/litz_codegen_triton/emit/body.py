@@ -226,10 +226,20 @@ class Body:
             self.typed(arg, own.dtype) if tensors else _parenthesised(arg.text)
             for arg, own in zip(args, expr.args)
         ]
+        if self.form == "interpreted" and "litz_" in row.text:
+            texts = [self._alike(text, arg, args) for text, arg in zip(texts, args)]
         text = row.in_form(self.form).format(*texts)
         if expr.dtype.is_low_precision and not row.exact:
             text = casts.round_to(f"({text})", expr.dtype, self.form)
+        if self.form == "interpreted" and rule in ("compare", "test") and not any(arg.dims for arg in args):
+            # The interpreter takes a compared scalar for one of the type that was compared, until it meets a choice.
+            text = f"tl.where({text}, 1, 0) != 0"
         return self._define(expr.name, text, args)
+
+    def _alike(self, text: str, arg: Value, args: Sequence[Value]) -> str:
+        """An argument of a function, as a tile where another one is: inside the function it may be compared."""
+        dims = frozenset().union(*(other.dims for other in args))
+        return f"tl.broadcast_to({text}, {self.shape(dims)})" if dims and not arg.dims else text
 
     def _conversion(self, expr: Op) -> Value:
         (source,) = expr.args
@@ -277,7 +287,7 @@ class Body:
             )
             text = value.text
         if atom.check == "raised":
-            self._assert_inside(value, text, size)
+            self._assert_inside(value, text, size, f"an index is out of range for size {atom.size}")
         if atom.check != "assumed":
             text = f"tl.minimum(tl.maximum({text}, 0), {size.text} - 1)"
         if self.index.narrow:
@@ -286,12 +296,12 @@ class Body:
             value = self._define("index", text, (value, size))
         return self.writer.remember(key, value)
 
-    def _assert_inside(self, value: Value, text: str, size: Value) -> None:
+    def _assert_inside(self, value: Value, text: str, size: Value, message: str) -> None:
         inside = self._define("inside", f"({text} >= 0) & ({text} < {size.text})", (value, size))
         mask = self.masks.guarding(value.dims)
         depth = max(inside.depth, mask.depth if mask else 0)
         condition = inside.text if mask is None else f"{inside.text} | ({mask.text} == 0)"
-        self.writer.line(f'tl.device_assert({condition}, "an index is out of range")', depth)
+        self.writer.line(f'tl.device_assert({condition}, "{message}")', depth)
         self.asserts = True
 
     def forget(self, buffer: str) -> None:

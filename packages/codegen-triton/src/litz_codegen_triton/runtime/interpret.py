@@ -6,11 +6,12 @@ Triton decides when it is imported whether functions are interpreted, so this wo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.interpreter import InterpretedFunction, InterpreterOptions, interpreter_builder
 
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.modules import load_function
@@ -22,6 +23,8 @@ from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
 from litz_ir.symbols.term import evaluate
 from litz_ir.target.protocol import LaunchFunction
+
+_INDEX_CHECK = re.compile(r"an index is out of range for size [^'\")]+")
 
 
 class Pointer:
@@ -105,15 +108,21 @@ def _launch(
     arguments = [
         Pointer(address, kind.removeprefix("*")) for address, kind in zip(addresses, source.signature)
     ]  # fmt: skip
+    # A flag is an integer argument, as in the compiled form.
+    values_given = [int(value) if isinstance(value, bool) else value for value in symbols]
+    options = interpreter_builder.options
+    # Index checks are device asserts, which only debug mode looks at.
+    interpreter_builder.options = InterpreterOptions(debug=source.asserts, sanitize_overflow=False)
     try:
-        # A flag is an integer argument, as in the compiled form.
-        values_given = [int(value) if isinstance(value, bool) else value for value in symbols]
         function[(programs,)](*arguments, *values_given)
     except Exception as error:
         # The interpreter wraps whatever went wrong, failed index checks included, into its own error.
-        if "out of range" in str(error):
-            raise IndexOutOfRange(f"kernel {kernel.name}: an index is out of range", code=1) from error
+        failed = _INDEX_CHECK.search(str(error))
+        if failed is not None:
+            raise IndexOutOfRange(f"kernel {kernel.name}: {failed.group()}", code=1) from error
         raise KernelError(f"kernel {kernel.name} failed in Triton's interpreter: {error}", code=1) from error
+    finally:
+        interpreter_builder.options = options
 
 
 def run_kernel(
