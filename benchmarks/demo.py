@@ -71,15 +71,23 @@ def run(case: Case, advance: Callable[[str], None]) -> Outcome:
     eager_ms, litz_ms = milliseconds(program, compiled, args)
     advance("explain")
     report = litz.explain(program, *args)
-    return Outcome(case, eager_ms, litz_ms, first, error, len(report.kernels), len(report.fallbacks))
+    return Outcome(case, eager_ms, litz_ms, first, error, len(report.kernels), len(report.calls))
 
 
 def table_of(outcomes: list[Outcome]) -> Table:
     """Return the table that is printed at the end."""
     table = Table(title="litz on this CPU")
-    table.add_column("program")
-    for heading in ("eager ms", "litz ms", "ratio", "first call s", "max error", "kernels", "left to ATen"):
-        table.add_column(heading, justify="right")
+    table.add_column("program", no_wrap=True)
+    for heading in (
+        "eager\nms",
+        "litz\nms",
+        "ratio",
+        "first\ncall s",
+        "max\nerror",
+        "kernels",
+        "left to\nATen",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
     for one in outcomes:
         table.add_row(
             one.case.name,

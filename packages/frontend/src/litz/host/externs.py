@@ -33,7 +33,9 @@ def resolve(target: str) -> Callable[..., Any]:
         found: Callable[..., Any] | None = getattr(packet, overload, None)
         if found is not None:
             return found
-    higher: Callable[..., Any] | None = getattr(torch.ops.higher_order, target.removeprefix("higher_order."), None)
+    higher: Callable[..., Any] | None = getattr(
+        torch.ops.higher_order, target.removeprefix("higher_order."), None
+    )
     if higher is not None:
         return higher
     raise ExternNotFound(

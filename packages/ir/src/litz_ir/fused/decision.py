@@ -26,6 +26,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "refuse.device": "they run on different devices",
         "refuse.parallel": "too few points would be left to run side by side",
         "refuse.size": "the fused kernel would exceed the statement cap",
+        "refuse.buffers": "the fused kernel would touch too many buffers",
+        "refuse.little": "they share too few bytes to gain from one loop",
         "refuse.kind": "this kind of operation is not fused",
         "alias.view": "a view of memory that exists",
         "copy.layout": "the reader needs another layout",

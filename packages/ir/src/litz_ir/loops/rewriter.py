@@ -6,15 +6,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from litz_ir.loops.nodes import (
-    Argument, Assert, Call, HostScalar, LoopGraph, Mutation, Operation, Output, Pointwise, Reduction, Ref, Region, Scan,
-    Scatter, Sort, Value, View,
-)  # fmt: skip
+    Argument,
+    Assert,
+    Call,
+    HostScalar,
+    LoopGraph,
+    Mutation,
+    Operation,
+    Output,
+    Pointwise,
+    Reduction,
+    Ref,
+    Region,
+    Scan,
+    Scatter,
+    Sort,
+    Value,
+    View,
+)
 from litz_ir.scalar.expr import Expr, Indirect, Load, map_indirects, transform
 from litz_ir.symbols.term import Size
 
 
 def map_bodies(operation: Operation, change: Callable[[Expr], Expr]) -> Operation:
-    """The operation with every body replaced by ``change(body)``; bodies inside a scatter's or view's index included."""
+    """The operation with every body replaced by ``change(body)``, those inside a scatter's or view's index too."""
 
     def index(terms: tuple[Size, ...]) -> tuple[Size, ...]:
         def indirect(atom: Indirect) -> Size:
