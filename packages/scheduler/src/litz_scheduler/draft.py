@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from litz_ir.device import Device
 from litz_ir.loops.nodes import Axis, Operation, Pointwise, Reduction
-from litz_ir.scalar.expr import Expr, substitute_expr, transform
+from litz_ir.scalar.expr import Expr, Load, loads, substitute_expr, transform
 from litz_ir.symbols.simplify import Simplifier
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, Symbol, symbol
@@ -17,13 +17,20 @@ from litz_scheduler.graph import axis_ranges, named
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An operation over its group's axes; the fields are those of ``litz_ir.fused.group.Member``."""
+    """An operation over its group's axes; the fields are those of ``litz_ir.fused.group.Member``, and what the bodies
+    load."""
 
     operation: Operation
     phase: int
     inner: bool
     index: tuple[Size, ...]
     bodies: tuple[Expr, ...]
+    loads: tuple[Load, ...]
+
+    @property
+    def at(self) -> tuple[int, bool]:
+        """When it runs inside the kernel: in each phase, what is outer runs before what is inner."""
+        return self.phase, self.inner
 
     @property
     def reduces(self) -> bool:
@@ -32,8 +39,9 @@ class Seen:
 
 @dataclass(slots=True)
 class Draft:
-    """``size`` counts the nodes of the members' bodies; ``loops`` is false for a group that nothing may join;
-    ``position`` is that of the member that comes last in the graph."""
+    """``loops`` is false for a group that nothing may join; ``reads`` are the values that members read, each other's
+    included; ``size`` counts the nodes of their bodies; ``position`` is that of the member that comes last in the
+    graph."""
 
     number: int
     device: Device
@@ -41,6 +49,7 @@ class Draft:
     inner: tuple[Axis, ...] = ()
     members: list[Seen] = field(default_factory=list)
     loops: bool = False
+    reads: set[str] = field(default_factory=set)
     size: int = 0
     position: int = 0
 
@@ -88,7 +97,8 @@ def see(
     mapping = {**collapsed_axes(every), **own}
     simplifier = Simplifier(axis_ranges(axes, symbols))
     index = tuple(simplifier.simplify(mapping[axis.name]) for axis in operation.axes)
-    return Seen(operation, phase, inner, index, rewritten(operation.bodies, mapping, simplifier))
+    bodies = rewritten(operation.bodies, mapping, simplifier)
+    return Seen(operation, phase, inner, index, bodies, loads(*bodies))
 
 
 def rewritten(

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from litz_ir.fused.group import Fate, FusedGraph, Group, Member
 from litz_ir.loops.nodes import LoopGraph, Value
 from litz_ir.passes.base import PassContext
-from litz_ir.scalar.expr import loads
 from litz_ir.scalar.ops_table import HEAVY
 from litz_scheduler.cost.compute import body_cost
 from litz_scheduler.draft import Draft, Seen
@@ -35,7 +34,7 @@ class _Groups:
     def group(self, name: str, draft: Draft) -> Group:
         last_read: dict[str, int] = {}
         for seen in draft.members:
-            for load in loads(*seen.bodies):
+            for load in seen.loads:
                 last_read[load.buffer] = max(last_read.get(load.buffer, 0), seen.phase)
         values = [(value, seen) for seen in draft.members for value in seen.operation.results]
         fates = tuple((v.name, self._fate(v, seen, draft, last_read)) for v, seen in values)

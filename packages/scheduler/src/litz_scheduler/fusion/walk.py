@@ -23,6 +23,12 @@ from litz_scheduler.options import SchedulerOptions
 SIBLINGS = 4
 """How many recent readers of a buffer are tried as partners of another reader."""
 
+LITTLE = 8
+"""Large loops become one for the sake of what both read only if that is at least this fraction of what one moves."""
+
+BUFFERS = 96
+"""The values that the members of a group may read, those that they define included."""
+
 
 def fuse(graph: LoopGraph, context: PassContext, options: SchedulerOptions) -> FusedGraph:
     """Group the operations of a graph whose values are settled (see ``litz_scheduler.realise``)."""
@@ -80,8 +86,9 @@ class _Walk:
         if isinstance(operation, Pointwise | Reduction):
             draft = start(operation, number, device, self.graph.symbols)
             draft.size = body_size(*operation.bodies)
+            draft.reads.update(operation.reads)
         else:
-            draft = Draft(number, device, members=[Seen(operation, 0, False, (), ())])
+            draft = Draft(number, device, members=[Seen(operation, 0, False, (), (), ())])
         draft.loops = self._fusable(operation)
         self.drafts[number] = draft
         return draft
@@ -104,16 +111,26 @@ class _Walk:
         ranked += [(n, "fuse.sibling", stake) for n, stake in _dearest_first(rest)]
         return [(self.drafts[n], why, stake) for n, why, stake in ranked if self.drafts[n].loops]
 
+    def _worthwhile(self, operation: Operation, why: str, stake: int) -> bool:
+        """True unless two large loops would share next to nothing: each then runs better with fewer streams."""
+        if why == "fuse.producer":
+            return True
+        names = (*operation.reads, *(value.name for value in operation.results))
+        moved = sum(estimate(type_bytes(self.values[name].type), self.graph.symbols) for name in names)
+        return moved <= self.options.serial_bytes or LITTLE * stake >= moved
+
     def _join_any(self, operation: Operation, needed: set[int]) -> Draft | None:
         assert isinstance(operation, Pointwise | Reduction)
         size = body_size(*operation.bodies)
         for draft, why, stake in self._candidates(operation):
-            joined = self._try(draft, operation, needed, size)
+            worth = self._worthwhile(operation, why, stake)
+            joined = self._try(draft, operation, needed, size) if worth else "refuse.little"
             if isinstance(joined, str):
                 self._note(draft, operation.name, "refuse", joined, stake)
                 continue
             joined.apply(draft)
             draft.size += size
+            draft.reads.update(operation.reads)
             self._note(draft, operation.name, "fuse", why, stake)
             return draft
         return None
@@ -125,6 +142,8 @@ class _Walk:
             return "refuse.order"
         if draft.size + size > self.machine.statements:
             return "refuse.size"
+        if len(draft.reads.union(operation.reads)) > BUFFERS:
+            return "refuse.buffers"
         return try_join(draft, operation, self.graph.symbols, self.needs.roots, self.machine)
 
     def _note(self, draft: Draft, name: str, verdict: str, reason: str, stake: int) -> None:
@@ -141,9 +160,10 @@ class _Walk:
             other = self.drafts[self.order.find(self.needs.owner[name])]
             if other is home or not other.loops or other.device != home.device:
                 continue
-            if home.size + other.size <= self.machine.statements and self._adjacent(
-                other.number, home.number
-            ):
+            fits = (
+                home.size + other.size <= self.machine.statements and len(home.reads | other.reads) <= BUFFERS
+            )
+            if fits and self._adjacent(other.number, home.number):
                 stake = estimate(type_bytes(self.values[name].type), self.graph.symbols)
                 self._merge(home, other, stake)
 
@@ -164,6 +184,7 @@ class _Walk:
             joined.apply(trial)
         home.outer, home.inner, home.members = trial.outer, trial.inner, trial.members
         home.size += other.size
+        home.reads |= other.reads
         self.order.merge(home.number, other.number)
         del self.drafts[other.number]
         self._note(home, other.members[0].operation.name, "fuse", "fuse.producer", stake)

@@ -160,5 +160,6 @@ def realign(draft: Draft, alignment: Alignment, symbols: SymbolTable) -> list[Se
     for seen in draft.members:
         index = tuple(simplifier.simplify(substitute(term, alignment.old)) for term in seen.index)
         bodies = rewritten(seen.bodies, alignment.old, simplifier)
-        moved.append(Seen(seen.operation, seen.phase, seen.inner or alignment.promote, index, bodies))
+        inner = seen.inner or alignment.promote
+        moved.append(Seen(seen.operation, seen.phase, inner, index, bodies, loads(*bodies)))
     return moved

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from litz_ir.scalar.expr import loads
 from litz_scheduler.draft import Seen
 
 
@@ -12,7 +11,7 @@ def phase_for(newcomer: Seen, defined: Mapping[str, Seen]) -> int | None:
     """The first phase in which all that the newcomer reads of the group is at hand, or ``None`` when it reads another
     point of something that the group computes. ``defined`` gives who defines a value of the group."""
     phase = 0
-    for load in loads(*newcomer.bodies):
+    for load in newcomer.loads:
         producer = defined.get(load.buffer)
         if producer is None:
             continue
@@ -34,30 +33,30 @@ def keeps_versions(members: Sequence[Seen], roots: Mapping[str, str]) -> bool:
     phase that wants it, so no phase after the store may want anything that is computed from the overwritten value.
     ``roots`` tells which values share memory. Members come after those that they read.
     """
-    written = {v.replaces: seen for seen in members for v in seen.operation.results if v.replaces is not None}
-    if not written:
+    writers = {v.replaces: seen for seen in members for v in seen.operation.results if v.replaces is not None}
+    if not writers:
         return True
     defined = {value.name for seen in members for value in seen.operation.results}
-    if any(name in defined for name in written):
+    if any(name in defined for name in writers):
         return False
-    return all(_undisturbed(name, writer, members, defined, roots) for name, writer in written.items())
-
-
-def _undisturbed(
-    target: str, writer: Seen, members: Sequence[Seen], defined: set[str], roots: Mapping[str, str]
-) -> bool:
-    memory, stored = roots.get(target, target), (writer.phase, writer.inner)
-    computed_from: set[str] = set()
+    memory = {roots.get(name, name) for name in writers}
+    # For each value that is computed from something overwritten: when the first of that is.
+    until: dict[str, tuple[int, bool]] = {}
     for seen in members:
-        wants = False
-        for load in loads(*seen.bodies):
-            if load.buffer == target and load.index != writer.index:
+        first: tuple[int, bool] | None = None
+        for load in seen.loads:
+            writer = writers.get(load.buffer)
+            if writer is None and load.buffer not in defined and roots.get(load.buffer) in memory:
                 return False
-            if load.buffer not in defined and load.buffer != target and roots.get(load.buffer) == memory:
+            if writer is not None and load.index != writer.index:
                 return False
-            wants = wants or load.buffer == target or load.buffer in computed_from
-        if wants and (seen.phase, seen.inner) > stored:
+            stored = until.get(load.buffer) if writer is None else writer.at
+            if stored is not None:
+                first = stored if first is None else min(first, stored)
+        if first is None:
+            continue
+        if seen.at > first:
             return False
-        if wants and not seen.reduces:
-            computed_from.update(value.name for value in seen.operation.results)
+        if not seen.reduces:
+            until.update((value.name, first) for value in seen.operation.results)
     return True
