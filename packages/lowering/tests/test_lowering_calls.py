@@ -196,6 +196,16 @@ def test_mutation_by_an_operator_makes_a_new_version() -> None:
     torch.testing.assert_close(to_tensor(found), run(x))
 
 
+def test_writing_through_a_view_is_refused() -> None:
+    def run(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        torch.ops.aten.relu_.default(y[0])
+        return y
+
+    with pytest.raises(UnsupportedOperation, match="is a view, and is written to"):
+        lower(make_fx(run, tracing_mode="fake")(numbers(3, 4)))
+
+
 def test_inputs_are_mutated_in_the_graph() -> None:
     def run(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         before = x + 1

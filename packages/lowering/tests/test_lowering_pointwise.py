@@ -10,6 +10,9 @@ import torch
 import torch.nn.functional as F
 from lowering_check import check, check_gradients
 
+from litz_ir.text import to_text
+from litz_lowering import LoweringOptions
+
 A = torch.ops.aten
 
 
@@ -222,6 +225,8 @@ TERNARY: dict[str, Any] = {
     "clamp_min_tensor": lambda x, y, z: torch.clamp(x, min=y),
     "atan2": lambda x, y, z: torch.atan2(x, y),
     "hypot": lambda x, y, z: torch.hypot(x, y),
+    "ldexp": lambda x, y, z: torch.ldexp(x, torch.round(y)),
+    "angle": lambda x, y, z: torch.angle(x),
     "copysign": lambda x, y, z: torch.copysign(x, y),
     "logaddexp": lambda x, y, z: torch.logaddexp(x, y),
     "xlogy": lambda x, y, z: torch.xlogy(x, y.abs()),
@@ -238,6 +243,12 @@ TERNARY: dict[str, Any] = {
 def test_several_operands(name: str) -> None:
     x, y, z = (values(torch.float32, 4, 6, seed=k) for k in range(3))
     check(TERNARY[name], x, y, z)
+
+
+def test_fast_numerics_multiply_by_the_reciprocal() -> None:
+    lowered = check(lambda x: x / 3, values(torch.float32, 9), options=LoweringOptions(numerics="fast"))
+    assert "* 0.3" in to_text(lowered.graph)
+    assert "/ 3.0" in to_text(check(lambda x: x / 3, values(torch.float32, 9)).graph)
 
 
 def test_zero_dimensional_operands() -> None:

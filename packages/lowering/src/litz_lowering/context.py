@@ -128,6 +128,7 @@ class GraphBuilder:
         self._simplifiers: dict[tuple[Axis, ...], Simplifier] = {}
         self._newer: dict[str, Tensor] = {}
         self._views: dict[str, View] = {}
+        self._shared: dict[str, str] = {}
         self._producers: dict[str, Operation] = {}
 
     def unique(self, wanted: str, *, own: bool = False) -> str:
@@ -148,13 +149,23 @@ class GraphBuilder:
         self._producers.update((value.name, operation) for value in operation.results)
         if isinstance(operation, View) and operation.aliases:
             self._views[operation.name] = operation
+        if isinstance(operation, Call):
+            self._shared.update(operation.aliases)
 
     def producer(self, name: str) -> Operation | None:
         """The operation that defines value ``name``; None for inputs and constants."""
         return self._producers.get(name)
 
     def replaced(self, name: str, version: Tensor) -> None:
-        """Reads of value ``name`` that follow are reads of ``version``, which overwrote it."""
+        """Reads of value ``name`` that follow are reads of ``version``, which overwrote it.
+
+        Raises :class:`UnsupportedOperation` when the memory is that of another value: its readers would miss the write.
+        """
+        if name in self._views or name in self._shared:
+            raise UnsupportedOperation(
+                f"%{name} is a view, and is written to in place",
+                hint="functionalise the graph first, as AOTAutograd does",
+            )
         self._newer[name] = version
 
     def current(self, tensor: Tensor) -> Tensor:
@@ -164,6 +175,10 @@ class GraphBuilder:
         newer = self._newer.get(tensor.name)
         if newer is not None:
             return self.current(newer)
+        if self._shared.get(tensor.name) in self._newer:
+            raise UnsupportedOperation(
+                f"%{tensor.name} is read after its memory was overwritten under another name"
+            )
         view = self._views.get(tensor.name)
         if view is None:
             return tensor

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-import litz_lowering.rules
 from litz_ir.dtypes import b1, f64
 from litz_ir.errors import LitzError, UnsupportedOperation
 from litz_ir.loops.layout import Layout
@@ -37,11 +36,10 @@ from litz_lowering.fx_passes.pipeline import POST_GRAD, AtenGraph
 from litz_lowering.options import LoweringOptions
 from litz_lowering.origins import origin_of
 from litz_lowering.outputs import flatten, output_of, with_fixed_outputs
-from litz_lowering.registry import REGISTRY, Result, apply
+from litz_lowering.registry import Result, apply
+from litz_lowering.rules import RULES
 from litz_lowering.symbols_io import SymbolReader
 from litz_lowering.torch_types import keyword, known_dtype, litz_device, litz_dtype
-
-RULES = litz_lowering.rules.__name__  # importing the rules filled the registry
 
 _FORCED = "asked for by force_extern"
 _NO_RULE = "no lowering rule"
@@ -72,7 +70,7 @@ def lower(gm: GraphModule, *, name: str = "graph", options: LoweringOptions | No
 
 def decompositions() -> Decompositions:
     """The decomposition table to give to AOTAutograd: what has a lowering rule stays whole."""
-    return decomposition_table(REGISTRY.served)
+    return decomposition_table(RULES.served)
 
 
 class _Lowering:
@@ -210,7 +208,7 @@ class _Lowering:
                 f"{target} has no metadata",
                 hint="trace with FakeTensors so that every node carries meta['val']",
             )
-        found = REGISTRY.find(overload_name(target))
+        found = RULES.find(overload_name(target))
         if found is None and isinstance(value, int | torch.SymInt) and not isinstance(value, bool):
             return self.symbols.size(value)
         forced = node.name in self.options.force_extern

@@ -36,20 +36,24 @@ def call_aten(
     """An ``Extern`` of ``overload``; gives its tensor results in the order in which ATen returns them.
 
     The operation's results are what ATen returns, in order, then the new versions of mutated arguments. An argument
-    that is returned appears twice, its result sharing the new version's memory.
+    that is returned has both, of which the new version is the one to read.
     """
     schema = overload._schema
     bound = _bind(schema, args, kwargs)
     old = {t.name: t for a in schema.arguments if _is_written(a) for t in _tensors(bound.get(a.name))}
     new = {name: Value(ctx.builder.unique(name), t.type, replaces=name) for name, t in old.items()}
     values: list[Value] = []
+    results: list[Tensor] = []
     aliases: list[tuple[str, str]] = []
     for position, kind in enumerate(ctx.outputs):
         value = ctx.value(ctx.absent() if kind is None else fixed(kind), ctx.position(position))
         values.append(value)
         source = _aliased(schema, bound, position)
+        results.append(Tensor(value))
         if source is not None:
             aliases.append((value.name, source.name))
+            if source.name in new:
+                results[-1] = Tensor(new[source.name])
     ctx.append(
         Extern(
             results=(*values, *new.values()),
@@ -67,7 +71,7 @@ def call_aten(
     )
     for name, version in new.items():
         ctx.builder.replaced(name, Tensor(version))
-    return tuple(map(Tensor, values))
+    return tuple(results)
 
 
 def _bind(

@@ -10,7 +10,8 @@ from typing import Literal
 class LoweringOptions:
     """``rng``: ``eager`` draws from ATen's own stream in program order, ``fast`` generates Philox numbers in kernels.
 
-    ``numerics``: ``eager`` rounds where eager rounds; ``fast`` lets the reductions of normalisations skip roundings.
+    ``numerics``: ``eager`` computes as eager does; ``fast`` may differ in the last place where that is quicker
+    (a product with the reciprocal for a division by a number).
     ``force_extern`` names FX nodes that are to run as their ATen operation, whatever rules exist.
     ``fallback``: ``error`` refuses what has no rule; ``warn`` and ``silent`` record it (telling is the caller's part).
     """

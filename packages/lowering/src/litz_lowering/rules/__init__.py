@@ -1,5 +1,6 @@
 """Rules by topic: importing this package fills the registry."""
 
+from litz_lowering.registry import REGISTRY
 from litz_lowering.rules import (
     activation,
     attention,
@@ -26,7 +27,11 @@ from litz_lowering.rules import (
     view,
 )
 
+RULES = REGISTRY
+"""The registry, every rule in it."""
+
 __all__ = [
+    "RULES",
     "activation",
     "attention",
     "cast",

@@ -28,11 +28,13 @@ class PointwiseRow:
     ``computed`` says in which dtype: ``result`` (the result's, narrow floats in ``f32``), ``operands`` (what eager
     promotes the operands to: comparisons and tests) or ``bool`` (each operand's truth). ``rounds_numbers``: eager on a
     CPU rounds number operands to a narrow result's dtype before it computes (it does so for sums, not for products).
+    ``fast`` is a quicker body for ``numerics="fast"``.
     """
 
     body: Body
     computed: Computed = "result"
     rounds_numbers: bool = False
+    fast: Body | None = None
 
 
 ROWS: dict[str, PointwiseRow] = {}
@@ -40,10 +42,14 @@ ROWS: dict[str, PointwiseRow] = {}
 
 
 def row(
-    body: Body, *overloads: str, computed: Computed = "result", rounds_numbers: bool = False
-) -> None:  # fmt: skip
+    body: Body,
+    *overloads: str,
+    computed: Computed = "result",
+    rounds_numbers: bool = False,
+    fast: Body | None = None,
+) -> None:
     """Serve ``overloads`` (without ``aten.``) by a formula."""
-    entry = PointwiseRow(body, computed, rounds_numbers)
+    entry = PointwiseRow(body, computed, rounds_numbers, fast)
 
     def lower_row(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
         return lower_pointwise(ctx, entry, args, kwargs)
@@ -68,8 +74,10 @@ def lower_pointwise(
     held = [_hold(argument, common, entry.computed, exact) for argument in args]
     named = {key: _hold(value, common, entry.computed, True) for key, value in kwargs.items()}
 
+    body_of = entry.fast if entry.fast is not None and ctx.options.numerics == "fast" else entry.body
+
     def body(axes: Axes) -> Expr:
-        return entry.body(*(h(axes) for h in held), **{key: h(axes) for key, h in named.items()}).expr
+        return body_of(*(h(axes) for h in held), **{key: h(axes) for key, h in named.items()}).expr
 
     return ctx.pointwise(body, kind, "" if position is None else str(position))
 
@@ -154,6 +162,7 @@ def _round_decimals(x: Num, *, decimals: int) -> Num:
 
 
 row(_round_decimals, "round.decimals")
+row(lambda x: where(f.isnan(x), x, where(x < 0, math.pi, x * 0)), "angle.default")
 
 
 def _nan_to_num(
@@ -200,6 +209,7 @@ row(f.remainder, "remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tenso
 row(f.floor_div, "floor_divide.default", "floor_divide.Scalar", rounds_numbers=True)
 row(f.binary("atan2"), "atan2.default")
 row(f.binary("hypot"), "hypot.default")
+row(lambda x, y: x * f.exp2(x.like(y)), "ldexp.Tensor")
 row(f.binary("copysign"), "copysign.Tensor", "copysign.Scalar")
 row(f.binary("nextafter"), "nextafter.default")
 
@@ -212,7 +222,15 @@ def _divide(x: Num, y: Num | Number, rounding_mode: str | None = None) -> Num:
     return x / y
 
 
-row(_divide, "div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "true_divide.Tensor")
+def _divide_fast(x: Num, y: Num | Number, rounding_mode: str | None = None) -> Num:
+    if rounding_mode is None and not isinstance(y, Num) and y != 0 and math.isfinite(1.0 / y):
+        return x * (1.0 / y)
+    return _divide(x, y, rounding_mode)
+
+
+row(
+    _divide, "div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "true_divide.Tensor", fast=_divide_fast
+)  # fmt: skip
 
 
 def _power(x: Num | Number, y: Num | Number) -> Num:
