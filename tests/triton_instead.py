@@ -1,0 +1,48 @@
+"""A pytest plugin: lowering's own tests, their graphs run as Triton kernels instead of by the reference interpreter.
+
+Every graph is scheduled for a GPU and its kernels run in Triton's interpreter; what is compared with eager is what they
+computed. The kernels' compiled form is left in the folder `LITZ_TRITON_SOURCES`, to be compiled by another process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_codegen_triton.runtime.interpret import run_plan
+from litz_ir.device import CPU
+from litz_ir.loops.nodes import LoopGraph
+from litz_ir.passes.base import PassContext
+from litz_ir.target.capabilities import Capabilities
+from litz_scheduler import schedule
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
+import lowering_check
+
+# The graphs are captured on the CPU, so a GPU's traits are given to that device.
+MACHINE = Capabilities("sm_90", CPU, processors=132, block_limit=32768)
+FOLDER = tempfile.TemporaryDirectory(prefix="litz-triton-")
+SOURCES = Path(os.environ["LITZ_TRITON_SOURCES"])
+
+
+def run_as_triton(
+    graph: LoopGraph, inputs: Sequence[Any], constants: Mapping[str, Any] | None = None, externs: Any = None
+) -> list[Any]:
+    """The outputs of ``graph``, computed by Triton kernels."""
+    plan = schedule(graph, PassContext({CPU: MACHINE}))
+    for kernel in plan.kernels:
+        source = dataclasses.replace(emit_kernel(kernel), programs=0)
+        text = json.dumps(dataclasses.asdict(source), sort_keys=True)
+        (SOURCES / f"{sha256(text.encode()).hexdigest()[:16]}.json").write_text(text)
+    return run_plan(plan, inputs, Path(FOLDER.name), externs=externs, constants=constants)
+
+
+lowering_check.run_graph = run_as_triton
