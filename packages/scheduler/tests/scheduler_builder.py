@@ -42,7 +42,7 @@ from litz_ir.loops.verify import verify_graph
 from litz_ir.passes.base import PassContext
 from litz_ir.plan.program import Plan
 from litz_ir.plan.verify import verify_plan
-from litz_ir.scalar.build import const, index, masked, op
+from litz_ir.scalar.build import cast, const, index, masked, op
 from litz_ir.scalar.expr import Expr, Indirect, Load
 from litz_ir.symbols.ranges import extent
 from litz_ir.symbols.simplify import simplify
@@ -153,6 +153,11 @@ class Builder:
 
     def scale(self, x: str, factor: float, shift: float = 0.0) -> str:
         return self.pointwise(lambda a: op("add", op("mul", a, const(factor, f32)), const(shift, f32)), x)
+
+    def iota(self, *shape: Size) -> str:
+        """The last index of every point, as a float."""
+        last = symbol(f"i{len(shape) - 1}")
+        return self.pointwise(lambda: cast(index(last), f32), shape=shape)
 
     def reduce(
         self,

@@ -9,8 +9,8 @@ from scheduler_builder import Builder, Terms
 
 from litz_ir.dtypes import f32, i64
 from litz_ir.loops.nodes import Combine, LoopGraph, View
-from litz_ir.scalar.build import cast, const, op
-from litz_ir.scalar.expr import Expr, Index, Indirect, Load, Param
+from litz_ir.scalar.build import const, op
+from litz_ir.scalar.expr import Expr, Indirect, Load, Param
 from litz_ir.symbols.table import SymbolInfo, SymbolTable
 from litz_ir.symbols.term import Size, mod, mul, symbol
 
@@ -246,8 +246,7 @@ class Drawing:
     def number(self, x: str) -> None:
         """A value made of indices alone, and its sum with another."""
         if len(self.b.shape(x)):
-            last = symbol(f"i{len(self.b.shape(x)) - 1}")
-            numbers = self.b.pointwise(lambda: cast(Index(last), f32), shape=self.b.shape(x))
+            numbers = self.b.iota(*self.b.shape(x))
             self.b.pointwise(lambda a, c: clamped(op("add", a, c)), x, numbers)
 
     def mm(self, x: str) -> None:

@@ -129,25 +129,20 @@ def _whole(draft: Draft, space: Space) -> Alignment | None:
 
 
 def _reordered(space: Space, operation: Operation, draft: Draft) -> Space | None:
-    """The newcomer's axes with those first by which it reads what the group reduced (per channel, say); ``None`` when
-    that changes nothing."""
+    """The newcomer's axes in the order in which the group walks what it reads of it (per channel, say), the others
+    last; ``None`` when that changes nothing."""
     if not isinstance(operation, Pointwise):
         return None
     defined = draft.defined()
+    place = {axis.name: k for k, axis in enumerate(draft.axes)}
+    known: dict[str, int] = {}
     for load in loads(*operation.bodies):
         seen = defined.get(load.buffer)
-        if seen is not None and (seen.reduces or not seen.inner):
-            first = [
-                a
-                for term in load.index
-                for a in space.outer
-                if isinstance(term, Term) and str(term) == a.name
-            ]
-            rest = [a for a in space.outer if a not in first]
-            order = tuple(first + rest)
-            if order != space.outer and len(order) == len(space.outer):
-                return Space(order, ())
-    return None
+        for mine, theirs in zip(seen.index, load.index, strict=True) if seen is not None else ():
+            if isinstance(mine, Symbol) and isinstance(theirs, Symbol):
+                known.setdefault(theirs.name, place[mine.name])
+    order = tuple(sorted(space.outer, key=lambda axis: known.get(axis.name, len(place))))
+    return Space(order, ()) if order != space.outer else None
 
 
 def realign(draft: Draft, alignment: Alignment, symbols: SymbolTable) -> list[Seen]:

@@ -1,0 +1,351 @@
+"""What becomes one kernel, and what must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from scheduler_builder import CPU_LIKE, CRAMPED, GPU_LIKE, MACHINES, Builder, assert_same, plan_of
+
+from litz_ir.device import CPU
+from litz_ir.dtypes import f32
+from litz_ir.loops.nodes import LoopGraph
+from litz_ir.plan.program import CallStep, Launch, Plan
+from litz_ir.scalar.build import const, op
+from litz_ir.scalar.expr import Expr
+from litz_ir.target.capabilities import Capabilities
+from litz_scheduler import SchedulerOptions
+
+
+def launches(plan: Plan) -> list[Launch]:
+    return [step for step in plan.steps if isinstance(step, Launch)]
+
+
+def bytes_moved(plan: Plan) -> int:
+    """What kernels read and write per call, each buffer once per launch."""
+    total = 0
+    for launch in launches(plan):
+        for name in launch.buffers:
+            type_ = plan.placement(name).type
+            count = type_.dtype.itemsize
+            for size in type_.shape:
+                assert isinstance(size, int)
+                count *= size
+            total += count
+    return total
+
+
+def refusals(plan: Plan) -> set[str]:
+    return {d.reason for d in plan.decisions if d.verdict == "refuse"}
+
+
+def softmax(b: Builder, x: str, dim: int = 1) -> str:
+    powers = b.op("exp", b.op("sub", x, b.max(x, dim)))
+    return b.op("div", powers, b.sum(powers, dim))
+
+
+def layer_norm(b: Builder, x: str, *dims: int) -> str:
+    centred = b.op("sub", x, b.scale(b.sum(x, *dims), 1 / 48))
+    return b.op("div", centred, b.scale(b.sum(b.op("mul", centred, centred), *dims), 1 / 48, 1.0))
+
+
+# --- one kernel, everything moved once ------------------------------------------------------------------
+
+
+def test_softmax_reads_once_and_writes_once() -> None:
+    for rows, columns, dim in ((64, 48, 1), (64, 48, 0), (48, 64, 1)):
+        b = Builder()
+        x = b.input(rows, columns)
+        graph = b.build(softmax(b, x, dim))
+        for machine in (CPU_LIKE, GPU_LIKE):
+            plan = plan_of(graph, machine)
+            assert_same(graph, plan)
+            assert len(launches(plan)) == 1
+            assert bytes_moved(plan) == 2 * rows * columns * 4
+
+
+def test_softmax_keeps_exponentials_in_scratch_where_there_is_any() -> None:
+    b = Builder()
+    x = b.input(64, 48)
+    graph = b.build(softmax(b, x))
+    (kernel,) = plan_of(graph, CPU_LIKE).kernels
+    assert [local.size for local in kernel.locals] == [48]
+    assert plan_of(graph, GPU_LIKE).kernels[0].locals == ()
+
+
+def test_layer_norm_with_a_residual_is_one_kernel() -> None:
+    b = Builder()
+    x, residual, scale = b.input(64, 48), b.input(64, 48), b.input(48)
+    total = b.op("add", x, residual)
+    graph = b.build(b.op("mul", layer_norm(b, total, 1), scale), total)
+    for machine in (CPU_LIKE, GPU_LIKE):
+        plan = plan_of(graph, machine)
+        assert_same(graph, plan)
+        assert len(launches(plan)) == 1
+        assert bytes_moved(plan) == (4 * 64 * 48 + 48) * 4
+
+
+def test_variance_by_welford_and_what_follows_is_one_kernel() -> None:
+    b = Builder()
+    x = b.input(64, 48)
+    mean, spread, _ = b.reduce("welford", x, [1], keepdim=True)
+    graph = b.build(b.op("mul", b.op("sub", x, mean), b.op("exp", b.scale(spread, -0.01))))
+    plan = plan_of(graph)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 1
+    assert bytes_moved(plan) == 2 * 64 * 48 * 4
+
+
+def batch_norm(b: Builder, x: str, scale: str) -> tuple[str, str]:
+    mean = b.scale(b.sum(x, 0, 2, 3), 1 / 400)
+    centred = b.op("sub", x, mean)
+    spread = b.scale(b.sum(b.op("mul", centred, centred), 0, 2, 3), 1 / 400, 1.0)
+    return b.op("mul", b.op("div", centred, spread), scale), mean
+
+
+def test_batch_norm_in_training_reorders_axes_and_updates_its_statistics() -> None:
+    b = Builder()
+    x, scale, running = b.input(4, 8, 10, 10), b.input(8, 1, 1), b.input(8)
+    normalised, mean = batch_norm(b, x, scale)
+    b.copy_(running, b.op("add", b.scale(running, 0.5), b.reshape(mean, 8)))
+    graph = b.build(normalised)
+    plan = plan_of(graph)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 1
+    assert [axis.size for axis in plan.kernels[0].outer] == [8]
+    assert bytes_moved(plan) == (2 * 3200 + 8 + 8) * 4
+
+
+def test_batch_norm_after_a_pointwise_loop_takes_that_in() -> None:
+    b = Builder()
+    x, bias, scale = b.input(4, 8, 10, 10), b.input(4, 8, 10, 10), b.input(8, 1, 1)
+    normalised, _ = batch_norm(b, b.op("add", x, bias), scale)
+    graph = b.build(b.op("maximum", normalised, b.scale(normalised, 0.1)))
+    plan = plan_of(graph)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 1
+
+
+def test_the_gradient_of_a_norm_is_one_kernel_by_rows_and_one_by_columns() -> None:
+    b = Builder()
+    x, gradient, scale = b.input(64, 48), b.input(64, 48), b.input(48)
+    scaled = b.op("mul", gradient, scale)
+    along, total = b.sum(b.op("mul", scaled, x), 1), b.sum(scaled, 1)
+    result = b.op("sub", b.op("sub", scaled, total), b.op("mul", x, along))
+    by_column = b.sum(b.op("mul", gradient, x), 0, keepdim=False), b.sum(gradient, 0, keepdim=False)
+    graph = b.build(result, *by_column)
+    plan = plan_of(graph)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 2
+    assert bytes_moved(plan) == (3 * 64 * 48 + 48 + 2 * 64 * 48 + 2 * 48) * 4
+
+
+def test_lists_of_updates_that_share_a_factor_are_siblings() -> None:
+    b = Builder()
+    weights, gradients, rate = [b.input(40) for _ in range(8)], [b.input(40) for _ in range(8)], b.input(1)
+    for weight, gradient in zip(weights, gradients, strict=True):
+        b.copy_(weight, b.pointwise(lambda w, g, r: op("sub", w, op("mul", g, r)), weight, gradient, rate))
+    graph = b.build()
+    plan = plan_of(graph)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 1
+    assert not plan.storages
+    assert {p.access for p in plan.kernels[0].parameters} == {"in", "inout"}
+
+
+def test_large_updates_that_share_a_factor_only_stay_apart() -> None:
+    b = Builder()
+    weights, gradients, rate = (
+        [b.input(1 << 16) for _ in range(3)],
+        [b.input(1 << 16) for _ in range(3)],
+        b.input(1),
+    )
+    for weight, gradient in zip(weights, gradients, strict=True):
+        b.copy_(weight, b.pointwise(lambda w, g, r: op("sub", w, op("mul", g, r)), weight, gradient, rate))
+    plan = plan_of(b.build())
+    assert len(launches(plan)) == 3
+    assert len(plan.kernels) == 1
+    assert "refuse.little" in refusals(plan)
+
+
+def test_loops_over_the_same_rows_with_different_splits_of_them() -> None:
+    b = Builder()
+    x = b.input(128, 32)
+    first = b.op("exp", x)
+    second = b.op("neg", b.reshape(x, 2, 64, 32))
+    graph = b.build(first, second)
+    plan = plan_of(graph)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 1
+
+
+def test_an_optimiser_step_reads_and_writes_each_state_once() -> None:
+    b = Builder()
+    weight, gradient, momentum = b.input(1 << 12), b.input(1 << 12), b.input(1 << 12)
+    moved = b.op("add", b.scale(momentum, 0.5), gradient)
+    b.copy_(momentum, moved)
+    b.copy_(weight, b.op("sub", weight, b.scale(moved, 0.25)))
+    graph = b.build()
+    plan = plan_of(graph)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 1
+    assert bytes_moved(plan) == 3 * (1 << 12) * 4
+
+
+# --- what must not fuse ------------------------------------------------------------------------------------
+
+
+def test_a_call_between_keeps_two_loops_apart() -> None:
+    b = Builder()
+    x, w = b.input(16, 16), b.input(16, 16)
+    first = b.op("exp", x)
+    product = b.mm(first, w)
+    graph = b.build(b.op("add", first, product))
+    plan = plan_of(graph)
+    assert_same(graph, plan)
+    kinds = [type(step) for step in plan.steps if isinstance(step, Launch | CallStep)]
+    assert kinds == [Launch, CallStep, Launch]
+    assert "refuse.order" in refusals(plan)
+
+
+def test_a_path_through_a_third_group_is_no_cycle() -> None:
+    b = Builder()
+    x, w = b.input(16, 16), b.input(16, 16)
+    a = b.op("exp", x)
+    c = b.mm(a, w)
+    d = b.op("exp", c)
+    e = b.mm(d, w)
+    graph = b.build(b.op("add", b.op("add", a, d), e), b.op("neg", a), b.op("neg", d))
+    for machine in MACHINES:
+        assert_same(graph, plan_of(graph, machine))
+
+
+def test_a_whole_reduction_leaves_the_loop_that_feeds_it_parallel() -> None:
+    b = Builder()
+    x = b.input(512, 64)
+    first = b.op("exp", x)
+    graph = b.build(first, b.sum(first, 0, 1))
+    many = Capabilities("many", CPU, vector_bytes=64, threads=64, local_bytes=4096)
+    plan = plan_of(graph, many)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 2
+    assert "refuse.parallel" in refusals(plan)
+
+
+def test_other_points_of_a_value_are_not_at_hand() -> None:
+    b = Builder()
+    x = b.input(16, 16)
+    first = b.op("exp", x)
+    graph = b.build(first, b.op("sub", first, b.flip(first, 0)))
+    plan = plan_of(graph)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 2
+    assert "refuse.index" in refusals(plan)
+
+
+def test_a_reduction_over_other_axes_waits_for_the_first() -> None:
+    b = Builder()
+    x = b.input(12, 16)
+    rows = b.sum(x, 1)
+    graph = b.build(b.sum(b.op("mul", x, b.op("exp", b.scale(rows, 0.01))), 0))
+    plan = plan_of(graph)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 2
+
+
+def test_a_reader_of_other_points_keeps_a_mutation_out_of_its_group() -> None:
+    b = Builder()
+    x, y = b.input(16), b.input(16)
+    shifted = b.op("add", b.flip(x, 0), y)
+    b.copy_(x, b.op("mul", x, y))
+    graph = b.build(shifted)
+    for machine in MACHINES:
+        plan = plan_of(graph, machine)
+        assert_same(graph, plan, exact=True)
+        assert len(launches(plan)) == 2
+
+
+def test_nothing_is_computed_again_from_what_was_overwritten() -> None:
+    """The exponentials of ``x`` are needed by a second pass over the row, after ``x`` could have been replaced."""
+    b = Builder()
+    x = b.input(16, 8)
+    powers = b.op("exp", b.scale(x, 0.25))
+    b.copy_(x, b.op("mul", powers, powers))
+    graph = b.build(b.op("div", powers, b.sum(powers, 1)))
+    for machine in MACHINES:
+        assert_same(graph, plan_of(graph, machine))
+
+
+def test_a_cap_on_statements_splits_a_chain() -> None:
+    b = Builder()
+    x = b.input(16, 16)
+    value = x
+    for _ in range(40):
+        value = b.op("exp", b.op("mul", value, x))
+    graph = b.build(value)
+    counts = [len(launches(plan_of(graph, machine))) for machine in (CPU_LIKE, CRAMPED)]
+    assert counts[0] == 1 < counts[1]
+    assert "refuse.size" in refusals(plan_of(graph, CRAMPED))
+
+
+def test_fusion_can_be_switched_off() -> None:
+    b = Builder()
+    x = b.input(16, 16)
+    graph = b.build(softmax(b, x))
+    plan = plan_of(graph, CPU_LIKE, SchedulerOptions(fuse=False))
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 4
+
+
+# --- inlining --------------------------------------------------------------------------------------------
+
+
+def chained(depth: int, step: Callable[[Builder, str], str]) -> LoopGraph:
+    b = Builder()
+    value = b.input(16)
+    for _ in range(depth):
+        value = step(b, value)
+    return b.build(value)
+
+
+def test_a_value_read_at_several_points_does_not_grow_without_bound() -> None:
+    graph = chained(30, lambda b, x: b.op("add", x, b.flip(x, 0)))
+    plan = plan_of(graph)
+    assert sum(len(str(kernel)) for kernel in plan.kernels) < 200_000
+    assert_same(graph, plan)
+
+
+def test_long_chains_do_not_exhaust_the_stack() -> None:
+    def step(b: Builder, x: str) -> str:
+        return b.pointwise(lambda a: op("minimum", op("add", a, const(1.0, f32)), const(4.0, f32)), x)
+
+    graph = chained(1500, step)
+    plan = plan_of(graph, Capabilities("roomy", CPU, vector_bytes=64, max_statements=100_000))
+    assert len(launches(plan)) == 1
+    assert_same(graph, plan, exact=True)
+
+
+@pytest.mark.parametrize("readers", [2, 7, 8, 20])
+def test_a_value_from_indices_alone_is_never_stored(readers: int) -> None:
+    b = Builder()
+    x = b.input(4, 6)
+    numbers = b.iota(4, 6)
+    outputs = [
+        b.op("exp", b.op("add", x, b.op("mul", numbers, b.scale(x, float(k))))) for k in range(readers)
+    ]
+    plan = plan_of(b.build(*outputs))
+    assert numbers not in dict(plan.buffers)
+
+
+def heavy(x: Expr) -> Expr:
+    return op("exp", op("sin", x))
+
+
+def test_a_dear_value_with_two_readers_is_computed_once() -> None:
+    b = Builder()
+    x, w = b.input(16, 16), b.input(16, 16)
+    dear = b.pointwise(heavy, x)
+    graph = b.build(b.mm(dear, w), b.op("add", b.flip(dear, 0), w))
+    plan = plan_of(graph)
+    assert dear in dict(plan.buffers)
+    assert_same(graph, plan)
