@@ -43,7 +43,7 @@ from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.canonical import Bound, bind, title
 from litz_scheduler.cost.compute import body_cost
 from litz_scheduler.cost.traffic import estimate, points, type_bytes
-from litz_scheduler.graph import alias_type, as_promised, dense_type, output_names, same_strides
+from litz_scheduler.graph import Lineage, alias_type, as_promised, dense_type, output_names, same_strides
 from litz_scheduler.kernels import Body, build_body, single
 from litz_scheduler.loop_order import Nest, bodies_of
 from litz_scheduler.memory.reuse import UNPLACED, place
@@ -52,10 +52,15 @@ from litz_scheduler.tiling import schedule_nest
 
 
 def build_plan(
-    fused: FusedGraph, context: PassContext, options: SchedulerOptions, subplan: Callable[[LoopGraph], Plan]
+    fused: FusedGraph,
+    context: PassContext,
+    options: SchedulerOptions,
+    subplan: Callable[[LoopGraph], Plan],
+    source: LoopGraph,
 ) -> Plan:
-    """Schedule a fused graph for the devices at hand; ``subplan`` plans the branches of control flow."""
-    return _PlanBuilder(fused, context, options, subplan).build()
+    """Schedule a fused graph for the devices at hand. ``subplan`` plans the branches of control flow; ``source`` is the
+    graph as it came, whose operations launches name as their origins."""
+    return _PlanBuilder(fused, context, options, subplan, source).build()
 
 
 class _PlanBuilder:
@@ -65,7 +70,9 @@ class _PlanBuilder:
         context: PassContext,
         options: SchedulerOptions,
         subplan: Callable[[LoopGraph], Plan],
+        source: LoopGraph,
     ) -> None:
+        self.lineage = Lineage(source, fused.graph)
         self.subplan = subplan
         self.graph = fused.graph
         self.groups = fused.groups
@@ -314,7 +321,8 @@ class _PlanBuilder:
         )
         name = self._name(bound, group)
         symbols = tuple(symbol(s) for s in bound.symbols)
-        origins = tuple(KernelOrigin(m.operation, self.operations[m.operation].origin) for m in group.members)
+        fused = self.lineage.of(member.operation for member in group.members)
+        origins = tuple(KernelOrigin(each, operation.origin) for each, operation in fused)
         self.steps.append(Launch(name, bound.buffers, symbols, origins))
 
     def _schedule(self, nest: Nest, body: Body, group: Group, capabilities: Capabilities) -> Schedule:

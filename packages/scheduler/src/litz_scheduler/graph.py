@@ -222,3 +222,26 @@ class Versions:
 def named(axes: Iterable[Axis], terms: Iterable[Size]) -> dict[str, Size]:
     """A mapping from axes to the terms that stand for them."""
     return {axis.name: term for axis, term in zip(axes, terms, strict=True)}
+
+
+class Lineage:
+    """Which operations of a graph as it came are evaluated with an operation that is left of it: those that were
+    inlined into it, and itself."""
+
+    def __init__(self, source: LoopGraph, left: LoopGraph) -> None:
+        self._source = source.named()
+        self._position = {name: k for k, name in enumerate(self._source)}
+        self._definer = {v.name: name for name, o in self._source.items() for v in o.results}
+        self._left = {value.name for operation in left.operations for value in operation.results}
+
+    def of(self, names: Iterable[str]) -> list[tuple[str, Operation]]:
+        """Names and operations that went into the operations called ``names``, in program order."""
+        found: set[str] = set()
+        stack = [name for name in names if name in self._source]
+        while stack:
+            name = stack.pop()
+            if name not in found:
+                found.add(name)
+                reads = (read for read in self._source[name].reads if read not in self._left)
+                stack.extend(self._definer[read] for read in reads if read in self._definer)
+        return [(name, self._source[name]) for name in sorted(found, key=self._position.__getitem__)]

@@ -45,6 +45,7 @@ def schedule(
     ``hooks`` are called after every stage with its name, input and output; ``fuel`` stops the graph passes early.
     Raises :class:`litz_ir.errors.ScheduleError`.
     """
+    source = graph
     graph = run_passes(graph_passes(options), graph, context, hooks=hooks, timings=timings, fuel=fuel)
 
     def branch(subgraph: LoopGraph) -> Plan:
@@ -56,7 +57,7 @@ def schedule(
     for hook in hooks:
         hook("fuse", graph, fused)
     resumed = time.perf_counter()
-    plan = build_plan(fused, context, options, branch)
+    plan = build_plan(fused, context, options, branch, source)
     if timings is not None:
         timings.add("fuse", middle - started)
         timings.add("plan", time.perf_counter() - resumed)
