@@ -132,10 +132,12 @@ def check(
     atol: float = 1e-6,
     options: LoweringOptions | None = None,
     rounding: float = 0.0,
+    labels: Sequence[str] = (),
 ) -> LoweredGraph:
     """Lowered and interpreted, ``fn`` gives eager's values, dtypes, strides and mutations.
 
-    ``allowed`` are the only calls that may remain; ``rounding`` is the tolerance for narrow floats. Gives the graph.
+    ``allowed`` are the only calls that may remain; ``rounding`` is the tolerance for narrow floats; ``labels`` name
+    the outputs in what fails. Gives the graph.
     """
     compiled, interpreted = captured(fn, dynamic=dynamic, options=options)
     ours, theirs = tree_map(clone, args), tree_map(clone, args)
@@ -145,7 +147,8 @@ def check(
         assert not left, f"left to ATen: {left}"
     assert len(found) == len(expected)
     for number, (got, want) in enumerate(zip(found, expected)):
-        compare(f"output {number}", got, want, rtol, atol, rounding)
+        label = labels[number] if len(labels) == len(expected) else f"output {number}"
+        compare(label, got, want, rtol, atol, rounding)
     for number, (got, want) in enumerate(zip(tree_leaves(ours), tree_leaves(theirs))):
         compare(f"input {number} afterwards", got, want, rtol, atol, rounding)
     return interpreted.lowered[-1]

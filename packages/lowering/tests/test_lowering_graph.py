@@ -201,6 +201,19 @@ def test_rules_that_fail_name_their_node() -> None:
     assert error.value.node == "relu" and "force_extern" in error.value.hint
 
 
+def test_numbers_of_the_cpu_are_brought_to_the_device() -> None:
+    with torch._subclasses.FakeTensorMode():
+        x, scale = torch.empty(4, 8, device="cuda"), torch.empty(())
+        graph = make_fx(lambda x, s: (x * s).cpu())(x, scale)
+    lowered = lower(graph)
+    verify_graph(lowered.graph)
+    assert [f.reason for f in lowered.fallbacks] == [
+        "a 0-d tensor of another device",
+        "a copy between devices",
+    ]
+    assert [str(op.results[0].type.device) for op in lowered.graph.operations] == ["cuda", "cuda", "cpu"]
+
+
 def test_no_ops_are_read_through() -> None:
     graph = graph_of(lambda x: x.detach().view(3, 4).expand(3, 4).exp(), torch.randn(3, 4))
     assert [op.name for op in lower(graph).graph.operations] == ["exp"]

@@ -31,7 +31,7 @@ from litz_lowering.context import (
     Tensor,
 )
 from litz_lowering.decompose import Decompositions, decomposition_table
-from litz_lowering.fallback import Fallback, call_aten
+from litz_lowering.fallback import COPY, Fallback, call_aten, copied_to
 from litz_lowering.fx_passes.pipeline import POST_GRAD, AtenGraph
 from litz_lowering.options import LoweringOptions
 from litz_lowering.origins import origin_of
@@ -43,6 +43,7 @@ from litz_lowering.torch_types import keyword, known_dtype, litz_device, litz_dt
 
 _FORCED = "asked for by force_extern"
 _NO_RULE = "no lowering rule"
+_ELSEWHERE = "a 0-d tensor of another device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +217,24 @@ class _Lowering:
         args = tuple(map(self._read, node.args))
         kwargs = {key: self._read(item) for key, item in node.kwargs.items()}
         if found is not None and not forced:
-            result = self._apply(found, ctx, args, kwargs)
+            local = tuple(self._local(ctx, argument) for argument in args)
+            result = self._apply(found, ctx, local, kwargs)
             if not isinstance(result, Declined):
                 return result
             reason = result.reason
         else:
             reason = _FORCED if forced else _NO_RULE
         return self._fall_back(ctx, args, kwargs, reason)
+
+    def _local(self, ctx: LoweringContext, argument: Lowered) -> Lowered:
+        """The argument where the results are computed: eager takes 0-d tensors of the CPU beside those of a device."""
+        if not isinstance(argument, Tensor) or argument.rank or not ctx.outputs or ctx.outputs[0] is None:
+            return argument
+        device = ctx.outputs[0].device
+        if argument.device == device or "copy" in ctx.origin.operation:
+            return argument
+        self.fallbacks.append(Fallback(ctx.node.name, COPY, _ELSEWHERE, ctx.origin))
+        return copied_to(ctx, argument, device, _ELSEWHERE)
 
     def _apply(
         self, found: Any, ctx: LoweringContext, args: tuple[Lowered, ...], kwargs: dict[str, Lowered]

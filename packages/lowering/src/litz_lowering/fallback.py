@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
-from litz_ir.loops.nodes import Extern, Need, Value
+from litz_ir.device import Device
+from litz_ir.loops.nodes import Extern, Need, Ref, Value
 from litz_ir.origin import UNKNOWN, Origin
 from litz_lowering.context import Lowered, LoweringContext, Tensor, fixed
+
+COPY = "aten._to_copy.default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,24 @@ def call_aten(
     for name, version in new.items():
         ctx.builder.replaced(name, Tensor(version))
     return tuple(results)
+
+
+def copied_to(ctx: LoweringContext, tensor: Tensor, device: Device, reason: str) -> Tensor:
+    """An ``Extern`` that copies a tensor to another device."""
+    kind = replace(fixed(tensor.type), device=device)
+    value = ctx.value(kind, tensor.name)
+    ctx.append(
+        Extern(
+            results=(value,),
+            target=COPY,
+            arguments=(Ref(tensor.name),),
+            attributes=(("device", device),),
+            need="exact",
+            reason=reason,
+            origin=ctx.origin,
+        )
+    )
+    return Tensor(value)
 
 
 def _bind(

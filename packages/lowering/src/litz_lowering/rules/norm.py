@@ -10,12 +10,12 @@ from litz_ir.dtypes import DType, compute_dtype
 from litz_ir.loops.nodes import TensorType
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, add, floordiv, mul, product
+from litz_ir.symbols.term import Size, add, floordiv, mul
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num
-from litz_lowering.rules.reduce import moments
+from litz_lowering.rules.reduce import at_least_zero, count, moments
 from litz_lowering.torch_types import torch_dtype
 
 Reader = Callable[[Axes], Num]
@@ -92,7 +92,7 @@ def layer_norm_backward(
         return g(index) if w is None else g(index) * w
 
     def input_gradient() -> Tensor:
-        number = Num(ctx.number(product(normalized_shape), dtype))
+        number = count(ctx, normalized_shape, dtype)
         plain = ctx.reduce(
             "sum", x, inner, dtype, body=lambda i: weighted(i).expr, keepdim=True, name="sum"
         )  # fmt: skip
@@ -133,7 +133,7 @@ def rms_norm(
     out, rstd_type = _types(ctx, 2)
     dtype = compute_dtype(x.dtype)
     small = torch.finfo(torch_dtype(x.dtype)).eps if eps is None else eps
-    number = Num(ctx.number(product(normalized_shape), dtype))
+    number = count(ctx, normalized_shape, dtype)
     load = _reader(x, dtype)
     squares = ctx.reduce(
         "sum", x, _trailing(x, normalized_shape), dtype, body=lambda i: (load(i) * load(i)).expr, keepdim=True,
@@ -162,7 +162,7 @@ def group_norm(
     out, mean_type, rstd_type = _types(ctx, 3)
     dtype, width = compute_dtype(x.dtype), floordiv(C, group)
     over = [width, *x.shape[2:]]
-    number = Num(ctx.number(product(over), dtype))
+    number = count(ctx, over, dtype)
     load = _reader(x, dtype)
 
     def element(axes: Axes, inner: Axes) -> Num:
@@ -265,8 +265,8 @@ def batch_norm_inference(
 
 def _training(
     ctx: LoweringContext, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor, Size]:
-    """((normalised, mean, reciprocal deviation), mean, biased variance, elements per channel)."""
+) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor, list[Size]]:
+    """((normalised, mean, reciprocal deviation), mean, biased variance, extents reduced)."""
     dtype = compute_dtype(x.dtype)
     over = tuple(d for d in range(x.rank) if d != 1)
     wide_mean, variance = moments(ctx, x, over, False, 0, dtype)
@@ -280,7 +280,7 @@ def _training(
     out = _scaled_by_channel(ctx, x, weight, bias, _reader(mean, dtype), _reader(rstd, dtype), dtype)
     _, first, second = _types(ctx, 3)
     saved = ctx.pointwise(mean.load, first, "1"), ctx.pointwise(rstd.load, second, "2")
-    return (out, *saved), mean, variance, product(x.shape[d] for d in over)
+    return (out, *saved), mean, variance, [x.shape[d] for d in over]
 
 
 @rule("aten._native_batch_norm_legit.no_stats")
@@ -306,10 +306,10 @@ def batch_norm(
             ctx.pointwise(running_var.load, new_var, "4"),
         )
         return (*results, *copies)
-    results, mean, variance, number = _training(ctx, x, weight, bias, eps)
+    results, mean, variance, elements = _training(ctx, x, weight, bias, eps)
     dtype = mean.dtype
-    count = Num(ctx.number(number, dtype))
-    unbiased = count / f.maximum(count - 1.0, 0.0)
+    number = count(ctx, elements, dtype)
+    freedom = at_least_zero(number - 1.0)
 
     def moved(old: Tensor, new: Reader) -> Callable[[Axes], Expr]:
         before = _reader(old, dtype)
@@ -319,7 +319,7 @@ def batch_norm(
         *results,
         ctx.pointwise(moved(running_mean, _reader(mean, dtype)), new_mean, "3"),
         ctx.pointwise(
-            moved(running_var, lambda axes: Num(variance.load(axes)) * unbiased), new_var, "4"
+            moved(running_var, lambda axes: Num(variance.load(axes)) * number / freedom), new_var, "4"
         ),
     )  # fmt: skip
 
@@ -336,7 +336,7 @@ def batch_norm_backward(
     kind = ctx.temporary(dtype, (x.shape[1],))
     g, load = _reader(grad, dtype), _reader(x, dtype)
     mean, rstd = _statistics(ctx, running_mean, running_var, save_mean, save_invstd, train, eps, dtype)
-    number = Num(ctx.number(product(x.shape[d] for d in over), dtype))
+    number = count(ctx, [x.shape[d] for d in over], dtype)
     total = ctx.reduce("sum", x, over, dtype, body=lambda i: g(i).expr, name="sum")
     dot = ctx.reduce(
         "sum", x, over, dtype, body=lambda i: (g(i) * (load(i) - mean(_channel(i)))).expr, name="dot"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from litz_ir.dtypes import DType, accumulate_dtype, b1, compute_dtype, i64
@@ -52,10 +52,20 @@ def reduced(
     return finished(ctx, total, finish or (lambda v: v), kind)
 
 
-def count(ctx: LoweringContext, x: Tensor, dims: Dims, dtype: DType) -> Num:
-    """The number of elements reduced into one."""
-    sizes: list[Size] = [x.shape[d] for d in dimensions(dims, x.rank)]
-    return Num(ctx.number(product(sizes), dtype))
+def count(ctx: LoweringContext, sizes: Iterable[Size], dtype: DType) -> Num | float:
+    """The number of elements reduced into one, as a number where it is known."""
+    number = product(sizes)
+    return float(number) if isinstance(number, int) else Num(ctx.number(number, dtype))
+
+
+def reduced_sizes(x: Tensor, dims: Dims) -> list[Size]:
+    """The extents of the dimensions reduced."""
+    return [x.shape[d] for d in dimensions(dims, x.rank)]
+
+
+def at_least_zero(number: Num | float) -> Num | float:
+    """The number, or zero where it is negative."""
+    return f.maximum(number, 0.0) if isinstance(number, Num) else max(number, 0.0)
 
 
 # --- sums and products
@@ -90,7 +100,7 @@ def mean(
     """The sum divided by the number of elements, rounded once."""
     out = ctx.output.dtype
     wide = compute_dtype(out)
-    total = count(ctx, x, dim, wide)
+    total = count(ctx, reduced_sizes(x, dim), wide)
     return reduced(ctx, "sum", x, dim, keepdim, wide, lambda v: v.to(out), lambda v: v / total)
 
 
@@ -258,7 +268,7 @@ def moments(
 ) -> tuple[Tensor, Tensor]:
     """(mean with the dimensions kept as 1, variance) in ``dtype``, in two passes over ``x``."""
     over = dimensions(dims, x.rank)
-    number = count(ctx, x, over, dtype)
+    number = count(ctx, reduced_sizes(x, over), dtype)
     total = ctx.reduce("sum", x, over, dtype, keepdim=True, name="sum")
     mean_ = ctx.pointwise(lambda axes: (Num(total.load(axes)) / number).expr, total.type, "mean")
 
@@ -267,7 +277,7 @@ def moments(
         return (difference * difference).expr
 
     squares = ctx.reduce("sum", x, over, dtype, body=square, keepdim=keepdim, name="squares")
-    freedom = f.maximum(number - (1.0 if correction is None else float(correction)), 0.0)
+    freedom = at_least_zero(number - (1.0 if correction is None else float(correction)))
     variance = ctx.pointwise(lambda axes: (Num(squares.load(axes)) / freedom).expr, squares.type, "variance")
     return mean_, variance
 
