@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from lowering_check import check, to_array, to_tensor
+from lowering_check import AtenTable, check, to_array, to_tensor
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -231,3 +231,37 @@ def test_the_graph_module_is_not_changed() -> None:
 def test_lowering_twice_gives_equal_graphs() -> None:
     graph = graph_of(lambda x: torch.nn.functional.layer_norm(x, (4,)).softmax(-1), torch.randn(3, 4))
     assert lower(graph).graph == lower(graph).graph
+
+
+def test_sizes_that_are_data_stay_symbols() -> None:
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0].exp() + 1
+
+    x = torch.randn(20)
+    lowered = lower(graph_of(run, x, mode="symbolic"))
+    verify_graph(lowered.graph)
+    assert any("size(0)" in info.source and info.name.startswith("u") for info in lowered.graph.symbols)
+    (found,) = run_graph(lowered.graph, [to_array(x)], {}, AtenTable())
+    torch.testing.assert_close(to_tensor(found), run(x))
+
+
+def test_inputs_without_metadata_are_refused() -> None:
+    graph = torch.fx.Graph()
+    graph.output((graph.placeholder("x"),))
+    with pytest.raises(UnsupportedOperation, match="input x has no metadata"):
+        lower(GraphModule(torch.nn.Module(), graph))
+
+
+def test_scalar_inputs_are_not_taken_for_axes() -> None:
+    graph = torch.fx.Graph()
+    x, scale = graph.placeholder("x"), graph.placeholder("i0")
+    with torch._subclasses.FakeTensorMode():
+        x.meta["val"], scale.meta["val"] = torch.empty(3), 2.0
+        result = graph.call_function(torch.ops.aten.mul.Tensor, (x, scale))
+        result.meta["val"] = torch.empty(3)
+    graph.output((result,))
+    lowered = lower(GraphModule(torch.nn.Module(), graph))
+    verify_graph(lowered.graph)
+    data = torch.randn(3)
+    (found,) = run_graph(lowered.graph, [to_array(data), 2.5], {}, {})
+    torch.testing.assert_close(to_tensor(found), data * 2.5)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +12,6 @@ from torch.fx import Node
 from litz_ir.device import Device
 from litz_ir.dtypes import DType, b1, f32, f64
 from litz_ir.errors import LitzError, UnsupportedOperation
-from litz_ir.loops.layout import Layout
 from litz_ir.loops.nodes import (
     Argument,
     Attributes,
@@ -41,172 +40,22 @@ from litz_ir.loops.nodes import (
 from litz_ir.origin import Origin
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Check, Expr, Indirect, Scalar
-from litz_ir.symbols.ranges import Range, extent
-from litz_ir.symbols.simplify import Simplifier
-from litz_ir.symbols.term import Size, Term, product, symbol
+from litz_ir.symbols.term import Size, Term
+from litz_lowering.builder import GraphBuilder
 from litz_lowering.options import LoweringOptions
-from litz_lowering.symbols_io import SymbolReader
+from litz_lowering.values import (
+    Axes,
+    Declined,
+    Lowered,
+    Opaque,
+    ResultType,
+    Tensor,
+    axes_of,
+    fixed,
+    terms_of,
+)
 
-Axes = tuple[Size, ...]
-"""An index: one term per dimension. A dimension of size 1 has the index 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A tensor as rules see it: a named value that bodies load from."""
-
-    value: Value
-
-    @property
-    def name(self) -> str:
-        return self.value.name
-
-    @property
-    def type(self) -> TensorType:
-        return self.value.type
-
-    @property
-    def dtype(self) -> DType:
-        return self.value.type.dtype
-
-    @property
-    def shape(self) -> tuple[Size, ...]:
-        return self.value.type.shape
-
-    @property
-    def device(self) -> Device:
-        return self.value.type.device
-
-    @property
-    def rank(self) -> int:
-        return len(self.value.type.shape)
-
-    @property
-    def numel(self) -> Size:
-        return product(self.shape)
-
-    def load(self, index: Sequence[Size]) -> Expr:
-        """The element at a logical index of as many terms as there are dimensions."""
-        if len(index) != self.rank:
-            raise UnsupportedOperation(f"%{self.name} has {self.rank} dimensions, indexed with {len(index)}")
-        return build.load(self.name, tuple(index), self.dtype)
-
-    def at(self, axes: Axes) -> Expr:
-        """The element that broadcasting puts at ``axes`` of a shape with at least as many dimensions."""
-        tail = axes[len(axes) - self.rank :]
-        return self.load([0 if size == 1 else axis for size, axis in zip(self.shape, tail, strict=True)])
-
-
-@dataclass(frozen=True, slots=True)
-class Opaque:
-    """An argument that only calls can use: a generator, a script object."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Declined:
-    """What a rule returns when it cannot serve this use of its operator: it then runs as ATen, for this reason."""
-
-    reason: str
-
-
-Lowered = Tensor | Opaque | Expr | Size | float | str | None | tuple["Lowered", ...]
-"""What an FX node becomes: a tensor, a size, a symbolic float or bool (a body), or several of them."""
-
-ResultType = TensorType | None
-
-
-class GraphBuilder:
-    """The operations of the graph so far, and the names in use. Mutable; one per lowering."""
-
-    def __init__(self, reserved: Iterable[str], symbols: SymbolReader) -> None:
-        self.operations: list[Operation] = []
-        self.symbols = symbols
-        self._taken = set(reserved)
-        self._claimed: set[str] = set()
-        self._simplifiers: dict[tuple[Axis, ...], Simplifier] = {}
-        self._newer: dict[str, Tensor] = {}
-        self._views: dict[str, View] = {}
-        self._shared: dict[str, str] = {}
-        self._producers: dict[str, Operation] = {}
-
-    def unique(self, wanted: str, *, own: bool = False) -> str:
-        """A name not in use. ``own``: the node whose name ``wanted`` is asks, so its own reservation does not count."""
-        if own and wanted not in self._claimed:
-            self._claimed.add(wanted)
-            return wanted
-        name, count = wanted, 0
-        while name in self._taken or name in self._claimed:
-            count += 1
-            name = f"{wanted}_{count}"
-        self._claimed.add(name)
-        return name
-
-    def append(self, operation: Operation) -> None:
-        """Add an operation at the end of the program."""
-        self.operations.append(operation)
-        self._producers.update((value.name, operation) for value in operation.results)
-        if isinstance(operation, View) and operation.aliases:
-            self._views[operation.name] = operation
-        if isinstance(operation, Call):
-            self._shared.update(operation.aliases)
-
-    def producer(self, name: str) -> Operation | None:
-        """The operation that defines value ``name``; None for inputs and constants."""
-        return self._producers.get(name)
-
-    def replaced(self, name: str, version: Tensor) -> None:
-        """Reads of value ``name`` that follow are reads of ``version``, which overwrote it.
-
-        Raises :class:`UnsupportedOperation` when the memory is that of another value: its readers would miss the write.
-        """
-        if name in self._views or name in self._shared:
-            raise UnsupportedOperation(
-                f"%{name} is a view, and is written to in place",
-                hint="functionalise the graph first, as AOTAutograd does",
-            )
-        self._newer[name] = version
-
-    def current(self, tensor: Tensor) -> Tensor:
-        """The newest version of a tensor. A view of memory that was overwritten is taken anew."""
-        if not self._newer:
-            return tensor
-        newer = self._newer.get(tensor.name)
-        if newer is not None:
-            return self.current(newer)
-        if self._shared.get(tensor.name) in self._newer:
-            raise UnsupportedOperation(
-                f"%{tensor.name} is read after its memory was overwritten under another name"
-            )
-        view = self._views.get(tensor.name)
-        if view is None:
-            return tensor
-        base = self.current(Tensor(Value(view.base, tensor.type)))
-        if base.name == view.base:
-            return tensor
-        again = replace(tensor.value, name=self.unique(tensor.name))
-        self.append(replace(view, results=(again,), base=base.name))
-        self._newer[tensor.name] = Tensor(again)
-        return Tensor(again)
-
-    def simplifier(self, axes: tuple[Axis, ...]) -> Simplifier:
-        """The simplifier under the ranges of these axes and of all symbols."""
-        found = self._simplifiers.get(axes)
-        if found is None:
-            ranges: dict[str, Range] = {**self.symbols.ranges(), **{a.name: extent(a.size) for a in axes}}
-            found = self._simplifiers[axes] = Simplifier(ranges)
-        return found
-
-
-def axes_of(shape: Sequence[Size], letter: str = "i") -> tuple[Axis, ...]:
-    """Loop axes over a shape: ``i0``, ``i1``, …"""
-    return tuple(Axis(f"{letter}{k}", size) for k, size in enumerate(shape))
-
-
-def terms_of(axes: Sequence[Axis]) -> Axes:
-    """The axes as index terms; an axis of size 1 has nothing to index but 0."""
-    return tuple(0 if axis.size == 1 else symbol(axis.name) for axis in axes)
+__all__ = ["Axes", "Declined", "GraphBuilder", "Lowered", "LoweringContext", "Opaque", "ResultType", "Tensor"]
 
 
 class LoweringContext:
@@ -565,9 +414,3 @@ class LoweringContext:
     def append(self, operation: Operation) -> None:
         """Add an operation that was made by hand."""
         self.builder.append(operation)
-
-
-def fixed(kind: TensorType) -> TensorType:
-    """The type with its layout promised to the outside."""
-    layout = kind.layout
-    return TensorType(kind.dtype, kind.shape, Layout(layout.strides, layout.offset, fixed=True), kind.device)

@@ -10,29 +10,17 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from litz_ir.dtypes import b1, f64
 from litz_ir.errors import LitzError, UnsupportedOperation
-from litz_ir.loops.layout import Layout
-from litz_ir.loops.nodes import Input, LoopGraph, OpaqueInput, Output, ScalarInput, TensorType, Value
+from litz_ir.loops.nodes import LoopGraph, Output, TensorType
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import run_passes
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr, Scalar
-from litz_ir.symbols.table import SymbolKind
-from litz_ir.symbols.term import Size, free_symbols
+from litz_lowering.builder import GraphBuilder
 from litz_lowering.constants import Constants, literal_elements
-from litz_lowering.context import (
-    Declined,
-    GraphBuilder,
-    Lowered,
-    LoweringContext,
-    Opaque,
-    ResultType,
-    Tensor,
-)
+from litz_lowering.context import LoweringContext
 from litz_lowering.decompose import Decompositions, decomposition_table
 from litz_lowering.fallback import COPY, Fallback, call_aten, copied_to
 from litz_lowering.fx_passes.pipeline import POST_GRAD, AtenGraph
+from litz_lowering.inputs import Inputs, attribute, literal
 from litz_lowering.options import LoweringOptions
 from litz_lowering.origins import origin_of
 from litz_lowering.outputs import flatten, output_of, with_fixed_outputs
@@ -40,6 +28,7 @@ from litz_lowering.registry import Result, apply
 from litz_lowering.rules import RULES
 from litz_lowering.symbols_io import SymbolReader
 from litz_lowering.torch_types import keyword, known_dtype, litz_device, litz_dtype
+from litz_lowering.values import Declined, Lowered, ResultType, Tensor
 
 _FORCED = "asked for by force_extern"
 _NO_RULE = "no lowering rule"
@@ -84,7 +73,7 @@ class _Lowering:
         self.symbols = SymbolReader()
         self.builder = GraphBuilder((node.name for node in source.graph.nodes), self.symbols)
         self.constants = Constants()
-        self.inputs: list[Input] = []
+        self.inputs = Inputs(self.builder)
         self.outputs: list[Output] = []
         self.fallbacks: list[Fallback] = []
         self.env: dict[Node, Lowered] = {}
@@ -106,7 +95,7 @@ class _Lowering:
         graph = LoopGraph(
             name=name,
             symbols=self.symbols.table(),
-            inputs=tuple(self.inputs),
+            inputs=tuple(self.inputs.made),
             constants=tuple(self.constants.values),
             operations=with_fixed_outputs(self.builder.operations, self.outputs, self.wanted),
             outputs=tuple(self.outputs),
@@ -116,7 +105,7 @@ class _Lowering:
     def _visit(self, node: Node) -> None:
         match node.op:
             case "placeholder":
-                self.env[node] = self._placeholder(node)
+                self.env[node] = self.inputs.placeholder(node)
             case "get_attr":
                 self.env[node] = self._attribute(node)
             case "call_function":
@@ -129,71 +118,14 @@ class _Lowering:
                     hint="trace it with AOTAutograd or make_fx first",
                 )
 
-    # --- arguments of the graph ----------------------------------------
-
-    def _placeholder(self, node: Node) -> Lowered:
-        value, name = node.meta.get("val"), self.builder.unique(node.name, own=True)
-        match value:
-            case torch.Tensor():
-                kind = self._tensor_type(value, is_fixed=True)
-                self.inputs.append(Value(name, kind))
-                for dim, size in enumerate(kind.shape):
-                    for found in free_symbols(size):
-                        self.symbols.sourced(found, f"{name}.size({dim})")
-                return Tensor(Value(name, kind))
-            case torch.SymInt():
-                return self._integer(name, value)
-            case torch.SymFloat() | torch.SymBool():
-                return self._symbolic(name, value)
-            case bool():
-                return self._scalar(name, "bool")
-            case int():
-                self.inputs.append(ScalarInput(name, "int", term=value))
-                return value
-            case float():
-                return self._scalar(name, "float")
-            case None:
-                self.inputs.append(OpaqueInput(name, "none"))
-                return None
-        self.inputs.append(OpaqueInput(name, "generator" if isinstance(value, torch.Generator) else "object"))
-        return Opaque(name)
-
-    def _integer(self, name: str, value: torch.SymInt) -> Size:
-        term = self.symbols.size(value)
-        bound = self.symbols.symbol_of(value)
-        already = any(isinstance(i, ScalarInput) and i.symbol == bound for i in self.inputs)
-        if bound is None or already:
-            self.inputs.append(ScalarInput(name, "int", term=term))
-        else:
-            self.symbols.sourced(bound, f"argument {name}")
-            self.inputs.append(ScalarInput(name, "int", symbol=bound))
-        return term
-
-    def _symbolic(self, name: str, value: torch.SymFloat | torch.SymBool) -> Expr:
-        return self._scalar(name, "float" if isinstance(value, torch.SymFloat) else "bool")
-
-    def _scalar(self, name: str, kind: SymbolKind) -> Expr:
-        self.symbols.define(name, kind, f"argument {name}")
-        self.inputs.append(ScalarInput(name, kind, symbol=name))
-        return Scalar(name, f64 if kind == "float" else b1)
-
     def _attribute(self, node: Node) -> Lowered:
-        value: Any = self.module
-        for part in str(node.target).split("."):
-            value = getattr(value, part)
-        if isinstance(value, int | float | bool | None):
-            return value
+        value = attribute(self.module, str(node.target))
         if not isinstance(value, torch.Tensor):
-            raise UnsupportedOperation(
-                f"attribute {node.target} is a {type(value).__name__}, not a tensor or number"
-            )
-        if not known_dtype(value.dtype) or value.layout != torch.strided:
-            raise UnsupportedOperation(f"constant {node.target} is a {value.layout} tensor of {value.dtype}")
+            return value
         elements = literal_elements(value)
         if elements is None:
             return Tensor(self.constants.add(self.builder.unique(node.name, own=True), value))
-        ctx = self._context(node, (self._tensor_type(value),))
-        return _literal(ctx, elements)
+        return literal(self._context(node, (self.symbols.tensor_type(value),)), elements)
 
     # --- operations ----------------------------------------
 
@@ -268,20 +200,9 @@ class _Lowering:
 
     # --- metadata and arguments ----------------------------------------
 
-    def _tensor_type(self, value: torch.Tensor, *, is_fixed: bool = False) -> TensorType:
-        if value.layout != torch.strided or value.is_quantized:
-            raise UnsupportedOperation(f"{value.layout} and quantised tensors are not supported")
-        strides = self.symbols.sizes(value.stride())
-        return TensorType(
-            litz_dtype(value.dtype),
-            self.symbols.sizes(value.shape),
-            Layout(strides, 0, is_fixed),
-            litz_device(value.device),
-        )
-
     def _outputs(self, value: object) -> tuple[ResultType, ...]:
         return tuple(
-            self._tensor_type(leaf) if isinstance(leaf, torch.Tensor) else None
+            self.symbols.tensor_type(leaf) if isinstance(leaf, torch.Tensor) else None
             for leaf in flatten(value)
             if leaf is not None or isinstance(value, list | tuple)
         )
@@ -316,7 +237,7 @@ class _Lowering:
         for leaf in flatten(node.args[0]):
             value = self._read(leaf)
             meta = leaf.meta.get("val") if isinstance(leaf, Node) else None
-            wanted = self._tensor_type(meta) if isinstance(meta, torch.Tensor) else None
+            wanted = self.symbols.tensor_type(meta) if isinstance(meta, torch.Tensor) else None
             ctx = self._context(leaf if isinstance(leaf, Node) else node, (wanted,))
             output = output_of(ctx, value, wanted)
             self.outputs.append(output)
@@ -330,23 +251,3 @@ def overload_name(target: object) -> str:
         return str(target)
     module = getattr(target, "__module__", "")
     return f"{module}.{getattr(target, '__name__', target)}".removeprefix("_")
-
-
-def _literal(ctx: LoweringContext, elements: list[int | float | bool]) -> Tensor:
-    """A tiny constant as a body: its elements chosen by the row-major position."""
-    kind = ctx.output
-    if not elements:
-        return ctx.pointwise(lambda axes: build.const(0, kind.dtype))
-    weights: list[int] = [1]
-    for size in reversed(kind.shape[1:]):
-        weights.insert(0, weights[0] * int(str(size)))
-
-    def body(axes: tuple[Size, ...]) -> Expr:
-        position = sum((axis * weight for axis, weight in zip(axes, weights)), start=0)
-        result: Expr = build.const(elements[-1], kind.dtype)
-        for number, element in reversed(list(enumerate(elements[:-1]))):
-            here = build.op("eq", build.index(position), build.index(number))
-            result = build.where(here, build.const(element, kind.dtype), result)
-        return result
-
-    return ctx.pointwise(body)

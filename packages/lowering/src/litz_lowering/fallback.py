@@ -10,7 +10,8 @@ import torch
 from litz_ir.device import Device
 from litz_ir.loops.nodes import Extern, Need, Ref, Value
 from litz_ir.origin import UNKNOWN, Origin
-from litz_lowering.context import Lowered, LoweringContext, Tensor, fixed
+from litz_lowering.context import LoweringContext
+from litz_lowering.values import Lowered, Tensor, fixed
 
 COPY = "aten._to_copy.default"
 

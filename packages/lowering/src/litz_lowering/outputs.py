@@ -8,7 +8,8 @@ from dataclasses import replace
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.loops.nodes import Operation, Output, Ref, TensorType, Value
 from litz_ir.scalar.expr import Const, Expr
-from litz_lowering.context import Lowered, LoweringContext, Tensor, fixed
+from litz_lowering.context import LoweringContext
+from litz_lowering.values import Lowered, Tensor, fixed
 
 
 def flatten(argument: object) -> Iterator[object]:

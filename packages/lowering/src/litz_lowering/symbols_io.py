@@ -11,12 +11,15 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from litz_ir.errors import SymbolError
+from litz_ir.errors import SymbolError, UnsupportedOperation
+from litz_ir.loops.layout import Layout
+from litz_ir.loops.nodes import TensorType
 from litz_ir.symbols.ranges import Range
 from litz_ir.symbols.sympy_io import from_sympy
 from litz_ir.symbols.table import SymbolInfo, SymbolKind, SymbolTable
 from litz_ir.symbols.term import Size
 from litz_lowering.compat import backed_values
+from litz_lowering.torch_types import litz_device, litz_dtype
 
 _UNBOUNDED = 2**62
 
@@ -50,6 +53,13 @@ class SymbolReader:
     def sizes(self, values: Iterable[int | torch.SymInt]) -> tuple[Size, ...]:
         """Each of ``values`` as a size."""
         return tuple(v if type(v) is int else self.size(v) for v in values)
+
+    def tensor_type(self, value: torch.Tensor, *, is_fixed: bool = False) -> TensorType:
+        """Dtype, shape, strides and device; raises :class:`UnsupportedOperation` for what is not dense and plain."""
+        if value.layout != torch.strided or value.is_quantized:
+            raise UnsupportedOperation(f"{value.layout} and quantised tensors are not supported")
+        layout = Layout(self.sizes(value.stride()), 0, is_fixed)
+        return TensorType(litz_dtype(value.dtype), self.sizes(value.shape), layout, litz_device(value.device))
 
     def symbol_of(self, value: torch.SymInt | torch.SymFloat | torch.SymBool) -> str | None:
         """The name of the symbol that a symbolic number is, or None where it is an expression of others."""

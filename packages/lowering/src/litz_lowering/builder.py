@@ -1,0 +1,100 @@
+"""The loop graph while it grows: operations in order, names in use, and which version of a value is the newest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from litz_ir.errors import UnsupportedOperation
+from litz_ir.loops.nodes import Axis, Call, Operation, Value, View
+from litz_ir.symbols.ranges import Range, extent
+from litz_ir.symbols.simplify import Simplifier
+from litz_ir.symbols.term import free_symbols
+from litz_lowering.symbols_io import SymbolReader
+from litz_lowering.values import Tensor
+
+
+class GraphBuilder:
+    """The operations of the graph so far, and the names in use. Mutable; one per lowering."""
+
+    def __init__(self, reserved: Iterable[str], symbols: SymbolReader) -> None:
+        self.operations: list[Operation] = []
+        self.symbols = symbols
+        self._taken = set(reserved)
+        self._claimed: set[str] = set()
+        self._simplifiers: dict[tuple[Axis, ...], Simplifier] = {}
+        self._newer: dict[str, Tensor] = {}
+        self._views: dict[str, View] = {}
+        self._shared: dict[str, str] = {}
+        self._producers: dict[str, Operation] = {}
+
+    def unique(self, wanted: str, *, own: bool = False) -> str:
+        """A name not in use. ``own``: the node whose name ``wanted`` is asks, so its own reservation does not count."""
+        if own and wanted not in self._claimed:
+            self._claimed.add(wanted)
+            return wanted
+        name, count = wanted, 0
+        while name in self._taken or name in self._claimed:
+            count += 1
+            name = f"{wanted}_{count}"
+        self._claimed.add(name)
+        return name
+
+    def append(self, operation: Operation) -> None:
+        """Add an operation at the end of the program."""
+        self.operations.append(operation)
+        self._producers.update((value.name, operation) for value in operation.results)
+        if isinstance(operation, View) and operation.aliases:
+            self._views[operation.name] = operation
+        if isinstance(operation, Call):
+            self._shared.update(operation.aliases)
+            for value in operation.results:
+                for dim, size in enumerate(value.type.shape):
+                    for name in free_symbols(size):
+                        self.symbols.sourced(name, f"{value.name}.size({dim})")
+
+    def producer(self, name: str) -> Operation | None:
+        """The operation that defines value ``name``; None for inputs and constants."""
+        return self._producers.get(name)
+
+    def replaced(self, name: str, version: Tensor) -> None:
+        """Reads of value ``name`` that follow are reads of ``version``, which overwrote it.
+
+        Raises :class:`UnsupportedOperation` when the memory is that of another value: its readers would miss the write.
+        """
+        if name in self._views or name in self._shared:
+            raise UnsupportedOperation(
+                f"%{name} is a view, and is written to in place",
+                hint="functionalise the graph first, as AOTAutograd does",
+            )
+        self._newer[name] = version
+
+    def current(self, tensor: Tensor) -> Tensor:
+        """The newest version of a tensor. A view of memory that was overwritten is taken anew."""
+        if not self._newer:
+            return tensor
+        newer = self._newer.get(tensor.name)
+        if newer is not None:
+            return self.current(newer)
+        if self._shared.get(tensor.name) in self._newer:
+            raise UnsupportedOperation(
+                f"%{tensor.name} is read after its memory was overwritten under another name"
+            )
+        view = self._views.get(tensor.name)
+        if view is None:
+            return tensor
+        base = self.current(Tensor(Value(view.base, tensor.type)))
+        if base.name == view.base:
+            return tensor
+        again = replace(tensor.value, name=self.unique(tensor.name))
+        self.append(replace(view, results=(again,), base=base.name))
+        self._newer[tensor.name] = Tensor(again)
+        return Tensor(again)
+
+    def simplifier(self, axes: tuple[Axis, ...]) -> Simplifier:
+        """The simplifier under the ranges of these axes and of all symbols."""
+        found = self._simplifiers.get(axes)
+        if found is None:
+            ranges: dict[str, Range] = {**self.symbols.ranges(), **{a.name: extent(a.size) for a in axes}}
+            found = self._simplifiers[axes] = Simplifier(ranges)
+        return found

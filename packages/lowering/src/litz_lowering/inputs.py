@@ -1,0 +1,119 @@
+"""What a graph is given: placeholders of every kind, and the attributes that it reads from its module."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.nn import Module
+
+from litz_ir.dtypes import b1, f64
+from litz_ir.errors import UnsupportedOperation
+from litz_ir.loops.nodes import Input, OpaqueInput, ScalarInput, Value
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr, Scalar
+from litz_ir.symbols.table import SymbolKind
+from litz_ir.symbols.term import Size, free_symbols
+from litz_lowering.builder import GraphBuilder
+from litz_lowering.context import LoweringContext
+from litz_lowering.torch_types import known_dtype
+from litz_lowering.values import Lowered, Opaque, Tensor
+
+_AXIS = re.compile(r"[ir]\d+")
+
+
+class Inputs:
+    """The graph's inputs, one for each placeholder, in order (``made``)."""
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        self.made: list[Input] = []
+        self._builder = builder
+        self._symbols = builder.symbols
+
+    def placeholder(self, node: Node) -> Lowered:
+        """Add the input for a placeholder; what reading it gives. Raises :class:`UnsupportedOperation`."""
+        if "val" not in node.meta and node.users:
+            raise UnsupportedOperation(
+                f"input {node.name} has no metadata",
+                hint="trace with FakeTensors so that it carries meta['val']",
+            )
+        value, name = node.meta.get("val"), self._builder.unique(node.name, own=True)
+        match value:
+            case torch.Tensor():
+                return self._tensor(name, value)
+            case torch.SymInt():
+                return self._integer(name, value)
+            case bool() | torch.SymBool():
+                return self._scalar(name, "bool")
+            case int():
+                self.made.append(ScalarInput(name, "int", term=value))
+                return value
+            case float() | torch.SymFloat():
+                return self._scalar(name, "float")
+            case None:
+                self.made.append(OpaqueInput(name, "none"))
+                return None
+        self.made.append(OpaqueInput(name, "generator" if isinstance(value, torch.Generator) else "object"))
+        return Opaque(name)
+
+    def _tensor(self, name: str, value: torch.Tensor) -> Tensor:
+        found = Value(name, self._symbols.tensor_type(value, is_fixed=True))
+        self.made.append(found)
+        for dim, size in enumerate(found.type.shape):
+            for each in free_symbols(size):
+                self._symbols.sourced(each, f"{name}.size({dim})")
+        return Tensor(found)
+
+    def _integer(self, name: str, value: torch.SymInt) -> Size:
+        term = self._symbols.size(value)
+        bound = self._symbols.symbol_of(value)
+        already = any(isinstance(i, ScalarInput) and i.symbol == bound for i in self.made)
+        if bound is None or already:
+            self.made.append(ScalarInput(name, "int", term=term))
+        else:
+            self._symbols.sourced(bound, f"argument {name}")
+            self.made.append(ScalarInput(name, "int", symbol=bound))
+        return term
+
+    def _scalar(self, name: str, kind: SymbolKind) -> Expr:
+        # A body tells scalars from axes by name alone.
+        symbol = self._builder.unique(f"{name}_scalar") if _AXIS.fullmatch(name) else name
+        self._symbols.define(symbol, kind, f"argument {name}")
+        self.made.append(ScalarInput(name, kind, symbol=symbol))
+        return Scalar(symbol, f64 if kind == "float" else b1)
+
+
+def attribute(module: Module, path: str) -> torch.Tensor | float | None:
+    """What a ``get_attr`` node names: a number, None or a dense tensor. Raises :class:`UnsupportedOperation`."""
+    value: Any = module
+    for part in path.split("."):
+        value = getattr(value, part)
+    if isinstance(value, int | float | bool | None):
+        return value
+    if not isinstance(value, torch.Tensor):
+        raise UnsupportedOperation(f"attribute {path} is a {type(value).__name__}, not a tensor or number")
+    if not known_dtype(value.dtype) or value.layout != torch.strided:
+        raise UnsupportedOperation(f"constant {path} is a {value.layout} tensor of {value.dtype}")
+    return value
+
+
+def literal(ctx: LoweringContext, elements: list[int | float | bool]) -> Tensor:
+    """A tiny constant as a body: its elements chosen by the row-major position."""
+    kind = ctx.output
+    if not elements:
+        return ctx.pointwise(lambda axes: build.const(0, kind.dtype))
+    weights: list[int] = [1]
+    for size in reversed(kind.shape[1:]):
+        weights.insert(0, weights[0] * int(str(size)))
+
+    def body(axes: tuple[Size, ...]) -> Expr:
+        position = sum((axis * weight for axis, weight in zip(axes, weights)), start=0)
+        result: Expr = build.const(elements[-1], kind.dtype)
+        for number, element in reversed(list(enumerate(elements[:-1]))):
+            here = build.op("eq", build.index(position), build.index(number))
+            result = build.where(here, build.const(element, kind.dtype), result)
+        return result
+
+    return ctx.pointwise(body)

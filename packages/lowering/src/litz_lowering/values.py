@@ -1,0 +1,100 @@
+"""What FX nodes become: tensors as rules see them, sizes, symbolic scalars, and what only calls can use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from litz_ir.device import Device
+from litz_ir.dtypes import DType
+from litz_ir.errors import UnsupportedOperation
+from litz_ir.loops.layout import Layout
+from litz_ir.loops.nodes import Axis, TensorType, Value
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Size, product, symbol
+
+Axes = tuple[Size, ...]
+"""An index: one term per dimension. A dimension of size 1 has the index 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor as rules see it: a named value that bodies load from."""
+
+    value: Value
+
+    @property
+    def name(self) -> str:
+        return self.value.name
+
+    @property
+    def type(self) -> TensorType:
+        return self.value.type
+
+    @property
+    def dtype(self) -> DType:
+        return self.value.type.dtype
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        return self.value.type.shape
+
+    @property
+    def device(self) -> Device:
+        return self.value.type.device
+
+    @property
+    def rank(self) -> int:
+        return len(self.value.type.shape)
+
+    @property
+    def numel(self) -> Size:
+        return product(self.shape)
+
+    def load(self, index: Sequence[Size]) -> Expr:
+        """The element at a logical index of as many terms as there are dimensions."""
+        if len(index) != self.rank:
+            raise UnsupportedOperation(f"%{self.name} has {self.rank} dimensions, indexed with {len(index)}")
+        return build.load(self.name, tuple(index), self.dtype)
+
+    def at(self, axes: Axes) -> Expr:
+        """The element that broadcasting puts at ``axes`` of a shape with at least as many dimensions."""
+        tail = axes[len(axes) - self.rank :]
+        return self.load([0 if size == 1 else axis for size, axis in zip(self.shape, tail, strict=True)])
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """An argument that only calls can use: a generator, a script object."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """What a rule returns when it cannot serve this use of its operator: it then runs as ATen, for this reason."""
+
+    reason: str
+
+
+Lowered = Tensor | Opaque | Expr | Size | float | str | None | tuple["Lowered", ...]
+"""What an FX node becomes: a tensor, a size, a symbolic float or bool (a body), or several of them."""
+
+ResultType = TensorType | None
+
+
+def axes_of(shape: Sequence[Size], letter: str = "i") -> tuple[Axis, ...]:
+    """Loop axes over a shape: ``i0``, ``i1``, …"""
+    return tuple(Axis(f"{letter}{k}", size) for k, size in enumerate(shape))
+
+
+def terms_of(axes: Sequence[Axis]) -> Axes:
+    """The axes as index terms; an axis of size 1 has nothing to index but 0."""
+    return tuple(0 if axis.size == 1 else symbol(axis.name) for axis in axes)
+
+
+def fixed(kind: TensorType) -> TensorType:
+    """The type with its layout promised to the outside."""
+    layout = kind.layout
+    return TensorType(kind.dtype, kind.shape, Layout(layout.strides, layout.offset, fixed=True), kind.device)
