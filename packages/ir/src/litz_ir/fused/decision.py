@@ -17,6 +17,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "keep.size": "the reader's body would exceed the statement cap",
         "keep.called": "a call reads it, so it must be in memory",
         "keep.output": "the graph returns it",
+        "keep.version": "it is the new content of memory that exists",
         "fuse.producer": "reads what the group computes, at the same points",
         "fuse.sibling": "reads what the group reads, over the same points",
         "refuse.domain": "the loops do not run over the same points",

@@ -4,8 +4,6 @@ is computed (or is reduced before), when no version is overwritten too early, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from litz_ir.device import CPU, Device
 from litz_ir.fused.decision import Decision
 from litz_ir.fused.group import FusedGraph
@@ -97,19 +95,20 @@ class _Walk:
 
     def _candidates(self, operation: Operation) -> list[tuple[Draft, str, int]]:
         """Groups to join, with the reason and the bytes that need not be read again: producers, then siblings."""
-        producers: dict[int, int] = {}
-        siblings: dict[int, int] = {}
+        shared: dict[int, dict[str, int]] = {}
+        producers: set[int] = set()
         for name in operation.reads:
             stake = estimate(type_bytes(self.values[name].type), self.graph.symbols)
+            partners = {self.order.find(n) for n in self.readers.get(name, ())[-SIBLINGS:]}
             if name in self.needs.owner:
-                number = self.order.find(self.needs.owner[name])
-                producers[number] = producers.get(number, 0) + stake
-            for number in {self.order.find(n) for n in self.readers.get(name, ())[-SIBLINGS:]}:
-                siblings[number] = siblings.get(number, 0) + stake
-        ranked = [(n, "fuse.producer", stake) for n, stake in _dearest_first(producers.items())]
-        rest = [item for item in siblings.items() if item[0] not in producers]
-        ranked += [(n, "fuse.sibling", stake) for n, stake in _dearest_first(rest)]
-        return [(self.drafts[n], why, stake) for n, why, stake in ranked if self.drafts[n].loops]
+                producers.add(self.order.find(self.needs.owner[name]))
+                partners.add(self.order.find(self.needs.owner[name]))
+            for number in partners:
+                shared.setdefault(number, {})[name] = stake
+        stakes = {number: sum(names.values()) for number, names in shared.items()}
+        ranked = sorted(stakes, key=lambda n: (n not in producers, -stakes[n], -n))
+        reasons = {True: "fuse.producer", False: "fuse.sibling"}
+        return [(self.drafts[n], reasons[n in producers], stakes[n]) for n in ranked if self.drafts[n].loops]
 
     def _worthwhile(self, operation: Operation, why: str, stake: int) -> bool:
         """True unless two large loops would share next to nothing: each then runs better with fewer streams."""
@@ -188,10 +187,6 @@ class _Walk:
         self.order.merge(home.number, other.number)
         del self.drafts[other.number]
         self._note(home, other.members[0].operation.name, "fuse", "fuse.producer", stake)
-
-
-def _dearest_first(stakes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    return sorted(stakes, key=lambda item: (-item[1], -item[0]))
 
 
 def _device(operation: Operation) -> Device:

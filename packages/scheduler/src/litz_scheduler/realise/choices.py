@@ -91,6 +91,8 @@ class Choices:
         value = operation.results[0]
         if self._settled(operation):
             reason = "keep.output" if value.name in self.returned else "keep.called"
+            if value.replaces is not None:
+                reason = "keep.version"
             if len(operation.results) == 1:
                 self._note(value, "keep", reason)
             return False

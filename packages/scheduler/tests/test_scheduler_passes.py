@@ -1,0 +1,174 @@
+"""Each pass on a small graph, in text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from scheduler_builder import CPU_LIKE, GPU_LIKE, verify_stage
+
+from litz_ir.device import CPU
+from litz_ir.errors import ScheduleError
+from litz_ir.loops.nodes import LoopGraph
+from litz_ir.passes.base import Pass, PassContext
+from litz_ir.passes.pipeline import Timings
+from litz_ir.plan.program import Launch
+from litz_ir.text import parse_graph, to_text
+from litz_scheduler import SchedulerOptions, graph_passes, schedule
+from litz_scheduler.realise import Inline
+from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, SinglePoints
+
+Golden = Callable[[str, str], None]
+
+DEAD = """
+graph dead(%x: f32[4] fixed, %y: f32[4] fixed) -> (%b) {
+  %a = pointwise f32[i0: 4] { exp(%x[i0]) }
+  %b = pointwise f32[i0: 4] fixed { exp(%y[i0]) }
+  %c = pointwise f32[i0: 4] { %a[i0] + %b[i0] }
+  %d = pointwise f32[i0: 4] { %x[i0] * 2.0 }
+  %x1 replaces %x = mutate %x with %d -> f32[4] fixed
+}
+"""
+
+VIEWS = """
+graph views(%x: f32[4, 6] fixed) -> (%turned, %o) {
+  %turned = view f32[i0: 6, i1: 4] strides(1, 6) fixed { %x[i1, i0] }
+  %back = view f32[i0: 4, i1: 6] { %turned[i1, i0] }
+  %flat = view f32[i0: 24] { %back[i0 // 6, i0 % 6] }
+  %again = view f32[i0: 4, i1: 6] { %flat[i0*6 + i1] }
+  %o = pointwise f32[i0: 4, i1: 6] fixed { exp(%again[i0, i1]) }
+}
+"""
+
+OLD_VIEW = """
+graph old_view(%x: f32[4, 6] fixed) -> (%o) {
+  %flipped = view.copy f32[i0: 4, i1: 6] { %x[3 - i0, i1] }
+  %x1 replaces %x = mutate %x with %flipped -> f32[4, 6] fixed
+  %upper = view f32[i0: 2, i1: 6] { %flipped[i0, i1] }
+  %o = pointwise f32[i0: 2, i1: 6] fixed { exp(%upper[i0, i1]) }
+}
+"""
+
+POINTS = """
+graph points(%x: f32[4, 1] fixed) -> (%s, %v, %p) {
+  %s = reduce.sum f32[i0: 4 | r0: 1] fixed { %x[i0, r0] }
+  %m, %v, %n = reduce.welford [i0: 4 | r0: 1] -> f32[4], f32[4] fixed, f32[4] { %x[i0, r0] }
+  %q, %p = reduce.argmax [i0: 4 | r0: 1] -> f32[4], i64[4] fixed { %x[i0, r0], index(r0) }
+}
+"""
+
+TWINS = """
+graph twins(%x: f32[4] fixed) -> (%c, %d, %e) {
+  %a = pointwise f32[i0: 4] { exp(%x[i0]) }
+  %b = pointwise f32[i0: 4] { exp(%x[i0]) }
+  %c = pointwise f32[i0: 4] fixed { %a[i0] + %b[i0] }
+  %d = pointwise f32[i0: 4] fixed { %a[i0] * 2.0 }
+  %e = pointwise f32[i0: 4] fixed { %b[i0] * 2.0 }
+}
+"""
+
+INLINED = """
+graph inlined(%x: f32[8, 6] fixed, %w: f32[6, 6] fixed) -> (%o, %s, %product) {
+  %scaled = pointwise f32[i0: 8, i1: 6] { %x[i0, i1] * 0.5 }
+  %dear = pointwise f32[i0: 8, i1: 6] { exp(%scaled[i0, i1]) }
+  %turned = view f32[i0: 6, i1: 8] { %dear[i1, i0] }
+  %cheap = pointwise f32[i0: 6, i1: 8] { %turned[i0, i1] + 1.0 }
+  %o = pointwise f32[i0: 6, i1: 8] fixed { %cheap[i0, i1] * %turned[i0, i1] }
+  %s = reduce.sum f32[i0: 8 | r0: 6] fixed { %scaled[i0, r0] }
+  %called = pointwise f32[i0: 8, i1: 6] { neg(%x[i0, i1]) }
+  %product = contraction.matmul aten.mm.default(%called, %w) -> f32[8, 6] fixed
+}
+"""
+
+UPDATED = """
+graph updated(%x: f32[6] fixed, %g: f32[6] fixed) -> (%o) {
+  %old = view f32[i0: 3] { %x[i0*2] }
+  %step = pointwise f32[i0: 6] { %x[i0] - %g[i0] * 0.25 }
+  %x1 replaces %x = mutate %x with %step -> f32[6] fixed
+  %turned = view.copy f32[i0: 6] { %x1[5 - i0] }
+  %x2 replaces %x1 = mutate %x1 with %turned -> f32[6] fixed
+  %o = pointwise f32[i0: 3] fixed { exp(%old[i0]) }
+}
+"""
+
+SOFTMAX = """
+graph softmax(%x: f32[n, 1024] fixed) -> (%o) {
+  symbols { n: int from 1 to 4096 hint 64 }
+  %s = pointwise f32[i0: n, i1: 1024] { %x[i0, i1] * 0.125 }  @ mul (aten.mul.Tensor) m.py:1
+  %m = reduce.max f32[i0: n | r0: 1024] { %s[i0, r0] }
+  %e = pointwise f32[i0: n, i1: 1024] { exp(%s[i0, i1] - %m[i0]) }
+  %z = reduce.sum f32[i0: n | r0: 1024] { %e[i0, r0] }
+  %o = pointwise f32[i0: n, i1: 1024] fixed { %e[i0, i1] / %z[i0] }
+}
+"""
+
+CASES: dict[str, tuple[Pass[LoopGraph], str]] = {
+    "dead_code": (DeadCode(), DEAD),
+    "compose_views": (ComposeViews(), VIEWS),
+    "compose_views_versions": (ComposeViews(), OLD_VIEW),
+    "single_points": (SinglePoints(), POINTS),
+    "common_subexpressions": (CommonSubexpressions(), TWINS),
+    "inline": (Inline(), INLINED),
+    "inline_mutations": (Inline(), UPDATED),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_pass(name: str, golden: Golden) -> None:
+    item, text = CASES[name]
+    graph = parse_graph(text)
+    context = PassContext({CPU: CPU_LIKE})
+    verify_stage("before", None, graph)
+    after = item.apply(graph, context)
+    verify_stage(item.name, graph, after)
+    assert item.apply(parse_graph(text), PassContext({CPU: CPU_LIKE})) == after
+    notes = "".join(f"# {decision.describe()}\n" for decision in context.decisions)
+    golden(f"{name}.txt", to_text(after) + "\n" + notes)
+
+
+@pytest.mark.parametrize("machine", [CPU_LIKE, GPU_LIKE], ids=lambda machine: machine.name)
+def test_every_stage_of_a_softmax(machine: object, golden: Golden) -> None:
+    assert machine in (CPU_LIKE, GPU_LIKE)
+    capabilities = CPU_LIKE if machine == CPU_LIKE else GPU_LIKE
+    stages: list[str] = []
+
+    def record(name: str, before: object, after: object) -> None:
+        verify_stage(name, before, after)
+        if name in ("dead-code-2", "fuse", "plan"):
+            stages.append(f"# after {name}\n{to_text(after)}")  # type: ignore[arg-type]  # a level of the text form
+
+    schedule(parse_graph(SOFTMAX), PassContext({CPU: capabilities}), hooks=[record])
+    golden(f"softmax_{capabilities.name}.txt", "\n".join(stages))
+
+
+def test_passes_have_names_of_their_own_and_are_exact() -> None:
+    passes = graph_passes(SchedulerOptions())
+    assert len({item.name for item in passes}) == len(passes)
+    assert all(item.ulp == 0 for item in passes)
+
+
+def test_timings_name_every_stage_and_hooks_see_it() -> None:
+    timings, seen = Timings(), []
+    schedule(
+        parse_graph(SOFTMAX),
+        PassContext({CPU: CPU_LIKE}),
+        hooks=[lambda name, before, after: seen.append(name)],
+        timings=timings,
+    )
+    expected = [*(item.name for item in graph_passes(SchedulerOptions())), "fuse", "plan"]
+    assert seen == expected
+    assert list(timings.seconds) == expected
+
+
+@pytest.mark.parametrize("fuel", range(7))
+def test_fewer_passes_still_make_a_plan(fuel: int) -> None:
+    passes = graph_passes(SchedulerOptions())
+    plan = schedule(parse_graph(SOFTMAX), PassContext({CPU: CPU_LIKE}), fuel=fuel)
+    assert any(isinstance(step, Launch) for step in plan.steps)
+    assert fuel <= len(passes)
+
+
+def test_a_device_without_a_target_is_named() -> None:
+    graph = parse_graph(SOFTMAX.replace("graph softmax(", "graph softmax on cuda("))
+    with pytest.raises(ScheduleError, match="no target is given for device cuda"):
+        schedule(graph, PassContext({CPU: CPU_LIKE}))
