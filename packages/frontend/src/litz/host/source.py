@@ -21,6 +21,7 @@ from litz_ir.loops.nodes import (
     Ref,
     ScalarInput,
     ScalarRef,
+    TensorType,
     Value,
 )
 from litz_ir.plan.program import (
@@ -63,8 +64,8 @@ class HostProgram:
     branches: tuple[HostProgram, ...] = field(default=())
 
 
-DEFERRED_LIMIT = 32 << 20
-"""Frees wait for the end of a run of kernels, unless more than this many bytes would wait while more are allocated."""
+WAITING_LIMIT = 32 << 20
+"""Dead memory waits for the end of a run of kernels, unless more bytes than this wait while more are asked for."""
 
 
 def host_program(plan: Plan, name: str = "call") -> HostProgram:
@@ -101,7 +102,7 @@ class _Writer:
         self.storages = {storage.name: storage for storage in plan.storages}
         self.lines: list[str] = []
         self.pending: list[Launch] = []
-        self.deferred: list[Free] = []
+        self.waiting = 0
         self.segments: list[Segment] = []
         self.externs: dict[str, str] = {}
         self.branches: list[HostProgram] = []
@@ -123,11 +124,26 @@ class _Writer:
         results = ", ".join(self._output(output) for output in self.plan.outputs)
         comma = "," if len(self.plan.outputs) == 1 else ""
         self.lines.append(f"return ({results}{comma})")
-        body = "\n".join(f"    {line}" for line in self.lines)
+        body = "\n".join(f"    {line}" for line in self._with_drops())
         text = f"def {self.name}(args):\n{body}\n"
         constants = tuple((v.name, self.names("value", v.name)) for v in self.plan.constants)
         externs = tuple(self.externs.items())
         return HostProgram(self.name, text, tuple(self.segments), externs, constants, tuple(self.branches))
+
+    def _with_drops(self) -> Iterable[str]:
+        """The lines, each followed by a ``del`` of the variables that nothing after it mentions: memory goes back as
+        soon as its last view does, the caller's arguments included."""
+        variables = {name for (kind, _), name in self.names.known.items() if kind != "symbol"}
+        last: dict[str, int] = {}
+        for position, line in enumerate(self.lines):
+            last.update((word, position) for word in re.findall(r"\w+", line) if word in variables)
+        dying: dict[int, list[str]] = {}
+        for name, position in last.items():
+            dying.setdefault(position, []).append(name)
+        for position, line in enumerate(self.lines):
+            yield line
+            if position in dying and position < len(self.lines) - 1:
+                yield f"del {', '.join(dying[position])}"
 
     # --- in and out -----------------------------------------------------------------------------------------
 
@@ -169,8 +185,9 @@ class _Writer:
                 self.pending.append(step)
             case Allocate():
                 self._allocate(step.storage)
-            case Free():
-                self._free(step)
+            case Free() if self.pending and step.name in self.storages:
+                size = self.storages[step.name].nbytes
+                self.waiting += size if isinstance(size, int) else 0
             case CallStep():
                 self._flush()
                 self._call(step)
@@ -179,17 +196,13 @@ class _Writer:
             case Check():
                 self._flush()
                 condition = scalar_source(step.condition, self._tensor, self._any_term)
-                self.lines.append(f"if not {condition}:")
-                self.lines.append(f"    raise RuntimeError({step.message!r})")
+                self.lines.append(f"if not {condition}:\n        raise RuntimeError({step.message!r})")
             case RegionStep():
                 self._flush()
                 self._region(step)
 
     def _allocate(self, storage: str) -> None:
-        waiting = sum(
-            s.nbytes for f in self.deferred if (s := self.storages.get(f.name)) and isinstance(s.nbytes, int)
-        )
-        if waiting > DEFERRED_LIMIT:
+        if self.waiting > WAITING_LIMIT:
             self._flush()
         owned = self.occupants.get(storage, [])
         if len(owned) == 1:
@@ -203,23 +216,6 @@ class _Writer:
         item = self.storages[storage]
         name, size = self.names("storage", storage), self._term(item.nbytes)
         self.lines.append(f"{name} = empty(({size},), (1,), torch.uint8{self._device(item.device)})")
-
-    def _free(self, step: Free) -> None:
-        if self.pending:
-            self.deferred.append(step)
-            return
-        gone = (
-            [self.names("storage", step.name)]
-            if step.name in self.storages
-            else [self.names("value", step.name)]
-        )
-        if step.name in self.storages:
-            held = self.occupants.get(step.name, [])
-            views = [self.names("value", name) for name in held if name in self.made]
-            gone = views if len(held) == 1 else gone + views
-            self.made -= set(held)
-        if gone:
-            self.lines.append(f"del {', '.join(gone)}")
 
     def _call(self, step: CallStep) -> None:
         function = self.externs.setdefault(step.target, re.sub(r"\W", "_", step.target))
@@ -275,7 +271,7 @@ class _Writer:
     # --- kernels --------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Emit the pending launches as one native call, then the frees that waited for it."""
+        """Emit the pending launches as one native call."""
         if self.pending:
             name = f"segment_{len(self.segments)}"
             buffers: dict[str, int] = {}
@@ -292,9 +288,7 @@ class _Writer:
             call = f"{name}(({addresses}{',' if len(buffers) == 1 else ''})"
             self.lines.append(call + (f", ({values}{',' if len(symbols) == 1 else ''}))" if symbols else ")"))
             self.pending = []
-        waiting, self.deferred = self.deferred, []
-        for step in waiting:
-            self._free(step)
+        self.waiting = 0
 
     def _memory(self, name: str) -> str:
         """The buffer whose address stands for ``name``: a storage, or what it is a view of when the offset is none."""
@@ -322,16 +316,26 @@ class _Writer:
         if placement.base is not None:
             if placement.type == self.placements[placement.base].type and placement.type.layout.offset == 0:
                 return self._tensor(placement.base)
-            self.lines.append(f"{found} = {self._strided(self._tensor(placement.base), placement)}")
+            under = self.placements[placement.base]
+            if (
+                under.storage is not None
+                and placement.base not in self.made
+                and placement.type.layout.offset == 0
+            ):
+                self.lines.append(f"{found} = {self._over(under.storage, placement.type)}")
+            else:
+                self.lines.append(f"{found} = {self._strided(self._tensor(placement.base), placement)}")
         elif placement.storage is not None:
-            storage = self.names("storage", placement.storage)
-            type_ = placement.type
-            shape, strides = self._terms(type_.shape), self._terms(type_.layout.strides)
-            self.lines.append(f"{found} = view({storage}, {self._dtype(type_.dtype)}, {shape}, {strides})")
+            self.lines.append(f"{found} = {self._over(placement.storage, placement.type)}")
         else:
             raise CodegenError("a value is read before a step defines it", node=name)
         self.made.add(name)
         return found
+
+    def _over(self, storage: str, type_: TensorType) -> str:
+        """A tensor over the start of a storage that several values share."""
+        shape, strides = self._terms(type_.shape), self._terms(type_.layout.strides)
+        return f"view({self.names('storage', storage)}, {self._dtype(type_.dtype)}, {shape}, {strides})"
 
     def _strided(self, base: str, placement: Placement) -> str:
         type_ = placement.type
