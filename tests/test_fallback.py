@@ -112,9 +112,17 @@ def test_what_has_no_rule_is_an_error_only_when_asked() -> None:
 
     run(function)
     report = litz.explain(function, torch.eye(6))
-    assert [left.reason for left in report.fallbacks] == ["no lowering rule"]
+    assert {left.reason for left in report.fallbacks} == {"no lowering rule"}
     with litz.config.patch(fallback="error"), pytest.raises(Exception, match="linalg"):
         run(function)
+
+
+def test_effects_keep_their_errors() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: torch.linalg.inv(x) * 2, backend="litz")
+    torch.testing.assert_close(compiled(torch.eye(3)), 2 * torch.eye(3))
+    with pytest.raises(torch.linalg.LinAlgError, match="singular"):
+        compiled(torch.zeros(3, 3))
 
 
 def test_errors_are_of_one_tree() -> None:

@@ -19,7 +19,8 @@ from litz_lowering.constants import Constants, literal_elements
 from litz_lowering.context import LoweringContext
 from litz_lowering.decompose import Decompositions, decomposition_table
 from litz_lowering.fallback import COPY, Fallback, call_aten, copied_to
-from litz_lowering.fx_passes.pipeline import POST_GRAD, AtenGraph
+from litz_lowering.fx_passes.aten_graph import AtenGraph
+from litz_lowering.fx_passes.pipeline import POST_GRAD
 from litz_lowering.inputs import Inputs, attribute, literal
 from litz_lowering.options import LoweringOptions
 from litz_lowering.origins import origin_of

@@ -7,18 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
-from torch.fx import Graph, Node
-from torch.nn import Module
+from torch.fx import Node
 
 from litz_ir.passes.base import Pass, PassContext
-
-
-@dataclass(frozen=True, slots=True)
-class AtenGraph:
-    """An FX graph and the module that holds what its ``get_attr`` nodes name. Passes copy a graph before editing it."""
-
-    module: Module
-    graph: Graph
+from litz_lowering.fx_passes.aten_graph import AtenGraph
+from litz_lowering.fx_passes.effects import UnwrapEffects
 
 
 @dataclass
@@ -49,7 +42,7 @@ class RemoveDeadCode:
         return AtenGraph(data.module, graph)
 
 
-POST_GRAD: tuple[Pass[AtenGraph], ...] = (RemoveNoOps(), RemoveDeadCode())
+POST_GRAD: tuple[Pass[AtenGraph], ...] = (UnwrapEffects(), RemoveNoOps(), RemoveDeadCode())
 
 _IDENTITIES = ("aten.alias.default", "aten.detach.default", "aten.lift_fresh.default")
 _SAME_SHAPE = (
