@@ -1,0 +1,3 @@
+"""From plans to plain C99."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,61 @@
+"""The named combinations: their running values, how one more element enters, and how C spells both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from litz_ir.dtypes import DType
+from litz_target_c.ops_table import SPELLINGS, c_type, extreme
+
+
+def _position(sign: str) -> str:
+    """NaN beats numbers, and among equals the smaller position wins."""
+    wins = f"{{2}} {sign} {{0}} || ({{2}} != {{2}} && {{0}} == {{0}})"
+    ties = "({2} == {0} || ({2} != {2} && {0} != {0}))"
+    return f"if ({wins} || ({ties} && {{3}} < {{1}})) {{0}} = {{2}}, {{1}} = {{3}};"
+
+
+UPDATES: Mapping[str, str] = MappingProxyType(
+    {
+        "sum": "{0} += {1};",
+        "prod": "{0} *= {1};",
+        "xor": "{0} ^= {1};",
+        "any": "{0} = {0} || {1};",
+        "all": "{0} = {0} && {1};",
+        "min": f"{{0}} = {SPELLINGS['minimum'].text};",
+        "max": f"{{0}} = {SPELLINGS['maximum'].text};",
+        "argmin": _position("<"),
+        "argmax": _position(">"),
+        "welford": (  # the mean, the squared differences from it, the count
+            "{2} += 1, {1} += ({3} - {0}) * ({3} - {0}) * (({2} - 1) / {2}), {0} += ({3} - {0}) / {2};"
+        ),
+        "online_softmax": (  # what was added up below a peak of minus infinity is NaN and counts no more
+            "{1} = {2} > {0} ? ({0} == -INFINITY ? 0 : {1} * exp((double){0} - {2})) + exp((double){2} - {2})"
+            " : {1} + exp((double){2} - {0}); {0} = {2} > {0} || {2} != {2} ? {2} : {0};"
+        ),
+    }
+)
+"""A statement over the running values, ``{0}`` and so on, and the new element's values, which follow them."""
+
+
+def running_values(name: str, dtypes: Sequence[DType]) -> list[tuple[str, str]]:
+    """Type and first value of what the combination ``name`` keeps over values of ``dtypes``; each becomes a result.
+
+    Sums and products of floats run in ``double``, bools are counted.
+    """
+    own = c_type(dtypes[0])
+    match name:
+        case "welford":
+            return [("double", "0")] * 3
+        case "online_softmax":
+            return [(own, "-INFINITY"), ("double", "0")]
+        case "argmin" | "argmax":
+            last = (c_type(dtypes[1]), extreme(dtypes[1], largest=True))
+            return [(own, extreme(dtypes[0], largest=name == "argmin")), last]
+        case "min" | "max":
+            return [(own, extreme(dtypes[0], largest=name == "min"))]
+        case "any" | "all":
+            return [("bool", "true" if name == "all" else "false")]
+    wide = "double" if dtypes[0].is_float else "int64_t" if dtypes[0].is_bool else own
+    return [(wide, "1" if name == "prod" else "0")]

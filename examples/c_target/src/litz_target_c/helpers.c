@@ -1,0 +1,76 @@
+// What C and its library lack. A source gets those blocks whose function it names.
+
+static int64_t floor_div_i(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  if (b == -1) return -a;  // the smallest integer divided by -1 traps
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+static int64_t remainder_i(int64_t a, int64_t b) {
+  if (b == 0 || b == -1) return 0;
+  const int64_t rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static uint64_t power(uint64_t base, uint64_t exponent) {
+  uint64_t result = 1;
+  for (; exponent; exponent >>= 1, base *= base)
+    if (exponent & 1) result *= base;
+  return result;
+}
+
+static double floor_div_f(double a, double b) {
+  if (b == 0) return a / b;
+  const double rest = fmod(a, b);
+  double quotient = (a - rest) / b;
+  if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+  return quotient == 0 ? copysign(0.0, a / b) : rint(quotient);
+}
+
+static double remainder_f(double a, double b) {
+  const double rest = fmod(a, b);
+  return rest != 0 && (b < 0) != (rest < 0) ? rest + b : rest;
+}
+
+static int32_t to_i32(double x) { return x > -2147483649.0 && x < 2147483648.0 ? (int32_t)x : INT32_MIN; }
+
+static int64_t to_i64(double x) { return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN; }
+
+static uint64_t to_u64(double x) {
+  if (x >= 0x1p64) return 0;
+  if (x >= 0x1p63) return (uint64_t)x;
+  return (uint64_t)(x >= -0x1p63 ? (int64_t)x : INT64_MIN);
+}
+
+static double erfinv(double x) {
+  const double pi = 3.14159265358979323846, a = 0.147, size = fabs(x);
+  if (!(size < 1)) return size == 1 ? copysign(INFINITY, x) : NAN;
+  const double log_term = log1p(-size * size), half = 2 / (pi * a) + log_term / 2;
+  double y = sqrt(fmax(sqrt(half * half - log_term / a) - half, 0));  // Winitzki's approximation
+  for (int k = 0; k < 4; k++) {                                       // steps by Newton and Halley
+    const double error = size < 0.5 ? size - erf(y) : erfc(y) - (1 - size);
+    const double step = error * (sqrt(pi) / 2) * exp(y * y);
+    y += step / (1 - y * step);
+  }
+  return copysign(y, x);
+}
+
+static double digamma(double x) {  // Abramowitz & Stegun 6.3: reflection, recurrence, asymptotic series
+  const double pi = 3.14159265358979323846;
+  if (x == 0) return copysign(INFINITY, -x);
+  double result = 0;
+  if (x < 0) {
+    const double fraction = x - trunc(x);
+    if (fraction == 0) return NAN;
+    result = -pi / tan(pi * fraction);
+    x = 1 - x;
+  }
+  for (; x < 10; x++) result -= 1 / x;
+  const double s = 1 / (x * x);
+  const double tail = s * (1.0 / 240 - s * (1.0 / 132 - s * (691.0 / 32760 - s / 12)));
+  return result + log(x) - 0.5 / x - s * (1.0 / 12 - s * (1.0 / 120 - s * (1.0 / 252 - tail)));
+}

@@ -1,0 +1,64 @@
+"""Plain C as a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from litz_ir.device import Device
+from litz_ir.dtypes import ALL
+from litz_ir.errors import ToolchainError
+from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.program import Plan
+from litz_ir.target.capabilities import Capabilities
+from litz_ir.target.protocol import SourceUnit
+from litz_target_c.build import FLAGS, CModule, compile_source, find_compiler
+from litz_target_c.emit import emit_plan
+
+CAPABILITIES = Capabilities(
+    name="c99",
+    device=Device("c"),
+    memory_rate=5e9,
+    flop_rate=1e9,
+    local_bytes=16 << 10,  # they live on the stack
+    dtypes=frozenset(dtype for dtype in ALL if not dtype.is_low_precision),
+)
+LAUNCH_SECONDS = 1e-6
+
+
+class CTarget:
+    """Scalar kernels on one thread. ``compiler`` is the command to call; left out, the one on the search path."""
+
+    name = "c"
+
+    def __init__(self, compiler: str | None = None) -> None:
+        self._compiler = compiler
+
+    def capabilities(self) -> Capabilities:
+        """No lanes, one thread, no narrow floats."""
+        return CAPABILITIES
+
+    def seconds(self, traffic: int, flops: int, launches: int) -> float:
+        """Memory traffic and arithmetic overlap, launches do not."""
+        busy = max(traffic / CAPABILITIES.memory_rate, flops / CAPABILITIES.flop_rate)
+        return busy + launches * LAUNCH_SECONDS
+
+    def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
+        """One C file; raises ``CodegenError`` for random numbers and narrow floats."""
+        if not plan.kernels:
+            return ()
+        kernels = tuple(kernel.name for kernel in plan.kernels)
+        return (SourceUnit(plan.name, "c", emit_plan(plan), kernels, FLAGS),)
+
+    def build(self, unit: SourceUnit, folder: Path) -> Path:
+        """Compile a unit into a shared library in ``folder``; raises ``ToolchainError``."""
+        if unit.language != "c":
+            raise ToolchainError(f"unit {unit.name} is {unit.language}, this target builds C")
+        folder.mkdir(parents=True, exist_ok=True)
+        return compile_source(unit.name, unit.text, find_compiler(self._compiler), folder)
+
+    def load(
+        self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]
+    ) -> CModule:
+        """Load built units; raises ``ToolchainError``."""
+        return CModule(binaries, kernels)
