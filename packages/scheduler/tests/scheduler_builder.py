@@ -4,30 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from litz_ir.device import CPU
-from litz_ir.dtypes import DType, f32, i64
+from litz_ir.dtypes import DType, f32, f64, i64
 from litz_ir.fused.group import FusedGraph
 from litz_ir.fused.verify import verify_fused
 from litz_ir.host.executor import Executor
-from litz_ir.host.externs import numpy_externs
+from litz_ir.host.externs import ExternTable, numpy_externs
 from litz_ir.host.memory import NumpyMemory
 from litz_ir.interp.loops import run_graph
 from litz_ir.loops.layout import contiguous, contiguous_strides
 from litz_ir.loops.nodes import (
+    Assert,
     Axis,
     Combiner,
     Contraction,
     Extern,
+    HostScalar,
     Kind,
     LoopGraph,
     Mutation,
     Operation,
     Pointwise,
+    Random,
     Reduction,
     ReductionName,
     Ref,
@@ -46,7 +50,7 @@ from litz_ir.scalar.build import cast, const, index, masked, op
 from litz_ir.scalar.expr import Expr, Indirect, Load
 from litz_ir.symbols.ranges import extent
 from litz_ir.symbols.simplify import simplify
-from litz_ir.symbols.table import SymbolTable
+from litz_ir.symbols.table import SymbolInfo, SymbolTable
 from litz_ir.symbols.term import Size, add, floordiv, mod, mul, symbol
 from litz_ir.target.capabilities import Capabilities
 from litz_scheduler import SchedulerOptions, schedule
@@ -335,6 +339,24 @@ class Builder:
         )
         return self._append(call)
 
+    def draw(self, *shape: Size) -> str:
+        """A call with a token: it fills its result with the number of such calls before it."""
+        value = self._value(f32, shape)
+        call = Random(results=(value,), target="draw", arguments=tuple(shape), token="rng")
+        return self._append(call)
+
+    def host_scalar(self, x: str) -> str:
+        """A float symbol with the value of the 0-d tensor ``x``."""
+        name = f"h{len(self.symbols)}"
+        self.symbols = self.symbols.add(SymbolInfo(name, "float", hint=1.0))
+        self.operations.append(HostScalar(results=(), symbol=name, body=cast(Load(x, (), f32), f64)))
+        return name
+
+    def check(self, x: str) -> None:
+        """Assert that the 0-d tensor ``x`` is a number."""
+        finite = op("le", op("abs", Load(x, (), f32)), const(1e30, f32))
+        self.operations.append(Assert(results=(), condition=finite, message="not finite", token="assert"))
+
     def copy_(self, target: str, source: str) -> str:
         value = self._value(self.types[target].dtype, self.shape(target), replaces=target)
         return self._append(Mutation(results=(value,), target=target, source=source))
@@ -370,7 +392,14 @@ def _fill(target: Array, number: float) -> None:
     target[...] = number
 
 
-EXTERNS = numpy_externs().extended({"fill": _fill})
+def externs() -> ExternTable:
+    """NumPy's routines and those of the builder, whose draws start from zero."""
+    drawn = count()
+
+    def draw(*shape: int) -> Array:
+        return np.full(shape, float(next(drawn)), np.float32)
+
+    return numpy_externs().extended({"fill": _fill, "draw": draw})
 
 
 def plan_of(
@@ -413,8 +442,8 @@ def run_both(
     generator = np.random.default_rng(seed)
     given = [sample(v, sizes or {}, generator) for v in graph.inputs if isinstance(v, Value)]
     first, second = [a.copy(order="K") for a in given], [a.copy(order="K") for a in given]
-    expected = run_graph(graph, first, externs=EXTERNS)
-    executor = Executor(plan, memory=NumpyMemory(fill=0xA5), externs=EXTERNS)
+    expected = run_graph(graph, first, externs=externs())
+    executor = Executor(plan, memory=NumpyMemory(fill=0xA5), externs=externs())
     return expected, executor.run(second), first, second
 
 

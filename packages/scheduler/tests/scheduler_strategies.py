@@ -7,10 +7,10 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 from scheduler_builder import Builder, Terms
 
-from litz_ir.dtypes import f32, i64
+from litz_ir.dtypes import f32, f64, i64
 from litz_ir.loops.nodes import Combine, LoopGraph, View
-from litz_ir.scalar.build import const, op
-from litz_ir.scalar.expr import Expr, Indirect, Load, Param
+from litz_ir.scalar.build import cast, const, op
+from litz_ir.scalar.expr import Expr, Indirect, Load, Param, Scalar
 from litz_ir.symbols.table import SymbolInfo, SymbolTable
 from litz_ir.symbols.term import Size, mod, mul, symbol
 
@@ -92,6 +92,7 @@ class Drawing:
         name = self.choose(
             "binary", "binary", "unary", "chain", "view", "view", "reduce", "reduce", "norm", "softmax", "backward",
             "several", "argmax", "welford", "scan", "scatter", "mm", "mutate", "masked", "gather", "combine", "number",
+            "draw_numbers", "host",
         )  # fmt: skip
         x = self.pick()
         if x is not None:
@@ -248,6 +249,20 @@ class Drawing:
         if len(self.b.shape(x)):
             numbers = self.b.iota(*self.b.shape(x))
             self.b.pointwise(lambda a, c: clamped(op("add", a, c)), x, numbers)
+
+    def draw_numbers(self, x: str) -> None:
+        """Draws in program order, and their sum with another value."""
+        drawn = self.b.draw(*self.b.shape(x))
+        self.b.pointwise(lambda a, c: clamped(op("add", a, c)), x, drawn)
+
+    def host(self, x: str) -> None:
+        """A value that the host reads, checks and uses as a number."""
+        rank = len(self.b.shape(x))
+        whole = self.b.reduce("max", x, range(rank))[0] if rank else x
+        small = self.b.pointwise(clamped, whole)
+        self.b.check(small)
+        name = self.b.host_scalar(small)
+        self.b.pointwise(lambda a: clamped(op("add", a, cast(Scalar(name, f64), f32))), x)
 
     def mm(self, x: str) -> None:
         if len(self.b.shape(x)) != 2:
