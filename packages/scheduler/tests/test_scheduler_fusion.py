@@ -140,6 +140,16 @@ def test_the_gradient_of_a_norm_is_one_kernel_by_rows_and_one_by_columns() -> No
     assert bytes_moved(plan) == (3 * 64 * 48 + 48 + 2 * 64 * 48 + 2 * 48) * 4
 
 
+def test_sums_of_a_square_by_rows_and_by_columns_stay_apart() -> None:
+    b = Builder()
+    x = b.input(64, 64)
+    graph = b.build(b.sum(x, 1), b.sum(x, 0))
+    plan = plan_of(graph)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 2
+    assert "refuse.little" in refusals(plan)
+
+
 def test_lists_of_updates_that_share_a_factor_are_siblings() -> None:
     b = Builder()
     weights, gradients, rate = [b.input(40) for _ in range(8)], [b.input(40) for _ in range(8)], b.input(1)

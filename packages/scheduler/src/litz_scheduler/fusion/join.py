@@ -41,8 +41,11 @@ def try_join(
     symbols: SymbolTable,
     roots: Mapping[str, str],
     machine: Machine,
+    *,
+    sibling: bool = False,
 ) -> Join | str:
-    """The group with the operation in it, or the reason why that cannot be."""
+    """The group with the operation in it, or the reason why that cannot be. A ``sibling`` must read something where
+    the group reads it too: sharing a buffer gains nothing when its elements come at different times."""
     reason = "refuse.domain"
     for alignment in alignments(draft, operation):
         if _starves(draft, alignment, symbols, machine):
@@ -55,6 +58,9 @@ def try_join(
         phase = phase_for(newcomer, defined)
         if phase is None:
             reason = "refuse.index"
+            continue
+        if sibling and not {load for seen in members for load in seen.loads}.intersection(newcomer.loads):
+            reason = "refuse.little"
             continue
         members.append(replace(newcomer, phase=phase))
         if keeps_versions(members, roots):

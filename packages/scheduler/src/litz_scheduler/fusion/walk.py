@@ -123,7 +123,8 @@ class _Walk:
         size = body_size(*operation.bodies)
         for draft, why, stake in self._candidates(operation):
             worth = self._worthwhile(operation, why, stake)
-            joined = self._try(draft, operation, needed, size) if worth else "refuse.little"
+            sibling = why == "fuse.sibling"
+            joined = self._try(draft, operation, needed, size, sibling) if worth else "refuse.little"
             if isinstance(joined, str):
                 self._note(draft, operation.name, "refuse", joined, stake)
                 continue
@@ -134,7 +135,9 @@ class _Walk:
             return draft
         return None
 
-    def _try(self, draft: Draft, operation: Pointwise | Reduction, needed: set[int], size: int) -> Join | str:
+    def _try(
+        self, draft: Draft, operation: Pointwise | Reduction, needed: set[int], size: int, sibling: bool
+    ) -> Join | str:
         if draft.device != _device(operation):
             return "refuse.device"
         if self.order.between(draft.number, needed):
@@ -143,7 +146,8 @@ class _Walk:
             return "refuse.size"
         if len(draft.reads.union(operation.reads)) > BUFFERS:
             return "refuse.buffers"
-        return try_join(draft, operation, self.graph.symbols, self.needs.roots, self.machine)
+        symbols, roots = self.graph.symbols, self.needs.roots
+        return try_join(draft, operation, symbols, roots, self.machine, sibling=sibling)
 
     def _note(self, draft: Draft, name: str, verdict: str, reason: str, stake: int) -> None:
         subject = f"{name} + group of {draft.members[0].operation.name}"
