@@ -1,0 +1,5 @@
+"""From a fused graph to a plan: where values live, kernels, and the steps in order."""
+
+from litz_scheduler.build_plan.builder import build_plan
+
+__all__ = ["build_plan"]

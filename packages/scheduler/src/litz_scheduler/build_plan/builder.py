@@ -1,0 +1,246 @@
+"""Groups as steps of a plan: kernels, calls, control flow and checks, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from litz_ir.device import CPU, Device
+from litz_ir.errors import ScheduleError
+from litz_ir.fused.decision import Decision
+from litz_ir.fused.group import FusedGraph, Group
+from litz_ir.loops.layout import is_dense
+from litz_ir.loops.nodes import (
+    Assert,
+    Axis,
+    Call,
+    Contraction,
+    Extern,
+    HostScalar,
+    LoopGraph,
+    Pointwise,
+    Ref,
+    Region,
+    ScalarInput,
+    Scatter,
+    Sort,
+    Value,
+    View,
+)
+from litz_ir.loops.rewriter import rename_reads
+from litz_ir.passes.base import PassContext
+from litz_ir.plan.program import CallStep, Check, Define, Plan, RegionStep, Step
+from litz_ir.scalar.expr import Load
+from litz_ir.symbols.term import Symbol, symbol
+from litz_ir.target.capabilities import Capabilities
+from litz_scheduler.build_plan.launches import Launches
+from litz_scheduler.build_plan.values import Values
+from litz_scheduler.cost.traffic import type_bytes
+from litz_scheduler.graph import Lineage, dense_type, same_strides
+from litz_scheduler.kernels import single
+from litz_scheduler.memory.reuse import place
+from litz_scheduler.options import SchedulerOptions
+
+
+def build_plan(
+    fused: FusedGraph,
+    context: PassContext,
+    options: SchedulerOptions,
+    subplan: Callable[[LoopGraph], Plan],
+    source: LoopGraph,
+) -> Plan:
+    """Schedule a fused graph for the devices at hand. ``subplan`` plans the branches of control flow; ``source`` is the
+    graph as it came, whose operations launches name as their origins."""
+    builder = _Builder(fused, context, options, subplan, source)
+    builder.define_sizes()
+    for group in fused.groups:
+        builder.add(group)
+    return builder.finish()
+
+
+class _Builder:
+    def __init__(
+        self,
+        fused: FusedGraph,
+        context: PassContext,
+        options: SchedulerOptions,
+        subplan: Callable[[LoopGraph], Plan],
+        source: LoopGraph,
+    ) -> None:
+        self.graph = fused.graph
+        self.context = context
+        self.subplan = subplan
+        self.operations = self.graph.named()
+        self.logical = self.graph.values()
+        self.values = Values(self.graph)
+        self.launches = Launches(self.graph, self.values, Lineage(source, self.graph), context, options)
+        self.steps: list[Step] = []
+        self.device = self._device()
+        self.capabilities = self._capabilities(self.device)
+
+    def _device(self) -> Device:
+        devices = [value.type.device for value in self.logical.values()]
+        return next((d for d in devices if d != CPU), CPU)
+
+    def _capabilities(self, device: Device) -> Capabilities:
+        for known, capabilities in self.context.capabilities.items():
+            if known.kind == device.kind:
+                return capabilities
+        raise ScheduleError(
+            f"no target is given for device {device}",
+            hint=f"install a package that offers the {device.kind} target",
+        )
+
+    def finish(self) -> Plan:
+        """The plan of the steps so far, with memory taken and given back between them."""
+        graph = self.graph
+        for output in graph.outputs:
+            if isinstance(output, Ref):
+                self.values.type(output.name)
+        kernels = {name: replace(kernel, name=name) for kernel, name in self.launches.kernels()}
+        memory = place(
+            self.steps, self.values.placements, graph.outputs, kernels, graph.symbols, self.context
+        )
+        return Plan(
+            name=graph.name,
+            device=self.device,
+            capability=self.capabilities.name,
+            symbols=graph.symbols,
+            inputs=graph.inputs,
+            constants=graph.constants,
+            buffers=tuple(memory.placements.items()),
+            storages=memory.storages,
+            kernels=tuple(kernels.values()),
+            steps=memory.steps,
+            outputs=graph.outputs,
+            peak=memory.peak,
+            decisions=tuple(self.context.decisions),
+        )
+
+    def define_sizes(self) -> None:
+        """Read the symbols that no argument binds off the inputs' sizes and strides."""
+        bound = {i.symbol or i.name for i in self.graph.inputs if isinstance(i, ScalarInput)}
+        for value in self.graph.inputs:
+            if not isinstance(value, Value):
+                continue
+            for kind, terms in (("size", value.type.shape), ("stride", value.type.layout.strides)):
+                for dim, term in enumerate(terms):
+                    if isinstance(term, Symbol) and term.name not in bound:
+                        bound.add(term.name)
+                        source = ("size" if kind == "size" else "stride", value.name, dim)
+                        self.steps.append(Define(term.name, source))  # type: ignore[arg-type]  # a literal
+
+    # --- groups ---------------------------------------------------------------------------------------------
+
+    def add(self, group: Group) -> None:
+        """Append the steps of a group."""
+        operation = self.operations[group.members[0].operation]
+        match operation:
+            case View():
+                self._view(operation)
+            case Call():
+                self._call(operation)
+            case Sort():
+                self._sort(operation)
+            case Assert():
+                self.steps.append(Check(operation.condition, operation.message, operation.origin))
+            case HostScalar():
+                self.steps.append(Define(operation.symbol, operation.body))
+            case Region():
+                self._region(operation)
+            case Scatter():
+                self._scatter(group, operation)
+            case _:
+                self._launch(group)
+
+    def _launch(self, group: Group) -> None:
+        device = self.operations[group.members[0].operation].results[0].type.device
+        self.steps.append(self.launches.launch(group, self.operations, self._capabilities(device)))
+
+    def _view(self, view: View) -> None:
+        value = view.results[0]
+        if self.values.alias(view):
+            self.context.decide(Decision("plan", view.name, "alias", "alias.view"))
+            return
+        self._fill(value, view.axes, Load(view.base, view.index, value.type.dtype))
+        self.context.decide(Decision("plan", view.name, "copy", "copy.layout", type_bytes(value.type)))
+
+    def _fill(self, value: Value, axes: tuple[Axis, ...], body: Load) -> None:
+        """A kernel of its own that fills ``value`` from ``body``."""
+        operation = Pointwise(results=(value,), axes=axes, bodies=(body,))
+        self.operations[value.name] = operation
+        self._launch(single(operation))
+
+    def _copy(self, name: str, value: Value) -> None:
+        """A kernel of its own that copies ``name`` into ``value``."""
+        axes = tuple(Axis(f"i{k}", size) for k, size in enumerate(value.type.shape))
+        self._fill(value, axes, Load(name, tuple(symbol(axis.name) for axis in axes), value.type.dtype))
+
+    def _scatter(self, group: Group, scatter: Scatter) -> None:
+        value = scatter.results[0]
+        if self.values.take_over(scatter):
+            nbytes = type_bytes(value.type)
+            self.context.decide(Decision("plan", value.name, "place", "memory.inplace", nbytes))
+        else:
+            self._copy(scatter.base, value)
+        self.operations[value.name] = scatter
+        self._launch(group)
+
+    # --- calls ----------------------------------------------------------------------------------------------
+
+    def _call(self, call: Call) -> None:
+        call = self._with_layouts(call)
+        results = tuple(value.name for value in call.results if value.name not in call.silent)
+        unpack = call.unpack or len(results) > 1
+        self.steps.append(
+            CallStep(
+                call.target, call.arguments, call.attributes, results, unpack, _reason(call), call.origin
+            )
+        )
+        bases = {result: read for read, result in call.mutates} | dict(call.aliases)
+        for value in call.results:
+            self.values.returned(value, bases.get(value.name))
+
+    def _with_layouts(self, call: Call) -> Call:
+        """The call reading copies of what it does not take in the layout that it has. What it overwrites stays."""
+        overwritten = {read for read, _ in call.mutates}
+        copies: dict[str, str] = {}
+        for name in call.reads:
+            value = self.logical.get(name)
+            if value is None or name in overwritten or self._suits(call, value):
+                continue
+            copy = Value(f"{name}.for.{call.name}", dense_type(value.type))
+            self._copy(name, copy)
+            self.context.decide(Decision("plan", name, "copy", "copy.layout", type_bytes(value.type)))
+            copies[name] = copy.name
+        renamed = rename_reads(call, copies)
+        assert isinstance(renamed, Call)
+        return renamed
+
+    def _suits(self, call: Call, value: Value) -> bool:
+        """True when a call takes a value in the layout that its memory has."""
+        layout = self.values.type(value.name).layout
+        if call.need == "dense":
+            return is_dense(value.type.shape, layout)
+        return call.need == "any" or same_strides(value.type, layout)
+
+    def _sort(self, sort: Sort) -> None:
+        arguments = (Ref(sort.source), sort.dimension, sort.descending, sort.stable)
+        results = tuple(value.name for value in sort.results)
+        self.steps.append(CallStep("sort", arguments, (), results, True, "realise.extern", sort.origin))
+        for value in sort.results:
+            self.values.returned(value)
+
+    def _region(self, region: Region) -> None:
+        plans = tuple(self.subplan(subgraph) for subgraph in region.subgraphs)
+        results = tuple(value.name for value in region.results)
+        self.steps.append(RegionStep(region.kind, plans, region.arguments, results, region.origin))
+        for value in region.results:
+            self.values.returned(value)
+
+
+def _reason(call: Call) -> str:
+    """Why a routine of the host runs it."""
+    if isinstance(call, Extern):
+        return call.reason
+    return "realise.extern" if isinstance(call, Contraction) else ""

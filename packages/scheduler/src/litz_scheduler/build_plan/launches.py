@@ -1,0 +1,88 @@
+"""Groups as launches of kernels; equal groups share one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from litz_ir.fused.decision import Decision
+from litz_ir.fused.group import Group
+from litz_ir.loops.nodes import LoopGraph, Operation
+from litz_ir.passes.base import PassContext
+from litz_ir.plan.kernel import Kernel, KernelOrigin
+from litz_ir.plan.program import Launch
+from litz_ir.plan.schedule import Schedule
+from litz_ir.symbols.term import symbol
+from litz_ir.target.capabilities import Capabilities
+from litz_scheduler.build_plan.values import Values
+from litz_scheduler.canonical import Bound, bind, title
+from litz_scheduler.cost.compute import body_cost
+from litz_scheduler.cost.traffic import estimate, points, type_bytes
+from litz_scheduler.graph import Lineage
+from litz_scheduler.kernels import Body, build_body
+from litz_scheduler.loop_order import Nest, bodies_of
+from litz_scheduler.options import SchedulerOptions
+from litz_scheduler.tiling import schedule_nest
+
+
+class Launches:
+    """Makes kernels and remembers them, so that an equal one is made once. ``lineage`` tells what was inlined where."""
+
+    def __init__(
+        self,
+        graph: LoopGraph,
+        values: Values,
+        lineage: Lineage,
+        context: PassContext,
+        options: SchedulerOptions,
+    ) -> None:
+        self.symbols = graph.symbols
+        self.values = values
+        self.lineage = lineage
+        self.context = context
+        self.options = options
+        self._names: dict[Kernel, str] = {}
+
+    def kernels(self) -> tuple[tuple[Kernel, str], ...]:
+        """Every kernel so far, nameless, and its name."""
+        return tuple(self._names.items())
+
+    def launch(self, group: Group, operations: Mapping[str, Operation], capabilities: Capabilities) -> Launch:
+        """The launch of a group; ``operations`` holds its members by name."""
+        stored = {name for name, fate in group.fates if fate == "store"}
+        for member in group.members:
+            for value in operations[member.operation].results:
+                if value.name in stored:
+                    self.values.written(value)
+        values = self.values
+        body = build_body(group, operations, values.type, capabilities, self.symbols)
+
+        def schedule(nest: Nest) -> Schedule:
+            return self._schedule(nest, body, group, capabilities)
+
+        bound = bind(body, schedule, values.type, values.memory, self.symbols)
+        fused = self.lineage.of(member.operation for member in group.members)
+        return Launch(
+            self._name(bound, group, operations),
+            bound.buffers,
+            tuple(symbol(name) for name in bound.symbols),
+            tuple(KernelOrigin(name, operation.origin) for name, operation in fused),
+        )
+
+    def _schedule(self, nest: Nest, body: Body, group: Group, capabilities: Capabilities) -> Schedule:
+        names = (*group.reads, *group.writes)
+        traffic = sum(estimate(type_bytes(self.values.type(name)), self.symbols) for name in names)
+        work = 0
+        for phase in nest.phases:
+            spanned = estimate(points((*nest.outer, *phase.axes)), self.symbols)
+            work += spanned * body_cost(*(b for s in phase.statements for b in bodies_of(s)))
+        scratch = bool(body.locals)
+        return schedule_nest(nest, traffic, work, capabilities, self.symbols, self.options, scratch)
+
+    def _name(self, bound: Bound, group: Group, operations: Mapping[str, Operation]) -> str:
+        known = self._names.get(bound.kernel)
+        if known is not None:
+            self.context.decide(Decision("plan", group.name, "share", "share.kernel", note=f"as {known}"))
+            return known
+        name = f"k{len(self._names)}_{title(operations[member.operation] for member in group.members)}"
+        self._names[bound.kernel] = name
+        return name
