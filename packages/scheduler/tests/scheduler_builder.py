@@ -29,6 +29,7 @@ from litz_ir.loops.nodes import (
     Kind,
     LoopGraph,
     Mutation,
+    Need,
     Operation,
     Pointwise,
     Random,
@@ -320,10 +321,10 @@ class Builder:
 
     # --- the rest ------------------------------------------------------------------------------------------------
 
-    def mm(self, a: str, b: str) -> str:
+    def mm(self, a: str, b: str, need: Need = "any") -> str:
         value = self._value(f32, (self.shape(a)[0], self.shape(b)[1]))
         call = Contraction(
-            results=(value,), target="aten.mm.default", arguments=(Ref(a), Ref(b)), kind="matmul", need="any"
+            results=(value,), target="aten.mm.default", arguments=(Ref(a), Ref(b)), kind="matmul", need=need
         )
         return self._append(call)
 
@@ -344,6 +345,13 @@ class Builder:
         value = self._value(f32, shape)
         call = Random(results=(value,), target="draw", arguments=tuple(shape), token="rng")
         return self._append(call)
+
+    def positives(self, x: str) -> str:
+        """The positive elements of a vector: a call that decides how many there are."""
+        name = f"u{len(self.symbols)}"
+        self.symbols = self.symbols.add(SymbolInfo(name, "int", 0, None, hint=4))
+        value = self._value(f32, (symbol(name),))
+        return self._append(Extern(results=(value,), target="positives", arguments=(Ref(x),), reason="data"))
 
     def host_scalar(self, x: str) -> str:
         """A float symbol with the value of the 0-d tensor ``x``."""
@@ -399,7 +407,7 @@ def externs() -> ExternTable:
     def draw(*shape: int) -> Array:
         return np.full(shape, float(next(drawn)), np.float32)
 
-    return numpy_externs().extended({"fill": _fill, "draw": draw})
+    return numpy_externs().extended({"fill": _fill, "draw": draw, "positives": lambda x: x[x > 0]})
 
 
 def plan_of(

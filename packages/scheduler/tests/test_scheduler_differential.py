@@ -7,8 +7,11 @@ from hypothesis import given, settings
 from scheduler_builder import CPU_LIKE, CRAMPED, GPU_LIKE, MACHINES, Builder, assert_same, plan_of, run_both
 from scheduler_strategies import loop_graphs
 
-from litz_ir.dtypes import i64
-from litz_ir.loops.nodes import LoopGraph, Ref
+from litz_ir.dtypes import f32, f64, i64
+from litz_ir.loops.nodes import LoopGraph, Need, Ref
+from litz_ir.plan.program import Launch
+from litz_ir.scalar.build import cast, op
+from litz_ir.scalar.expr import Scalar
 from litz_ir.target.capabilities import Capabilities
 from litz_scheduler import SchedulerOptions
 
@@ -121,3 +124,37 @@ def test_a_scatter_that_reads_its_base_elsewhere_does_not_run_in_place() -> None
     graph = b.build(made)
     for machine in MACHINES:
         assert_same(graph, plan_of(graph, machine))
+
+
+@pytest.mark.parametrize("need, copies", [("any", 0), ("exact", 0), ("dense", 1)])
+def test_a_call_gets_the_layout_that_it_needs(need: Need, copies: int) -> None:
+    b = Builder()
+    x, w = b.input(8, 6), b.input(6, 4)
+    graph = b.build(b.mm(b.slice(x, 0, 0, 8, 2), b.permute(b.permute(w, 1, 0), 1, 0), need))
+    plan = plan_of(graph)
+    assert_same(graph, plan, exact=True)
+    assert sum(isinstance(step, Launch) for step in plan.steps) == copies
+
+
+def test_sizes_that_a_call_decides_are_known_before_they_are_used() -> None:
+    b = Builder()
+    x = b.input(12)
+    found = b.positives(x)
+    doubled = b.scale(found, 2.0)
+    graph = b.build(doubled, b.sum(b.op("mul", doubled, found), 0))
+    for machine in MACHINES:
+        plan = plan_of(graph, machine)
+        for seed in range(3):
+            assert_same(graph, plan, seed=seed)
+
+
+def test_what_the_host_reads_is_computed_first_and_what_uses_it_last() -> None:
+    b = Builder()
+    x, y = b.input(8), b.input(8)
+    top = b.max(x, 0, keepdim=False)
+    b.check(top)
+    name = b.host_scalar(top)
+    scaled = b.pointwise(lambda a: op("mul", a, cast(Scalar(name, f64), f32)), y)
+    graph = b.build(b.op("add", scaled, x))
+    for machine in MACHINES:
+        assert_same(graph, plan_of(graph, machine), exact=True)
