@@ -20,5 +20,7 @@ def test_readme_example_runs(page: Path, tmp_path: Path) -> None:
     assert blocks, f"{page.relative_to(ROOT)} shows no example"
     script = tmp_path / "example.py"
     script.write_text("\n".join(blocks), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=150)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=150, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
