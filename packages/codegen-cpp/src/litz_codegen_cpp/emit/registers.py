@@ -13,8 +13,8 @@ REDUCING = 4
 """For reductions, whose additions wait for one another; half of it for bodies above :data:`HEAVY_BODY`."""
 
 HEAVY_BODY = 40
-LONG_CHAIN, LONGEST_CHAIN = 20, 100
-"""Costs (in additions) of other bodies that are worth working on in pairs, so that one hides the other's latency."""
+CHAINS, LONG_CHAIN, LONGEST_CHAIN = 4, 20, 100
+"""Registers for other bodies of such costs (in additions): one chain of arithmetic hides the other's latency."""
 
 
 def outer_registers(kernel: Kernel, lanes: int) -> int:
@@ -52,7 +52,7 @@ def _registers(kernel: Kernel, phases: Sequence[Phase], size: Size, lanes: int) 
         parts = REDUCING if inner or not kernel.locals else 1
         parts = min(parts, REDUCING if len(operations) <= HEAVY_BODY else REDUCING // 2)
     else:
-        parts = 2 if LONG_CHAIN <= sum(OPS[node.name].cost for node in operations) <= LONGEST_CHAIN else 1
+        parts = CHAINS if LONG_CHAIN <= sum(OPS[node.name].cost for node in operations) <= LONGEST_CHAIN else 1
     while parts > 1 and isinstance(size, int) and size < parts * lanes:
         parts //= 2
     return parts
