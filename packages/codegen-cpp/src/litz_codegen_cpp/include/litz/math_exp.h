@@ -83,15 +83,11 @@ LITZ_FN V exp_parts(V x, V& s) {
   return mul_add(exp_tail(r), r * r, r);
 }
 
-// With e = exp(-|x|), which never overflows, and w = e / (1 + e): 1 - w for positive x, e - e w for negative x.
+// As eager computes it: where exp(-x) overflows the result is 0, though a denormal is nearer.
 template <class V>
 LITZ_FN V sigmoid_lanes(V x) {
   V one = splat<V>(1);
-  V s, q = exp_parts(clamp_keeping_nan(-abs_lanes(x), exp_lowest<V>, 0), s);
-  V e = mul_add(s, q, s);
-  V w = e / mul_add(s, q, one + s);
-  V base = blend<V>(x < V{}, e, one);
-  return mul_add(-base, w, base);
+  return one / (one + exp_lanes(-x));
 }
 
 // Half of each part, so that the largest results do not overflow on the way.
