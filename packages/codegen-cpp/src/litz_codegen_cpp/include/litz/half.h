@@ -25,10 +25,36 @@ using unsigned_lanes = typename vector_of<uint32_t, lane_count<V>>::type;
 template <class V>
 using half_lanes = typename vector_of<uint16_t, lane_count<V>>::type;
 
+// Sixteen bits to thirty-two; GCC 12 takes its own conversion to pieces of four lanes.
+template <class V>
+LITZ_FN unsigned_lanes<V> extend_lanes(half_lanes<V> h) {
+#if defined(LITZ_AVX512) && !defined(__clang__)
+  if constexpr (sizeof(V) == 64) {
+    typedef short v16hi __attribute__((vector_size(32)));
+    typedef int v16si __attribute__((vector_size(64)));
+    return (unsigned_lanes<V>)__builtin_ia32_pmovzxwd512_mask((v16hi)h, v16si{}, -1);
+  }
+#endif
+  return convert_lanes<unsigned_lanes<V>>(h);
+}
+
 template <class V>
 LITZ_FN V widen_bf16_lanes(half_lanes<V> h) {
+  if constexpr (is_wide<V>)
+    return {widen_bf16_lanes<half<V>>(low(h)), widen_bf16_lanes<half<V>>(high(h))};
+  else
+    return bits_as<V>(extend_lanes<V>(h) << splat<unsigned_lanes<V>>(16));
+}
+
+// The upper halves of the result's lanes are the rounded numbers; the lower ones are of no use.
+template <class V>
+LITZ_FN unsigned_lanes<V> rounded_bf16_bits(V x) {
   typedef unsigned_lanes<V> W;
-  return bits_as<V>(convert_lanes<W>(h) << splat<W>(16));
+  typedef lane_mask<V> I;
+  W u = (W)x;
+  W rounded = u + splat<W>(0x7fff) + (u >> splat<W>(16) & splat<W>(1));
+  W quiet = u | splat<W>(0x400000);
+  return (W)blend<I>(x != x, (I)quiet, (I)rounded);
 }
 
 template <class V>
@@ -42,15 +68,16 @@ LITZ_FN half_lanes<V> narrow_bf16_lanes(V x) {
     return bits_as<half_lanes<V>>(__builtin_ia32_cvtneps2bf16_v16sf((v16sf)x));
   }
 #endif
-  else {
-    typedef unsigned_lanes<V> W;
-    typedef lane_mask<V> I;
-    W u = (W)x;
-    W rounded = u + splat<W>(0x7fff) + (u >> splat<W>(16) & splat<W>(1));
-    W quiet = u | splat<W>(0x400000);
-    W r = (W)blend<I>(x != x, (I)quiet, (I)rounded);
-    return convert_lanes<half_lanes<V>>(r >> splat<W>(16));
-  }
+  else
+    return convert_lanes<half_lanes<V>>(rounded_bf16_bits(x) >> splat<unsigned_lanes<V>>(16));
+}
+
+template <class V>
+LITZ_FN V round_bf16_lanes(V x) {
+  if constexpr (is_wide<V>)
+    return {round_bf16_lanes(x.lo), round_bf16_lanes(x.hi)};
+  else
+    return bits_as<V>(rounded_bf16_bits(x) & splat<unsigned_lanes<V>>(0xffff0000));
 }
 
 template <class V>
@@ -131,10 +158,15 @@ LITZ_FN half_lanes<V> narrow_f16_lanes(V x) {
 #endif
 }
 
+template <class V>
+LITZ_FN V round_f16_lanes(V x) {
+  return widen_f16_lanes<V>(narrow_f16_lanes(x));
+}
+
 #define LITZ_HALF(name)                                                                                \
   LITZ_FN vec<float> widen_##name(vec<uint16_t> h) { return widen_##name##_lanes<vec<float>>(h); }     \
   LITZ_FN vec<uint16_t> narrow_##name(vec<float> x) { return narrow_##name##_lanes<vec<float>>(x); }   \
-  LITZ_FN vec<float> round_##name(vec<float> x) { return widen_##name(narrow_##name(x)); }             \
+  LITZ_FN vec<float> round_##name(vec<float> x) { return round_##name##_lanes(x); }                    \
   LITZ_FN float widen_##name(uint16_t h) {                                                             \
     typedef vector_of<float, 4>::type quad;                                                            \
     return widen_##name##_lanes<quad>(splat<half_lanes<quad>>(h))[0];                                  \
