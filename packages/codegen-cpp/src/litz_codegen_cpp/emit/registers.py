@@ -16,6 +16,9 @@ HEAVY_BODY = 40
 CHAINS, LONG_CHAIN, LONGEST_CHAIN = 4, 20, 100
 """Registers for other bodies of such costs (in additions): one chain of arithmetic hides the other's latency."""
 
+SHORT_BODY = 8
+"""Bodies of at most so many operations wait for memory alone: as many registers keep more loads on their way."""
+
 
 def outer_registers(kernel: Kernel, lanes: int) -> int:
     """For a kernel whose vector axis is an outer one: registers of outer points; 1 where there is no such axis."""
@@ -52,7 +55,9 @@ def _registers(kernel: Kernel, phases: Sequence[Phase], size: Size, lanes: int) 
         parts = REDUCING if inner or not kernel.locals else 1
         parts = min(parts, REDUCING if len(operations) <= HEAVY_BODY else REDUCING // 2)
     else:
-        parts = CHAINS if LONG_CHAIN <= sum(OPS[node.name].cost for node in operations) <= LONGEST_CHAIN else 1
+        cost = sum(OPS[node.name].cost for node in operations)
+        chained = LONG_CHAIN <= cost <= LONGEST_CHAIN or len(operations) <= SHORT_BODY
+        parts = CHAINS if chained else 1
     while parts > 1 and isinstance(size, int) and size < parts * lanes:
         parts //= 2
     return parts
