@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule
+from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
 from litz.cache.artifacts import ArtifactCache
@@ -34,6 +35,9 @@ def compile_fx(
     chosen = config if config is not None else _current()
     session = Session(chosen, ArtifactCache.open(chosen), tuple(observers))
     backend = aot_backend(session)
+    trees = gm.graph._codegen
+    if isinstance(trees, _PyTreeCodeGen):
+        return _with_flat_trees(gm, example_inputs, backend, trees)
     if _returns_tuple(gm):
         return backend(gm, example_inputs)
     return _with_flat_outputs(gm, example_inputs, backend)
@@ -67,6 +71,22 @@ def _returns_tuple(gm: GraphModule) -> bool:
     result = output.args[0]
     flat = isinstance(result, tuple | list) and all(not isinstance(r, tuple | list | dict) for r in result)
     return flat and not isinstance(result, dict)
+
+
+def _with_flat_trees(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    backend: Callable[..., Callable[..., Any]],
+    trees: _PyTreeCodeGen,
+) -> Callable[..., Any]:
+    """A graph that flattens its own arguments and rebuilds its own results, as traced and exported ones do: litz
+    compiles what is between."""
+    compiled = backend(GraphModule(gm, _copy_graph(gm)), trees.process_inputs(*example_inputs))
+
+    def call(*args: Any) -> Any:
+        return trees.process_outputs(list(compiled(*trees.process_inputs(*args))))
+
+    return call
 
 
 def _with_flat_outputs(
