@@ -36,3 +36,18 @@ def test_backward_is_reported() -> None:
     report = litz.explain(lambda x: torch.tanh(x @ w).sum(), torch.randn(8, 8), backward=True)
     assert [graph.name.split("_")[0] for graph in report.graphs] == ["forward", "backward"]
     assert all(graph.source.startswith("def call(args):") for graph in report.graphs)
+
+
+def test_a_scale_per_channel_is_computed_outside_the_inner_loop() -> None:
+    def function(x: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+        return x * torch.rsqrt(variance + 1e-5)[:, None, None] + x
+
+    variance = torch.rand(8)
+    contiguous = torch.randn(2, 8, 6, 6)
+    channels_last = contiguous.to(memory_format=torch.channels_last)
+    counts = {}
+    for name, x in (("contiguous", contiguous), ("channels last", channels_last)):
+        report = litz.explain(function, x, variance)
+        counts[name] = len(report.kernels)
+        assert ("inline.steady" in {d.reason for d in report.decisions}) == (name == "contiguous")
+    assert counts == {"contiguous": 1, "channels last": 2}

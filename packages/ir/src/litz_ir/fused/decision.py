@@ -12,6 +12,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
     {
         "inline.view": "an index map costs nothing in its reader's loop",
         "inline.single": "its only reader recomputes it for free",
+        "inline.steady": "its only reader computes it outside its inner loop",
         "inline.cheap": "recomputing costs less than a round trip through memory",
         "keep.heavy": "several readers and too dear to compute again",
         "keep.size": "the reader's body would exceed the statement cap",

@@ -60,8 +60,7 @@ class Choices:
             readers = list(self._readers(operation.name, position, chosen, chosen or through))
             for name, use in direct_uses(operation).items():
                 for reader, further in readers:
-                    combined = Use(further.count * use.count, further.aligned and use.aligned)
-                    self.uses.setdefault(name, Uses()).add(reader, combined)
+                    self.uses.setdefault(name, Uses()).add(reader, further.through(use))
 
     def _readers(self, name: str, position: int, chosen: bool, through: bool) -> Iterator[tuple[int, Use]]:
         """Who reads what an operation reads: itself if it is kept, and its readers where they read through it."""
@@ -115,6 +114,9 @@ class Choices:
         heavier = {p: self.weight[p] + size * use.count for p, use in uses.readers.items()}
         if max(heavier.values(), default=size) > self.limit:
             return "keep", "keep.size"
+        if uses.steady and len(uses.readers) == 1:
+            self.weight.update(heavier)
+            return "inline", "inline.steady"
         single = uses.count <= 1 and (cheap or not self._expands(operation, uses))
         if not single and not (cheap and reads <= self.options.inline_loads and uses.count < MANY):
             return "keep", "keep.heavy"

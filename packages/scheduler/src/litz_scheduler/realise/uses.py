@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from litz_ir.loops.layout import stride_order
 from litz_ir.loops.nodes import Operation, Pointwise, Reduction, Scan, Scatter, View
 from litz_ir.scalar.expr import Expr, loads
+from litz_ir.symbols.term import Size, free_symbols
 from litz_scheduler.graph import Versions, axes_of, is_identity
 
 MANY = 8
@@ -15,10 +17,21 @@ MANY = 8
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How many elements one point of a reader needs, and whether it is the element at that very point alone."""
+    """How many elements one point of a reader needs; whether it is the element at that very point alone; and whether
+    they stay the same along the reader's fastest axis, so that its inner loop need not compute them."""
 
     count: int
     aligned: bool
+    steady: bool = False
+
+    def through(self, inner: Use) -> Use:
+        """This use of something that is computed from ``inner``: how the reader needs what that needs."""
+        steady = self.steady or (self.aligned and inner.steady)
+        return Use(self.count * inner.count, self.aligned and inner.aligned, steady)
+
+    def beside(self, other: Use) -> Use:
+        """This use and another one by the same reader."""
+        return Use(self.count + other.count, self.aligned and other.aligned, self.steady and other.steady)
 
 
 @dataclass(slots=True)
@@ -34,7 +47,7 @@ class Uses:
         self.last = max(self.last, position)
         known = self.readers.get(position)
         if known is not None:
-            self.readers[position] = Use(known.count + use.count, known.aligned and use.aligned)
+            self.readers[position] = known.beside(use)
         elif len(self.readers) < MANY:
             self.readers[position] = use
         else:
@@ -45,19 +58,38 @@ class Uses:
         """Elements needed in all."""
         return sum(use.count for use in self.readers.values())
 
+    @property
+    def steady(self) -> bool:
+        """True when no reader's inner loop would compute the value."""
+        return bool(self.readers) and not self.crowded and all(use.steady for use in self.readers.values())
+
 
 def direct_uses(operation: Operation) -> dict[str, Use]:
     """What an operation reads, and how."""
     found: dict[str, Use] = {}
+    axes = axes_of(operation)
+    fastest = fastest_axis(operation)
+
+    def use(index: tuple[Size, ...]) -> Use:
+        moves = fastest is None or any(fastest in free_symbols(term) for term in index)
+        return Use(1, is_identity(index, axes), not moves)
+
     for load in loads(*loop_bodies(operation)):
-        known = found.get(load.buffer, Use(0, True))
-        at_point = is_identity(load.index, axes_of(operation))
-        found[load.buffer] = Use(known.count + 1, known.aligned and at_point)
+        own, known = use(load.index), found.get(load.buffer)
+        found[load.buffer] = own if known is None else known.beside(own)
     if isinstance(operation, View):
-        found[operation.base] = Use(1, is_identity(operation.index, operation.axes))
+        found[operation.base] = use(operation.index)
     for name in operation.reads:
         found.setdefault(name, Use(1, False))
     return found
+
+
+def fastest_axis(operation: Operation) -> str | None:
+    """The axis that the inner loop will run along: the one along which memory is contiguous, as eager lays it out."""
+    axes = axes_of(operation)
+    if isinstance(operation, Pointwise):
+        axes = tuple(axes[dim] for dim in stride_order(operation.results[0].type.layout))
+    return next((axis.name for axis in reversed(axes) if axis.size != 1), None)
 
 
 def loop_bodies(operation: Operation) -> tuple[Expr, ...]:
