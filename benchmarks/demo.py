@@ -74,6 +74,9 @@ def run(case: Case, advance: Callable[[str], None]) -> Outcome:
     return Outcome(case, eager_ms, litz_ms, first, error, len(report.kernels), len(report.calls))
 
 
+WIDTH = 100
+
+
 def table_of(outcomes: list[Outcome]) -> Table:
     """Return the table that is printed at the end."""
     table = Table(title="litz on this CPU")
@@ -105,6 +108,8 @@ def table_of(outcomes: list[Outcome]) -> Table:
 def main() -> int:
     """Run the shown cases without gradients on a fresh cache folder."""
     console, outcomes = Console(), []
+    if console.width < WIDTH:
+        console = Console(width=WIDTH)  # a pipe says 80, which would cut the figures
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with (
         tempfile.TemporaryDirectory(prefix="litz-demo-") as folder,
