@@ -106,6 +106,17 @@ def test_without_a_compiler_the_graph_runs_as_it_came(
         run()
 
 
+def test_the_compiler_is_the_one_that_the_options_name(tmp_path: Path) -> None:
+    missing = str(tmp_path / "no-such-compiler")
+    with (
+        litz.config.patch(compiler=missing, fallback="error"),
+        pytest.raises(Exception, match="no-such-compiler"),
+    ):
+        run()
+    with litz.config.patch(compiler="g++", fallback="error"):
+        run()
+
+
 def test_what_has_no_rule_is_an_error_only_when_asked() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return torch.linalg.inv(x + 6 * torch.eye(6)) * 2

@@ -74,7 +74,8 @@ class CpuTarget:
     def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
         """The C++ units of a plan; raises ``CodegenError``."""
         isa = self.isa()
-        flags = (isa.name, *isa.flags, self._options.optimize, *self._options.defines)
+        chosen = (self._compiler,) if isinstance(self._compiler, str) else ()
+        flags = (isa.name, *isa.flags, self._options.optimize, *self._options.defines, *chosen)
         return emit_plan(plan, isa.lanes, flags)
 
     def build(self, unit: SourceUnit, folder: Path) -> Path:

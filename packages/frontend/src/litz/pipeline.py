@@ -60,7 +60,7 @@ class Compilation:
 
     def run(self) -> Compiled:
         """Compile the graph, or fetch it; degrade to ATen what fails, as ``config.fallback`` says."""
-        targets = targets_for(device_kinds(self.gm))
+        targets = targets_for(device_kinds(self.gm), self.config)
         key = self.cache.key(self.gm, self.config, targets)
         found = self._timed("cache", lambda: self.cache.read(key, targets))
         constants: Mapping[str, torch.Tensor] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from litz.settings import Config
 from litz_ir.device import Device
 from litz_ir.target.capabilities import Capabilities
 from litz_ir.target.protocol import Target
@@ -25,6 +26,8 @@ class TargetSet:
         return {Device(kind): target.capabilities() for kind, target in self.by_kind.items()}
 
 
-def targets_for(devices: Iterable[str]) -> TargetSet:
-    """The targets of the device kinds that a graph uses; raises ``TargetError`` naming a missing one."""
-    return TargetSet({kind: load_target(kind) for kind in dict.fromkeys(devices)})
+def targets_for(devices: Iterable[str], config: Config) -> TargetSet:
+    """The targets of the device kinds that a graph uses, with the compiler that ``config`` names; raises
+    ``TargetError`` naming a missing one."""
+    options = {"compiler": config.compiler}
+    return TargetSet({kind: load_target(kind, options) for kind in dict.fromkeys(devices)})

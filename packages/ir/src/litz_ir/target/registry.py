@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 
 from litz_ir.errors import TargetError
@@ -22,8 +24,11 @@ def target_entries() -> dict[str, EntryPoint]:
     return found
 
 
-def load_target(name: str) -> Target:
-    """The target of that name; raises :class:`TargetError` when it is not installed or is no target."""
+def load_target(name: str, options: Mapping[str, object] | None = None) -> Target:
+    """The target of that name; raises :class:`TargetError` when it is not installed or is no target.
+
+    ``options`` go to its constructor by keyword, as far as that has a parameter of the name.
+    """
     entries = target_entries()
     entry = entries.get(name)
     if entry is None:
@@ -31,7 +36,9 @@ def load_target(name: str) -> Target:
         raise TargetError(
             f"no target named {name!r} is installed", hint=f"installed: {known}; pip install its package"
         )
-    target = entry.load()()
+    factory = entry.load()
+    accepted = inspect.signature(factory).parameters
+    target = factory(**{key: value for key, value in (options or {}).items() if key in accepted})
     if not isinstance(target, Target):
         raise TargetError(
             f"{_owner(entry)} offers {entry.value}, which is no Target", hint="see litz_ir.target.protocol"
