@@ -42,7 +42,7 @@ SHAPES = """
     diag_embed block_diag meshgrid expand_copy permute_copy t_copy transpose_copy unsqueeze_copy squeeze_copy
     view_copy diagonal_copy as_strided_copy unbind_copy slice_scatter select_scatter diagonal_scatter
     select_backward slice_backward diagonal_backward unfold_backward as_strided_scatter narrow_copy unbind
-    _chunk_cat resize_as im2col col2im take affine_grid_generator grid_sampler_2d
+    _chunk_cat resize_as im2col col2im take affine_grid_generator
 """.split()
 FACTORIES = """
     zeros zeros_like ones ones_like new_zeros new_ones new_full new_empty empty_like eye linspace logspace

@@ -1,0 +1,295 @@
+"""Sampling at positions that are data: forwards a weighted sum of the neighbours of each position, backwards a scatter
+to them and, for the positions, the slopes of the weights."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from litz_ir.dtypes import DType, compute_dtype, i64
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Size, floordiv, mod
+from litz_lowering.context import Axes, LoweringContext, Tensor
+from litz_lowering.registry import rule
+from litz_lowering.rules import formula as f
+from litz_lowering.rules.formula import Num
+from litz_lowering.rules.scatter import zeros
+
+Padding = Literal["zeros", "border", "reflection"]
+Mode = Literal["linear", "nearest", "cubic"]
+
+MODES: tuple[Mode, ...] = ("linear", "nearest", "cubic")
+PADDINGS: tuple[Padding, ...] = ("zeros", "border", "reflection")
+"""In the order of the numbers that ATen gives them."""
+
+CUBIC = -0.75
+"""The free parameter of the cubic convolution kernel (Keys, 1981), as eager sets it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How positions are read: ``(mode, padding, align_corners)`` and the dtype that positions are computed in."""
+
+    mode: Mode
+    padding: Padding
+    corners: bool
+    dtype: DType
+
+    @property
+    def reach(self) -> int:
+        """Neighbours per dimension."""
+        return {"linear": 2, "nearest": 1, "cubic": 4}[self.mode]
+
+    def size(self, size: Size) -> Num:
+        """A dimension's size as a value."""
+        return f.index(size).to(self.dtype)
+
+    def scale(self, size: Size) -> Num:
+        """Elements per unit of a normalised coordinate."""
+        return (self.size(size) - 1) / 2 if self.corners else self.size(size) / 2
+
+    def place(self, coordinate: Num, size: Size) -> Num:
+        """A coordinate between -1 and 1 in elements."""
+        moved = (coordinate + 1) * self.scale(size)
+        return moved if self.corners else moved - 0.5
+
+    def inside(self, position: Num, size: Size) -> tuple[Num, Num]:
+        """(the position after padding, its slope by the position before)."""
+        one = position.like(1)
+        if self.padding == "zeros":
+            return position, one
+        slope = one
+        if self.padding == "reflection":
+            position, slope = self._reflected(position, size)
+        last = self.size(size) - 1
+        free = (position > 0) & (position < last)
+        # A NaN becomes the first element: comparisons with it fail.
+        held = f.where(position > 0, f.where(position < last, position, last), 0)
+        return held, f.where(free, slope, 0)
+
+    def _reflected(self, position: Num, size: Size) -> tuple[Num, Num]:
+        low = position.like(0.0 if self.corners else -0.5)
+        span = self.size(size) - (1 if self.corners else 0)
+        distance = f.absolute(position - low)
+        extra = f.fmod(distance, span)
+        forth = f.remainder(f.floor(distance / span), 2).eq(0)
+        found = f.where(forth, extra, span - extra) + low
+        slope = f.where((position < low) ^ forth, position.like(1), -1)
+        alone = span.eq(0)
+        return f.where(alone, 0, found), f.where(alone, 0, slope)
+
+    def share(self, fraction: Num, tap: Num) -> tuple[Num, Num]:
+        """(weight of neighbour number ``tap``, its slope by the position); ``fraction`` is the way past the floor."""
+        match self.mode:
+            case "nearest":
+                return fraction.like(1), fraction.like(0)
+            case "linear":
+                later = tap.eq(1)
+                return f.where(later, fraction, 1 - fraction), f.where(later, fraction.like(1), -1)
+            case "cubic":
+                return _cubic(
+                    f.absolute(fraction + 1 - tap.to(self.dtype)), (fraction + 1 - tap.to(self.dtype))
+                )
+
+
+def _cubic(distance: Num, signed: Num) -> tuple[Num, Num]:
+    """The cubic kernel and its slope at a signed distance of at most two elements."""
+    a = CUBIC
+    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    near_slope = (3 * (a + 2) * distance - 2 * (a + 3)) * distance
+    far_slope = (3 * a * distance - 10 * a) * distance + 8 * a
+    close = distance <= 1
+    slope = f.where(close, near_slope, far_slope)
+    return f.where(close, near, far), f.where(signed < 0, -slope, slope)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """An element that a position reads along one dimension."""
+
+    index: Num
+    exists: Num
+    weight: Num
+    slope: Num
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """A grid over the spatial dimensions of a tensor; positions are taken from it for a batch and a point."""
+
+    ctx: LoweringContext
+    x: Tensor
+    grid: Tensor
+    how: Sampling
+
+    @property
+    def spatial(self) -> tuple[Size, ...]:
+        return self.x.shape[2:]
+
+    def coordinate(self, batch: Size, point: Axes, d: int) -> Num:
+        """The normalised coordinate along spatial dimension ``d``; the grid lists the last dimension first."""
+        held = self.grid.load((batch, *point, len(self.spatial) - 1 - d))
+        return Num(build.cast(held, self.how.dtype))
+
+    def neighbour(self, batch: Size, point: Axes, d: int, tap: Size) -> Neighbour:
+        """Neighbour number ``tap`` of a point along spatial dimension ``d``."""
+        how, size, number = self.how, self.spatial[d], f.index(tap)
+        position = how.place(self.coordinate(batch, point, d), size)
+        factor = how.scale(size)
+        if how.mode != "cubic":
+            position, slope = how.inside(position, size)
+            factor = factor * slope
+        first = f.rint(position) if how.mode == "nearest" else f.floor(position)
+        weight, by_position = how.share(position - first, number)
+        here = first + number.to(how.dtype)
+        if how.mode == "cubic":
+            here, _ = how.inside(here - 1, size)
+            # A reflected element lies between two others only by rounding.
+            here = f.floor(here)
+        exists = (here >= 0) & (here < how.size(size))
+        return Neighbour(here.to(i64), exists, weight, by_position * factor)
+
+    def value(self, batch: Size, channel: Size, near: Sequence[Neighbour]) -> Num:
+        """The element where the neighbours of all dimensions meet; zero where one does not exist."""
+        at = [self.ctx.indirect(n.index.expr, s, check="clamped") for n, s in zip(near, self.spatial)]
+        held = build.cast(self.x.load((batch, channel, *at)), self.how.dtype)
+        return Num(build.masked(exist(near).expr, held, build.const(0, self.how.dtype)))
+
+    def meetings(self, batch: Size, point: Axes) -> list[tuple[Neighbour, ...]]:
+        """Every combination of one neighbour per dimension."""
+        each = [
+            [self.neighbour(batch, point, d, tap) for tap in range(self.how.reach)]
+            for d in range(len(self.spatial))
+        ]
+        return list(itertools.product(*each))
+
+
+def exist(near: Sequence[Neighbour]) -> Num:
+    """True where all of them do."""
+    found = near[0].exists
+    for n in near[1:]:
+        found = found & n.exists
+    return found
+
+
+def weight(near: Sequence[Neighbour], along: int | None = None) -> Num:
+    """The product of the weights; along one dimension its slope takes the weight's place."""
+    parts = [n.slope if d == along else n.weight for d, n in enumerate(near)]
+    found = parts[0]
+    for part in parts[1:]:
+        found = found * part
+    return found
+
+
+def total(parts: Sequence[Num]) -> Num:
+    """The sum from left to right."""
+    found = parts[0]
+    for part in parts[1:]:
+        found = found + part
+    return found
+
+
+def _sampler(
+    ctx: LoweringContext, x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool
+) -> Sampler:
+    how = Sampling(MODES[mode], PADDINGS[padding], corners, compute_dtype(x.dtype))
+    return Sampler(ctx, x, grid, how)
+
+
+@rule("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
+def grid_sampler(
+    ctx: LoweringContext, x: Tensor, grid: Tensor, interpolation: int, padding: int, align_corners: bool
+) -> Tensor:
+    """The weighted sum of the neighbours of each position."""
+    sampler = _sampler(ctx, x, grid, interpolation, padding, align_corners)
+
+    def body(axes: Axes) -> Expr:
+        batch, channel, *point = axes
+        near = sampler.meetings(batch, tuple(point))
+        return total([sampler.value(batch, channel, n) * weight(n) for n in near]).expr
+
+    return ctx.pointwise(body)
+
+
+@rule("aten.grid_sampler_2d_backward.default", "aten.grid_sampler_3d_backward.default")
+def grid_sampler_backward(
+    ctx: LoweringContext,
+    grad: Tensor,
+    x: Tensor,
+    grid: Tensor,
+    interpolation: int,
+    padding: int,
+    align_corners: bool,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None]:
+    """(gradient of the tensor, gradient of the grid), each None where it is not asked for."""
+    sampler = _sampler(ctx, x, grid, interpolation, padding, align_corners)
+    return (
+        _to_tensor(ctx, grad, sampler) if output_mask[0] else None,
+        _to_grid(ctx, grad, sampler) if output_mask[1] else None,
+    )
+
+
+def _to_tensor(ctx: LoweringContext, grad: Tensor, sampler: Sampler) -> Tensor:
+    """Each gradient, added to the elements that its result was a weighted sum of."""
+    kind, wide = ctx.outputs[0], sampler.how.dtype
+    assert kind is not None, "the mask asks for it"
+    spatial, reach = sampler.spatial, sampler.how.reach
+
+    def near(axes: Axes) -> list[Neighbour]:
+        batch, _, *point, number = axes
+        taps = [mod(floordiv(number, reach**d), reach) for d in range(len(spatial))]
+        return [sampler.neighbour(batch, tuple(point), d, tap) for d, tap in enumerate(taps)]
+
+    def index(axes: Axes) -> list[Size]:
+        at = (ctx.indirect(n.index.expr, s, check="clamped") for n, s in zip(near(axes), spatial))
+        return [axes[0], axes[1], *at]
+
+    def body(axes: Axes) -> Expr:
+        found = near(axes)
+        part = Num(build.cast(grad.load(axes[:-1]), wide)) * weight(found)
+        return f.where(exist(found), part, 0).expr
+
+    held = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
+    base = zeros(ctx, ctx.temporary(wide, kind.shape))
+    over = (*grad.shape, reach ** len(spatial))
+    name = "0" if held is kind else "total"
+    added = ctx.scatter(base, over, index, body, mode="add", type=held, name=name)
+    return added if held is kind else ctx.pointwise(added.load, kind, "0")
+
+
+def _to_grid(ctx: LoweringContext, grad: Tensor, sampler: Sampler) -> Tensor:
+    """The gradients of the coordinates: over the channels, how each result changes with its position."""
+    kind, wide = ctx.outputs[1], sampler.how.dtype
+    assert kind is not None, "the mask asks for it"
+    rank = len(sampler.spatial)
+
+    def slopes(d: int) -> Callable[[Axes, Axes], Expr]:
+        def body(outer: Axes, inner: Axes) -> Expr:
+            batch, *point = outer
+            moved = [
+                sampler.value(batch, inner[0], n) * weight(n, d)
+                for n in sampler.meetings(batch, tuple(point))
+            ]
+            return (Num(build.cast(grad.load((batch, inner[0], *point)), wide)) * total(moved)).expr
+
+        return body
+
+    summed = [
+        ctx.reduction(
+            "sum", slopes(d), (grad.shape[1],), (ctx.temporary(wide, kind.shape[:-1]),), (f"along{d}",)
+        )[0]
+        for d in range(rank)
+    ]
+
+    def body(axes: Axes) -> Expr:
+        found = Num(summed[0].load(axes[:-1]))
+        for d in range(1, rank):
+            found = f.where(f.index(axes[-1]).eq(rank - 1 - d), Num(summed[d].load(axes[:-1])), found)
+        return found.expr
+
+    return ctx.pointwise(body, kind, "1")

@@ -1,0 +1,56 @@
+"""Sampling at positions that are data, forwards and backwards, in every mode and with every padding."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from lowering_check import check, check_gradients
+from torch.nn.functional import grid_sample
+
+MODES_2D = list(itertools.product(("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")))
+MODES_3D = list(itertools.product(("bilinear", "nearest"), ("zeros", "border", "reflection")))
+
+
+def positions(*shape: int) -> torch.Tensor:
+    """Coordinates inside and well outside of what is sampled."""
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(1)) * 4 - 2
+
+
+@pytest.mark.parametrize(("mode", "padding"), MODES_2D)
+@pytest.mark.parametrize("corners", [True, False])
+def test_two_dimensions(mode: str, padding: str, corners: bool) -> None:
+    check_gradients(
+        lambda x, grid: grid_sample(x, grid, mode, padding, corners),
+        torch.randn(2, 3, 4, 5), positions(2, 3, 6, 2), rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "padding"), MODES_3D)
+@pytest.mark.parametrize("corners", [True, False])
+def test_three_dimensions(mode: str, padding: str, corners: bool) -> None:
+    check_gradients(
+        lambda x, grid: grid_sample(x, grid, mode, padding, corners),
+        torch.randn(1, 2, 3, 4, 2), positions(1, 3, 2, 2, 3), rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("corners", [True, False])
+def test_a_dimension_of_one_element(padding: str, corners: bool) -> None:
+    check(
+        lambda x, g: grid_sample(x, g, "bilinear", padding, corners),
+        torch.randn(1, 1, 1, 4),
+        positions(1, 2, 3, 2),
+    )
+
+
+def test_a_position_that_is_no_number_reads_the_first_element_at_the_border() -> None:
+    grid = torch.tensor([[[[float("nan"), 0.0], [0.5, float("inf")]]]])
+    check(lambda x, g: grid_sample(x, g, "nearest", "border", True), torch.randn(1, 1, 3, 4), grid)
+
+
+def test_a_narrow_dtype() -> None:
+    x, grid = torch.randn(1, 2, 4, 4).bfloat16(), positions(1, 3, 3, 2).bfloat16()
+    check(lambda x, g: grid_sample(x, g, align_corners=True), x, grid, rounding=0.1)
