@@ -159,6 +159,7 @@ axes = tuples(st.builds(n.Axis, st.sampled_from(("i0", "i1", "j", "in")), plain_
 arguments: st.SearchStrategy[n.Argument] = st.recursive(
     st.one_of(
         st.builds(n.Ref, VALUES),
+        st.builds(n.Window, VALUES, tuples(plain_terms, 0, 3), layouts),
         st.builds(n.ScalarRef, VALUES),
         st.builds(n.Keyword, NAMES, NAMES),
         DTYPES,

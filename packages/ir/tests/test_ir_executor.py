@@ -26,6 +26,7 @@ from litz_ir.loops.nodes import (
     ScalarRef,
     TensorType,
     Value,
+    Window,
     tensor_type,
 )
 from litz_ir.plan.kernel import Kernel, Parameter, Phase, Store
@@ -255,6 +256,22 @@ def test_a_call_may_mutate_and_return_several() -> None:
     w = np.zeros(2, np.float32)
     places, w1, count = Executor(several, externs={"my.op": routine}).run([x23, w, 4])
     assert places.tolist() == [0, 0, 1, 1, 1] and count == 5 and w1 is w and w.tolist() == [4, 4]
+
+
+def test_a_call_takes_part_of_a_buffer() -> None:
+    def increment(column: Any) -> None:
+        column += 1
+
+    column = Window("w", (s,), Layout((3,), 1))
+    partly = plan(
+        [CallStep("increment", (column,), (), ())],
+        [Ref("w")],
+        {},
+        inputs=(Value("w", T23), ScalarInput("s", "int", "s")),
+    )
+    w = np.zeros((2, 3), np.float32)
+    Executor(partly, externs={"increment": increment}).run([w, 2])
+    assert w.tolist() == [[0, 1, 0], [0, 1, 0]]
 
 
 def test_regions_run_their_plans() -> None:

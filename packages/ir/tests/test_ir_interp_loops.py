@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from litz_ir.dtypes import DType, b1, bf16, f32, i32, i64
-from litz_ir.errors import AssertionFailed, ExternNotFound, GraphError, IndexOutOfRange
+from litz_ir.errors import AssertionFailed, ExternNotFound, GraphError, IndexOutOfRange, VerifyError
 from litz_ir.interp.encoding import Array, decode, encode
 from litz_ir.interp.loops import run_graph
 from litz_ir.loops.layout import Layout
@@ -37,8 +37,10 @@ from litz_ir.loops.nodes import (
     TensorType,
     Value,
     View,
+    Window,
     tensor_type,
 )
+from litz_ir.loops.verify import verify_graph
 from litz_ir.origin import Origin
 from litz_ir.scalar.build import cast, const, index, load, masked, op
 from litz_ir.scalar.expr import Expr, Indirect, Param, Scalar
@@ -369,6 +371,28 @@ def test_calls_take_refs_terms_and_attributes() -> None:
     )
     with pytest.raises(ExternNotFound, match=r"my.routine(.|\n)*did you mean my.rutine"):
         run_graph(graph(extern, inputs=(X, w)), [x, scratch], externs={"my.rutine": routine})
+
+
+def test_a_call_overwrites_part_of_a_value() -> None:
+    def increment(column: Array) -> None:
+        column += 1
+
+    extern = Extern(
+        results=(Value("w1", tensor_type(f32, 2, 3), replaces="w"),),
+        target="increment",
+        arguments=(Window("w", (symbol("k"),), Layout((3,), 1)),),
+        mutates=(("w", "w1"),),
+        silent=("w1",),
+    )
+    w = Value("w", tensor_type(f32, 2, 3))
+    scratch = np.zeros((2, 3), np.float32)
+    symbols = SymbolTable((SymbolInfo("k"),))
+    whole = replace(graph(extern, inputs=(w, ScalarInput("k", "int", "k"))), symbols=symbols)
+    verify_graph(whole)
+    (found,) = run_graph(whole, [scratch, 2], externs={"increment": increment})
+    assert found is scratch and scratch.tolist() == [[0, 1, 0], [0, 1, 0]]
+    with pytest.raises(VerifyError, match="free-symbols"):
+        verify_graph(graph(extern, inputs=(w,)))
 
 
 def test_results_of_calls_bind_symbols_and_assertions_hold() -> None:

@@ -23,6 +23,7 @@ from litz_ir.loops.nodes import (
     ScalarRef,
     TensorType,
     Value,
+    Window,
 )
 from litz_ir.plan.program import (
     Allocate,
@@ -352,6 +353,10 @@ class _Writer:
                     if argument.name in self.placements
                     else self.names("value", argument.name)
                 )
+            case Window():
+                shape, layout = argument.shape, argument.layout
+                where = f"{self._terms(shape)}, {self._terms(layout.strides)}, {self._term(layout.offset)}"
+                return f"strided({self._tensor(argument.name)}, {where})"
             case ScalarRef():
                 return self.names("symbol", argument.name)
             case Keyword():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,16 @@ from litz_ir.interp.loops import evaluate_scalar
 from litz_ir.interp.plan import run_kernel
 from litz_ir.interp.regions import run_region
 from litz_ir.loops.layout import span
-from litz_ir.loops.nodes import Output, Ref, ScalarInput, ScalarRef, TensorType, Value, references
+from litz_ir.loops.nodes import (
+    Output,
+    Ref,
+    ScalarInput,
+    ScalarRef,
+    TensorType,
+    Value,
+    Window,
+    references,
+)
 from litz_ir.origin import UNKNOWN
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import (
@@ -260,11 +270,23 @@ class _Execution:
 
     def call(self, step: CallStep) -> None:
         returned = call(
-            self.executor.externs, step.target, step.arguments, step.attributes, self.tensor, self.symbols
+            self.executor.externs,
+            step.target,
+            step.arguments,
+            step.attributes,
+            self.tensor,
+            self.window,
+            self.symbols,
         )
         for name, tensor in zip(step.results, returned if step.unpack else (returned,)):
             if name is not None and tensor is not None:
                 self.define_tensor(name, tensor)
+
+    def window(self, window: Window) -> Any:
+        """A tensor over part of a buffer's memory."""
+        type_ = replace(self.type(window.name), shape=window.shape, layout=window.layout)
+        start = self.size(window.layout.offset) * type_.dtype.itemsize
+        return self.view(self.tensor(window.name), type_, start)
 
     def define_tensor(self, name: str, tensor: Any) -> None:
         """Enter what a call or region returned; one that shares another's memory is read through that."""
@@ -297,7 +319,7 @@ class _Execution:
             inner = Executor(plan, outer.launchers, outer.memory, outer.externs, constants=constants)
             return lambda inputs: inner.run(inputs, symbols=self.symbols)
 
-        arguments = [resolve(argument, self.tensor, self.symbols) for argument in step.arguments]
+        arguments = [resolve(each, self.tensor, self.window, self.symbols) for each in step.arguments]
         found = run_region(step.kind, list(map(runner, step.plans)), arguments, self.memory.stack)
         for name, tensor in zip(step.results, found, strict=True):
             self.define_tensor(name, tensor)

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from litz_ir.errors import ExternNotFound, SymbolError
-from litz_ir.loops.nodes import Argument, Attributes, Ref, ScalarRef
+from litz_ir.loops.nodes import Argument, Attributes, Ref, ScalarRef, Window
 from litz_ir.symbols.term import Term, evaluate
 
 Externs = Mapping[str, Callable[..., Any]]
@@ -15,6 +15,8 @@ Externs = Mapping[str, Callable[..., Any]]
 hand makes of them, sequences are tuples, terms are ints; ``Keyword``, ``DType`` and ``Device`` are passed as such."""
 Lookup = Callable[[str], Any]
 """Gives the value of a name."""
+Open = Callable[[Window], Any]
+"""Gives the tensor over part of a value's memory."""
 
 
 def find_extern(externs: Externs, name: str) -> Callable[..., Any]:
@@ -30,10 +32,12 @@ def find_extern(externs: Externs, name: str) -> Callable[..., Any]:
     raise ExternNotFound(f"no routine named {name!r}", hint=hint)
 
 
-def resolve(argument: Argument, lookup: Lookup, symbols: Mapping[str, Any]) -> Any:
+def resolve(argument: Argument, lookup: Lookup, open_window: Open, symbols: Mapping[str, Any]) -> Any:
     """What a routine receives for an argument."""
     if isinstance(argument, Ref):
         return lookup(argument.name)
+    if isinstance(argument, Window):
+        return open_window(argument)
     if isinstance(argument, ScalarRef):
         if argument.name not in symbols:
             raise SymbolError(f"'{argument.name}' is bound nowhere")
@@ -41,7 +45,7 @@ def resolve(argument: Argument, lookup: Lookup, symbols: Mapping[str, Any]) -> A
     if isinstance(argument, Term):
         return evaluate(argument, symbols)
     if isinstance(argument, tuple):
-        return tuple(resolve(item, lookup, symbols) for item in argument)
+        return tuple(resolve(item, lookup, open_window, symbols) for item in argument)
     return argument
 
 
@@ -51,9 +55,11 @@ def call(
     arguments: tuple[Argument, ...],
     attributes: Attributes,
     lookup: Lookup,
+    open_window: Open,
     symbols: Mapping[str, Any],
 ) -> Any:
     """Call the routine ``target``."""
     routine = find_extern(externs, target)
-    positional = [resolve(argument, lookup, symbols) for argument in arguments]
-    return routine(*positional, **{name: resolve(value, lookup, symbols) for name, value in attributes})
+    positional = [resolve(argument, lookup, open_window, symbols) for argument in arguments]
+    named = {name: resolve(value, lookup, open_window, symbols) for name, value in attributes}
+    return routine(*positional, **named)

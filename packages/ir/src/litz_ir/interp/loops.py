@@ -42,6 +42,7 @@ from litz_ir.loops.nodes import (
     Sort,
     Value,
     View,
+    Window,
 )
 from litz_ir.scalar.expr import Expr, Load
 from litz_ir.symbols.term import Size, Term, evaluate
@@ -239,6 +240,7 @@ class _Run:
             operation.arguments,
             operation.attributes,
             self.values.__getitem__,
+            self.window,
             self.symbols,
         )
         results = [result for result in operation.results if result.name not in operation.silent]
@@ -249,13 +251,20 @@ class _Run:
         for old, new in operation.mutates:
             self.values[new] = self.values[old]
 
+    def window(self, window: Window) -> Array:
+        """The elements themselves: a routine that writes into them overwrites the value."""
+        base = self.values[window.name]
+        start, *strides = map(self.size, (window.layout.offset, *window.layout.strides))
+        reach = np.lib.stride_tricks.as_strided(base, (start + 1,), (base.itemsize,))[start:]
+        steps = [stride * base.itemsize for stride in strides]
+        return np.lib.stride_tricks.as_strided(reach, tuple(map(self.size, window.shape)), steps)
+
     def region(self, operation: Region) -> None:
         def runner(graph: LoopGraph) -> Any:
             return lambda inputs: run_graph(graph, inputs, self.values, self.externs, symbols=self.symbols)
 
-        arguments = [
-            resolve(argument, self.values.__getitem__, self.symbols) for argument in operation.arguments
-        ]
+        lookup = self.values.__getitem__
+        arguments = [resolve(each, lookup, self.window, self.symbols) for each in operation.arguments]
         found = run_region(operation.kind, list(map(runner, operation.subgraphs)), arguments, np.stack)
         for result, tensor in zip(operation.results, found, strict=True):
             self.values[result.name] = np.asarray(tensor)

@@ -18,7 +18,7 @@ from litz_ir.loops.layout import Layout, contiguous
 from litz_ir.origin import UNKNOWN, Origin
 from litz_ir.scalar.expr import Expr, indirects_in, loads
 from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size
+from litz_ir.symbols.term import Size, Term
 
 # --- types and values -----------------------------------------------------------------------------------
 
@@ -66,6 +66,18 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """Part of a value's memory passed to a call as a tensor of its own, so that the call can overwrite it there.
+
+    ``layout`` counts elements from the value's first one; it goes by eager's strides of the value.
+    """
+
+    name: str
+    shape: tuple[Size, ...]
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
 class ScalarRef:
     """A float or bool symbol passed to a call; integer symbols are passed as terms."""
 
@@ -81,18 +93,30 @@ class Keyword:
 
 
 Argument = (
-    Ref | ScalarRef | Keyword | DType | Device | Size | float | bool | str | None | tuple["Argument", ...]
-)
+    Ref | Window | ScalarRef | Keyword | DType | Device | Size | float | bool | str | None
+    | tuple["Argument", ...]
+)  # fmt: skip
 Attributes = tuple[tuple[str, Argument], ...]
 
 
 def references(argument: Argument) -> Iterator[str]:
     """The values that an argument reads."""
-    if isinstance(argument, Ref):
+    if isinstance(argument, Ref | Window):
         yield argument.name
     elif isinstance(argument, tuple):
         for item in argument:
             yield from references(item)
+
+
+def sizes_in(argument: Argument) -> Iterator[Size]:
+    """The sizes and index terms in an argument."""
+    if isinstance(argument, Term):
+        yield argument
+    elif isinstance(argument, Window):
+        yield from (*argument.shape, *argument.layout.strides, argument.layout.offset)
+    elif isinstance(argument, tuple):
+        for item in argument:
+            yield from sizes_in(item)
 
 
 # --- reductions -----------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from litz_ir.loops.nodes import (
     Sort,
     Value,
     View,
+    Window,
 )
 from litz_ir.scalar.expr import Expr, Indirect, Load, map_indirects, transform
 from litz_ir.symbols.term import Size
@@ -55,6 +56,8 @@ def rename_argument(argument: Argument, names: Mapping[str, str]) -> Argument:
     """The argument with the values it refers to renamed."""
     if isinstance(argument, Ref):
         return Ref(names.get(argument.name, argument.name))
+    if isinstance(argument, Window):
+        return replace(argument, name=names.get(argument.name, argument.name))
     if isinstance(argument, tuple):
         return tuple(rename_argument(item, names) for item in argument)
     return argument

@@ -19,6 +19,7 @@ from litz_ir.loops.nodes import (
     Sort,
     Value,
     View,
+    sizes_in,
 )
 from litz_ir.loops.verify_combine import verify_combiner
 from litz_ir.loops.verify_state import SCALAR_DTYPES, State
@@ -163,7 +164,11 @@ def check_mutation(operation: Mutation, state: State, place: Place) -> None:
 
 
 def check_call(operation: Call, state: State, place: Place) -> None:
-    """What a call mutates and aliases are its own arguments and results."""
+    """What a call mutates and aliases are its own arguments and results; symbols in its arguments are known."""
+    for size in sizes_in((*operation.arguments, *(value for _, value in operation.attributes))):
+        unknown = free_symbols(size) - state.symbols
+        if unknown:
+            place.fail("free-symbols", f"an argument uses {', '.join(sorted(unknown))}, not known here")
     results = {value.name: value for value in operation.results}
     for old, new in operation.mutates:
         if old not in operation.reads:

@@ -7,7 +7,16 @@ from typing import TypeVar
 
 from litz_ir.dtypes import DType, b1
 from litz_ir.loops.layout import span
-from litz_ir.loops.nodes import Argument, Ref, ScalarInput, ScalarRef, TensorType, Value
+from litz_ir.loops.nodes import (
+    Argument,
+    Ref,
+    ScalarInput,
+    ScalarRef,
+    TensorType,
+    Value,
+    Window,
+    sizes_in,
+)
 from litz_ir.loops.verify_state import SCALAR_DTYPES
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import (
@@ -239,6 +248,10 @@ def check_arguments(arguments: tuple[Argument, ...], state: _State, place: Place
             case Ref():
                 if argument.name not in state.objects:
                     check_live(argument.name, state, place)
+            case Window():
+                check_live(argument.name, state, place)
+                for size in sizes_in(argument):
+                    check_symbols(size, state, place)
             case ScalarRef():
                 check_scalar(argument, state, place)
             case Term():

@@ -30,7 +30,8 @@ from litz_ir.symbols.term import Term
 
 CLASSES: tuple[type, ...] = (
     Origin, Layout, SymbolInfo, SymbolTable, Decision, FusedGraph, Group, Member, Schedule,
-    nodes.TensorType, nodes.Value, nodes.Axis, nodes.Ref, nodes.ScalarRef, nodes.Keyword, nodes.Kind, nodes.Combine,
+    nodes.TensorType, nodes.Value, nodes.Axis, nodes.Ref, nodes.Window, nodes.ScalarRef, nodes.Keyword,
+    nodes.Kind, nodes.Combine,
     nodes.Pointwise, nodes.Reduction, nodes.Scan, nodes.Scatter, nodes.Sort, nodes.View, nodes.Mutation, nodes.Extern,
     nodes.Contraction, nodes.Random, nodes.Collective, nodes.Region, nodes.Assert, nodes.HostScalar,
     nodes.ScalarInput, nodes.OpaqueInput, nodes.LoopGraph,

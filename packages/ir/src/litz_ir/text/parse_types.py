@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeVar, cast
 
-from litz_ir.device import Device
+from litz_ir.device import CPU, Device
 from litz_ir.dtypes import DType
 from litz_ir.errors import LitzError
 from litz_ir.loops.layout import Layout, contiguous_strides
@@ -22,6 +22,7 @@ from litz_ir.loops.nodes import (
     ScalarRef,
     TensorType,
     Value,
+    Window,
 )
 from litz_ir.symbols.table import SymbolInfo, SymbolKind, SymbolTable
 from litz_ir.symbols.term import Size
@@ -134,7 +135,7 @@ def argument(stream: Stream) -> Argument:
     token = stream.token
     match token.kind:
         case "value":
-            return Ref(stream.value())
+            return _value_or_window(stream)
         case "scalar":
             return ScalarRef(stream.scalar())
         case "string":
@@ -159,6 +160,15 @@ def argument(stream: Stream) -> Argument:
     return _number(stream)
 
 
+def _value_or_window(stream: Stream) -> Ref | Window:
+    """``%x`` or ``%x window[2, 3] strides(1, 4) offset 8``."""
+    name = stream.value()
+    if not stream.accept("window"):
+        return Ref(name)
+    shape = separated(stream, lambda: term(stream), start="[", stop="]")
+    return Window(name, shape, tail(stream, shape, CPU)[0])
+
+
 def _number(stream: Stream) -> Size | float:
     """A float literal or an index term."""
     following = stream.tokens[min(stream.position + 1, len(stream.tokens) - 1)]
@@ -173,7 +183,7 @@ def output(stream: Stream) -> Output:
     """An output of a graph or plan."""
     token = stream.token
     found = argument(stream)
-    if isinstance(found, (str, tuple, DType, Device, Keyword)):
+    if isinstance(found, (str, tuple, DType, Device, Keyword, Window)):
         stream.fail("an output is a value, a scalar, a term, a literal or none", token)
     return found
 

@@ -20,6 +20,7 @@ from litz_ir.loops.nodes import (
     ScalarRef,
     TensorType,
     Value,
+    Window,
 )
 from litz_ir.symbols.table import SymbolInfo, SymbolTable
 from litz_ir.symbols.term import Size
@@ -108,7 +109,8 @@ def input_text(item: Input, device: Device) -> str:
 
 
 def argument_text(argument: Argument) -> str:
-    """An argument of a call: ``%x``, ``$s``, ``kind::name``, ``f32``, ``device(cpu)``, a term or a literal."""
+    """An argument of a call: ``%x``, ``%x window[2] offset 4``, ``$s``, ``kind::name``, ``f32``, ``device(cpu)``, a
+    term or a literal."""
     match argument:
         case None:
             return "none"
@@ -122,6 +124,11 @@ def argument_text(argument: Argument) -> str:
             return f"[{', '.join(map(argument_text, argument))}]"
         case Ref():
             return value_text(argument.name)
+        case Window():
+            shape = ", ".join(map(print_term, argument.shape))
+            return (
+                f"{value_text(argument.name)} window[{shape}]{layout_text(argument.layout, argument.shape)}"
+            )
         case ScalarRef():
             return scalar_text(argument.name)
         case Keyword():

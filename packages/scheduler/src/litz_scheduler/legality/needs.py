@@ -20,9 +20,10 @@ from litz_ir.loops.nodes import (
     Scatter,
     Value,
     View,
+    sizes_in,
 )
 from litz_ir.scalar.expr import Expr, Scalar, walk
-from litz_ir.symbols.term import Size, Symbol, Term, free_symbols
+from litz_ir.symbols.term import Size, Symbol, free_symbols
 from litz_scheduler.graph import axes_of, memory_roots, overwritten_by
 
 
@@ -129,5 +130,5 @@ def _argument_symbols(argument: Argument) -> Iterator[str]:
             yield from _argument_symbols(item)
     elif isinstance(argument, ScalarRef):
         yield argument.name
-    elif isinstance(argument, Term):
-        yield from argument.free_symbols
+    for size in () if isinstance(argument, tuple) else sizes_in(argument):
+        yield from free_symbols(size)
