@@ -26,6 +26,7 @@ RUFF = "ruff>=0.17,<0.18"
 MYPY = "mypy>=2.4,<3"
 IMPORT_LINTER = "import-linter>=2.16,<3"
 MODELS = ("transformers>=5.0,<6",)
+OPINFO = ("expecttest>=0.3,<0.4",)  # what importing torch's operator database takes
 
 each_package = nox.parametrize("pkg", [nox.param(pkg, id=pkg) for pkg in FOLDERS])
 
@@ -164,7 +165,8 @@ def types(session: nox.Session) -> None:
     install_folders(session, FOLDERS, tested=FOLDERS)
     session.install(MYPY, "nox")
     sources = [str(PACKAGES / pkg / "src") for pkg in FOLDERS]
-    session.run("mypy", *sources, "noxfile.py", "conftest.py", "tools", "benchmarks", "examples")
+    around = ("noxfile.py", "conftest.py", "tools", "benchmarks", "examples", "tests/opinfo")
+    session.run("mypy", *sources, *around)
 
 
 @nox.session
@@ -200,6 +202,15 @@ def bench(session: nox.Session) -> None:
     install(session, *MODELS)
     install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
     session.run("python", str(ROOT / "benchmarks" / "run.py"), *session.posargs)
+
+
+@nox.session
+def opinfo(session: nox.Session) -> None:
+    """Judge litz by PyTorch's operator database: `nox -s opinfo -- --help` lists options."""
+    install_torch(session)
+    install(session, *OPINFO)
+    install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
+    session.run("python", "-m", "opinfo", *session.posargs, env={"PYTHONPATH": str(ROOT / "tests")})
 
 
 @nox.session

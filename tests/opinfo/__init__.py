@@ -1,0 +1,1 @@
+"""PyTorch's operator database as the judge of litz: `python -m opinfo --help` with `tests/` on the path."""

@@ -1,0 +1,146 @@
+"""A process that judges units, sample by sample, and tells its parent of each."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo
+
+import litz
+from opinfo.entries import Unit, tolerance
+from opinfo.exceptions import UNDEFINED_VALUES
+from opinfo.execution import Made, Program, Seen, Watcher, program_of, run
+from opinfo.judge import Mismatch, mismatch
+from opinfo.outcome import EXCEPTED, PASSED, Outcome, Place
+from opinfo.samples import Mode, Sample, modes_of, samples_of, widened
+
+PEERS = ("aot_eager", "eager")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A unit, how many samples of each mode to take (`None`: all), and which are to be left out or run alone."""
+
+    unit: Unit
+    limits: dict[str, int | None]
+    skip: frozenset[Place] = frozenset()
+    only: frozenset[Place] | None = None
+
+    def places(self) -> Iterator[tuple[Mode, list[tuple[int, Sample]]]]:
+        """Yield the samples to run, by mode."""
+        for mode in modes_of(self.unit):
+            if mode in self.limits:
+                chosen = enumerate(samples_of(self.unit, mode, self.limits[mode]))
+                yield mode, [(i, sample) for i, sample in chosen if self._wanted((mode, i))]
+
+    def _wanted(self, place: Place) -> bool:
+        return place not in self.skip and (self.only is None or place in self.only)
+
+
+def main(connection: Connection, said: str) -> None:
+    """Take tasks until there is none; `("begin", place)` comes before each sample, `("outcome", it)` after."""
+    log = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    with prepared():
+        while (task := connection.recv()) is not None:
+            for mode, samples in task.places():
+                judge = Judge(task.unit, mode)
+                for index, sample in samples:
+                    connection.send(("begin", (mode, index)))
+                    connection.send(("outcome", judge.outcome(index, sample)))
+            connection.send(("end", None))
+
+
+@contextlib.contextmanager
+def prepared() -> Iterator[None]:
+    """One thread, no limit on recompiling, scalars and data-dependent shapes traced, a cache folder of its own."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    traced: dict[str, Any] = {
+        "recompile_limit": 10**6,
+        "accumulated_recompile_limit": 10**6,
+        "capture_scalar_outputs": True,
+        "capture_dynamic_output_shape_ops": True,
+    }
+    with (
+        tempfile.TemporaryDirectory(prefix="litz-opinfo-") as folder,
+        torch._dynamo.config.patch(**traced),
+        litz.config.patch(cache_dir=str(Path(folder)), fallback="warn"),
+    ):
+        yield
+
+
+@dataclass(slots=True)
+class Judge:
+    """Compares litz with eager on the samples of one unit in one mode."""
+
+    unit: Unit
+    mode: Mode
+    watcher: Watcher = field(default_factory=Watcher)
+    program: Program = field(init=False)
+    compiled: dict[Any, Program] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        torch._dynamo.reset()
+        self.program = program_of(self.unit, self.mode)
+
+    def outcome(self, index: int, sample: Sample) -> Outcome:
+        """Run one sample both ways, and where they differ once more without litz."""
+        start = time.perf_counter()
+        verdict, reason, made = self._judged(sample)
+        return Outcome(
+            self.mode,
+            index,
+            verdict,
+            reason,
+            "" if verdict == PASSED else sample.describe()[:300],
+            _how(made),
+            made.calls(),
+            round(time.perf_counter() - start, 3),
+        )
+
+    def _judged(self, sample: Sample) -> tuple[str, str, Made]:
+        expected = run(self.program, sample.copied(), self.mode)
+        reference = functools.cache(lambda: run(self.program, sample.copied(widened), self.mode))
+        with self.watcher.watching() as made:
+            actual = run(self._compiled(self.watcher), sample.copied(), self.mode)
+        found = self._compared(actual, expected, reference)
+        if found is not None:
+            for peer in PEERS:
+                again = self._compared(
+                    run(self._compiled(peer), sample.copied(), self.mode), expected, reference
+                )
+                if again is not None and again.fault == found.fault:
+                    return EXCEPTED, f"also under {peer}: {again.fault}: {again.reason}", made
+            return found.fault, found.reason, made
+        failed = made.fell_back()
+        return (PASSED, "", made) if failed is None else ("fell back", failed, made)
+
+    def _compared(self, actual: Seen, expected: Seen, reference: Any) -> Mismatch | None:
+        allowed = functools.partial(tolerance, self.unit.entry)
+        return mismatch(actual, expected, reference, allowed, self.unit.entry not in UNDEFINED_VALUES)
+
+    def _compiled(self, backend: Any) -> Program:
+        if backend not in self.compiled:
+            self.compiled[backend] = torch.compile(
+                self.program, backend=backend, fullgraph=True, dynamic=self.mode == "dynamic"
+            )
+        return self.compiled[backend]
+
+
+def _how(made: Made) -> str:
+    if made.kernels():
+        return "both" if made.calls() else "generated"
+    return "aten" if made.calls() else "none"
