@@ -154,6 +154,21 @@ def test_batch_norm_and_its_gradient(training: bool, shape: tuple[int, ...]) -> 
         )
 
 
+def test_batch_norm_with_update() -> None:
+    x, (w, b, mean) = torch.randn(4, 3, 5), torch.randn(3, 3)
+    var = torch.rand(3) + 0.5
+
+    def function(
+        x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, mean: torch.Tensor, var: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        mean, var = mean.clone(), var.clone()
+        out, *_ = torch.ops.aten._batch_norm_with_update(x, w, b, mean, var, 0.2, 1e-5)
+        return out, mean, var
+
+    check(function, x, w, b, mean, var, atol=1e-5)
+    check_gradients(lambda *args: function(*args)[0], x, w, b, mean, var, held=2, atol=3e-5)
+
+
 def test_channels_last_batch_norm() -> None:
     x = values(2, 3, 4, 5).to(memory_format=torch.channels_last)
     check_gradients(lambda x: F.relu(F.batch_norm(x, None, None, training=True)), x, atol=3e-5)

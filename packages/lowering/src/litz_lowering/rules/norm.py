@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from litz_ir.dtypes import DType, compute_dtype
+from litz_ir.dtypes import DType, compute_dtype, u8
 from litz_ir.loops.nodes import TensorType
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size, add, floordiv, mul
-from litz_lowering.context import Axes, LoweringContext, Tensor
+from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num
@@ -307,21 +307,56 @@ def batch_norm(
         )
         return (*results, *copies)
     results, mean, variance, elements = _training(ctx, x, weight, bias, eps)
+    return (*results, *_moved(ctx, (running_mean, running_var), mean, variance, elements, momentum))
+
+
+def _moved(
+    ctx: LoweringContext, running: tuple[Tensor, Tensor], mean: Tensor, variance: Tensor,
+    elements: Sequence[Size], momentum: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The running statistics after this batch, which are the node's last two results."""
     dtype = mean.dtype
     number = count(ctx, elements, dtype)
-    freedom = at_least_zero(number - 1.0)
+    unbiased = number / at_least_zero(number - 1.0)
 
-    def moved(old: Tensor, new: Reader) -> Callable[[Axes], Expr]:
-        before = _reader(old, dtype)
-        return lambda axes: (momentum * new(axes) + (1.0 - momentum) * before(axes)).expr
+    def moved(position: int, old: Tensor, new: Reader) -> Tensor:
+        before, place = _reader(old, dtype), len(ctx.outputs) - 2 + position
+        return ctx.pointwise(
+            lambda axes: (momentum * new(axes) + (1.0 - momentum) * before(axes)).expr,
+            ctx.outputs[place], str(place),
+        )  # fmt: skip
 
-    return (
-        *results,
-        ctx.pointwise(moved(running_mean, _reader(mean, dtype)), new_mean, "3"),
-        ctx.pointwise(
-            moved(running_var, lambda axes: Num(variance.load(axes)) * number / freedom), new_var, "4"
-        ),
-    )  # fmt: skip
+    def unbiased_variance(axes: Axes) -> Num:
+        return Num(variance.load(axes)) * unbiased
+
+    return moved(0, running[0], _reader(mean, dtype)), moved(1, running[1], unbiased_variance)
+
+
+@rule("aten._batch_norm_with_update_functional.default")
+def batch_norm_with_update(
+    ctx: LoweringContext, x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
+    running_var: Tensor, momentum: float, eps: float,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """(normalised, mean, reciprocal deviation, nothing reserved, new running mean, new running variance)."""
+    results, mean, variance, elements = _training(ctx, x, weight, bias, eps)
+    moved = _moved(ctx, (running_mean, running_var), mean, variance, elements, momentum)
+    return (*results, _reserve(ctx), *moved)
+
+
+@rule("aten._batch_norm_no_update.default")
+def batch_norm_without_update(
+    ctx: LoweringContext, x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+    running_var: Tensor | None, momentum: float, eps: float,
+) -> tuple[Tensor, ...] | Declined:  # fmt: skip
+    """(normalised by the running statistics, two empty results, nothing reserved)."""
+    if running_mean is None or running_var is None:
+        return Declined("batch norm in evaluation without running statistics")
+    return (*_inference(ctx, x, weight, bias, running_mean, running_var, eps), _reserve(ctx))
+
+
+def _reserve(ctx: LoweringContext) -> Tensor:
+    """What other libraries keep for their backward pass; on the CPU it has no element."""
+    return ctx.pointwise(lambda axes: build.const(0, u8), ctx.outputs[3], "3")
 
 
 @rule("aten.native_batch_norm_backward.default")
@@ -332,10 +367,32 @@ def batch_norm_backward(
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Gradients of the input, the weight and the bias."""
     dtype = compute_dtype(x.dtype)
+    statistics = _statistics(ctx, running_mean, running_var, save_mean, save_invstd, train, eps, dtype)
+    return _gradients(ctx, grad, x, weight, statistics, train, output_mask)
+
+
+@rule("aten.batch_norm_backward.default")
+def batch_norm_backward_with_reserve(
+    ctx: LoweringContext, grad: Tensor, x: Tensor, weight: Tensor | None, running_mean: Tensor | None,
+    running_var: Tensor | None, save_mean: Tensor | None, save_var: Tensor | None, update: bool, eps: float,
+    output_mask: Sequence[bool], reserve: Tensor,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """Gradients of the input, the weight and the bias; what is called ``save_var`` is the reciprocal deviation."""
+    dtype = compute_dtype(x.dtype)
+    statistics = _statistics(ctx, running_mean, running_var, save_mean, save_var, update, eps, dtype)
+    return _gradients(ctx, grad, x, weight, statistics, update, output_mask)
+
+
+def _gradients(
+    ctx: LoweringContext, grad: Tensor, x: Tensor, weight: Tensor | None, statistics: tuple[Reader, Reader],
+    train: bool, output_mask: Sequence[bool],
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """Gradients of the input, the weight and the bias, by the mean and the reciprocal deviation of the forward pass."""
+    dtype = compute_dtype(x.dtype)
     over = tuple(d for d in range(x.rank) if d != 1)
     kind = ctx.temporary(dtype, (x.shape[1],))
+    mean, rstd = statistics
     g, load = _reader(grad, dtype), _reader(x, dtype)
-    mean, rstd = _statistics(ctx, running_mean, running_var, save_mean, save_invstd, train, eps, dtype)
     number = count(ctx, [x.shape[d] for d in over], dtype)
     total = ctx.reduce("sum", x, over, dtype, body=lambda i: g(i).expr, name="sum")
     dot = ctx.reduce(

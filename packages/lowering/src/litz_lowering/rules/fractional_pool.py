@@ -1,0 +1,111 @@
+"""Fractional max pooling: windows whose places come from random samples, hence from data (Graham, 2014)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from litz_ir.dtypes import compute_dtype, i64
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Size, add, floordiv, mod, product
+from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
+from litz_lowering.registry import rule
+from litz_lowering.rules import formula as f
+from litz_lowering.rules.formula import Num
+from litz_lowering.rules.index_maps import flatten
+from litz_lowering.rules.scatter import zeros
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Windows of ``kernel`` elements over the last dimensions of ``x``; ``samples`` holds a number in [0, 1) for each
+    batch, channel and dimension, ``order[d]`` the place of dimension ``d``'s."""
+
+    ctx: LoweringContext
+    x: Tensor
+    samples: Tensor
+    kernel: Sequence[int]
+    count: Sequence[int]
+    order: Sequence[int]
+
+    @property
+    def lead(self) -> int:
+        return self.x.rank - len(self.kernel)
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        return self.x.shape[self.lead :]
+
+    def start(self, outer: Axes, d: int) -> Size:
+        """Where the window of result ``outer`` begins along dimension ``d``, as eager truncates it."""
+        size, kernel, count = self.sizes[d], self.kernel[d], self.count[d]
+        last = f.index(add(size, -kernel))
+        if count == 1:
+            return add(size, -kernel)
+        batch = (0,) * (2 - self.lead)
+        sample = Num(self.samples.load((*batch, *outer[: self.lead], self.order[d])))
+        step = last.to(sample.dtype) / (count - 1)
+        here = outer[self.lead + d]
+        moved = ((f.index(here).to(sample.dtype) + sample) * step).to(i64) - (sample * step).to(i64)
+        begin = f.where(f.index(here).eq(count - 1), last, moved)
+        return self.ctx.indirect(begin.expr, size, check="clamped")
+
+    def places(self, outer: Axes, steps: Axes) -> list[Size]:
+        """The element of a window that ``steps`` counts to, along each dimension."""
+        return [add(self.start(outer, d), step) for d, step in enumerate(steps)]
+
+
+@rule("aten.fractional_max_pool2d.default", "aten.fractional_max_pool3d.default")
+def fractional_max_pool(
+    ctx: LoweringContext,
+    x: Tensor,
+    kernel_size: Sequence[int],
+    output_size: Sequence[int],
+    random_samples: Tensor,
+) -> tuple[Tensor, ...] | Declined:
+    """(maximum over each window, its row-major position in the spatial dimensions)."""
+    spatial = len(output_size)
+    if not all(isinstance(size, int) for size in (*kernel_size, *output_size)):
+        return Declined("windows whose length is not known")
+    order = (1, 0) if spatial == 2 else (0, 1, 2)
+    pool = Pool(ctx, x, random_samples, kernel_size, output_size, order)
+    kind, positions = ctx.outputs
+    assert kind is not None and positions is not None, "both results are tensors"
+    wide = compute_dtype(x.dtype)
+
+    def both(outer: Axes, steps: Axes) -> tuple[Expr, ...]:
+        at = pool.places(outer, steps)
+        held = [ctx.indirect(build.index(p), s, check="clamped") for p, s in zip(at, pool.sizes)]
+        value = build.cast(x.load((*outer[: pool.lead], *held)), wide)
+        return value, build.index(flatten(at, pool.sizes))
+
+    held = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
+    name = "0" if held is kind else "wide"
+    best, where = ctx.reduction("argmax", both, kernel_size, (held, positions), (name, "1"))
+    return best if held is kind else ctx.pointwise(best.load, kind, "0"), where
+
+
+@rule("aten.fractional_max_pool2d_backward.default", "aten.fractional_max_pool3d_backward.default")
+def fractional_max_pool_backward(
+    ctx: LoweringContext,
+    grad: Tensor,
+    x: Tensor,
+    kernel_size: Sequence[int],
+    output_size: Sequence[int],
+    indices: Tensor,
+) -> Tensor:
+    """The gradient of each window is added to the element that it chose."""
+    kind = ctx.output
+    lead = x.rank - len(output_size)
+    sizes = x.shape[lead:]
+
+    def index(axes: Axes) -> list[Size]:
+        flat: Size = ctx.indirect(indices.load(axes), product(sizes), check="clamped")
+        at: list[Size] = []
+        for size in reversed(sizes):
+            at.insert(0, mod(flat, size))
+            flat = floordiv(flat, size)
+        return [*axes[:lead], *at]
+
+    return ctx.scatter(zeros(ctx, kind), grad.shape, index, grad.load, mode="add")
