@@ -154,6 +154,16 @@ def test_batch_norm_and_its_gradient(training: bool, shape: tuple[int, ...]) -> 
         )
 
 
+def test_a_bilinear_form_is_a_sum_of_products() -> None:
+    a, b, w, bias = torch.randn(4, 3), torch.randn(4, 5), torch.randn(2, 3, 5), torch.randn(2)
+    check_gradients(F.bilinear, a, b, w, bias, atol=1e-5)
+
+
+@pytest.mark.parametrize("p", [0, 1, 2, 3.5, float("inf")])
+def test_distance_of_two_tensors(p: float) -> None:
+    check(lambda x, y: torch.dist(x, y, p), torch.randn(4, 3), torch.randn(3))
+
+
 def test_batch_norm_with_update() -> None:
     x, (w, b, mean) = torch.randn(4, 3, 5), torch.randn(3, 3)
     var = torch.rand(3) + 0.5

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lowering_check import AtenTable, compare, to_array, to_tensor
+from lowering_check import AtenTable, check_gradients, compare, to_array, to_tensor
 from lowering_graphs import check, lowered, operations, reasons
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
@@ -47,8 +47,22 @@ def test_interpolation_with_symbolic_sizes() -> None:
     check(lambda x: interpolate(x, scale_factor=2, mode="nearest"), X, dynamic=True)
 
 
-def test_antialiasing_is_left_to_aten() -> None:
-    found = lowered(lambda x: interpolate(x, scale_factor=0.5, mode="bilinear", antialias=True), X)
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(
+    "way", [{"scale_factor": 0.5}, {"size": (9, 3), "align_corners": True}, {"size": (2, 20)}]
+)
+def test_antialiasing(mode: str, way: dict[str, Any]) -> None:
+    check_gradients(lambda x: interpolate(x, mode=mode, antialias=True, **way), X, atol=1e-5)
+
+
+def test_antialiasing_by_lanczos() -> None:
+    for size in ([4, 3], [12, 9]):
+        check(lambda x: aten._upsample_lanczos2d_aa(x, size, False), X, atol=1e-5)
+
+
+def test_antialiasing_of_integers_is_left_to_aten() -> None:
+    x = (X * 50 + 100).to(torch.uint8)
+    found = lowered(lambda x: interpolate(x, scale_factor=0.5, mode="bilinear", antialias=True), x)
     assert [f.target for f in found.fallbacks] == ["aten._upsample_bilinear2d_aa.default"]
 
 

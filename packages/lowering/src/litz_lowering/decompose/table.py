@@ -35,7 +35,7 @@ REDUCTIONS = """
     std var_mean std_mean trace count_nonzero nansum all any logsumexp
 """.split()
 MATRICES = """
-    addmv mv dot vdot linalg_cross _euclidean_dist
+    addmv mv dot vdot linalg_cross _euclidean_dist dist
 """.split()
 SHAPES = """
     channel_shuffle pixel_shuffle pixel_unshuffle rot90 split_with_sizes_copy unfold_copy

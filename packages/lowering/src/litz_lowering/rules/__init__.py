@@ -3,6 +3,7 @@
 from litz_lowering.registry import REGISTRY
 from litz_lowering.rules import (
     activation,
+    antialias,
     attention,
     cast,
     compare,
@@ -35,6 +36,7 @@ RULES = REGISTRY
 __all__ = [
     "RULES",
     "activation",
+    "antialias",
     "attention",
     "cast",
     "compare",

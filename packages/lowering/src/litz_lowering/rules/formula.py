@@ -137,6 +137,7 @@ def index(term: int | Term) -> Num:
 
 
 exp, exp2, expm1 = unary("exp"), unary("exp2"), unary("expm1")
+sin, cos = unary("sin"), unary("cos")
 log, log2, log1p = unary("log"), unary("log2"), unary("log1p")
 sqrt, rsqrt, reciprocal = unary("sqrt"), unary("rsqrt"), unary("reciprocal")
 tanh, erf, sigmoid = unary("tanh"), unary("erf"), unary("sigmoid")

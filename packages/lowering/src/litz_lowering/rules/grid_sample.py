@@ -16,6 +16,7 @@ from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num
+from litz_lowering.rules.resampling_kernels import keys, keys_slope
 from litz_lowering.rules.scatter import zeros
 
 Padding = Literal["zeros", "border", "reflection"]
@@ -26,7 +27,7 @@ PADDINGS: tuple[Padding, ...] = ("zeros", "border", "reflection")
 """In the order of the numbers that ATen gives them."""
 
 CUBIC = -0.75
-"""The free parameter of the cubic convolution kernel (Keys, 1981), as eager sets it."""
+"""The free parameter of the cubic kernel, as eager sets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +91,8 @@ class Sampling:
                 later = tap.eq(1)
                 return f.where(later, fraction, 1 - fraction), f.where(later, fraction.like(1), -1)
             case "cubic":
-                return _cubic(
-                    f.absolute(fraction + 1 - tap.to(self.dtype)), (fraction + 1 - tap.to(self.dtype))
-                )
-
-
-def _cubic(distance: Num, signed: Num) -> tuple[Num, Num]:
-    """The cubic kernel and its slope at a signed distance of at most two elements."""
-    a = CUBIC
-    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
-    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    near_slope = (3 * (a + 2) * distance - 2 * (a + 3)) * distance
-    far_slope = (3 * a * distance - 10 * a) * distance + 8 * a
-    close = distance <= 1
-    slope = f.where(close, near_slope, far_slope)
-    return f.where(close, near, far), f.where(signed < 0, -slope, slope)
+                distance = fraction + 1 - tap.to(self.dtype)
+                return keys(distance, CUBIC), keys_slope(distance, CUBIC)
 
 
 @dataclass(frozen=True, slots=True)

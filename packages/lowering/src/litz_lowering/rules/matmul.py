@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from litz_ir.dtypes import compute_dtype
 from litz_ir.loops.nodes import Contraction
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size, mul, product
-from litz_lowering.context import LoweringContext, Tensor
+from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import rule
 
 
@@ -33,3 +37,32 @@ def mm(ctx: LoweringContext, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) ->
 def addmm(ctx: LoweringContext, bias: Tensor, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """A product added to something."""
     return _contraction(ctx, a.shape[-1], (bias, a, b, *args), kwargs)
+
+
+@rule("aten._trilinear.default")
+def trilinear(
+    ctx: LoweringContext, a: Tensor, b: Tensor, c: Tensor, expand1: Sequence[int], expand2: Sequence[int],
+    expand3: Sequence[int], sumdim: Sequence[int], unroll_dim: int = 1,
+) -> Tensor:  # fmt: skip
+    """The sum over some dimensions of the product of three tensors, each with dimensions of size 1 put in."""
+    factors = [(a, set(expand1)), (b, set(expand2)), (c, set(expand3))]
+    rank, dtype, summed = a.rank + len(expand1), compute_dtype(a.dtype), set(sumdim)
+    sizes: list[Size] = [1] * rank
+    for x, expanded in factors:
+        held = iter(x.shape)
+        for d in range(rank):
+            size = 1 if d in expanded else next(held)
+            sizes[d] = size if sizes[d] == 1 else sizes[d]
+
+    def body(outer: Axes, inner: Axes) -> Expr:
+        left, right = iter(outer), iter(inner)
+        index = [next(right) if d in summed else next(left) for d in range(rank)]
+        parts = [
+            build.cast(x.at(tuple(i for d, i in enumerate(index) if d not in expanded)), dtype)
+            for x, expanded in factors
+        ]
+        return build.op("mul", build.op("mul", parts[0], parts[1]), parts[2])
+
+    over = [sizes[d] for d in sorted(summed)]
+    total = ctx.reduction("sum", body, over, (ctx.temporary(dtype, ctx.output.shape),), ("total",))[0]
+    return ctx.pointwise(total.load)
