@@ -9,8 +9,8 @@ from typing import Any
 
 from opinfo.entries import Unit
 
-PASSED, EXCEPTED = "pass", "exception"
-GOOD = (PASSED, EXCEPTED)
+PASSED, IN_PARTS, EXCEPTED = "pass", "in parts", "exception"
+GOOD = (PASSED, IN_PARTS, EXCEPTED)
 Place = tuple[str, int]
 """A sample of a unit: its mode and index."""
 
@@ -19,9 +19,10 @@ Place = tuple[str, int]
 class Outcome:
     """The verdict on one sample.
 
-    `verdict` is `pass`, `exception` (fails without litz too), `fell back` (right, because litz failed and left it to
-    ATen), `crash`, `timeout`, or the kind of the mismatch. `how` says who computed it: `generated`, `aten`, `both`,
-    or `none` for views and constants; `calls` names the routines called.
+    `verdict` is `pass`; `in parts` (right, but no backend can have it as one graph); `exception` (fails without litz
+    too); `fell back` (right, because litz failed and left it to ATen); `crash`; `timeout`; or the kind of the
+    mismatch. `how` says who computed it: `generated`, `aten`, `both`, or `none` for views and constants; `calls`
+    names the routines called.
     """
 
     mode: str
@@ -50,7 +51,7 @@ class UnitResult:
     def to_line(self) -> str:
         """One line of JSON; empty fields are left out."""
         rows = [
-            {key: value for key, value in dataclasses.asdict(outcome).items() if value not in ("", (), 0.0)}
+            {key: value for key, value in dataclasses.asdict(outcome).items() if key == "index" or value}
             for outcome in self.outcomes.values()
         ]
         data = {"entry": self.unit.entry, "dtype": self.unit.dtype, "limits": self.limits, "outcomes": rows}

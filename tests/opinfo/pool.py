@@ -15,7 +15,7 @@ from pathlib import Path
 from opinfo.outcome import Outcome, Place, UnitResult
 from opinfo.worker import Task, main
 
-UNITS_PER_PROCESS = 30
+UNITS_PER_PROCESS = 60
 PATIENCE = 120.0  # seconds that one sample may take
 BEFORE_FIRST = 300.0  # and a task, until its first sample begins
 

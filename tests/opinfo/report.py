@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from opinfo.entries import family
-from opinfo.outcome import EXCEPTED, GOOD, PASSED, Outcome, UnitResult
+from opinfo.outcome import EXCEPTED, GOOD, IN_PARTS, PASSED, Outcome, UnitResult
 
 Row = tuple[UnitResult, Outcome]
 
@@ -127,11 +127,11 @@ def _grouped(found: list[Row]) -> list[dict[str, Any]]:
 
 
 def _units(results: list[UnitResult]) -> dict[str, dict[str, list[int]]]:
-    """For each entry and dtype: how many samples pass, are exceptions, fail."""
+    """For each entry and dtype: how many samples pass, pass in parts, are exceptions, fail."""
     units: dict[str, dict[str, list[int]]] = {}
     for result in sorted(results, key=lambda r: (r.unit.entry, r.unit.dtype)):
         counter = Counter(outcome.verdict for outcome in result.outcomes.values())
         bad = sum(count for verdict, count in counter.items() if verdict not in GOOD)
-        counts = [counter[PASSED], counter[EXCEPTED], bad]
+        counts = [counter[PASSED], counter[IN_PARTS], counter[EXCEPTED], bad]
         units.setdefault(result.unit.entry, {})[result.unit.dtype] = counts
     return units

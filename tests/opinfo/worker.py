@@ -21,8 +21,8 @@ import litz
 from opinfo.entries import Unit, tolerance
 from opinfo.exceptions import UNDEFINED_VALUES
 from opinfo.execution import Made, Program, Seen, Watcher, program_of, run
-from opinfo.judge import Mismatch, mismatch
-from opinfo.outcome import EXCEPTED, PASSED, Outcome, Place
+from opinfo.judge import Mismatch, Reference, mismatch
+from opinfo.outcome import EXCEPTED, IN_PARTS, PASSED, Outcome, Place
 from opinfo.samples import Mode, Sample, modes_of, samples_of, widened
 
 PEERS = ("aot_eager", "eager")
@@ -117,27 +117,40 @@ class Judge:
         with self.watcher.watching() as made:
             actual = run(self._compiled(self.watcher), sample.copied(), self.mode)
         found = self._compared(actual, expected, reference)
-        if found is not None:
-            for peer in PEERS:
-                again = self._compared(
-                    run(self._compiled(peer), sample.copied(), self.mode), expected, reference
-                )
-                if again is not None and again.fault == found.fault:
-                    return EXCEPTED, f"also under {peer}: {again.fault}: {again.reason}", made
-            return found.fault, found.reason, made
-        failed = made.fell_back()
-        return (PASSED, "", made) if failed is None else ("fell back", failed, made)
+        if found is None:
+            failed = made.fell_back()
+            return (PASSED, "", made) if failed is None else ("fell back", failed, made)
+        for peer in PEERS:
+            actual = run(self._compiled(peer), sample.copied(), self.mode)
+            again = self._compared(actual, expected, reference)
+            if again is not None and again.fault == found.fault:
+                reason = f"also under {peer}: {again.fault}: {again.reason}"
+                return self._in_parts(sample, expected, reference, reason)
+        return found.fault, found.reason, made
 
-    def _compared(self, actual: Seen, expected: Seen, reference: Any) -> Mismatch | None:
+    def _in_parts(
+        self, sample: Sample, expected: Seen, reference: Reference, reason: str
+    ) -> tuple[str, str, Made]:
+        """Judge what fails as one graph under every backend as several graphs."""
+        with self.watcher.watching() as made:
+            actual = run(self._compiled(self.watcher, fullgraph=False), sample.copied(), self.mode)
+        found = self._compared(actual, expected, reference)
+        if found is not None:
+            return EXCEPTED, reason, made
+        failed = made.fell_back()
+        return (IN_PARTS, reason, made) if failed is None else ("fell back", failed, made)
+
+    def _compared(self, actual: Seen, expected: Seen, reference: Reference) -> Mismatch | None:
         allowed = functools.partial(tolerance, self.unit.entry)
         return mismatch(actual, expected, reference, allowed, self.unit.entry not in UNDEFINED_VALUES)
 
-    def _compiled(self, backend: Any) -> Program:
-        if backend not in self.compiled:
-            self.compiled[backend] = torch.compile(
-                self.program, backend=backend, fullgraph=True, dynamic=self.mode == "dynamic"
+    def _compiled(self, backend: Any, fullgraph: bool = True) -> Program:
+        key = backend, fullgraph
+        if key not in self.compiled:
+            self.compiled[key] = torch.compile(
+                self.program, backend=backend, fullgraph=fullgraph, dynamic=self.mode == "dynamic"
             )
-        return self.compiled[backend]
+        return self.compiled[key]
 
 
 def _how(made: Made) -> str:
