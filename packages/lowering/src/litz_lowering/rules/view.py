@@ -177,7 +177,7 @@ def unfold(ctx: LoweringContext, x: Tensor, dim: int, size: int, step: int) -> T
     """Windows of ``size`` elements along a dimension, ``step`` apart; the place in a window is the last dimension."""
     d = dimension(dim, x.rank)
     if x.rank == 0:
-        return ctx.view(x, lambda axes: [])
+        return ctx.view(x, lambda axes: [], aliases=_is_view(ctx))
 
     def index(axes: Axes) -> list[Size]:
         return [add(mul(axis, step), axes[-1]) if k == d else axis for k, axis in enumerate(axes[:-1])]
