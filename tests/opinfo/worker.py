@@ -8,7 +8,7 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -55,19 +55,25 @@ def main(connection: Connection, said: str) -> None:
     os.dup2(log, 2)
     with prepared():
         while (task := connection.recv()) is not None:
-            for mode, samples in task.places():
-                judge = Judge(task.unit, mode)
-                for index, sample in samples:
-                    connection.send(("begin", (mode, index)))
-                    connection.send(("outcome", judge.outcome(index, sample)))
+            for place, judge in judgements(task):
+                connection.send(("begin", place))
+                connection.send(("outcome", judge()))
             connection.send(("end", None))
+
+
+def judgements(task: Task) -> Iterator[tuple[Place, Callable[[], Outcome]]]:
+    """Yield each sample of a task with what judges it."""
+    for mode, samples in task.places():
+        judge = Judge(task.unit, mode)
+        for index, sample in samples:
+            yield (mode, index), functools.partial(judge.outcome, index, sample)
 
 
 @contextlib.contextmanager
 def prepared() -> Iterator[None]:
     """One thread, no limit on recompiling, scalars and data-dependent shapes traced, a cache folder of its own."""
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
     traced: dict[str, Any] = {
         "recompile_limit": 10**6,
         "accumulated_recompile_limit": 10**6,
@@ -80,6 +86,7 @@ def prepared() -> Iterator[None]:
         litz.config.patch(cache_dir=str(Path(folder)), fallback="warn"),
     ):
         yield
+    torch.set_num_threads(threads)
 
 
 @dataclass(slots=True)
@@ -99,7 +106,9 @@ class Judge:
     def outcome(self, index: int, sample: Sample) -> Outcome:
         """Run one sample both ways, and where they differ once more without litz."""
         start = time.perf_counter()
-        verdict, reason, made = self._judged(sample)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            verdict, reason, made = self._judged(sample)
         return Outcome(
             self.mode,
             index,
