@@ -57,6 +57,10 @@ class GraphBuilder:
         """The operation that defines value ``name``; None for inputs and constants."""
         return self._producers.get(name)
 
+    def owns(self, name: str) -> bool:
+        """True when the memory of value ``name`` is that of no other value before it."""
+        return name not in self._views and name not in self._shared
+
     def replaced(self, name: str, version: Tensor) -> None:
         """Reads of value ``name`` that follow are reads of ``version``, which overwrote it.
 

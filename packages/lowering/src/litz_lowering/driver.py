@@ -11,14 +11,14 @@ import torch
 from torch.fx import GraphModule, Node
 
 from litz_ir.errors import LitzError, UnsupportedOperation
-from litz_ir.loops.nodes import LoopGraph, Output, TensorType
+from litz_ir.loops.nodes import Extern, LoopGraph, Output, TensorType
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import run_passes
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.constants import Constants, literal_elements
 from litz_lowering.context import LoweringContext
 from litz_lowering.decompose import Decompositions, decomposition_table
-from litz_lowering.fallback import COPY, Fallback, call_aten, copied_to
+from litz_lowering.fallback import OUTSIDE, Fallback, call_aten, copied_to
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.pipeline import POST_GRAD
 from litz_lowering.inputs import Inputs, attribute, literal
@@ -33,6 +33,7 @@ from litz_lowering.values import Declined, Lowered, ResultType, Tensor
 
 _FORCED = "asked for by force_extern"
 _NO_RULE = "no lowering rule"
+_ATEN = ("aten", "prims", "prim")
 _ELSEWHERE = "a 0-d tensor of another device"
 
 
@@ -91,6 +92,11 @@ class _Lowering:
                 error.origin = error.origin or origin_of(node)
                 raise
             made = self.builder.operations[before:]
+            self.fallbacks.extend(
+                Fallback(node.name, call.target, call.reason, call.origin)
+                for call in made
+                if isinstance(call, Extern)
+            )
             if made:
                 self.operations_of[node.name] = tuple(operation.name for operation in made)
         graph = LoopGraph(
@@ -166,7 +172,6 @@ class _Lowering:
         device = ctx.outputs[0].device
         if argument.device == device or "copy" in ctx.origin.operation:
             return argument
-        self.fallbacks.append(Fallback(ctx.node.name, COPY, _ELSEWHERE, ctx.origin))
         return copied_to(ctx, argument, device, _ELSEWHERE)
 
     def _apply(
@@ -188,9 +193,10 @@ class _Lowering:
             raise ctx.error(
                 f"{target} is no ATen operation and has no lowering rule", hint="this graph runs as it came"
             )
-        if self.options.fallback == "error" and reason != _FORCED:
+        if reason == _NO_RULE and target.namespace not in _ATEN:
+            reason = OUTSIDE
+        if self.options.fallback == "error" and reason not in (_FORCED, OUTSIDE):
             raise ctx.error(f"{target} would be left to ATen: {reason}")
-        self.fallbacks.append(Fallback(ctx.node.name, str(target), reason, ctx.origin))
         results = call_aten(ctx, target, args, kwargs, reason)
         if ctx.unpack:
             return ctx.nested(results)
@@ -215,6 +221,8 @@ class _Lowering:
                 return self._current(self.env[argument])
             case list() | tuple():
                 return tuple(map(self._read, argument))
+            case dict():
+                return {key: self._read(item) for key, item in argument.items()}
             case slice() | complex():
                 raise UnsupportedOperation(f"arguments like {argument!r} are not supported")
             case torch.SymInt():

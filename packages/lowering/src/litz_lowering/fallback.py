@@ -14,6 +14,8 @@ from litz_lowering.context import LoweringContext
 from litz_lowering.values import Lowered, Tensor, fixed
 
 COPY = "aten._to_copy.default"
+OUTSIDE = "an operator from outside ATen"
+"""Why an operator that no rule can exist for is a call; it is no fault of anyone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +68,11 @@ def call_aten(
             attributes=tuple((k, ctx.argument(v)) for k, v in kwargs.items()),
             mutates=tuple((name, v.name) for name, v in new.items()),
             aliases=tuple(aliases),
-            need=_need(overload),
+            need=layout_need(overload),
             unpack=ctx.unpack,
+            silent=tuple(version.name for version in new.values()),
             reason=reason,
-            token=_token(overload, bool(values or new)),
+            token=order_token(overload, bool(values or new)),
             origin=ctx.origin,
         )
     )
@@ -130,13 +133,15 @@ def _aliased(schema: torch.FunctionSchema, bound: Mapping[str, Lowered], positio
     return None
 
 
-def _need(overload: torch._ops.OpOverload) -> Need:
-    """Eager's strides: results' strides were derived from them, and an opaque operator may ask for them."""
+def layout_need(overload: torch._ops.OpOverload) -> Need:
+    """What an operator asks of its arguments' layouts, by its tags: eager's strides unless it says that it takes any.
+    Results' strides were derived from them, and an opaque operator may look at them."""
     return "any" if torch.Tag.flexible_layout in overload.tags else "exact"
 
 
-def _token(overload: torch._ops.OpOverload, has_results: bool) -> str:
-    """Random operators keep the order of ATen's stream; those without a result are there for their effect."""
+def order_token(overload: torch._ops.OpOverload, has_results: bool) -> str:
+    """The token of a call: random operators keep the order of ATen's stream, those that give nothing back are there for
+    their effect."""
     if torch.Tag.nondeterministic_seeded in overload.tags:
         return "rng"
     return "" if has_results else "effect"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,33 @@ def _sort(
     return torch.ops.aten.sort.stable(source, stable=stable, dim=dimension, descending=descending)  # type: ignore[no-any-return]  # an operator's result is untyped
 
 
-_OWN: dict[str, Callable[..., Any]] = {"sort": _sort, "matmul": torch.matmul}
+def _copy_with_strides(source: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+    """A copy whose memory may have gaps; elements that share a place hold the same value."""
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(source.shape, strides))
+    fresh = torch.empty(reach if source.numel() else 0, dtype=source.dtype, device=source.device)
+    once = [slice(None) if stride else slice(1) for stride in strides]
+    fresh.as_strided(source.shape, strides)[tuple(once)].copy_(source[tuple(once)])
+    return fresh.as_strided(source.shape, strides)
+
+
+def _triton_kernel(
+    kernel_idx: int, constant_args_idx: int, grid: Sequence[Sequence[int]], /, **kwargs: Any
+) -> None:
+    torch.ops.higher_order.triton_kernel_wrapper_mutation(
+        kernel_idx=kernel_idx,
+        constant_args_idx=constant_args_idx,
+        grid=[tuple(each) for each in grid],
+        tma_descriptor_metadata={},
+        kwargs=kwargs,
+    )
+
+
+_OWN: dict[str, Callable[..., Any]] = {
+    "sort": _sort,
+    "matmul": torch.matmul,
+    "copy_with_strides": _copy_with_strides,
+    "triton_kernel": _triton_kernel,
+}
 
 
 def resolve(target: str) -> Callable[..., Any]:

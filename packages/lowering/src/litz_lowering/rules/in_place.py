@@ -1,0 +1,262 @@
+"""Operators that overwrite their arguments. AOTAutograd wraps them so that they return new versions instead; here they
+overwrite again: the argument's own memory where nothing needs what it held, else that of a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from litz_ir.loops.layout import Layout, is_dense
+from litz_ir.loops.nodes import Argument, Call, Extern, Ref, Value, Window
+from litz_ir.symbols.term import Size, add, mul
+from litz_lowering.context import Declined, Lowered, LoweringContext, Tensor
+from litz_lowering.fallback import OUTSIDE, layout_need, order_token
+from litz_lowering.registry import rule
+from litz_lowering.values import fixed
+
+COPY_WITH_STRIDES = "copy_with_strides"
+TRITON_KERNEL = "triton_kernel"
+
+_SHARING = frozenset(
+    ("aten.reshape", "aten._unsafe_view", "aten.contiguous", "aten._reshape_alias", "aten.to", "aten.lift_fresh")
+)  # fmt: skip
+"""Operators whose result may be their argument's memory though their schema does not say so."""
+
+
+@rule("torch.ops.higher_order.auto_functionalized")
+def auto_functionalized(ctx: LoweringContext, operator: Any, **kwargs: Any) -> Lowered | Declined:
+    """The operator's results, then the new version of each argument that it overwrites, by the schema's order."""
+    if not isinstance(operator, torch._ops.OpOverload):
+        return Declined("it wraps a higher-order operator")
+    memory = _Memory(ctx)
+    written = [
+        a.name for a in operator._schema.arguments if a.alias_info is not None and a.alias_info.is_write
+    ]
+    given = {**kwargs, **{name: memory.of(ctx.node.kwargs[name], kwargs[name]) for name in written}}
+    results = _call(ctx, operator, given, memory)
+    return (*results, *(memory.newest(given[name]) for name in written))
+
+
+@rule("torch.ops.higher_order.auto_functionalized_v2")
+def auto_functionalized_v2(ctx: LoweringContext, operator: Any, **kwargs: Any) -> Lowered | Declined:
+    """The operator's results, then the new version of each tensor that it overwrites or overwrites a part of."""
+    if not isinstance(operator, torch._ops.OpOverload):
+        return Declined("it wraps a higher-order operator")
+    if torch._library.utils.is_out(operator):
+        return Declined("it makes the tensors that it overwrites")
+    memory = _Memory(ctx)
+    nodes, tensors = ctx.node.kwargs["_all_bases"], kwargs["_all_bases"]
+    assert isinstance(nodes, Sequence), "torch passes a list"
+    bases = [memory.of(node, tensor) for node, tensor in zip(nodes, tensors, strict=True)]
+    given = {
+        a.name: _parts(ctx, f"_{a.name}", bases, kwargs)
+        if a.alias_info is not None and a.alias_info.is_write
+        else kwargs[a.name]
+        for a in operator._schema.arguments
+    }
+    return (*_call(ctx, operator, given, memory), *map(memory.newest, bases))
+
+
+@rule("torch.ops.higher_order.triton_kernel_wrapper_functional")
+def triton_kernel(
+    ctx: LoweringContext,
+    *,
+    kernel_idx: int,
+    constant_args_idx: int,
+    grid: Any,
+    tma_descriptor_metadata: Mapping[str, Any],
+    kwargs: Mapping[str, Any],
+    tensors_to_clone: Sequence[str],
+) -> Any:
+    """A kernel that the user wrote for Triton; the new versions of what it overwrites, by parameter."""
+    if tma_descriptor_metadata:
+        return Declined("it takes tensor descriptors")
+    memory = _Memory(ctx)
+    nodes = ctx.node.kwargs["kwargs"]
+    assert isinstance(nodes, Mapping), "torch passes a dictionary"
+    given = {**kwargs, **{name: memory.of(nodes[name], kwargs[name]) for name in tensors_to_clone}}
+    ctx.append(
+        Extern(
+            results=memory.versions,
+            target=TRITON_KERNEL,
+            arguments=(kernel_idx, constant_args_idx, ctx.argument(grid)),
+            attributes=tuple((name, ctx.argument(value)) for name, value in given.items()),
+            mutates=memory.pairs,
+            need="exact",
+            silent=tuple(v.name for v in memory.versions),
+            reason="a Triton kernel of the user's own",
+            origin=ctx.origin,
+        )
+    )
+    memory.close()
+    return {name: memory.newest(given[name]) for name in tensors_to_clone}
+
+
+class _Memory:
+    """The tensors that one call overwrites, each with memory that may be overwritten, and their new versions."""
+
+    def __init__(self, ctx: LoweringContext) -> None:
+        self.ctx = ctx
+        self._versions: dict[str, Value] = {}
+
+    def of(self, node: Any, given: Any) -> Any:
+        """The tensor (or tensors, or None) to hand to the call in place of ``given``, which ``node`` became."""
+        if isinstance(given, tuple):
+            return tuple(self.of(each, tensor) for each, tensor in zip(node, given, strict=True))
+        if not isinstance(given, Tensor):
+            return given
+        tensor = given
+        if given.name in self._versions or not _expendable(self.ctx, node, given):
+            tensor = _copy(self.ctx, given)
+        version = Value(self.ctx.builder.unique(tensor.name), tensor.type, replaces=tensor.name)
+        self._versions[tensor.name] = version
+        return tensor
+
+    @property
+    def versions(self) -> tuple[Value, ...]:
+        return tuple(self._versions.values())
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """(old, new) names."""
+        return tuple((old, version.name) for old, version in self._versions.items())
+
+    def newest(self, given: Any) -> Any:
+        """The new version of what :meth:`of` gave."""
+        if isinstance(given, tuple):
+            return tuple(map(self.newest, given))
+        return Tensor(self._versions[given.name]) if isinstance(given, Tensor) else given
+
+    def close(self) -> None:
+        """From now on the new versions are read."""
+        for name, version in self._versions.items():
+            self.ctx.builder.replaced(name, Tensor(version))
+
+
+def _call(
+    ctx: LoweringContext, operator: torch._ops.OpOverload, given: Mapping[str, Any], memory: _Memory
+) -> tuple[Lowered, ...]:
+    """The call itself; its results, or None where it has none."""
+    schema = operator._schema
+    kinds = ctx.outputs[: len(schema.returns)]
+    values = tuple(
+        ctx.value(ctx.absent() if kind is None else fixed(kind), str(position))
+        for position, kind in enumerate(kinds)
+    )
+    versions = memory.versions
+    ctx.append(
+        Extern(
+            results=(*values, *versions),
+            target=str(operator),
+            arguments=tuple(ctx.argument(given[a.name]) for a in schema.arguments if not a.kwarg_only),
+            attributes=tuple((a.name, ctx.argument(given[a.name])) for a in schema.arguments if a.kwarg_only),
+            mutates=memory.pairs,
+            need=layout_need(operator),
+            unpack=len(values) > 1,
+            silent=tuple(v.name for v in versions),
+            reason=OUTSIDE,
+            token=order_token(operator, bool(values or versions)),
+            origin=ctx.origin,
+        )
+    )
+    memory.close()
+    return tuple(map(Tensor, values)) or (None,)
+
+
+# --- parts of tensors -----------------------------------------------------------------------------------
+
+
+def _parts(ctx: LoweringContext, prefix: str, bases: Sequence[Tensor], kwargs: Mapping[str, Any]) -> Any:
+    """An argument as torch encodes it: a base, a part of one, None, or a list of them."""
+    if f"{prefix}_length" in kwargs:
+        count = kwargs[f"{prefix}_length"]
+        return None if count is None else tuple(_part(f"{prefix}_{k}", bases, kwargs) for k in range(count))
+    return _part(prefix, bases, kwargs)
+
+
+def _part(prefix: str, bases: Sequence[Tensor], kwargs: Mapping[str, Any]) -> Any:
+    number = kwargs[f"{prefix}_base_index"]
+    if number is None:
+        return None
+    base = bases[number]
+    if f"{prefix}_storage_offset" in kwargs:
+        start: Size = add(kwargs[f"{prefix}_storage_offset"], mul(-1, base.type.layout.offset))
+        return Window(base.name, kwargs[f"{prefix}_size"], Layout(kwargs[f"{prefix}_stride"], start))
+    if f"{prefix}_slice_dim" in kwargs:
+        dim, start, end = (kwargs[f"{prefix}_slice_{part}"] for part in ("dim", "start", "end"))
+        shape, strides = list(base.shape), base.type.layout.strides
+        shape[dim] = add(end, mul(-1, start))
+        return Window(base.name, tuple(shape), Layout(strides, mul(start, strides[dim])))
+    return base
+
+
+# --- copies ---------------------------------------------------------------------------------------------
+
+
+def _expendable(ctx: LoweringContext, node: Node, tensor: Tensor) -> bool:
+    """True when the tensor's memory may be overwritten where it is: it is nobody else's, lies as eager lays it out,
+    and what it holds is not read later. A graph's input is the caller's, unless the graph overwrites it anyway."""
+    if node.op == "get_attr" or not ctx.builder.owns(tensor.name):
+        return False
+    maker = ctx.builder.producer(tensor.name)
+    if not (maker is None or isinstance(maker, Call) or is_dense(tensor.shape, tensor.type.layout)):
+        return False
+    if node.op == "placeholder" and not any(
+        _overwrites(user, node) for user in node.users if user > ctx.node
+    ):
+        return False
+    return not _read_later(ctx.node, node)
+
+
+def _read_later(call: Node, source: Node) -> bool:
+    """True when something after ``call`` reads ``source`` or what may share its memory."""
+    seen, stack = {source}, [source]
+    while stack:
+        member = stack.pop()
+        for user in member.users:
+            if user is call:
+                continue
+            if user > call:
+                if not _overwrites(user, member):
+                    return True
+            elif user not in seen and _shares(user):
+                seen.add(user)
+                stack.append(user)
+    return False
+
+
+def _overwrites(user: Node, target: Node) -> bool:
+    """True when ``user`` overwrites all of ``target`` without reading it."""
+    return (
+        user.target is torch.ops.aten.copy_.default and user.args[0] is target and user.args[1] is not target
+    )
+
+
+def _shares(node: Node) -> bool:
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return True
+    name = str(node.target).rpartition(".")[0]
+    return name in _SHARING or any(r.alias_info is not None for r in node.target._schema.returns)
+
+
+def _copy(ctx: LoweringContext, tensor: Tensor) -> Tensor:
+    """A copy with eager's strides, gaps included."""
+    kind = fixed(replace(tensor.type, layout=replace(tensor.type.layout, offset=0)))
+    if is_dense(kind.shape, kind.layout):
+        return ctx.pointwise(tensor.load, kind, f"{tensor.name}_copy")
+    value = ctx.value(kind, f"{tensor.name}_copy")
+    strides: tuple[Argument, ...] = kind.layout.strides
+    ctx.append(
+        Extern(
+            results=(value,),
+            target=COPY_WITH_STRIDES,
+            arguments=(Ref(tensor.name), strides),
+            reason="a copy whose memory has gaps",
+            origin=ctx.origin,
+        )
+    )
+    return Tensor(value)
