@@ -47,7 +47,8 @@ class GraphBuilder:
         if isinstance(operation, View) and operation.aliases:
             self._views[operation.name] = operation
         if isinstance(operation, Call):
-            self._shared.update(operation.aliases)
+            overwritten = dict(operation.mutates)
+            self._shared.update((result, overwritten.get(base, base)) for result, base in operation.aliases)
             for value in operation.results:
                 for dim, size in enumerate(value.type.shape):
                     for name in free_symbols(size):

@@ -30,6 +30,7 @@ def load_program(
         "empty": torch_memory.empty,
         "strided": torch_memory.strided,
         "view": torch_memory.view,
+        "promised": torch_memory.promised,
     }
     for known, name in program.constants:
         scope[name] = constants[known]

@@ -79,7 +79,7 @@ class _Names:
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, str], str] = {}
-        self.taken: set[str] = {"torch", "math", "args", "call", "empty", "strided", "view"}
+        self.taken: set[str] = {"torch", "math", "args", "call", "empty", "strided", "view", "promised"}
 
     def __call__(self, kind: str, name: str) -> str:
         found = self.known.get((kind, name))
@@ -109,6 +109,7 @@ class _Writer:
         self.branches: list[HostProgram] = []
         self.made: set[str] = set()
         self.called: set[str] = set()
+        self.defined = {i.symbol for i in plan.inputs if isinstance(i, ScalarInput) and i.symbol is not None}
         self.occupants: dict[str, list[str]] = {}
         for buffer, placement in plan.buffers:
             if placement.storage is not None:
@@ -232,9 +233,24 @@ class _Writer:
             self.lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}")
         else:
             self.lines.append(f"{names[0]} = {call}")
+        if step.reason:
+            self._promise(step)
+
+    def _promise(self, step: CallStep) -> None:
+        """Hold what an operator returned to what its meta kernel said: everything after was compiled for that."""
+        for name in step.results:
+            type_ = None if name is None or self.placements[name].base else self.placements[name].type
+            if name is None or type_ is None:
+                continue
+            terms = (*type_.shape, *type_.layout.strides)
+            if all(isinstance(term, int) or term.free_symbols <= self.defined for term in terms):
+                value = self.names("value", name)
+                shape, strides = self._terms(type_.shape), self._terms(type_.layout.strides)
+                self.lines.append(f"{value} = promised({value}, {shape}, {strides}, {step.target!r})")
 
     def _define(self, step: Define) -> None:
         name = self.names("symbol", step.symbol)
+        self.defined.add(step.symbol)
         if isinstance(step.source, Expr):
             self._flush()
             self.lines.append(f"{name} = {scalar_source(step.source, self._tensor, self._any_term)}")

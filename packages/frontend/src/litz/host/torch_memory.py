@@ -20,6 +20,23 @@ def view(
     return storage.view(dtype).as_strided(shape, strides)
 
 
+def promised(value: Any, shape: Sequence[int], strides: Sequence[int], operator: str) -> Any:
+    """What an operator returned, with the strides that its meta kernel promised: a copy where it has others.
+
+    Raises ``RuntimeError`` when it has another shape. What is no tensor is given back.
+    """
+    if not isinstance(value, torch.Tensor) or (value.stride() == strides and value.shape == shape):
+        return value
+    if value.shape != shape:
+        raise RuntimeError(
+            f"{operator} returned a tensor of shape {tuple(value.shape)}, its meta kernel said {tuple(shape)}: "
+            "correct the function given to register_fake"
+        )
+    if all(size == 1 or a == b for size, a, b in zip(shape, value.stride(), strides)) or 0 in shape:
+        return value
+    return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device).copy_(value)
+
+
 def _public_empty(
     shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: str = "cpu"
 ) -> torch.Tensor:

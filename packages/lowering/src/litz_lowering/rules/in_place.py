@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from litz_ir.loops.layout import Layout, is_dense
-from litz_ir.loops.nodes import Argument, Call, Extern, Ref, Value, Window
+from litz_ir.loops.nodes import Argument, Call, Extern, Ref, TensorType, Value, Window
 from litz_ir.symbols.term import Size, add, mul
 from litz_lowering.context import Declined, Lowered, LoweringContext, Tensor
 from litz_lowering.fallback import OUTSIDE, layout_need, order_token
@@ -46,19 +46,39 @@ def auto_functionalized_v2(ctx: LoweringContext, operator: Any, **kwargs: Any) -
     """The operator's results, then the new version of each tensor that it overwrites or overwrites a part of."""
     if not isinstance(operator, torch._ops.OpOverload):
         return Declined("it wraps a higher-order operator")
-    if torch._library.utils.is_out(operator):
-        return Declined("it makes the tensors that it overwrites")
     memory = _Memory(ctx)
-    nodes, tensors = ctx.node.kwargs["_all_bases"], kwargs["_all_bases"]
-    assert isinstance(nodes, Sequence), "torch passes a list"
-    bases = [memory.of(node, tensor) for node, tensor in zip(nodes, tensors, strict=True)]
+    if torch.Tag.out in operator.tags:
+        return _into_new(ctx, operator, kwargs, memory)
+    nodes: Any = ctx.node.kwargs["_all_bases"]
+    bases = [memory.of(node, tensor) for node, tensor in zip(nodes, kwargs["_all_bases"], strict=True)]
+    starts = [ctx.builder.symbols.size(node.meta["val"].storage_offset()) for node in nodes]
     given = {
-        a.name: _parts(ctx, f"_{a.name}", bases, kwargs)
+        a.name: _parts(f"_{a.name}", list(zip(bases, starts, strict=True)), kwargs)
         if a.alias_info is not None and a.alias_info.is_write
         else kwargs[a.name]
         for a in operator._schema.arguments
     }
     return (*_call(ctx, operator, given, memory), *map(memory.newest, bases))
+
+
+def _into_new(
+    ctx: LoweringContext, operator: torch._ops.OpOverload, kwargs: Mapping[str, Any], memory: _Memory
+) -> Lowered:
+    """An operator that fills tensors which nobody read before: they are made for it."""
+    given: dict[str, Any] = {}
+    for argument in operator._schema.arguments:
+        name = argument.name
+        if name in kwargs:
+            given[name] = kwargs[name]
+            continue
+        shape, strides = kwargs[f"_{name}_size"], kwargs[f"_{name}_stride"]
+        kind = TensorType(
+            kwargs[f"_{name}_dtype"], shape, Layout(strides, fixed=True), kwargs[f"_{name}_device"]
+        )
+        given[name] = memory.fresh(kind, name)
+    _call(ctx, operator, given, memory)
+    results = tuple(memory.newest(given[name]) for name in given if name not in kwargs)
+    return results if len(results) > 1 else results[0]
 
 
 @rule("torch.ops.higher_order.triton_kernel_wrapper_functional")
@@ -76,8 +96,7 @@ def triton_kernel(
     if tma_descriptor_metadata:
         return Declined("it takes tensor descriptors")
     memory = _Memory(ctx)
-    nodes = ctx.node.kwargs["kwargs"]
-    assert isinstance(nodes, Mapping), "torch passes a dictionary"
+    nodes: Any = ctx.node.kwargs["kwargs"]
     given = {**kwargs, **{name: memory.of(nodes[name], kwargs[name]) for name in tensors_to_clone}}
     ctx.append(
         Extern(
@@ -112,6 +131,24 @@ class _Memory:
         tensor = given
         if given.name in self._versions or not _expendable(self.ctx, node, given):
             tensor = _copy(self.ctx, given)
+        return self._taken(tensor)
+
+    def fresh(self, kind: TensorType, name: str) -> Tensor:
+        """Memory that holds nothing yet."""
+        value = self.ctx.value(kind, name)
+        self.ctx.append(
+            Extern(
+                results=(value,),
+                target="aten.empty_strided.default",
+                arguments=(kind.shape, kind.layout.strides),
+                attributes=(("dtype", kind.dtype), ("device", kind.device)),
+                reason="memory for an operator to fill",
+                origin=self.ctx.origin,
+            )
+        )
+        return self._taken(Tensor(value))
+
+    def _taken(self, tensor: Tensor) -> Tensor:
         version = Value(self.ctx.builder.unique(tensor.name), tensor.type, replaces=tensor.name)
         self._versions[tensor.name] = version
         return tensor
@@ -140,7 +177,8 @@ class _Memory:
 def _call(
     ctx: LoweringContext, operator: torch._ops.OpOverload, given: Mapping[str, Any], memory: _Memory
 ) -> tuple[Lowered, ...]:
-    """The call itself; its results, or None where it has none."""
+    """The call itself; its results, or None where it has none. A result that the schema calls an overwritten argument
+    is the new version of that."""
     schema = operator._schema
     kinds = ctx.outputs[: len(schema.returns)]
     values = tuple(
@@ -148,6 +186,7 @@ def _call(
         for position, kind in enumerate(kinds)
     )
     versions = memory.versions
+    sources = [_returned(schema, position, given) for position in range(len(values))]
     ctx.append(
         Extern(
             results=(*values, *versions),
@@ -155,6 +194,7 @@ def _call(
             arguments=tuple(ctx.argument(given[a.name]) for a in schema.arguments if not a.kwarg_only),
             attributes=tuple((a.name, ctx.argument(given[a.name])) for a in schema.arguments if a.kwarg_only),
             mutates=memory.pairs,
+            aliases=tuple((v.name, source.name) for v, source in zip(values, sources) if source is not None),
             need=layout_need(operator),
             unpack=len(values) > 1,
             silent=tuple(v.name for v in versions),
@@ -164,13 +204,35 @@ def _call(
         )
     )
     memory.close()
-    return tuple(map(Tensor, values)) or (None,)
+    if not values:
+        return (None,)
+    return tuple(
+        memory.newest(source) if isinstance(source, Tensor) else Tensor(value)
+        for value, source in zip(values, sources)
+    )
+
+
+def _returned(
+    schema: torch.FunctionSchema, position: int, given: Mapping[str, Any]
+) -> Tensor | Window | None:
+    """The argument (or part of a tensor) that the result at ``position`` is."""
+    info = schema.returns[position].alias_info
+    for argument in schema.arguments:
+        own = argument.alias_info
+        if info is not None and own is not None and own.before_set & info.before_set:
+            found = given[argument.name]
+            return found if isinstance(found, Tensor | Window) else None
+    return None
 
 
 # --- parts of tensors -----------------------------------------------------------------------------------
 
 
-def _parts(ctx: LoweringContext, prefix: str, bases: Sequence[Tensor], kwargs: Mapping[str, Any]) -> Any:
+Bases = Sequence[tuple[Tensor, Size]]
+"""Tensors that are overwritten, each with the place of its first element in torch's storage."""
+
+
+def _parts(prefix: str, bases: Bases, kwargs: Mapping[str, Any]) -> Any:
     """An argument as torch encodes it: a base, a part of one, None, or a list of them."""
     if f"{prefix}_length" in kwargs:
         count = kwargs[f"{prefix}_length"]
@@ -178,14 +240,14 @@ def _parts(ctx: LoweringContext, prefix: str, bases: Sequence[Tensor], kwargs: M
     return _part(prefix, bases, kwargs)
 
 
-def _part(prefix: str, bases: Sequence[Tensor], kwargs: Mapping[str, Any]) -> Any:
+def _part(prefix: str, bases: Bases, kwargs: Mapping[str, Any]) -> Any:
     number = kwargs[f"{prefix}_base_index"]
     if number is None:
         return None
-    base = bases[number]
+    base, begin = bases[number]
     if f"{prefix}_storage_offset" in kwargs:
-        start: Size = add(kwargs[f"{prefix}_storage_offset"], mul(-1, base.type.layout.offset))
-        return Window(base.name, kwargs[f"{prefix}_size"], Layout(kwargs[f"{prefix}_stride"], start))
+        place = add(kwargs[f"{prefix}_storage_offset"], mul(-1, begin))
+        return Window(base.name, kwargs[f"{prefix}_size"], Layout(kwargs[f"{prefix}_stride"], place))
     if f"{prefix}_slice_dim" in kwargs:
         dim, start, end = (kwargs[f"{prefix}_slice_{part}"] for part in ("dim", "start", "end"))
         shape, strides = list(base.shape), base.type.layout.strides

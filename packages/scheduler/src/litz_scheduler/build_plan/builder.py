@@ -189,7 +189,8 @@ class _Builder:
     # --- calls ----------------------------------------------------------------------------------------------
 
     def _call(self, call: Call) -> None:
-        call = self._with_layouts(call)
+        overwritten = dict(call.mutates)
+        call, copies = self._with_layouts(call)
         results = tuple(value.name for value in call.results if value.name not in call.silent)
         unpack = call.unpack or len(results) > 1
         self.steps.append(
@@ -199,15 +200,18 @@ class _Builder:
         )
         bases = {result: read for read, result in call.mutates} | dict(call.aliases)
         for value in call.results:
-            self.values.returned(value, bases.get(value.name))
+            if value.replaces not in copies:
+                self.values.returned(value, bases.get(value.name))
+        for name, version in overwritten.items():
+            if name in copies:
+                self._copy(copies[name], self.logical[version])
 
-    def _with_layouts(self, call: Call) -> Call:
-        """The call reading copies of what it does not take in the layout that it has. What it overwrites stays."""
-        overwritten = {read for read, _ in call.mutates}
+    def _with_layouts(self, call: Call) -> tuple[Call, dict[str, str]]:
+        """The call reading copies of what it does not take in the layout that it has, and the copies by original."""
         copies: dict[str, str] = {}
         for name in call.reads:
             value = self.logical.get(name)
-            if value is None or name in overwritten or self._suits(call, value):
+            if value is None or self._suits(call, value):
                 continue
             copy = Value(f"{name}.for.{call.name}", dense_type(value.type))
             self._copy(name, copy)
@@ -215,7 +219,7 @@ class _Builder:
             copies[name] = copy.name
         renamed = rename_reads(call, copies)
         assert isinstance(renamed, Call)
-        return renamed
+        return renamed, copies
 
     def _suits(self, call: Call, value: Value) -> bool:
         """True when a call takes a value in the layout that its memory has."""
