@@ -151,6 +151,8 @@ class Body(Indices):
             template = (row.mask if varying else row.boolean) or template
         elif source.is_integer and row.integer:
             template = row.integer
+        elif source.is_low_precision and row.narrow:
+            return row.narrow.format(*arguments, N=source.name)
         text = template.format(*arguments, T=register_type(expr.dtype), M=memory_type(expr.dtype))
         if expr.dtype.is_low_precision and not row.exact:
             text = f"round_{expr.dtype.name}({text})"

@@ -16,6 +16,7 @@ class Spelling:
 
     ``integer`` is for integers; ``mask`` and ``boolean`` are for lanes and scalars of ``b1``; where they are left out,
     ``text`` serves. ``header`` declares what they use. ``exact`` results need no rounding to a narrow float.
+    ``narrow`` is for narrow floats where these have a spelling of their own, which rounds; ``{N}`` is their name.
     ``{T}`` stands for the register type of the result, ``{M}`` for its type in memory.
     """
 
@@ -24,6 +25,7 @@ class Spelling:
     integer: str = ""
     mask: str = ""
     boolean: str = ""
+    narrow: str = ""
     exact: bool = False
 
 
@@ -128,7 +130,7 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "digamma": _call("digamma", "math_gamma"),
         # bits
         "copysign": _call("copysign", "float_ops", 2, exact=True),
-        "nextafter": _call("nextafter", "math_power", 2),
+        "nextafter": Spelling("nextafter({0}, {1})", "math_power", narrow="nextafter_{N}({0}, {1})"),
         "bit_and": _bits("&"),
         "bit_or": _bits("|"),
         "bit_xor": _bits("^"),

@@ -13,10 +13,6 @@ _TANH_SCALE = math.sqrt(2.0) * (2.0 / math.sqrt(math.pi)) * 0.5
 _TANH_CUBIC = 0.044715
 
 
-def _clip(x: Num, low: Number, high: Number) -> Num:
-    return f.minimum(f.maximum(x, low), high)
-
-
 # --- forward ----------------------------------------
 
 
@@ -37,7 +33,7 @@ def _softplus(x: Num, beta: Number = 1, threshold: Number = 20) -> Num:
 
 
 def _hardtanh(x: Num, min_val: Number = -1, max_val: Number = 1) -> Num:
-    return _clip(x, min_val, max_val)
+    return f.clip(x, min_val, max_val)
 
 
 def _hardshrink(x: Num, lambd: Number = 0.5) -> Num:
@@ -48,12 +44,12 @@ def _softshrink(x: Num, lambd: Number = 0.5) -> Num:
     return where(x > lambd, x - lambd, where(x < -lambd, x + lambd, x * 0))
 
 
-row(lambda x: f.maximum(x, 0), "relu.default")
+row(lambda x: f.clip(x, 0), "relu.default")
 row(_gelu, "gelu.default")
 row(lambda x: x / (1.0 + f.exp(-x)), "silu.default")
 row(lambda x: x * f.tanh(f.log1p(f.exp(x))), "mish.default")
-row(lambda x: x * _clip(x + 3, 0, 6) / 6, "hardswish.default")
-row(lambda x: _clip(x + 3, 0, 6) / 6, "hardsigmoid.default")
+row(lambda x: x * f.clip(x + 3, 0, 6) / 6, "hardswish.default")
+row(lambda x: f.clip(x + 3, 0, 6) / 6, "hardsigmoid.default")
 row(_hardtanh, "hardtanh.default")
 row(lambda x, negative_slope=0.01: where(x > 0, x, x * negative_slope), "leaky_relu.default")
 row(lambda x, weight: where(x > 0, x, x * weight), "_prelu_kernel.default")

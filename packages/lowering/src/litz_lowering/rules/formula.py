@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -134,6 +135,23 @@ def false(_: Num) -> Num:
 def index(term: int | Term) -> Num:
     """The value of an index term."""
     return Num(build.index(term))
+
+
+def fma(a: Num, b: Num | Number, c: Num | Number) -> Num:
+    """``a * b + c``, rounded once."""
+    return Num(build.op("fma", a.expr, a.like(b).expr, a.like(c).expr))
+
+
+def clip(x: Num, low: Num | Number | None = None, high: Num | Number | None = None) -> Num:
+    """``x`` held between two bounds; NaN stays, as does the sign of a zero that equals a bound given as a number."""
+    numbers = [bound for bound in (low, high) if bound is not None and not isinstance(bound, Num)]
+    if any(math.isnan(number) for number in numbers):
+        return x.like(math.nan)
+    if low is not None:
+        x = maximum(x, low) if isinstance(low, Num) else where(x < low, low, x)
+    if high is not None:
+        x = minimum(x, high) if isinstance(high, Num) else where(x > high, high, x)
+    return x
 
 
 exp, exp2, expm1 = unary("exp"), unary("exp2"), unary("expm1")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
-from litz_ir.dtypes import DType, b1, compute_dtype
+import torch
+
+from litz_ir.dtypes import DType, b1, bf16, compute_dtype, f16, f32, f64
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Term
@@ -16,6 +19,7 @@ from litz_lowering.registry import REGISTRY, rule
 from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num, Number, where
 from litz_lowering.rules.promotion import operand, promoted, rounded
+from litz_lowering.torch_types import litz_dtype
 
 Computed = Literal["result", "operands", "bool"]
 Body = Callable[..., Num]
@@ -28,13 +32,14 @@ class PointwiseRow:
     ``computed`` says in which dtype: ``result`` (the result's, narrow floats in ``f32``), ``operands`` (what eager
     promotes the operands to: comparisons and tests) or ``bool`` (each operand's truth). ``rounds_numbers``: eager on a
     CPU rounds number operands to a narrow result's dtype before it computes (it does so for sums, not for products).
-    ``fast`` is a quicker body for ``numerics="fast"``.
+    ``fast`` is a quicker body for ``numerics="fast"``. ``typed`` bodies get the result's dtype as ``result``.
     """
 
     body: Body
     computed: Computed = "result"
     rounds_numbers: bool = False
     fast: Body | None = None
+    typed: bool = False
 
 
 ROWS: dict[str, PointwiseRow] = {}
@@ -47,9 +52,10 @@ def row(
     computed: Computed = "result",
     rounds_numbers: bool = False,
     fast: Body | None = None,
+    typed: bool = False,
 ) -> None:
     """Serve ``overloads`` (without ``aten.``) by a formula."""
-    entry = PointwiseRow(body, computed, rounds_numbers, fast)
+    entry = PointwiseRow(body, computed, rounds_numbers, fast, typed)
 
     def lower_row(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
         return lower_pointwise(ctx, entry, args, kwargs)
@@ -74,7 +80,8 @@ def lower_pointwise(
     held = [_hold(argument, common, entry.computed, exact) for argument in args]
     named = {key: _hold(value, common, entry.computed, True) for key, value in kwargs.items()}
 
-    body_of = entry.fast if entry.fast is not None and ctx.options.numerics == "fast" else entry.body
+    chosen = entry.fast if entry.fast is not None and ctx.options.numerics == "fast" else entry.body
+    body_of = partial(chosen, result=kind.dtype) if entry.typed else chosen
 
     def body(axes: Axes) -> Expr:
         return body_of(*(h(axes) for h in held), **{key: h(axes) for key, h in named.items()}).expr
@@ -162,24 +169,29 @@ def _round_decimals(x: Num, *, decimals: int) -> Num:
 
 
 row(_round_decimals, "round.decimals")
-row(lambda x: where(f.isnan(x), x, where(x < 0, math.pi, x * 0)), "angle.default")
+row(lambda x: where(f.isnan(x), x, where(x < 0, math.pi, x.like(0))), "angle.default")
 
 
 def _nan_to_num(
-    x: Num, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+    x: Num, nan: float | None = None, posinf: float | None = None, neginf: float | None = None, *, result: DType
 ) -> Num:
-    if not x.dtype.is_float:
+    if not result.is_float:
         return x
-    low, high = _float_limits(x.dtype)
-    finite = where(x.eq(math.inf), high if posinf is None else posinf, x)
-    finite = where(x.eq(-math.inf), low if neginf is None else neginf, finite)
+    largest = LARGEST[result]
+    finite = where(x.eq(math.inf), largest if posinf is None else posinf, x)
+    finite = where(x.eq(-math.inf), -largest if neginf is None else neginf, finite)
     return where(f.isnan(x), 0.0 if nan is None else nan, finite)
 
 
-def _float_limits(dtype: DType) -> tuple[float, float]:
-    high = (2.0 - 2.0**-52) * 2.0**1023 if dtype.bits == 64 else (2.0 - 2.0**-23) * 2.0**127
-    return -high, high
+LARGEST = {
+    f64: (2.0 - 2.0**-52) * 2.0**1023,
+    f32: (2.0 - 2.0**-23) * 2.0**127,
+    bf16: (2.0 - 2.0**-7) * 2.0**127,
+    f16: 65504.0,
+}
+"""The largest finite number of each dtype that eager computes in."""
 
+row(_nan_to_num, "nan_to_num.default", typed=True)
 
 # --- binary arithmetic ----------------------------------------
 
@@ -187,18 +199,21 @@ def _float_limits(dtype: DType) -> tuple[float, float]:
 def _add(x: Num, y: Num | Number, alpha: Number = 1) -> Num:
     if x.dtype.is_bool:
         return x | y
-    return x + _scaled(x, y, alpha)
+    return _plus_scaled(x, y, alpha)
 
 
-def _scaled(x: Num, y: Num | Number, alpha: Number) -> Num | Number:
-    if alpha == 1:
-        return y
-    return x.like(y) * alpha
+def _plus_scaled(x: Num, y: Num | Number, alpha: Number) -> Num:
+    """``x + alpha * y``, for floats rounded once, as in eager's vector loops."""
+    if alpha in (1, -1):
+        return x + y if alpha == 1 else x - y
+    if not x.dtype.is_float or not isinstance(y, Num):
+        return x + x.like(y) * alpha
+    return f.fma(y, alpha, x)
 
 
 row(_add, "add.Tensor", "add.Scalar", rounds_numbers=True)
-row(lambda x, y, alpha=1: x - _scaled(x, y, alpha), "sub.Tensor", "sub.Scalar", rounds_numbers=True)
-row(lambda x, y, alpha=1: x.like(y) - _scaled(x, x, alpha), "rsub.Tensor", "rsub.Scalar", rounds_numbers=True)
+row(lambda x, y, alpha=1: _plus_scaled(x, y, -alpha), "sub.Tensor", "sub.Scalar", rounds_numbers=True)
+row(lambda x, y, alpha=1: _plus_scaled(x.like(y), x, -alpha), "rsub.Tensor", "rsub.Scalar", rounds_numbers=True)
 row(lambda x, y: x & y if x.dtype.is_bool else x * y, "mul.Tensor", "mul.Scalar")
 row(f.minimum, "minimum.default")
 row(f.maximum, "maximum.default")
@@ -209,27 +224,27 @@ row(f.remainder, "remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tenso
 row(f.floor_div, "floor_divide.default", "floor_divide.Scalar", rounds_numbers=True)
 row(f.binary("atan2"), "atan2.default")
 row(f.binary("hypot"), "hypot.default")
-row(lambda x, y: x * f.exp2(x.like(y)), "ldexp.Tensor")
 row(f.binary("copysign"), "copysign.Tensor", "copysign.Scalar")
-row(f.binary("nextafter"), "nextafter.default")
 
 
-def _divide(x: Num, y: Num | Number, rounding_mode: str | None = None) -> Num:
+def _divide(x: Num, y: Num | Number, rounding_mode: str | None = None, *, result: DType) -> Num:
     if rounding_mode == "floor":
         return f.floor_div(x, y)
     if rounding_mode == "trunc":
-        return f.trunc(x / y) if x.dtype.is_float else f.binary("trunc_div")(x, y)
+        # A narrow quotient is rounded first.
+        return f.trunc((x / y).to(result).to(x.dtype)) if x.dtype.is_float else f.binary("trunc_div")(x, y)
     return x / y
 
 
-def _divide_fast(x: Num, y: Num | Number, rounding_mode: str | None = None) -> Num:
+def _divide_fast(x: Num, y: Num | Number, rounding_mode: str | None = None, *, result: DType) -> Num:
     if rounding_mode is None and not isinstance(y, Num) and y != 0 and math.isfinite(1.0 / y):
         return x * (1.0 / y)
-    return _divide(x, y, rounding_mode)
+    return _divide(x, y, rounding_mode, result=result)
 
 
 row(
-    _divide, "div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "true_divide.Tensor", fast=_divide_fast
+    _divide, "div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "true_divide.Tensor",
+    fast=_divide_fast, typed=True,
 )  # fmt: skip
 
 
@@ -288,16 +303,17 @@ for _name, _op in (("l", "shift_left"), ("r", "shift_right")):
 # --- choices and several operands ----------------------------------------
 
 
-def _clamp(x: Num, min: Num | Number | None = None, max: Num | Number | None = None) -> Num:
-    if min is not None:
-        x = f.maximum(x, min)
-    return x if max is None else f.minimum(x, max)
+row(f.clip, "clamp.default", "clamp.Tensor")
+row(lambda x, min: f.clip(x, min), "clamp_min.default", "clamp_min.Tensor")
+row(lambda x, max: f.clip(x, None, max), "clamp_max.default", "clamp_max.Tensor")
 
 
-row(_clamp, "clamp.default", "clamp.Tensor")
-row(f.maximum, "clamp_min.default", "clamp_min.Tensor")
-row(f.minimum, "clamp_max.default", "clamp_max.Tensor")
-row(lambda x, y, z, value=1: x + (y if value == 1 else y * value) * z, "addcmul.default")
+def _add_product(x: Num, y: Num, z: Num, value: Number = 1) -> Num:
+    scaled = y if value == 1 else y * value
+    return f.fma(scaled, z, x) if x.dtype.is_float else x + scaled * z
+
+
+row(_add_product, "addcmul.default")
 row(lambda x, y, z, value=1: x + (y if value == 1 else y * value) / z, "addcdiv.default")
 
 
@@ -305,8 +321,8 @@ def _lerp(start: Num, end: Num, weight: Num | Number) -> Num:
     span = end - start
     if isinstance(weight, Num):
         near = f.absolute(weight) < 0.5
-        return where(near, start + weight * span, end - span * (1.0 - weight))
-    return start + span * weight if abs(weight) < 0.5 else end - span * (1.0 - weight)
+        return f.fma(where(near, weight, weight - 1), span, where(near, start, end))
+    return f.fma(span, weight, start) if abs(weight) < 0.5 else f.fma(span, weight - 1, end)
 
 
 row(_lerp, "lerp.Scalar", "lerp.Tensor")
@@ -342,4 +358,25 @@ def _choice(ctx: LoweringContext, condition: Tensor, a: Any, b: Any) -> Tensor:
     )
 
 
-row(_nan_to_num, "nan_to_num.default")
+@rule("aten.nextafter.default")
+def neighbour(ctx: LoweringContext, x: Tensor, towards: Tensor) -> Tensor:
+    """The next number of the result's own dtype: narrow floats do not widen."""
+    dtype = ctx.output.dtype
+
+    def body(axes: Axes) -> Expr:
+        return build.op("nextafter", build.cast(x.at(axes), dtype), build.cast(towards.at(axes), dtype))
+
+    return ctx.pointwise(body)
+
+
+@rule("aten.ldexp.Tensor")
+def scale_by_power(ctx: LoweringContext, x: Tensor, exponent: Tensor) -> Tensor:
+    """``x * 2 ** exponent``; the power is rounded to the exponent's dtype and may overflow in it."""
+    own = exponent.dtype if exponent.dtype.is_float else litz_dtype(torch.get_default_dtype())
+    wide = compute_dtype(ctx.output.dtype)
+
+    def body(axes: Axes) -> Expr:
+        power = f.exp2(Num(build.cast(build.cast(exponent.at(axes), own), compute_dtype(own)))).to(own)
+        return (Num(build.cast(x.at(axes), wide)) * power.to(wide)).expr
+
+    return ctx.pointwise(body)

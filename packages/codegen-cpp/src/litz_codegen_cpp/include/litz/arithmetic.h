@@ -1,7 +1,7 @@
 // Arithmetic that C++ operators lack or define otherwise. V is vec<T> or T for any number type T; I for integer T.
 //
 //   V minimum(V, V), maximum(V, V)        NaN if either is NaN, as torch.minimum; of masks take & and |
-//   V fmin(V, V), fmax(V, V)              the other operand where one is NaN, as torch.fmin
+//   V fmin(V, V), fmax(V, V)              the other operand where one is NaN, the first of equals, as torch.fmin
 //   I floor_div(I a, I b), remainder(I a, I b)     Python's signs; a zero divisor gives 0 and traps nothing
 //   I trunc_div(I a, I b), fmod(I a, I b)          C's signs; likewise. For floats see math_divide.h
 //   I shift_left(I a, I b), shift_right(I a, I b)  b below 0 or past the width: 0, or for a signed right shift the sign
@@ -65,14 +65,14 @@ LITZ_FN V maximum(V a, V b) {
 }
 template <class V>
 LITZ_FN V fmin(V a, V b) {
-  V least = blend<V>(a < b, a, b);
-  if constexpr (is_float<elem<V>>) return blend<V>(b != b, a, least);
+  V least = blend<V>(b < a, b, a);
+  if constexpr (is_float<elem<V>>) return blend<V>(a != a, b, least);
   else return least;
 }
 template <class V>
 LITZ_FN V fmax(V a, V b) {
-  V greatest = blend<V>(a > b, a, b);
-  if constexpr (is_float<elem<V>>) return blend<V>(b != b, a, greatest);
+  V greatest = blend<V>(b > a, b, a);
+  if constexpr (is_float<elem<V>>) return blend<V>(a != a, b, greatest);
   else return greatest;
 }
 

@@ -2,7 +2,7 @@
 //
 //   V pow(V x, V y)          C's rules for specials
 //   I pow(I x, I y)          wraps; a negative y gives 1 for x = 1, (-1)^y for x = -1, else 0
-//   V nextafter(V x, V y)
+//   V nextafter(V x, V y)    nextafter_bf16 and nextafter_f16 take floats that hold such numbers
 //
 // float pow: 2^(y log2 x) in double, polynomials by Lawson-weighted least squares; under 0.6 ulp. double pow: the C
 // library's, lane by lane.
@@ -70,18 +70,49 @@ LITZ_FN V pow_lanes(V x, V y) {
   }
 }
 
+// One step of y's direction along the codes, which are the bits of x times a power of two.
 template <class V>
-LITZ_FN V nextafter_lanes(V x, V y) {
+LITZ_FN V step_code(V x, V y, V scaled, elem<lane_mask<V>> step) {
   typedef lane_mask<V> I;
   I away = (x < y) ^ ((I)x < I{});  // -1 where the magnitude grows
-  I moved = (I)x - blend<I>(away, splat<I>(-1), splat<I>(1));
-  V r = (V)blend<I>(x == V{}, (I)copysign_lanes((V)splat<I>(1), y), moved);
-  r = blend<V>(x == y, y, r);
+  I moved = (I)scaled - blend<I>(away, splat<I>(-step), splat<I>(step));
+  return (V)blend<I>(x == V{}, (I)copysign_lanes((V)splat<I>(step), y), moved);
+}
+template <class V>
+LITZ_FN V step_unless_equal(V x, V y, V stepped) {
+  V r = blend<V>(x == y, y, stepped);
   return blend<V>((x != x) | (y != y), x + y, r);
+}
+template <class V>
+LITZ_FN V nextafter_lanes(V x, V y) {
+  return step_unless_equal(x, y, step_code(x, y, x, 1));
+}
+template <class V>
+LITZ_FN V nextafter_bf16_lanes(V x, V y) {
+  return step_unless_equal(x, y, step_code(x, y, x, 0x10000));
+}
+// Under 2^-112 the floats that half has, its denormals too, lie 2^13 codes apart; infinity is the one after 65504.
+template <class V>
+LITZ_FN V nextafter_f16_lanes(V x, V y) {
+  V past = splat<V>(65536.0f), inf = splat<V>(__builtin_inff());
+  V scaled = blend<V>(abs_lanes(x) == inf, copysign_lanes(past, x), x) * splat<V>(0x1p-112f);
+  V r = step_code(x, y, scaled, 0x2000) * splat<V>(0x1p112f);
+  return step_unless_equal(x, y, blend<V>(abs_lanes(r) >= past, copysign_lanes(inf, r), r));
 }
 
 LITZ_MATH_BINARY(pow)
 LITZ_MATH_BINARY(nextafter)
+#define LITZ_NARROW_NEXTAFTER(name)                                                          \
+  template <class V>                                                                         \
+  LITZ_FN V name##_halves(V x, V y) {                                                        \
+    if constexpr (is_wide<V>) return {name##_halves(x.lo, y.lo), name##_halves(x.hi, y.hi)}; \
+    else return name##_lanes(x, y);                                                          \
+  }                                                                                          \
+  LITZ_FN vec<float> name(vec<float> x, vec<float> y) { return name##_halves(x, y); }        \
+  LITZ_FN float name(float x, float y) { return name##_lanes(splat<f32x4>(x), splat<f32x4>(y))[0]; }
+LITZ_NARROW_NEXTAFTER(nextafter_bf16)
+LITZ_NARROW_NEXTAFTER(nextafter_f16)
+#undef LITZ_NARROW_NEXTAFTER
 
 LITZ_FN bool any_lane(bool c) { return c; }
 LITZ_FN bool any_lane(mask m) { return any_true(m); }

@@ -1,0 +1,222 @@
+"""Pointwise operators at the values where they break: NaN, infinities, zeros of both signs, the ends of each dtype.
+
+Every operator runs over the whole grid of its dtype, compiled by litz, and is compared with eager: NaN where eager has
+NaN, infinities and zeros with eager's signs, integers and bools exactly, other numbers within a few roundings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import litz
+
+Function = Callable[..., Any]
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-13, torch.bfloat16: 8e-3, torch.float16: 1e-3}
+
+
+CANCELLING = ("logaddexp2",)
+"""Operators that eager computes as a difference: near their zeros only the absolute error is bounded."""
+
+
+def grid(dtype: torch.dtype) -> torch.Tensor:
+    """The values worth trying: 32 floats or 16 integers."""
+    if dtype == torch.bool:
+        return torch.tensor([False, True])
+    if dtype.is_floating_point:
+        info = torch.finfo(dtype)
+        positive = [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 7.0, 0.3, 31.0, 300.0, info.tiny, info.max, info.eps, math.inf]
+        return torch.tensor([*positive, *(-value for value in positive), math.nan, -math.nan], dtype=dtype)
+    info = torch.iinfo(dtype)
+    small = [0, 1, 2, 3, 5, 7, 31, 63, 64, 100, info.max, info.max - 1]
+    negative = [info.min, info.min + 1, -1, -2, -3, -7, -64] if info.min else [8, 16, 128, 254]
+    return torch.tensor(small + negative, dtype=dtype)
+
+
+def pairs(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each value against each."""
+    one = grid(dtype)
+    left, right = torch.meshgrid(one, one, indexing="ij")
+    return left.contiguous(), right.contiguous()
+
+
+def run(functions: dict[str, Function], *args: torch.Tensor) -> dict[str, Any]:
+    """What the functions give compiled together."""
+    torch._dynamo.reset()
+    with litz.config.patch(fallback="error"):
+        compiled = torch.compile(lambda *a: [f(*a) for f in functions.values()], backend="litz", fullgraph=True)
+        return dict(zip(functions, compiled(*args), strict=True))
+
+
+def check(functions: dict[str, Function], *args: torch.Tensor) -> None:
+    """All functions at once against eager; names every operator and value that differs."""
+    found = run(functions, *args)
+    wrong = []
+    for name, function in functions.items():
+        wrong += differences(name, found[name], function(*args), args)
+    assert not wrong, f"{len(wrong)} differences\n" + "\n".join(wrong[:200])
+
+
+def differences(
+    name: str, got: torch.Tensor, want: torch.Tensor, args: tuple[torch.Tensor, ...]
+) -> list[str]:
+    """One line for each element that is not eager's."""
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return [f"{name}: {got.dtype} {tuple(got.shape)}, eager {want.dtype} {tuple(want.shape)}"]
+    same = got == want
+    if want.dtype.is_floating_point:
+        tiny, cancels = torch.finfo(want.dtype).tiny, name in CANCELLING
+        near = (got - want).abs() <= TOLERANCE[want.dtype] * want.abs().clamp(min=1.0 if cancels else tiny)
+        near |= (got.abs() <= 2 * tiny) & (want.abs() <= 2 * tiny)
+        same = (same | near) & ((want != 0) | (got.signbit() == want.signbit()) | (got != 0) | cancels)
+        same = same & (got.isinf() == want.isinf()) | (got.isnan() & want.isnan())
+    places = (~same).nonzero()
+    lines = []
+    for place in places[:6]:
+        at = tuple(place.tolist())
+        values = ", ".join(str(a[at].item() if a.dim() else a.item()) for a in args)
+        lines.append(f"{name}({values}) [{args[0].dtype}]: {got[at].item()}, eager {want[at].item()} ({len(places)} in all)")
+    return lines
+
+
+def named(names: str, module: Any = torch) -> dict[str, Function]:
+    return {name: getattr(module, name) for name in names.split()}
+
+
+UNARY = {
+    **named(
+        "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sigmoid sin cos tan asin acos atan sinh cosh tanh asinh acosh "
+        "atanh erf erfc erfinv lgamma digamma reciprocal square sinc logit isnan isinf isposinf isneginf isfinite signbit "
+        "logical_not sign sgn abs neg positive floor ceil trunc round deg2rad rad2deg nan_to_num angle"
+    ),
+    **named("ndtr entr xlog1py", torch.special),
+}
+del UNARY["xlog1py"]
+FLOAT_UNARY = {
+    "frac": torch.frac,
+    "round_2": lambda x: torch.round(x, decimals=2),
+    "round_minus_1": lambda x: torch.round(x, decimals=-1),
+    "relu": torch.relu,
+    "hardtanh": torch.nn.functional.hardtanh,
+    "relu6": torch.nn.functional.relu6,
+    "leaky_relu": torch.nn.functional.leaky_relu,
+    "nan_to_num_given": lambda x: torch.nan_to_num(x, 1.0, 2.0, -3.0),
+    "pow_-1": lambda x: x**-1,
+    "pow_2.5": lambda x: x**2.5,
+    "rpow_2": lambda x: 2**x,
+}
+NOT_OF_BOOLS = ("neg", "abs", "sign", "positive", "floor", "ceil", "trunc", "round")
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_unary_of_floats(dtype: torch.dtype) -> None:
+    check({**UNARY, **FLOAT_UNARY}, grid(dtype))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_unary_of_integers(dtype: torch.dtype) -> None:
+    check({**UNARY, "bitwise_not": torch.bitwise_not}, grid(dtype))
+
+
+def test_unary_of_bools() -> None:
+    check({name: f for name, f in UNARY.items() if name not in NOT_OF_BOOLS}, grid(torch.bool))
+
+
+ANY_BINARY = named(
+    "add mul minimum maximum fmin fmax eq ne lt le gt ge logical_and logical_or logical_xor true_divide atan2 "
+    "xlogy heaviside"
+)
+NUMBER_BINARY = {
+    **named("sub"),
+    "rsub_alpha": lambda x, y: torch.rsub(x, y, alpha=2),
+    "add_alpha": lambda x, y: torch.add(x, y, alpha=3),
+}
+DIVISIONS = {
+    **named("remainder fmod floor_divide"),
+    "div_floor": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+    "div_trunc": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+}
+
+
+def divisor(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """``y`` where eager can divide by it: zero raises, and the least integer by -1 ends the process."""
+    return torch.where((y == 0) | ((y == -1) & (x == -x)), 1, y)
+
+
+FLOAT_BINARY = {
+    **named("copysign nextafter hypot logaddexp logaddexp2 pow ldexp float_power isclose"),
+    "xlog1py": torch.special.xlog1py,
+    "clamp": lambda x, y: torch.clamp(x, y, y + 1),
+    "clamp_min": lambda x, y: torch.clamp(x, min=y),
+    "clamp_max": lambda x, y: torch.clamp(x, max=y),
+    "clamp_numbers": lambda x, y: torch.clamp(x, -1.0, 2.0),
+    "clamp_crossed": lambda x, y: torch.clamp(x, 2.0, -1.0),
+    "clamp_nan": lambda x, y: torch.clamp(x, math.nan, 2.0),
+    "lerp": lambda x, y: torch.lerp(x, y, 0.25),
+    "lerp_far": lambda x, y: torch.lerp(x, y, 0.75),
+    "lerp_tensor": lambda x, y: torch.lerp(x, y, y),
+    "where": lambda x, y: torch.where(x > y, x, y),
+    "where_mixed": lambda x, y: torch.where(x > y, x, torch.tensor(3)),
+    "addcmul": lambda x, y: torch.addcmul(x, y, y, value=0.5),
+    "addcdiv": lambda x, y: torch.addcdiv(x, y, y, value=0.5),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_binary_of_floats(dtype: torch.dtype) -> None:
+    x, y = pairs(dtype)
+    # Which of two zeros eager's loop for bf16 takes is its compiler's choice.
+    extremes = named("fmin fmax") if dtype == torch.bfloat16 else {}
+    zeros = {name: (lambda x, y, f=f: f(x, y) + 0.0) for name, f in extremes.items()}
+    check({**ANY_BINARY, **NUMBER_BINARY, **FLOAT_BINARY, **zeros}, x, y)
+    # Where the quotient overflows eager's vector loops give NaN and its scalar ones divide.
+    check(DIVISIONS, x, torch.where((x / y).isinf() & (y != 0), 1.0, y).to(dtype))
+
+
+INTEGER_BINARY = {
+    **named("bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift float_power"),
+    "isclose": torch.isclose,
+    "clamp": lambda x, y: torch.clamp(x, y, x),
+    "clamp_numbers": lambda x, y: torch.clamp(x, 1, 5),
+    "shift_left_3": lambda x, y: x << 3,
+    "shift_left_100": lambda x, y: x << 100,
+    "shift_right_100": lambda x, y: x >> 100,
+    "pow_2": lambda x, y: x**2,
+    "pow_5": lambda x, y: x**5,
+    "floor_divide_3": lambda x, y: x // 3,
+    "floor_divide_-3": lambda x, y: x // -3,
+    "remainder_5": lambda x, y: x % 5,
+    "fmod_5": lambda x, y: torch.fmod(x, 5),
+    **{name: (lambda x, y, f=f: f(x, divisor(x, y))) for name, f in DIVISIONS.items()},
+    "pow": lambda x, y: torch.pow(x, torch.where(y < 0, 0, y)),
+    "where_mixed": lambda x, y: torch.where(x > y, x, torch.tensor(3.0)),
+}
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_binary_of_integers(dtype: torch.dtype) -> None:
+    check({**ANY_BINARY, **NUMBER_BINARY, **INTEGER_BINARY}, *pairs(dtype))
+
+
+def test_binary_of_bools() -> None:
+    bits = named("bitwise_and bitwise_or bitwise_xor float_power")
+    check({**ANY_BINARY, **bits}, *pairs(torch.bool))
+
+
+CASTS = {str(d).removeprefix("torch."): (lambda x, d=d: x.to(d)) for d in (*FLOATS, *INTEGERS, torch.bool)}
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool], ids=str)
+def test_casts(dtype: torch.dtype) -> None:
+    """Out of range too: what the conversion instructions give on this machine, as eager's vectorised loops do."""
+    x = grid(dtype)
+    if dtype.is_floating_point:
+        edges = [127.5, 128, 255.5, 256, 32768, 65504, 2**31, 2**31 + 4096, 2**32, 2**63, 2**64, 1e30, -128.5, -129]
+        x = torch.cat([x, torch.tensor([*edges, *(-e for e in edges)], dtype=torch.float64).to(dtype)])
+    check(CASTS, x)
