@@ -79,10 +79,9 @@ def _float_literal(value: float, dtype: DType) -> str:
 
 def _shortest_single(value: float) -> str:
     """The shortest decimal that reads back as the single that ``value`` rounds to."""
-    try:
-        rounded: float = struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        return "-__builtin_inff()" if value < 0 else "__builtin_inff()"
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    if math.isinf(rounded):
+        return "-__builtin_inff()" if rounded < 0 else "__builtin_inff()"
     for digits in range(1, 10):
         text = f"{rounded:.{digits}g}"
         if (

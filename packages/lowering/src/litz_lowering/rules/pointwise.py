@@ -27,11 +27,13 @@ Body = Callable[..., Num]
 
 @dataclass(frozen=True, slots=True)
 class PointwiseRow:
-    """``body`` gets tensors as :class:`Num` at one index and Python numbers as they are, in the operator's order.
+    """``body`` gets tensors as :class:`Num` at one index and Python numbers as they are, in the operator's order; the
+    first operand is a :class:`Num` in any case.
 
     ``computed`` says in which dtype: ``result`` (the result's, narrow floats in ``f32``), ``operands`` (what eager
     promotes the operands to: comparisons and tests) or ``bool`` (each operand's truth). ``rounds_numbers``: eager on a
-    CPU rounds number operands to a narrow result's dtype before it computes (it does so for sums, not for products).
+    CPU rounds number operands to a narrow result's dtype before it computes (it does so for sums, not for products;
+    for a first operand always).
     ``fast`` is a quicker body for ``numerics="fast"``. ``typed`` bodies get the result's dtype as ``result``.
     """
 
@@ -78,6 +80,8 @@ def lower_pointwise(
     common = computed_dtype(entry, args, kind.dtype)
     exact = not (entry.rounds_numbers and kind.device.kind == "cpu")
     held = [_hold(argument, common, entry.computed, exact) for argument in args]
+    if isinstance(args[0], int | float):
+        held[0] = _literal(rounded(args[0], common) if kind.device.kind == "cpu" else args[0], common)
     named = {key: _hold(value, common, entry.computed, True) for key, value in kwargs.items()}
 
     chosen = entry.fast if entry.fast is not None and ctx.options.numerics == "fast" else entry.body
@@ -100,14 +104,18 @@ def _hold(argument: Any, common: DType, computed: Computed, exact: bool) -> Call
     if isinstance(argument, Tensor | Expr | Term):
         return operand(argument, common, exact=exact)
     if isinstance(argument, int | float) and computed == "operands":
-        literal = Num(build.const(rounded(argument, common), compute_dtype(common)))
-        return lambda axes: literal
+        return _literal(rounded(argument, common), common)
     if isinstance(argument, int | float) and computed == "bool":
         truth = Num(build.const(bool(argument), b1))
         return lambda axes: truth
     if isinstance(argument, int | float) and not exact:
         return operand(argument, common, exact=False)
     return lambda axes: argument
+
+
+def _literal(value: Number, common: DType) -> Callable[[Axes], Num]:
+    literal = Num(build.const(value, compute_dtype(common)))
+    return lambda axes: literal
 
 
 # --- unary ----------------------------------------
@@ -197,9 +205,7 @@ row(_nan_to_num, "nan_to_num.default", typed=True)
 
 
 def _add(x: Num, y: Num | Number, alpha: Number = 1) -> Num:
-    if x.dtype.is_bool:
-        return x | y
-    return _plus_scaled(x, y, alpha)
+    return x | y if x.dtype.is_bool else _plus_scaled(x, y, alpha)
 
 
 def _plus_scaled(x: Num, y: Num | Number, alpha: Number) -> Num:
@@ -248,9 +254,9 @@ row(
 )  # fmt: skip
 
 
-def _power(x: Num | Number, y: Num | Number) -> Num:
+def _power(x: Num, y: Num | Number) -> Num:
     """The exponents that eager computes without ``pow``, then ``pow``."""
-    if not isinstance(x, Num) or isinstance(y, Num):
+    if isinstance(y, Num):
         return f.power(x, y)
     if y == 0:
         return x.like(1)
@@ -266,7 +272,7 @@ def _power(x: Num | Number, y: Num | Number) -> Num:
     return special[float(y)](x) if float(y) in special else f.power(x, y)
 
 
-row(_power, "pow.Tensor_Scalar", "pow.Scalar", "pow.Tensor_Tensor")
+row(_power, "pow.Tensor_Scalar", "pow.Scalar", "pow.Tensor_Tensor", rounds_numbers=True)
 
 
 def _logaddexp(x: Num, y: Num) -> Num:
@@ -274,11 +280,9 @@ def _logaddexp(x: Num, y: Num) -> Num:
     return where(same, x, f.maximum(x, y) + f.log1p(f.exp(-f.absolute(x - y))))
 
 
-def _xlogy(x: Num | Number, y: Num | Number) -> Num:
-    held = x if isinstance(x, Num) else y
-    assert isinstance(held, Num), "one side of xlogy is a tensor"
-    left, right = held.like(x), held.like(y)
-    return where(f.isnan(right), math.nan, where(left.eq(0), 0, left * f.log(right)))
+def _xlogy(x: Num, y: Num | Number) -> Num:
+    right = x.like(y)
+    return where(f.isnan(right), math.nan, where(x.eq(0), 0, x * f.log(right)))
 
 
 def _heaviside(x: Num, values: Num) -> Num:
@@ -286,7 +290,7 @@ def _heaviside(x: Num, values: Num) -> Num:
 
 
 row(_logaddexp, "logaddexp.default")
-row(_xlogy, "xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other")
+row(_xlogy, "xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other", rounds_numbers=True)
 row(_heaviside, "heaviside.default")
 
 # --- bits ----------------------------------------
