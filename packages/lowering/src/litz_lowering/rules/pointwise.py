@@ -181,7 +181,12 @@ row(lambda x: where(f.isnan(x), x, where(x < 0, math.pi, x.like(0))), "angle.def
 
 
 def _nan_to_num(
-    x: Num, nan: float | None = None, posinf: float | None = None, neginf: float | None = None, *, result: DType
+    x: Num,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
+    *,
+    result: DType,
 ) -> Num:
     if not result.is_float:
         return x
@@ -219,7 +224,12 @@ def _plus_scaled(x: Num, y: Num | Number, alpha: Number) -> Num:
 
 row(_add, "add.Tensor", "add.Scalar", rounds_numbers=True)
 row(lambda x, y, alpha=1: _plus_scaled(x, y, -alpha), "sub.Tensor", "sub.Scalar", rounds_numbers=True)
-row(lambda x, y, alpha=1: _plus_scaled(x.like(y), x, -alpha), "rsub.Tensor", "rsub.Scalar", rounds_numbers=True)
+row(
+    lambda x, y, alpha=1: _plus_scaled(x.like(y), x, -alpha),
+    "rsub.Tensor",
+    "rsub.Scalar",
+    rounds_numbers=True,
+)
 row(lambda x, y: x & y if x.dtype.is_bool else x * y, "mul.Tensor", "mul.Scalar")
 row(f.minimum, "minimum.default")
 row(f.maximum, "maximum.default")
