@@ -127,6 +127,14 @@ def where(cond: Num, a: Num | Number, b: Num | Number) -> Num:
     return Num(build.where(cond.expr, b.like(a).expr, b.expr))
 
 
+def extreme(dtype: DType, *, largest: bool) -> int | float:
+    """The largest (or smallest) value of a number's dtype, infinities included."""
+    if dtype.is_float:
+        return math.inf if largest else -math.inf
+    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+    return low + (1 << dtype.bits) - 1 if largest else low
+
+
 def false(_: Num) -> Num:
     """The constant false."""
     return Num(build.const(False, b1))

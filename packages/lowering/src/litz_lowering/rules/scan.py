@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from litz_ir.dtypes import accumulate_dtype
-from litz_ir.loops.nodes import ReductionName
+from litz_ir.dtypes import accumulate_dtype, compute_dtype, f32, f64, i64
+from litz_ir.loops.nodes import Combine, ReductionName
 from litz_ir.scalar import build
-from litz_lowering.context import LoweringContext, Tensor
+from litz_ir.scalar.expr import Expr, Param
+from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import rule
+from litz_lowering.rules import formula as f
+from litz_lowering.rules.formula import Num, extreme
 from litz_lowering.rules.view import dimension
 
 
@@ -38,3 +42,62 @@ def cumsum(ctx: LoweringContext, x: Tensor, dim: int, *, dtype: Any = None) -> T
 def cumprod(ctx: LoweringContext, x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Running products."""
     return _running(ctx, "prod", x, dim)
+
+
+# --- running extremes and their positions ----------------------------------------
+
+
+def _running_extreme(ctx: LoweringContext, x: Tensor, dim: int, largest: bool) -> tuple[Tensor, ...]:
+    """(values, positions): of equal elements the last one counts, and the last NaN wins over all."""
+    values, positions = ctx.outputs
+    assert values is not None and positions is not None, "cummax and cummin return two tensors"
+    if x.rank == 0:
+        zero = ctx.pointwise(lambda axes: build.const(0, i64), positions, "1")
+        return ctx.pointwise(x.load, values, "0"), zero
+    wide = i64 if x.dtype.is_bool else compute_dtype(x.dtype)
+    d = dimension(dim, x.rank)
+
+    def body(axes: Axes) -> tuple[Expr, ...]:
+        return build.cast(x.load(axes), wide), build.index(axes[d])
+
+    best, at, new, here = (Num(Param(k, t)) for k, t in enumerate((wide, i64, wide, i64)))
+    wins = new >= best if largest else new <= best
+    if wide.is_float:
+        wins = (wins & ~f.isnan(best)) | f.isnan(new)
+    how = Combine(
+        body=(f.where(wins, new, best).expr, f.where(wins, here, at).expr),
+        identity=(build.const(extreme(wide, largest=not largest), wide), build.const(0, i64)),
+        finish=(best.to(x.dtype).expr, at.expr),
+    )
+    return ctx.scan(how, body, d, (values, positions), ("0", "1"))
+
+
+@rule("aten.cummax.default")
+def cummax(ctx: LoweringContext, x: Tensor, dim: int) -> tuple[Tensor, ...]:
+    """(running maxima, their positions)."""
+    return _running_extreme(ctx, x, dim, True)
+
+
+@rule("aten.cummin.default")
+def cummin(ctx: LoweringContext, x: Tensor, dim: int) -> tuple[Tensor, ...]:
+    """(running minima, their positions)."""
+    return _running_extreme(ctx, x, dim, False)
+
+
+@rule("aten.logcumsumexp.default")
+def logcumsumexp(ctx: LoweringContext, x: Tensor, dim: int) -> Tensor:
+    """Logarithms of running sums of exponentials; eager accumulates in double, narrow floats in ``f32``."""
+    if x.rank == 0:
+        return ctx.pointwise(x.load)
+    wide = f32 if x.dtype.is_low_precision else f64
+    total, new = Num(Param(0, wide)), Num(Param(1, wide))
+    low, high = f.minimum(total, new), f.maximum(total, new)
+    # Equal infinities have no difference.
+    apart = low.ne(high) | ~f.isinf(low)
+    how = Combine(
+        body=(f.where(apart, f.log1p(f.exp(low - high)) + high, new).expr,),
+        identity=(build.const(-math.inf, wide),),
+        finish=(total.to(x.dtype).expr,),
+    )
+    d = dimension(dim, x.rank)
+    return ctx.scan(how, lambda axes: build.cast(x.load(axes), wide), d, (ctx.output,))[0]

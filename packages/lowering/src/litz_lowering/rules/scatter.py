@@ -17,6 +17,7 @@ from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size, add, floordiv, mod, mul
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
+from litz_lowering.rules.formula import extreme
 from litz_lowering.rules.index import Advanced, Place, advanced, along, broadcast, checked, masks_in, replaced
 from litz_lowering.rules.index_maps import unflatten
 from litz_lowering.rules.known_index import Inverse
@@ -61,10 +62,7 @@ def identity(mode: ScatterMode, dtype: DType) -> int | float:
     """What leaves a value alone when it is combined with it; the extremes of ``dtype`` for min and max."""
     if mode in ("add", "mul"):
         return 0 if mode == "add" else 1
-    if dtype.is_float:
-        return -math.inf if mode == "max" else math.inf
-    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
-    return low if mode == "max" else low + (1 << dtype.bits) - 1
+    return extreme(dtype, largest=mode == "min")
 
 
 # --- scatter along one dimension ----------------------------------------
