@@ -53,9 +53,10 @@ def test_gather() -> None:
     check(lambda x, i: aten.gather(x, 1, i), X.to(torch.int16), index)
 
 
-def test_gather_of_a_scalar_is_left_to_aten() -> None:
-    found = lowered(lambda x, i: aten.gather(x, 0, i), torch.tensor(1.0), torch.tensor(0))
-    assert reasons(found) == ["gather of a 0-d tensor"]
+def test_gather_from_the_only_element_of_a_scalar() -> None:
+    check(lambda x, i: aten.gather(x, 0, i), torch.tensor(1.0), torch.tensor(0))
+    with pytest.raises(IndexOutOfRange):
+        run(lambda x, i: aten.gather(x, 0, i), torch.tensor(1.0), torch.tensor(1))
 
 
 def test_take_counts_negative_positions_from_the_end() -> None:

@@ -15,6 +15,7 @@ X = torch.randn(4, 5)
 INDEX = torch.tensor([[0, 3, 1, 0, 2], [2, 3, 3, 0, 0]])
 SRC = torch.randn(3, 5)
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.uint8]
+REDUCES = ["sum", "prod", "amin", "amax"]
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.bool])
@@ -39,7 +40,7 @@ def test_scatter_reduce(dtype: torch.dtype) -> None:
     def function(x: torch.Tensor, i: torch.Tensor, s: torch.Tensor) -> list[torch.Tensor]:
         return [
             aten.scatter_reduce(x, 0, i, s, reduce, include_self=include_self)
-            for reduce in ("sum", "prod", "amin", "amax")
+            for reduce in REDUCES
             for include_self in (True, False)
         ]
 
@@ -51,11 +52,85 @@ def test_scatter_with_a_named_operation() -> None:
     check(lambda x, i: aten.scatter(x, 0, i, 2.5, reduce="add"), X, INDEX)
 
 
-def test_scatter_mean_and_bools_are_left_to_aten() -> None:
-    found = lowered(lambda x, i, s: aten.scatter_reduce(x, 0, i, s, "mean"), X, INDEX, SRC)
-    assert reasons(found) == ["scatter_reduce with mean"]
-    found = lowered(lambda x, i, s: aten.scatter_add(x, 0, i, s), X > 0, INDEX, SRC > 0)
-    assert reasons(found) == ["truth values combined into elements"]
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.int8])
+def test_means_of_what_is_scattered(dtype: torch.dtype) -> None:
+    x, src = converted(X * 3, dtype), converted(SRC * 3, dtype)
+
+    def function(x: torch.Tensor, i: torch.Tensor, s: torch.Tensor) -> list[torch.Tensor]:
+        both = [aten.scatter_reduce(x, 0, i, s, "mean", include_self=own) for own in (True, False)]
+        return both + [
+            aten.index_reduce(x, 0, i[0, :3], s, "mean", include_self=own) for own in (True, False)
+        ]
+
+    check(function, x - 3, INDEX, src)
+
+
+def test_a_mean_of_integers_is_rounded_down_and_its_sum_wraps() -> None:
+    x, src = torch.tensor([-5, 6, 250], dtype=torch.uint8), torch.tensor([250, 250, 3], dtype=torch.uint8)
+    check(lambda x, i, s: aten.scatter_reduce(x, 0, i, s, "mean"), x, torch.tensor([0, 0, 1]), src)
+    x, src = torch.tensor([-5, 6, -1]), torch.tensor([-4, 2, -2])
+    check(lambda x, i, s: aten.scatter_reduce(x, 0, i, s, "mean"), x, torch.tensor([0, 0, 2]), src)
+
+
+def test_truth_values_combined() -> None:
+    x, src = torch.tensor([True, False, False, True]), torch.tensor([False, True, True, False, False])
+    index = torch.tensor([0, 1, 1, 3, 3])
+
+    def function(x: torch.Tensor, i: torch.Tensor, s: torch.Tensor) -> list[torch.Tensor]:
+        return [
+            *(aten.scatter_reduce(x, 0, i, s, r, include_self=own) for own in (True, False) for r in REDUCES),
+            aten.scatter_add(x, 0, i, s),
+            aten.scatter(x, 0, i, s, reduce="multiply"),
+            aten.scatter(x, 0, i, True, reduce="add"),
+            aten.index_add(x, 0, i, s),
+            aten.index_add(x, 0, i, s, alpha=False),
+            aten.index_put(x, [i], s, True),
+            aten.put(x, i, s, True),
+        ]
+
+    check(function, x, index, src)
+
+
+def test_nan_and_infinities_combined() -> None:
+    nan, inf = float("nan"), float("inf")
+    x, src = torch.tensor([1.0, nan, inf, 2.0]), torch.tensor([nan, 3.0, -inf, inf, -0.0])
+    index = torch.tensor([0, 1, 2, 3, 3])
+
+    def function(x: torch.Tensor, i: torch.Tensor, s: torch.Tensor) -> list[torch.Tensor]:
+        return [
+            aten.scatter_reduce(x, 0, i, s, r, include_self=own)
+            for own in (True, False)
+            for r in (*REDUCES, "mean")
+        ]
+
+    check(function, x, index, src)
+
+
+@pytest.mark.parametrize("shapes", [((), ()), ((), (1,)), ((1,), ())])
+def test_a_tensor_of_no_dimension_counts_as_one_element(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+) -> None:
+    x, src, index = torch.randn(shapes[0]), torch.randn(shapes[1]), torch.zeros(shapes[1], dtype=torch.int64)
+
+    def function(x: torch.Tensor, i: torch.Tensor, s: torch.Tensor) -> list[torch.Tensor]:
+        return [
+            *(aten.scatter_reduce(x, 0, i, s, r, include_self=own) for own in (True, False) for r in REDUCES),
+            aten.scatter(x, -1, i, s),
+            aten.scatter(x, 0, i, 3.0),
+            aten.index_add(x, 0, i, s.reshape(x.shape)),
+            aten.index_copy(x, 0, i, s.reshape(x.shape)),
+            aten.index_fill(x, 0, i, 2.0),
+            aten.put(x, i, s),
+            aten.gather(x, 0, i),
+            aten.index_select(x, 0, i),
+        ]
+
+    check(function, x, index, src)
+
+
+def test_an_empty_index_changes_nothing() -> None:
+    index = torch.zeros(0, 3, dtype=torch.int64)
+    check(lambda x, i, s: (aten.scatter_add(x, 0, i, s), aten.gather(x, 0, i)), X[0], index, SRC[:0, :3])
 
 
 @pytest.mark.parametrize("bad", [-1, 4])
@@ -123,6 +198,7 @@ def test_put() -> None:
     index = torch.tensor([0, -1, 7])
     check(lambda x, i, s: aten.put(x, i, s), X, index, torch.randn(3))
     check(lambda x, i, s: aten.put(x, i, s, True), X, torch.tensor([0, -20, 7]), torch.randn(3))
+    check(lambda x, i, s: aten.put(x, i, s), X, torch.tensor([[0, -20], [7, 1]]), torch.randn(4))
 
 
 @pytest.mark.parametrize("accumulate", [False, True])

@@ -128,7 +128,9 @@ def where(cond: Num, a: Num | Number, b: Num | Number) -> Num:
 
 
 def extreme(dtype: DType, *, largest: bool) -> int | float:
-    """The largest (or smallest) value of a number's dtype, infinities included."""
+    """The largest (or smallest) value of a dtype, infinities included."""
+    if dtype.is_bool:
+        return int(largest)
     if dtype.is_float:
         return math.inf if largest else -math.inf
     low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0

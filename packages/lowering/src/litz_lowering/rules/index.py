@@ -33,25 +33,31 @@ def embedding(
 
 
 @rule("aten.index_select.default")
-def index_select(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> Tensor | Declined:
+def index_select(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> Tensor:
     """The elements ``index`` of one dimension; negative indices are errors."""
-    if x.rank == 0:
-        return Declined("index_select of a 0-d tensor")
+    lone = x.rank == 0
+    x = lifted(ctx, x)
     d = dimension(dim, x.rank)
-    return ctx.pointwise(
-        lambda axes: x.load(replaced(axes, d, ctx.indirect(along(index, axes[d]), x.shape[d])))
-    )
+
+    def body(axes: Axes) -> Expr:
+        point = (0,) if lone else axes
+        return x.load(replaced(point, d, ctx.indirect(along(index, point[d]), x.shape[d])))
+
+    return ctx.pointwise(body)
 
 
 @rule("aten.gather.default")
-def gather(
-    ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False
-) -> Tensor | Declined:
+def gather(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """``x`` at the point itself, but for dimension ``dim``, where it is ``index`` there; negative ones are errors."""
-    if x.rank == 0 or index.rank == 0:
-        return Declined("gather of a 0-d tensor")
+    if any(size == 0 for size in index.shape):
+        return ctx.pointwise(lambda axes: build.const(0, x.dtype))
+    x = lifted(ctx, x)
     d = dimension(dim, x.rank)
-    return ctx.pointwise(lambda axes: x.load(replaced(axes, d, ctx.indirect(index.load(axes), x.shape[d]))))
+
+    def body(axes: Axes) -> Expr:
+        return x.load(replaced(axes or (0,), d, ctx.indirect(index.load(axes[: index.rank]), x.shape[d])))
+
+    return ctx.pointwise(body)
 
 
 @rule("aten.take.default")
@@ -89,6 +95,13 @@ def unsafe_masked_index(
 
 
 # --- what scatters share ----------------------------------------
+
+
+def lifted(ctx: LoweringContext, x: Tensor) -> Tensor:
+    """The tensor, one of no dimension as one of one element."""
+    if x.rank:
+        return x
+    return ctx.view(x, lambda axes: (), ctx.temporary(x.dtype, (1,), x.device), name=f"{x.name}_lifted")
 
 
 def replaced(axes: Axes, d: int, term: Size) -> Axes:

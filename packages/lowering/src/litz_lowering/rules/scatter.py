@@ -10,16 +10,27 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from litz_ir.dtypes import DType, compute_dtype
+from litz_ir.dtypes import DType, compute_dtype, i32
 from litz_ir.loops.nodes import ScatterMode, TensorType
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size, add, floordiv, mod, mul
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
-from litz_lowering.rules.formula import extreme
-from litz_lowering.rules.index import Advanced, Place, advanced, along, broadcast, checked, masks_in, replaced
-from litz_lowering.rules.index_maps import unflatten
+from litz_lowering.rules import formula as f
+from litz_lowering.rules.formula import Num, extreme
+from litz_lowering.rules.index import (
+    Advanced,
+    Place,
+    advanced,
+    along,
+    broadcast,
+    checked,
+    lifted,
+    masks_in,
+    replaced,
+)
+from litz_lowering.rules.index_maps import reshaped, unflatten
 from litz_lowering.rules.known_index import Inverse
 from litz_lowering.rules.view import clamped_start, dimension
 
@@ -29,28 +40,46 @@ _MODES: dict[str, ScatterMode] = {
     "sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amin": "min", "amax": "max",
 }  # fmt: skip
 _OPERATION = {"add": "add", "mul": "mul", "min": "minimum", "max": "maximum"}
+_BITS: dict[ScatterMode, ScatterMode] = {"add": "max", "mul": "min"}
 _FILLS = frozenset(
     getattr(torch.ops.aten, name).default
     for name in "full full_like zeros zeros_like ones ones_like new_zeros new_ones new_full".split()
 )
 
 
+def held_dtype(dtype: DType, mode: ScatterMode) -> DType:
+    """The dtype in which elements are combined: ``f32`` for narrow floats, ``i32`` for truth values."""
+    if mode == "set":
+        return dtype
+    return i32 if dtype.is_bool else compute_dtype(dtype)
+
+
 def combined(
     ctx: LoweringContext, base: Tensor, over: Sequence[Size], index: Place, body: Body, mode: ScatterMode
-) -> Tensor | Declined:
+) -> Tensor:
     """A copy of ``base``, the node's result, with ``body`` combined into ``index`` for every point of ``over``.
 
-    Narrow floats are combined in ``f32`` and rounded once.
+    Narrow floats are combined in ``f32`` and rounded once; truth values as numbers of which 0 is false.
     """
-    kind = ctx.output
-    if mode == "set" or not (kind.dtype.is_low_precision or kind.dtype.is_bool):
-        return ctx.scatter(base, over, index, lambda axes: build.cast(body(axes), kind.dtype), mode=mode)
-    if kind.dtype.is_bool:
-        return Declined("truth values combined into elements")
-    wide = ctx.temporary(compute_dtype(kind.dtype), kind.shape)
-    held = ctx.pointwise(base.load, wide, "wide")
-    total = ctx.scatter(held, over, index, body, mode=mode, type=wide, name="combined")
-    return ctx.pointwise(total.load)
+    kind, held = ctx.output, held_dtype(base.dtype, mode)
+
+    def value(axes: Axes) -> Expr:
+        made = body(axes)
+        return build.cast(build.cast(made, kind.dtype) if kind.dtype.is_bool else made, held)
+
+    if held == kind.dtype and base.shape == kind.shape:
+        return ctx.scatter(base, over, index, value, mode=mode)
+    wide = ctx.temporary(held, base.shape)
+    start = base if held == base.dtype else ctx.pointwise(base.load, wide, "wide")
+    total = ctx.scatter(
+        start, over, index, value, mode=_of_bits(mode, base.dtype), type=wide, name="combined"
+    )
+    return ctx.pointwise(lambda axes: total.load(axes or (0,)))
+
+
+def _of_bits(mode: ScatterMode, dtype: DType) -> ScatterMode:
+    """How 0 and 1 are combined where they stand for truth values: the sum is the larger, the product the smaller."""
+    return _BITS.get(mode, mode) if dtype.is_bool else mode
 
 
 def zeros(ctx: LoweringContext, kind: TensorType) -> Tensor:
@@ -68,33 +97,35 @@ def identity(mode: ScatterMode, dtype: DType) -> int | float:
 # --- scatter along one dimension ----------------------------------------
 
 
+def _at(ctx: LoweringContext, x: Tensor, d: int, index: Tensor) -> Place:
+    """A point itself, but for dimension ``d`` of ``x``: there ``index`` at the point. Negative indices are errors."""
+    return lambda axes: list(replaced(axes, d, ctx.indirect(index.load(axes), x.shape[d])))
+
+
 def _scatter(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, body: Body, mode: ScatterMode
-) -> Tensor | Declined:
+) -> Tensor:
     """``body`` into ``x`` at every point of ``index``, whose value is the place along ``dim``."""
-    if x.rank == 0 or index.rank == 0:
-        return Declined("scatter into a 0-d tensor")
-    if x.dtype.is_bool and mode != "set":
-        return Declined("truth values combined into elements")
+    if any(size == 0 for size in index.shape):
+        return ctx.pointwise(x.load)
+    x, index = lifted(ctx, x), lifted(ctx, index)
     d = dimension(dim, x.rank)
-
-    def place(axes: Axes) -> list[Size]:
-        return list(replaced(axes, d, ctx.indirect(index.load(axes), x.shape[d])))
-
+    place = _at(ctx, x, d, index)
     fits = all(k == d or i == s for k, (i, s) in enumerate(zip(index.shape, x.shape, strict=True)))
-    if index.shape[d] == 1 and fits and _is_fill(ctx.node.args[0]):
+    if index.shape[d] == 1 and fits and x.shape == ctx.output.shape and _is_fill(ctx.node.args[0]):
         return _chosen(ctx, x, d, place, body, mode)
     return combined(ctx, x, index.shape, place, body, mode)
 
 
 def _chosen(ctx: LoweringContext, x: Tensor, d: int, place: Place, body: Body, mode: ScatterMode) -> Tensor:
     """At most one write per element, into a tensor that nobody stored: a comparison is cheaper than a scatter."""
+    dtype = compute_dtype(held_dtype(x.dtype, mode))
 
     def chosen(axes: Axes) -> Expr:
         point = replaced(axes, d, 0)
         here = build.op("eq", build.index(axes[d]), build.index(place(point)[d]))
-        held = build.cast(x.load(axes), compute_dtype(x.dtype))
-        new = build.cast(body(point), held.dtype)
+        held = build.cast(x.load(axes), dtype)
+        new = build.cast(body(point), dtype)
         if mode != "set":
             new = build.op(_OPERATION[mode], held, new)
         return build.where(here, new, held)
@@ -107,13 +138,13 @@ def _is_fill(argument: object) -> bool:
 
 
 @rule("aten.scatter.src")
-def scatter_src(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor | Declined:
+def scatter_src(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """``src`` stored at ``index`` along ``dim``; the last one wins."""
-    return _scatter(ctx, x, dim, index, src.load, "set")
+    return _scatter(ctx, x, dim, index, lifted(ctx, src).load, "set")
 
 
 @rule("aten.scatter.value")
-def scatter_value(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor | Declined:
+def scatter_value(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A number stored at ``index`` along ``dim``."""
     return _scatter(ctx, x, dim, index, lambda axes: ctx.number(value, x.dtype), "set")
 
@@ -121,24 +152,24 @@ def scatter_value(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, valu
 @rule("aten.scatter.reduce")
 def scatter_with(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str
-) -> Tensor | Declined:
+) -> Tensor:
     """``src`` added or multiplied into ``index`` along ``dim``."""
-    return _scatter(ctx, x, dim, index, _widened(src), _MODES[reduce])
+    return _scatter(ctx, x, dim, index, _widened(lifted(ctx, src)), _MODES[reduce])
 
 
 @rule("aten.scatter.value_reduce")
 def scatter_value_with(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: Any, *, reduce: str
-) -> Tensor | Declined:
+) -> Tensor:
     """A number added or multiplied into ``index`` along ``dim``."""
     number = ctx.number(value, compute_dtype(x.dtype))
     return _scatter(ctx, x, dim, index, lambda axes: number, _MODES[reduce])
 
 
 @rule("aten.scatter_add.default")
-def scatter_add(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor | Declined:
+def scatter_add(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """``src`` added into ``index`` along ``dim``."""
-    return _scatter(ctx, x, dim, index, _widened(src), "add")
+    return _scatter(ctx, x, dim, index, _widened(lifted(ctx, src)), "add")
 
 
 @rule("aten.scatter_reduce.two")
@@ -151,29 +182,64 @@ def scatter_reduce(
     reduce: str,
     *,
     include_self: bool = True,
-) -> Tensor | Declined:
+) -> Tensor:
     """``src`` combined into ``index`` along ``dim``; without ``include_self`` the elements hit start from nothing."""
-    mode = _MODES.get(reduce)
-    if mode is None:
-        return Declined(f"scatter_reduce with {reduce}")
-    if include_self or x.rank == 0 or index.rank == 0:
-        return _scatter(ctx, x, dim, index, _widened(src), mode)
-    d = dimension(dim, x.rank)
-
-    def place(axes: Axes) -> list[Size]:
-        return list(replaced(axes, d, ctx.indirect(index.load(axes), x.shape[d])))
-
-    return _afresh(ctx, x, index.shape, place, _widened(src), mode)
+    body = _widened(lifted(ctx, src))
+    if include_self and reduce != "mean":
+        return _scatter(ctx, x, dim, index, body, _MODES[reduce])
+    if any(size == 0 for size in index.shape):
+        return ctx.pointwise(x.load)
+    x, index = lifted(ctx, x), lifted(ctx, index)
+    place = _at(ctx, x, dimension(dim, x.rank), index)
+    return _reduced(ctx, x, index.shape, place, body, reduce, include_self)
 
 
-def _afresh(
-    ctx: LoweringContext, x: Tensor, over: Sequence[Size], place: Place, body: Body, mode: ScatterMode
-) -> Tensor | Declined:
-    """``body`` combined into elements that forget what they held before."""
+def _reduced(
+    ctx: LoweringContext,
+    x: Tensor,
+    over: Sequence[Size],
+    place: Place,
+    body: Body,
+    reduce: str,
+    include_self: bool,
+) -> Tensor:
+    """``body`` combined into elements as ``reduce`` says."""
+    if reduce == "mean":
+        return _averaged(ctx, x, over, place, body, include_self)
+    mode = _MODES[reduce]
+    start = x if include_self else _emptied(ctx, x, over, place, mode)
+    return combined(ctx, start, over, place, body, mode)
+
+
+def _emptied(
+    ctx: LoweringContext, x: Tensor, over: Sequence[Size], place: Place, mode: ScatterMode
+) -> Tensor:
+    """``x``, its elements that are hit holding what leaves others alone."""
     start = build.const(identity(mode, x.dtype), x.dtype)
     blank = ctx.temporary(x.dtype, x.shape)
-    emptied = ctx.scatter(x, over, place, lambda axes: start, type=blank, name="emptied")
-    return combined(ctx, emptied, over, place, body, mode)
+    return ctx.scatter(x, over, place, lambda axes: start, type=blank, name="emptied")
+
+
+def _averaged(
+    ctx: LoweringContext, x: Tensor, over: Sequence[Size], place: Place, body: Body, include_self: bool
+) -> Tensor:
+    """Sums divided by how many were added, integers rounded down; as in eager both are counted in the same dtype."""
+    held = ctx.temporary(compute_dtype(x.dtype), x.shape)
+    start = x if include_self else _emptied(ctx, x, over, place, "add")
+    if start.dtype != held.dtype:
+        start = ctx.pointwise(start.load, held, "wide")
+    one = build.const(1, held.dtype)
+    before = ctx.pointwise(lambda axes: one if include_self else build.const(0, held.dtype), held, "before")
+    total = ctx.scatter(start, over, place, body, mode="add", type=held, name="total")
+    counts = ctx.scatter(before, over, place, lambda axes: one, mode="add", type=held, name="counts")
+
+    def mean(axes: Axes) -> Expr:
+        count = Num(counts.load(axes or (0,)))
+        divisor = f.where(count.eq(0), 1, count)
+        value = Num(total.load(axes or (0,)))
+        return (value / divisor if held.dtype.is_float else f.floor_div(value, divisor)).expr
+
+    return ctx.pointwise(mean)
 
 
 def _widened(src: Tensor) -> Body:
@@ -191,11 +257,10 @@ def _slices(ctx: LoweringContext, x: Tensor, d: int, index: Tensor, *, wrap: boo
 @rule("aten.index_add.default")
 def index_add(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1
-) -> Tensor | Declined:
+) -> Tensor:
     """``alpha * source`` added into the slices ``index``."""
-    if x.rank == 0 or source.rank == 0:
-        return Declined("index_add into a 0-d tensor")
-    wide = compute_dtype(x.dtype)
+    x, source = lifted(ctx, x), lifted(ctx, source)
+    wide = held_dtype(x.dtype, "add")
 
     def body(axes: Axes) -> Expr:
         value = build.cast(source.load(axes), wide)
@@ -216,31 +281,25 @@ def index_reduce(
     reduce: str,
     *,
     include_self: bool = True,
-) -> Tensor | Declined:
+) -> Tensor:
     """``source`` combined into the slices ``index``."""
-    mode = _MODES.get(reduce)
-    if mode is None or x.rank == 0 or source.rank == 0:
-        return Declined(f"index_reduce with {reduce} over {x.rank} dimensions")
+    x, source = lifted(ctx, x), lifted(ctx, source)
     place = _slices(ctx, x, dimension(dim, x.rank), index)
-    if not include_self:
-        return _afresh(ctx, x, source.shape, place, _widened(source), mode)
-    return combined(ctx, x, source.shape, place, _widened(source), mode)
+    return _reduced(ctx, x, source.shape, place, _widened(source), reduce, include_self)
 
 
 @rule("aten.index_copy.default")
-def index_copy(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | Declined:
+def index_copy(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """``source`` stored into the slices ``index``."""
-    if x.rank == 0 or source.rank == 0:
-        return Declined("index_copy into a 0-d tensor")
+    x, source = lifted(ctx, x), lifted(ctx, source)
     place = _slices(ctx, x, dimension(dim, x.rank), index)
     return combined(ctx, x, source.shape, place, source.load, "set")
 
 
 @rule("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
-def index_fill(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor | Declined:
+def index_fill(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A number stored into the slices ``index``; negative indices count from the end."""
-    if x.rank == 0:
-        return Declined("index_fill of a 0-d tensor")
+    x = lifted(ctx, x)
     d = dimension(dim, x.rank)
 
     def body(axes: Axes) -> Expr:
@@ -254,18 +313,18 @@ def index_fill(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: 
 
 
 @rule("aten.put.default")
-def put(
-    ctx: LoweringContext, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False
-) -> Tensor | Declined:
+def put(ctx: LoweringContext, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """``source`` stored at, or added into, row-major positions; negative ones count from the end."""
+    x = lifted(ctx, x)
 
     def place(axes: Axes) -> list[Size]:
         position = ctx.indirect(index.load(axes), x.numel, wrap=True)
         return list(unflatten(position, x.shape))
 
-    if source.shape != index.shape:
-        return Declined("put from a tensor of another shape than its index")
-    body = _widened(source) if accumulate else source.load
+    def body(axes: Axes) -> Expr:
+        value = source.load(reshaped(axes, index.shape, source.shape))
+        return build.cast(value, compute_dtype(source.dtype)) if accumulate else value
+
     return combined(ctx, x, index.shape, place, body, "add" if accumulate else "set")
 
 
