@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import strategies as st
 
@@ -231,12 +231,13 @@ def operations(draw: st.DrawFn, depth: int = 1) -> n.Operation:
     if kind is n.HostScalar:
         return n.HostScalar(symbol=draw(st.sampled_from(SYMBOLS)), body=draw(exprs()), **shared)
     if kind is n.Region:
-        way = draw(st.sampled_from(("cond", "while_loop", "scan", "invoke")))
+        way = draw(_regions)
         graphs = draw(tuples(loop_graphs(0)))
         return n.Region(kind=way, subgraphs=graphs, arguments=draw(tuples(arguments)), **shared)
     return draw(calls(kind, shared))
 
 
+_regions = st.sampled_from(get_args(n.RegionKind))
 _OPERATIONS: tuple[type[n.Operation], ...] = (
     n.Pointwise, n.Reduction, n.Scan, n.Scatter, n.View, n.Sort, n.Mutation, n.Assert, n.HostScalar,
     n.Extern, n.Contraction, n.Random, n.Collective, n.Region,
@@ -368,10 +369,7 @@ def kernels(draw: st.DrawFn) -> k.Kernel:
     )
 
 
-_regions = st.sampled_from(("cond", "while_loop", "scan", "invoke"))
-
-
-def steps(depth: int) -> st.SearchStrategy[p.Step]:
+def steps() -> st.SearchStrategy[p.Step]:
     sources = st.tuples(st.sampled_from(("size", "stride", "argument")), VALUES, st.integers(0, 2))
     kinds: list[st.SearchStrategy[p.Step]] = [
         st.builds(p.Allocate, NAMES),
@@ -396,9 +394,7 @@ def steps(depth: int) -> st.SearchStrategy[p.Step]:
         st.builds(p.Define, st.sampled_from(SYMBOLS), sources | exprs()),
         st.builds(p.Check, exprs(b1), TEXTS, origins),
     ]
-    if depth:
-        nested = tuples(plans(depth - 1))
-        kinds.append(st.builds(p.RegionStep, _regions, nested, tuples(arguments), tuples(VALUES), origins))
+    kinds.append(st.builds(p.RegionStep, _regions, tuples(NAMES), tuples(arguments), tuples(VALUES), origins))
     return st.one_of(kinds)
 
 
@@ -415,8 +411,9 @@ def plans(draw: st.DrawFn, depth: int = 1) -> p.Plan:
         draw(tuples(st.tuples(VALUES, placements))),
         draw(tuples(st.builds(p.Storage, NAMES, plain_terms, DEVICES))),
         draw(tuples(kernels())) if depth else (),
-        draw(tuples(steps(depth), 0, 3)),
+        draw(tuples(steps(), 0, 3)),
         draw(tuples(outputs)),
         draw(plain_terms),
         draw(tuples(decisions)),
+        draw(tuples(plans(depth - 1), 0, 2)) if depth else (),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -276,14 +277,16 @@ def test_a_call_takes_part_of_a_buffer() -> None:
 
 def test_regions_run_their_plans() -> None:
     def branch(kernel: str) -> Plan:
-        return plan([Allocate("a"), Launch(kernel, ("x", "o"))], [Ref("o")], {"o": Placement(T23, "a")})
+        steps = [Allocate("a"), Launch(kernel, ("x", "o"))]
+        return replace(plan(steps, [Ref("o")], {"o": Placement(T23, "a")}), name=f"{kernel}_it")
 
     choice = plan(
-        [RegionStep("cond", (branch("double"), branch("negate")), (Ref("c"), Ref("x")), ("o",))],
+        [RegionStep("cond", ("double_it", "negate_it"), (Ref("c"), Ref("x")), ("o",))],
         [Ref("o")],
         {"o": Placement(T23)},
         inputs=(Value("c", tensor_type(b1)), Value("x", T23)),
     )
+    choice = replace(choice, subplans=(branch("double"), branch("negate")))
     assert np.array_equal(Executor(choice).run([np.array(True), x23])[0], 2 * x23)
     assert np.array_equal(Executor(choice).run([np.array(False), x23])[0], -x23)
 

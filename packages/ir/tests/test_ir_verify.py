@@ -432,7 +432,13 @@ WRONG_PLANS = {
     "a body out of range": ("index-bounds", "check { %mask[0] }", "check { %mask[2] }"),
     "a wrong kernel": ("access", "out %p1", "in %p1"),
     "an output": ("live", "-> (%o, ", "-> (%t, %o, "),
-    "a branch": ("placed", "free a", 'region.invoke() { plan q on cpu "any" () -> (%z) { } } free a'),
+    "no such branch": ("region", "free a", "region.invoke() { q } free a"),
+    "a branch": ("placed", "define s0", 'plan q on cpu "any" () -> (%z) { } define s0'),
+    "two branches of a name": (
+        "defined-once",
+        "define s0",
+        'plan q on cpu "a" () -> () { } plan q on cpu "a" () -> () { } define s0',
+    ),
 }
 
 

@@ -26,7 +26,7 @@ from litz_ir.errors import CodegenError, CompilerNotFound, LitzError, ToolchainE
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import Hook, Timings
 from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Launch, Plan, Step
+from litz_ir.plan.program import Launch, Plan, Step, kernels_in, plans_in
 from litz_ir.target.protocol import SourceUnit
 from litz_lowering import LoweredGraph, LoweringOptions, lower
 from litz_scheduler import SchedulerOptions, schedule
@@ -64,7 +64,7 @@ class Compilation:
         key = self.cache.key(self.gm, self.config, targets)
         found = self._timed("cache", lambda: self.cache.read(key, targets))
         constants: Mapping[str, torch.Tensor] = {}
-        if found is not None and not found.plan.constants:
+        if found is not None and not any(plan.constants for plan in plans_in(found.plan)):
             return self._finish(found, constants, targets)
         forced: frozenset[str] = frozenset()
         for _ in range(ROUNDS):
@@ -118,6 +118,7 @@ class Compilation:
 
     def build(self, plan: Plan, targets: TargetSet) -> tuple[tuple[SourceUnit, ...], tuple[Path, ...]]:
         """A plan to sources to binaries, units side by side."""
+        plan = all_launches(plan)
         if not plan.kernels:
             return (), ()
         target = targets[plan.device]
@@ -131,6 +132,7 @@ class Compilation:
     def failing_nodes(self, plan: Plan, targets: TargetSet) -> frozenset[str]:
         """The FX nodes behind the kernels that cannot be emitted or built, each tried alone."""
         target = targets[plan.device]
+        plan = all_launches(plan)
         blamed: frozenset[str] = frozenset()
         for kernel in plan.kernels:
             alone = replace(
@@ -153,7 +155,7 @@ class Compilation:
         bind = segment_binder(plan, artifact.units, artifact.binaries, targets)
         call = load_program(program, bind, constants, f"<litz {self.name} {artifact.key[:12]}>")
         self.timings.add("load", time.perf_counter() - start)
-        return Compiled(call, replace(artifact, seconds=dict(self.timings.seconds)), program.text)
+        return Compiled(call, replace(artifact, seconds=dict(self.timings.seconds)), program.listing)
 
     # --- helpers --------------------------------------------------------------------------------------------
 
@@ -199,6 +201,12 @@ def nodes_at_fault(error: LitzError, lowered: LoweredGraph | None) -> frozenset[
     known = set(lowered.operations_of)
     owners = {made: node for node, operations in lowered.operations_of.items() for made in operations}
     return frozenset({n for n in names if n in known} | {owners[n] for n in names if n in owners})
+
+
+def all_launches(plan: Plan) -> Plan:
+    """The plan as those see it who write and build sources: its launches and those of its subplans, nothing else."""
+    launches = tuple(step for each in plans_in(plan) for step in each.steps if isinstance(step, Launch))
+    return replace(plan, kernels=kernels_in(plan), steps=launches, subplans=())
 
 
 def _launches_other(step: Step, kernel: Kernel) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.loops.nodes import Axis, Call, Operation, Value, View
+from litz_ir.loops.nodes import Axis, Call, Operation, Region, Value, View
 from litz_ir.symbols.ranges import Range, extent
 from litz_ir.symbols.simplify import Simplifier
 from litz_ir.symbols.term import free_symbols
@@ -49,10 +49,22 @@ class GraphBuilder:
         if isinstance(operation, Call):
             overwritten = dict(operation.mutates)
             self._shared.update((result, overwritten.get(base, base)) for result, base in operation.aliases)
+        if isinstance(operation, Call | Region):
             for value in operation.results:
                 for dim, size in enumerate(value.type.shape):
                     for name in free_symbols(size):
                         self.symbols.sourced(name, f"{value.name}.size({dim})")
+
+    def root(self, name: str) -> str:
+        """The oldest value whose memory ``name`` may share, through views, versions and calls."""
+        while True:
+            view = self._views.get(name)
+            producer = self._producers.get(name)
+            old = next((v.replaces for v in producer.results if v.name == name), None) if producer else None
+            base = view.base if view is not None else old or self._shared.get(name)
+            if base is None:
+                return name
+            name = base
 
     def producer(self, name: str) -> Operation | None:
         """The operation that defines value ``name``; None for inputs and constants."""

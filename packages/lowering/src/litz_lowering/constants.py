@@ -23,6 +23,10 @@ class Constants:
     values: list[Value] = field(default_factory=list)
     _known: dict[tuple[object, ...], Value] = field(default_factory=dict)
 
+    def inner(self) -> Constants:
+        """The constants of a subgraph: its own values, among the same tensors."""
+        return Constants(self.tensors)
+
     def add(self, name: str, tensor: torch.Tensor) -> Value:
         """The value that stands for ``tensor``; ``name`` is used when it is new."""
         kind = TensorType(
@@ -34,6 +38,8 @@ class Constants:
         key = (tensor.device, tensor.untyped_storage()._cdata, tensor.storage_offset(), kind)
         found = self._known.get(key)
         if found is None:
+            while name in self.tensors:
+                name = f"{name}_inner"
             found = self._known[key] = Value(name, kind)
             self.values.append(found)
             self.tensors[name] = tensor.detach()

@@ -43,12 +43,14 @@ from litz_ir.scalar.expr import Check, Expr, Indirect, Scalar
 from litz_ir.symbols.term import Size, Term
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.options import LoweringOptions
+from litz_lowering.subgraphs import Subgraphs
 from litz_lowering.values import (
     Axes,
     Declined,
     Lowered,
     Opaque,
     ResultType,
+    Subgraph,
     Tensor,
     axes_of,
     fixed,
@@ -62,7 +64,7 @@ class LoweringContext:
     """Given to each rule. Operations it makes carry the node's origin, and names made from the node's.
 
     ``node`` is the FX node; ``outputs`` the types of what it returns, in order (None for what is no tensor);
-    ``options`` what the caller chose.
+    ``options`` what the caller chose; ``subgraphs`` lowers what higher-order operators run.
     """
 
     def __init__(
@@ -72,12 +74,14 @@ class LoweringContext:
         outputs: tuple[ResultType, ...],
         origin: Origin,
         options: LoweringOptions,
+        subgraphs: Subgraphs,
     ) -> None:
         self.builder = builder
         self.node = node
         self.outputs = outputs
         self.origin = origin
         self.options = options
+        self.subgraphs = subgraphs
 
     @property
     def output(self) -> TensorType:
@@ -119,8 +123,9 @@ class LoweringContext:
 
     def error(self, message: str, *, hint: str = "") -> LitzError:
         """An error that names this node and the user's line; raise what it returns."""
-        hint = hint or f"litz runs it as ATen when {self.node.name!r} is in LoweringOptions.force_extern"
-        return UnsupportedOperation(message, node=self.node.name, origin=self.origin, hint=hint)
+        name = self.origin.node
+        hint = hint or f"litz runs it as ATen when {name!r} is in LoweringOptions.force_extern"
+        return UnsupportedOperation(message, node=name, origin=self.origin, hint=hint)
 
     # --- types and names ----------------------------------------
 
@@ -385,6 +390,8 @@ class LoweringContext:
             return ScalarRef(value.name)
         if isinstance(value, Expr):
             return self.host_scalar(value)
+        if isinstance(value, Subgraph):
+            raise self.error(f"a call cannot be passed the subgraph {value.path}")
         return value
 
     def number(self, value: Expr | Size | float, dtype: DType) -> Expr:

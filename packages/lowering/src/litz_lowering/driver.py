@@ -24,12 +24,13 @@ from litz_lowering.fx_passes.pipeline import POST_GRAD
 from litz_lowering.inputs import Inputs, attribute, literal
 from litz_lowering.options import LoweringOptions
 from litz_lowering.origins import origin_of
-from litz_lowering.outputs import flatten, output_of, with_fixed_outputs
+from litz_lowering.outputs import as_demanded, demanded, flatten, output_of, with_fixed_outputs
 from litz_lowering.registry import Result, apply
 from litz_lowering.rules import RULES
+from litz_lowering.subgraphs import Demand, Subgraphs
 from litz_lowering.symbols_io import SymbolReader
 from litz_lowering.torch_types import keyword, known_dtype, litz_device, litz_dtype
-from litz_lowering.values import Declined, Lowered, ResultType, Tensor
+from litz_lowering.values import Declined, Lowered, ResultType, Subgraph, Tensor
 
 _FORCED = "asked for by force_extern"
 _NO_RULE = "no lowering rule"
@@ -56,8 +57,7 @@ def lower(gm: GraphModule, *, name: str = "graph", options: LoweringOptions | No
     One loop operation is made for each tensor operation; ``gm`` is not changed. Errors name the node and the user's
     line: :class:`UnsupportedOperation` for what cannot be called, and for what has no rule where the options say so.
     """
-    cleaned = run_passes(POST_GRAD, AtenGraph(gm, gm.graph), PassContext({}))
-    return _Lowering(cleaned, options or LoweringOptions()).run(name)
+    return _Lowering(_cleaned(gm), options or LoweringOptions(), "", Constants()).run(name)
 
 
 def decompositions() -> Decompositions:
@@ -65,40 +65,49 @@ def decompositions() -> Decompositions:
     return decomposition_table(RULES.served)
 
 
-class _Lowering:
-    """The state of one call of :func:`lower`."""
+def _cleaned(gm: GraphModule) -> AtenGraph:
+    return run_passes(POST_GRAD, AtenGraph(gm, gm.graph), PassContext({}))
 
-    def __init__(self, source: AtenGraph, options: LoweringOptions) -> None:
+
+class _Lowering:
+    """The state of lowering one graph. ``path`` leads to a subgraph, and qualifies its nodes' names: ``body.``."""
+
+    def __init__(self, source: AtenGraph, options: LoweringOptions, path: str, constants: Constants) -> None:
         self.graph = source.graph
         self.module = source.module
         self.options = options
+        self.path = path
         self.symbols = SymbolReader()
         self.builder = GraphBuilder((node.name for node in source.graph.nodes), self.symbols)
-        self.constants = Constants()
+        self.constants = constants
+        self.subgraphs = Subgraphs(self._subgraph)
         self.inputs = Inputs(self.builder)
         self.outputs: list[Output] = []
         self.fallbacks: list[Fallback] = []
         self.env: dict[Node, Lowered] = {}
         self.wanted: dict[str, TensorType] = {}
         self.operations_of: dict[str, tuple[str, ...]] = {}
+        self.demand: Demand | None = None
 
-    def run(self, name: str) -> LoweredGraph:
+    def run(self, name: str, demand: Demand | None = None) -> LoweredGraph:
+        """Lower every node; ``demand`` is made of the outputs of a subgraph."""
+        self.demand = demand
         for node in self.graph.nodes:
             before = len(self.builder.operations)
             try:
                 self._visit(node)
             except LitzError as error:
-                error.node = error.node or node.name
-                error.origin = error.origin or origin_of(node)
+                error.node = error.node or self.path + node.name
+                error.origin = error.origin or origin_of(node, self.path)
                 raise
             made = self.builder.operations[before:]
             self.fallbacks.extend(
-                Fallback(node.name, call.target, call.reason, call.origin)
+                Fallback(self.path + node.name, call.target, call.reason, call.origin)
                 for call in made
                 if isinstance(call, Extern)
             )
             if made:
-                self.operations_of[node.name] = tuple(operation.name for operation in made)
+                self.operations_of[self.path + node.name] = tuple(self.path + each.name for each in made)
         graph = LoopGraph(
             name=name,
             symbols=self.symbols.table(),
@@ -126,7 +135,10 @@ class _Lowering:
                 )
 
     def _attribute(self, node: Node) -> Lowered:
-        value = attribute(self.module, str(node.target))
+        path = str(node.target)
+        value = attribute(self.module, path)
+        if isinstance(value, GraphModule):
+            return Subgraph(path, value)
         if not isinstance(value, torch.Tensor):
             return value
         elements = literal_elements(value)
@@ -151,7 +163,7 @@ class _Lowering:
         found = RULES.find(overload_name(target))
         if found is None and isinstance(value, int | torch.SymInt) and not isinstance(value, bool):
             return self.symbols.size(value)
-        forced = node.name in self.options.force_extern
+        forced = self.path + node.name in self.options.force_extern
         ctx = self._context(node, self._outputs(value))
         args = tuple(map(self._read, node.args))
         kwargs = {key: self._read(item) for key, item in node.kwargs.items()}
@@ -203,7 +215,17 @@ class _Lowering:
         return results[0] if results else None
 
     def _context(self, node: Node, outputs: tuple[ResultType, ...]) -> LoweringContext:
-        return LoweringContext(self.builder, node, outputs, origin_of(node), self.options)
+        origin = origin_of(node, self.path)
+        return LoweringContext(self.builder, node, outputs, origin, self.options, self.subgraphs)
+
+    def _subgraph(self, subgraph: Subgraph, demand: Demand) -> LoopGraph:
+        """The loop graph of a subgraph; its constants and what it left to ATen are also this graph's."""
+        path = f"{self.path}{subgraph.path}."
+        inner = _Lowering(_cleaned(subgraph.module), self.options, path, self.constants.inner())
+        lowered = inner.run(subgraph.path, demand)
+        self.fallbacks += lowered.fallbacks
+        self.operations_of.update(lowered.operations_of)
+        return lowered.graph
 
     # --- metadata and arguments ----------------------------------------
 
@@ -243,11 +265,15 @@ class _Lowering:
         return value
 
     def _output(self, node: Node) -> None:
-        for leaf in flatten(node.args[0]):
+        for position, leaf in enumerate(flatten(node.args[0])):
             value = self._read(leaf)
             meta = leaf.meta.get("val") if isinstance(leaf, Node) else None
             wanted = self.symbols.tensor_type(meta) if isinstance(meta, torch.Tensor) else None
+            if self.demand is not None:
+                wanted = demanded(self.demand, position, self.inputs.made) or wanted
             ctx = self._context(leaf if isinstance(leaf, Node) else node, (wanted,))
+            if self.demand is not None:
+                value = as_demanded(ctx, self.demand, value, wanted)
             output = output_of(ctx, value, wanted)
             self.outputs.append(output)
             if wanted is not None:
@@ -255,8 +281,11 @@ class _Lowering:
 
 
 def overload_name(target: object) -> str:
-    """The registry's name of an FX target: ``aten.add.Tensor`` for overloads, the function's name for others."""
+    """The registry's name of an FX target: ``aten.add.Tensor`` for overloads, ``higher_order.cond`` for operators that
+    take functions, the function's name for others."""
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return f"higher_order.{target.name()}"
     module = getattr(target, "__module__", "")
     return f"{module}.{getattr(target, '__name__', target)}".removeprefix("_")

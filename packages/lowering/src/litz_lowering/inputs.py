@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.nn import Module
 
 from litz_ir.dtypes import b1, f64
@@ -85,12 +85,15 @@ class Inputs:
         return Scalar(symbol, f64 if kind == "float" else b1)
 
 
-def attribute(module: Module, path: str) -> torch.Tensor | float | None:
-    """What a ``get_attr`` node names: a number, None or a dense tensor. Raises :class:`UnsupportedOperation`."""
+def attribute(module: Module, path: str) -> torch.Tensor | GraphModule | float | None:
+    """What a ``get_attr`` node names: a number, None, a dense tensor or a subgraph.
+
+    Raises :class:`UnsupportedOperation` for anything else.
+    """
     value: Any = module
     for part in path.split("."):
         value = getattr(value, part)
-    if isinstance(value, int | float | bool | None):
+    if isinstance(value, int | float | bool | GraphModule | None):
         return value
     if not isinstance(value, torch.Tensor):
         raise UnsupportedOperation(f"attribute {path} is a {type(value).__name__}, not a tensor or number")

@@ -15,11 +15,14 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)[^\n]*(?:\n(?P<s
 _TORCH = str(Path(torch.__file__).parent)
 
 
-def origin_of(node: Node) -> Origin:
-    """The node's origin: its name and operation, and from its metadata the module path and the user's line."""
+def origin_of(node: Node, path: str = "") -> Origin:
+    """The node's origin: its name and operation, and from its metadata the module path and the user's line.
+
+    ``path`` leads to the subgraph that the node is in, and becomes part of the name: ``true_graph_0.``.
+    """
     file, line, source = _user_frame(node.meta.get("stack_trace") or "")
     operation = str(node.target) if node.op == "call_function" else node.op
-    return Origin(node.name, operation, _module_path(node), file, line, source)
+    return Origin(f"{path}{node.name}", operation, _module_path(node), file, line, source)
 
 
 @lru_cache(maxsize=4096)

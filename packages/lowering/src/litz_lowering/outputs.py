@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
+from litz_ir.dtypes import DType, b1, f64, i64
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.loops.nodes import Operation, Output, Ref, TensorType, Value
+from litz_ir.loops.nodes import (
+    Input,
+    Operation,
+    Output,
+    Ref,
+    ScalarInput,
+    TensorType,
+    Value,
+    View,
+    tensor_type,
+)
 from litz_ir.scalar.expr import Const, Expr
+from litz_ir.symbols.table import SymbolKind
 from litz_lowering.context import LoweringContext
-from litz_lowering.values import Lowered, Tensor, fixed
+from litz_lowering.subgraphs import Demand
+from litz_lowering.values import Lowered, ResultType, Tensor, fixed
+
+NUMBERS: Mapping[SymbolKind, DType] = MappingProxyType({"int": i64, "float": f64, "bool": b1})
+"""The dtypes of the one-element tensors that control flow carries numbers in."""
 
 
 def flatten(argument: object) -> Iterator[object]:
@@ -38,6 +55,41 @@ def output_of(ctx: LoweringContext, value: Lowered, wanted: TensorType | None) -
     if value is None or isinstance(value, int | float) or not isinstance(value, str | tuple):
         return value  # type: ignore[return-value]  # a Size
     raise UnsupportedOperation(f"a graph cannot return {value!r}", node=ctx.node.name, origin=ctx.origin)
+
+
+def demanded(demand: Demand, position: int, inputs: Sequence[Input]) -> ResultType:
+    """The type that the output at ``position`` must have; None where it does not matter."""
+    if position >= demand.carried:
+        return demand.types[position] if position < len(demand.types) else None
+    match inputs[position]:
+        case Value(type=kind):
+            return kind
+        case ScalarInput(kind=number):
+            return fixed(tensor_type(NUMBERS[number]))
+    return None
+
+
+def as_demanded(ctx: LoweringContext, demand: Demand, value: Lowered, wanted: ResultType) -> Lowered:
+    """An output of a subgraph: numbers as tensors where that is wanted, and copies of what is not its own."""
+    if isinstance(value, Tensor):
+        root = ctx.builder.root(value.name)
+        if ctx.builder.producer(root) is None and not (demand.views and _is_view(ctx, value.name, root)):
+            return ctx.pointwise(value.at, wanted or fixed(value.type), "output")
+        return value
+    if wanted is not None and value is not None:
+        dtype = wanted.dtype
+        return ctx.pointwise(lambda axes: ctx.number(value, dtype), wanted, "output")  # type: ignore[arg-type]  # a number
+    return value
+
+
+def _is_view(ctx: LoweringContext, name: str, root: str) -> bool:
+    """True when views alone lead from a value to its root."""
+    while name != root:
+        view = ctx.builder.producer(name)
+        if not isinstance(view, View) or not view.aliases:
+            return False
+        name = view.base
+    return True
 
 
 def _same_strides(a: TensorType, b: TensorType) -> bool:

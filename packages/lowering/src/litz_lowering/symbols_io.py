@@ -73,6 +73,15 @@ class SymbolReader:
         """Enter a symbol that torch has none for: a float or bool argument, or a value read from a tensor."""
         self._infos.setdefault(name, SymbolInfo(name, kind, None, None, 1, None, source))
 
+    def adopt(self, info: SymbolInfo) -> None:
+        """Enter a symbol that a subgraph met."""
+        self._infos.setdefault(info.name, info)
+
+    def is_sourced(self, name: str) -> bool:
+        """True when it was said what binds the symbol."""
+        info = self._infos.get(name)
+        return info is not None and bool(info.source)
+
     def sourced(self, name: str, source: str) -> None:
         """Say what binds a symbol that was met."""
         info = self._infos.get(name)

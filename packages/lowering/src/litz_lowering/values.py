@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torch.fx import GraphModule
+
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
 from litz_ir.errors import UnsupportedOperation
@@ -78,7 +80,15 @@ class Declined:
     reason: str
 
 
-Lowered = Tensor | Opaque | Expr | Size | float | str | None | tuple["Lowered", ...]
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """A traced function that a higher-order operator runs; ``path`` is the attribute that holds it."""
+
+    path: str
+    module: GraphModule
+
+
+Lowered = Tensor | Opaque | Subgraph | Expr | Size | float | str | None | tuple["Lowered", ...]
 """What an FX node becomes: a tensor, a size, a symbolic float or bool (a body), or several of them."""
 
 ResultType = TensorType | None

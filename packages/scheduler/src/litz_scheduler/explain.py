@@ -9,7 +9,7 @@ from litz_ir.fused.decision import REASONS, Decision
 from litz_ir.loops.nodes import Axis
 from litz_ir.origin import Origin
 from litz_ir.plan.kernel import Kernel, KernelOrigin
-from litz_ir.plan.program import CallStep, Launch, Placement, Plan, RegionStep
+from litz_ir.plan.program import CallStep, Launch, Placement, Plan
 from litz_ir.plan.schedule import Schedule
 from litz_ir.symbols.term import Size, add
 from litz_scheduler.cost.traffic import type_bytes
@@ -98,7 +98,7 @@ def explain_plan(plan: Plan) -> PlanReport:
     placements = dict(plan.buffers)
     launches = [_launch(s, kernels[s.kernel], placements) for s in plan.steps if isinstance(s, Launch)]
     calls = [CallReport(s.target, s.reason, s.origin) for s in plan.steps if isinstance(s, CallStep)]
-    branches = [explain_plan(p) for s in plan.steps if isinstance(s, RegionStep) for p in s.plans]
+    branches = [explain_plan(subplan) for subplan in plan.subplans]
     return PlanReport(
         plan.name,
         plan.capability,

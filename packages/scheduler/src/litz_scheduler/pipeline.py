@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from litz_ir.errors import LitzError
 from litz_ir.fused.group import FusedGraph
 from litz_ir.loops.nodes import LoopGraph
 from litz_ir.passes.base import Pass, PassContext
 from litz_ir.passes.pipeline import Hook, Timings, run_passes
 from litz_ir.plan.program import Plan
-from litz_scheduler.build_plan import build_plan
+from litz_scheduler.build_plan import KernelNames, build_plan
 from litz_scheduler.fusion import fuse
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise import Inline
@@ -42,14 +43,32 @@ def schedule(
 ) -> Plan:
     """A plan for ``graph`` on the devices whose capabilities ``context`` holds.
 
-    ``hooks`` are called after every stage with its name, input and output; ``fuel`` stops the graph passes early.
-    Raises :class:`litz_ir.errors.ScheduleError`.
+    ``hooks`` are called after every stage with its name, input and output, for the subgraphs of control flow too;
+    ``fuel`` stops the graph passes early. Raises :class:`litz_ir.errors.ScheduleError`.
     """
+    return _schedule(graph, context, options, KernelNames(), hooks, timings, fuel)
+
+
+def _schedule(
+    graph: LoopGraph,
+    context: PassContext,
+    options: SchedulerOptions,
+    names: KernelNames,
+    hooks: Sequence[Hook],
+    timings: Timings | None,
+    fuel: int | None,
+) -> Plan:
     source = graph
     graph = run_passes(graph_passes(options), graph, context, hooks=hooks, timings=timings, fuel=fuel)
 
     def branch(subgraph: LoopGraph) -> Plan:
-        return schedule(subgraph, PassContext(context.capabilities), options, hooks=hooks, timings=timings)
+        inner = PassContext(context.capabilities)
+        try:
+            return _schedule(subgraph, inner, options, names, hooks, timings, fuel)
+        except LitzError as error:
+            # Names in a subgraph are its own: what fails there must not be taken for a namesake around it.
+            error.node = f"{subgraph.name}.{error.node}"
+            raise
 
     started = time.perf_counter()
     fused: FusedGraph = fuse(graph, context, options)
@@ -57,7 +76,7 @@ def schedule(
     for hook in hooks:
         hook("fuse", graph, fused)
     resumed = time.perf_counter()
-    plan = build_plan(fused, context, options, branch, source)
+    plan = build_plan(fused, context, options, branch, source, names)
     if timings is not None:
         timings.add("fuse", middle - started)
         timings.add("plan", time.perf_counter() - resumed)

@@ -31,7 +31,7 @@ from litz_scheduler.graph import Versions, axis_ranges, output_names, overwritte
 
 def has_effect(operation: Operation) -> bool:
     """True when an operation must run though nothing reads its results."""
-    if isinstance(operation, Mutation) or operation.token or not operation.results:
+    if isinstance(operation, Mutation) or operation.tokens or not operation.results:
         return not isinstance(operation, HostScalar)
     if any(value.replaces is not None for value in operation.results):
         return True

@@ -25,7 +25,7 @@ def graph_key(gm: GraphModule, config: Config, facts: Iterable[str]) -> str:
     digest = hashlib.sha256()
     for part in (f"litz {FORMAT}", torch.__version__, *facts, *_options(config)):
         _feed(digest, part)
-    _graph(digest, gm)
+    _graph(digest, gm, {})
     return digest.hexdigest()
 
 
@@ -47,26 +47,31 @@ def _options(config: Config) -> tuple[str, ...]:
     return (config.rng, config.numerics, str(config.fuse), config.fallback)
 
 
-def _graph(digest: Any, gm: GraphModule) -> None:
+def _graph(digest: Any, gm: GraphModule, known: dict[int, str]) -> None:
+    """Feed a graph. ``known`` holds the digests of the subgraphs that were met: one that is run often is read once."""
     numbers: dict[Node, int] = {}
     for node in gm.graph.nodes:
         numbers[node] = len(numbers)
         _feed(digest, node.op)
         _feed(digest, str(node.target) if node.op == "call_function" else "")
         if node.op == "get_attr":
-            _attribute(digest, gm, str(node.target))
+            _attribute(digest, gm, str(node.target), known)
         _feed(digest, _spelled(node.args, numbers))
         _feed(digest, _spelled(node.kwargs, numbers))
         if node.op == "placeholder" or "val" in node.meta:
             _feed(digest, _value(node.meta.get("val")))
 
 
-def _attribute(digest: Any, gm: GraphModule, target: str) -> None:
+def _attribute(digest: Any, gm: GraphModule, target: str, known: dict[int, str]) -> None:
     found: Any = gm
     for part in target.split("."):
         found = getattr(found, part)
     if isinstance(found, GraphModule):
-        _graph(digest, found)
+        if id(found) not in known:
+            inner = hashlib.sha256()
+            _graph(inner, found, known)
+            known[id(found)] = inner.hexdigest()
+        _feed(digest, known[id(found)])
     elif isinstance(found, torch.Tensor):
         _feed(digest, _value(found))
         data = found.detach().cpu().contiguous().view(-1).view(torch.uint8)

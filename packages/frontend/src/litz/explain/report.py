@@ -15,7 +15,7 @@ from litz.explain.text import explanation_text
 from litz.pipeline import Compiled
 from litz_ir.fused.decision import Decision
 from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import CallStep, Launch, Plan
+from litz_ir.plan.program import CallStep, Launch, Plan, RegionStep, kernels_in, plans_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,19 @@ class CallReport:
 
 
 @dataclass(frozen=True, slots=True)
+class RegionReport:
+    """Control flow: its kind, the subplans that it runs, and the user's line."""
+
+    kind: str
+    plans: tuple[str, ...]
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
 class GraphReport:
     """One compiled graph. ``seconds`` gives the time of each stage; ``source`` is the host program, ``units`` the
-    kernels' sources."""
+    kernels' sources. Kernels, calls, regions and decisions are those of the plan and of its subplans, each written
+    once however often control flow runs it."""
 
     name: str
     plan: Plan
@@ -51,6 +61,7 @@ class GraphReport:
     cached: bool
     source: str
     units: tuple[str, ...]
+    regions: tuple[RegionReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,11 @@ class Explanation:
     def calls(self) -> tuple[CallReport, ...]:
         """Every library call, in order."""
         return tuple(call for graph in self.graphs for call in graph.calls)
+
+    @property
+    def regions(self) -> tuple[RegionReport, ...]:
+        """All control flow, in order."""
+        return tuple(region for graph in self.graphs for region in graph.regions)
 
     @property
     def fallbacks(self) -> tuple[LeftToAten, ...]:
@@ -114,16 +130,20 @@ def graph_report(compiled: Compiled) -> GraphReport:
     artifact = compiled.artifact
     assert artifact is not None
     plan = artifact.plan
-    kernels, calls = [], []
-    for step in plan.steps:
+    kernels, calls, regions = [], [], []
+    known = {kernel.name: kernel for kernel in kernels_in(plan)}
+    decisions = tuple(decision for each in plans_in(plan) for decision in each.decisions)
+    for step in (step for each in plans_in(plan) for step in each.steps):
         if isinstance(step, Launch):
             lines = dict.fromkeys(o.origin.describe() for o in step.origins if o.origin)
             kernels.append(
-                KernelReport(plan.kernel(step.kernel), tuple(o.operation for o in step.origins), tuple(lines))
+                KernelReport(known[step.kernel], tuple(o.operation for o in step.origins), tuple(lines))
             )
         elif isinstance(step, CallStep):
             calls.append(CallReport(step.target, step.reason, step.origin.describe()))
+        elif isinstance(step, RegionStep):
+            regions.append(RegionReport(step.kind, step.plans, step.origin.describe()))
     return GraphReport(
-        plan.name, plan, tuple(kernels), tuple(calls), plan.decisions, artifact.left_to_aten, artifact.seconds,
-        artifact.cached, compiled.source, tuple(unit.text for unit in artifact.units),
+        plan.name, plan, tuple(kernels), tuple(calls), decisions, artifact.left_to_aten, artifact.seconds,
+        artifact.cached, compiled.source, tuple(unit.text for unit in artifact.units), tuple(regions),
     )  # fmt: skip

@@ -41,5 +41,7 @@ def _graph(console: Console, graph: GraphReport) -> None:
         calls.add_row(call.target, REASONS.get(call.reason, call.reason), call.line)
     if graph.calls:
         console.print(calls)
+    for region in graph.regions:
+        console.print(f"{region.kind}: {', '.join(region.plans)} ({region.line})")
     for left in graph.fallbacks:
         console.print(f"left to ATen: {left.target}: {left.reason} ({left.line})")

@@ -12,6 +12,7 @@ import torch
 from litz.host import torch_memory
 from litz.host.externs import resolve
 from litz.host.source import HostProgram, Segment
+from litz_ir.interp.regions import Runner, run_region
 
 SegmentBinder = Callable[[Segment], Callable[..., None]]
 HostFunction = Callable[[list[Any]], Sequence[Any]]
@@ -31,6 +32,7 @@ def load_program(
         "strided": torch_memory.strided,
         "view": torch_memory.view,
         "promised": torch_memory.promised,
+        "run_region": _run_region,
     }
     for known, name in program.constants:
         scope[name] = constants[known]
@@ -44,3 +46,7 @@ def load_program(
     linecache.cache[file] = (len(program.text), None, program.text.splitlines(keepends=True), file)
     found: HostFunction = scope[program.name]
     return found
+
+
+def _run_region(kind: str, runners: Sequence[Runner], arguments: Sequence[Any]) -> list[Any]:
+    return run_region(kind, runners, arguments, torch_memory.TorchTensors())

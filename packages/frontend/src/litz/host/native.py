@@ -9,7 +9,7 @@ from litz.host.load import SegmentBinder
 from litz.host.source import Segment
 from litz.targets import TargetSet
 from litz_ir.errors import CodegenError
-from litz_ir.plan.program import Plan
+from litz_ir.plan.program import Plan, kernels_in
 from litz_ir.target.protocol import Module, SegmentModule, SourceUnit
 
 SegmentCall = Callable[..., None]
@@ -21,7 +21,7 @@ def segment_binder(
     """Loads the binaries and returns what makes a segment callable with (addresses, symbol values)."""
     if not units:
         return _none
-    module = targets[plan.device].load(units, binaries, {kernel.name: kernel for kernel in plan.kernels})
+    module = targets[plan.device].load(units, binaries, {kernel.name: kernel for kernel in kernels_in(plan)})
 
     def bind(segment: Segment) -> SegmentCall:
         return (

@@ -55,7 +55,8 @@ class Segment:
 @dataclass(frozen=True, slots=True)
 class HostProgram:
     """``text`` defines the function ``name``, which takes the list of arguments; it expects ``segments``, ``externs``
-    (target, name) and ``constants`` (the plan's name, the program's) as globals, and ``branches`` as functions."""
+    (target, name) and ``constants`` (the plan's name, the program's) as globals, and ``branches``, the programs of the
+    subplans, as functions."""
 
     name: str
     text: str
@@ -64,14 +65,22 @@ class HostProgram:
     constants: tuple[tuple[str, str], ...] = ()
     branches: tuple[HostProgram, ...] = field(default=())
 
+    @property
+    def listing(self) -> str:
+        """The texts of all functions, branches before what calls them."""
+        return "\n\n".join((*(branch.listing for branch in self.branches), self.text))
+
 
 WAITING_LIMIT = 32 << 20
 """Dead memory waits for the end of a run of kernels, unless more bytes than this wait while more are asked for."""
 
 
-def host_program(plan: Plan, name: str = "call") -> HostProgram:
-    """The host program of ``plan``; raises :class:`CodegenError` for what the host cannot express."""
-    return _Writer(plan, name).write()
+def host_program(plan: Plan, name: str = "call", *, inner: bool = False) -> HostProgram:
+    """The host program of ``plan``; ``inner`` for the plan of a subgraph, which control flow calls.
+
+    Raises :class:`CodegenError` for what the host cannot express.
+    """
+    return _Writer(plan, name, inner).write()
 
 
 class _Names:
@@ -79,7 +88,9 @@ class _Names:
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, str], str] = {}
-        self.taken: set[str] = {"torch", "math", "args", "call", "empty", "strided", "view", "promised"}
+        self.taken: set[str] = {
+            "torch", "math", "args", "call", "empty", "strided", "view", "promised", "run_region",
+        }  # fmt: skip
 
     def __call__(self, kind: str, name: str) -> str:
         found = self.known.get((kind, name))
@@ -95,8 +106,9 @@ class _Names:
 
 
 class _Writer:
-    def __init__(self, plan: Plan, name: str) -> None:
+    def __init__(self, plan: Plan, name: str, inner: bool) -> None:
         self.plan = plan
+        self.inner = inner
         self.name = name
         self.names = _Names()
         self.placements = dict(plan.buffers)
@@ -106,7 +118,7 @@ class _Writer:
         self.waiting = 0
         self.segments: list[Segment] = []
         self.externs: dict[str, str] = {}
-        self.branches: list[HostProgram] = []
+        self.branches: dict[str, HostProgram] = {}
         self.made: set[str] = set()
         self.called: set[str] = set()
         self.defined = {i.symbol for i in plan.inputs if isinstance(i, ScalarInput) and i.symbol is not None}
@@ -117,6 +129,9 @@ class _Writer:
         for info in plan.symbols:
             self.names("symbol", info.name)
         self.made.update(value.name for value in plan.constants)
+        for subplan in plan.subplans:
+            function = self.names("function", subplan.name)
+            self.branches[subplan.name] = host_program(subplan, function, inner=True)
 
     def write(self) -> HostProgram:
         self._arguments(self.plan.inputs)
@@ -130,12 +145,19 @@ class _Writer:
         text = f"def {self.name}(args):\n{body}\n"
         constants = tuple((v.name, self.names("value", v.name)) for v in self.plan.constants)
         externs = tuple(self.externs.items())
-        return HostProgram(self.name, text, tuple(self.segments), externs, constants, tuple(self.branches))
+        return HostProgram(
+            self.name, text, tuple(self.segments), externs, constants, (*self.branches.values(),)
+        )
 
     def _with_drops(self) -> Iterable[str]:
         """The lines, each followed by a ``del`` of the variables that nothing after it mentions: memory goes back as
         soon as its last view does, the caller's arguments included."""
-        variables = {name for (kind, _), name in self.names.known.items() if kind != "symbol"}
+        kept = {("value", value.name) for value in self.plan.constants}
+        variables = {
+            name
+            for (kind, known), name in self.names.known.items()
+            if kind not in ("symbol", "function") and (kind, known) not in kept
+        }
         last: dict[str, int] = {}
         for position, line in enumerate(self.lines):
             last.update((word, position) for word in re.findall(r"\w+", line) if word in variables)
@@ -164,6 +186,15 @@ class _Writer:
             self.lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = args")
         # The caller's list must not keep inputs alive that the program is done with.
         self.lines.append("args.clear()")
+        if self.inner:
+            self._numbers(inputs)
+
+    def _numbers(self, inputs: Iterable[Input]) -> None:
+        """Control flow carries numbers as tensors of one element."""
+        for item in inputs:
+            if isinstance(item, ScalarInput) and item.symbol is not None:
+                name = self.names("symbol", item.symbol)
+                self.lines.append(f"{name} = {item.kind}({name})")
 
     def _output(self, output: Output) -> str:
         match output:
@@ -266,24 +297,28 @@ class _Writer:
                 self.lines.append(f"{name} = {buffer}")
 
     def _region(self, step: RegionStep) -> None:
-        if step.kind not in ("cond", "invoke"):
-            raise CodegenError(
-                f"the host has no form for {step.kind} regions yet", hint="it runs as its torch operator"
-            )
-        functions = []
-        for plan in step.plans:
-            function = self.names("value", f"{self.name}_branch")
-            self.branches.append(host_program(plan, function))
-            functions.append(function)
-        arguments = [self._argument(argument) for argument in step.arguments]
-        results = ", ".join(self.names("value", name) for name in step.results)
+        functions = [self.branches[name].name for name in step.plans]
+        names = [self.names("value", name) for name in step.results]
+        results = f"{', '.join(names)}{',' if len(names) == 1 else ''} = " if names else ""
         self.made.update(step.results)
-        if step.kind == "cond":
-            chosen = f"({functions[0]} if {arguments[0]} else {functions[1]})"
-            arguments = arguments[1:]
-        else:
+        self.called.update(step.results)
+        if step.kind in ("cond", "invoke"):
+            # Called directly, so that nothing but the list holds the arguments.
+            arguments = [self._argument(argument) for argument in step.arguments]
             chosen = functions[0]
-        self.lines.append(f"{results}, = {chosen}([{', '.join(arguments)}])")
+            if step.kind == "cond":
+                chosen = f"({functions[0]} if {arguments.pop(0)} else {functions[1]})"
+            self.lines.append(f"{results}{chosen}([{', '.join(arguments)}])")
+            return
+        parts = ", ".join(self._part(argument) for argument in step.arguments)
+        chosen = f"{', '.join(functions)}{',' if len(functions) == 1 else ''}"
+        self.lines.append(f"{results}run_region({step.kind!r}, ({chosen}), ({parts},))")
+
+    def _part(self, argument: Argument) -> str:
+        """The carried values of a loop, what it goes along, or the others."""
+        assert isinstance(argument, tuple)
+        items = [self._argument(item) for item in argument]
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
     # --- kernels --------------------------------------------------------------------------------------------
 

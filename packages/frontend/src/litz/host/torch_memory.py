@@ -37,6 +37,18 @@ def promised(value: Any, shape: Sequence[int], strides: Sequence[int], operator:
     return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device).copy_(value)
 
 
+class TorchTensors:
+    """What control flow itself does with tensors."""
+
+    def stack(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Equally shaped tensors along a new first dimension, contiguous."""
+        return torch.stack(list(tensors))
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same elements and strides in memory of their own."""
+        return tensor.clone()
+
+
 def _public_empty(
     shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: str = "cpu"
 ) -> torch.Tensor:

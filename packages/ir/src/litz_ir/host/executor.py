@@ -314,13 +314,14 @@ class _Execution:
     def region(self, step: RegionStep) -> None:
         outer = self.executor
 
-        def runner(plan: Plan) -> Callable[[Sequence[Any]], list[Any]]:
+        def runner(name: str) -> Callable[[Sequence[Any]], list[Any]]:
+            plan = outer.plan.subplan(name)
             constants = {**outer.constants, **{v.name: self.tensor(v.name) for v in outer.plan.constants}}
             inner = Executor(plan, outer.launchers, outer.memory, outer.externs, constants=constants)
             return lambda inputs: inner.run(inputs, symbols=self.symbols)
 
         arguments = [resolve(each, self.tensor, self.window, self.symbols) for each in step.arguments]
-        found = run_region(step.kind, list(map(runner, step.plans)), arguments, self.memory.stack)
+        found = run_region(step.kind, list(map(runner, step.plans)), arguments, self.memory)
         for name, tensor in zip(step.results, found, strict=True):
             self.define_tensor(name, tensor)
 

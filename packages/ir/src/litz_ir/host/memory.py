@@ -47,6 +47,9 @@ class Memory(Protocol):
     def stack(self, tensors: Sequence[Any]) -> Any:
         """Equally shaped tensors along a new first dimension."""
 
+    def copy(self, tensor: Any) -> Any:
+        """A tensor of the same elements and strides in memory of its own."""
+
 
 class NumpyMemory:
     """Tensors are NumPy arrays in memory form, whatever device they are said to be on.
@@ -95,6 +98,10 @@ class NumpyMemory:
     def stack(self, tensors: Sequence[Any]) -> Array:
         """A fresh array."""
         return np.stack(tensors)
+
+    def copy(self, tensor: Any) -> Array:
+        """A fresh array, dimensions in the same order of strides."""
+        return np.copy(tensor, order="K")
 
 
 class _Span:

@@ -265,9 +265,20 @@ class _Run:
 
         lookup = self.values.__getitem__
         arguments = [resolve(each, lookup, self.window, self.symbols) for each in operation.arguments]
-        found = run_region(operation.kind, list(map(runner, operation.subgraphs)), arguments, np.stack)
+        found = run_region(operation.kind, list(map(runner, operation.subgraphs)), arguments, _Arrays())
         for result, tensor in zip(operation.results, found, strict=True):
+            bind_result(result.type, tensor, numpy_geometry, self.symbols)
             self.values[result.name] = np.asarray(tensor)
+
+
+class _Arrays:
+    """What control flow does with arrays."""
+
+    def stack(self, tensors: Sequence[Any]) -> Array:
+        return np.stack(tensors)
+
+    def copy(self, tensor: Any) -> Array:
+        return np.copy(tensor, order="K")
 
 
 def sort_positions(values: Array, dimension: int, descending: bool) -> Array:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 from litz_ir.device import CPU, Device
@@ -187,6 +188,11 @@ class Operation:
         return ()
 
     @property
+    def tokens(self) -> tuple[str, ...]:
+        """Every token that orders it: its own, and for control flow those of what happens inside."""
+        return (self.token,) if self.token else ()
+
+    @property
     def name(self) -> str:
         """The first result's name, which identifies the operation in a graph."""
         return self.results[0].name if self.results else f"<{type(self).__name__.lower()}>"
@@ -353,17 +359,32 @@ class Collective(Call):
     """Communication between ranks; never reordered: it carries the token ``collective``."""
 
 
+RegionKind = Literal["cond", "while_loop", "while_stack", "scan", "invoke"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Region(Operation):
-    """Structured control flow over subgraphs: ``cond``, ``while_loop``, ``scan``, ``invoke``."""
+    """Structured control flow over subgraphs; ``litz_ir.interp.regions`` says what each kind's arguments are.
 
-    kind: Literal["cond", "while_loop", "scan", "invoke"]
+    Its results have memory of their own: they share none with an argument. Arguments are passed in eager's layout.
+    """
+
+    kind: RegionKind
     subgraphs: tuple[LoopGraph, ...]
     arguments: tuple[Argument, ...]
 
     @property
     def reads(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(references(self.arguments)))
+
+    @cached_property
+    def _inner_tokens(self) -> tuple[str, ...]:
+        inside = (token for graph in self.subgraphs for each in graph.operations for token in each.tokens)
+        return tuple(dict.fromkeys(inside))
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*super().tokens, *self._inner_tokens)))
 
 
 @dataclass(frozen=True, kw_only=True)

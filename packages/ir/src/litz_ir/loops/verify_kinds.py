@@ -185,7 +185,9 @@ def check_call(operation: Call, state: State, place: Place) -> None:
             place.fail("call-aliases", f"%{result} shares memory with %{base}, which is no argument")
 
 
-_SUBGRAPHS: Mapping[str, int] = {"cond": 2, "while_loop": 2, "scan": 1, "invoke": 1}
+_SUBGRAPHS: Mapping[str, int] = {
+    "cond": 2, "while_loop": 2, "while_stack": 2, "scan": 1, "invoke": 1,
+}  # fmt: skip
 
 
 def check_region(operation: Region, place: Place) -> None:
@@ -193,7 +195,8 @@ def check_region(operation: Region, place: Place) -> None:
     count = _SUBGRAPHS[operation.kind]
     if len(operation.subgraphs) != count:
         place.fail("region", f"a {operation.kind} has {count} subgraphs, this one {len(operation.subgraphs)}")
-    giving = operation.subgraphs[1:] if operation.kind == "while_loop" else operation.subgraphs
+    loops = operation.kind in ("while_loop", "while_stack")
+    giving = operation.subgraphs[1:] if loops else operation.subgraphs
     for graph in giving:
         if len(graph.outputs) != len(operation.results):
             place.fail(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 from litz_ir.device import Device
 from litz_ir.fused.decision import Decision
-from litz_ir.loops.nodes import Argument, Attributes, Input, Output, TensorType, Value
+from litz_ir.loops.nodes import Argument, Attributes, Input, Output, RegionKind, TensorType, Value
 from litz_ir.origin import UNKNOWN, Origin
 from litz_ir.plan.kernel import Kernel, KernelOrigin
 from litz_ir.scalar.expr import Expr
@@ -98,10 +99,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class RegionStep:
-    """Run structured control flow whose branches are plans."""
+    """Run structured control flow whose branches are subplans, named in the order of the region's subgraphs."""
 
-    kind: Literal["cond", "while_loop", "scan", "invoke"]
-    plans: tuple[Plan, ...]
+    kind: RegionKind
+    plans: tuple[str, ...]
     arguments: tuple[Argument, ...]
     results: tuple[str, ...]
     origin: Origin = field(default=UNKNOWN, compare=False)
@@ -115,7 +116,9 @@ class Plan:
     """All that a host needs: no torch, no closures, printable and serialisable.
 
     ``device`` is where kernels run, ``capability`` the name of the instruction set or chip that it was scheduled for.
-    ``buffers`` places every value that steps name; ``peak`` is the modelled peak of allocated bytes.
+    ``buffers`` places every value that steps name; ``peak`` is the modelled peak of allocated bytes. ``subplans`` are
+    what its control flow runs: each stands once, however many steps run it. Kernels that have one name, here and in
+    subplans, are one kernel.
     """
 
     name: str
@@ -131,6 +134,7 @@ class Plan:
     outputs: tuple[Output, ...]
     peak: Size = 0
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
+    subplans: tuple[Plan, ...] = ()
 
     def kernel(self, name: str) -> Kernel:
         """The kernel of that name; raises ``KeyError``."""
@@ -139,9 +143,28 @@ class Plan:
                 return kernel
         raise KeyError(name)
 
+    def subplan(self, name: str) -> Plan:
+        """The subplan of that name; raises ``KeyError``."""
+        for plan in self.subplans:
+            if plan.name == name:
+                return plan
+        raise KeyError(name)
+
     def placement(self, name: str) -> Placement:
         """Where a buffer lives; raises ``KeyError``."""
         for buffer, placement in self.buffers:
             if buffer == name:
                 return placement
         raise KeyError(name)
+
+
+def plans_in(plan: Plan) -> Iterator[Plan]:
+    """The plan and every plan below it, outer ones first."""
+    yield plan
+    for each in plan.subplans:
+        yield from plans_in(each)
+
+
+def kernels_in(plan: Plan) -> tuple[Kernel, ...]:
+    """The kernels of a plan and of all below it, each once."""
+    return tuple({kernel.name: kernel for each in plans_in(plan) for kernel in each.kernels}.values())

@@ -31,6 +31,7 @@ from litz_ir.plan.program import (
     RegionStep,
     Step,
     Storage,
+    plans_in,
 )
 from litz_ir.plan.verify_kernel import verify_kernel
 from litz_ir.scalar.expr import Expr, loads
@@ -47,6 +48,10 @@ def verify_plan(plan: Plan) -> None:
     place = Place(STAGE, plan.name)
     for kernel in plan.kernels:
         verify_kernel(kernel)
+    check_kernel_names(plan, place)
+    unique("subplans", [(each.name, each) for each in plan.subplans], place)
+    for branch in plan.subplans:
+        verify_plan(branch)
     state = _start(plan, place)
     prover = Prover(plan.symbols)
     for name, placement in plan.buffers:
@@ -138,8 +143,7 @@ def _verify_step(step: Step, state: _State) -> None:
         case RegionStep():
             place = Place(STAGE, f"region.{step.kind}", step.origin)
             check_arguments(step.arguments, state, place)
-            for branch in step.plans:
-                verify_plan(branch)
+            check_branches(step, state, place)
             check_results(step.results, state, place)
 
 
@@ -272,6 +276,22 @@ def check_results(names: tuple[str, ...], state: _State, place: Place) -> None:
         if name in state.live_values:
             place.fail("defined-once", f"%{name} is defined twice")
         state.live_values.add(name)
+
+
+def check_kernel_names(plan: Plan, place: Place) -> None:
+    """Kernels of one name, here and in subplans, are equal."""
+    known: dict[str, Kernel] = {}
+    for kernel in (kernel for each in plans_in(plan) for kernel in each.kernels):
+        if known.setdefault(kernel.name, kernel) != kernel:
+            place.fail("kernel-names", f"two kernels that differ are called {kernel.name}")
+
+
+def check_branches(step: RegionStep, state: _State, place: Place) -> None:
+    """What a region runs are subplans."""
+    known = {each.name for each in state.plan.subplans}
+    for name in step.plans:
+        if name not in known:
+            place.fail("region", f"{name} is no subplan of the plan")
 
 
 def check_define(step: Define, state: _State) -> None:

@@ -26,6 +26,7 @@ from litz_ir.loops.nodes import (
     Reduction,
     ReductionName,
     Region,
+    RegionKind,
     Scan,
     Scatter,
     ScatterMode,
@@ -60,7 +61,7 @@ COMBINERS: tuple[str, ...] = get_args(ReductionName)
 SCATTER_MODES: tuple[str, ...] = get_args(ScatterMode)
 _NEEDS: tuple[str, ...] = get_args(Need)
 _CONTRACTIONS = ("matmul", "convolution", "attention")
-REGIONS = ("cond", "while_loop", "scan", "invoke")
+REGIONS = get_args(RegionKind)
 
 
 def parse_graph(text: str) -> LoopGraph:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
-from litz_ir.loops.nodes import Value
+from litz_ir.loops.nodes import RegionKind, Value
 from litz_ir.plan.kernel import Kernel, KernelOrigin
 from litz_ir.plan.program import (
     Allocate,
@@ -74,6 +74,9 @@ def plan(stream: Stream) -> Plan:
     kernels: list[Kernel] = []
     while stream.at("kernel"):
         kernels.append(kernel(stream))
+    subplans: list[Plan] = []
+    while stream.at("plan"):
+        subplans.append(plan(stream))
     scope = Scope()
     scope.declare_symbols(table)
     scope.declare((*inputs, *constants))
@@ -86,7 +89,7 @@ def plan(stream: Stream) -> Plan:
     return Plan(
         name=name, device=device, capability=capability, symbols=table, inputs=inputs, constants=tuple(constants),
         buffers=tuple(buffers), storages=tuple(storages), kernels=tuple(kernels), steps=tuple(steps), outputs=outputs,
-        peak=peak, decisions=choices,
+        peak=peak, decisions=choices, subplans=tuple(subplans),
     )  # fmt: skip
 
 
@@ -184,8 +187,8 @@ def _region(stream: Stream, names: tuple[str, ...]) -> RegionStep:
     if attributes:
         stream.fail("a region takes no named arguments", token)
     stream.expect("{")
-    plans: list[Plan] = []
+    plans: list[str] = []
     while not stream.accept("}"):
-        plans.append(plan(stream))
-    way = cast(Literal["cond", "while_loop", "scan", "invoke"], kind)
-    return RegionStep(way, tuple(plans), given, names, stream.origin())
+        plans.append(stream.name("a subplan"))
+        stream.accept(",")
+    return RegionStep(cast(RegionKind, kind), tuple(plans), given, names, stream.origin())

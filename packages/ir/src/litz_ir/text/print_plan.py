@@ -57,6 +57,8 @@ def plan_lines(plan: Plan) -> list[str]:
         lines.append(f"peak {print_term(plan.peak)}")
     for kernel in plan.kernels:
         lines += kernel_lines(kernel)
+    for subplan in plan.subplans:
+        lines += plan_lines(subplan)
     scope = plan_scope(plan)
     for step in plan.steps:
         lines += _step_lines(step, scope)
@@ -105,8 +107,10 @@ def _step_lines(step: Step, scope: Scope) -> list[str]:
         case RegionStep():
             names = f"{values_text(step.results)} = " if step.results else ""
             head = f"{names}region.{step.kind}{arguments_text(step.arguments)}"
-            lines = [f"{head} {{", *indented(line for plan in step.plans for line in plan_lines(plan)), "}"]
-            return _with_origin(lines, origin_text(step.origin))
+            plans = ", ".join(map(name_text, step.plans))
+            return _with_origin(
+                [f"{head} {{ {plans} }}" if plans else f"{head} {{}}"], origin_text(step.origin)
+            )
 
 
 def _with_origin(lines: list[str], origin: str) -> list[str]:

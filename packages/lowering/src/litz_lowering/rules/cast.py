@@ -16,6 +16,7 @@ from litz_lowering.registry import rule
     "aten.contiguous.default",
     "aten.lift_fresh_copy.default",
     "aten.alias_copy.default",
+    "aten.detach_copy.default",
 )
 def copy(ctx: LoweringContext, x: Tensor, *_: Any, **__: Any) -> Tensor | Declined:
     """A copy; its dtype, strides and device are the result's."""

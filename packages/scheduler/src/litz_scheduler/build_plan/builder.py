@@ -33,7 +33,7 @@ from litz_ir.plan.program import CallStep, Check, Define, Plan, RegionStep, Step
 from litz_ir.scalar.expr import Load
 from litz_ir.symbols.term import Symbol, symbol
 from litz_ir.target.capabilities import Capabilities
-from litz_scheduler.build_plan.launches import Launches
+from litz_scheduler.build_plan.launches import KernelNames, Launches
 from litz_scheduler.build_plan.values import Values
 from litz_scheduler.cost.traffic import type_bytes
 from litz_scheduler.graph import Lineage, dense_type, same_strides
@@ -48,10 +48,11 @@ def build_plan(
     options: SchedulerOptions,
     subplan: Callable[[LoopGraph], Plan],
     source: LoopGraph,
+    names: KernelNames,
 ) -> Plan:
     """Schedule a fused graph for the devices at hand. ``subplan`` plans the branches of control flow; ``source`` is the
-    graph as it came, whose operations launches name as their origins."""
-    builder = _Builder(fused, context, options, subplan, source)
+    graph as it came, whose operations launches name as their origins; ``names`` knows the kernels made before."""
+    builder = _Builder(fused, context, options, subplan, source, names)
     builder.define_sizes()
     for group in fused.groups:
         builder.add(group)
@@ -66,15 +67,19 @@ class _Builder:
         options: SchedulerOptions,
         subplan: Callable[[LoopGraph], Plan],
         source: LoopGraph,
+        names: KernelNames,
     ) -> None:
         self.graph = fused.graph
         self.context = context
-        self.subplan = subplan
         self.operations = self.graph.named()
         self.logical = self.graph.values()
         self.values = Values(self.graph)
-        self.launches = Launches(self.graph, self.values, Lineage(source, self.graph), context, options)
+        self.launches = Launches(
+            self.graph, self.values, Lineage(source, self.graph), context, options, names
+        )
         self.steps: list[Step] = []
+        self.subplans = _Subplans(subplan)
+        self.bound = {i.symbol or i.name for i in self.graph.inputs if isinstance(i, ScalarInput)}
         self.device = self._device()
         self.capabilities = self._capabilities(self.device)
 
@@ -97,7 +102,7 @@ class _Builder:
         for output in graph.outputs:
             if isinstance(output, Ref):
                 self.values.type(output.name)
-        kernels = {name: replace(kernel, name=name) for kernel, name in self.launches.kernels()}
+        kernels = self.launches.kernels()
         memory = place(
             self.steps, self.values.placements, graph.outputs, kernels, graph.symbols, self.context
         )
@@ -115,20 +120,22 @@ class _Builder:
             outputs=graph.outputs,
             peak=memory.peak,
             decisions=tuple(self.context.decisions),
+            subplans=self.subplans.made,
         )
 
     def define_sizes(self) -> None:
         """Read the symbols that no argument binds off the inputs' sizes and strides."""
-        bound = {i.symbol or i.name for i in self.graph.inputs if isinstance(i, ScalarInput)}
         for value in self.graph.inputs:
-            if not isinstance(value, Value):
-                continue
-            for kind, terms in (("size", value.type.shape), ("stride", value.type.layout.strides)):
-                for dim, term in enumerate(terms):
-                    if isinstance(term, Symbol) and term.name not in bound:
-                        bound.add(term.name)
-                        source = ("size" if kind == "size" else "stride", value.name, dim)
-                        self.steps.append(Define(term.name, source))  # type: ignore[arg-type]  # a literal
+            if isinstance(value, Value):
+                self._define_sizes_of(value)
+
+    def _define_sizes_of(self, value: Value) -> None:
+        for kind, terms in (("size", value.type.shape), ("stride", value.type.layout.strides)):
+            for dim, term in enumerate(terms):
+                if isinstance(term, Symbol) and term.name not in self.bound:
+                    self.bound.add(term.name)
+                    source = ("size" if kind == "size" else "stride", value.name, dim)
+                    self.steps.append(Define(term.name, source))  # type: ignore[arg-type]  # a literal
 
     # --- groups ---------------------------------------------------------------------------------------------
 
@@ -213,13 +220,17 @@ class _Builder:
             value = self.logical.get(name)
             if value is None or self._suits(call, value):
                 continue
-            copy = Value(f"{name}.for.{call.name}", dense_type(value.type))
-            self._copy(name, copy)
-            self.context.decide(Decision("plan", name, "copy", "copy.layout", type_bytes(value.type)))
-            copies[name] = copy.name
+            copies[name] = self._copy_for(call, value)
         renamed = rename_reads(call, copies)
         assert isinstance(renamed, Call)
         return renamed, copies
+
+    def _copy_for(self, reader: Call | Region, value: Value) -> str:
+        """The name of a copy of ``value`` in the layout that ``reader`` takes."""
+        copy = Value(f"{value.name}.for.{reader.name}", dense_type(value.type))
+        self._copy(value.name, copy)
+        self.context.decide(Decision("plan", value.name, "copy", "copy.layout", type_bytes(value.type)))
+        return copy.name
 
     def _suits(self, call: Call, value: Value) -> bool:
         """True when a call takes a value in the layout that its memory has."""
@@ -236,11 +247,48 @@ class _Builder:
             self.values.returned(value)
 
     def _region(self, region: Region) -> None:
-        plans = tuple(self.subplan(subgraph) for subgraph in region.subgraphs)
+        plans = tuple(self.subplans.of(subgraph) for subgraph in region.subgraphs)
+        copies: dict[str, str] = {}
+        for name in region.reads:
+            value = self.logical.get(name)
+            if value is None or same_strides(value.type, self.values.type(name).layout):
+                continue
+            if not is_dense(value.type.shape, value.type.layout):
+                raise ScheduleError(
+                    f"%{name} has gaps in eager's layout, and is to be copied into it", node=region.name,
+                    origin=region.origin, hint="the operator that reads it runs as it came",
+                )  # fmt: skip
+            copies[name] = self._copy_for(region, value)
+        renamed = rename_reads(region, copies)
+        assert isinstance(renamed, Region)
         results = tuple(value.name for value in region.results)
-        self.steps.append(RegionStep(region.kind, plans, region.arguments, results, region.origin))
+        self.steps.append(RegionStep(region.kind, plans, renamed.arguments, results, region.origin))
         for value in region.results:
             self.values.returned(value)
+            self._define_sizes_of(value)
+
+
+class _Subplans:
+    """The plans of a graph's control flow, each subgraph's once, under names of their own."""
+
+    def __init__(self, make: Callable[[LoopGraph], Plan]) -> None:
+        self._make = make
+        self._names: dict[int, str] = {}
+        self._known: list[LoopGraph] = []
+        self.made: tuple[Plan, ...] = ()
+
+    def of(self, subgraph: LoopGraph) -> str:
+        """The name of a subgraph's plan, which is made when it is first asked for."""
+        found = self._names.get(id(subgraph))
+        if found is None:
+            taken = {plan.name for plan in self.made}
+            found, count = subgraph.name, 2
+            while found in taken:
+                found, count = f"{subgraph.name}_{count}", count + 1
+            self.made = (*self.made, replace(self._make(subgraph), name=found))
+            self._names[id(subgraph)] = found
+            self._known.append(subgraph)  # as long as it lives, its id is its own
+        return found
 
 
 def _reason(call: Call) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from litz_ir.fused.decision import Decision
 from litz_ir.fused.group import Group
@@ -24,6 +25,22 @@ from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.tiling import schedule_nest
 
 
+class KernelNames:
+    """The kernels of a plan and of all its subplans: equal ones have one name. One belongs to one compilation."""
+
+    def __init__(self) -> None:
+        self._names: dict[Kernel, str] = {}
+
+    def known(self, kernel: Kernel) -> str | None:
+        """The name of a nameless kernel that was met before."""
+        return self._names.get(kernel)
+
+    def add(self, kernel: Kernel, called: str) -> str:
+        """A name for a new nameless kernel, made from its number and ``called``."""
+        name = self._names[kernel] = f"k{len(self._names)}_{called}"
+        return name
+
+
 class Launches:
     """Makes kernels and remembers them, so that an equal one is made once. ``lineage`` tells what was inlined where."""
 
@@ -34,17 +51,19 @@ class Launches:
         lineage: Lineage,
         context: PassContext,
         options: SchedulerOptions,
+        names: KernelNames,
     ) -> None:
         self.symbols = graph.symbols
         self.values = values
         self.lineage = lineage
         self.context = context
         self.options = options
-        self._names: dict[Kernel, str] = {}
+        self._names = names
+        self._used: dict[str, Kernel] = {}
 
-    def kernels(self) -> tuple[tuple[Kernel, str], ...]:
-        """Every kernel so far, nameless, and its name."""
-        return tuple(self._names.items())
+    def kernels(self) -> dict[str, Kernel]:
+        """Every kernel that was launched so far, by name."""
+        return dict(self._used)
 
     def launch(self, group: Group, operations: Mapping[str, Operation], capabilities: Capabilities) -> Launch:
         """The launch of a group; ``operations`` holds its members by name."""
@@ -79,10 +98,11 @@ class Launches:
         return schedule_nest(nest, traffic, work, capabilities, self.symbols, self.options, scratch)
 
     def _name(self, bound: Bound, group: Group, operations: Mapping[str, Operation]) -> str:
-        known = self._names.get(bound.kernel)
-        if known is not None:
-            self.context.decide(Decision("plan", group.name, "share", "share.kernel", note=f"as {known}"))
-            return known
-        name = f"k{len(self._names)}_{title(operations[member.operation] for member in group.members)}"
-        self._names[bound.kernel] = name
+        name = self._names.known(bound.kernel)
+        if name is None:
+            called = title(operations[member.operation] for member in group.members)
+            name = self._names.add(bound.kernel, called)
+        else:
+            self.context.decide(Decision("plan", group.name, "share", "share.kernel", note=f"as {name}"))
+        self._used.setdefault(name, replace(bound.kernel, name=name))
         return name

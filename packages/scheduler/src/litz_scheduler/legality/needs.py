@@ -43,8 +43,7 @@ class Needs:
         """The groups that must run before: those that define what is read, the last one with its token, and all that
         touch the memory that it overwrites."""
         needed = {self.owner[name] for name in operation.reads if name in self.owner}
-        if operation.token in self._tokens:
-            needed.add(self._tokens[operation.token])
+        needed.update(self._tokens[token] for token in operation.tokens if token in self._tokens)
         for name in overwritten_by(operation):
             needed.update(self._touching.get(self._root(name), ()))
             if name in self.owner:
@@ -62,8 +61,7 @@ class Needs:
             self._touching[self._root(name)] = {number}
         for value in operation.results:
             self.owner[value.name] = number
-        if operation.token:
-            self._tokens[operation.token] = number
+        self._tokens.update((token, number) for token in operation.tokens)
         for name in _defined_symbols(operation):
             if name not in self._bound:
                 self._definers.setdefault(name, number)

@@ -22,8 +22,10 @@ def reads_of(step: Step) -> tuple[str, ...]:
             return (*(name for argument in step.arguments for name in references(argument)), *step.results)
         case Check():
             return tuple(load.buffer for load in loads(step.condition))
-        case Define() if isinstance(step.source, Expr):
-            return tuple(load.buffer for load in loads(step.source))
+        case Define():
+            if isinstance(step.source, Expr):
+                return tuple(load.buffer for load in loads(step.source))
+            return (step.source[1],)
     return ()
 
 

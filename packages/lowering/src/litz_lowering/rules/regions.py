@@ -1,0 +1,353 @@
+"""Operators that run functions: control flow and repeated subgraphs become regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+
+from litz_ir.dtypes import b1
+from litz_ir.loops.layout import Layout, span
+from litz_ir.loops.nodes import (
+    Argument,
+    HostScalar,
+    Input,
+    LoopGraph,
+    Ref,
+    Region,
+    RegionKind,
+    ScalarInput,
+    ScalarRef,
+    TensorType,
+    Value,
+    View,
+    tensor_type,
+)
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Scalar
+from litz_ir.symbols.table import SymbolInfo
+from litz_ir.symbols.term import Size, free_symbols, substitute, symbol
+from litz_lowering.context import Lowered, LoweringContext, ResultType, Tensor
+from litz_lowering.outputs import NUMBERS, flatten
+from litz_lowering.registry import rule
+from litz_lowering.subgraphs import Demand, missing_symbols
+from litz_lowering.values import Subgraph, fixed
+
+Operands = tuple[Lowered, ...]
+
+
+@rule("higher_order.cond")
+def cond(
+    ctx: LoweringContext, condition: Lowered, true: Subgraph, false: Subgraph, operands: Operands
+) -> Lowered:
+    """One of two functions of the operands."""
+    demand = Demand(types=tuple(map(_static, _result_types(ctx))))
+    graphs = [ctx.subgraphs.lower(each, demand) for each in (true, false)]
+    kept = _present(ctx)
+    infos = _around(ctx, graphs)
+    arguments = (condition, *_conformed(ctx, operands, graphs[0].inputs), *_symbols(infos))
+    region = _region(ctx, "cond", [ctx.subgraphs.tailored(g, kept, infos) for g in graphs], arguments, kept)
+    return _returned(ctx, region)
+
+
+@rule("higher_order.invoke_subgraph")
+def invoke_subgraph(ctx: LoweringContext, subgraph: Subgraph, identifier: str, *operands: Lowered) -> Lowered:
+    """A function that is compiled once and called from many places."""
+    return _invoke(ctx, subgraph, operands)
+
+
+@rule("higher_order.strict_mode")
+def strict_mode(ctx: LoweringContext, subgraph: Subgraph, operands: Operands) -> Lowered:
+    """A function that was traced strictly; once traced it is like any other."""
+    return _invoke(ctx, subgraph, operands)
+
+
+def _invoke(ctx: LoweringContext, subgraph: Subgraph, operands: Operands) -> Lowered:
+    """What the function returns of its operands as they are, or under another index, is taken from them here."""
+    graph = ctx.subgraphs.lower(subgraph, Demand(types=_number_types(ctx), views=True))
+    shown = dict(_views_of_inputs(graph))
+    kept = tuple(position for position in _present(ctx) if position not in shown)
+    infos = _around(ctx, [graph])
+    arguments = (*_conformed(ctx, operands, graph.inputs), *_symbols(infos))
+    region = _region(ctx, "invoke", [ctx.subgraphs.tailored(graph, kept, infos)], arguments, kept)
+    for position, (number, views) in shown.items():
+        base = operands[number]
+        assert isinstance(base, Tensor), "only tensors have views"
+        region[position] = _viewed(ctx, base, views, position)
+    return _returned(ctx, region)
+
+
+@rule("higher_order.while_loop")
+def while_loop(
+    ctx: LoweringContext, condition: Subgraph, body: Subgraph, carried: Operands, others: Operands = ()
+) -> Lowered:
+    """Repeat the body while the condition holds."""
+    return _while(ctx, "while_loop", condition, body, carried, others)
+
+
+@rule("higher_order.while_loop_stack_output")
+def while_loop_stack_output(
+    ctx: LoweringContext, condition: Subgraph, body: Subgraph, carried: Operands, others: Operands = ()
+) -> Lowered:
+    """The same, giving what every step left, stacked: the gradient of a loop wants it."""
+    return _while(ctx, "while_stack", condition, body, carried, others)
+
+
+def _while(
+    ctx: LoweringContext,
+    kind: RegionKind,
+    condition: Subgraph,
+    body: Subgraph,
+    carried: Operands,
+    others: Operands,
+) -> Lowered:
+    steps = ctx.subgraphs.lower(body, Demand(carried=len(carried)))
+    test = ctx.subgraphs.lower(condition, Demand(types=(tensor_type(b1),)))
+    infos = _around(ctx, [test, steps])
+    operands = _conformed(ctx, (*carried, *others), steps.inputs, len(carried))
+    initial, rest = operands[: len(carried)], (*operands[len(carried) :], *_symbols(infos))
+    graphs = [ctx.subgraphs.tailored(graph, None, infos) for graph in (test, steps)]
+    every = tuple(range(len(carried)))
+    return _returned(ctx, _region(ctx, kind, graphs, (initial, rest), every))
+
+
+@rule("higher_order.scan")
+def scan(
+    ctx: LoweringContext, combine: Subgraph, initial: Operands, along: Operands, others: Operands = ()
+) -> Lowered:
+    """Carry values along the rows of tensors; what each step gives besides is stacked."""
+    return _scan(ctx, combine, initial, along, others)
+
+
+@rule("higher_order.map_impl")
+def map_impl(ctx: LoweringContext, function: Subgraph, along: Operands, others: Operands) -> Lowered:
+    """A function of every row of tensors, stacked: a scan that carries nothing."""
+    return _scan(ctx, function, (), along, others)
+
+
+def _scan(
+    ctx: LoweringContext, combine: Subgraph, initial: Operands, along: Operands, others: Operands
+) -> Lowered:
+    count = len(initial)
+    graph = ctx.subgraphs.lower(combine, Demand(carried=count))
+    kept = tuple(sorted({*range(count), *_present(ctx)}))
+    infos = _around(ctx, [graph])
+    inputs = graph.inputs
+    carried = _conformed(ctx, initial, inputs, count)
+    rows = tuple(
+        _conformed_rows(ctx, tensor, into) for tensor, into in zip(along, inputs[count:], strict=False)
+    )
+    rest = (*_conformed(ctx, others, inputs[count + len(along) :]), *_symbols(infos))
+    tailored = ctx.subgraphs.tailored(graph, kept, infos)
+    return _returned(ctx, _region(ctx, "scan", [tailored], (carried, rows, rest), kept))
+
+
+# --- what goes in ---------------------------------------------------------------------------------------
+
+
+def _conformed(
+    ctx: LoweringContext, operands: Operands, inputs: Sequence[Input], carried: int = 0
+) -> tuple[Lowered, ...]:
+    """Operands in the layouts that the subgraph was traced with; numbers among the first ``carried`` as tensors."""
+    made: list[Lowered] = []
+    for position, (operand, into) in enumerate(zip(operands, inputs, strict=False)):
+        if isinstance(operand, Tensor) and isinstance(into, Value):
+            made.append(_in_layout(ctx, operand, into.type))
+        elif position < carried and isinstance(into, ScalarInput):
+            made.append(_number_tensor(ctx, operand, into))
+        else:
+            made.append(operand)
+    return tuple(made)
+
+
+def _in_layout(ctx: LoweringContext, operand: Tensor, wanted: TensorType) -> Tensor:
+    """The operand, copied where its strides are not those that the subgraph was traced with."""
+    if 0 in operand.shape or _agree(operand.shape, operand.type.layout.strides, wanted.layout.strides):
+        return operand
+    kind = TensorType(operand.dtype, operand.shape, replace(wanted.layout, fixed=True), operand.device)
+    return ctx.pointwise(operand.load, kind, f"{operand.name}_laid_out")
+
+
+def _conformed_rows(ctx: LoweringContext, operand: Lowered, into: Input) -> Lowered:
+    """A tensor whose rows have the strides that the subgraph was traced with."""
+    assert isinstance(operand, Tensor) and isinstance(into, Value), "loops go along tensors"
+    strides = operand.type.layout.strides
+    if _agree(operand.shape[1:], strides[1:], into.type.layout.strides):
+        return operand
+    row = span(into.type.shape, into.type.layout)
+    layout = Layout((row, *into.type.layout.strides), 0, fixed=True)
+    kind = TensorType(operand.dtype, operand.shape, layout, operand.device)
+    return ctx.pointwise(operand.load, kind, f"{operand.name}_laid_out")
+
+
+def _agree(shape: Sequence[Size], a: Sequence[Size], b: Sequence[Size]) -> bool:
+    return all(size == 1 or x == y for size, x, y in zip(shape, a, b, strict=True))
+
+
+def _number_tensor(ctx: LoweringContext, operand: Any, into: ScalarInput) -> Tensor:
+    kind = tensor_type(NUMBERS[into.kind])
+    return ctx.pointwise(lambda axes: ctx.number(operand, kind.dtype), kind, into.name)
+
+
+def _around(ctx: LoweringContext, graphs: Sequence[LoopGraph]) -> tuple[SymbolInfo, ...]:
+    """The symbols that the subgraphs take from around them."""
+    found = {info.name: info for graph in graphs for info in missing_symbols(graph)}
+    for info in found.values():
+        ctx.builder.symbols.adopt(info)
+    return tuple(found.values())
+
+
+def _symbols(infos: Sequence[SymbolInfo]) -> Iterator[Lowered]:
+    for info in infos:
+        if info.kind == "int":
+            yield symbol(info.name)
+        else:
+            yield Scalar(info.name, NUMBERS[info.kind])
+
+
+# --- what comes out -------------------------------------------------------------------------------------
+
+
+def _result_types(ctx: LoweringContext) -> tuple[ResultType, ...]:
+    """The type of every leaf that the operator returns, numbers as tensors; None for None."""
+    return tuple(_leaf_type(ctx, leaf) for leaf in flatten(ctx.node.meta["val"]))
+
+
+def _leaf_type(ctx: LoweringContext, leaf: object) -> ResultType:
+    match leaf:
+        case torch.Tensor():
+            return fixed(ctx.builder.symbols.tensor_type(leaf))
+        case None:
+            return None
+    return fixed(tensor_type(NUMBERS[_number_kind(ctx, leaf)]))
+
+
+def _number_kind(ctx: LoweringContext, leaf: object) -> Literal["int", "float", "bool"]:
+    match leaf:
+        case bool() | torch.SymBool():
+            return "bool"
+        case int() | torch.SymInt():
+            return "int"
+        case float() | torch.SymFloat():
+            return "float"
+    raise ctx.error(f"control flow cannot return a {type(leaf).__name__}")
+
+
+def _static(kind: ResultType) -> ResultType:
+    """A type to demand of a subgraph: one that speaks of no symbol, which the subgraph may not know."""
+    if kind is None:
+        return None
+    return kind if all(isinstance(size, int) for size in (*kind.shape, *kind.layout.strides)) else None
+
+
+def _number_types(ctx: LoweringContext) -> tuple[ResultType, ...]:
+    """The types of the leaves that are numbers."""
+    leaves = flatten(ctx.node.meta["val"])
+    return tuple(None if isinstance(leaf, torch.Tensor) else _leaf_type(ctx, leaf) for leaf in leaves)
+
+
+def _present(ctx: LoweringContext) -> tuple[int, ...]:
+    """The positions of the leaves that only the region can tell: None and numbers that are known are not among them."""
+    leaves = enumerate(flatten(ctx.node.meta["val"]))
+    return tuple(k for k, leaf in leaves if leaf is not None and not _is_known(ctx, leaf))
+
+
+def _is_known(ctx: LoweringContext, leaf: object) -> bool:
+    """True for a number that is the same whatever the region does: a literal, or made of symbols that have a value."""
+    if isinstance(leaf, torch.SymInt):
+        return all(map(ctx.builder.symbols.is_sourced, free_symbols(ctx.builder.symbols.size(leaf))))
+    return isinstance(leaf, int | float)
+
+
+def _region(
+    ctx: LoweringContext,
+    kind: RegionKind,
+    graphs: Sequence[LoopGraph],
+    arguments: Lowered,
+    kept: tuple[int, ...],
+) -> dict[int, Lowered]:
+    """One region; gives its results by the positions of the leaves that they are."""
+    types = _result_types(ctx)
+    values: dict[int, Value] = {}
+    for position in kept:
+        wanted = types[position]
+        assert wanted is not None, "what is kept has a type"
+        values[position] = ctx.value(wanted, ctx.position(position))
+    made: Argument = ctx.argument(arguments)
+    assert isinstance(made, tuple)
+    ctx.append(
+        Region(
+            results=tuple(values.values()),
+            kind=kind,
+            subgraphs=tuple(graphs),
+            arguments=made,
+            origin=ctx.origin,
+        )
+    )
+    return {position: Tensor(value) for position, value in values.items()}
+
+
+def _returned(ctx: LoweringContext, results: dict[int, Lowered]) -> Lowered:
+    """The results in the nesting in which the operator returns them, numbers read out of their tensors."""
+    position = iter(range(len(_result_types(ctx))))
+
+    def visit(leaf: object) -> Lowered:
+        if isinstance(leaf, list | tuple):
+            return tuple(map(visit, leaf))
+        found = results.get(next(position))
+        if leaf is None or isinstance(leaf, torch.Tensor):
+            return found
+        if isinstance(leaf, int | float):
+            return leaf
+        if isinstance(leaf, torch.SymInt) and _is_known(ctx, leaf):
+            return ctx.builder.symbols.size(leaf)
+        assert isinstance(found, Tensor), "what is not known is held in a tensor"
+        return _number(ctx, leaf, found)
+
+    return visit(ctx.node.meta["val"])
+
+
+def _number(ctx: LoweringContext, leaf: object, held: Tensor) -> Lowered:
+    """The number in a one-element tensor, as a symbol where torch made one for it."""
+    kind = _number_kind(ctx, leaf)
+    symbols = ctx.builder.symbols
+    if isinstance(leaf, torch.SymInt):
+        name = symbols.symbol_of(leaf)
+        if name is None:
+            raise ctx.error(f"a number that control flow returns has to be a symbol of its own, not {leaf}")
+        symbols.sourced(name, f"the value of {held.name}")
+        ctx.append(HostScalar(results=(), symbol=name, body=held.load(()), origin=ctx.origin))
+        return symbol(name)
+    reference: ScalarRef = ctx.host_scalar(build.cast(held.load(()), NUMBERS[kind]))
+    return Scalar(reference.name, NUMBERS[kind])
+
+
+# --- what passes through --------------------------------------------------------------------------------
+
+
+def _views_of_inputs(graph: LoopGraph) -> Iterator[tuple[int, tuple[int, tuple[View, ...]]]]:
+    """(position of the output, (position of the input, the views that lead from it to the output))."""
+    makers = {value.name: each for each in graph.operations for value in each.results}
+    inputs = {each.name: k for k, each in enumerate(graph.inputs) if isinstance(each, Value)}
+    for position, output in enumerate(graph.outputs):
+        if not isinstance(output, Ref):
+            continue
+        name, views = output.name, []
+        while isinstance(maker := makers.get(name), View) and maker.aliases:
+            views.append(maker)
+            name = maker.base
+        if name in inputs:
+            yield position, (inputs[name], tuple(reversed(views)))
+
+
+def _viewed(ctx: LoweringContext, base: Tensor, views: Sequence[View], position: int) -> Tensor:
+    for view in views:
+
+        def index(axes: tuple[Size, ...], view: View = view) -> tuple[Size, ...]:
+            mapping = dict(zip((axis.name for axis in view.axes), axes, strict=True))
+            return tuple(substitute(term, mapping) for term in view.index)
+
+        base = ctx.view(base, index, view.results[0].type, name=f"{position}_view")
+    return base
