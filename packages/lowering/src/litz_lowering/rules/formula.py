@@ -165,11 +165,11 @@ def clip(x: Num, low: Num | Number | None = None, high: Num | Number | None = No
 
 
 exp, exp2, expm1 = unary("exp"), unary("exp2"), unary("expm1")
-sin, cos = unary("sin"), unary("cos")
+sin, cos, tan = unary("sin"), unary("cos"), unary("tan")
 log, log2, log1p = unary("log"), unary("log2"), unary("log1p")
 sqrt, rsqrt, reciprocal = unary("sqrt"), unary("rsqrt"), unary("reciprocal")
 tanh, erf, sigmoid = unary("tanh"), unary("erf"), unary("sigmoid")
 floor, ceil, trunc, rint = unary("floor"), unary("ceil"), unary("trunc"), unary("round")
 absolute, sign, isnan, isinf = unary("abs"), unary("sign"), unary("isnan"), unary("isinf")
-minimum, maximum = binary("minimum"), binary("maximum")
+minimum, maximum, remainder = binary("minimum"), binary("maximum"), binary("remainder")
 power, floor_div, remainder, fmod = binary("pow"), binary("floor_div"), binary("remainder"), binary("fmod")

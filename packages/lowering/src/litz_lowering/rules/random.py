@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
-from litz_ir.dtypes import DType, b1, compute_dtype, i64
+from litz_ir.dtypes import DType, b1, compute_dtype, f32, i64
 from litz_ir.loops.nodes import Argument, Random
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size
-from litz_lowering.context import Axes, LoweringContext, Tensor
+from litz_ir.symbols.term import Size, Term
+from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
-from litz_lowering.rules.formula import Num
+from litz_lowering.rules.formula import Num, ceil, exp, log1p, maximum, remainder, tan
 from litz_lowering.rules.index_maps import flatten
 
 _SEED_LOW, _SEED_HIGH = -(2**63), 2**63 - 1
@@ -35,46 +37,195 @@ def _generated(ctx: LoweringContext, scalar: str, shape: tuple[Size, ...], dtype
     return body
 
 
-def _distribution(ctx: LoweringContext, scalar: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+def _from_aten(ctx: LoweringContext, generator: Any) -> bool:
+    """True when ATen draws: by choice, or since a generator was given, whose stream is ATen's."""
+    return ctx.options.rng == "eager" or generator is not None
+
+
+def _drawn(ctx: LoweringContext, *args: Any, generator: Any = None) -> Tensor:
+    """The operator itself with its arguments; a generator is passed where one was given."""
+    return _draw(ctx, args, {} if generator is None else {"generator": generator})
+
+
+def _standard(ctx: LoweringContext, scalar: str) -> Callable[[Axes], Num]:
+    """Standard numbers for every element of the result, in the dtype that it is computed in."""
     kind = ctx.output
-    if ctx.options.rng == "eager" or kwargs.get("generator") is not None:
-        return _draw(ctx, args, kwargs)
-    return ctx.pointwise(_generated(ctx, scalar, kind.shape, compute_dtype(kind.dtype)))
+    body = _generated(ctx, scalar, kind.shape, compute_dtype(kind.dtype))
+    return lambda axes: Num(body(axes))
+
+
+def _parameter(ctx: LoweringContext, value: Any, axes: Axes) -> Num:
+    """A parameter of a distribution at a point: a number, or the element of a tensor."""
+    dtype = compute_dtype(ctx.output.dtype)
+    return Num(build.cast(value.at(axes), dtype) if isinstance(value, Tensor) else ctx.number(value, dtype))
 
 
 @rule("aten.rand.default", "aten.rand_like.default", "aten.rand.generator", "aten.rand_like.generator")
 def rand(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
-    """Uniform on [0, 1)."""
-    return _distribution(ctx, "random_uniform", args, kwargs)
+    """Uniform on [0, 1). Narrow floats get as many digits as they hold: none may round up to one."""
+    if _from_aten(ctx, kwargs.get("generator")):
+        return _draw(ctx, args, kwargs)
+    return ctx.pointwise(_generated(ctx, "random_uniform", ctx.output.shape, ctx.output.dtype))
 
 
 @rule("aten.randn.default", "aten.randn_like.default", "aten.randn.generator", "aten.randn_like.generator")
 def randn(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
     """Normal with mean 0 and deviation 1."""
-    return _distribution(ctx, "random_normal", args, kwargs)
+    if _from_aten(ctx, kwargs.get("generator")):
+        return _draw(ctx, args, kwargs)
+    z = _standard(ctx, "random_normal")
+    return ctx.pointwise(lambda axes: z(axes).expr)
+
+
+@rule("aten.uniform.default")
+def uniform(
+    ctx: LoweringContext, x: Tensor, low: Any = 0.0, high: Any = 1.0, *, generator: Any = None
+) -> Tensor:
+    """Uniform on [low, high)."""
+    if _from_aten(ctx, generator):
+        return _drawn(ctx, x, low, high, generator=generator)
+    u = _standard(ctx, "random_uniform")
+
+    def body(axes: Axes) -> Expr:
+        first, last = _parameter(ctx, low, axes), _parameter(ctx, high, axes)
+        return (first + (last - first) * u(axes)).expr
+
+    return ctx.pointwise(body)
+
+
+def _normal(ctx: LoweringContext, mean: Any, std: Any) -> Tensor:
+    z = _standard(ctx, "random_normal")
+    return ctx.pointwise(
+        lambda axes: (_parameter(ctx, mean, axes) + _parameter(ctx, std, axes) * z(axes)).expr
+    )
+
+
+@rule("aten.normal_functional.default")
+def normal_like(
+    ctx: LoweringContext, x: Tensor, mean: Any = 0.0, std: Any = 1.0, *, generator: Any = None
+) -> Tensor:
+    """Normal, of the shape of ``x``."""
+    if _from_aten(ctx, generator):
+        return _drawn(ctx, x, mean, std, generator=generator)
+    return _normal(ctx, mean, std)
 
 
 @rule(
-    "aten.randint.default", "aten.randint.generator", "aten.randint.low", "aten.randint.low_generator",
-    "aten.randint_like.default", "aten.randint_like.low_dtype", "aten.uniform.default", "aten.normal.Tensor_float",
-    "aten.normal.float_Tensor", "aten.normal.Tensor_Tensor", "aten.normal.float_float",
-    "aten.normal_functional.default", "aten.exponential.default", "aten.multinomial.default",
-    "aten.randperm.default", "aten.randperm.generator",
-    "aten.bernoulli.Tensor", "aten.bernoulli.default", "aten.poisson.default", "aten.geometric.default",
-    "aten.cauchy.default", "aten.log_normal.default",
+    "aten.normal.Tensor_float", "aten.normal.float_Tensor", "aten.normal.Tensor_Tensor",
+    "aten.normal.float_float",
+)  # fmt: skip
+def normal(ctx: LoweringContext, mean: Any, std: Any = 1.0, *args: Any, **kwargs: Any) -> Tensor:
+    """Normal, element by element or of a given shape."""
+    if _from_aten(ctx, kwargs.get("generator")):
+        return _draw(ctx, (mean, std, *args), kwargs)
+    return _normal(ctx, mean, std)
+
+
+@rule("aten.log_normal.default")
+def log_normal(
+    ctx: LoweringContext, x: Tensor, mean: Any = 1.0, std: Any = 2.0, *, generator: Any = None
+) -> Tensor:
+    """The exponential of a normal number."""
+    if _from_aten(ctx, generator):
+        return _drawn(ctx, x, mean, std, generator=generator)
+    z = _standard(ctx, "random_normal")
+    return ctx.pointwise(
+        lambda axes: exp(_parameter(ctx, mean, axes) + _parameter(ctx, std, axes) * z(axes)).expr
+    )
+
+
+@rule("aten.exponential.default")
+def exponential(ctx: LoweringContext, x: Tensor, rate: Any = 1.0, *, generator: Any = None) -> Tensor:
+    """Exponential with a rate, by the inverse of its distribution function."""
+    if _from_aten(ctx, generator):
+        return _drawn(ctx, x, rate, generator=generator)
+    u = _standard(ctx, "random_uniform")
+    return ctx.pointwise(lambda axes: (-log1p(-u(axes)) / _parameter(ctx, rate, axes)).expr)
+
+
+@rule("aten.geometric.default")
+def geometric(ctx: LoweringContext, x: Tensor, p: Any, *, generator: Any = None) -> Tensor:
+    """The number of trials up to the first success: at least one."""
+    if _from_aten(ctx, generator):
+        return _drawn(ctx, x, p, generator=generator)
+    u = _standard(ctx, "random_uniform")
+    return ctx.pointwise(
+        lambda axes: maximum(ceil(log1p(-u(axes)) / log1p(-_parameter(ctx, p, axes))), 1.0).expr
+    )
+
+
+@rule("aten.cauchy.default")
+def cauchy(
+    ctx: LoweringContext, x: Tensor, median: Any = 0.0, sigma: Any = 1.0, *, generator: Any = None
+) -> Tensor:
+    """Cauchy, by the inverse of its distribution function."""
+    if _from_aten(ctx, generator):
+        return _drawn(ctx, x, median, sigma, generator=generator)
+    u = _standard(ctx, "random_uniform")
+
+    def body(axes: Axes) -> Expr:
+        turn = tan((u(axes) - 0.5) * math.pi)
+        return (_parameter(ctx, median, axes) + _parameter(ctx, sigma, axes) * turn).expr
+
+    return ctx.pointwise(body)
+
+
+@rule(
+    "aten.randint.default", "aten.randint.generator", "aten.randint_like.default", "aten.randint.low",
+    "aten.randint.low_generator", "aten.randint_like.low_dtype", "aten.random.from", "aten.random.to",
+)  # fmt: skip
+def randint(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Declined:
+    """Integers of [low, high): 63 random bits modulo the width, which favours none by more than width / 2**63."""
+    if _from_aten(ctx, kwargs.get("generator")):
+        return _draw(ctx, args, kwargs)
+    bounds = [a for a in args if not isinstance(a, Tensor | tuple)]
+    low, high = bounds if len(bounds) == 2 else (0, bounds[0])
+    if not isinstance(low, int | Term) or not isinstance(high, int | Term):
+        return Declined("bounds that are no integers")
+    bits = _generated(ctx, "random_bits", ctx.output.shape, i64)
+
+    def body(axes: Axes) -> Expr:
+        first, last = Num(ctx.number(low, i64)), Num(ctx.number(high, i64))
+        return (first + remainder(Num(bits(axes)) & (2**63 - 1), last - first)).expr
+
+    return ctx.pointwise(body)
+
+
+@rule(
+    "aten.multinomial.default", "aten.randperm.default", "aten.randperm.generator", "aten.poisson.default",
+    "aten.binomial.default", "aten._standard_gamma.default", "aten._sample_dirichlet.default",
+    "aten.random.default", "aten.randint_like.Tensor",
 )  # fmt: skip
 def drawn(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
     """A distribution that is drawn from ATen's stream under either choice."""
     return _draw(ctx, args, kwargs)
 
 
-@rule("aten.bernoulli.p")
-def bernoulli(ctx: LoweringContext, x: Tensor, p: float = 0.5, *, generator: Any = None) -> Tensor:
+@rule("aten.bernoulli.p", "aten.bernoulli.Tensor")
+def bernoulli(ctx: LoweringContext, x: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Ones with probability ``p``, else zeros."""
-    if ctx.options.rng == "eager" or generator is not None:
-        return _draw(ctx, (x, p), {} if generator is None else {"generator": generator})
-    uniform = _generated(ctx, "random_uniform", ctx.output.shape, compute_dtype(ctx.output.dtype))
-    return ctx.pointwise(lambda axes: build.cast((Num(uniform(axes)) < p).expr, ctx.output.dtype))
+    if _from_aten(ctx, generator):
+        return _drawn(ctx, x, p, generator=generator)
+    return _coins(ctx, p)
+
+
+@rule("aten.bernoulli.default")
+def bernoulli_of(ctx: LoweringContext, p: Tensor, *, generator: Any = None) -> Tensor:
+    """Ones, each with its own probability, else zeros."""
+    if _from_aten(ctx, generator):
+        return _drawn(ctx, p, generator=generator)
+    return _coins(ctx, p)
+
+
+def _coins(ctx: LoweringContext, p: Any) -> Tensor:
+    dtype = compute_dtype(p.dtype) if isinstance(p, Tensor) else f32
+    u = _generated(ctx, "random_uniform", ctx.output.shape, dtype)
+
+    def body(axes: Axes) -> Expr:
+        chance = build.cast(p.at(axes), dtype) if isinstance(p, Tensor) else ctx.number(p, dtype)
+        return build.op("lt", u(axes), chance)
+
+    return ctx.pointwise(body)
 
 
 @rule("aten.native_dropout.default")
