@@ -13,7 +13,7 @@ from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size, Term
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
-from litz_lowering.rules.formula import Num, ceil, exp, log1p, maximum, remainder, tan
+from litz_lowering.rules.formula import Num, ceil, exp, log1p, maximum, remainder, tan, where
 from litz_lowering.rules.index_maps import flatten
 
 _SEED_LOW, _SEED_HIGH = -(2**63), 2**63 - 1
@@ -226,6 +226,51 @@ def _coins(ctx: LoweringContext, p: Any) -> Tensor:
         return build.op("lt", u(axes), chance)
 
     return ctx.pointwise(body)
+
+
+@rule("aten.rrelu_with_noise_functional.default")
+def rrelu(
+    ctx: LoweringContext,
+    x: Tensor,
+    noise: Tensor,
+    lower: Any = 0.125,
+    upper: Any = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> tuple[Tensor, ...]:
+    """(what is negative scaled by a slope of [lower, upper), the slopes). Without training the mean slope serves."""
+    arguments = (x, noise, lower, upper, training)
+    if training and _from_aten(ctx, generator):
+        given = arguments if generator is None else (*arguments, generator)
+        return ctx.call(Random, str(ctx.node.target), given, token="rng", need="exact")
+    out, slopes_type = ctx.outputs
+    assert out is not None and slopes_type is not None, "it returns two tensors"
+    dtype = compute_dtype(x.dtype)
+
+    def parameter(value: Any) -> Num:
+        return Num(ctx.number(value, dtype))
+
+    if training:
+        u = _generated(ctx, "random_uniform", x.shape, dtype)
+
+        def slope(axes: Axes) -> Expr:
+            drawn_slope = parameter(lower) + (parameter(upper) - parameter(lower)) * Num(u(axes))
+            return where(Num(build.cast(x.load(axes), dtype)) <= 0.0, drawn_slope, 1.0).expr
+
+        slopes = ctx.pointwise(slope, slopes_type, "1")
+        return ctx.pointwise(
+            lambda axes: (
+                (Num(build.cast(x.load(axes), dtype)) * Num(build.cast(slopes.load(axes), dtype))).expr
+            ),
+            out,
+            "0",
+        ), slopes
+
+    def leaky(axes: Axes) -> Expr:
+        value = Num(build.cast(x.load(axes), dtype))
+        return where(value > 0.0, value, value * ((parameter(lower) + parameter(upper)) / 2.0)).expr
+
+    return ctx.pointwise(leaky, out, "0"), ctx.pointwise(noise.load, slopes_type, "1")
 
 
 @rule("aten.native_dropout.default")

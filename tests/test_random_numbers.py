@@ -1,0 +1,214 @@
+"""Random numbers: ATen's own under ``rng="eager"``, and under ``rng="fast"`` numbers that follow their law."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import litz
+
+N = 20_000
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+
+
+def compiled(program: Callable[..., Any], rng: str = "eager") -> Callable[..., Any]:
+    """The program under litz; nothing may fall back as a whole. Options hold from its first call on."""
+    run = torch.compile(program, backend="litz", fullgraph=True, options={"fallback": "error", "rng": rng})
+    return run  # type: ignore[no-any-return]  # torch.compile is untyped
+
+
+# --- rng = "eager" --------------------------------------------------------------------------------------------
+
+
+def mixed(x: Tensor) -> tuple[Tensor, ...]:
+    a = torch.rand(7) * 2
+    b = F.dropout(x, 0.3) @ x.t()
+    c = torch.randn_like(x) + torch.randint(0, 9, x.shape)
+    d = torch.bernoulli(torch.sigmoid(x)) - torch.empty(3).uniform_(-1, 1).sum()
+    e = torch.normal(x, 0.5), torch.empty(4).exponential_(2.0), torch.empty(4).geometric_(0.3)
+    f = torch.multinomial(x[0].exp(), 3), torch.randperm(5), torch.poisson(x.exp())
+    g = torch.empty(4).cauchy_(), torch.empty(4).log_normal_(), F.rrelu(x, training=True), F.rrelu(x)
+    h = torch.binomial(x.abs().ceil(), torch.sigmoid(x)), torch.rand(2, 3, dtype=torch.bfloat16)
+    return a, b, c, d, *e, *f, *g, *h, F.alpha_dropout(x, 0.2, training=True)
+
+
+def test_all_families_take_atens_stream_in_program_order() -> None:
+    x = torch.randn(4, 5)
+    run = compiled(mixed)
+    for seed in (3, 4):
+        torch.manual_seed(seed)
+        found = run(x)
+        after = torch.rand(1)
+        torch.manual_seed(seed)
+        wanted = mixed(x)
+        torch.testing.assert_close(found, wanted)
+        assert torch.equal(after, torch.rand(1)), "as much of the stream is used as eager uses"
+
+
+def test_a_generator_that_is_given_is_used() -> None:
+    def program(x: Tensor, generator: torch.Generator) -> Tensor:
+        return x + torch.rand(4, generator=generator) + torch.rand(4)
+
+    for rng in ("eager", "fast"):
+        torch._dynamo.reset()
+        with litz.config.patch(rng=rng):
+            run = torch.compile(program, backend="litz")
+            torch.manual_seed(0)
+            found = run(torch.zeros(4), torch.Generator().manual_seed(3))
+            other = run(torch.zeros(4), torch.Generator().manual_seed(3))
+        wanted = torch.rand(4, generator=torch.Generator().manual_seed(3))
+        if rng == "eager":
+            torch.manual_seed(0)
+            torch.testing.assert_close(found, wanted + torch.rand(4))
+        assert not torch.equal(found, other), "the default stream goes on"
+
+
+# --- rng = "fast" ---------------------------------------------------------------------------------------------
+
+
+def normal_law(x: Tensor) -> Tensor:
+    return torch.special.ndtr(x)
+
+
+CONTINUOUS: dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], Tensor]]] = {
+    "rand": (lambda: torch.rand(N), lambda x: x.clamp(0, 1)),
+    "rand f64": (lambda: torch.rand(N, dtype=torch.float64), lambda x: x.clamp(0, 1)),
+    "randn": (lambda: torch.randn(N), normal_law),
+    "randn f64": (lambda: torch.randn(N, dtype=torch.float64), normal_law),
+    "uniform": (lambda: torch.empty(N).uniform_(-2, 3), lambda x: ((x + 2) / 5).clamp(0, 1)),
+    "normal": (lambda: torch.empty(N).normal_(1, 2), lambda x: normal_law((x - 1) / 2)),
+    "normal of a mean": (lambda: torch.normal(torch.full((N,), 1.0), 2.0), lambda x: normal_law((x - 1) / 2)),
+    "normal of a deviation": (
+        lambda: torch.normal(1.0, torch.full((N,), 2.0)),
+        lambda x: normal_law((x - 1) / 2),
+    ),
+    "log normal": (
+        lambda: torch.empty(N).log_normal_(0.5, 0.25),
+        lambda x: normal_law((x.log() - 0.5) / 0.25),
+    ),
+    "exponential": (lambda: torch.empty(N).exponential_(2.0), lambda x: -torch.expm1(-2 * x)),
+    "cauchy": (lambda: torch.empty(N).cauchy_(1, 2), lambda x: 0.5 + torch.atan((x - 1) / 2) / math.pi),
+}
+
+DISCRETE: dict[str, tuple[Callable[[], Tensor], dict[float, float]]] = {
+    "randint": (lambda: torch.randint(3, 11, (N,)), {float(k): 1 / 8 for k in range(3, 11)}),
+    "narrow randint": (
+        lambda: torch.randint(5, (N,), dtype=torch.uint8),
+        {float(k): 1 / 5 for k in range(5)},
+    ),
+    "bernoulli": (lambda: torch.empty(N).bernoulli_(0.3), {0.0: 0.7, 1.0: 0.3}),
+    "bernoulli of chances": (lambda: torch.bernoulli(torch.full((N,), 0.6)), {0.0: 0.4, 1.0: 0.6}),
+    "dropout": (lambda: F.dropout(torch.ones(N), 0.25), {0.0: 0.25, 1 / 0.75: 0.75}),
+    "geometric": (
+        lambda: torch.empty(N).geometric_(0.5).clamp(max=8),
+        {**{float(k): 0.5**k for k in range(1, 8)}, 8.0: 0.5**7},
+    ),
+}
+
+
+def drawn() -> dict[str, Tensor]:
+    return {name: make() for name, (make, _) in (CONTINUOUS | DISCRETE).items()}  # type: ignore[misc]  # both pairs
+
+
+@pytest.fixture(scope="module")
+def samples() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Two calls of one program that draws from every family."""
+    torch._dynamo.reset()
+    run = compiled(drawn, "fast")
+    torch.manual_seed(0)
+    return run(), run()
+
+
+def kolmogorov_smirnov(sample: Tensor, law: Callable[[Tensor], Tensor]) -> float:
+    """The largest distance of the sample's distribution function from ``law``, times the root of its size."""
+    ordered = law(sample.double().sort().values)
+    steps = torch.arange(len(sample) + 1, dtype=torch.float64) / len(sample)
+    apart = torch.maximum((ordered - steps[:-1]).abs().max(), (ordered - steps[1:]).abs().max())
+    return apart.item() * math.sqrt(len(sample))
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_continuous_numbers_follow_their_law(name: str, samples: tuple[dict[str, Tensor], ...]) -> None:
+    for sample in samples:
+        assert kolmogorov_smirnov(sample[name], CONTINUOUS[name][1]) < 1.95, "once in a thousand samples"
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_discrete_numbers_follow_their_law(name: str, samples: tuple[dict[str, Tensor], ...]) -> None:
+    law = DISCRETE[name][1]
+    for sample in samples:
+        values, counts = sample[name].double().unique(return_counts=True)
+        assert values.tolist() == pytest.approx(sorted(law))
+        expected = torch.tensor([law[key] * N for key in sorted(law)], dtype=torch.float64)
+        freedom = len(law) - 1
+        assert ((counts - expected) ** 2 / expected).sum() < freedom + 4 * math.sqrt(2 * freedom)
+
+
+def test_elements_calls_and_streams_are_independent(samples: tuple[dict[str, Tensor], ...]) -> None:
+    first, second = samples
+
+    def related(a: Tensor, b: Tensor) -> float:
+        return torch.corrcoef(torch.stack((a.double(), b.double())))[0, 1].abs().item() * math.sqrt(len(a))
+
+    for name in ("rand", "randn", "exponential", "randint", "bernoulli"):
+        for lag in (1, 2, 4, 8, 16, 1000):
+            assert related(first[name][:-lag], first[name][lag:]) < 4, (name, lag)
+        assert related(first[name], second[name]) < 4, name
+    names = ("rand", "uniform", "randn", "normal", "randint", "exponential")
+    for a in names:
+        for b in names:
+            assert a == b or related(first[a], first[b]) < 4, (a, b)
+
+
+def test_narrow_uniform_numbers_stay_below_one() -> None:
+    run = compiled(lambda: (torch.rand(N, dtype=torch.bfloat16), torch.rand(N, dtype=torch.float16)), "fast")
+    torch.manual_seed(0)
+    for sample in run():
+        assert sample.min() >= 0 and sample.max() < 1 and abs(sample.double().mean() - 0.5) < 0.01
+
+
+def test_a_seed_gives_the_same_numbers_on_any_number_of_threads() -> None:
+    run = compiled(lambda: (torch.rand(300, 400), torch.randn(300, 400).exp()), "fast")
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 3, 1):
+            torch.set_num_threads(count)
+            torch.manual_seed(11)
+            found.append(run())
+    finally:
+        torch.set_num_threads(threads)
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+    torch.manual_seed(12)
+    assert not torch.equal(run()[0], found[0][0])
+
+
+def test_the_backward_of_dropout_has_the_forwards_mask() -> None:
+    run = compiled(lambda x: F.dropout(x, 0.25) * F.dropout(x, 0.5), "fast")
+    x = torch.ones(5000, requires_grad=True)
+    out = run(x)
+    out.sum().backward()
+    kept = out != 0
+    assert abs(kept.double().mean() - 0.75 * 0.5) < 0.03
+    torch.testing.assert_close(out[kept], torch.full_like(out[kept], 1 / (0.75 * 0.5)))
+    # The derivative of x**2 at one is two, under the same masks.
+    torch.testing.assert_close(x.grad, 2 * out)
+
+
+def test_rrelu_draws_slopes_between_its_bounds() -> None:
+    run = compiled(lambda x: F.rrelu(x, 0.2, 0.6, training=True), "fast")
+    x = torch.cat((-torch.ones(N), torch.ones(10)))
+    torch.manual_seed(0)
+    out = run(x)
+    assert torch.equal(out[N:], x[N:])
+    assert kolmogorov_smirnov(-out[:N], lambda s: ((s - 0.2) / 0.4).clamp(0, 1)) < 1.95
