@@ -86,7 +86,9 @@ def exprs(draw: st.DrawFn, dtype: DType | None = None, depth: int = 3) -> e.Expr
     dtype = dtype or draw(DTYPES)
     if depth == 0 or draw(st.integers(0, 4)) == 0:
         return draw(leaves(dtype))
-    choice = draw(st.integers(0, 9))
+    choice = draw(st.integers(0, 10))
+    if choice == 10:
+        return e.Checked(draw(exprs(b1, depth - 1)), draw(exprs(dtype, depth - 1)), "zero_division")
     if choice == 0:
         cond = draw(exprs(b1, depth - 1))
         return e.Masked(cond, draw(exprs(dtype, depth - 1)), draw(exprs(dtype, depth - 1)))
@@ -97,6 +99,7 @@ def exprs(draw: st.DrawFn, dtype: DType | None = None, depth: int = 3) -> e.Expr
             draw(plain_terms),
             draw(st.booleans()),
             draw(st.sampled_from(("assumed", "clamped", "raised"))),
+            draw(st.sampled_from(("index", "element"))),
         )
         return e.Load(draw(VALUES), (atom * 4 + 1, draw(plain_terms)), dtype)
     if choice == 2:
@@ -227,7 +230,8 @@ def operations(draw: st.DrawFn, depth: int = 1) -> n.Operation:
     if kind is n.Mutation:
         return n.Mutation(target=draw(VALUES), source=draw(VALUES), **shared)
     if kind is n.Assert:
-        return n.Assert(condition=draw(exprs(b1)), message=draw(TEXTS), **shared)
+        error = draw(st.sampled_from(("RuntimeError", "IndexError")))
+        return n.Assert(condition=draw(exprs(b1)), message=draw(TEXTS), error=error, **shared)
     if kind is n.HostScalar:
         return n.HostScalar(symbol=draw(st.sampled_from(SYMBOLS)), body=draw(exprs()), **shared)
     if kind is n.Region:
@@ -392,7 +396,7 @@ def steps() -> st.SearchStrategy[p.Step]:
             origins,
         ),
         st.builds(p.Define, st.sampled_from(SYMBOLS), sources | exprs()),
-        st.builds(p.Check, exprs(b1), TEXTS, origins),
+        st.builds(p.Check, exprs(b1), TEXTS, st.sampled_from(("RuntimeError", "IndexError")), origins),
     ]
     kinds.append(st.builds(p.RegionStep, _regions, tuples(NAMES), tuples(arguments), tuples(VALUES), origins))
     return st.one_of(kinds)

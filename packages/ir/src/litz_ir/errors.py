@@ -166,10 +166,23 @@ class IndexOutOfRange(KernelError, IndexError):
     """An indirect index was outside its dimension; an ``IndexError`` too, as eager raises."""
 
 
+class ValueRefused(KernelError, RuntimeError):
+    """A value that an operation does not take; a ``RuntimeError`` too, as eager raises."""
+
+
 class AssertionFailed(LitzError, RuntimeError):
     """An assertion of the program does not hold; a ``RuntimeError`` too, as eager raises."""
 
     stage = "assert"
+
+
+class AssertedIndex(AssertionFailed, IndexError):
+    """An index that an assertion of the program forbids; an ``IndexError`` too."""
+
+
+def asserted(error: str, message: str) -> AssertionFailed:
+    """The error of an assertion that is to raise Python's class ``error``."""
+    return AssertedIndex(message) if error == "IndexError" else AssertionFailed(message)
 
 
 class TargetError(LitzError):

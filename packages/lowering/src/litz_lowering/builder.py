@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.loops.nodes import Axis, Call, Operation, Region, Value, View
+from litz_ir.loops.nodes import Axis, Call, HostScalar, Operation, Region, Value, View
 from litz_ir.symbols.ranges import Range, extent
 from litz_ir.symbols.simplify import Simplifier
 from litz_ir.symbols.term import free_symbols
@@ -15,7 +15,10 @@ from litz_lowering.values import Tensor
 
 
 class GraphBuilder:
-    """The operations of the graph so far, and the names in use. Mutable; one per lowering."""
+    """The operations of the graph so far, the names in use, and the symbols that operations gave a value (``bound``).
+
+    Mutable; one per lowering.
+    """
 
     def __init__(self, reserved: Iterable[str], symbols: SymbolReader) -> None:
         self.operations: list[Operation] = []
@@ -27,6 +30,7 @@ class GraphBuilder:
         self._views: dict[str, View] = {}
         self._shared: dict[str, str] = {}
         self._producers: dict[str, Operation] = {}
+        self.bound: set[str] = set()
 
     def unique(self, wanted: str, *, own: bool = False) -> str:
         """A name not in use. ``own``: the node whose name ``wanted`` is asks, so its own reservation does not count."""
@@ -46,12 +50,15 @@ class GraphBuilder:
         self._producers.update((value.name, operation) for value in operation.results)
         if isinstance(operation, View) and operation.aliases:
             self._views[operation.name] = operation
+        if isinstance(operation, HostScalar):
+            self.bound.add(operation.symbol)
         if isinstance(operation, Call):
             overwritten = dict(operation.mutates)
             self._shared.update((result, overwritten.get(base, base)) for result, base in operation.aliases)
         if isinstance(operation, Call | Region):
             for value in operation.results:
                 for dim, size in enumerate(value.type.shape):
+                    self.bound |= free_symbols(size)
                     for name in free_symbols(size):
                         self.symbols.sourced(name, f"{value.name}.size({dim})")
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 
 def backed_values(shape_env: ShapeEnv) -> Mapping[Any, Any]:
@@ -14,3 +15,8 @@ def backed_values(shape_env: ShapeEnv) -> Mapping[Any, Any]:
     if values is None:
         values = shape_env.var_to_val
     return values
+
+
+def is_unbacked(leaf: Any) -> bool:
+    """True for a symbol that had no value when it was traced."""
+    return symbol_is_type(leaf, SymT.UNBACKED_INT)

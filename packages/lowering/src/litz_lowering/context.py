@@ -10,10 +10,12 @@ import torch
 from torch.fx import Node
 
 from litz_ir.device import Device
-from litz_ir.dtypes import DType, b1, f32, f64
+from litz_ir.dtypes import DType, b1, f32, f64, i64
 from litz_ir.errors import LitzError, UnsupportedOperation
 from litz_ir.loops.nodes import (
     Argument,
+    Assert,
+    AssertedError,
     Attributes,
     Axis,
     Call,
@@ -40,7 +42,7 @@ from litz_ir.loops.nodes import (
 from litz_ir.origin import Origin
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Check, Expr, Indirect, Scalar
-from litz_ir.symbols.term import Size, Term
+from litz_ir.symbols.term import Size, Symbol, Term, symbol
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.options import LoweringOptions
 from litz_lowering.subgraphs import Subgraphs
@@ -414,9 +416,44 @@ class LoweringContext:
         )
         return ScalarRef(symbol_name)
 
-    def indirect(self, value: Expr, size: Size, *, wrap: bool = False, check: Check = "raised") -> Size:
+    def host_integer(self, body: Expr, name: str, low: int | None = None) -> Symbol:
+        """An integer, at least ``low``, computed once per call: for what index terms cannot express.
+
+        ``name`` tells it from others of the node.
+        """
+        symbol_name = self.builder.unique(f"{self.node.name}_{name}")
+        self.builder.symbols.define(symbol_name, "int", f"computed by {self.node.name}", low)
+        self.bind(symbol_name, body)
+        return symbol(symbol_name)
+
+    def bind(self, name: str, body: Expr) -> None:
+        """Give a symbol that the ShapeEnv knows its value, computed once per call."""
+        self.builder.symbols.sourced(name, f"computed by {self.node.name}")
+        self.append(HostScalar(results=(), symbol=name, body=build.cast(body, i64), origin=self.origin))
+
+    @property
+    def unbacked(self) -> tuple[str, ...]:
+        """The symbols that stand for what this node reads out of tensors: sizes, offsets, or its value."""
+        return tuple(map(str, self.node.meta.get("unbacked_bindings") or ()))
+
+    def indirect(
+        self, value: Expr, size: Size, *, wrap: bool = False, check: Check = "raised", fault: str = "index"
+    ) -> Size:
         """An index that comes from a value: see :class:`litz_ir.scalar.expr.Indirect`."""
-        return Indirect(value, size, wrap, check)
+        return Indirect(value, size, wrap, check, fault)
+
+    def check(self, condition: Expr, message: str, error: AssertedError = "RuntimeError") -> None:
+        """Raise when the program gets here, unless a 0-d condition holds."""
+        self.append(
+            Assert(
+                results=(),
+                condition=condition,
+                message=message,
+                error=error,
+                token="assert",
+                origin=self.origin,
+            )
+        )
 
     def append(self, operation: Operation) -> None:
         """Add an operation that was made by hand."""

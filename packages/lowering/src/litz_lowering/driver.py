@@ -14,6 +14,7 @@ from litz_ir.errors import LitzError, UnsupportedOperation
 from litz_ir.loops.nodes import Extern, LoopGraph, Output, TensorType
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import run_passes
+from litz_ir.symbols.term import free_symbols
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.constants import Constants, literal_elements
 from litz_lowering.context import LoweringContext
@@ -171,6 +172,7 @@ class _Lowering:
             local = tuple(self._local(ctx, argument) for argument in args)
             result = self._apply(found, ctx, local, kwargs)
             if not isinstance(result, Declined):
+                self._all_bound(ctx)
                 return result
             reason = result.reason
         else:
@@ -196,6 +198,17 @@ class _Lowering:
         except Exception as error:
             described = f"the rule for {ctx.origin.operation} failed: {type(error).__name__}: {error}"
             raise ctx.error(described) from error
+
+    def _all_bound(self, ctx: LoweringContext) -> None:
+        """Raise where the sizes of a result are data and its rule did not say which."""
+        if not ctx.unbacked:
+            return
+        shapes = (size for kind in ctx.outputs if kind is not None for size in kind.shape)
+        named = frozenset[str]().union(*map(free_symbols, shapes))
+        if missing := {name for name in named if self.symbols.is_data(name)} - self.builder.bound:
+            raise ctx.error(
+                f"the rule for {ctx.origin.operation} gives no value to {', '.join(sorted(missing))}"
+            )
 
     def _fall_back(
         self, ctx: LoweringContext, args: tuple[Lowered, ...], kwargs: dict[str, Lowered], reason: str

@@ -15,10 +15,10 @@ from litz_ir.errors import SymbolError, UnsupportedOperation
 from litz_ir.loops.layout import Layout
 from litz_ir.loops.nodes import TensorType
 from litz_ir.symbols.ranges import Range
-from litz_ir.symbols.sympy_io import from_sympy
+from litz_ir.symbols.sympy_io import from_sympy, to_sympy
 from litz_ir.symbols.table import SymbolInfo, SymbolKind, SymbolTable
-from litz_ir.symbols.term import Size
-from litz_lowering.compat import backed_values
+from litz_ir.symbols.term import Size, symbol
+from litz_lowering.compat import backed_values, is_unbacked
 from litz_lowering.torch_types import litz_device, litz_dtype
 
 _UNBOUNDED = 2**62
@@ -32,6 +32,8 @@ class SymbolReader:
 
     def __init__(self) -> None:
         self._terms: dict[Any, Size] = {}
+        self._stand_ins: dict[Any, Any] = {}
+        self._unbacked: set[str] = set()
         self._infos: dict[str, SymbolInfo] = {}
 
     def size(self, value: int | torch.SymInt) -> Size:
@@ -45,10 +47,15 @@ class SymbolReader:
         expression = node.expr
         found = self._terms.get(expression)
         if found is None:
-            found = self._terms[expression] = from_sympy(expression)
-            for leaf in expression.free_symbols:
+            spelled = expression.xreplace(self._stand_ins) if self._stand_ins else expression
+            found = self._terms[expression] = from_sympy(spelled)
+            for leaf in spelled.free_symbols:
                 self._meet(leaf, node.shape_env)
         return found
+
+    def stand_in(self, value: torch.SymInt, name: str) -> None:
+        """Let symbol ``name`` stand for a value that terms cannot express, in every size that it is part of."""
+        self._stand_ins[value.node.expr] = to_sympy(symbol(name))
 
     def sizes(self, values: Iterable[int | torch.SymInt]) -> tuple[Size, ...]:
         """Each of ``values`` as a size."""
@@ -69,9 +76,13 @@ class SymbolReader:
         self._meet(expression, value.node.shape_env)
         return str(expression.name)
 
-    def define(self, name: str, kind: SymbolKind, source: str) -> None:
-        """Enter a symbol that torch has none for: a float or bool argument, or a value read from a tensor."""
-        self._infos.setdefault(name, SymbolInfo(name, kind, None, None, 1, None, source))
+    def is_data(self, name: str) -> bool:
+        """True for a symbol whose value comes out of a tensor while the graph runs."""
+        return name in self._unbacked
+
+    def define(self, name: str, kind: SymbolKind, source: str, low: int | None = None) -> None:
+        """Enter a symbol that torch has none for: a float or bool argument, or a value that the host computes."""
+        self._infos.setdefault(name, SymbolInfo(name, kind, low, None, 1, None, source))
 
     def adopt(self, info: SymbolInfo) -> None:
         """Enter a symbol that a subgraph met."""
@@ -105,6 +116,8 @@ class SymbolReader:
         if not leaf.is_integer:
             self._infos[name] = SymbolInfo(name, "float", None, None, 1, _hint(leaf, env, float), "")
             return
+        if is_unbacked(leaf):
+            self._unbacked.add(name)
         low, high = None, None
         known = env.var_to_range.get(leaf)
         if known is not None:

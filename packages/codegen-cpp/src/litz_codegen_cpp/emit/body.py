@@ -14,7 +14,19 @@ from litz_codegen_cpp.emit.spelling import literal, memory_type, register_type, 
 from litz_codegen_cpp.emit.vector import Memory
 from litz_ir.dtypes import DType, b1, f32, i32, i64
 from litz_ir.errors import CodegenError
-from litz_ir.scalar.expr import Const, Expr, Index, Indirect, Load, Masked, Op, Param, Scalar, indirects
+from litz_ir.scalar.expr import (
+    Checked,
+    Const,
+    Expr,
+    Index,
+    Indirect,
+    Load,
+    Masked,
+    Op,
+    Param,
+    Scalar,
+    indirects,
+)
 from litz_ir.symbols.term import Size
 
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
@@ -83,6 +95,8 @@ class Body(Indices):
                 return self._op(expr)
             case Masked():
                 return self._masked(expr)
+            case Checked():
+                return self._checked(expr)
             case Param():
                 raise CodegenError(
                     f"parameter {expr.position} stands outside a combine body", node=self.context.kernel.name
@@ -202,21 +216,33 @@ class Body(Indices):
             texts = tuple(f"wrap_index({part}, {size.text})" for part in index.parts)
             index = context.define("wrapped", texts, i64, home, varying=index.varying, reads=reads)
         if atom.check == "raised":
-            context.checks_indices = True
-            for part, text in enumerate(index.parts):
-                context.scopes.line(self._violation(index, text, size.text, part), home)
+            flag = context.flag(atom.fault)
+            inside = tuple(f"in_range({text}, {size.text})" for text in index.parts)
+            self._report(flag, inside, index.varying, home)
         if atom.check != "assumed":
             texts = tuple(f"clamp_index({part}, {size.text})" for part in index.parts)
             index = context.define("index", texts, i64, home, varying=index.varying, reads=reads)
         return context.scopes.remember(atom, Value(index.parts, i64, home, index.varying, reads))
 
-    def _violation(self, index: Value, text: str, size: str, part: int) -> str:
+    def _report(self, flag: str, holds: tuple[str, ...], varying: bool, home: int) -> None:
+        """Raise ``flag`` where one of the conditions ``holds`` does not, for a lane that takes part."""
         lanes = self.context.scopes.active
-        if not index.varying:
-            guard = f"any_true({' | '.join(lanes.masks)}) && " if lanes is not None and lanes.masks else ""
-            return f"out_of_range |= {guard}!in_range({text}, {size});"
-        inside = f"~in_range({text}, {size})"
-        return f"out_of_range |= any_true({inside if lanes is None else f'{inside} & {lanes.mask(part)}'});"
+        for part, text in enumerate(holds):
+            if not varying:
+                guard = (
+                    f"any_true({' | '.join(lanes.masks)}) && " if lanes is not None and lanes.masks else ""
+                )
+                line = f"{flag} |= {guard}!{text};"
+            else:
+                line = f"{flag} |= any_true(~{text}{'' if lanes is None else f' & {lanes.mask(part)}'});"
+            self.context.scopes.line(line, home)
+
+    def _checked(self, expr: Checked) -> Value:
+        context = self.context
+        cond, body = self._node(expr.cond), self._node(expr.body)
+        flag = context.flag(expr.fault)
+        self._report(flag, cond.parts, cond.varying, max(cond.home, context.scopes.guarded))
+        return body
 
     # --- choice ---------------------------------------------------------------------------------------------
 
@@ -318,6 +344,11 @@ class Body(Indices):
 
 def _leaves(root: Expr) -> Iterator[Expr]:
     """Every distinct node without children below ``root``, those inside indirect indices included."""
+    return (node for node in _nodes(root) if not node.children)
+
+
+def _nodes(root: Expr) -> Iterator[Expr]:
+    """Every distinct node below ``root``, those inside indirect indices included."""
     seen: set[Expr] = set()
     stack = [root]
     while stack:
@@ -325,12 +356,13 @@ def _leaves(root: Expr) -> Iterator[Expr]:
         if node in seen:
             continue
         seen.add(node)
-        if not node.children:
-            yield node
+        yield node
         stack.extend(node.children)
         stack.extend(atom.value for atom in indirects(node))
 
 
 def _touches_memory(expr: Expr) -> bool:
-    """True when evaluating the expression reads memory or may report an index."""
-    return any(isinstance(leaf, Load) or any(True for _ in indirects(leaf)) for leaf in _leaves(expr))
+    """True when evaluating the expression reads memory or may report a fault."""
+    return any(
+        isinstance(node, Load | Checked) or any(True for _ in indirects(node)) for node in _nodes(expr)
+    )

@@ -29,7 +29,8 @@ class Context:
     ``lanes`` is a power of two that the number of lanes of all vectors divides. ``axis_names`` holds the C++ names of
     loop variables. ``vector`` is the axis that runs along the lanes while a vector loop is open, with ``parts``
     registers side by side. ``written`` names the buffers that the kernel stores to, ``storing`` those that the present
-    phase stores to; ``point`` is the position of the scope of one outer point.
+    phase stores to; ``point`` is the position of the scope of one outer point. ``faults`` are those that the kernel
+    looks for, each with the flag that says that it was found.
     """
 
     kernel: Kernel
@@ -44,7 +45,7 @@ class Context:
     point: int = 0
     vector: str | None = None
     parts: int = 1
-    checks_indices: bool = False
+    faults: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
     def vectorised(self, axis: str | None, parts: int) -> Iterator[None]:
@@ -65,6 +66,10 @@ class Context:
             self.scopes.line(f"const {kind} {name} = {each};", home)
             names.append(name)
         return Value(tuple(names), dtype, home, varying, reads)
+
+    def flag(self, fault: str) -> str:
+        """The flag of a fault, declared in the outermost scope."""
+        return self.faults.setdefault(fault, f"bad_{fault}")
 
     def spread(self, value: Value) -> Value:
         """The value in every lane: itself when it varies, else broadcast in its own scope."""

@@ -14,7 +14,7 @@ from litz_codegen_cpp.emit.registers import expressions, outer_registers
 from litz_codegen_cpp.emit.scopes import Value, indented
 from litz_codegen_cpp.emit.spelling import Names, identifier, memory_type
 from litz_ir.dtypes import b1, f64, i64
-from litz_ir.interp.body import OUT_OF_RANGE
+from litz_ir.faults import FAULTS
 from litz_ir.plan.kernel import Kernel
 from litz_ir.scalar.expr import Op
 from litz_ir.scalar.ops_table import HEAVY, OPS
@@ -153,9 +153,9 @@ class _KernelWriter:
         on_heap = self._locals(leave)
         start = len(scopes.stack[0].lines)
         OuterLoops(self.body, self.outer, self._point).write()
-        if context.checks_indices:
-            scopes.stack[0].lines.insert(start, "bool out_of_range = false;")
-            scopes.line(f"if (out_of_range) report(error, {OUT_OF_RANGE});")
+        for position, (fault, flag) in enumerate(context.faults.items()):
+            scopes.stack[0].lines.insert(start + position, f"bool {flag} = false;")
+            scopes.line(f"if ({flag}) report(error, {FAULTS[fault].code});")
         for pointer in on_heap:
             scopes.line(f"__builtin_free({pointer});")
 

@@ -32,10 +32,10 @@ def stored_buffers(phase: Phase) -> frozenset[str]:
     return frozenset(found)
 
 
-def checked_sizes(phase: Phase) -> tuple[Size, ...]:
-    """The sizes of dimensions that checked indices of a phase reach into at every point."""
+def checked_sizes(phase: Phase) -> tuple[tuple[Size, str], ...]:
+    """The sizes of dimensions that checked indices of a phase reach into at every point, each with the fault."""
     axes = {axis.name for axis in phase.axes}
-    found: dict[Size, None] = {}
+    found: dict[tuple[Size, str], None] = {}
     for statement in phase.statements:
         roots = (statement.value,) if isinstance(statement, Store) else statement.values
         atoms = [atom for node in _always_evaluated(roots) for atom in indirects(node)]
@@ -43,7 +43,7 @@ def checked_sizes(phase: Phase) -> tuple[Size, ...]:
             atoms.extend(indirects_in(statement.offset))
         for atom in atoms:
             if atom.check != "assumed" and not free_symbols(atom.size) & axes:
-                found[atom.size] = None
+                found[atom.size, atom.fault] = None
     return tuple(found)
 
 
@@ -119,11 +119,15 @@ class PhaseWriter:
         """
         ranges = self.context.ranges
         tests = [self._some(axis.size) for axis in self.phase.axes if not positive(ranges, axis.size)]
-        empty = [self._some(size) for size in checked_sizes(self.phase) if not positive(ranges, size)]
+        faults: dict[str, list[Size]] = {}
+        for size, fault in checked_sizes(self.phase):
+            if not positive(ranges, size):
+                faults.setdefault(fault, []).append(size)
+        empty = [self._some(size) for sizes in faults.values() for size in sizes]
         if empty:
-            self.context.checks_indices = True
-            violated = " && ".join([*tests, f"!({' && '.join(empty)})"])
-            self.context.scopes.line(f"out_of_range |= {violated};")
+            for fault, sizes in faults.items():
+                violated = " && ".join([*tests, f"!({' && '.join(map(self._some, sizes))})"])
+                self.context.scopes.line(f"{self.context.flag(fault)} |= {violated};")
         if not tests and not empty:
             yield
             return

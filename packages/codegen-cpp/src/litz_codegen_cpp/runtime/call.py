@@ -8,8 +8,8 @@ from itertools import accumulate
 from struct import Struct
 
 from litz_codegen_cpp.runtime.load import LoadedLibrary
-from litz_ir.errors import IndexOutOfRange, KernelError
-from litz_ir.interp.body import OUT_OF_RANGE
+from litz_ir.errors import KernelError
+from litz_ir.faults import BY_CODE, fault_error
 from litz_ir.plan.kernel import Kernel
 from litz_ir.target.protocol import LaunchFunction
 
@@ -104,7 +104,7 @@ class Segment:
     def run(self, addresses: Sequence[int], symbols: Sequence[int | float] = ()) -> None:
         """Run on the addresses of all kernels' buffers, one after another, and likewise the symbol values.
 
-        Raises :class:`IndexOutOfRange` or :class:`KernelError` when a kernel reports an error; those after it do not
+        Raises the :class:`KernelError` that a kernel reports; those after it do not
         run.
         """
         if (len(addresses), len(symbols)) != self._counts:
@@ -128,11 +128,9 @@ class Segment:
 
 
 def _error(kernel: Kernel, code: int) -> KernelError:
-    if code == OUT_OF_RANGE:
-        return IndexOutOfRange(
-            f"{kernel.name}: an index is out of bounds for its dimension", code=code, node=kernel.name,
-            hint="check the values of the index tensor",
-        )  # fmt: skip
+    fault = BY_CODE.get(code)
+    if fault is not None:
+        return fault_error(fault, kernel.name)
     if code == OUT_OF_MEMORY:
         return KernelError(f"{kernel.name}: no memory for its scratch", code=code, node=kernel.name)
     return KernelError(f"{kernel.name} reported error code {code}", code=code, node=kernel.name)

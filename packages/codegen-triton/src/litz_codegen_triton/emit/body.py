@@ -13,8 +13,10 @@ from litz_codegen_triton.emit.ops_table import Form, spelling, triton_type
 from litz_codegen_triton.emit.text import Value, Writer
 from litz_ir.dtypes import DType, b1, f32, i32, i64
 from litz_ir.errors import CodegenError
+from litz_ir.faults import FAULTS, Fault
 from litz_ir.plan.kernel import Parameter
 from litz_ir.scalar.expr import (
+    Checked,
     Const,
     Expr,
     Index,
@@ -133,6 +135,8 @@ class Body:
                 return self._load(expr)
             case Masked():
                 return self._masked(expr)
+            case Checked():
+                return self._checked(expr)
             case Op():
                 return self._op(expr)
         raise CodegenError(f"cannot write {type(expr).__name__} in a Triton kernel", node=repr(expr))
@@ -287,7 +291,8 @@ class Body:
             )
             text = value.text
         if atom.check == "raised":
-            self._assert_inside(value, text, size, f"an index is out of range for size {atom.size}")
+            inside = self._define("inside", f"({text} >= 0) & ({text} < {size.text})", (value, size))
+            self._assert(inside, FAULTS[atom.fault])
         if atom.check != "assumed":
             text = f"tl.minimum(tl.maximum({text}, 0), {size.text} - 1)"
         if self.index.narrow:
@@ -296,12 +301,15 @@ class Body:
             value = self._define("index", text, (value, size))
         return self.writer.remember(key, value)
 
-    def _assert_inside(self, value: Value, text: str, size: Value, message: str) -> None:
-        inside = self._define("inside", f"({text} >= 0) & ({text} < {size.text})", (value, size))
-        mask = self.masks.guarding(value.dims)
-        depth = max(inside.depth, mask.depth if mask else 0)
-        condition = inside.text if mask is None else f"{inside.text} | ({mask.text} == 0)"
-        self.writer.line(f'tl.device_assert({condition}, "{message}")', depth)
+    def _checked(self, expr: Checked) -> Value:
+        self._assert(self._visit(expr.cond), FAULTS[expr.fault])
+        return self.value(expr.body)
+
+    def _assert(self, holds: Value, fault: Fault) -> None:
+        mask = self.masks.guarding(holds.dims)
+        depth = max(holds.depth, mask.depth if mask else 0)
+        condition = holds.text if mask is None else f"{holds.text} | ({mask.text} == 0)"
+        self.writer.line(f'tl.device_assert({condition}, "fault {fault.code}: {fault.message}")', depth)
         self.asserts = True
 
     def forget(self, buffer: str) -> None:

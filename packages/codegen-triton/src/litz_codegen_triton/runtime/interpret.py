@@ -15,7 +15,8 @@ from triton.runtime.interpreter import InterpretedFunction, InterpreterOptions, 
 
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.modules import load_function
-from litz_ir.errors import IndexOutOfRange, KernelError, TargetError
+from litz_ir.errors import KernelError, TargetError
+from litz_ir.faults import BY_CODE, fault_error
 from litz_ir.host.executor import Executor
 from litz_ir.host.memory import Memory
 from litz_ir.interp.calls import Externs
@@ -24,7 +25,7 @@ from litz_ir.plan.program import Plan
 from litz_ir.symbols.term import evaluate
 from litz_ir.target.protocol import LaunchFunction
 
-_INDEX_CHECK = re.compile(r"an index is out of range for size [^'\")]+")
+_FAULT = re.compile(r"fault (\d+): ")
 
 
 class Pointer:
@@ -116,10 +117,10 @@ def _launch(
     try:
         function[(programs,)](*arguments, *values_given)
     except Exception as error:
-        # The interpreter wraps whatever went wrong, failed index checks included, into its own error.
-        failed = _INDEX_CHECK.search(str(error))
+        # The interpreter wraps whatever went wrong, failed checks included, into its own error.
+        failed = _FAULT.search(str(error))
         if failed is not None:
-            raise IndexOutOfRange(f"kernel {kernel.name}: {failed.group()}", code=1) from error
+            raise fault_error(BY_CODE[int(failed.group(1))], kernel.name) from error
         raise KernelError(f"kernel {kernel.name} failed in Triton's interpreter: {error}", code=1) from error
     finally:
         interpreter_builder.options = options

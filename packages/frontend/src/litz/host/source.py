@@ -229,7 +229,7 @@ class _Writer:
             case Check():
                 self._flush()
                 condition = scalar_source(step.condition, self._tensor, self._any_term)
-                self.lines.append(f"if not {condition}:\n        raise RuntimeError({step.message!r})")
+                self.lines.append(f"if not {condition}:\n        raise {step.error}({step.message!r})")
             case RegionStep():
                 self._flush()
                 self._region(step)

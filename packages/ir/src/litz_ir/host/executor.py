@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from litz_ir.errors import AssertionFailed, GraphError
+from litz_ir.errors import GraphError, asserted
 from litz_ir.host.externs import ExternTable
 from litz_ir.host.memory import Memory, NumpyMemory
 from litz_ir.interp.bind import bind_inputs, bind_result
@@ -165,7 +165,7 @@ class _Execution:
             case Check():
                 with blame("", step.origin):
                     if not self.host_value(step.condition):
-                        raise AssertionFailed(step.message)
+                        raise asserted(step.error, step.message)
             case RegionStep():
                 with blame(step.kind, step.origin):
                     self.region(step)

@@ -13,16 +13,26 @@ from functools import reduce
 
 import numpy as np
 
-from litz_ir.errors import GraphError, IndexOutOfRange, LitzError, SymbolError
+from litz_ir.errors import GraphError, LitzError, SymbolError
+from litz_ir.faults import FAULTS, Fault, fault_error
 from litz_ir.interp.encoding import Array, compute_type, decode, round_to
 from litz_ir.interp.scalar import apply
 from litz_ir.origin import Origin
 from litz_ir.scalar.build import wrap_integer
-from litz_ir.scalar.expr import Const, Expr, Index, Indirect, Load, Masked, Op, Param, Scalar, indirects
+from litz_ir.scalar.expr import (
+    Checked,
+    Const,
+    Expr,
+    Index,
+    Indirect,
+    Load,
+    Masked,
+    Op,
+    Param,
+    Scalar,
+    indirects,
+)
 from litz_ir.symbols.term import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, Term
-
-OUT_OF_RANGE = 1
-"""The error code of an index outside its dimension."""
 
 Reader = Callable[[Load, tuple[Array, ...], "Array | None"], Array]
 """Gives the values of a load at these indices; where the mask (if any) is false, nothing may be read and any value
@@ -76,13 +86,15 @@ def check_index(
             f"{buffer} has {len(shape)} dimensions and is read with {len(index)} indices", node=buffer
         )
     for dimension, (position, size) in enumerate(zip(index, shape)):
-        _check_range(position, np.asarray(size), mask, dimension, buffer)
+        _check_range(position, np.asarray(size), mask, dimension, buffer, FAULTS["index"])
     if mask is None:
         return index
     return tuple(np.clip(position, 0, max(size - 1, 0)) for position, size in zip(index, shape))
 
 
-def _check_range(position: Array, size: Array, mask: Array | None, dimension: int | None, what: str) -> None:
+def _check_range(
+    position: Array, size: Array, mask: Array | None, dimension: int | None, what: str, fault: Fault
+) -> None:
     outside = (position < 0) | (position >= size)
     if mask is not None:
         outside = outside & mask
@@ -91,11 +103,8 @@ def _check_range(position: Array, size: Array, mask: Array | None, dimension: in
     first = np.broadcast_to(position, outside.shape)[outside][0]
     limit = np.broadcast_to(size, outside.shape)[outside][0]
     where = "a dimension" if dimension is None else f"dimension {dimension}"
-    raise IndexOutOfRange(
-        f"index {first} is out of bounds for {where} with size {limit} (reading {what})",
-        code=OUT_OF_RANGE,
-        hint="check the values of the index tensor",
-    )
+    detail = f"index {first} is out of bounds for {where} with size {limit}, reading {what}"
+    raise fault_error(fault, detail=detail)
 
 
 @dataclass
@@ -202,6 +211,8 @@ class Body:
                 return apply(expr.name, args, expr.args[-1].dtype, expr.dtype)
             case Masked():
                 return self._masked(expr, scope)
+            case Checked():
+                return self._checked(expr, scope)
         raise GraphError(f"no meaning for a body node {type(expr).__name__}")
 
     def _masked(self, expr: Masked, scope: _Scope) -> Array:
@@ -216,6 +227,14 @@ class Body:
             mask = cond if scope.mask is None else cond & scope.mask
             inner = scope.inner[expr.cond] = _Scope(mask, scope)
         return np.where(cond, self._evaluate(expr.body, inner), other)
+
+    def _checked(self, expr: Checked, scope: _Scope) -> Array:
+        violated = ~self._evaluate(expr.cond, scope)
+        if scope.mask is not None:
+            violated = violated & scope.mask
+        if violated.any() and 0 not in self.grid.shape:
+            raise fault_error(FAULTS[expr.fault])
+        return self._evaluate(expr.body, scope)
 
     def _scalar(self, expr: Scalar) -> Array:
         found = self._scalars.get(expr.name)
@@ -277,7 +296,7 @@ class Body:
         if atom.wrap:
             position = np.where(position < 0, position + size, position)
         if atom.check == "raised":
-            _check_range(position, size, scope.mask, None, "an indirect index")
+            _check_range(position, size, scope.mask, None, "an indirect index", FAULTS[atom.fault])
         if atom.check == "clamped":
             position = np.clip(position, 0, np.maximum(size - 1, 0))
         return position

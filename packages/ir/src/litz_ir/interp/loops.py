@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from litz_ir.errors import AssertionFailed, GraphError
+from litz_ir.errors import GraphError, asserted
 from litz_ir.interp.bind import bind_inputs, bind_result, numpy_geometry
 from litz_ir.interp.body import Body, Grid, blame, check_index, gather, grid_of
 from litz_ir.interp.calls import Externs, call, resolve
@@ -123,7 +123,7 @@ class _Run:
                 self.region(operation)
             case Assert():
                 if not self.body(()).value(operation.condition):
-                    raise AssertionFailed(operation.message)
+                    raise asserted(operation.error, operation.message)
             case HostScalar():
                 self.symbols[operation.symbol] = self.body(()).value(operation.body).item()
             case _:

@@ -387,12 +387,19 @@ class Region(Operation):
         return tuple(dict.fromkeys((*super().tokens, *self._inner_tokens)))
 
 
+AssertedError = Literal["RuntimeError", "IndexError"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Assert(Operation):
-    """Raise ``message`` unless ``condition`` (a 0-d ``b1`` body) holds; it carries the token ``assert``."""
+    """Raise ``message`` unless ``condition`` (a 0-d ``b1`` body) holds; it carries the token ``assert``.
+
+    ``error`` is the class of Python's that eager raises.
+    """
 
     condition: Expr
     message: str
+    error: AssertedError = "RuntimeError"
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -8,7 +8,16 @@ from typing import Literal
 
 from litz_ir.device import Device
 from litz_ir.fused.decision import Decision
-from litz_ir.loops.nodes import Argument, Attributes, Input, Output, RegionKind, TensorType, Value
+from litz_ir.loops.nodes import (
+    Argument,
+    AssertedError,
+    Attributes,
+    Input,
+    Output,
+    RegionKind,
+    TensorType,
+    Value,
+)
 from litz_ir.origin import UNKNOWN, Origin
 from litz_ir.plan.kernel import Kernel, KernelOrigin
 from litz_ir.scalar.expr import Expr
@@ -80,20 +89,26 @@ class CallStep:
     origin: Origin = field(default=UNKNOWN, compare=False)
 
 
+Measure = tuple[Literal["size", "stride", "argument"], str, int]
+"""What is read off a tensor, the tensor and the dimension; or an argument as it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Define:
-    """Bind a symbol: from a dimension or stride of an input, or from a 0-d body evaluated on the host."""
+    """Bind a symbol: from a dimension or stride of a tensor that came from outside, or from a 0-d body evaluated on
+    the host."""
 
     symbol: str
-    source: tuple[Literal["size", "stride", "argument"], str, int] | Expr
+    source: Measure | Expr
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Raise ``message`` unless the 0-d ``b1`` body holds on the host."""
+    """Raise ``message``, an ``error``, unless the 0-d ``b1`` body holds on the host."""
 
     condition: Expr
     message: str
+    error: AssertedError = "RuntimeError"
     origin: Origin = field(default=UNKNOWN, compare=False)
 
 

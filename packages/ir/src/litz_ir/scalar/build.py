@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litz_ir.dtypes import DType, b1, i64
 from litz_ir.errors import DTypeError, GraphError
-from litz_ir.scalar.expr import Const, Expr, Index, Load, Masked, Op
+from litz_ir.scalar.expr import Checked, Const, Expr, Index, Load, Masked, Op
 from litz_ir.scalar.ops_table import OPS, ScalarOp
 from litz_ir.symbols.term import Size
 
@@ -127,6 +127,13 @@ def masked(cond: Expr, body: Expr, other: Expr) -> Expr:
     if isinstance(cond, Const):
         return body if cond.value else other
     return Masked(cond, body, other)
+
+
+def checked(cond: Expr, body: Expr, fault: str) -> Expr:
+    """``body``; where ``cond`` does not hold, ``fault`` is raised after the kernel."""
+    if isinstance(cond, Const) and cond.value:
+        return body
+    return Checked(cond, body, fault)
 
 
 def logical_and(*conds: Expr) -> Expr:

@@ -263,28 +263,65 @@ class Masked(Expr):
         return Masked(*children)
 
 
+class Checked(Expr):
+    """``body``; where ``cond`` does not hold, ``fault`` (a name in ``litz_ir.faults``) is raised after the kernel."""
+
+    __slots__ = ()
+
+    def __new__(cls, cond: Expr, body: Expr, fault: str) -> Checked:
+        if cond.dtype != b1:
+            raise GraphError(f"checked wants a b1 condition, got {cond.dtype}")
+        return cls._make(body.dtype, cond, body, fault)
+
+    @property
+    def cond(self) -> Expr:
+        return self.fields[0]  # type: ignore[return-value]  # by construction
+
+    @property
+    def body(self) -> Expr:
+        return self.fields[1]  # type: ignore[return-value]  # by construction
+
+    @property
+    def fault(self) -> str:
+        return self.fields[2]  # type: ignore[return-value]  # by construction
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.cond, self.body)
+
+    def rebuild(self, children: tuple[Expr, ...], terms: tuple[Size, ...]) -> Expr:
+        cond, body = children
+        return Checked(cond, body, self.fault)
+
+
 class Indirect(Atom):
     """An index that comes from a value: the only way from a body's value into an index term.
 
     ``value`` is an integer expression; ``wrap`` adds ``size`` to negative values; then ``check`` says what happens
-    outside ``[0, size)``: ``assumed`` not to happen, ``clamped`` into it, or ``raised`` as an error after the kernel.
+    outside ``[0, size)``: ``assumed`` not to happen, ``clamped`` into it, or ``raised`` as an error after the kernel,
+    that of ``fault`` (a name in ``litz_ir.faults``).
     """
 
-    __slots__ = ("check", "size", "value", "wrap")
+    __slots__ = ("check", "fault", "size", "value", "wrap")
 
     value: Expr
     size: Size
     wrap: bool
     check: Check
+    fault: str
 
-    def __new__(cls, value: Expr, size: Size, wrap: bool = False, check: Check = "raised") -> Indirect:
+    def __new__(
+        cls, value: Expr, size: Size, wrap: bool = False, check: Check = "raised", fault: str = "index"
+    ) -> Indirect:
         if not value.dtype.is_integer:
             raise GraphError(f"an indirect index must be an integer, got {value.dtype}")
-        return cls._intern(value=value, size=size, wrap=wrap, check=check)
+        return cls._intern(value=value, size=size, wrap=wrap, check=check, fault=fault)
 
     @property
     def atom_key(self) -> str:
-        return f"indirect({self.value.key},{_field_key(self.size)},{int(self.wrap)},{self.check})"
+        return (
+            f"indirect({self.value.key},{_field_key(self.size)},{int(self.wrap)},{self.check},{self.fault})"
+        )
 
     def atom_free_symbols(self) -> frozenset[str]:
         return self.value.free_symbols | free_symbols(self.size)
@@ -293,9 +330,8 @@ class Indirect(Atom):
         return extent(self.size)
 
     def substitute_atom(self, mapping: Mapping[str, Size]) -> Size:
-        return Indirect(
-            substitute_expr(self.value, mapping), substitute(self.size, mapping), self.wrap, self.check
-        )
+        value, size = substitute_expr(self.value, mapping), substitute(self.size, mapping)
+        return Indirect(value, size, self.wrap, self.check, self.fault)
 
 
 def indirects_in(term: Size) -> tuple[Indirect, ...]:
@@ -364,7 +400,7 @@ def transform(
         return mapped
 
     def visit_indirect(atom: Indirect) -> Size:
-        return Indirect(cache[atom.value], visit_term(atom.size), atom.wrap, atom.check)
+        return Indirect(cache[atom.value], visit_term(atom.size), atom.wrap, atom.check, atom.fault)
 
     for expr in _unvisited(root, cache):
         children, terms = expr.children, expr.terms

@@ -8,9 +8,22 @@ from typing import NoReturn
 
 from litz_ir.dtypes import DType
 from litz_ir.errors import DTypeError, VerifyError
+from litz_ir.faults import FAULTS
 from litz_ir.origin import UNKNOWN, Origin
 from litz_ir.scalar.build import result_dtype, wrap_integer
-from litz_ir.scalar.expr import Const, Expr, Load, Masked, Op, Param, Scalar, indirects, indirects_in, walk
+from litz_ir.scalar.expr import (
+    Checked,
+    Const,
+    Expr,
+    Load,
+    Masked,
+    Op,
+    Param,
+    Scalar,
+    indirects,
+    indirects_in,
+    walk,
+)
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.ranges import Range, bounds
 from litz_ir.symbols.term import Size, Sum, Symbol, free_symbols
@@ -76,8 +89,12 @@ def verify_bodies(
                 check_scalar(node, around, place)
             case Param():
                 check_parameter(node, around, place)
+            case Checked():
+                check_fault(node.fault, place)
         for term in node.terms:
             check_term_names(term, around, place)
+            for atom in indirects_in(term):
+                check_fault(atom.fault, place)
     for load in unconditional_loads(roots):
         check_load_bounds(load, around, place)
 
@@ -97,6 +114,12 @@ def check_operation(node: Op, place: Place) -> None:
         place.fail("scalar-dtype", error.message, error.hint)
     if dtype != node.dtype:
         place.fail("scalar-dtype", f"{node.name} gives {dtype} here, it is declared {node.dtype}")
+
+
+def check_fault(name: str, place: Place) -> None:
+    """What is raised is a row of the table of faults."""
+    if name not in FAULTS:
+        place.fail("fault", f"{name!r} is no fault", "see litz_ir.faults.FAULTS")
 
 
 def check_literal(node: Const, place: Place) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 from litz_ir.dtypes import dtype
 from litz_ir.errors import SerialError
-from litz_ir.scalar.expr import Const, Expr, Index, Indirect, Load, Masked, Op, Param, Scalar, walk
+from litz_ir.faults import FAULTS
+from litz_ir.scalar.expr import Checked, Const, Expr, Index, Indirect, Load, Masked, Op, Param, Scalar, walk
 from litz_ir.symbols.term import (
     FloorDiv,
     Max,
@@ -84,7 +85,7 @@ class NodeWriter:
             case Max():
                 return ["max", [self.size(arg) for arg in term.args]]
             case Indirect():
-                return ["@", self.expr(term.value), self.size(term.size), term.wrap, term.check]
+                return ["@", self.expr(term.value), self.size(term.size), term.wrap, term.check, term.fault]
         raise TypeError(f"no serial form for a term of type {type(term).__name__}")
 
     def _expr_entry(self, node: Expr) -> Json:
@@ -105,6 +106,8 @@ class NodeWriter:
                 return ["o", kind, node.name, [self._positions[arg] for arg in node.args]]
             case Masked():
                 return ["m", *(self._positions[child] for child in node.children)]
+            case Checked():
+                return ["k", *(self._positions[child] for child in node.children), node.fault]
         raise TypeError(f"no serial form for an expression of type {type(node).__name__}")
 
 
@@ -159,10 +162,16 @@ def _sum(reader: NodeReader, constant: Json, parts: Json) -> Size:
     return add(expect(constant, int), *terms)
 
 
-def _indirect(reader: NodeReader, value: Json, size: Json, wrap: Json, check: Json) -> Size:
+def _indirect(reader: NodeReader, value: Json, size: Json, wrap: Json, check: Json, fault: Json) -> Size:
     if check not in ("assumed", "clamped", "raised"):
         raise SerialError(f"{check!r} is no way to check an index")
-    return Indirect(reader.expr(value), reader.size(size), expect(wrap, bool), check)
+    return Indirect(reader.expr(value), reader.size(size), expect(wrap, bool), check, _fault(fault))
+
+
+def _fault(name: Json) -> str:
+    if name not in FAULTS:
+        raise SerialError(f"{name!r} is no fault")
+    return str(name)
 
 
 def _const(reader: NodeReader, kind: Json, value: Json) -> Expr:
@@ -193,5 +202,6 @@ _BUILDERS: Mapping[str, Callable[..., Size | Expr]] = MappingProxyType(
         "l": lambda reader, kind, buffer, index: Load(expect(buffer, str), reader.sizes(index), dtype(kind)),
         "o": _op,
         "m": lambda reader, *parts: Masked(*[reader.expr(part) for part in parts]),
+        "k": lambda reader, cond, body, fault: Checked(reader.expr(cond), reader.expr(body), _fault(fault)),
     }
 )

@@ -7,8 +7,9 @@ from typing import cast as typing_cast
 
 from litz_ir.dtypes import DType, b1, dtype, i64
 from litz_ir.errors import LitzError
+from litz_ir.faults import FAULTS
 from litz_ir.scalar.build import const
-from litz_ir.scalar.expr import Check, Const, Expr, Index, Indirect, Load, Masked, Op, Param, Scalar
+from litz_ir.scalar.expr import Check, Checked, Const, Expr, Index, Indirect, Load, Masked, Op, Param, Scalar
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.term import Size, add, floordiv, maximum, minimum, mod, mul, symbol
 from litz_ir.text.lexer import Stream, Token, read_whole
@@ -167,9 +168,10 @@ class BodyParser:
         if wrap:
             stream.expect(",")
         check = typing_cast(Check, stream.word("what happens out of range", _CHECKS))
+        fault = "index" if stream.at(")") else stream.word("what is raised", tuple(FAULTS))
         stream.expect(")")
         try:
-            return Indirect(value, size, wrap, check)
+            return Indirect(value, size, wrap, check, fault)
         except LitzError as error:
             stream.fail(error.message, token)
 
@@ -279,6 +281,8 @@ class BodyParser:
     def _call(self, token: Token) -> Expr:
         """The arguments of an operation whose name and opening bracket are behind us."""
         stream = self.stream
+        if token.text == "checked":
+            return self._checked(token)
         args: list[Operand] = []
         wanted: DType | None = None
         while not stream.at(")"):
@@ -292,6 +296,19 @@ class BodyParser:
         if token.text == "masked":
             return self._masked(args, token)
         return self._apply(token.text, args, wanted, token)
+
+    def _checked(self, token: Token) -> Expr:
+        stream = self.stream
+        cond = self.expression(b1)
+        stream.expect(",")
+        body = self.expression()
+        stream.expect(",")
+        fault = stream.word("what is raised", tuple(FAULTS))
+        stream.expect(")")
+        try:
+            return Checked(cond, body, fault)
+        except LitzError as error:
+            stream.fail(error.message, token)
 
     def _masked(self, args: list[Operand], token: Token) -> Expr:
         if len(args) != 3:

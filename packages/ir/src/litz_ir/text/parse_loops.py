@@ -40,6 +40,7 @@ from litz_ir.text.lexer import Stream, Token, read_whole
 from litz_ir.text.parse_bodies import BodyParser
 from litz_ir.text.parse_types import (
     arguments,
+    asserted_error,
     axes,
     declaration,
     one_part,
@@ -269,6 +270,7 @@ class _OperationParser:
         return Assert, {
             "results": results,
             "condition": condition,
+            "error": asserted_error(self.stream),
             "message": self.stream.string("a message"),
         }
 

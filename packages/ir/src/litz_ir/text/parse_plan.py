@@ -28,6 +28,7 @@ from litz_ir.text.parse_kernel import kernel
 from litz_ir.text.parse_loops import REGIONS
 from litz_ir.text.parse_types import (
     arguments,
+    asserted_error,
     declaration,
     output,
     parse_input,
@@ -126,8 +127,9 @@ def _step(stream: Stream, scope: Scope) -> Step:
         return _define(stream, scope)
     if stream.accept("check"):
         condition = _body(stream, scope)
+        error = asserted_error(stream)
         message = stream.string("a message")
-        return Check(condition, message, stream.origin())
+        return Check(condition, message, error, stream.origin())
     stream.expected("a step (allocate, free, launch, call, define, check, region)")
 
 

@@ -11,6 +11,7 @@ from litz_ir.errors import LitzError
 from litz_ir.loops.layout import Layout, contiguous_strides
 from litz_ir.loops.nodes import (
     Argument,
+    AssertedError,
     Attributes,
     Axis,
     Input,
@@ -205,6 +206,11 @@ def arguments(stream: Stream) -> tuple[tuple[Argument, ...], Attributes]:
 
     separated(stream, one)
     return tuple(positional), tuple(named)
+
+
+def asserted_error(stream: Stream) -> AssertedError:
+    """The class that an assertion raises."""
+    return "IndexError" if stream.accept("IndexError") else "RuntimeError"
 
 
 def info(stream: Stream) -> SymbolInfo:

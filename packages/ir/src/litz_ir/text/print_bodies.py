@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from litz_ir.dtypes import DType
-from litz_ir.scalar.expr import Const, Expr, Index, Indirect, Load, Masked, Op, Param, Scalar, walk
+from litz_ir.scalar.expr import Checked, Const, Expr, Index, Indirect, Load, Masked, Op, Param, Scalar, walk
 from litz_ir.symbols.term import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, Term
 from litz_ir.text.scope import (
     COMPARE,
@@ -91,8 +91,11 @@ class BodyPrinter:
                 return name_text(term.name)
             case Indirect():
                 wrap = "wrap, " if term.wrap else ""
+                fault = "" if term.fault == "index" else f" {term.fault}"
                 value = self._argument(term.value, None, 0)
-                return f"indirect({value}, size={self._term(term.size, _TERM_SUM)}, {wrap}{term.check})"
+                return (
+                    f"indirect({value}, size={self._term(term.size, _TERM_SUM)}, {wrap}{term.check}{fault})"
+                )
             case Sum():
                 return self._sum(term, strength)
             case Product():
@@ -157,6 +160,9 @@ class BodyPrinter:
             case Masked():
                 cond = self._argument(expr.cond, None, 0)
                 return f"masked({cond}, {self._operands('masked', (expr.body, expr.other))})"
+            case Checked():
+                cond = self._argument(expr.cond, None, 0)
+                return f"checked({cond}, {self._argument(expr.body, None, 0)}, {expr.fault})"
             case Op():
                 return self._operation(expr, strength)
         raise TypeError(f"no text form for an expression of type {type(expr).__name__}")

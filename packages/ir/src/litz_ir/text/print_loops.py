@@ -40,6 +40,7 @@ from litz_ir.text.print_types import (
     braced,
     declaration,
     device_text,
+    error_text,
     indented,
     input_text,
     symbols_lines,
@@ -130,7 +131,7 @@ class _OperationPrinter:
                 lines = self._block(
                     f"assert{self._types(operation.results)}", self._bodies((operation.condition,))
                 )
-                lines[-1] += f" {string_text(operation.message)}"
+                lines[-1] += f" {error_text(operation.error)}{string_text(operation.message)}"
                 return lines
             case HostScalar():
                 head = f"host {name_text(operation.symbol)}{self._types(operation.results)}"

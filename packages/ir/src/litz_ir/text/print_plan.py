@@ -29,6 +29,7 @@ from litz_ir.text.print_types import (
     braced,
     declaration,
     device_text,
+    error_text,
     indented,
     input_text,
     symbols_lines,
@@ -102,7 +103,9 @@ def _step_lines(step: Step, scope: Scope) -> list[str]:
         case Define():
             return _define_lines(step, scope)
         case Check():
-            lines = _block(f"check {{}} {string_text(step.message)}", step.condition, scope)
+            lines = _block(
+                f"check {{}} {error_text(step.error)}{string_text(step.message)}", step.condition, scope
+            )
             return _with_origin(lines, origin_text(step.origin))
         case RegionStep():
             names = f"{values_text(step.results)} = " if step.results else ""

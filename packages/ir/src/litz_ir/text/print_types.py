@@ -10,6 +10,7 @@ from litz_ir.dtypes import DType
 from litz_ir.loops.layout import Layout, contiguous_strides
 from litz_ir.loops.nodes import (
     Argument,
+    AssertedError,
     Attributes,
     Axis,
     Input,
@@ -165,6 +166,11 @@ def symbols_lines(table: SymbolTable) -> list[str]:
     facts = [info_text(info) for info in table.infos]
     facts += [f"equal {print_term(left)} = {print_term(right)}" for left, right in table.equalities]
     return ["symbols {", *indented(facts), "}"] if facts else []
+
+
+def error_text(error: AssertedError) -> str:
+    """The class that an assertion raises, where it is not the usual one, and a space."""
+    return "" if error == "RuntimeError" else f"{error} "
 
 
 def braced(lets: list[str], bodies: list[str], *, room: int) -> list[str]:

@@ -32,7 +32,8 @@ from litz_lowering.rules.index import (
 )
 from litz_lowering.rules.index_maps import reshaped, unflatten
 from litz_lowering.rules.known_index import Inverse
-from litz_lowering.rules.view import clamped_start, dimension
+from litz_lowering.rules.position import element, slice_start
+from litz_lowering.rules.view import dimension
 
 Body = Callable[[Axes], Expr]
 
@@ -497,15 +498,11 @@ def _selected(d: int, index: Size, src: Tensor, other: Body) -> Body:
     )
 
 
-def _nonnegative(index: Size, size: Size) -> Size:
-    return add(index, size) if isinstance(index, int) and index < 0 else index
-
-
 @rule("aten.select_scatter.default")
 def select_scatter(ctx: LoweringContext, x: Tensor, src: Tensor, dim: int, index: Size) -> Tensor:
     """``src`` in place of one element of a dimension."""
     d = dimension(dim, x.rank)
-    return ctx.pointwise(_selected(d, _nonnegative(index, x.shape[d]), src, x.load))
+    return ctx.pointwise(_selected(d, element(ctx, index, x.shape[d], d), src, x.load))
 
 
 @rule("aten.select_backward.default")
@@ -514,7 +511,7 @@ def select_backward(
 ) -> Tensor:
     """Zero but for one element of a dimension."""
     d = dimension(dim, len(input_sizes))
-    place = _nonnegative(index, input_sizes[d])
+    place = element(ctx, index, input_sizes[d], d)
     return ctx.pointwise(_selected(d, place, grad, _zero(grad.dtype)))
 
 
@@ -524,11 +521,9 @@ def _zero(dtype: DType) -> Body:
 
 def _sliced(
     ctx: LoweringContext, d: int, size: Size, start: Size | None, step: Size, src: Tensor, other: Body
-) -> Tensor | Declined:
+) -> Tensor:
     """``src`` in place of every ``step``-th element of dimension ``d`` from ``start``."""
-    first = clamped_start(start, size)
-    if first is None:
-        return Declined("a slice whose start may be negative")
+    first = slice_start(ctx, start, size)
 
     def body(axes: Axes) -> Expr:
         offset = add(axes[d], mul(first, -1))
@@ -554,7 +549,7 @@ def slice_scatter(
     start: Size | None = None,
     end: Size | None = None,
     step: Size = 1,
-) -> Tensor | Declined:
+) -> Tensor:
     """``src`` in place of a slice."""
     d = dimension(dim, x.rank)
     if src.shape[d] == 0:
@@ -571,7 +566,7 @@ def slice_backward(
     start: Size | None,
     end: Size | None,
     step: Size,
-) -> Tensor | Declined:
+) -> Tensor:
     """Zero but for a slice."""
     d = dimension(dim, len(input_sizes))
     if grad.shape[d] == 0:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from litz_ir.loops.nodes import TensorType
-from litz_ir.symbols.term import Size, add, mul
+from litz_ir.symbols.term import Size, Symbol, add, mul
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import index_maps
+from litz_lowering.rules.position import element, slice_length, slice_start
 
 
 def dimension(d: int, rank: int) -> int:
@@ -75,12 +76,13 @@ def slice_(
     start: Size | None = None,
     end: Size | None = None,
     step: Size = 1,
-) -> Tensor | Declined:
+) -> Tensor:
     """Every ``step``-th element of a dimension from ``start``."""
     d = dimension(dim, x.rank)
-    first = clamped_start(start, x.shape[d])
-    if first is None:
-        return Declined("a slice whose start may be negative")
+    first = slice_start(ctx, start, x.shape[d])
+    length = ctx.output.shape[d]
+    if isinstance(length, Symbol) and ctx.unbacked and length.name not in ctx.builder.bound:
+        ctx.bind(length.name, slice_length(first, end, step, x.shape[d]))
 
     def index(axes: Axes) -> list[Size]:
         return [add(mul(axis, step), first) if k == d else axis for k, axis in enumerate(axes)]
@@ -88,22 +90,11 @@ def slice_(
     return ctx.view(x, index, aliases=_is_view(ctx))
 
 
-def clamped_start(start: Size | None, size: Size) -> Size | None:
-    """Where a slice starts, inside ``[0, size]``; None where the sign of a symbolic start is not known."""
-    if start is None:
-        return 0
-    if isinstance(start, int):
-        if start < 0:
-            return max(start + size, 0) if isinstance(size, int) else add(size, start)
-        return min(start, size) if isinstance(size, int) else start
-    return start
-
-
 @rule("aten.select.int", "aten.select_copy.int")
 def select(ctx: LoweringContext, x: Tensor, dim: int, index: Size) -> Tensor:
     """One element of a dimension, which disappears."""
     d = dimension(dim, x.rank)
-    chosen = add(index, x.shape[d]) if isinstance(index, int) and index < 0 else index
+    chosen = element(ctx, index, x.shape[d], d)
     return ctx.view(x, lambda axes: [*axes[:d], chosen, *axes[d:]], aliases=_is_view(ctx))
 
 

@@ -29,9 +29,19 @@ from litz_ir.loops.nodes import (
 )
 from litz_ir.loops.rewriter import rename_reads
 from litz_ir.passes.base import PassContext
-from litz_ir.plan.program import CallStep, Check, Define, Plan, RegionStep, Step
-from litz_ir.scalar.expr import Load
-from litz_ir.symbols.term import Symbol, symbol
+from litz_ir.plan.program import CallStep, Check, Define, Measure, Plan, RegionStep, Step
+from litz_ir.scalar.expr import Index, Load
+from litz_ir.symbols.term import (
+    Size,
+    Symbol,
+    add,
+    coefficient,
+    floordiv,
+    free_symbols,
+    mul,
+    substitute,
+    symbol,
+)
 from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.build_plan.launches import KernelNames, Launches
 from litz_scheduler.build_plan.values import Values
@@ -130,12 +140,30 @@ class _Builder:
                 self._define_sizes_of(value)
 
     def _define_sizes_of(self, value: Value) -> None:
-        for kind, terms in (("size", value.type.shape), ("stride", value.type.layout.strides)):
-            for dim, term in enumerate(terms):
-                if isinstance(term, Symbol) and term.name not in self.bound:
-                    self.bound.add(term.name)
-                    source = ("size" if kind == "size" else "stride", value.name, dim)
-                    self.steps.append(Define(term.name, source))  # type: ignore[arg-type]  # a literal
+        """Define the symbols that the sizes and strides of ``value``, which came from outside, settle."""
+        for dim, term in enumerate(value.type.shape):
+            self._settle(term, ("size", value.name, dim))
+        for dim, term in enumerate(value.type.layout.strides):
+            self._settle(term, ("stride", value.name, dim))
+
+    def _settle(self, term: Size, source: Measure) -> None:
+        """Define the one unknown of ``term``, which is what ``source`` measures; a linear term is solved for it."""
+        unknown = [name for name in free_symbols(term) if name not in self.bound]
+        if len(unknown) != 1:
+            return
+        name = unknown[0]
+        if isinstance(term, Symbol):
+            self.steps.append(Define(name, source))
+        else:
+            slope = coefficient(term, name)
+            if not isinstance(slope, int) or slope == 0:
+                return
+            measured = f"{name}_{source[0]}"
+            self.steps.append(Define(measured, source))
+            rest = substitute(term, {name: 0})
+            solved = floordiv(add(symbol(measured), mul(rest, -1)), slope)
+            self.steps.append(Define(name, Index(solved)))
+        self.bound.add(name)
 
     # --- groups ---------------------------------------------------------------------------------------------
 
@@ -150,8 +178,11 @@ class _Builder:
             case Sort():
                 self._sort(operation)
             case Assert():
-                self.steps.append(Check(operation.condition, operation.message, operation.origin))
+                self.steps.append(
+                    Check(operation.condition, operation.message, operation.error, operation.origin)
+                )
             case HostScalar():
+                self.bound.add(operation.symbol)
                 self.steps.append(Define(operation.symbol, operation.body))
             case Region():
                 self._region(operation)
@@ -209,6 +240,8 @@ class _Builder:
         for value in call.results:
             if value.replaces not in copies:
                 self.values.returned(value, bases.get(value.name))
+            if value.name in results:
+                self._define_sizes_of(value)
         for name, version in overwritten.items():
             if name in copies:
                 self._copy(copies[name], self.logical[version])

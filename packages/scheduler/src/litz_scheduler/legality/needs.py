@@ -65,6 +65,9 @@ class Needs:
         for name in _defined_symbols(operation):
             if name not in self._bound:
                 self._definers.setdefault(name, number)
+        if isinstance(operation, Assert):
+            # What is asserted of a size that is data holds before anything of that size is read.
+            self._definers.update((name, number) for name in used_symbols(operation) & self._definers.keys())
 
     def _root(self, name: str) -> str:
         return self.roots.get(name, name)

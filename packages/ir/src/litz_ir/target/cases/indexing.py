@@ -8,7 +8,7 @@ import numpy as np
 
 from litz_ir.dtypes import f32, i32, i64
 from litz_ir.plan.kernel import Store
-from litz_ir.scalar.build import cast, const, index, logical_and, masked, op
+from litz_ir.scalar.build import cast, checked, const, index, logical_and, masked, op
 from litz_ir.scalar.expr import Expr, Indirect
 from litz_ir.symbols.term import Size, floordiv, maximum, minimum, mod
 from litz_ir.target.cases.case import Case, at, axes, case, i, j, k, m, n, phase, pointwise, values
@@ -22,6 +22,7 @@ def indexing_cases() -> Iterator[Case]:
     yield from _quotients()
     yield from _masks()
     yield from _indirect()
+    yield from _divisions()
 
 
 def _plane(name: str, body: Expr, place: Size, inner: str = "j") -> Case:
@@ -102,11 +103,11 @@ def _indirect() -> Iterator[Case]:
     wild = values("wild", i64, 200, -500, 500)
     clamped = Indirect(at("k", i, i64), 360, check="clamped")
     yield pointwise("gather_clamped", {"k": (i64, wild), "x": (f32, table)}, at("x", clamped, f32), count=200)
-    checked = Indirect(at("k", i, i64), 360)
+    raised = Indirect(at("k", i, i64), 360)
     allowed = logical_and(
         op("ge", at("k", i, i64), const(0, i64)), op("lt", at("k", i, i64), const(360, i64))
     )
-    sparse = masked(allowed, at("x", checked, f32), const(0.0, f32))
+    sparse = masked(allowed, at("x", raised, f32), const(0.0, f32))
     yield pointwise("gather_under_a_mask", {"k": (i64, wild), "x": (f32, table)}, sparse, count=200)
     twice = Indirect(at("k", Indirect(at("k", i, i64), 50, True), i64), 360, True)
     chain = values("chain", i64, 50, -50, 50)
@@ -131,3 +132,24 @@ def _indirect() -> Iterator[Case]:
         outer=axes(j=9),
         vector="k",
     )
+
+
+def _divisions() -> Iterator[Case]:
+    nought = np.ones(100, dtype=np.int64)
+    nought[41] = 0
+    divisor = at("d", i, i64)
+    quotient = checked(
+        op("ne", divisor, const(0, i64)), op("floor_div", at("n", i, i64), divisor), "zero_division"
+    )
+    numbers = values("numerators", i64, 100, -9, 9)
+    for name, below, fails in (("division_by_zero", 100, True), ("division_by_zero_masked", 41, False)):
+        guarded = quotient if fails else masked(op("lt", index(i), index(below)), quotient, const(0, i64))
+        yield case(
+            name,
+            phase(Store("o", i, guarded)),
+            inputs={"n": (i64, numbers), "d": (i64, nought)},
+            outputs={"o": (i64, 100)},
+            outer=axes(i=100),
+            vector="i",
+            fails=fails,
+        )
