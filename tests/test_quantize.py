@@ -1,0 +1,141 @@
+"""Quantised values as plain integers, and fake quantisation: generated, bit for bit eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+import litz
+from litz.pipeline import Compiled
+
+Q: Any = torch.ops.quantized_decomposed
+INT8 = (-128, 127, torch.int8)
+EDGES = (
+    0.25,
+    0.5,
+    0.75,
+    1.25,
+    -0.25,
+    -0.75,
+    100.0,
+    -100.0,
+    1e6,
+    -1e6,
+    float("inf"),
+    -float("inf"),
+    0.0,
+    -0.0,
+)
+
+
+def values(dtype: torch.dtype = torch.float32) -> Tensor:
+    """Normal numbers and edges, ties among them, in four rows."""
+    numbers = torch.randn(4, 61, generator=torch.Generator().manual_seed(0)) * 3
+    return torch.cat((numbers, torch.tensor([EDGES] * 4)), 1).to(dtype)
+
+
+def levels() -> Tensor:
+    return torch.arange(-128, 128, dtype=torch.int8).reshape(4, 64)
+
+
+SCALES, ZEROS = torch.tensor([0.1, 0.37, 0.5, 1.3]), torch.tensor([0, 3, -2, 5])
+
+
+def check(program: Callable[..., Any], *args: Tensor) -> None:
+    """The same bits as eager, and nothing left to ATen."""
+    torch._dynamo.reset()
+    compiled: list[Compiled] = []
+    with litz.config.patch(fallback="error"):
+        run = torch.compile(
+            program, fullgraph=True,
+            backend=lambda gm, inputs: litz.compile_fx(gm, inputs, observers=[compiled.append]),
+        )  # fmt: skip
+        found = run(*args)
+    for got, want in zip(tree_leaves(found), tree_leaves(program(*args)), strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+    assert compiled[0].artifact is not None and not compiled[0].artifact.left_to_aten
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_quantising_by_one_scale(dtype: torch.dtype) -> None:
+    def program(x: Tensor, scale: Tensor, zero: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, ...]:
+        return (
+            Q.quantize_per_tensor(x, 0.5, 3, *INT8),
+            Q.quantize_per_tensor(x, 0.3, 3, 0, 255, torch.uint8),
+            Q.quantize_per_tensor.tensor(x, scale, zero, *INT8),
+            Q.quantize_per_tensor.tensor2(x, scale, zero, low, high, torch.int8),
+        )
+
+    bounds = torch.tensor(-100), torch.tensor(100)
+    check(program, values(dtype), torch.tensor([0.3]), torch.tensor([3]), *bounds)
+
+
+def test_dequantising_by_one_scale() -> None:
+    def program(x: Tensor, scale: Tensor, zero: Tensor) -> tuple[Tensor, ...]:
+        return (
+            Q.dequantize_per_tensor(x, 0.3, 3, *INT8),
+            Q.dequantize_per_tensor(x, 0.3, 3, *INT8, out_dtype=torch.bfloat16),
+            Q.dequantize_per_tensor.tensor(x, scale, zero, *INT8),
+        )
+
+    check(program, levels(), torch.tensor(0.3), torch.tensor(3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_scales_of_channels_and_tokens(dtype: torch.dtype) -> None:
+    def program(x: Tensor, q: Tensor, scales: Tensor, zeros: Tensor) -> tuple[Tensor, ...]:
+        return (
+            Q.quantize_per_channel(x, scales, zeros, 0, *INT8),
+            Q.quantize_per_channel(x.t(), scales, zeros, 1, *INT8),
+            Q.quantize_per_token(x, scales[:, None], zeros[:, None], *INT8),
+            Q.quantize_per_token(x.bfloat16(), scales[:, None], zeros[:, None], *INT8),
+            Q.dequantize_per_channel(q, scales, zeros, 0, *INT8),
+            Q.dequantize_per_channel(q, scales, None, 0, *INT8),
+            Q.dequantize_per_token(q, scales[:, None], zeros[:, None], *INT8, torch.float32),
+        )
+
+    check(program, values(), levels(), SCALES.to(dtype), ZEROS)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_fake_quantisation(dtype: torch.dtype) -> None:
+    aten: Any = torch.ops.aten
+
+    def program(x: Tensor, scale: Tensor, zero: Tensor, off: Tensor) -> tuple[Any, ...]:
+        by_channel = aten.fake_quantize_per_channel_affine_cachemask
+        return (
+            torch.fake_quantize_per_tensor_affine(x, 0.3, 3, -128, 127),
+            aten.fake_quantize_per_tensor_affine_cachemask(x, 0.3, 3, -20, 20),
+            torch.fake_quantize_per_tensor_affine(x, scale, zero, -128, 127),
+            aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams(x, scale, zero, off, -9, 9),
+            by_channel(x, SCALES, ZEROS.int(), 0, -20, 20),
+            by_channel(x, SCALES, ZEROS + 0.3, 0, -128, 127),
+        )
+
+    x = torch.cat((values(dtype), torch.full((4, 2), float("nan"), dtype=dtype)), 1)
+    check(program, x, torch.tensor(0.3), torch.tensor(3, dtype=torch.int32), torch.tensor([0]))
+
+
+def test_learned_fake_quantisation_and_its_gradients() -> None:
+    def program(x: Tensor, scale: Tensor, zero: Tensor, scales: Tensor, zeros: Tensor) -> Tensor:
+        whole = torch._fake_quantize_learnable_per_tensor_affine(x, scale, zero, -8, 7, 0.5)
+        rows = torch._fake_quantize_learnable_per_channel_affine(x, scales, zeros, 0, -8, 7, 0.5)
+        fixed = torch.fake_quantize_per_tensor_affine(x, 0.3, 3, -8, 7)
+        return torch.stack((whole, rows, fixed))
+
+    given = (values()[:, :61], torch.tensor([0.3]), torch.tensor([1.4]), SCALES, ZEROS + 0.4)
+    results = []
+    with litz.config.patch(fallback="error"):
+        for run in (program, torch.compile(program, backend="litz", fullgraph=True)):
+            leaves = [t.detach().clone().requires_grad_() for t in given]
+            out = run(*leaves)
+            (out * torch.linspace(-1, 1, out.numel()).reshape(out.shape)).sum().backward()
+            results.append((out.detach(), [leaf.grad for leaf in leaves]))
+    torch.testing.assert_close(results[1][0], results[0][0], rtol=0, atol=0)
+    torch.testing.assert_close(results[1][1], results[0][1])
