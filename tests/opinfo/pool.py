@@ -107,7 +107,7 @@ class Pool:
     def results(self, tasks: Iterable[Task]) -> Iterator[UnitResult]:
         """Yield each task's result as it is finished, in no particular order."""
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["opinfo.worker"])
+        context.set_forkserver_preload(["opinfo.warm"])
         self.lanes = [Lane(context, self.folder / f"worker-{n}.log") for n in range(self.size)]
         waiting = iter(tasks)
         try:

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch._dynamo
+from torch._dynamo import guards
 
 import litz
 from opinfo.entries import Unit, tolerance
@@ -71,7 +73,10 @@ def judgements(task: Task) -> Iterator[tuple[Place, Callable[[], Outcome]]]:
 
 @contextlib.contextmanager
 def prepared() -> Iterator[None]:
-    """One thread, no limit on recompiling, scalars and data-dependent shapes traced, a cache folder of its own."""
+    """One thread, no limit on recompiling, scalars and data-dependent shapes traced, a cache folder of its own.
+
+    Dynamo does not time its guards, for which it empties the processor's caches.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     traced: dict[str, Any] = {
@@ -83,6 +88,7 @@ def prepared() -> Iterator[None]:
     with (
         tempfile.TemporaryDirectory(prefix="litz-opinfo-") as folder,
         torch._dynamo.config.patch(**traced),
+        mock.patch.object(guards, "profile_guard_manager", lambda *_: 0.0),
         litz.config.patch(cache_dir=str(Path(folder)), fallback="warn"),
     ):
         yield
