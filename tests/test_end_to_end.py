@@ -87,6 +87,10 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
     "silu_bf16": (lambda a, b: F.silu(a) * b, (r(9, 40, dtype=torch.bfloat16), r(9, 40, dtype=torch.bfloat16))),
     "var_mean": (lambda x: torch.var_mean(x, dim=(0, 2), keepdim=True), (r(3, 4, 5),)),
     "argmax": (lambda x: (x.argmax(1), x.max(0)), (r(12, 9),)),
+    "argmax_as_index_in_lanes": (
+        lambda x: torch.zeros_like(x).scatter(0, x.argmax(0, keepdim=True), 1.0),
+        (r(5, 25),),
+    ),
     "cat_split": (lambda x, y: torch.cat([x, y.t()], 1).split([3, 5], 1), (r(6, 4), r(4, 6))),
     "roll_flip_pad": (lambda x: F.pad(x.roll(2, 1).flip(0), (1, 2, 3, 0), value=2.5), (r(5, 6),)),
     "where_masked": (lambda x, m: torch.where(m > 0, x, -x).masked_fill(m < -1, 7.0), (r(8, 8), r(8, 8))),

@@ -49,7 +49,7 @@ def _called(operator: Any, *args: Any, **kwargs: Any) -> Any:
 
 # Entries that draw random numbers seed inside what is compiled, which Dynamo cannot trace: every run here is seeded
 # from outside.
-common_methods_invocations.wrapper_set_seed = _called
+vars(common_methods_invocations)["wrapper_set_seed"] = _called
 
 PREFIXES = ("nn.functional", "linalg", "fft", "special", "masked", "sparse", "signal")
 KINDS = (

@@ -61,7 +61,7 @@ class Body(Indices):
                 stack.append((node, True))
                 children = node.children
                 if isinstance(node, Masked):
-                    children = (node.cond, node.other) if self._may_vary(node.cond) else (node.cond,)
+                    children = (node.cond, node.other) if self.may_vary(node.cond) else (node.cond,)
                 stack.extend((child, False) for child in reversed(children))
 
     def to_store(self, root: Expr) -> Value:
@@ -285,7 +285,7 @@ class Body(Indices):
         context = self.context
         scopes = context.scopes
         home = scopes.top
-        varying = self._may_vary(expr)
+        varying = self.may_vary(expr)
         kind = vector_type(expr.dtype) if varying else register_type(expr.dtype)
         names = tuple(context.names.fresh("masked") for _ in range(context.parts if varying else 1))
         for name in names:
@@ -304,7 +304,7 @@ class Body(Indices):
             scopes.line(line)
         return Value(names, expr.dtype, home, varying, reads)
 
-    def _may_vary(self, expr: Expr) -> bool:
+    def may_vary(self, expr: Expr) -> bool:
         """True when some part of the expression differs between lanes."""
         axis, scopes = self.context.vector, self.context.scopes
         if axis is None:

@@ -8,7 +8,7 @@ from litz_codegen_cpp.emit.context import Context
 from litz_codegen_cpp.emit.scopes import Value
 from litz_ir.dtypes import i32, i64
 from litz_ir.errors import CodegenError
-from litz_ir.scalar.expr import Indirect
+from litz_ir.scalar.expr import Expr, Indirect, indirects_in
 from litz_ir.symbols.ranges import bounds
 from litz_ir.symbols.term import (
     FloorDiv,
@@ -57,6 +57,10 @@ class Indices:
 
     def indirect(self, atom: Indirect) -> Value:
         """The value of an indirect index, wrapped and checked, ``i64``."""
+        raise NotImplementedError
+
+    def may_vary(self, expr: Expr) -> bool:
+        """True when some part of the expression differs between lanes."""
         raise NotImplementedError
 
     # --- scalars --------------------------------------------------------------------------------------------
@@ -183,10 +187,14 @@ class Indices:
 
     def varies(self, x: Size) -> bool:
         """True when the term may differ from lane to lane, or between registers side by side."""
+        return self._moves(x) and (self.context.parts > 1 or self.lane_stride(x) != 0)
+
+    def _moves(self, x: Size) -> bool:
+        """True when the axis along the lanes is in the term, or an indirect index in it may differ between lanes."""
         axis = self.context.vector
-        if axis is None or axis not in free_symbols(x):
+        if axis is None:
             return False
-        return self.context.parts > 1 or self.lane_stride(x) != 0
+        return axis in free_symbols(x) or any(self.may_vary(atom.value) for atom in indirects_in(x))
 
     def shifted(self, x: Size, part: int) -> Size:
         """The term as register number ``part`` sees it, for the first lane of that register."""
@@ -201,7 +209,7 @@ class Indices:
         A vector starts at a multiple of the number of lanes, so a division by such a multiple is the same in all lanes.
         """
         axis = self.context.vector
-        if axis is None or axis not in free_symbols(x):
+        if axis is None or not self._moves(x):
             return 0
         match x:
             case Symbol():
@@ -212,13 +220,9 @@ class Indices:
                     return None
                 return add(*(mul(stride, factor) for stride, factor in strides if stride is not None))
             case Product():
-                moving = [factor for factor in x.factors if axis in factor.free_symbols]
+                moving = [factor for factor in x.factors if self._moves(factor)]
                 stride = self.lane_stride(moving[0]) if len(moving) == 1 else None
-                return (
-                    None
-                    if stride is None
-                    else mul(stride, *(f for f in x.factors if axis not in f.free_symbols))
-                )
+                return None if stride is None else mul(stride, *(f for f in x.factors if not self._moves(f)))
             case FloorDiv() | Mod() if self._aligned(x, axis):
                 return 0 if isinstance(x, FloorDiv) else 1
         return None
@@ -234,7 +238,7 @@ class Indices:
             return False
         return all(
             factor == 1 if isinstance(term, Symbol) and term.name == axis
-            else (factor % lanes == 0 or term is _LANES) and axis not in term.free_symbols
+            else (factor % lanes == 0 or term is _LANES) and not self._moves(term)
             for term, factor in x.dividend.terms
         )  # fmt: skip
 
