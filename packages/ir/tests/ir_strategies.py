@@ -158,17 +158,20 @@ def types(draw: st.DrawFn, shape: tuple[Size, ...] | None = None) -> n.TensorTyp
 
 
 values = st.builds(n.Value, VALUES, types(), st.none() | VALUES)
+complex_values = st.builds(n.ComplexValue, VALUES, types(), st.none() | VALUES)
 axes = tuples(st.builds(n.Axis, st.sampled_from(("i0", "i1", "j", "in")), plain_terms))
 arguments: st.SearchStrategy[n.Argument] = st.recursive(
     st.one_of(
         st.builds(n.Ref, VALUES),
         st.builds(n.Window, VALUES, tuples(plain_terms, 0, 3), layouts),
+        st.builds(n.ComplexRef, VALUES),
         st.builds(n.ScalarRef, VALUES),
         st.builds(n.Keyword, NAMES, NAMES),
         DTYPES,
         DEVICES,
         plain_terms,
         st.sampled_from((0.5, -0.0, -3.0, float("inf"), float("-inf"), True, False, None)),
+        st.sampled_from((1j, complex(-0.0, float("-inf")), complex(2.5, -1.0))),
         TEXTS,
     ),
     lambda inner: tuples(inner, 0, 3),
@@ -251,7 +254,7 @@ _OPERATIONS: tuple[type[n.Operation], ...] = (
 @st.composite
 def calls(draw: st.DrawFn, kind: type[n.Operation], shared: dict[str, Any]) -> n.Operation:
     fields = dict(
-        shared,
+        {**shared, "results": draw(tuples(values | complex_values))},
         target=draw(NAMES),
         arguments=draw(tuples(arguments)),
         attributes=draw(attributes),
@@ -292,6 +295,7 @@ def tables(draw: st.DrawFn) -> SymbolTable:
 
 inputs = st.one_of(
     values,
+    complex_values,
     st.builds(
         n.ScalarInput,
         VALUES,
@@ -303,6 +307,7 @@ inputs = st.one_of(
 )
 outputs = st.one_of(
     st.builds(n.Ref, VALUES),
+    st.builds(n.ComplexRef, VALUES),
     st.builds(n.ScalarRef, VALUES),
     plain_terms,
     st.sampled_from((1.5, -0.5, True, None)),
@@ -394,6 +399,7 @@ def steps() -> st.SearchStrategy[p.Step]:
             st.booleans(),
             TEXTS,
             origins,
+            tuples(VALUES),
         ),
         st.builds(p.Define, st.sampled_from(SYMBOLS), sources | exprs()),
         st.builds(p.Check, exprs(b1), TEXTS, st.sampled_from(("RuntimeError", "IndexError")), origins),

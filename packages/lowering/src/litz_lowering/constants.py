@@ -28,7 +28,10 @@ class Constants:
         return Constants(self.tensors)
 
     def add(self, name: str, tensor: torch.Tensor) -> Value:
-        """The value that stands for ``tensor``; ``name`` is used when it is new."""
+        """The value that stands for ``tensor``, or its pairs where it is complex; ``name`` is used when it is new."""
+        tensor = tensor.detach().resolve_neg()
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor.resolve_conj())
         kind = TensorType(
             litz_dtype(tensor.dtype),
             tuple(tensor.shape),
@@ -42,7 +45,7 @@ class Constants:
                 name = f"{name}_inner"
             found = self._known[key] = Value(name, kind)
             self.values.append(found)
-            self.tensors[name] = tensor.detach()
+            self.tensors[name] = tensor
         return found
 
 

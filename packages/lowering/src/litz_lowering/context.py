@@ -20,6 +20,8 @@ from litz_ir.loops.nodes import (
     Axis,
     Call,
     Combiner,
+    ComplexRef,
+    ComplexValue,
     HostScalar,
     Kind,
     Mutation,
@@ -48,6 +50,7 @@ from litz_lowering.options import LoweringOptions
 from litz_lowering.subgraphs import Subgraphs
 from litz_lowering.values import (
     Axes,
+    Complex,
     Declined,
     Lowered,
     Opaque,
@@ -59,14 +62,25 @@ from litz_lowering.values import (
     terms_of,
 )
 
-__all__ = ["Axes", "Declined", "GraphBuilder", "Lowered", "LoweringContext", "Opaque", "ResultType", "Tensor"]
+__all__ = [
+    "Axes",
+    "Complex",
+    "Declined",
+    "GraphBuilder",
+    "Lowered",
+    "LoweringContext",
+    "Opaque",
+    "ResultType",
+    "Tensor",
+]
 
 
 class LoweringContext:
     """Given to each rule. Operations it makes carry the node's origin, and names made from the node's.
 
     ``node`` is the FX node; ``outputs`` the types of what it returns, in order (None for what is no tensor);
-    ``options`` what the caller chose; ``subgraphs`` lowers what higher-order operators run.
+    ``options`` what the caller chose; ``subgraphs`` lowers what higher-order operators run. ``complex_outputs`` says
+    which results are complex: their type is that of the pairs.
     """
 
     def __init__(
@@ -77,6 +91,7 @@ class LoweringContext:
         origin: Origin,
         options: LoweringOptions,
         subgraphs: Subgraphs,
+        complex_outputs: tuple[bool, ...] = (),
     ) -> None:
         self.builder = builder
         self.node = node
@@ -84,6 +99,7 @@ class LoweringContext:
         self.origin = origin
         self.options = options
         self.subgraphs = subgraphs
+        self.complex_outputs = complex_outputs or (False,) * len(outputs)
 
     @property
     def output(self) -> TensorType:
@@ -101,7 +117,7 @@ class LoweringContext:
         """The name of result ``number`` among the node's: nothing for the only one."""
         return str(number) if self.unpack else ""
 
-    def nested(self, results: Sequence[Tensor]) -> tuple[Lowered, ...]:
+    def nested(self, results: Sequence[Tensor | Complex]) -> tuple[Lowered, ...]:
         """A call's results in the nesting in which the operator returns them, sizes and None in their places."""
         left = iter(results)
 
@@ -145,10 +161,11 @@ class LoweringContext:
         """The type that stands where an operator returns None in place of a tensor; nothing reads it."""
         return tensor_type(f32, 0)
 
-    def value(self, kind: TensorType, name: str = "") -> Value:
-        """A new value called after the node and ``name``."""
+    def value(self, kind: TensorType, name: str = "", *, is_complex: bool = False) -> Value:
+        """A new value called after the node and ``name``; ``is_complex``: a call returns it as a complex tensor."""
         own = self.node.name
-        return Value(
+        make = ComplexValue if is_complex else Value
+        return make(
             self.builder.unique(f"{own}_{name}") if name else self.builder.unique(own, own=True), kind
         )
 
@@ -345,7 +362,7 @@ class LoweringContext:
         /,
         **fields: Any,
     ) -> tuple[Tensor, ...]:
-        """One call of a named routine. Its results stay in memory as it returns them.
+        """One call of a named routine. Its results, complex ones as their pairs, stay in memory as it returns them.
 
         ``make`` is its class, ``fields`` further fields of that; ``types`` are the node's outputs when not given.
         """
@@ -353,7 +370,8 @@ class LoweringContext:
         values: list[Value] = []
         for position, result in enumerate(wanted):
             kind_of_result = self.absent() if result is None else fixed(result)
-            values.append(self.value(kind_of_result, self.position(position)))
+            is_complex = types is None and self.complex_outputs[position]
+            values.append(self.value(kind_of_result, self.position(position), is_complex=is_complex))
         attributes: Attributes = tuple((k, self.argument(v)) for k, v in (keywords or {}).items())
         self.append(
             make(
@@ -384,6 +402,8 @@ class LoweringContext:
 
     def argument(self, value: Lowered | Argument) -> Argument:
         """A rule's argument as an argument of a call."""
+        if isinstance(value, Complex):
+            return ComplexRef(value.name)
         if isinstance(value, Tensor | Opaque):
             return Ref(value.name)
         if isinstance(value, tuple | list):

@@ -19,7 +19,7 @@ from litz_lowering.builder import GraphBuilder
 from litz_lowering.constants import Constants, literal_elements
 from litz_lowering.context import LoweringContext
 from litz_lowering.decompose import Decompositions, decomposition_table
-from litz_lowering.fallback import OUTSIDE, Fallback, call_aten, copied_to
+from litz_lowering.fallback import OUTSIDE, Fallback, call_aten, copied_to, resolved
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.pipeline import POST_GRAD
 from litz_lowering.inputs import Inputs, attribute, literal
@@ -31,10 +31,11 @@ from litz_lowering.rules import RULES
 from litz_lowering.subgraphs import Demand, Subgraphs
 from litz_lowering.symbols_io import SymbolReader
 from litz_lowering.torch_types import keyword, known_dtype, litz_device, litz_dtype
-from litz_lowering.values import Declined, Lowered, ResultType, Subgraph, Tensor
+from litz_lowering.values import Complex, Declined, Lowered, ResultType, Subgraph, Tensor, has_complex
 
 _FORCED = "asked for by force_extern"
 _NO_RULE = "no lowering rule"
+_NO_COMPLEX_RULE = "no lowering rule for complex tensors"
 _ATEN = ("aten", "prims", "prim")
 _ELSEWHERE = "a 0-d tensor of another device"
 
@@ -122,7 +123,7 @@ class _Lowering:
     def _visit(self, node: Node) -> None:
         match node.op:
             case "placeholder":
-                self.env[node] = self.inputs.placeholder(node)
+                self.env[node] = self._plain(node, self.inputs.placeholder(node))
             case "get_attr":
                 self.env[node] = self._attribute(node)
             case "call_function":
@@ -135,6 +136,15 @@ class _Lowering:
                     hint="trace it with AOTAutograd or make_fx first",
                 )
 
+    def _plain(self, node: Node, value: Lowered) -> Lowered:
+        """An input as its memory says, or with its negative bit worked in."""
+        given = node.meta.get("val")
+        if not isinstance(value, Tensor) or not isinstance(given, torch.Tensor) or not given.is_neg():
+            return value
+        if any(getattr(getattr(user.target, "_schema", None), "is_mutable", False) for user in node.users):
+            raise UnsupportedOperation(f"input {node.name} has a negative bit, and is written to")
+        return resolved(self._context(node, (value.type,)), value)
+
     def _attribute(self, node: Node) -> Lowered:
         path = str(node.target)
         value = attribute(self.module, path)
@@ -144,7 +154,8 @@ class _Lowering:
             return value
         elements = literal_elements(value)
         if elements is None:
-            return Tensor(self.constants.add(self.builder.unique(node.name, own=True), value))
+            found = Tensor(self.constants.add(self.builder.unique(node.name, own=True), value))
+            return Complex(found) if value.is_complex() else found
         return literal(self._context(node, (self.symbols.tensor_type(value),)), elements)
 
     # --- operations ----------------------------------------
@@ -161,13 +172,15 @@ class _Lowering:
                 f"{target} has no metadata",
                 hint="trace with FakeTensors so that every node carries meta['val']",
             )
-        found = RULES.find(overload_name(target))
+        outputs, complex_outputs = self._outputs(value)
+        args = tuple(map(self._read, node.args))
+        kwargs = {key: self._read(item) for key, item in node.kwargs.items()}
+        is_complex = any(complex_outputs) or has_complex((*args, *kwargs.values()))
+        found = RULES.find(overload_name(target), is_complex=is_complex)
         if found is None and isinstance(value, int | torch.SymInt) and not isinstance(value, bool):
             return self.symbols.size(value)
         forced = self.path + node.name in self.options.force_extern
-        ctx = self._context(node, self._outputs(value))
-        args = tuple(map(self._read, node.args))
-        kwargs = {key: self._read(item) for key, item in node.kwargs.items()}
+        ctx = self._context(node, outputs, complex_outputs)
         if found is not None and not forced:
             local = tuple(self._local(ctx, argument) for argument in args)
             result = self._apply(found, ctx, local, kwargs)
@@ -176,7 +189,7 @@ class _Lowering:
                 return result
             reason = result.reason
         else:
-            reason = _FORCED if forced else _NO_RULE
+            reason = _FORCED if forced else _NO_COMPLEX_RULE if is_complex else _NO_RULE
         return self._fall_back(ctx, args, kwargs, reason)
 
     def _local(self, ctx: LoweringContext, argument: Lowered) -> Lowered:
@@ -227,9 +240,13 @@ class _Lowering:
             return ctx.nested(results)
         return results[0] if results else None
 
-    def _context(self, node: Node, outputs: tuple[ResultType, ...]) -> LoweringContext:
+    def _context(
+        self, node: Node, outputs: tuple[ResultType, ...], complex_outputs: tuple[bool, ...] = ()
+    ) -> LoweringContext:
         origin = origin_of(node, self.path)
-        return LoweringContext(self.builder, node, outputs, origin, self.options, self.subgraphs)
+        return LoweringContext(
+            self.builder, node, outputs, origin, self.options, self.subgraphs, complex_outputs
+        )
 
     def _subgraph(self, subgraph: Subgraph, demand: Demand) -> LoopGraph:
         """The loop graph of a subgraph; its constants and what it left to ATen are also this graph's."""
@@ -242,12 +259,13 @@ class _Lowering:
 
     # --- metadata and arguments ----------------------------------------
 
-    def _outputs(self, value: object) -> tuple[ResultType, ...]:
-        return tuple(
-            self.symbols.tensor_type(leaf) if isinstance(leaf, torch.Tensor) else None
-            for leaf in flatten(value)
-            if leaf is not None or isinstance(value, list | tuple)
+    def _outputs(self, value: object) -> tuple[tuple[ResultType, ...], tuple[bool, ...]]:
+        """The types of a node's results, and which of them are complex."""
+        leaves = [leaf for leaf in flatten(value) if leaf is not None or isinstance(value, list | tuple)]
+        types = tuple(
+            self.symbols.tensor_type(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in leaves
         )
+        return types, tuple(isinstance(leaf, torch.Tensor) and leaf.is_complex() for leaf in leaves)
 
     def _read(self, argument: Any) -> Any:
         """An FX argument as rules see it."""
@@ -258,7 +276,7 @@ class _Lowering:
                 return tuple(map(self._read, argument))
             case dict():
                 return {key: self._read(item) for key, item in argument.items()}
-            case slice() | complex():
+            case slice():
                 raise UnsupportedOperation(f"arguments like {argument!r} are not supported")
             case torch.SymInt():
                 return self.symbols.size(argument)
@@ -273,6 +291,8 @@ class _Lowering:
     def _current(self, value: Lowered) -> Lowered:
         if isinstance(value, Tensor):
             return self.builder.current(value)
+        if isinstance(value, Complex):
+            return Complex(self.builder.current(value.pairs))
         if isinstance(value, tuple):
             return tuple(map(self._current, value))
         return value

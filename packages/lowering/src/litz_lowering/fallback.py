@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from litz_ir.device import Device
-from litz_ir.loops.nodes import Extern, Need, Ref, Value
+from litz_ir.loops.nodes import Extern, Keyword, Need, Ref, Value
 from litz_ir.origin import UNKNOWN, Origin
 from litz_lowering.context import LoweringContext
-from litz_lowering.values import Lowered, Tensor, fixed
+from litz_lowering.values import Complex, Lowered, Tensor, fixed, has_complex
 
 COPY = "aten._to_copy.default"
 OUTSIDE = "an operator from outside ATen"
@@ -38,7 +38,7 @@ def call_aten(
     args: Sequence[Lowered],
     kwargs: Mapping[str, Lowered],
     reason: str,
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor | Complex, ...]:
     """An ``Extern`` of ``overload``; gives its tensor results in the order in which ATen returns them.
 
     The operation's results are what ATen returns, in order, then the new versions of mutated arguments. An argument
@@ -49,17 +49,20 @@ def call_aten(
     old = {t.name: t for a in schema.arguments if _is_written(a) for t in _tensors(bound.get(a.name))}
     new = {name: Value(ctx.builder.unique(name), t.type, replaces=name) for name, t in old.items()}
     values: list[Value] = []
-    results: list[Tensor] = []
+    results: list[Tensor | Complex] = []
     aliases: list[tuple[str, str]] = []
     for position, kind in enumerate(ctx.outputs):
-        value = ctx.value(ctx.absent() if kind is None else fixed(kind), ctx.position(position))
-        values.append(value)
+        is_complex = ctx.complex_outputs[position]
+        made = ctx.value(
+            ctx.absent() if kind is None else fixed(kind), ctx.position(position), is_complex=is_complex
+        )
+        values.append(made)
         source = _aliased(schema, bound, position)
-        results.append(Tensor(value))
+        tensor = Tensor(made)
         if source is not None:
-            aliases.append((value.name, source.name))
-            if source.name in new:
-                results[-1] = Tensor(new[source.name])
+            aliases.append((made.name, source.name))
+            tensor = Tensor(new.get(source.name, made))
+        results.append(Complex(tensor) if is_complex else tensor)
     ctx.append(
         Extern(
             results=(*values, *new.values()),
@@ -68,7 +71,7 @@ def call_aten(
             attributes=tuple((k, ctx.argument(v)) for k, v in kwargs.items()),
             mutates=tuple((name, v.name) for name, v in new.items()),
             aliases=tuple(aliases),
-            need=layout_need(overload),
+            need="exact" if has_complex((*args, *kwargs.values())) else layout_need(overload),
             unpack=ctx.unpack,
             silent=tuple(version.name for version in new.values()),
             reason=reason,
@@ -99,6 +102,23 @@ def copied_to(ctx: LoweringContext, tensor: Tensor, device: Device, reason: str)
     return Tensor(value)
 
 
+def resolved(ctx: LoweringContext, tensor: Tensor) -> Tensor:
+    """An ``Extern`` that copies a tensor whose negative bit is set: the copy's elements have it worked in."""
+    value = ctx.value(fixed(ctx.temporary(tensor.dtype, tensor.shape, tensor.device)), "resolved")
+    ctx.append(
+        Extern(
+            results=(value,),
+            target="aten.clone.default",
+            arguments=(Ref(tensor.name),),
+            attributes=(("memory_format", Keyword("memory_format", "contiguous_format")),),
+            need="exact",
+            reason="an input with a negative bit",
+            origin=ctx.origin,
+        )
+    )
+    return Tensor(value)
+
+
 def _bind(
     schema: torch.FunctionSchema, args: Sequence[Lowered], kwargs: Mapping[str, Lowered]
 ) -> dict[str, Lowered]:
@@ -113,6 +133,8 @@ def _is_written(argument: torch._C.Argument) -> bool:
 def _tensors(value: Lowered) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
+    elif isinstance(value, Complex):
+        yield value.pairs
     elif isinstance(value, tuple):
         for item in value:
             yield from _tensors(item)

@@ -11,7 +11,7 @@ from torch.nn import Module
 
 from litz_ir.dtypes import b1, f64
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.loops.nodes import Input, OpaqueInput, ScalarInput, Value
+from litz_ir.loops.nodes import ComplexValue, Input, OpaqueInput, ScalarInput, Value
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr, Scalar
 from litz_ir.symbols.table import SymbolKind
@@ -19,7 +19,7 @@ from litz_ir.symbols.term import Size, free_symbols
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.context import LoweringContext
 from litz_lowering.torch_types import known_dtype
-from litz_lowering.values import Lowered, Opaque, Tensor
+from litz_lowering.values import Complex, Lowered, Opaque, Tensor
 
 _AXIS = re.compile(r"[ir]\d+")
 
@@ -58,13 +58,14 @@ class Inputs:
         self.made.append(OpaqueInput(name, "generator" if isinstance(value, torch.Generator) else "object"))
         return Opaque(name)
 
-    def _tensor(self, name: str, value: torch.Tensor) -> Tensor:
-        found = Value(name, self._symbols.tensor_type(value, is_fixed=True))
+    def _tensor(self, name: str, value: torch.Tensor) -> Tensor | Complex:
+        make = ComplexValue if value.is_complex() else Value
+        found = make(name, self._symbols.tensor_type(value, is_fixed=True))
         self.made.append(found)
         for dim, size in enumerate(found.type.shape):
             for each in free_symbols(size):
                 self._symbols.sourced(each, f"{name}.size({dim})")
-        return Tensor(found)
+        return Complex(Tensor(found)) if value.is_complex() else Tensor(found)
 
     def _integer(self, name: str, value: torch.SymInt) -> Size:
         term = self._symbols.size(value)
@@ -97,7 +98,7 @@ def attribute(module: Module, path: str) -> torch.Tensor | GraphModule | float |
         return value
     if not isinstance(value, torch.Tensor):
         raise UnsupportedOperation(f"attribute {path} is a {type(value).__name__}, not a tensor or number")
-    if not known_dtype(value.dtype) or value.layout != torch.strided:
+    if not (known_dtype(value.dtype) or value.is_complex()) or value.layout != torch.strided:
         raise UnsupportedOperation(f"constant {path} is a {value.layout} tensor of {value.dtype}")
     return value
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from litz_ir.dtypes import DType, b1, f64, i64
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.loops.nodes import (
+    ComplexRef,
     Input,
     Operation,
     Output,
@@ -23,7 +24,7 @@ from litz_ir.scalar.expr import Const, Expr
 from litz_ir.symbols.table import SymbolKind
 from litz_lowering.context import LoweringContext
 from litz_lowering.subgraphs import Demand
-from litz_lowering.values import Lowered, ResultType, Tensor, fixed
+from litz_lowering.values import Complex, Lowered, ResultType, Tensor, fixed
 
 NUMBERS: Mapping[SymbolKind, DType] = MappingProxyType({"int": i64, "float": f64, "bool": b1})
 """The dtypes of the one-element tensors that control flow carries numbers in."""
@@ -43,6 +44,11 @@ def output_of(ctx: LoweringContext, value: Lowered, wanted: TensorType | None) -
 
     Raises :class:`UnsupportedOperation` for what cannot leave a graph (a generator, a string).
     """
+    if isinstance(value, Complex):
+        pairs = value.pairs
+        if wanted is not None and not _same_strides(pairs.type, wanted):
+            pairs = ctx.pointwise(pairs.load, wanted, "output")
+        return ComplexRef(pairs.name)
     if isinstance(value, Tensor):
         if wanted is not None and not _same_strides(value.type, wanted):
             value = ctx.pointwise(value.at, wanted, "output")
@@ -52,7 +58,7 @@ def output_of(ctx: LoweringContext, value: Lowered, wanted: TensorType | None) -
     if isinstance(value, Expr):
         argument = ctx.argument(value)
         return argument  # type: ignore[return-value]  # a ScalarRef, for any Expr
-    if value is None or isinstance(value, int | float) or not isinstance(value, str | tuple):
+    if value is None or isinstance(value, int | float) or not isinstance(value, str | complex | tuple):
         return value  # type: ignore[return-value]  # a Size
     raise UnsupportedOperation(f"a graph cannot return {value!r}", node=ctx.node.name, origin=ctx.origin)
 

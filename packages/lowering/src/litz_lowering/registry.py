@@ -19,6 +19,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._rules: dict[str, Rule] = {}
+        self._complex: dict[str, Rule] = {}
 
     def add(self, rule: Rule, *overloads: str) -> None:
         """Serve ``overloads`` by ``rule``; raises :class:`GraphError` when one is served already."""
@@ -27,9 +28,19 @@ class Registry:
                 raise GraphError(f"two lowering rules serve {overload}", node=overload)
             self._rules[overload] = rule
 
-    def find(self, overload: str) -> Rule | None:
-        """The rule that serves an overload."""
-        return self._rules.get(overload)
+    def add_complex(self, rule: Rule, *overloads: str) -> None:
+        """Serve uses of ``overloads`` with complex operands or results; no other rule ever sees those.
+
+        Raises :class:`GraphError` when one is served already.
+        """
+        for overload in overloads:
+            if overload in self._complex:
+                raise GraphError(f"two complex rules serve {overload}", node=overload)
+            self._complex[overload] = rule
+
+    def find(self, overload: str, *, is_complex: bool = False) -> Rule | None:
+        """The rule that serves an overload; ``is_complex``: where an operand or result is complex."""
+        return (self._complex if is_complex else self._rules).get(overload)
 
     @property
     def served(self) -> Mapping[str, Rule]:
@@ -50,6 +61,20 @@ def rule(*overloads: str) -> Callable[[Rule], Rule]:
 
     def register(function: Rule) -> Rule:
         REGISTRY.add(function, *overloads)
+        return function
+
+    return register
+
+
+def complex_rule(*overloads: str) -> Callable[[Rule], Rule]:
+    """Register the decorated function for uses of ``overloads`` with complex operands or results.
+
+    It is called as other rules are: complex tensors are :class:`Complex`, and a complex result's type, in the context,
+    is that of its pairs.
+    """
+
+    def register(function: Rule) -> Rule:
+        REGISTRY.add_complex(function, *overloads)
         return function
 
     return register

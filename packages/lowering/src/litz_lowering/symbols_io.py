@@ -17,9 +17,9 @@ from litz_ir.loops.nodes import TensorType
 from litz_ir.symbols.ranges import Range
 from litz_ir.symbols.sympy_io import from_sympy, to_sympy
 from litz_ir.symbols.table import SymbolInfo, SymbolKind, SymbolTable
-from litz_ir.symbols.term import Size, symbol
+from litz_ir.symbols.term import Size, mul, symbol
 from litz_lowering.compat import backed_values, is_unbacked
-from litz_lowering.torch_types import litz_device, litz_dtype
+from litz_lowering.torch_types import litz_device, litz_dtype, part_dtype
 
 _UNBOUNDED = 2**62
 
@@ -62,11 +62,18 @@ class SymbolReader:
         return tuple(v if type(v) is int else self.size(v) for v in values)
 
     def tensor_type(self, value: torch.Tensor, *, is_fixed: bool = False) -> TensorType:
-        """Dtype, shape, strides and device; raises :class:`UnsupportedOperation` for what is not dense and plain."""
+        """Dtype, shape, strides and device; raises :class:`UnsupportedOperation` for what is not dense and plain.
+
+        A complex tensor's type is that of its pairs: parts on a last dimension of two.
+        """
         if value.layout != torch.strided or value.is_quantized:
             raise UnsupportedOperation(f"{value.layout} and quantised tensors are not supported")
-        layout = Layout(self.sizes(value.stride()), 0, is_fixed)
-        return TensorType(litz_dtype(value.dtype), self.sizes(value.shape), layout, litz_device(value.device))
+        shape, strides = self.sizes(value.shape), self.sizes(value.stride())
+        part = part_dtype(value.dtype)
+        if part is not None:
+            shape, strides = (*shape, 2), (*(mul(2, stride) for stride in strides), 1)
+        dtype = part or litz_dtype(value.dtype)
+        return TensorType(dtype, shape, Layout(strides, 0, is_fixed), litz_device(value.device))
 
     def symbol_of(self, value: torch.SymInt | torch.SymFloat | torch.SymBool) -> str | None:
         """The name of the symbol that a symbolic number is, or None where it is an expression of others."""

@@ -31,6 +31,9 @@ _PAIRS = (
     (torch.uint8, dtypes.u8),
     (torch.bool, dtypes.b1),
 )
+_PARTS = MappingProxyType(
+    {torch.complex128: dtypes.f64, torch.complex64: dtypes.f32, torch.complex32: dtypes.f16}
+)
 _TO_LITZ = MappingProxyType(dict(_PAIRS))
 _TO_TORCH = MappingProxyType({ours: theirs for theirs, ours in _PAIRS})
 
@@ -48,6 +51,11 @@ def litz_dtype(dtype: torch.dtype) -> DType:
             f"tensors of {dtype} are not supported", hint="this graph runs as ATen operations"
         )
     return found
+
+
+def part_dtype(dtype: torch.dtype) -> DType | None:
+    """The dtype of a complex number's parts; None for dtypes that are not complex."""
+    return _PARTS.get(dtype)
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:

@@ -67,6 +67,55 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class Complex:
+    """A complex tensor as rules see it: ``pairs`` holds its parts (real, imaginary) on a last dimension of two.
+
+    Shape and rank are the complex tensor's; ``dtype`` is that of a part.
+    """
+
+    pairs: Tensor
+
+    @property
+    def name(self) -> str:
+        return self.pairs.name
+
+    @property
+    def dtype(self) -> DType:
+        return self.pairs.dtype
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        return self.pairs.shape[:-1]
+
+    @property
+    def device(self) -> Device:
+        return self.pairs.device
+
+    @property
+    def rank(self) -> int:
+        return self.pairs.rank - 1
+
+    @property
+    def type(self) -> TensorType:
+        return self.pairs.type
+
+    @property
+    def numel(self) -> Size:
+        return product(self.shape)
+
+    def load(self, index: Sequence[Size], part: Size) -> Expr:
+        """Part ``part`` (0: real, 1: imaginary) of the element at a logical index."""
+        return self.pairs.load((*index, part))
+
+    def at(self, axes: Axes, part: Size) -> Expr:
+        """Part ``part`` of the element that broadcasting puts at ``axes``."""
+        tail = axes[len(axes) - self.rank :]
+        return self.load(
+            [0 if size == 1 else axis for size, axis in zip(self.shape, tail, strict=True)], part
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Opaque:
     """An argument that only calls can use: a generator, a script object."""
 
@@ -88,10 +137,21 @@ class Subgraph:
     module: GraphModule
 
 
-Lowered = Tensor | Opaque | Subgraph | Expr | Size | float | str | None | tuple["Lowered", ...]
+Lowered = (
+    Tensor | Complex | Opaque | Subgraph | Expr | Size | float | complex | str | None | tuple["Lowered", ...]
+)
 """What an FX node becomes: a tensor, a size, a symbolic float or bool (a body), or several of them."""
 
 ResultType = TensorType | None
+
+
+def has_complex(argument: object) -> bool:
+    """True for complex tensors and numbers, and for lists and mappings that hold one."""
+    if isinstance(argument, tuple):
+        return any(map(has_complex, argument))
+    if isinstance(argument, dict):
+        return any(map(has_complex, argument.values()))
+    return isinstance(argument, Complex | complex)
 
 
 def axes_of(shape: Sequence[Size], letter: str = "i") -> tuple[Axis, ...]:

@@ -18,8 +18,9 @@ from litz.cache.artifacts import ArtifactCache
 from litz.pipeline import Compilation, Compiled
 from litz.settings import Config
 from litz_ir.errors import CompilerNotFound, LitzError
-from litz_ir.loops.nodes import Ref
+from litz_ir.loops.nodes import ComplexRef, Ref
 from litz_ir.plan.program import Plan
+from litz_ir.symbols.term import floordiv
 from litz_lowering import decompositions
 
 log = logging.getLogger("litz")
@@ -50,7 +51,7 @@ class Session:
             _report_strides(gm, compiled.artifact.plan)
         for observe in self.observers:
             observe(compiled)
-        call = compiled.call
+        call = _with_plain_tangents(gm, compiled.call) if kind == "backward" else compiled.call
         call._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of a callable that takes a list
         return call
 
@@ -70,6 +71,23 @@ def compile_or_fall_back(gm: GraphModule, name: str, config: Config, cache: Arti
             )
             log.warning("litz: %s graph %s runs as ATen operations.\n%s", what, name, error)
         return Compiled(_as_it_came(gm), None)
+
+
+def _with_plain_tangents(
+    gm: GraphModule, call: Callable[[list[Any]], Sequence[Any]]
+) -> Callable[[list[Any]], Sequence[Any]]:
+    """The call of a backward graph, whose incoming gradients may have a negative bit that no guard speaks of."""
+    inputs = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
+    tangents = [position for position, name in enumerate(inputs) if name.startswith("tangents")]
+
+    def run(args: list[Any]) -> Sequence[Any]:
+        for position in tangents:
+            given = args[position]
+            if isinstance(given, torch.Tensor) and given.is_neg():
+                args[position] = given.resolve_neg()
+        return call(args)
+
+    return run
 
 
 def _as_it_came(gm: GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
@@ -111,6 +129,8 @@ def _report_strides(gm: GraphModule, plan: Plan) -> None:
         strides: tuple[Any, ...] | None = None
         if isinstance(output, Ref) and output.name in placements:
             strides = placements[output.name].type.layout.strides
+            if isinstance(output, ComplexRef):
+                strides = tuple(floordiv(stride, 2) for stride in strides[:-1])
             if not all(isinstance(stride, int) for stride in strides):
                 strides = tuple(result.meta["val"].stride())
         context.output_strides.append(strides)

@@ -33,6 +33,11 @@ def load_program(
         "view": torch_memory.view,
         "promised": torch_memory.promised,
         "run_region": _run_region,
+        "plain": torch_memory.plain,
+        "pairs": torch_memory.pairs,
+        "settle": torch_memory.settle,
+        "view_as_real": torch.view_as_real,
+        "view_as_complex": torch.view_as_complex,
     }
     for known, name in program.constants:
         scope[name] = constants[known]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from litz.host.scalars import scalar_source
-from litz.host.torch_types import TORCH_DTYPES, keyword_source
+from litz.host.torch_types import COMPLEX_DTYPES, TORCH_DTYPES, keyword_source
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import (
     Argument,
+    ComplexRef,
+    ComplexValue,
     Input,
     Keyword,
     OpaqueInput,
@@ -24,6 +26,7 @@ from litz_ir.loops.nodes import (
     TensorType,
     Value,
     Window,
+    references,
 )
 from litz_ir.plan.program import (
     Allocate,
@@ -38,7 +41,7 @@ from litz_ir.plan.program import (
     Step,
 )  # fmt: skip
 from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, Term
+from litz_ir.symbols.term import Size, Term, floordiv
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +86,19 @@ def host_program(plan: Plan, name: str = "call", *, inner: bool = False) -> Host
     return _Writer(plan, name, inner).write()
 
 
+_GLOBALS = (
+    "torch", "math", "args", "call", "empty", "strided", "view", "plain", "pairs", "settle", "view_as_real",
+    "view_as_complex", "promised", "run_region",
+)  # fmt: skip
+"""What a host program's text takes for granted."""
+
+
 class _Names:
     """Python identifiers for the plan's names: its own where possible, unique always."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, str], str] = {}
-        self.taken: set[str] = {
-            "torch", "math", "args", "call", "empty", "strided", "view", "promised", "run_region",
-        }  # fmt: skip
+        self.taken: set[str] = set(_GLOBALS)
 
     def __call__(self, kind: str, name: str) -> str:
         found = self.known.get((kind, name))
@@ -123,6 +131,8 @@ class _Writer:
         self.called: set[str] = set()
         self.defined = {i.symbol for i in plan.inputs if isinstance(i, ScalarInput) and i.symbol is not None}
         self.occupants: dict[str, list[str]] = {}
+        self.returned = {output.name for output in plan.outputs if isinstance(output, ComplexRef)}
+        self.wholes: dict[str, str] = {}
         for buffer, placement in plan.buffers:
             if placement.storage is not None:
                 self.occupants.setdefault(placement.storage, []).append(buffer)
@@ -138,6 +148,7 @@ class _Writer:
         for step in self.plan.steps:
             self._step(step)
         self._flush()
+        self._settle()
         results = ", ".join(self._output(output) for output in self.plan.outputs)
         comma = "," if len(self.plan.outputs) == 1 else ""
         self.lines.append(f"return ({results}{comma})")
@@ -175,6 +186,9 @@ class _Writer:
         names: list[str] = []
         for item in inputs:
             match item:
+                case ComplexValue():
+                    names.append(self._whole(item.name))
+                    self.made.add(item.name)
                 case Value():
                     names.append(self.names("value", item.name))
                     self.made.add(item.name)
@@ -188,6 +202,8 @@ class _Writer:
         self.lines.append("args.clear()")
         if self.inner:
             self._numbers(inputs)
+        for name, whole in self.wholes.items():
+            self.lines.append(f"{self.names('value', name)} = pairs({whole})")
 
     def _numbers(self, inputs: Iterable[Input]) -> None:
         """Control flow carries numbers as tensors of one element."""
@@ -196,8 +212,47 @@ class _Writer:
                 name = self.names("symbol", item.symbol)
                 self.lines.append(f"{name} = {item.kind}({name})")
 
+    def _whole(self, name: str) -> str:
+        """The variable of a complex tensor whose memory is the value ``name``."""
+        found = self.wholes[name] = self.names("complex", name)
+        return found
+
+    def _settle(self) -> None:
+        """Complex inputs that a step may have written: where their pairs are a copy, the caller's tensor is told."""
+        written = {self._root(name) for step in self.plan.steps for name in self._written(step)}
+        for item in self.plan.inputs:
+            if isinstance(item, ComplexValue) and item.name in written:
+                self.lines.append(f"settle({self.wholes[item.name]}, {self.names('value', item.name)})")
+
+    def _written(self, step: Step) -> Iterable[str]:
+        """The buffers that a step writes; all that a call is given, since its plan does not say which."""
+        match step:
+            case Launch():
+                parameters = self.plan.kernel(step.kernel).parameters
+                return [name for p, name in zip(parameters, step.buffers, strict=True) if p.access != "in"]
+            case CallStep():
+                return references((*step.arguments, *(value for _, value in step.attributes)))
+            case RegionStep():
+                return references(step.arguments)
+        return ()
+
+    def _root(self, name: str) -> str:
+        """The buffer whose memory a buffer shares in the end."""
+        base = self.placements[name].base if name in self.placements else None
+        return name if base is None else self._root(base)
+
+    def _complex(self, name: str) -> str:
+        """A value as a complex tensor: the one that its memory is known by, or a view."""
+        found = self._tensor(name)
+        for value, whole in self.wholes.items():
+            if found == self.names("value", value):
+                return whole
+        return f"view_as_complex({found})"
+
     def _output(self, output: Output) -> str:
         match output:
+            case ComplexRef():
+                return self._complex(output.name)
             case Ref():
                 return (
                     self._tensor(output.name)
@@ -242,9 +297,16 @@ class _Writer:
             type_ = self.placements[owned[0]].type
             name = self.names("value", owned[0])
             self.made.add(owned[0])
+            device = self._device(type_.device)
+            if owned[0] in self.returned:
+                strides = self._terms(_complex_strides(type_.layout.strides))
+                shape, dtype = self._terms(type_.shape[:-1]), COMPLEX_DTYPES[type_.dtype]
+                whole = self._whole(owned[0])
+                self.lines.append(f"{whole} = empty({shape}, {strides}, {dtype}{device})")
+                self.lines.append(f"{name} = view_as_real({whole})")
+                return
             shape, strides = self._terms(type_.shape), self._terms(type_.layout.strides)
-            dtype, device = self._dtype(type_.dtype), self._device(type_.device)
-            self.lines.append(f"{name} = empty({shape}, {strides}, {dtype}{device})")
+            self.lines.append(f"{name} = empty({shape}, {strides}, {self._dtype(type_.dtype)}{device})")
             return
         item = self.storages[storage]
         name, size = self.names("storage", storage), self._term(item.nbytes)
@@ -255,7 +317,7 @@ class _Writer:
         arguments = [self._argument(argument) for argument in step.arguments]
         arguments += [f"{key}={self._argument(value)}" for key, value in step.attributes]
         call = f"{function}({', '.join(arguments)})"
-        names = ["_" if name is None else self.names("value", name) for name in step.results]
+        names = [self._result(name, step) for name in step.results]
         self.made.update(name for name in step.results if name is not None)
         self.called.update(name for name in step.results if name is not None)
         if not names:
@@ -264,8 +326,12 @@ class _Writer:
             self.lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}")
         else:
             self.lines.append(f"{names[0]} = {call}")
+        for name in step.pairs:
+            self.lines.append(f"{self.wholes[name]} = plain({self.wholes[name]})")
         if step.reason:
             self._promise(step)
+        for name in step.pairs:
+            self.lines.append(f"{self.names('value', name)} = view_as_real({self.wholes[name]})")
 
     def _promise(self, step: CallStep) -> None:
         """Hold what an operator returned to what its meta kernel said: everything after was compiled for that."""
@@ -273,11 +339,18 @@ class _Writer:
             type_ = None if name is None or self.placements[name].base else self.placements[name].type
             if name is None or type_ is None:
                 continue
-            terms = (*type_.shape, *type_.layout.strides)
-            if all(isinstance(term, int) or term.free_symbols <= self.defined for term in terms):
-                value = self.names("value", name)
-                shape, strides = self._terms(type_.shape), self._terms(type_.layout.strides)
-                self.lines.append(f"{value} = promised({value}, {shape}, {strides}, {step.target!r})")
+            value, shape, strides = self.names("value", name), type_.shape, type_.layout.strides
+            if name in step.pairs:
+                value, shape, strides = self.wholes[name], type_.shape[:-1], _complex_strides(strides)
+            if all(isinstance(term, int) or term.free_symbols <= self.defined for term in (*shape, *strides)):
+                expected = f"{self._terms(shape)}, {self._terms(strides)}"
+                self.lines.append(f"{value} = promised({value}, {expected}, {step.target!r})")
+
+    def _result(self, name: str | None, step: CallStep) -> str:
+        """The variable that a call's result is assigned to."""
+        if name is None:
+            return "_"
+        return self._whole(name) if name in step.pairs else self.names("value", name)
 
     def _define(self, step: Define) -> None:
         name = self.names("symbol", step.symbol)
@@ -398,6 +471,8 @@ class _Writer:
 
     def _argument(self, argument: Argument) -> str:
         match argument:
+            case ComplexRef():
+                return f"view_as_complex({self._tensor(argument.name)})"
             case Ref():
                 return (
                     self._tensor(argument.name)
@@ -451,10 +526,17 @@ class _Writer:
         return f"({', '.join(written)}{',' if len(written) == 1 else ''})"
 
 
+def _complex_strides(strides: Sequence[Size]) -> tuple[Size, ...]:
+    """The strides of the complex tensor over pairs of these strides."""
+    return tuple(floordiv(stride, 2) for stride in strides[:-1])
+
+
 def _literal(value: object) -> str:
     """A Python literal; floats that have none are spelled as calls."""
     if isinstance(value, float):
         return repr(value) if value - value == 0 else f"float({str(value)!r})"
+    if isinstance(value, complex):
+        return f"complex({_literal(value.real)}, {_literal(value.imag)})"
     if value is None or isinstance(value, bool | int | str):
         return repr(value)
     raise CodegenError(f"a call's argument has no literal form: {type(value).__name__}")

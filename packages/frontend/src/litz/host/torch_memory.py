@@ -49,6 +49,26 @@ class TorchTensors:
         return tensor.clone()
 
 
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with its conjugate and negative bits worked into its elements, its strides kept; most often itself."""
+    if not (tensor.is_conj() or tensor.is_neg()) or tensor.numel() == 0:
+        return tensor.resolve_conj().resolve_neg()
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    whole = tensor.as_strided((reach,), (1,)).resolve_conj().resolve_neg()
+    return whole.as_strided(tensor.shape, tensor.stride())
+
+
+def pairs(tensor: torch.Tensor) -> torch.Tensor:
+    """A complex tensor's memory as (real, imaginary) on a last dimension of two; a copy where a bit is set."""
+    return torch.view_as_real(plain(tensor))
+
+
+def settle(tensor: torch.Tensor, memory: torch.Tensor) -> None:
+    """Give the caller's tensor what was written to its ``pairs``, where those are a copy."""
+    if tensor.is_conj() or tensor.is_neg():
+        tensor.copy_(torch.view_as_complex(memory))
+
+
 def _public_empty(
     shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: str = "cpu"
 ) -> torch.Tensor:

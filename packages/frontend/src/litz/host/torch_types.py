@@ -32,6 +32,11 @@ TORCH_DTYPES: Mapping[DType, str] = MappingProxyType(
     }
 )
 
+COMPLEX_DTYPES: Mapping[DType, str] = MappingProxyType(
+    {dtypes.f64: "torch.complex128", dtypes.f32: "torch.complex64", dtypes.f16: "torch.complex32"}
+)
+"""The complex dtypes by that of their parts."""
+
 _KINDS = ("memory_format", "layout", "dtype")
 
 

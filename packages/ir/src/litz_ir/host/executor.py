@@ -16,6 +16,7 @@ from litz_ir.interp.body import blame
 from litz_ir.interp.calls import Externs, call, resolve
 from litz_ir.interp.encoding import check_storage
 from litz_ir.interp.loops import evaluate_scalar
+from litz_ir.interp.pairs import as_pairs
 from litz_ir.interp.plan import run_kernel
 from litz_ir.interp.regions import run_region
 from litz_ir.loops.layout import span
@@ -280,7 +281,7 @@ class _Execution:
         )
         for name, tensor in zip(step.results, returned if step.unpack else (returned,)):
             if name is not None and tensor is not None:
-                self.define_tensor(name, tensor)
+                self.define_tensor(name, as_pairs(tensor) if name in step.pairs else tensor)
 
     def window(self, window: Window) -> Any:
         """A tensor over part of a buffer's memory."""

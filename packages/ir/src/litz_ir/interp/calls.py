@@ -7,12 +7,14 @@ from difflib import get_close_matches
 from typing import Any
 
 from litz_ir.errors import ExternNotFound, SymbolError
-from litz_ir.loops.nodes import Argument, Attributes, Ref, ScalarRef, Window
+from litz_ir.interp.pairs import as_complex
+from litz_ir.loops.nodes import Argument, Attributes, ComplexRef, Ref, ScalarRef, Window
 from litz_ir.symbols.term import Term, evaluate
 
 Externs = Mapping[str, Callable[..., Any]]
 """Routines by name. They take a call's arguments in order and its attributes by keyword: tensors are what the memory at
-hand makes of them, sequences are tuples, terms are ints; ``Keyword``, ``DType`` and ``Device`` are passed as such."""
+hand makes of them, sequences are tuples, terms are ints, pairs that
+are passed as complex tensors are complex arrays; ``Keyword``, ``DType`` and ``Device`` are passed as such."""
 Lookup = Callable[[str], Any]
 """Gives the value of a name."""
 Open = Callable[[Window], Any]
@@ -34,6 +36,8 @@ def find_extern(externs: Externs, name: str) -> Callable[..., Any]:
 
 def resolve(argument: Argument, lookup: Lookup, open_window: Open, symbols: Mapping[str, Any]) -> Any:
     """What a routine receives for an argument."""
+    if isinstance(argument, ComplexRef):
+        return as_complex(lookup(argument.name))
     if isinstance(argument, Ref):
         return lookup(argument.name)
     if isinstance(argument, Window):

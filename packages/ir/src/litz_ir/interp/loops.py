@@ -19,6 +19,7 @@ from litz_ir.interp.body import Body, Grid, blame, check_index, gather, grid_of
 from litz_ir.interp.calls import Externs, call, resolve
 from litz_ir.interp.combine import reduce_last, scan_last
 from litz_ir.interp.encoding import Array, check_storage, decode, encode, storage_dtype
+from litz_ir.interp.pairs import as_pairs
 from litz_ir.interp.regions import run_region
 from litz_ir.interp.scatter import scatter_into
 from litz_ir.loops.layout import contiguous_strides
@@ -26,6 +27,7 @@ from litz_ir.loops.nodes import (
     Assert,
     Axis,
     Call,
+    ComplexValue,
     HostScalar,
     LoopGraph,
     Mutation,
@@ -246,6 +248,7 @@ class _Run:
         results = [result for result in operation.results if result.name not in operation.silent]
         for result, tensor in zip(results, returned if operation.unpack else (returned,)):
             if tensor is not None:
+                tensor = as_pairs(tensor) if isinstance(result, ComplexValue) else tensor
                 bind_result(result.type, tensor, numpy_geometry, self.symbols)
                 self.values[result.name] = tensor
         for old, new in operation.mutates:

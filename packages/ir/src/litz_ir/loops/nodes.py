@@ -49,6 +49,12 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
+class ComplexValue(Value):
+    """Pairs (real, imaginary) on a last dimension of two that come from outside as a complex tensor: an input, or the
+    result of a call. Whoever runs the graph reads the complex tensor's memory as such pairs; nothing is copied."""
+
+
+@dataclass(frozen=True, slots=True)
 class Axis:
     """A loop variable and its extent: it runs over ``[0, size)``."""
 
@@ -64,6 +70,12 @@ class Ref:
     """A value passed to a call."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComplexRef(Ref):
+    """Pairs (real, imaginary) on a last dimension of two, passed to a call or returned as a complex tensor over the
+    same memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +106,7 @@ class Keyword:
 
 
 Argument = (
-    Ref | Window | ScalarRef | Keyword | DType | Device | Size | float | bool | str | None
+    Ref | ComplexRef | Window | ScalarRef | Keyword | DType | Device | Size | float | bool | complex | str | None
     | tuple["Argument", ...]
 )  # fmt: skip
 Attributes = tuple[tuple[str, Argument], ...]
@@ -118,6 +130,15 @@ def sizes_in(argument: Argument) -> Iterator[Size]:
     elif isinstance(argument, tuple):
         for item in argument:
             yield from sizes_in(item)
+
+
+def complex_references(argument: Argument) -> Iterator[str]:
+    """The values that an argument passes as complex tensors."""
+    if isinstance(argument, ComplexRef):
+        yield argument.name
+    elif isinstance(argument, tuple):
+        for item in argument:
+            yield from complex_references(item)
 
 
 # --- reductions -----------------------------------------------------------------------------------------
@@ -317,6 +338,7 @@ class Call(Operation):
     overwrites).
     """
 
+    results: tuple[Value | ComplexValue, ...]
     target: str
     arguments: tuple[Argument, ...]
     attributes: Attributes = ()
@@ -451,8 +473,8 @@ class OpaqueInput:
     kind: str = "object"
 
 
-Input = Value | ScalarInput | OpaqueInput
-Output = Ref | ScalarRef | Size | float | bool | None
+Input = Value | ComplexValue | ScalarInput | OpaqueInput
+Output = Ref | ComplexRef | ScalarRef | Size | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)

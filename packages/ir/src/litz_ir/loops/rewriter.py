@@ -54,9 +54,7 @@ def map_bodies(operation: Operation, change: Callable[[Expr], Expr]) -> Operatio
 
 def rename_argument(argument: Argument, names: Mapping[str, str]) -> Argument:
     """The argument with the values it refers to renamed."""
-    if isinstance(argument, Ref):
-        return Ref(names.get(argument.name, argument.name))
-    if isinstance(argument, Window):
+    if isinstance(argument, Ref | Window):
         return replace(argument, name=names.get(argument.name, argument.name))
     if isinstance(argument, tuple):
         return tuple(rename_argument(item, names) for item in argument)
@@ -107,7 +105,9 @@ def rename_reads(operation: Operation, names: Mapping[str, str]) -> Operation:
 
 def rename_output(output: Output, names: Mapping[str, str]) -> Output:
     """The output with its value renamed."""
-    return Ref(names.get(output.name, output.name)) if isinstance(output, Ref) else output
+    if not isinstance(output, Ref):
+        return output
+    return replace(output, name=names.get(output.name, output.name))
 
 
 class Rewriter:

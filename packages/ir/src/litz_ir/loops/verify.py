@@ -7,6 +7,8 @@ from litz_ir.loops.nodes import (
     Assert,
     Call,
     Collective,
+    ComplexRef,
+    ComplexValue,
     HostScalar,
     LoopGraph,
     Mutation,
@@ -30,6 +32,7 @@ from litz_ir.loops.verify_kinds import (
     check_combined_dtypes,
     check_host_scalar,
     check_mutation,
+    check_pairs,
     check_pointwise_dtypes,
     check_region,
     check_scan_dimension,
@@ -61,6 +64,8 @@ def _verify(graph: LoopGraph, state: State) -> None:
         if isinstance(item, Value):
             check_defined_once(item, state, place)
             check_type(item, state, place)
+            if isinstance(item, ComplexValue):
+                check_pairs(item.name, item.type, place)
             state.define(item)
         elif isinstance(item, ScalarInput):
             name = item.symbol or item.name
@@ -200,6 +205,8 @@ def check_outputs(graph: LoopGraph, state: State, place: Place) -> None:
             if not state.knows(output.name):
                 place.fail("outputs", f"the graph returns %{output.name}, which is not defined")
             check_newest(output.name, state, place)
+            if isinstance(output, ComplexRef):
+                check_pairs(output.name, state.type(output.name, place), place)
         elif isinstance(output, ScalarRef):
             if output.name not in state.scalars:
                 place.fail("outputs", f"the graph returns ${output.name}, which is not defined")

@@ -8,6 +8,7 @@ from litz_ir.dtypes import DType, i64
 from litz_ir.loops.nodes import (
     Axis,
     Call,
+    ComplexValue,
     HostScalar,
     Mutation,
     Operation,
@@ -17,8 +18,10 @@ from litz_ir.loops.nodes import (
     Scan,
     Scatter,
     Sort,
+    TensorType,
     Value,
     View,
+    complex_references,
     sizes_in,
 )
 from litz_ir.loops.verify_combine import verify_combiner
@@ -163,13 +166,27 @@ def check_mutation(operation: Mutation, state: State, place: Place) -> None:
         place.fail("mutation", f"%{operation.source} and %{operation.target} differ in dtype or shape")
 
 
+def check_pairs(name: str, type_: TensorType, place: Place) -> None:
+    """What stands for a complex tensor is floats, their last dimension the two parts."""
+    if not type_.dtype.is_float or not type_.shape or type_.shape[-1] != 2:
+        place.fail(
+            "pairs", f"%{name} stands for a complex tensor, but is {type_.dtype} of shape {type_.shape}"
+        )
+
+
 def check_call(operation: Call, state: State, place: Place) -> None:
-    """What a call mutates and aliases are its own arguments and results; symbols in its arguments are known."""
+    """What a call mutates and aliases are its own arguments and results, symbols in its arguments are known, and what
+    it takes or returns as complex tensors are pairs."""
     for size in sizes_in((*operation.arguments, *(value for _, value in operation.attributes))):
         unknown = free_symbols(size) - state.symbols
         if unknown:
             place.fail("free-symbols", f"an argument uses {', '.join(sorted(unknown))}, not known here")
     results = {value.name: value for value in operation.results}
+    for name in complex_references((*operation.arguments, *(value for _, value in operation.attributes))):
+        check_pairs(name, state.type(name, place), place)
+    for value in operation.results:
+        if isinstance(value, ComplexValue):
+            check_pairs(value.name, value.type, place)
     for old, new in operation.mutates:
         if old not in operation.reads:
             place.fail("call-mutates", f"%{old} is mutated, but no argument")

@@ -77,7 +77,8 @@ class Launch:
 class CallStep:
     """Call a routine of the extern table; ``results`` names what it returns (``None``: not wanted).
 
-    ``unpack`` is true when the routine returns a tuple or list.
+    ``unpack`` is true when the routine returns a tuple or list; ``pairs`` names the results that it returns as complex
+    tensors, whose memory the plan reads as pairs.
     """
 
     target: str
@@ -87,6 +88,7 @@ class CallStep:
     unpack: bool = False
     reason: str = ""
     origin: Origin = field(default=UNKNOWN, compare=False)
+    pairs: tuple[str, ...] = ()
 
 
 Measure = tuple[Literal["size", "stride", "argument"], str, int]

@@ -30,8 +30,8 @@ from litz_ir.symbols.term import Term
 
 CLASSES: tuple[type, ...] = (
     Origin, Layout, SymbolInfo, SymbolTable, Decision, FusedGraph, Group, Member, Schedule,
-    nodes.TensorType, nodes.Value, nodes.Axis, nodes.Ref, nodes.Window, nodes.ScalarRef, nodes.Keyword,
-    nodes.Kind, nodes.Combine,
+    nodes.TensorType, nodes.Value, nodes.ComplexValue, nodes.Axis, nodes.Ref, nodes.ComplexRef, nodes.Window,
+    nodes.ScalarRef, nodes.Keyword, nodes.Kind, nodes.Combine,
     nodes.Pointwise, nodes.Reduction, nodes.Scan, nodes.Scatter, nodes.Sort, nodes.View, nodes.Mutation, nodes.Extern,
     nodes.Contraction, nodes.Random, nodes.Collective, nodes.Region, nodes.Assert, nodes.HostScalar,
     nodes.ScalarInput, nodes.OpaqueInput, nodes.LoopGraph,
@@ -99,6 +99,11 @@ _PLAIN: Mapping[Any, Codec] = MappingProxyType(
             lambda value, writer: float(value).hex(),
             lambda data, reader: float.fromhex(expect(data, str)),
             "f",
+        ),
+        complex: Codec(
+            lambda value, writer: [value.real.hex(), value.imag.hex()],
+            lambda data, reader: complex(*[float.fromhex(expect(part, str)) for part in expect(data, list)]),
+            "z",
         ),
         Term: Codec(lambda value, writer: writer.term(value), lambda data, reader: reader.term(data), "t"),
         Expr: Codec(lambda value, writer: writer.expr(value), lambda data, reader: reader.expr(data), "e"),

@@ -13,6 +13,7 @@ from litz_ir.loops.nodes import (
     Collective,
     Combine,
     Combiner,
+    ComplexValue,
     Contraction,
     Extern,
     HostScalar,
@@ -129,20 +130,27 @@ class _OperationParser:
     # --- parts
 
     def _values(self, names: Names, types: list[TensorType]) -> tuple[Value, ...]:
-        if len(names) != len(types):
-            self.stream.fail(f"{len(names)} results, but {len(types)} types")
+        self._check_count(names, types)
         return tuple(
             Value(name, type_, replaces) for (name, replaces), type_ in zip(names, types, strict=True)
         )
 
+    def _check_count(self, names: Names, types: list[TensorType]) -> None:
+        if len(names) != len(types):
+            self.stream.fail(f"{len(names)} results, but {len(types)} types")
+
     def results(self, names: Names) -> tuple[Value, ...]:
-        """``-> type, type``; nothing where there is no result."""
+        """``-> type, complex type``; nothing where there is no result."""
         types: list[TensorType] = []
-        if self.stream.accept("->"):
+        made: list[type[Value]] = []
+        while self.stream.accept("," if types else "->"):
+            made.append(ComplexValue if self.stream.accept("complex") else Value)
             types.append(tensor_type(self.stream, self.device))
-            while self.stream.accept(","):
-                types.append(tensor_type(self.stream, self.device))
-        return self._values(names, types)
+        self._check_count(names, types)
+        return tuple(
+            make(name, type_, replaces)
+            for make, (name, replaces), type_ in zip(made, names, types, strict=True)
+        )
 
     def typed_axes(
         self, names: Names, scan_position: int | None = None

@@ -166,8 +166,9 @@ def _call(stream: Stream, names: tuple[str | None, ...]) -> CallStep:
     target = stream.name("what to call")
     given, attributes = arguments(stream)
     unpack = stream.accept("unpack")
+    pairs = separated(stream, stream.value) if stream.accept("complex") else ()
     reason = stream.string("a reason") if stream.accept("reason") else ""
-    return CallStep(target, given, attributes, names, unpack, reason, stream.origin())
+    return CallStep(target, given, attributes, names, unpack, reason, stream.origin(), pairs)
 
 
 def _define(stream: Stream, scope: Scope) -> Define:

@@ -14,6 +14,8 @@ from litz_ir.loops.nodes import (
     AssertedError,
     Attributes,
     Axis,
+    ComplexRef,
+    ComplexValue,
     Input,
     Keyword,
     OpaqueInput,
@@ -77,10 +79,11 @@ def result_name(stream: Stream) -> tuple[str, str | None]:
 
 
 def declaration(stream: Stream, device: Device) -> Value:
-    """``%x: f32[4, 5]``."""
+    """``%x: f32[4, 5]``, or ``%x: complex f32[4, 5, 2]``."""
     name, replaces = result_name(stream)
     stream.expect(":")
-    return Value(name, tensor_type(stream, device), replaces)
+    make = ComplexValue if stream.accept("complex") else Value
+    return make(name, tensor_type(stream, device), replaces)
 
 
 def axis(stream: Stream) -> Axis:
@@ -148,6 +151,8 @@ def argument(stream: Stream) -> Argument:
         case "name" if token.text in ("none", "true", "false"):
             stream.advance()
             return None if token.text == "none" else token.text == "true"
+        case "name" if token.text == "complex" and stream.next_is("("):
+            return _complex(stream)
         case "name" if token.text == "device" and stream.next_is("("):
             stream.advance()
             stream.expect("(")
@@ -170,6 +175,23 @@ def _value_or_window(stream: Stream) -> Ref | Window:
     return Window(name, shape, tail(stream, shape, CPU)[0])
 
 
+def _complex(stream: Stream) -> ComplexRef | complex:
+    """``complex(%x)`` or ``complex(0.0, 1.0)``."""
+    stream.expect("complex")
+    stream.expect("(")
+    found: ComplexRef | complex
+    if stream.token.kind == "value":
+        found = ComplexRef(stream.value())
+    else:
+        token = stream.token
+        real, _, imaginary = _number(stream), stream.expect(","), _number(stream)
+        if not isinstance(real, float) or not isinstance(imaginary, float):
+            stream.fail("the parts of a complex number are floats", token)
+        found = complex(real, imaginary)
+    stream.expect(")")
+    return found
+
+
 def _number(stream: Stream) -> Size | float:
     """A float literal or an index term."""
     following = stream.tokens[min(stream.position + 1, len(stream.tokens) - 1)]
@@ -184,7 +206,7 @@ def output(stream: Stream) -> Output:
     """An output of a graph or plan."""
     token = stream.token
     found = argument(stream)
-    if isinstance(found, (str, tuple, DType, Device, Keyword, Window)):
+    if isinstance(found, (str, complex, tuple, DType, Device, Keyword, Window)):
         stream.fail("an output is a value, a scalar, a term, a literal or none", token)
     return found
 

@@ -45,9 +45,9 @@ from litz_ir.text.print_types import (
     input_text,
     symbols_lines,
     tail_text,
-    type_text,
     usual_device,
     value_name,
+    value_type_text,
 )
 from litz_ir.text.scope import Scope
 from litz_ir.text.spelling import name_text, origin_text, string_text, value_text
@@ -143,7 +143,7 @@ class _OperationPrinter:
     # --- parts
 
     def _types(self, results: Sequence[Value]) -> str:
-        return f" -> {', '.join(type_text(value.type, self.device) for value in results)}" if results else ""
+        return f" -> {', '.join(value_type_text(value, self.device) for value in results)}" if results else ""
 
     def _typed(
         self,

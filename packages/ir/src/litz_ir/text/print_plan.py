@@ -143,6 +143,7 @@ def _call_text(step: CallStep) -> str:
     text = f"{names} = " if names else ""
     text += f"call {name_text(step.target)}{arguments_text(step.arguments, step.attributes)}"
     text += " unpack" if step.unpack else ""
+    text += f" complex({values_text(step.pairs)})" if step.pairs else ""
     text += f" reason {string_text(step.reason)}" if step.reason else ""
     return _with_origin([text], origin_text(step.origin))[0]
 

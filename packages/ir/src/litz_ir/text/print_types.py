@@ -13,6 +13,8 @@ from litz_ir.loops.nodes import (
     AssertedError,
     Attributes,
     Axis,
+    ComplexRef,
+    ComplexValue,
     Input,
     Keyword,
     OpaqueInput,
@@ -71,6 +73,11 @@ def type_text(type_: TensorType, device: Device) -> str:
     return f"{type_.dtype}[{shape}]{tail_text(type_, device)}"
 
 
+def value_type_text(value: Value, device: Device) -> str:
+    """A value's type, led by ``complex`` where it comes from outside as a complex tensor."""
+    return ("complex " if isinstance(value, ComplexValue) else "") + type_text(value.type, device)
+
+
 def value_name(value: Value) -> str:
     """``%x1 replaces %x``."""
     return value_text(value.name) + (
@@ -79,8 +86,8 @@ def value_name(value: Value) -> str:
 
 
 def declaration(value: Value, device: Device) -> str:
-    """``%x: f32[4, 5]``."""
-    return f"{value_name(value)}: {type_text(value.type, device)}"
+    """``%x: f32[4, 5]``, or ``%x: complex f32[4, 5, 2]``."""
+    return f"{value_name(value)}: {value_type_text(value, device)}"
 
 
 def axis_text(axis: Axis) -> str:
@@ -110,8 +117,8 @@ def input_text(item: Input, device: Device) -> str:
 
 
 def argument_text(argument: Argument) -> str:
-    """An argument of a call: ``%x``, ``%x window[2] offset 4``, ``$s``, ``kind::name``, ``f32``, ``device(cpu)``, a
-    term or a literal."""
+    """An argument of a call: ``%x``, ``complex(%x)``, ``%x window[2] offset 4``, ``$s``, ``kind::name``, ``f32``,
+    ``device(cpu)``, a term or a literal, ``complex(0.0, 1.0)`` among them."""
     match argument:
         case None:
             return "none"
@@ -119,10 +126,14 @@ def argument_text(argument: Argument) -> str:
             return "true" if argument else "false"
         case float():
             return float_text(argument)
+        case complex():
+            return f"complex({float_text(argument.real)}, {float_text(argument.imag)})"
         case str():
             return string_text(argument)
         case tuple():
             return f"[{', '.join(map(argument_text, argument))}]"
+        case ComplexRef():
+            return f"complex({value_text(argument.name)})"
         case Ref():
             return value_text(argument.name)
         case Window():

@@ -13,7 +13,18 @@ PLAIN = r"[^\W\d]\w*(?:\.\w+)*"
 """Regular expression of a name that needs no quotes: an identifier, dots inside."""
 
 DTYPE_NAMES = frozenset(d.name for d in ALL)
-RESERVED = DTYPE_NAMES | {"device", "false", "indirect", "inf", "max", "min", "nan", "none", "true"}
+RESERVED = DTYPE_NAMES | {
+    "complex",
+    "device",
+    "false",
+    "indirect",
+    "inf",
+    "max",
+    "min",
+    "nan",
+    "none",
+    "true",
+}
 """Words with a meaning of their own wherever a name may stand; a thing that is called so is quoted."""
 
 _plain = re.compile(PLAIN).fullmatch

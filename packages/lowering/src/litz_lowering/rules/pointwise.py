@@ -142,7 +142,8 @@ def _unless_bool(name: str) -> Body:
 
 row(_unless_bool("abs"), "abs.default")
 row(_unless_bool("sign"), "sign.default", "sgn.default")
-row(lambda x: -x, "neg.default")
+row(lambda x: -x, "neg.default", "_neg_view.default")
+row(lambda x: x, "resolve_neg.default", "resolve_conj.default")
 row(lambda x: x, "positive.default")
 row(lambda x: x * x, "square.default")
 row(lambda x: x - f.trunc(x), "frac.default")
@@ -180,7 +181,7 @@ row(_round_decimals, "round.decimals")
 row(lambda x: where(f.isnan(x), x, where(x < 0, math.pi, x.like(0))), "angle.default")
 
 
-def _nan_to_num(
+def nan_to_num(
     x: Num,
     nan: float | None = None,
     posinf: float | None = None,
@@ -188,6 +189,7 @@ def _nan_to_num(
     *,
     result: DType,
 ) -> Num:
+    """NaN as zero and infinities as the largest numbers of ``result``, unless others are asked for."""
     if not result.is_float:
         return x
     largest = LARGEST[result]
@@ -204,7 +206,7 @@ LARGEST = {
 }
 """The largest finite number of each dtype that eager computes in."""
 
-row(_nan_to_num, "nan_to_num.default", typed=True)
+row(nan_to_num, "nan_to_num.default", typed=True)
 
 # --- binary arithmetic ----------------------------------------
 

@@ -14,6 +14,7 @@ from litz_ir.loops.nodes import (
     Assert,
     Axis,
     Call,
+    ComplexValue,
     Contraction,
     Extern,
     HostScalar,
@@ -231,9 +232,17 @@ class _Builder:
         call, copies = self._with_layouts(call)
         results = tuple(value.name for value in call.results if value.name not in call.silent)
         unpack = call.unpack or len(results) > 1
+        pairs = tuple(v.name for v in call.results if isinstance(v, ComplexValue) and v.name in results)
         self.steps.append(
             CallStep(
-                call.target, call.arguments, call.attributes, results, unpack, _reason(call), call.origin
+                call.target,
+                call.arguments,
+                call.attributes,
+                results,
+                unpack,
+                _reason(call),
+                call.origin,
+                pairs,
             )
         )
         bases = {result: read for read, result in call.mutates} | dict(call.aliases)

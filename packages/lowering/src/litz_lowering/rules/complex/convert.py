@@ -1,0 +1,85 @@
+"""Between complex and real: views of the parts, casts and copies."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from litz_ir.scalar.expr import Expr
+from litz_lowering.context import Axes, Complex, Declined, LoweringContext, Tensor
+from litz_lowering.registry import complex_rule
+from litz_lowering.rules.complex.numbers import complex_pointwise, operand, truth
+
+DISCARDS = "Casting complex values to real discards the imaginary part"
+"""What eager warns of."""
+
+
+@complex_rule("aten.view_as_real.default", "aten.view_as_real_copy.default")
+def view_as_real(ctx: LoweringContext, x: Complex) -> Tensor:
+    """The parts on a last dimension of two."""
+    return ctx.view(x.pairs, lambda axes: axes, aliases="_copy." not in str(ctx.node.target))
+
+
+@complex_rule("aten.view_as_complex.default", "aten.view_as_complex_copy.default")
+def view_as_complex(ctx: LoweringContext, x: Tensor) -> Complex:
+    """Parts on a last dimension of two as complex numbers."""
+    return Complex(ctx.view(x, lambda axes: axes, aliases="_copy." not in str(ctx.node.target)))
+
+
+@complex_rule(
+    "aten._to_copy.default",
+    "aten.clone.default",
+    "prims.convert_element_type.default",
+    "aten.contiguous.default",
+    "aten.lift_fresh_copy.default",
+    "aten.alias_copy.default",
+)
+def copy(ctx: LoweringContext, x: Any, *_: Any, **__: Any) -> Tensor | Complex | Declined:
+    """A copy; its dtype, strides and device are the result's."""
+    return _converted(ctx, x)
+
+
+@complex_rule("aten.copy.default")
+def copy_from(
+    ctx: LoweringContext, x: Any, source: Any, non_blocking: bool = False
+) -> Tensor | Complex | Declined:
+    """``source``, broadcast and cast to the type of ``x``."""
+    return _converted(ctx, source)
+
+
+@complex_rule("aten.copy_.default")
+def copy_onto(
+    ctx: LoweringContext, target: Any, source: Any, non_blocking: bool = False
+) -> Tensor | Complex | Declined:
+    """Overwrite ``target``: what follows reads the new version."""
+    if source.device != target.device:
+        return Declined("a copy between devices")
+    memory = target.pairs if isinstance(target, Complex) else target
+    alike = isinstance(source, Complex) == isinstance(target, Complex) and source.dtype == target.dtype
+    if alike and source.shape == target.shape:
+        held = source.pairs if isinstance(source, Complex) else source
+    elif isinstance(target, Complex):
+        value = operand(ctx, source, target.dtype)
+        kind = ctx.temporary(target.dtype, memory.shape, target.device)
+        held = complex_pointwise(ctx, value, kind, "source").pairs
+    else:
+        kind = ctx.temporary(target.dtype, target.shape, target.device)
+        held = ctx.pointwise(lambda axes: _discarding(ctx, source, axes), kind, "source")
+    made = ctx.mutation(memory, held)
+    return Complex(made) if isinstance(target, Complex) else made
+
+
+def _converted(ctx: LoweringContext, source: Any) -> Tensor | Complex | Declined:
+    if source.device != ctx.output.device:
+        return Declined("a copy between devices")
+    if ctx.complex_outputs[0]:
+        return complex_pointwise(ctx, operand(ctx, source, ctx.output.dtype))
+    return ctx.pointwise(lambda axes: _discarding(ctx, source, axes))
+
+
+def _discarding(ctx: LoweringContext, source: Complex, axes: Axes) -> Expr:
+    """The real part, or whether a part is not zero where truth is asked for."""
+    if ctx.output.dtype.is_bool:
+        return truth(ctx, source)(axes).expr
+    warnings.warn(DISCARDS, UserWarning, stacklevel=2)
+    return source.at(axes, 0)

@@ -1,0 +1,224 @@
+"""Reductions and running combinations of complex tensors: sums part by part, products as pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from litz_ir.dtypes import DType, b1, compute_dtype
+from litz_ir.loops.nodes import Combine, ReductionName
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr, Param
+from litz_ir.symbols.term import Size, minimum
+from litz_lowering.context import Axes, Complex, Declined, LoweringContext, Tensor
+from litz_lowering.registry import Result, complex_rule
+from litz_lowering.rules import formula as f
+from litz_lowering.rules import reduce as real
+from litz_lowering.rules.complex.numbers import Cx, as_complex, complex_pointwise, truth
+from litz_lowering.rules.formula import Num
+from litz_lowering.rules.reduce import Dims, count, finished, reduced_sizes
+from litz_lowering.rules.view import dimension, dimensions
+
+
+def _sum(
+    ctx: LoweringContext, x: Any, dim: Dims, keepdim: bool, finish: Callable[[Num], Num] | None = None
+) -> Complex:
+    kind = ctx.output
+    z = as_complex(ctx, x, kind)
+    over, wide = dimensions(dim, z.rank), compute_dtype(kind.dtype)
+    if finish is None and kind.dtype == wide:
+        return Complex(ctx.reduce("sum", z.pairs, over, wide, keepdim=keepdim, type=kind))
+    total = ctx.reduce("sum", z.pairs, over, wide, keepdim=keepdim, name="sum")
+    return Complex(finished(ctx, total, finish or (lambda v: v)))
+
+
+@complex_rule("aten.sum.default", "aten.sum.dim_IntList")
+def sum_(
+    ctx: LoweringContext, x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+) -> Complex | Declined:
+    """The sum of each part."""
+    return _sum(ctx, x, dim, keepdim) if ctx.complex_outputs[0] else Declined("a sum that discards parts")
+
+
+@complex_rule("aten.mean.default", "aten.mean.dim")
+def mean(
+    ctx: LoweringContext, x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+) -> Complex | Declined:
+    """The mean of each part."""
+    if not ctx.complex_outputs[0]:
+        return Declined("a mean that discards parts")
+    number = count(ctx, reduced_sizes(x, dim), compute_dtype(ctx.output.dtype))
+    return _sum(ctx, x, dim, keepdim, lambda v: v / number)
+
+
+@complex_rule("aten.trace.default")
+def trace(ctx: LoweringContext, x: Complex) -> Complex:
+    """The sum of the diagonal."""
+    wide = compute_dtype(ctx.output.dtype)
+    held = ctx.temporary(wide, ctx.output.shape)
+    (total,) = ctx.reduction(
+        "sum",
+        lambda axes, along: build.cast(x.load((*along, *along), axes[-1]), wide),
+        [minimum(*x.shape)],
+        [held],
+        ["sum"],
+    )
+    return Complex(ctx.pointwise(total.load))
+
+
+# --- products ----------------------------------------
+
+
+def _product(dtype: DType) -> Combine:
+    """The product of pairs."""
+    a, b, c, d = (Num(Param(k, dtype)) for k in range(4))
+    body = Cx(a, b) * Cx(c, d)
+    identity = (build.const(1.0, dtype), build.const(0.0, dtype))
+    return Combine((body.re.expr, body.im.expr), identity, (a.expr, b.expr))
+
+
+def _parts(z: Complex, wide: DType) -> Callable[[Axes], tuple[Expr, ...]]:
+    return lambda index: tuple(build.cast(z.load(index, part), wide) for part in (0, 1))
+
+
+def _joined(ctx: LoweringContext, parts: tuple[Tensor, ...]) -> Complex:
+    real_part, imaginary = parts
+    return complex_pointwise(ctx, lambda axes: Cx(Num(real_part.load(axes)), Num(imaginary.load(axes))))
+
+
+@complex_rule("aten.prod.default", "aten.prod.dim_int")
+def prod(
+    ctx: LoweringContext, x: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None
+) -> Complex | Declined:
+    """The product over a dimension, or of all elements."""
+    if not ctx.complex_outputs[0]:
+        return Declined("a product that discards parts")
+    z = as_complex(ctx, x, ctx.output)
+    wide = compute_dtype(ctx.output.dtype)
+    over = dimensions(dim, z.rank)
+    held = ctx.temporary(wide, ctx.output.shape[:-1])
+    parts = _parts(z, wide)
+
+    def body(outer: Axes, inner: Axes) -> tuple[Expr, ...]:
+        left, right = iter(outer), iter(inner)
+        index: list[Size] = []
+        for d in range(z.rank):
+            if d in over:
+                index.append(next(right))
+                if keepdim:
+                    next(left)
+            else:
+                index.append(next(left))
+        return parts(tuple(index))
+
+    sizes = [z.shape[d] for d in over]
+    return _joined(ctx, ctx.reduction(_product(wide), body, sizes, (held, held), ("real", "imaginary")))
+
+
+@complex_rule("aten.cumsum.default")
+def cumsum(ctx: LoweringContext, x: Any, dim: int, *, dtype: Any = None) -> Complex | Declined:
+    """Running sums of each part."""
+    if not ctx.complex_outputs[0]:
+        return Declined("a sum that discards parts")
+    z = as_complex(ctx, x, ctx.output)
+    wide = compute_dtype(ctx.output.dtype)
+    if z.rank == 0:
+        return Complex(ctx.pointwise(z.pairs.load))
+    held = ctx.temporary(wide, z.pairs.shape)
+    (total,) = ctx.scan(
+        "sum", lambda axes: build.cast(z.pairs.load(axes), wide), dimension(dim, z.rank), (held,), ("sum",)
+    )
+    return Complex(ctx.pointwise(total.load))
+
+
+@complex_rule("aten.cumprod.default")
+def cumprod(ctx: LoweringContext, x: Any, dim: int, *, dtype: Any = None) -> Complex | Declined:
+    """Running products."""
+    if not ctx.complex_outputs[0]:
+        return Declined("a product that discards parts")
+    z = as_complex(ctx, x, ctx.output)
+    wide = compute_dtype(ctx.output.dtype)
+    if z.rank == 0:
+        return Complex(ctx.pointwise(z.pairs.load))
+    held = ctx.temporary(wide, z.shape)
+    kinds, names = (held, held), ("real", "imaginary")
+    return _joined(ctx, ctx.scan(_product(wide), _parts(z, wide), dimension(dim, z.rank), kinds, names))
+
+
+# --- truth, norms and variance ----------------------------------------
+
+
+def _real_reduced(
+    ctx: LoweringContext, combiner: ReductionName, x: Complex, dim: Dims, keepdim: bool
+) -> Tensor:
+    holds = truth(ctx, x)
+    flags = ctx.pointwise(lambda axes: holds(axes).expr, ctx.temporary(b1, x.shape), "truth")
+    return real.reduced(ctx, combiner, flags, dim, keepdim, b1)
+
+
+@complex_rule("aten.any.default", "aten.any.dim", "aten.any.dims")
+def any_(ctx: LoweringContext, x: Complex, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """Whether any element is not zero."""
+    return _real_reduced(ctx, "any", x, dim, keepdim)
+
+
+@complex_rule("aten.all.default", "aten.all.dim", "aten.all.dims")
+def all_(ctx: LoweringContext, x: Complex, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """Whether no element is zero."""
+    return _real_reduced(ctx, "all", x, dim, keepdim)
+
+
+@complex_rule("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
+def count_nonzero(ctx: LoweringContext, x: Complex, dim: Dims = None) -> Result:
+    """How many elements are not zero."""
+    holds = truth(ctx, x)
+    flags = ctx.pointwise(lambda axes: holds(axes).expr, ctx.temporary(b1, x.shape), "truth")
+    return real.count_nonzero(ctx, flags, dim)
+
+
+@complex_rule("aten.linalg_vector_norm.default")
+def vector_norm(
+    ctx: LoweringContext, x: Complex, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+) -> Result:  # fmt: skip
+    """The ``ord``-norm of the absolute values."""
+    if dtype is not None:
+        return Declined("a norm in a dtype of its own")
+    wide = compute_dtype(x.dtype)
+
+    def size(axes: Axes) -> Expr:
+        parts = _parts(x, wide)(axes)
+        return Cx(Num(parts[0]), Num(parts[1])).magnitude.expr
+
+    sizes = ctx.pointwise(size, ctx.temporary(wide, x.shape), "abs")
+    return real.vector_norm(ctx, sizes, ord, dim, keepdim)
+
+
+def _variance(
+    ctx: LoweringContext, x: Complex, dim: Dims, correction: float | None, keepdim: bool
+) -> Callable[[Axes], Num]:
+    """The variance: that of the real parts and that of the imaginary ones, added up."""
+    over, wide = dimensions(dim, x.rank), compute_dtype(x.dtype)
+    _, spread = real.moments(ctx, x.pairs, over, keepdim, correction, wide) if over else (None, None)
+    if spread is None:
+        freedom = real.at_least_zero(1.0 - (1.0 if correction is None else float(correction)))
+        return lambda axes: Num(build.const(0.0, wide)) / freedom
+    held = spread
+    return lambda axes: Num(held.load((*axes, 0))) + Num(held.load((*axes, 1)))
+
+
+@complex_rule("aten.var.correction")
+def var(
+    ctx: LoweringContext, x: Complex, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> Tensor:  # fmt: skip
+    """The variance of the parts, added up; ``correction`` is subtracted from the count."""
+    variance = _variance(ctx, x, dim, correction, keepdim)
+    return ctx.pointwise(lambda axes: variance(axes).expr)
+
+
+@complex_rule("aten.std.correction")
+def std(
+    ctx: LoweringContext, x: Complex, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> Tensor:  # fmt: skip
+    """The square root of the variance."""
+    variance = _variance(ctx, x, dim, correction, keepdim)
+    return ctx.pointwise(lambda axes: f.sqrt(variance(axes)).expr)

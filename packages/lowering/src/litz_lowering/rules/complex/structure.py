@@ -1,0 +1,244 @@
+"""What moves complex elements without looking at them: the real rules, run for both parts at once.
+
+A structural rule sees complex tensors as tensors of one part, with the complex tensor's shape and strides; which part
+is decided by an axis that the context adds to every loop over complex elements, their last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from litz_ir.device import Device
+from litz_ir.dtypes import DType
+from litz_ir.loops.layout import Layout, contiguous
+from litz_ir.loops.nodes import ScatterMode, TensorType
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr, substitute_expr
+from litz_ir.symbols.term import Size, floordiv, mul, symbol
+from litz_lowering.context import Axes, Complex, Declined, LoweringContext, Tensor
+from litz_lowering.registry import REGISTRY, Result, Rule, complex_rule
+from litz_lowering.rules.complex.numbers import Cx, as_complex, either
+from litz_lowering.rules.formula import Num
+
+PART = "part.of.pair"
+"""The symbol that stands for the part while a structural rule builds its bodies."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComplexType(TensorType):
+    """The type of a complex tensor as a structural rule sees it: ``dtype`` is that of a part, strides count pairs."""
+
+
+def seen(pairs: TensorType) -> ComplexType:
+    """The type of pairs as a structural rule sees it."""
+    layout = pairs.layout
+    strides = tuple(floordiv(stride, 2) for stride in layout.strides[:-1])
+    return ComplexType(pairs.dtype, pairs.shape[:-1], Layout(strides, 0, layout.fixed), pairs.device)
+
+
+def held(kind: ComplexType) -> TensorType:
+    """The type of the pairs that such a type stands for."""
+    strides = (*(mul(2, stride) for stride in kind.layout.strides), 1)
+    layout = Layout(strides, mul(2, kind.layout.offset), kind.layout.fixed)
+    return TensorType(kind.dtype, (*kind.shape, 2), layout, kind.device)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts(Tensor):
+    """A complex tensor as a structural rule sees it; ``value`` names its pairs."""
+
+    @property
+    def type(self) -> TensorType:
+        return seen(self.value.type)
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        return self.value.type.shape[:-1]
+
+    @property
+    def rank(self) -> int:
+        return len(self.value.type.shape) - 1
+
+    def load(self, index: Sequence[Size]) -> Expr:
+        """One part of the element at a logical index: which one, the loop's last axis says."""
+        return build.load(self.name, (*index, symbol(PART)), self.dtype)
+
+    @property
+    def whole(self) -> Tensor:
+        """The pairs."""
+        return Tensor(self.value)
+
+
+class StructuralContext(LoweringContext):
+    """Makes operations over pairs where a rule asks for ones over complex elements.
+
+    Intermediates of floats are complex: a structural rule has no other use for them.
+    """
+
+    def __init__(self, ctx: LoweringContext) -> None:
+        outputs = tuple(
+            seen(kind) if kind is not None and is_complex else kind
+            for kind, is_complex in zip(ctx.outputs, ctx.complex_outputs, strict=True)
+        )
+        super().__init__(
+            ctx.builder, ctx.node, outputs, ctx.origin, ctx.options, ctx.subgraphs, ctx.complex_outputs
+        )
+
+    def temporary(self, dtype: DType, shape: Sequence[Size], device: Device | None = None) -> TensorType:
+        """The type of an intermediate."""
+        made = super().temporary(dtype, shape, device)
+        return ComplexType(dtype, made.shape, contiguous(made.shape), made.device) if dtype.is_float else made
+
+    def number(self, value: Any, dtype: DType) -> Expr:
+        """A number of ``dtype``; where that is a part's, the part of it that is asked for."""
+        real, imaginary = (value.real, value.imag) if isinstance(value, complex) else (value, 0.0)
+        first = super().number(real, dtype)
+        if not dtype.is_float:
+            return first
+        return either(symbol(PART), Cx(Num(first), Num(build.const(imaginary, dtype))), dtype)
+
+    def pointwise(
+        self, body: Callable[[Axes], Expr], type: TensorType | None = None, name: str = ""
+    ) -> Tensor:
+        """Both parts, where the result is complex."""
+        kind = type or self.output
+        if not isinstance(kind, ComplexType):
+            return super().pointwise(body, kind, name)
+        return Parts(super().pointwise(_over_parts(body), held(kind), name).value)
+
+    def view(
+        self,
+        base: Tensor,
+        index: Callable[[Axes], Sequence[Size]],
+        type: TensorType | None = None,
+        *,
+        aliases: bool = True,
+        name: str = "",
+    ) -> Tensor:
+        """The pairs under another index."""
+        kind = type or self.output
+        if not isinstance(base, Parts) or not isinstance(kind, ComplexType):
+            return super().view(base, index, kind, aliases=aliases, name=name)
+        if any(size == 0 for size in kind.shape):
+            return self.pointwise(lambda axes: build.const(0, kind.dtype), kind, name)
+        made = super().view(
+            base.whole, lambda axes: (*index(axes[:-1]), axes[-1]), held(kind), aliases=aliases, name=name
+        )
+        return Parts(made.value)
+
+    def scatter(
+        self,
+        base: Tensor,
+        over: Sequence[Size],
+        index: Callable[[Axes], Sequence[Size]],
+        body: Callable[[Axes], Expr],
+        *,
+        mode: ScatterMode = "set",
+        type: TensorType | None = None,
+        name: str = "",
+    ) -> Tensor:
+        """Both parts of every element written."""
+        kind = type or self.output
+        if not isinstance(base, Parts) or not isinstance(kind, ComplexType):
+            return super().scatter(base, over, index, body, mode=mode, type=kind, name=name)
+        made = super().scatter(
+            base.whole, (*over, 2), lambda axes: (*index(axes[:-1]), axes[-1]), _over_parts(body),
+            mode=mode, type=held(kind), name=name,
+        )  # fmt: skip
+        return Parts(made.value)
+
+
+def _over_parts(body: Callable[[Axes], Expr]) -> Callable[[Axes], Expr]:
+    """The body with a last axis, which is the part."""
+    return lambda axes: substitute_expr(body(axes[:-1]), {PART: axes[-1]})
+
+
+# --- the real rules that are structural ----------------------------------------
+
+
+def _inside(ctx: LoweringContext, argument: Any, kind: TensorType) -> Any:
+    """An operand that holds elements, as the rule sees it: complex, whatever it was."""
+    if isinstance(argument, tuple):
+        return tuple(_inside(ctx, item, kind) for item in argument)
+    if isinstance(argument, Complex | Tensor):
+        return Parts(as_complex(ctx, argument, kind).pairs.value)
+    return argument
+
+
+def _outside(result: Any) -> Any:
+    """What a rule made, as others see it."""
+    if isinstance(result, tuple):
+        return tuple(map(_outside, result))
+    return Complex(result.whole) if isinstance(result, Parts) else result
+
+
+def _lifted(overload: str, elements: tuple[int, ...]) -> Rule:
+    """The real rule of ``overload`` for complex tensors; ``elements`` are the positions of what holds elements."""
+
+    def lower(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Result:
+        rule = REGISTRY.find(overload)
+        kinds = [
+            k for k, is_complex in zip(ctx.outputs, ctx.complex_outputs, strict=True) if is_complex and k
+        ]
+        others = [argument for position, argument in enumerate(args) if position not in elements]
+        if (
+            rule is None
+            or not kinds
+            or any(isinstance(argument, Complex) for argument in (*others, *kwargs.values()))
+        ):
+            return Declined("complex operands in an unusual place")
+        given = [
+            _inside(ctx, argument, kinds[0]) if position in elements else argument
+            for position, argument in enumerate(args)
+        ]
+        result: Result = _outside(rule(StructuralContext(ctx), *given, **kwargs))
+        return result
+
+    return lower
+
+
+def _serve(elements: tuple[int, ...], overloads: str) -> None:
+    """Serve complex uses of ``overloads`` (without ``aten.``; one of none is the default one) by their real rules."""
+    for name in overloads.split():
+        overload = f"aten.{name}" if "." in name else f"aten.{name}.default"
+        REGISTRY.add_complex(_lifted(overload, elements), overload)
+
+
+_serve((0,), """
+    view reshape _reshape_alias _unsafe_view view_copy alias detach lift_fresh lift permute permute_copy transpose.int
+    transpose_copy.int t expand expand_copy slice.Tensor slice_copy.Tensor select.int select_copy.int split.Tensor
+    split_with_sizes chunk unsafe_split.Tensor unsafe_split_with_sizes unsafe_chunk split_with_sizes_copy
+    split_copy.Tensor tensor_split.sections tensor_split.indices unbind.int unbind_copy.int squeeze squeeze.dim
+    squeeze.dims squeeze_copy squeeze_copy.dim squeeze_copy.dims unsqueeze unsqueeze_copy diagonal diagonal_copy unfold
+    unfold_copy as_strided as_strided_copy
+""")  # fmt: skip
+_serve((0,), "cat stack flip roll repeat tril triu constant_pad_nd")
+_serve((0,), """
+    reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
+""")  # fmt: skip
+_serve((0, 1), """
+    reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward replication_pad1d_backward
+    replication_pad2d_backward replication_pad3d_backward
+""")  # fmt: skip
+_serve((0,), "embedding index_select gather take index.Tensor _unsafe_index.Tensor _unsafe_masked_index")
+_serve((0,), "scatter.value index_fill.int_Scalar select_backward slice_backward diagonal_backward")
+_serve((0, 1), "select_scatter slice_scatter diagonal_scatter")
+_serve((0, 2), "put index_put _unsafe_index_put")
+_serve((0, 3), "scatter.src scatter_add index_copy index_fill.int_Tensor _unsafe_masked_index_put_accumulate")
+_serve((0, 1), "fill.Scalar fill.Tensor")
+_serve((0,), """
+    full scalar_tensor full_like new_full ones ones_like new_ones zeros zeros_like new_zeros zero empty.memory_format
+    empty_like new_empty empty_strided new_empty_strided empty_permuted
+""")  # fmt: skip
+
+
+@complex_rule("aten.index_add.default")
+def index_add(
+    ctx: LoweringContext, x: Any, dim: int, index: Tensor, source: Any, *, alpha: Any = 1
+) -> Result:
+    """``source`` added into the slices ``index``."""
+    if not (isinstance(alpha, int | float | complex) and alpha == 1):
+        return Declined("index_add of multiples of complex numbers")
+    return _lifted("aten.index_add.default", (0, 3))(ctx, x, dim, index, source)
