@@ -19,6 +19,8 @@ from litz_ir.loops.nodes import (
     Axis,
     Combine,
     Combiner,
+    ComplexRef,
+    ComplexValue,
     Extern,
     HostScalar,
     Kind,
@@ -393,6 +395,18 @@ def test_a_call_overwrites_part_of_a_value() -> None:
     assert found is scratch and scratch.tolist() == [[0, 1, 0], [0, 1, 0]]
     with pytest.raises(VerifyError, match="free-symbols"):
         verify_graph(graph(extern, inputs=(w,)))
+
+
+def test_a_call_is_given_complex_arrays_and_gives_them() -> None:
+    pairs = tensor_type(f32, 2, 3, 2)
+    extern = Extern(results=(ComplexValue("y", pairs),), target="conjugate", arguments=(ComplexRef("z"), 2j))
+    whole = graph(extern, inputs=(ComplexValue("z", pairs),), outputs=(ComplexRef("y"),))
+    verify_graph(whole)
+    given = np.arange(12, dtype=np.float32).reshape(2, 3, 2)
+    (found,) = run_graph(whole, [given], externs={"conjugate": lambda x, by: x.conj() * np.complex64(by)})
+    assert np.array_equal(found, np.stack([given[..., 1] * 2, given[..., 0] * 2], -1))
+    with pytest.raises(VerifyError, match="pairs"):
+        verify_graph(graph(extern, inputs=(X, ComplexValue("z", tensor_type(f32, 2, 3)))))
 
 
 def test_results_of_calls_bind_symbols_and_assertions_hold() -> None:

@@ -16,7 +16,7 @@ from litz_ir import dtypes
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
 from litz_ir.interp.loops import run_graph
-from litz_ir.loops.nodes import Call, Keyword, LoopGraph
+from litz_ir.loops.nodes import Call, ComplexRef, Keyword, LoopGraph, Output
 from litz_ir.loops.verify import verify_graph
 from litz_lowering import LoweredGraph, LoweringOptions, decompositions, lower
 
@@ -76,6 +76,19 @@ class AtenTable(Mapping[str, Callable[..., Any]]):
         return 0
 
 
+def _memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or the pairs of a complex one."""
+    return torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor
+
+
+def _returned(value: Any, output: Output) -> Any:
+    """What the graph returns, as torch knows it."""
+    if not isinstance(value, np.ndarray | np.generic):
+        return value
+    tensor = to_tensor(np.asarray(value))
+    return torch.view_as_complex(tensor) if isinstance(output, ComplexRef) else tensor
+
+
 @dataclass
 class Interpreted:
     """Compilers for AOTAutograd that lower each graph, verify it and run it in the reference interpreter."""
@@ -92,10 +105,10 @@ class Interpreted:
         constants = {name: to_array(t) for name, t in result.constants.items()}
 
         def run(args: list[Any]) -> list[Any]:
-            inputs = [to_array(a) if isinstance(a, torch.Tensor) else a for a in args]
+            inputs = [to_array(_memory(a)) if isinstance(a, torch.Tensor) else a for a in args]
             found = run_graph(result.graph, inputs, constants, AtenTable())
             args.clear()
-            return [to_tensor(np.asarray(v)) if isinstance(v, np.ndarray | np.generic) else v for v in found]
+            return [_returned(value, output) for value, output in zip(found, result.graph.outputs)]
 
         run._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of a callable that takes a list
         return run
@@ -194,7 +207,7 @@ def compare(what: str, got: Any, want: Any, rtol: float, atol: float, rounding: 
     same = want.numel() == 0 or 0 in want.stride() or all(size == 1 or a == b for size, a, b in pairs)
     assert same, f"{what}: strides {tensor.stride()}, eager {want.stride()}"
     narrow = want.dtype in (torch.bfloat16, torch.float16)
-    exact = not want.dtype.is_floating_point
+    exact = not (want.is_floating_point() or want.is_complex())
     torch.testing.assert_close(
         tensor.detach(), want.detach(), rtol=0 if exact else rounding if narrow else rtol,
         atol=0 if exact else rounding if narrow else atol, equal_nan=True, msg=lambda text: f"{what}: {text}",
