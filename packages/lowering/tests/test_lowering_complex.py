@@ -77,7 +77,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "functions": (lambda a: a.exp() + a.log() * a.sqrt(), (z(3, 4),)),
     "structure": (lambda a: torch.cat([a.flip(0), a.roll(1, -1)], -1)[1:].t(), (z(3, 4),)),
     "filled": (lambda a: torch.nn.functional.pad(a, (1, 1), value=2.0) + torch.full((6,), 1j), (z(3, 4),)),
-    "scattered": (lambda a: a.scatter_add(0, torch.tensor([[0, 2, 2, 0]]), a * 2), (z(3, 4),)),
+    "scattered": (lambda a, i: a.scatter_add(0, i, a * 2), (z(3, 4), torch.tensor([[0, 2, 2, 0]]))),
     "reductions": (lambda a: (a.sum(0), a.prod(1), a.cumprod(0), a.mean(), a.var(), a.norm()), (z(3, 4),)),
     "logic": (lambda a, b: (a == b, a.isnan(), torch.where(a == b, a, 1j), a.any()), (z(3), z(3))),
     "mutation": (lambda a: a.mul_(2j).sum(), (z(3, 4),)),
