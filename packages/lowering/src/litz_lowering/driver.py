@@ -229,7 +229,8 @@ class _Lowering:
         target = ctx.node.target
         if not isinstance(target, torch._ops.OpOverload):
             raise ctx.error(
-                f"{target} is no ATen operation and has no lowering rule", hint="this graph runs as it came"
+                f"{target} is no ATen operation and cannot be lowered: {reason}",
+                hint="this graph runs as it came",
             )
         if reason == _NO_RULE and target.namespace not in _ATEN:
             reason = OUTSIDE

@@ -27,7 +27,7 @@ _SHARING = frozenset(
 """Operators whose result may be their argument's memory though their schema does not say so."""
 
 
-@rule("torch.ops.higher_order.auto_functionalized")
+@rule("higher_order.auto_functionalized")
 def auto_functionalized(ctx: LoweringContext, operator: Any, **kwargs: Any) -> Lowered | Declined:
     """The operator's results, then the new version of each argument that it overwrites, by the schema's order."""
     if not isinstance(operator, torch._ops.OpOverload):
@@ -41,7 +41,7 @@ def auto_functionalized(ctx: LoweringContext, operator: Any, **kwargs: Any) -> L
     return (*results, *(memory.newest(given[name]) for name in written))
 
 
-@rule("torch.ops.higher_order.auto_functionalized_v2")
+@rule("higher_order.auto_functionalized_v2")
 def auto_functionalized_v2(ctx: LoweringContext, operator: Any, **kwargs: Any) -> Lowered | Declined:
     """The operator's results, then the new version of each tensor that it overwrites or overwrites a part of."""
     if not isinstance(operator, torch._ops.OpOverload):
@@ -81,7 +81,7 @@ def _into_new(
     return results if len(results) > 1 else results[0]
 
 
-@rule("torch.ops.higher_order.triton_kernel_wrapper_functional")
+@rule("higher_order.triton_kernel_wrapper_functional")
 def triton_kernel(
     ctx: LoweringContext,
     *,
