@@ -133,6 +133,76 @@ FLOAT_UNARY = {
 NOT_OF_BOOLS = ("neg", "abs", "sign", "positive", "floor", "ceil", "trunc", "round")
 
 
+POLYNOMIALS = (
+    *(f"{shift}chebyshev_polynomial_{kind}" for shift in ("", "shifted_") for kind in "tuvw"),
+    "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p",
+)  # fmt: skip
+SPECIAL = {
+    **named("i0 i0e i1 i1e erfcx ndtri log_ndtr", torch.special),
+    **{f"polygamma_{n}": (lambda x, n=n: torch.polygamma(n, x)) for n in (0, 1, 2, 5)},
+    "zeta": lambda x: torch.special.zeta(3.5, x),
+    "mvlgamma": lambda x: torch.mvlgamma(x.abs() + 2, 3),
+    "mantissa": lambda x: torch.frexp(x).mantissa,
+    "exponent": lambda x: torch.frexp(x).exponent,
+}
+WIDE = ("erfcx", "ndtri", "log_ndtr", "zeta")
+FULL_WIDTH = {
+    **named(
+        "bessel_j0 bessel_j1 bessel_y0 bessel_y1 modified_bessel_i0 modified_bessel_i1 modified_bessel_k0 "
+        "modified_bessel_k1 scaled_modified_bessel_k0 scaled_modified_bessel_k1 spherical_bessel_j0 airy_ai",
+        torch.special,
+    ),
+    **{
+        f"{name}_{n}": (lambda x, name=name, n=n: getattr(torch.special, name)(x, n))
+        for name in POLYNOMIALS
+        for n in (-1, 2, 9)
+    },
+}
+
+
+def accurate(dtype: torch.dtype) -> torch.Tensor:
+    """Numbers of every branch of the special functions, and the grid but NaN, of which eager's polynomials make noise."""
+    smooth = torch.cat([torch.linspace(-30, 60, 271), torch.linspace(-1, 1, 61), torch.logspace(-8, 4, 40)])
+    return torch.cat([smooth.to(dtype), grid(dtype)[:-2]])
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_special_functions(dtype: torch.dtype) -> None:
+    """In every branch; eager too has lost digits where it cancels, so next to roots only the absolute error counts."""
+    x = accurate(dtype)
+    narrow = dtype in (torch.bfloat16, torch.float16)
+    functions = (
+        {name: f for name, f in SPECIAL.items() if name not in WIDE} if narrow else {**SPECIAL, **FULL_WIDTH}
+    )
+    found = run(functions, x)
+    for name, function in functions.items():
+        want, got = function(x), found[name]
+        if name in ("polygamma_2", "polygamma_5", "zeta"):
+            # Eager adds terms of both signs below zero; what cancels is lost.
+            got, want = got[x >= 0], want[x >= 0]
+        room = 4e3 if "polynomial" in name else 1e2
+        tolerance = TOLERANCE[dtype] * 2 if narrow else room * torch.finfo(dtype).eps
+        torch.testing.assert_close(
+            got,
+            want,
+            rtol=tolerance,
+            atol=tolerance / 10,
+            equal_nan=True,
+            msg=lambda text, n=name: f"{n}: {text}",
+        )
+
+
+def test_special_functions_of_integers() -> None:
+    wide = {name: f for name, f in SPECIAL.items() if name not in ("mantissa", "exponent")}
+    x = torch.arange(-6, 12)
+    found = run(wide, x)
+    for name, function in wide.items():
+        message = lambda text, n=name: f"{n}: {text}"  # noqa: E731
+        torch.testing.assert_close(
+            found[name], function(x), rtol=1e-4, atol=1e-5, equal_nan=True, msg=message
+        )
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_unary_of_floats(dtype: torch.dtype) -> None:
     check({**UNARY, **FLOAT_UNARY}, grid(dtype))
@@ -161,6 +231,11 @@ DIVISIONS = {
     "div_floor": lambda x, y: torch.div(x, y, rounding_mode="floor"),
     "div_trunc": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
 }
+
+
+def with_absolute(x: torch.Tensor) -> torch.Tensor:
+    """``x`` where it has an absolute value: with the least integer eager's ``lcm`` ends the process."""
+    return torch.where((x == -x) & (x != 0), 1, x)
 
 
 def divisor(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -200,6 +275,8 @@ def test_binary_of_floats(dtype: torch.dtype) -> None:
 
 INTEGER_BINARY = {
     **named("bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift float_power"),
+    "gcd": lambda x, y: torch.gcd(with_absolute(x), with_absolute(y)),
+    "lcm": lambda x, y: torch.lcm(with_absolute(x), with_absolute(y)),
     "isclose": torch.isclose,
     "clamp": lambda x, y: torch.clamp(x, y, x),
     "clamp_numbers": lambda x, y: torch.clamp(x, 1, 5),

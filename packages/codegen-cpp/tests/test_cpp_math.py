@@ -27,7 +27,7 @@ UNARY = {
     "floor": (0, 0), "ceil": (0, 0), "trunc": (0, 0), "round": (0, 0), "abs": (0, 0), "neg": (0, 0), "sign": (0, 0),
 }  # fmt: skip
 BINARY = {
-    "pow": (0.6, 1), "atan2": (2, 1), "hypot": (1.5, 1),
+    "zeta": (1, 64), "pow": (0.6, 1), "atan2": (2, 1), "hypot": (1.5, 1),
     "fmod": (0, 0), "remainder": (0.5, 0.5), "floor_div": (0, 0), "trunc_div": (0, 0),
     "nextafter": (0, 0), "copysign": (0, 0), "minimum": (0, 0), "maximum": (0, 0), "fmin": (0, 0), "fmax": (0, 0),
 }  # fmt: skip

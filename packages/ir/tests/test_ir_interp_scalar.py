@@ -284,3 +284,18 @@ def test_random_numbers_have_their_distribution() -> None:
     assert random_bits(seed, counter, b1).mean() == pytest.approx(0.5, abs=0.02)
     assert np.array_equal(random_uniform(seed, counter, f32), uniform)
     assert not np.array_equal(random_uniform(np.array(1235), counter, f32), uniform)
+
+
+def test_gcd_is_of_absolute_values() -> None:
+    assert run("gcd", i32, [12, -12, 0, 7, 0, -(2**31)], [18, 18, 5, 0, 0, 12]) == [6, 6, 5, 7, 0, 4]
+    assert run("gcd", u8, [200, 255], [150, 17]) == [50, 17]
+
+
+def test_zeta() -> None:
+    found = run(
+        "zeta", f64, [2, 4, 2, 3, 2, 1, 0.5, 2.5, 2, 3, nan], [1, 1, 0.5, -0.5, -2, 3, 3, -0.5, inf, -1.5, 1]
+    )
+    half = 8.414398322117159  # zeta(3, 0.5)
+    expected = [math.pi**2 / 6, math.pi**4 / 90, math.pi**2 / 2, half - 8]
+    expected += [inf, inf, nan, nan, nan, half - 8 - 8 / 27, nan]
+    assert found == pytest.approx(expected, rel=1e-12, nan_ok=True)

@@ -85,6 +85,7 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "remainder": _divide("remainder"),
         "trunc_div": _divide("trunc_div"),
         "fmod": _divide("fmod"),
+        "gcd": _call("gcd", "math_power", 2),
         "minimum": _extreme("minimum", "&"),
         "maximum": _extreme("maximum", "|"),
         "fmin": _call("fmin", "arithmetic", 2, exact=True),
@@ -128,6 +129,7 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "erfinv": _call("erfinv", "math_erf"),
         "lgamma": _call("lgamma", "math_gamma"),
         "digamma": _call("digamma", "math_gamma"),
+        "zeta": _call("zeta", "math_gamma", 2),
         # bits
         "copysign": _call("copysign", "float_ops", 2, exact=True),
         "nextafter": Spelling("nextafter({0}, {1})", "math_power", narrow="nextafter_{N}({0}, {1})"),

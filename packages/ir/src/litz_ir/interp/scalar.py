@@ -12,6 +12,8 @@ how far a code generator may stray is its own business. The rules that are not I
 - *division of integers by zero* gives 0, and so do its remainders; nobody may rely on it. The smallest integer
   divided by -1 wraps. ``pow`` of integers wraps; a negative exponent gives 0, except for the bases 1 and -1.
 - *remainder* of floats is C's ``fmod``, plus the divisor where the signs differ; ``x % 0`` is NaN.
+- *gcd* is Euclid's over the absolute values; the smallest integer has none and may give a negative result.
+- *zeta* is Hurwitz's: infinite where the first argument is 1 or the second a pole, NaN where the first is below 1.
 - *sign* of NaN is 0. *round* goes half to even. ``minimum`` and ``maximum`` give NaN when either side is.
 - *shifts* by a negative amount count as shifts past the width.
 """
@@ -134,6 +136,13 @@ def _trunc_div(a: Array, b: Array) -> Array:
     return np.asarray(quotient + ((rest != 0) & ((a < 0) != (b < 0))).astype(quotient.dtype))
 
 
+def _gcd(a: Array, b: Array) -> Array:
+    a, b = np.broadcast_arrays(np.abs(a), np.abs(b))
+    while (a != 0).any():
+        a, b = np.where(a == 0, 0, np.fmod(b, a)), np.where(a == 0, b, a)
+    return b
+
+
 def _pow(args: Sequence[Array], types: Types) -> Array:
     if types.source.is_float:
         return np.asarray(np.power(args[0].astype(np.float64), args[1].astype(np.float64)))
@@ -211,6 +220,7 @@ MEANINGS: Mapping[str, Meaning] = MappingProxyType(
         "remainder": _remainder,
         "trunc_div": _plain(_trunc_div),
         "fmod": _plain(np.fmod),
+        "gcd": _plain(_gcd),
         "minimum": _plain(np.minimum),
         "maximum": _plain(np.maximum),
         "fmin": _plain(np.fmin),
@@ -249,6 +259,7 @@ MEANINGS: Mapping[str, Meaning] = MappingProxyType(
         "erfinv": _precise(special.erfinv),
         "lgamma": _precise(special.lgamma),
         "digamma": _precise(special.digamma),
+        "zeta": _precise(special.zeta),
         "copysign": _plain(np.copysign),
         "nextafter": _nextafter,
         "bit_and": _plain(np.bitwise_and),

@@ -74,6 +74,48 @@ def digamma(x: Array) -> Array:
     return np.where(pole, np.where(x == 0, np.copysign(np.inf, -x), np.nan), result)
 
 
+def zeta(x: Array, q: Array) -> Array:
+    """Hurwitz's zeta function: the sum of ``(q + k) ** -x`` over ``k >= 0``.
+
+    A negative ``q`` lies ``n = -floor(q)`` steps below ``f = q - floor(q)``. The terms of those steps are, but for the
+    sign of ``(-1) ** x``, those of the sum from ``1 - f``, less the sum from ``1 - q``.
+    """
+    x, q = np.broadcast_arrays(x, q)
+    below = q < 0
+    fraction = np.where(below, q - np.floor(q), q)
+    steps = _zeta_of_positive(x, 1 - fraction) - _zeta_of_positive(x, 1 - q)
+    steps = np.where(np.floor(x * 0.5) * 2 == x, steps, -steps)
+    value = _zeta_of_positive(x, fraction) + np.where(below, steps, 0.0)
+    pole = (q <= 0) & (q == np.floor(q))
+    undefined = (x < 1) | (below & ~pole & (x != np.floor(x))) | np.isnan(x) | np.isnan(q)
+    return np.where(undefined, np.nan, np.where(pole | (x == 1), np.inf, value))
+
+
+_ZETA = (
+    12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1.8924375803183791606e9, 7.47242496e10, -2.950130727918164224e12,
+    1.1646782814350067249e14, -4.5979787224074726105e15, 1.8152105401943546773e17, -7.1661652561756670113e18,
+)  # fmt: skip
+
+
+def _zeta_of_positive(x: Array, q: Array) -> Array:
+    """Ten terms of the sum, then Euler and Maclaurin's formula; the constants are (2k)! over Bernoulli's numbers."""
+    total = np.power(q, -x)
+    for _ in range(9):
+        q = q + 1
+        term = np.power(q, -x)
+        total = total + term
+    settled, sum_of_terms = np.abs(term) < 2.0**-53 * np.abs(total), total
+    total = total + term * q / (x - 1) - 0.5 * term
+    factor = np.ones_like(x)
+    for k, constant in enumerate(_ZETA):
+        factor = factor * (x + 2 * k)
+        term = term / q
+        total = total + factor * term / constant
+        factor = factor * (x + 2 * k + 1)
+        term = term / q
+    return np.where(settled, sum_of_terms, total)
+
+
 def fma(a: Array, b: Array, c: Array) -> Array:
     """``a * b + c`` rounded once, by error-free transformations and rounding to odd (Boldo and Melquiond, 2008).
 

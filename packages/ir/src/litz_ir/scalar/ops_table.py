@@ -59,6 +59,7 @@ def _rows() -> tuple[ScalarOp, ...]:
         op("remainder", 2, accepts="number", cost=8),
         op("trunc_div", 2, accepts="integer", cost=6),
         op("fmod", 2, accepts="number", cost=8),
+        op("gcd", 2, accepts="integer", cost=100),
         # minimum and maximum propagate NaN, fmin and fmax prefer the number
         op("minimum", 2, accepts="any", commutative=True),
         op("maximum", 2, accepts="any", commutative=True),
@@ -103,6 +104,7 @@ def _rows() -> tuple[ScalarOp, ...]:
         op("erfinv", 1, accepts="float", cost=24),
         op("lgamma", 1, accepts="float", cost=40),
         op("digamma", 1, accepts="float", cost=40),
+        op("zeta", 2, accepts="float", cost=400),
         # bits
         op("copysign", 2, accepts="float"),
         op("nextafter", 2, accepts="float", cost=4),

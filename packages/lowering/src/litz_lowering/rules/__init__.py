@@ -19,6 +19,7 @@ from litz_lowering.rules import (
     index,
     matmul,
     norm,
+    orthogonal,
     pad,
     pointwise,
     pool,
@@ -30,6 +31,7 @@ from litz_lowering.rules import (
     scatter,
     softmax,
     sort,
+    special,
     upsample,
     view,
 )
@@ -56,6 +58,7 @@ __all__ = [
     "index",
     "matmul",
     "norm",
+    "orthogonal",
     "pad",
     "pointwise",
     "pool",
@@ -67,6 +70,7 @@ __all__ = [
     "scatter",
     "softmax",
     "sort",
+    "special",
     "upsample",
     "view",
 ]

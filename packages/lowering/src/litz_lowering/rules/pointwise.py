@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from litz_ir.dtypes import DType, b1, bf16, compute_dtype, f16, f32, f64
+from litz_ir.dtypes import DType, b1, bf16, compute_dtype, f16, f32, f64, i32, i64
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Term
@@ -242,6 +242,18 @@ row(f.remainder, "remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tenso
 row(f.floor_div, "floor_divide.default", "floor_divide.Scalar", rounds_numbers=True)
 row(f.binary("atan2"), "atan2.default")
 row(f.binary("hypot"), "hypot.default")
+
+
+def _common_multiple(x: Num, y: Num) -> Num:
+    divisor = f.binary("gcd")(x, y)
+    # C computes with narrow integers as with ints.
+    wide = i32 if x.dtype.bits < 32 else x.dtype
+    product = f.absolute(f.binary("trunc_div")(x, divisor).to(wide) * y.to(wide))
+    return where(divisor.eq(0), 0, product.to(x.dtype))
+
+
+row(f.binary("gcd"), "gcd.default")
+row(_common_multiple, "lcm.default")
 row(f.binary("copysign"), "copysign.Tensor", "copysign.Scalar")
 
 
@@ -396,3 +408,24 @@ def scale_by_power(ctx: LoweringContext, x: Tensor, exponent: Tensor) -> Tensor:
         return (Num(build.cast(x.at(axes), wide)) * power.to(wide)).expr
 
     return ctx.pointwise(body)
+
+
+@rule("aten.frexp.Tensor")
+def mantissa_and_exponent(ctx: LoweringContext, x: Tensor) -> tuple[Tensor, ...]:
+    """``x = mantissa * 2 ** exponent`` with the mantissa in [0.5, 1); zeros, infinities and NaN have exponent 0."""
+    wide = compute_dtype(x.dtype)
+    bits, digits, bias = (i64, 52, 1023) if wide == f64 else (i32, 23, 127)
+    lowest, lift = 2.0 ** (1 - bias), digits + 1
+
+    def part(position: int, axes: Axes) -> Expr:
+        value = Num(build.cast(x.at(axes), wide))
+        small = f.absolute(value) < lowest
+        code = Num(build.op("bitcast", where(small, value * 2.0**lift, value).expr, dtype=bits))
+        exponent = (f.binary("shift_right")(code, digits) & (2 * bias + 1)) - (bias - 1)
+        own = (code & ~((2 * bias + 1) << digits)) | (bias - 1) << digits
+        mantissa = Num(build.op("bitcast", own.expr, dtype=wide))
+        kept = value.eq(0) | f.isinf(value) | f.isnan(value)
+        exponent = exponent - where(small, exponent.like(lift), 0)
+        return (where(kept, value, mantissa), where(kept, 0, exponent))[position].expr
+
+    return tuple(ctx.pointwise(partial(part, k), ctx.outputs[k], str(k)) for k in range(2))

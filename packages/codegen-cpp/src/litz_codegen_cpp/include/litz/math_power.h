@@ -2,6 +2,7 @@
 //
 //   V pow(V x, V y)          C's rules for specials
 //   I pow(I x, I y)          wraps; a negative y gives 1 for x = 1, (-1)^y for x = -1, else 0
+//   I gcd(I x, I y)          Euclid's, over the absolute values; of two zeros 0
 //   V nextafter(V x, V y)    nextafter_bf16 and nextafter_f16 take floats that hold such numbers
 //
 // float pow: 2^(y log2 x) in double, polynomials by Lawson-weighted least squares; under 0.6 ulp. double pow: the C
@@ -133,6 +134,17 @@ LITZ_FN V pow(V x, V y) {
     left = V(left >> one);
   }
   return result;
+}
+
+template <class V>
+LITZ_FN V gcd(V x, V y) {
+  V zero = splat<V>(0), a = abs(x), b = abs(y);
+  while (any_lane(as_mask(a != zero))) {
+    V rest = fmod(b, a);
+    b = blend<V>(a == zero, b, a);
+    a = blend<V>(a == zero, a, rest);
+  }
+  return b;
 }
 
 }  // namespace litz

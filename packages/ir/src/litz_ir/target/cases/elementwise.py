@@ -97,7 +97,7 @@ def _arithmetic() -> Iterator[Case]:
         inputs = _inputs(dtype, "x", "y", low=low, high=high)
         yield pointwise(f"arithmetic_{dtype}", inputs, *wrapping, count=TAIL)
         divisors = {**_inputs(dtype, "x", low=low, high=high), **_inputs(dtype, "y", low=1, high=100)}
-        divided = _each(("floor_div", "remainder", "trunc_div", "fmod"), x, y)
+        divided = _each(("floor_div", "remainder", "trunc_div", "fmod", "gcd"), x, y)
         yield pointwise(f"integer_divisions_{dtype}", divisors, *divided, count=TAIL)
         if dtype.kind == "int":
             negative = op("neg", y)
@@ -162,6 +162,8 @@ def _functions() -> Iterator[Case]:
         yield pointwise(f"bounded_arguments_{dtype}", inside, *_each(bounded, x), count=TAIL, ulp=8)
         gamma = _each(("lgamma", "digamma"), x)  # both have roots among these arguments
         yield pointwise(f"gamma_{dtype}", positive, *gamma, count=TAIL, ulp=64, relative_to_largest=True)
+        sums = {**_inputs(dtype, "x", low=1.5, high=12), **_inputs(dtype, "y", low=0.25, high=30)}
+        yield pointwise(f"zeta_{dtype}", sums, op("zeta", x, y), count=TAIL, ulp=64)
         above = {"x": (dtype, encode(np.linspace(1, 60, TAIL), dtype))}
         yield pointwise(f"acosh_{dtype}", above, op("acosh", x), count=TAIL, ulp=8)
         both = {**_inputs(dtype, "x", low=0.1, high=6), **_inputs(dtype, "y", low=-3, high=3)}
