@@ -161,7 +161,7 @@ FULL_WIDTH = {
 
 
 def accurate(dtype: torch.dtype) -> torch.Tensor:
-    """Numbers of every branch of the special functions, and the grid but for NaN: eager's polynomials of it are noise."""
+    """Numbers of every branch, and the grid without NaN: there eager's polynomials return noise."""
     smooth = torch.cat([torch.linspace(-30, 60, 271), torch.linspace(-1, 1, 61), torch.logspace(-8, 4, 40)])
     return torch.cat([smooth.to(dtype), grid(dtype)[:-2]])
 
