@@ -42,6 +42,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     "matmul": torch.matmul,
     "copy_with_strides": _copy_with_strides,
     "triton_kernel": _triton_kernel,
+    "torch.random.get_rng_state": torch.random.get_rng_state,
+    "torch.random.set_rng_state": torch.random.set_rng_state,
 }
 
 

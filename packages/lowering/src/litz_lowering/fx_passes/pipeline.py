@@ -12,6 +12,7 @@ from torch.fx import Node
 from litz_ir.passes.base import Pass, PassContext
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.effects import UnwrapEffects
+from litz_lowering.fx_passes.random_state import UnwrapRandomState
 
 
 @dataclass
@@ -42,7 +43,12 @@ class RemoveDeadCode:
         return AtenGraph(data.module, graph)
 
 
-POST_GRAD: tuple[Pass[AtenGraph], ...] = (UnwrapEffects(), RemoveNoOps(), RemoveDeadCode())
+POST_GRAD: tuple[Pass[AtenGraph], ...] = (
+    UnwrapEffects(),
+    RemoveNoOps(),
+    RemoveDeadCode(),
+    UnwrapRandomState(),
+)
 
 _IDENTITIES = ("aten.alias.default", "aten.detach.default", "aten.lift_fresh.default")
 _SAME_SHAPE = (

@@ -295,3 +295,15 @@ def dropout(ctx: LoweringContext, x: Tensor, p: float, train: bool | None) -> tu
         return (Num(build.cast(x.load(axes), dtype)) * Num(build.cast(mask.load(axes), dtype)) * scale).expr
 
     return ctx.pointwise(body, out, "0"), mask
+
+
+@rule("torch.random.get_rng_state")
+def read_state(ctx: LoweringContext) -> Tensor:
+    """The state of the CPU's generator, between the draws before it and those after."""
+    return ctx.call(Random, "torch.random.get_rng_state", (), {}, token="rng")[0]
+
+
+@rule("torch.random.set_rng_state")
+def write_state(ctx: LoweringContext, state: Tensor) -> None:
+    """Draws that follow go on from ``state``."""
+    ctx.call(Random, "torch.random.set_rng_state", (state,), {}, (), token="rng", need="exact")

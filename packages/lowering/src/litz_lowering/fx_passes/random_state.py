@@ -1,0 +1,100 @@
+"""Random draws that are repeated: a checkpoint saves the generator's state, and its backward draws from it again."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+
+from litz_ir.passes.base import PassContext
+from litz_lowering.fx_passes.aten_graph import AtenGraph
+
+_SAVE = torch.ops.higher_order.run_and_save_rng_state
+_REPEAT = torch.ops.higher_order.run_with_rng_state
+
+
+@dataclass
+class UnwrapRandomState:
+    """``run_and_save_rng_state`` and ``run_with_rng_state`` become reads and writes of the state around a plain draw.
+
+    Those of other devices than the CPU stay. It runs last: nothing reads what a write of the state returns.
+    """
+
+    name: str = "fx.unwrap_random_state"
+    ulp: int = 0
+
+    def apply(self, data: AtenGraph, context: PassContext) -> AtenGraph:
+        """The graph without the wrappers; itself where there are none."""
+        if not any(_is_wrapper(node) for node in data.graph.nodes):
+            return data
+        graph = copy.deepcopy(data.graph)
+        for node in list(graph.nodes):
+            if _is_wrapper(node):
+                (_saving if node.target is _SAVE else _repeating)(graph, node)
+        return AtenGraph(data.module, graph)
+
+
+def _is_wrapper(node: Node) -> bool:
+    if node.op != "call_function" or node.target not in (_SAVE, _REPEAT):
+        return False
+    return all(value.device.type == "cpu" for value in _tensors(node))
+
+
+def _tensors(node: Node) -> Iterator[torch.Tensor]:
+    for each in node.all_input_nodes:
+        if isinstance(value := each.meta.get("val"), torch.Tensor):
+            yield value
+
+
+def _saving(graph: Graph, node: Node) -> None:
+    """``state, drawn = run_and_save_rng_state(op, ...)``."""
+    op, *args = node.args
+    parts = {user.args[1]: user for user in node.users if user.target is operator.getitem}
+    with graph.inserting_before(node):
+        if 0 in parts:
+            state = _call(graph, torch.random.get_rng_state, (), parts[0].meta["val"], node)
+            parts[0].replace_all_uses_with(state)
+            graph.erase_node(parts[0])
+        drawn = _draw(graph, op, args, node)
+    if 1 in parts:
+        parts[1].replace_all_uses_with(drawn)
+        graph.erase_node(parts[1])
+    graph.erase_node(node)
+
+
+def _repeating(graph: Graph, node: Node) -> None:
+    """``drawn = run_with_rng_state(state, op, ...)``: the stream goes on as if nothing had been drawn."""
+    state, op, *args = node.args
+    assert isinstance(state, Node)
+    with graph.inserting_before(node):
+        before = _call(graph, torch.random.get_rng_state, (), state.meta["val"], node)
+        _call(graph, torch.random.set_rng_state, (state,), None, node)
+        drawn = _draw(graph, op, args, node)
+        _call(graph, torch.random.set_rng_state, (before,), None, node)
+    node.replace_all_uses_with(drawn)
+    graph.erase_node(node)
+
+
+def _draw(graph: Graph, op: Any, args: list[Any], node: Node) -> Node:
+    """The plain operator. The partitioner, which wraps it, leaves the wrapper without metadata."""
+    mode = detect_fake_mode([each.meta.get("val") for each in graph.nodes])
+    assert mode is not None, "graphs are traced with fake tensors"
+    given, keywords = map_arg((tuple(args), dict(node.kwargs)), lambda each: each.meta["val"])
+    with mode:
+        value = op(*given, **keywords)
+    return _call(graph, op, tuple(args), value, node)
+
+
+def _call(graph: Graph, target: Any, args: tuple[Any, ...], value: Any, node: Node) -> Node:
+    """A call where ``node`` stands; what is drawn takes its keywords."""
+    plain = isinstance(target, torch._ops.OpOverload)
+    made = graph.call_function(target, args, dict(node.kwargs) if plain else {})
+    made.meta = {**{key: item for key, item in node.meta.items() if key != "val"}, "val": value}
+    return made
