@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch.fx import GraphModule
@@ -17,6 +17,7 @@ from torch.fx import GraphModule
 from litz.artifact import Artifact, LeftToAten
 from litz.cache.artifacts import ArtifactCache
 from litz.debug.hooks import hooks_for
+from litz.host.externs import NO_ROUTINES
 from litz.host.load import HostFunction, load_program
 from litz.host.native import segment_binder
 from litz.host.source import host_program
@@ -76,9 +77,9 @@ class Compilation:
                 units, binaries = self.build(plan, targets)
                 left = left_to_aten(lowered)
                 artifact = Artifact(key, plan, units, binaries, left, dict(self.timings.seconds))
-                if found is None:
+                if found is None and not lowered.routines:
                     self._timed("store", partial(self.cache.write, artifact))
-                return self._finish(artifact, lowered.constants, targets)
+                return self._finish(artifact, lowered.constants, targets, lowered.routines)
             except CompilerNotFound:
                 raise
             except LitzError as error:
@@ -146,14 +147,18 @@ class Compilation:
         return blamed
 
     def _finish(
-        self, artifact: Artifact, constants: Mapping[str, torch.Tensor], targets: TargetSet
+        self,
+        artifact: Artifact,
+        constants: Mapping[str, torch.Tensor],
+        targets: TargetSet,
+        routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
     ) -> Compiled:
         """A plan and its binaries to a callable."""
         start = time.perf_counter()
         plan = artifact.plan
         program = host_program(plan)
         bind = segment_binder(plan, artifact.units, artifact.binaries, targets)
-        call = load_program(program, bind, constants, f"<litz {self.name} {artifact.key[:12]}>")
+        call = load_program(program, bind, constants, f"<litz {self.name} {artifact.key[:12]}>", routines)
         self.timings.add("load", time.perf_counter() - start)
         return Compiled(call, replace(artifact, seconds=dict(self.timings.seconds)), program.listing)
 

@@ -23,6 +23,7 @@ from litz_lowering.fallback import OUTSIDE, Fallback, call_aten, copied_to, reso
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.pipeline import POST_GRAD
 from litz_lowering.inputs import Inputs, attribute, literal
+from litz_lowering.opaque import Routine, call_as_it_came
 from litz_lowering.options import LoweringOptions
 from litz_lowering.origins import origin_of
 from litz_lowering.outputs import as_demanded, demanded, flatten, output_of, with_fixed_outputs
@@ -44,13 +45,15 @@ _ELSEWHERE = "a 0-d tensor of another device"
 class LoweredGraph:
     """A loop graph, the tensors that its constants name, and what was left to ATen.
 
-    ``operations_of`` maps each FX node's name to the names of the loop operations made for it.
+    ``operations_of`` maps each FX node's name to the names of the loop operations made for it. ``routines`` are what
+    calls of the graph run that no name can find: operators with the traced functions that they are given.
     """
 
     graph: LoopGraph
     constants: Mapping[str, torch.Tensor]
     fallbacks: tuple[Fallback, ...] = ()
     operations_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    routines: Mapping[str, Routine] = field(default_factory=dict)
 
 
 def lower(gm: GraphModule, *, name: str = "graph", options: LoweringOptions | None = None) -> LoweredGraph:
@@ -90,6 +93,7 @@ class _Lowering:
         self.wanted: dict[str, TensorType] = {}
         self.operations_of: dict[str, tuple[str, ...]] = {}
         self.demand: Demand | None = None
+        self.routines: dict[str, Routine] = {}
 
     def run(self, name: str, demand: Demand | None = None) -> LoweredGraph:
         """Lower every node; ``demand`` is made of the outputs of a subgraph."""
@@ -118,7 +122,9 @@ class _Lowering:
             operations=with_fixed_outputs(self.builder.operations, self.outputs, self.wanted),
             outputs=tuple(self.outputs),
         )
-        return LoweredGraph(graph, self.constants.tensors, tuple(self.fallbacks), self.operations_of)
+        return LoweredGraph(
+            graph, self.constants.tensors, tuple(self.fallbacks), self.operations_of, self.routines
+        )
 
     def _visit(self, node: Node) -> None:
         match node.op:
@@ -227,6 +233,13 @@ class _Lowering:
         self, ctx: LoweringContext, args: tuple[Lowered, ...], kwargs: dict[str, Lowered], reason: str
     ) -> Lowered:
         target = ctx.node.target
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            if self.options.fallback == "error" and reason != _FORCED:
+                raise ctx.error(f"{target.name()} would run as it came: {reason}")
+            reason = f"{reason}; it holds traced functions, so that the compiled graph is not kept on disk"
+            value, name, routine = call_as_it_came(ctx, lambda node: self._current(self.env[node]), reason)
+            self.routines[name] = routine
+            return value
         if not isinstance(target, torch._ops.OpOverload):
             raise ctx.error(
                 f"{target} is no ATen operation and cannot be lowered: {reason}",
@@ -256,6 +269,7 @@ class _Lowering:
         lowered = inner.run(subgraph.path, demand)
         self.fallbacks += lowered.fallbacks
         self.operations_of.update(lowered.operations_of)
+        self.routines.update(lowered.routines)
         return lowered.graph
 
     # --- metadata and arguments ----------------------------------------

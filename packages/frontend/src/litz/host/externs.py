@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -47,11 +48,16 @@ _OWN: dict[str, Callable[..., Any]] = {
 }
 
 
-def resolve(target: str) -> Callable[..., Any]:
+NO_ROUTINES: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+
+
+def resolve(target: str, routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES) -> Callable[..., Any]:
     """The callable of an extern: ``aten.mm.default``, ``mylib.op.default`` or one of litz's own names.
 
     Raises :class:`ExternNotFound`.
     """
+    if target in routines:
+        return routines[target]
     if target in _OWN:
         return _OWN[target]
     parts = target.split(".")

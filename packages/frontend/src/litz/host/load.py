@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from litz.host import torch_memory
-from litz.host.externs import resolve
+from litz.host.externs import NO_ROUTINES, resolve
 from litz.host.source import HostProgram, Segment
 from litz_ir.interp.regions import Runner, run_region
 
@@ -19,9 +19,14 @@ HostFunction = Callable[[list[Any]], Sequence[Any]]
 
 
 def load_program(
-    program: HostProgram, bind: SegmentBinder, constants: Mapping[str, torch.Tensor], file: str
+    program: HostProgram,
+    bind: SegmentBinder,
+    constants: Mapping[str, torch.Tensor],
+    file: str,
+    routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
 ) -> HostFunction:
-    """Compile the text; ``bind`` makes each segment callable. ``file`` names it in tracebacks.
+    """Compile the text; ``bind`` makes each segment callable. ``file`` names it in tracebacks; ``routines`` are what it
+    calls besides registered operators.
 
     Raises ``ExternNotFound`` when the text calls an operator that is not registered here.
     """
@@ -42,11 +47,11 @@ def load_program(
     for known, name in program.constants:
         scope[name] = constants[known]
     for target, name in program.externs:
-        scope[name] = resolve(target)
+        scope[name] = resolve(target, routines)
     for segment in program.segments:
         scope[segment.name] = bind(segment)
     for position, branch in enumerate(program.branches):
-        scope[branch.name] = load_program(branch, bind, constants, f"{file}.{position}")
+        scope[branch.name] = load_program(branch, bind, constants, f"{file}.{position}", routines)
     exec(compile(program.text, file, "exec"), scope)
     linecache.cache[file] = (len(program.text), None, program.text.splitlines(keepends=True), file)
     found: HostFunction = scope[program.name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -12,28 +12,26 @@ from litz_ir.dtypes import b1
 from litz_ir.loops.layout import Layout, span
 from litz_ir.loops.nodes import (
     Argument,
-    HostScalar,
     Input,
     LoopGraph,
     Ref,
     Region,
     RegionKind,
     ScalarInput,
-    ScalarRef,
     TensorType,
     Value,
     View,
     tensor_type,
 )
-from litz_ir.scalar import build
 from litz_ir.scalar.expr import Scalar
 from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import Size, free_symbols, substitute, symbol
+from litz_ir.symbols.term import Size, substitute, symbol
 from litz_lowering.context import Lowered, LoweringContext, ResultType, Tensor
 from litz_lowering.outputs import NUMBERS, flatten
 from litz_lowering.registry import rule
+from litz_lowering.results import leaf_type, present, result_types, returned
 from litz_lowering.subgraphs import Demand, missing_symbols
-from litz_lowering.values import Subgraph, fixed
+from litz_lowering.values import Subgraph
 
 Operands = tuple[Lowered, ...]
 
@@ -43,13 +41,13 @@ def cond(
     ctx: LoweringContext, condition: Lowered, true: Subgraph, false: Subgraph, operands: Operands
 ) -> Lowered:
     """One of two functions of the operands."""
-    demand = Demand(types=tuple(map(_static, _result_types(ctx))))
+    demand = Demand(types=tuple(map(_static, result_types(ctx))))
     graphs = [ctx.subgraphs.lower(each, demand) for each in (true, false)]
-    kept = _present(ctx)
+    kept = present(ctx)
     infos = _around(ctx, graphs)
     arguments = (condition, *_conformed(ctx, operands, graphs[0].inputs), *_symbols(infos))
     region = _region(ctx, "cond", [ctx.subgraphs.tailored(g, kept, infos) for g in graphs], arguments, kept)
-    return _returned(ctx, region)
+    return returned(ctx, region)
 
 
 @rule("higher_order.invoke_subgraph")
@@ -68,7 +66,7 @@ def _invoke(ctx: LoweringContext, subgraph: Subgraph, operands: Operands) -> Low
     """What the function returns of its operands as they are, or under another index, is taken from them here."""
     graph = ctx.subgraphs.lower(subgraph, Demand(types=_number_types(ctx), views=True))
     shown = dict(_views_of_inputs(graph))
-    kept = tuple(position for position in _present(ctx) if position not in shown)
+    kept = tuple(position for position in present(ctx) if position not in shown)
     infos = _around(ctx, [graph])
     arguments = (*_conformed(ctx, operands, graph.inputs), *_symbols(infos))
     region = _region(ctx, "invoke", [ctx.subgraphs.tailored(graph, kept, infos)], arguments, kept)
@@ -76,7 +74,7 @@ def _invoke(ctx: LoweringContext, subgraph: Subgraph, operands: Operands) -> Low
         base = operands[number]
         assert isinstance(base, Tensor), "only tensors have views"
         region[position] = _viewed(ctx, base, views, position)
-    return _returned(ctx, region)
+    return returned(ctx, region)
 
 
 @rule("higher_order.while_loop")
@@ -110,7 +108,7 @@ def _while(
     initial, rest = operands[: len(carried)], (*operands[len(carried) :], *_symbols(infos))
     graphs = [ctx.subgraphs.tailored(graph, None, infos) for graph in (test, steps)]
     every = tuple(range(len(carried)))
-    return _returned(ctx, _region(ctx, kind, graphs, (initial, rest), every))
+    return returned(ctx, _region(ctx, kind, graphs, (initial, rest), every))
 
 
 @rule("higher_order.scan")
@@ -132,7 +130,7 @@ def _scan(
 ) -> Lowered:
     count = len(initial)
     graph = ctx.subgraphs.lower(combine, Demand(carried=count))
-    kept = tuple(sorted({*range(count), *_present(ctx)}))
+    kept = tuple(sorted({*range(count), *present(ctx)}))
     infos = _around(ctx, [graph])
     inputs = graph.inputs
     carried = _conformed(ctx, initial, inputs, count)
@@ -141,7 +139,7 @@ def _scan(
     )
     rest = (*_conformed(ctx, others, inputs[count + len(along) :]), *_symbols(infos))
     tailored = ctx.subgraphs.tailored(graph, kept, infos)
-    return _returned(ctx, _region(ctx, "scan", [tailored], (carried, rows, rest), kept))
+    return returned(ctx, _region(ctx, "scan", [tailored], (carried, rows, rest), kept))
 
 
 # --- what goes in ---------------------------------------------------------------------------------------
@@ -210,31 +208,6 @@ def _symbols(infos: Sequence[SymbolInfo]) -> Iterator[Lowered]:
 # --- what comes out -------------------------------------------------------------------------------------
 
 
-def _result_types(ctx: LoweringContext) -> tuple[ResultType, ...]:
-    """The type of every leaf that the operator returns, numbers as tensors; None for None."""
-    return tuple(_leaf_type(ctx, leaf) for leaf in flatten(ctx.node.meta["val"]))
-
-
-def _leaf_type(ctx: LoweringContext, leaf: object) -> ResultType:
-    match leaf:
-        case torch.Tensor():
-            return fixed(ctx.builder.symbols.tensor_type(leaf))
-        case None:
-            return None
-    return fixed(tensor_type(NUMBERS[_number_kind(ctx, leaf)]))
-
-
-def _number_kind(ctx: LoweringContext, leaf: object) -> Literal["int", "float", "bool"]:
-    match leaf:
-        case bool() | torch.SymBool():
-            return "bool"
-        case int() | torch.SymInt():
-            return "int"
-        case float() | torch.SymFloat():
-            return "float"
-    raise ctx.error(f"control flow cannot return a {type(leaf).__name__}")
-
-
 def _static(kind: ResultType) -> ResultType:
     """A type to demand of a subgraph: one that speaks of no symbol, which the subgraph may not know."""
     if kind is None:
@@ -245,20 +218,7 @@ def _static(kind: ResultType) -> ResultType:
 def _number_types(ctx: LoweringContext) -> tuple[ResultType, ...]:
     """The types of the leaves that are numbers."""
     leaves = flatten(ctx.node.meta["val"])
-    return tuple(None if isinstance(leaf, torch.Tensor) else _leaf_type(ctx, leaf) for leaf in leaves)
-
-
-def _present(ctx: LoweringContext) -> tuple[int, ...]:
-    """The positions of the leaves that only the region can tell: None and numbers that are known are not among them."""
-    leaves = enumerate(flatten(ctx.node.meta["val"]))
-    return tuple(k for k, leaf in leaves if leaf is not None and not _is_known(ctx, leaf))
-
-
-def _is_known(ctx: LoweringContext, leaf: object) -> bool:
-    """True for a number that is the same whatever the region does: a literal, or made of symbols that have a value."""
-    if isinstance(leaf, torch.SymInt):
-        return all(map(ctx.builder.symbols.is_sourced, free_symbols(ctx.builder.symbols.size(leaf))))
-    return isinstance(leaf, int | float)
+    return tuple(None if isinstance(leaf, torch.Tensor) else leaf_type(ctx, leaf) for leaf in leaves)
 
 
 def _region(
@@ -269,7 +229,7 @@ def _region(
     kept: tuple[int, ...],
 ) -> dict[int, Lowered]:
     """One region; gives its results by the positions of the leaves that they are."""
-    types = _result_types(ctx)
+    types = result_types(ctx)
     values: dict[int, Value] = {}
     for position in kept:
         wanted = types[position]
@@ -287,41 +247,6 @@ def _region(
         )
     )
     return {position: Tensor(value) for position, value in values.items()}
-
-
-def _returned(ctx: LoweringContext, results: dict[int, Lowered]) -> Lowered:
-    """The results in the nesting in which the operator returns them, numbers read out of their tensors."""
-    position = iter(range(len(_result_types(ctx))))
-
-    def visit(leaf: object) -> Lowered:
-        if isinstance(leaf, list | tuple):
-            return tuple(map(visit, leaf))
-        found = results.get(next(position))
-        if leaf is None or isinstance(leaf, torch.Tensor):
-            return found
-        if isinstance(leaf, int | float):
-            return leaf
-        if isinstance(leaf, torch.SymInt) and _is_known(ctx, leaf):
-            return ctx.builder.symbols.size(leaf)
-        assert isinstance(found, Tensor), "what is not known is held in a tensor"
-        return _number(ctx, leaf, found)
-
-    return visit(ctx.node.meta["val"])
-
-
-def _number(ctx: LoweringContext, leaf: object, held: Tensor) -> Lowered:
-    """The number in a one-element tensor, as a symbol where torch made one for it."""
-    kind = _number_kind(ctx, leaf)
-    symbols = ctx.builder.symbols
-    if isinstance(leaf, torch.SymInt):
-        name = symbols.symbol_of(leaf)
-        if name is None:
-            raise ctx.error(f"a number that control flow returns has to be a symbol of its own, not {leaf}")
-        symbols.sourced(name, f"the value of {held.name}")
-        ctx.append(HostScalar(results=(), symbol=name, body=held.load(()), origin=ctx.origin))
-        return symbol(name)
-    reference: ScalarRef = ctx.host_scalar(build.cast(held.load(()), NUMBERS[kind]))
-    return Scalar(reference.name, NUMBERS[kind])
 
 
 # --- what passes through --------------------------------------------------------------------------------

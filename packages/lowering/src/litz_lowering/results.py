@@ -1,0 +1,90 @@
+"""What operators that run functions return: tensors, numbers that they decide, and None, nested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+
+from litz_ir.loops.nodes import HostScalar, ScalarRef, tensor_type
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Scalar
+from litz_ir.symbols.term import free_symbols, symbol
+from litz_lowering.context import LoweringContext
+from litz_lowering.outputs import NUMBERS, flatten
+from litz_lowering.values import Lowered, ResultType, Tensor, fixed
+
+
+def result_types(ctx: LoweringContext) -> tuple[ResultType, ...]:
+    """The type of every leaf that the operator returns, numbers as tensors; None for None."""
+    return tuple(leaf_type(ctx, leaf) for leaf in flatten(ctx.node.meta["val"]))
+
+
+def leaf_type(ctx: LoweringContext, leaf: object) -> ResultType:
+    """The type of one leaf: a number's is that of a tensor of one element."""
+    match leaf:
+        case torch.Tensor():
+            return fixed(ctx.builder.symbols.tensor_type(leaf))
+        case None:
+            return None
+    return fixed(tensor_type(NUMBERS[_number_kind(ctx, leaf)]))
+
+
+def _number_kind(ctx: LoweringContext, leaf: object) -> Literal["int", "float", "bool"]:
+    match leaf:
+        case bool() | torch.SymBool():
+            return "bool"
+        case int() | torch.SymInt():
+            return "int"
+        case float() | torch.SymFloat():
+            return "float"
+    raise ctx.error(f"control flow cannot return a {type(leaf).__name__}")
+
+
+def present(ctx: LoweringContext) -> tuple[int, ...]:
+    """The positions of the leaves that only the region can tell: None and numbers that are known are not among them."""
+    leaves = enumerate(flatten(ctx.node.meta["val"]))
+    return tuple(k for k, leaf in leaves if leaf is not None and not _is_known(ctx, leaf))
+
+
+def _is_known(ctx: LoweringContext, leaf: object) -> bool:
+    """True for a number that is the same whatever the region does: a literal, or made of symbols that have a value."""
+    if isinstance(leaf, torch.SymInt):
+        return all(map(ctx.builder.symbols.is_sourced, free_symbols(ctx.builder.symbols.size(leaf))))
+    return isinstance(leaf, int | float)
+
+
+def returned(ctx: LoweringContext, results: Mapping[int, Lowered]) -> Lowered:
+    """The results in the nesting in which the operator returns them, numbers read out of their tensors."""
+    position = iter(range(len(result_types(ctx))))
+
+    def visit(leaf: object) -> Lowered:
+        if isinstance(leaf, list | tuple):
+            return tuple(map(visit, leaf))
+        found = results.get(next(position))
+        if leaf is None or isinstance(leaf, torch.Tensor):
+            return found
+        if isinstance(leaf, int | float):
+            return leaf
+        if isinstance(leaf, torch.SymInt) and _is_known(ctx, leaf):
+            return ctx.builder.symbols.size(leaf)
+        assert isinstance(found, Tensor), "what is not known is held in a tensor"
+        return _number(ctx, leaf, found)
+
+    return visit(ctx.node.meta["val"])
+
+
+def _number(ctx: LoweringContext, leaf: object, held: Tensor) -> Lowered:
+    """The number in a one-element tensor, as a symbol where torch made one for it."""
+    kind = _number_kind(ctx, leaf)
+    symbols = ctx.builder.symbols
+    if isinstance(leaf, torch.SymInt):
+        name = symbols.symbol_of(leaf)
+        if name is None:
+            raise ctx.error(f"a number that control flow returns has to be a symbol of its own, not {leaf}")
+        symbols.sourced(name, f"the value of {held.name}")
+        ctx.append(HostScalar(results=(), symbol=name, body=held.load(()), origin=ctx.origin))
+        return symbol(name)
+    reference: ScalarRef = ctx.host_scalar(build.cast(held.load(()), NUMBERS[kind]))
+    return Scalar(reference.name, NUMBERS[kind])
