@@ -32,6 +32,7 @@ from litz_lowering.rules import RULES
 from litz_lowering.subgraphs import Demand, Subgraphs
 from litz_lowering.symbols_io import SymbolReader
 from litz_lowering.torch_types import keyword, known_dtype, litz_device, litz_dtype
+from litz_lowering.unfold import Unfold
 from litz_lowering.values import Complex, Declined, Lowered, ResultType, Subgraph, Tensor, has_complex
 
 _FORCED = "asked for by force_extern"
@@ -71,7 +72,8 @@ def decompositions() -> Decompositions:
 
 
 def _cleaned(gm: GraphModule) -> AtenGraph:
-    return run_passes(POST_GRAD, AtenGraph(gm, gm.graph), PassContext({}))
+    passes = (Unfold(decompositions()), *POST_GRAD)
+    return run_passes(passes, AtenGraph(gm, gm.graph), PassContext({}))
 
 
 class _Lowering:

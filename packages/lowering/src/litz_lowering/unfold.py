@@ -1,0 +1,130 @@
+"""Operators with functions inside that torch itself computes from simpler ones: traced into those before lowering."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from litz_ir.passes.base import PassContext
+from litz_lowering.decompose import Decompositions
+from litz_lowering.fx_passes.aten_graph import AtenGraph
+from litz_lowering.inputs import attribute
+
+_UNFOLDED = (
+    torch.ops.higher_order.flex_attention,
+    torch.ops.higher_order.flex_attention_backward,
+    torch.ops.higher_order.associative_scan,
+)
+
+
+@dataclass
+class Unfold:
+    """Flexible attention becomes its matrix products, score function and softmax; an associative scan its sweeps.
+
+    What is traced is the implementation that eager runs, so values are eager's.
+    """
+
+    decompositions: Decompositions
+    name: str = "fx.unfold"
+    ulp: int = 0
+
+    def apply(self, data: AtenGraph, context: PassContext) -> AtenGraph:
+        """The graph without them; itself where there are none."""
+        if not any(_is_unfolded(node) for node in data.graph.nodes):
+            return data
+        module = copy.copy(data.module)
+        graph = copy.deepcopy(data.graph)
+        for node in list(graph.nodes):
+            if _is_unfolded(node):
+                _splice(module, node, self._traced(module, node))
+        return AtenGraph(module, graph)
+
+    def _traced(self, module: torch.nn.Module, node: Node) -> GraphModule:
+        """The implementation as a graph of its tensors and sizes."""
+        function, values = _function_of(module, node)
+        mode = detect_fake_mode(values)
+        assert mode is not None, "graphs are traced with fake tensors"
+        functional = torch.func.functionalize(function, remove="mutations")
+        table = {op: how for op, how in self.decompositions.items() if isinstance(op, torch._ops.OpOverload)}
+        with mode:
+            return make_fx(functional, table, _allow_non_fake_inputs=True)(*values)
+
+
+def _is_unfolded(node: Node) -> bool:
+    return node.op == "call_function" and node.target in _UNFOLDED
+
+
+def _inputs_of(module: torch.nn.Module, node: Node) -> tuple[list[Any], pytree.TreeSpec, list[int]]:
+    """The operator's arguments with its functions in place, and which of them are tensors and sizes."""
+    leaves, spec = pytree.tree_flatten((node.args, node.kwargs), is_leaf=lambda leaf: isinstance(leaf, Node))
+    places = []
+    for position, leaf in enumerate(leaves):
+        held = (
+            attribute(module, str(leaf.target)) if isinstance(leaf, Node) and leaf.op == "get_attr" else None
+        )
+        if isinstance(held, GraphModule):
+            leaves[position] = held
+        elif isinstance(leaf, Node):
+            places.append(position)
+    return leaves, spec, places
+
+
+def _function_of(module: torch.nn.Module, node: Node) -> tuple[Callable[..., Any], list[Any]]:
+    """Eager's implementation as a function of tensors and sizes alone, and example values for those."""
+    leaves, spec, places = _inputs_of(module, node)
+    target: Any = node.target
+    implementation = target.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd]
+
+    def function(*given: Any) -> Any:
+        filled = list(leaves)
+        for place, value in zip(places, given, strict=True):
+            filled[place] = value
+        args, kwargs = pytree.tree_unflatten(filled, spec)
+        return tuple(pytree.tree_leaves(implementation(*args, **kwargs)))
+
+    return function, [leaves[place].meta["val"] for place in places]
+
+
+def _fill(node: Node) -> None:
+    """Batching casts Python numbers as if they were tensors: such a cast is a tensor filled with the number."""
+    number = node.args[0] if node.args else None
+    if node.target is torch.ops.aten._to_copy.default and isinstance(number, int | float):
+        value = node.meta["val"]
+        node.target = torch.ops.aten.full.default
+        node.args, node.kwargs = ([], number), {"dtype": value.dtype, "device": value.device}
+
+
+def _splice(module: torch.nn.Module, node: Node, traced: GraphModule) -> None:
+    """Put the traced graph where ``node`` stands; its readers take its results."""
+    graph = node.graph
+    leaves, _, places = _inputs_of(module, node)
+    given = iter([leaves[place] for place in places])
+    known: dict[Node, Node] = {}
+    results: Any = ()
+    with graph.inserting_before(node):
+        for each in traced.graph.nodes:
+            if each.op == "placeholder":
+                known[each] = next(given)
+            elif each.op == "output":
+                results = pytree.tree_map_only(Node, known.__getitem__, each.args[0])
+            else:
+                known[each] = made = graph.node_copy(each, known.__getitem__)
+                made.meta["stack_trace"] = node.meta.get("stack_trace")
+                _fill(made)
+                if each.op == "get_attr":
+                    made.target = f"{node.name}_{each.target}"
+                    setattr(module, made.target, attribute(traced, str(each.target)))
+    for user in list(node.users):
+        assert user.target is operator.getitem, "the operator returns a tuple"
+        user.replace_all_uses_with(results[user.args[1]])
+        graph.erase_node(user)
+    graph.erase_node(node)
