@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +12,18 @@ import torch
 from torch._higher_order_ops import map as map_rows
 from torch._higher_order_ops import scan, while_loop
 from torch._higher_order_ops.strict_mode import strict_mode
+from torch._subclasses import FakeTensorMode
+from torch.func import functional_call
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import litz
 from litz.explain.report import graph_report
 from litz.pipeline import Compiled
+from litz_lowering import registry
 
 Program = Callable[..., Any]
 
@@ -199,3 +207,153 @@ def test_a_repeated_layer_is_compiled_once_and_called_many_times() -> None:
         assert compiled.source.count("def ") == 2
     assert forward.artifact is not None
     assert len(forward.artifact.units) == 1 and len(forward.artifact.units[0].kernels) == 1
+
+
+# --- checkpoints and other functions ---------------------------------------------------------------------
+
+
+def test_a_checkpoint_draws_the_same_numbers_again() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        def inner(a: torch.Tensor) -> torch.Tensor:
+            return F.dropout(a.sin(), 0.5).cos()
+
+        before = F.dropout(x, 0.2)
+        return F.dropout(checkpoint(inner, before, use_reentrant=False), 0.2)  # type: ignore[arg-type]  # untyped
+
+    for dynamic in (False, True):
+        for compiled in check(function, X, train=True, dynamic=dynamic):
+            assert compiled.artifact is not None and not compiled.artifact.left_to_aten
+
+
+@pytest.mark.filterwarnings("ignore:Detected that context_fn")
+def test_a_selective_checkpoint_keeps_what_its_policy_says() -> None:
+    def policy(context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        saved = op is torch.ops.aten.mm.default
+        return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> Any:
+        contexts = functools.partial(create_selective_checkpoint_contexts, policy)
+        return checkpoint(lambda a: (a @ w).sin().exp() @ w, x, use_reentrant=False, context_fn=contexts)
+
+    check(function, X, W, train=True)
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(a)
+        return a.exp()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        (a,) = ctx.saved_tensors
+        return gradient * a * 2
+
+
+def test_a_function_with_its_own_gradient() -> None:
+    check(lambda x: Doubled.apply(x) * 2, X, train=True)
+
+
+def test_transforms_of_functions() -> None:
+    model = torch.nn.Linear(5, 3)
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        weights = {name: value.detach() * 2 for name, value in model.named_parameters()}
+        rows = torch.func.vmap(lambda a, b: (a * b).sum())(x, y)
+        tangents = torch.func.jvp(lambda a: a.sin().sum(), (x,), (y,))
+        return (
+            rows,
+            tangents,
+            torch.func.grad(lambda a: a.exp().sum())(x),
+            functional_call(model, weights, (x,)),
+        )
+
+    check(function, X, Y)
+
+
+# --- flexible attention and other operators that torch computes from simpler ones -------------------------
+
+
+CAUSAL = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="cpu", BLOCK_SIZE=8)
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> Any:
+    def score(s: torch.Tensor, b: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
+        return s + (i - j) * 0.1 + bias[h]
+
+    return flex_attention(q * 2, k, v, score_mod=score, block_mask=CAUSAL, enable_gqa=True, return_lse=True)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:flex_attention called without torch.compile", "ignore:return_lse is deprecated"
+)
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_flexible_attention_and_its_gradient(dynamic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # torch refuses gradients of it on CPUs, though what it computes them from runs there.
+    monkeypatch.setattr("torch.nn.attention.flex_attention._validate_device", lambda *tensors: None)
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, heads, 16, 8, generator=generator) / 4 for heads in (4, 2, 2))
+    for compiled in check(attention, q, k, v, torch.linspace(0, 1, 4), train=True, dynamic=dynamic):
+        assert compiled.artifact is not None and not compiled.artifact.left_to_aten
+
+
+def test_an_associative_scan() -> None:
+    operator = torch.ops.higher_order.associative_scan
+    x = torch.linspace(-1, 1, 28).reshape(7, 4)
+    first = x[0].clone()
+    with FakeTensorMode() as mode:
+        row, whole = mode.from_tensor(first), mode.from_tensor(x)
+        combine = make_fx(lambda a, b: (a * b + a,))(row, row)
+        gm = make_fx(lambda x: operator(combine, [x], ()))(whole)
+    with litz.config.patch(fallback="error", verify=True):
+        compiled = litz.compile_fx_inner(gm, [x])
+    torch.testing.assert_close(compiled(x)[0], gm(x)[0])
+
+
+# --- what cannot be generated, and what was compiled before -----------------------------------------------
+
+
+def test_an_operator_without_a_rule_is_one_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delitem(registry.REGISTRY._rules, "higher_order.cond")
+    with litz.config.patch(cache_dir=str(tmp_path), fallback="silent"):
+        torch._dynamo.reset()
+        explained = litz.explain(choice_around, X, Y)
+        torch.testing.assert_close(torch.compile(choice_around, backend="litz")(X, Y), choice_around(X, Y))
+    assert explained.uncompiled == 0 and len(explained.kernels) == 3
+    (left,) = explained.fallbacks
+    assert left.target == "graph.cond" and "not kept on disk" in left.reason
+    assert not list((tmp_path / "graphs").iterdir())
+
+
+def choice_around(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    first, second = choice(x.tanh(), y)
+    return first + second * 2
+
+
+def test_a_failure_inside_a_branch_leaves_that_operation_to_aten(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(*args: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(registry.REGISTRY._rules, "aten.cos.default", broken)
+    with litz.config.patch(cache_dir=str(tmp_path), fallback="silent"):
+        torch._dynamo.reset()
+        torch.testing.assert_close(torch.compile(choice_around, backend="litz")(X, Y), choice_around(X, Y))
+        explained = litz.explain(choice_around, X, Y)
+    assert [left.target for left in explained.fallbacks] == ["aten.cos.default"]
+    assert [region.kind for region in explained.regions] == ["cond"] and explained.uncompiled == 0
+
+
+def test_control_flow_comes_back_from_the_cache(tmp_path: Path) -> None:
+    with litz.config.patch(cache_dir=str(tmp_path), fallback="error"):
+        torch._dynamo.reset()
+        first, second = litz.explain(choice_around, X, Y), litz.explain(choice_around, X, Y)
+        assert [graph.cached for graph in (*first.graphs, *second.graphs)] == [False, True]
+        assert first.graphs[0].plan == second.graphs[0].plan
+        torch._dynamo.reset()
+        for args in ((X, Y), (Y, X)):
+            torch.testing.assert_close(
+                torch.compile(choice_around, backend="litz")(*args), choice_around(*args)
+            )
+    assert "cond: true_graph_0, false_graph_0" in str(first)

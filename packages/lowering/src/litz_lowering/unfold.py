@@ -12,6 +12,7 @@ import torch
 from torch._guards import detect_fake_mode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from litz_ir.passes.base import PassContext
@@ -23,12 +24,14 @@ _UNFOLDED = (
     torch.ops.higher_order.flex_attention,
     torch.ops.higher_order.flex_attention_backward,
     torch.ops.higher_order.associative_scan,
+    torch.ops.higher_order.out_dtype,
 )
 
 
 @dataclass
 class Unfold:
-    """Flexible attention becomes its matrix products, score function and softmax; an associative scan its sweeps.
+    """Flexible attention becomes its matrix products, score function and softmax; an associative scan its sweeps; an
+    operator in another dtype casts and that operator.
 
     What is traced is the implementation that eager runs, so values are eager's.
     """
@@ -49,14 +52,30 @@ class Unfold:
         return AtenGraph(module, graph)
 
     def _traced(self, module: torch.nn.Module, node: Node) -> GraphModule:
-        """The implementation as a graph of its tensors and sizes."""
+        """The implementation as a graph of its tensors and sizes, in which nothing is overwritten."""
         function, values = _function_of(module, node)
         mode = detect_fake_mode(values)
         assert mode is not None, "graphs are traced with fake tensors"
-        functional = torch.func.functionalize(function, remove="mutations")
         table = {op: how for op, how in self.decompositions.items() if isinstance(op, torch._ops.OpOverload)}
-        with mode:
-            return make_fx(functional, table, _allow_non_fake_inputs=True)(*values)
+        scattering = getattr(torch.ops.flex_lib, "zeros_and_scatter", None)
+        if scattering is not None:  # it is registered with flexible attention
+            table[scattering.default] = _zeros_and_scatter
+        with mode, torch.no_grad():
+            traced = make_fx(function, table, _allow_non_fake_inputs=True)(*map(_wanting_gradient, values))
+            functional = torch.func.functionalize(traced, remove="mutations")
+            return make_fx(functional, _allow_non_fake_inputs=True)(*values)
+
+
+def _zeros_and_scatter(shape: list[int], indices: list[Any], values: torch.Tensor) -> torch.Tensor:
+    """The gradient of what a score function looks up."""
+    return torch.ops.aten.index_put(values.new_zeros(shape), indices, values, accumulate=True)  # type: ignore[no-any-return]  # an operator's result is untyped
+
+
+def _wanting_gradient(value: Any) -> Any:
+    """Metadata has forgotten what wants a gradient, and eager gives none to the rest. What is too much is not read."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.detach().requires_grad_()
+    return value
 
 
 def _is_unfolded(node: Node) -> bool:
@@ -123,8 +142,15 @@ def _splice(module: torch.nn.Module, node: Node, traced: GraphModule) -> None:
                 if each.op == "get_attr":
                     made.target = f"{node.name}_{each.target}"
                     setattr(module, made.target, attribute(traced, str(each.target)))
+    _take(node, pytree.tree_unflatten(list(results), pytree.tree_structure(node.meta["val"])))
+
+
+def _take(node: Node, value: Any) -> None:
+    """Let the readers of a node that goes read what it became: a node, several of them, or a literal."""
     for user in list(node.users):
-        assert user.target is operator.getitem, "the operator returns a tuple"
-        user.replace_all_uses_with(results[user.args[1]])
-        graph.erase_node(user)
-    graph.erase_node(node)
+        if isinstance(value, tuple | list):
+            assert user.target is operator.getitem, "what is several nodes is taken apart before it is read"
+            _take(user, value[user.args[1]])  # type: ignore[index]  # a position
+        else:
+            user.args, user.kwargs = map_arg((user.args, user.kwargs), lambda n: value if n is node else n)
+    node.graph.erase_node(node)

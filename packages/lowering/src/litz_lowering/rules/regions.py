@@ -62,6 +62,14 @@ def strict_mode(ctx: LoweringContext, subgraph: Subgraph, operands: Operands) ->
     return _invoke(ctx, subgraph, operands)
 
 
+@rule("higher_order.hints_wrapper")
+def hints_wrapper(
+    ctx: LoweringContext, subgraph: Subgraph, operands: Operands, keywords: object, hints: object
+) -> Lowered:
+    """A function with hints for other backends."""
+    return _invoke(ctx, subgraph, operands)
+
+
 def _invoke(ctx: LoweringContext, subgraph: Subgraph, operands: Operands) -> Lowered:
     """What the function returns of its operands as they are, or under another index, is taken from them here."""
     graph = ctx.subgraphs.lower(subgraph, Demand(types=_number_types(ctx), views=True))
