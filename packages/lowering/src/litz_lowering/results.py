@@ -24,6 +24,10 @@ def result_types(ctx: LoweringContext) -> tuple[ResultType, ...]:
 def leaf_type(ctx: LoweringContext, leaf: object) -> ResultType:
     """The type of one leaf: a number's is that of a tensor of one element."""
     match leaf:
+        case torch.Tensor() if leaf.is_complex():
+            raise ctx.error(
+                "control flow cannot return complex tensors yet", hint="this graph runs as it came"
+            )
         case torch.Tensor():
             return fixed(ctx.builder.symbols.tensor_type(leaf))
         case None:
