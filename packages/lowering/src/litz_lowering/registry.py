@@ -2,33 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from litz_ir.errors import GraphError
 from litz_lowering.context import Declined, Lowered, LoweringContext
+from litz_lowering.values import Tensor
 
 Result = Lowered | Declined
 Rule = Callable[..., Result]
 """Called with the context and the node's arguments, named as in the operator's schema; defaults are the rule's own."""
+
+How = Literal["loops", "library", "stream", "left"]
+"""What a rule makes: loops; a contraction, which a library computes; draws from ATen's stream, or loops under
+``rng="fast"``; or nothing, on purpose."""
+
+Takes = Literal["real", "floats"]
+"""The dtypes of the first tensor for which a rule serves: all but complex ones, or floating-point ones alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A rule, what it makes and what it takes."""
+
+    rule: Rule
+    how: How = "loops"
+    takes: Takes = "real"
+
+    def refusal(self, args: tuple[Any, ...]) -> Declined | None:
+        """Why the rule is not asked about these arguments."""
+        if self.takes == "floats":
+            dtype = next((a.dtype for a in args if isinstance(a, Tensor)), None)
+            if dtype is not None and not dtype.is_float:
+                return Declined(f"{dtype} is not floating-point")
+        return None
 
 
 class Registry:
     """Rules by overload name (``"aten.add.Tensor"``). Filled while the rule modules are imported, then only read."""
 
     def __init__(self) -> None:
-        self._rules: dict[str, Rule] = {}
-        self._complex: dict[str, Rule] = {}
+        self._rules: dict[str, Entry] = {}
+        self._complex: dict[str, Entry] = {}
 
-    def add(self, rule: Rule, *overloads: str) -> None:
+    def add(self, rule: Rule, *overloads: str, how: How = "loops", takes: Takes = "real") -> None:
         """Serve ``overloads`` by ``rule``; raises :class:`GraphError` when one is served already."""
         for overload in overloads:
             if overload in self._rules:
                 raise GraphError(f"two lowering rules serve {overload}", node=overload)
-            self._rules[overload] = rule
+            self._rules[overload] = Entry(rule, how, takes)
 
-    def add_complex(self, rule: Rule, *overloads: str) -> None:
+    def add_complex(self, rule: Rule, *overloads: str, how: How = "loops") -> None:
         """Serve uses of ``overloads`` with complex operands or results; no other rule ever sees those.
 
         Raises :class:`GraphError` when one is served already.
@@ -36,23 +61,23 @@ class Registry:
         for overload in overloads:
             if overload in self._complex:
                 raise GraphError(f"two complex rules serve {overload}", node=overload)
-            self._complex[overload] = rule
+            self._complex[overload] = Entry(rule, how)
 
-    def find(self, overload: str, *, is_complex: bool = False) -> Rule | None:
-        """The rule that serves an overload; ``is_complex``: where an operand or result is complex."""
+    def find(self, overload: str, *, is_complex: bool = False) -> Entry | None:
+        """The entry that serves an overload; ``is_complex``: where an operand or result is complex."""
         return (self._complex if is_complex else self._rules).get(overload)
 
     @property
-    def served(self) -> Mapping[str, Rule]:
-        """All rules by overload."""
-        return MappingProxyType(self._rules)
+    def served(self) -> Collection[str]:
+        """All overloads with a rule."""
+        return self._rules.keys()
 
 
 REGISTRY = Registry()
 
 
-def rule(*overloads: str) -> Callable[[Rule], Rule]:
-    """Register the decorated function for ``overloads``.
+def rule(*overloads: str, how: How = "loops", takes: Takes = "real") -> Callable[[Rule], Rule]:
+    """Register the decorated function for ``overloads``; it makes ``how`` of arguments that it ``takes``.
 
     It is called as ``f(ctx, *args, **kwargs)`` with the FX node's arguments: tensors as :class:`Tensor`, symbolic sizes
     as terms, symbolic floats as bodies, lists as tuples, dtypes and devices as litz's, Python scalars as they are.
@@ -60,13 +85,13 @@ def rule(*overloads: str) -> Callable[[Rule], Rule]:
     """
 
     def register(function: Rule) -> Rule:
-        REGISTRY.add(function, *overloads)
+        REGISTRY.add(function, *overloads, how=how, takes=takes)
         return function
 
     return register
 
 
-def complex_rule(*overloads: str) -> Callable[[Rule], Rule]:
+def complex_rule(*overloads: str, how: How = "loops") -> Callable[[Rule], Rule]:
     """Register the decorated function for uses of ``overloads`` with complex operands or results.
 
     It is called as other rules are: complex tensors are :class:`Complex`, and a complex result's type, in the context,
@@ -74,18 +99,18 @@ def complex_rule(*overloads: str) -> Callable[[Rule], Rule]:
     """
 
     def register(function: Rule) -> Rule:
-        REGISTRY.add_complex(function, *overloads)
+        REGISTRY.add_complex(function, *overloads, how=how)
         return function
 
     return register
 
 
-def apply(
-    rule_function: Rule, ctx: LoweringContext, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Result:
-    """Call a rule; whatever it adds before it declines is taken back."""
+def apply(entry: Entry, ctx: LoweringContext, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Result:
+    """Ask a rule; whatever it adds before it declines is taken back."""
+    if refused := entry.refusal(args):
+        return refused
     before = len(ctx.builder.operations)
-    result = rule_function(ctx, *args, **kwargs)
+    result = entry.rule(ctx, *args, **kwargs)
     if isinstance(result, Declined):
         del ctx.builder.operations[before:]
     return result

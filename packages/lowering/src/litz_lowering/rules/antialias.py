@@ -32,7 +32,6 @@ KERNELS: dict[str, tuple[int, Kernel]] = {
 """For each mode the distance from which on the kernel is zero, and the kernel."""
 
 _SYMBOLIC = Declined("antialiasing between sizes that are not known")
-_INTEGERS = Declined("antialiasing of integers in fixed point")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +135,12 @@ def _windows(
     return found
 
 
-@rule(*(f"aten._upsample_{mode}2d_aa.default" for mode in KERNELS))
+@rule(*(f"aten._upsample_{mode}2d_aa.default" for mode in KERNELS), takes="floats")
 def resize(
     ctx: LoweringContext, x: Tensor, output_size: Sequence[Size], align_corners: bool,
     scales_h: float | None = None, scales_w: float | None = None,
 ) -> Tensor | Declined:  # fmt: skip
     """Both spatial dimensions resized, the last one first."""
-    if not x.dtype.is_float:
-        return _INTEGERS
     dtype = compute_dtype(x.dtype)
     windows = _windows(ctx, x.shape[2:], output_size, align_corners, (scales_h, scales_w), dtype)
     if windows is None:

@@ -24,7 +24,7 @@ def _flops(query: Tensor, key: Tensor) -> Size:
     return mul(4, product(query.shape), key.shape[-2])
 
 
-@rule(*_FORWARD)
+@rule(*_FORWARD, how="library")
 def attention(ctx: LoweringContext, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
     """(attention, and what the backward pass of that variant wants); dropout inside draws from ATen's stream."""
     token = "rng" if ctx.named_arguments.get("dropout_p", 0.0) else ""
@@ -35,7 +35,7 @@ def attention(ctx: LoweringContext, *args: Any, **kwargs: Any) -> tuple[Any, ...
     return ctx.nested(results)
 
 
-@rule(*_BACKWARD)
+@rule(*_BACKWARD, how="library")
 def attention_backward(ctx: LoweringContext, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
     """Gradients of query, key and value (and of the bias, where the variant has one)."""
     results = ctx.call(

@@ -16,7 +16,7 @@ def _flops(weight: Tensor, positions: Sequence[Size], batch: Size) -> Size:
     return mul(2, batch, product(weight.shape), product(positions))
 
 
-@rule("aten.convolution.default")
+@rule("aten.convolution.default", how="library")
 def convolution(ctx: LoweringContext, x: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """A convolution, transposed or not; its result has eager's strides."""
     transposed = bool(args[4]) if len(args) > 4 else bool(kwargs.get("transposed"))
@@ -33,7 +33,7 @@ def convolution(ctx: LoweringContext, x: Tensor, weight: Tensor, *args: Any, **k
     )[0]
 
 
-@rule("aten.convolution_backward.default")
+@rule("aten.convolution_backward.default", how="library")
 def convolution_backward(
     ctx: LoweringContext, grad: Tensor, x: Tensor, weight: Tensor, *args: Any, **kwargs: Any
 ) -> tuple[Tensor | None, ...]:

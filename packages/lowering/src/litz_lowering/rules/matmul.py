@@ -26,14 +26,14 @@ def _contraction(ctx: LoweringContext, inner: Size, args: tuple[Any, ...], kwarg
 
 
 @rule("aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default", "aten._int_mm.default",
-      "aten.mm.dtype", "aten.bmm.dtype")  # fmt: skip
+      "aten.mm.dtype", "aten.bmm.dtype", how="library")  # fmt: skip
 def mm(ctx: LoweringContext, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """A product of matrices, of batches of them, or of a matrix and a vector."""
     return _contraction(ctx, a.shape[-1], (a, b, *args), kwargs)
 
 
 @rule("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default", "aten.addbmm.default",
-      "aten.addmm.dtype", "aten.baddbmm.dtype")  # fmt: skip
+      "aten.addmm.dtype", "aten.baddbmm.dtype", how="library")  # fmt: skip
 def addmm(ctx: LoweringContext, bias: Tensor, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """A product added to something."""
     return _contraction(ctx, a.shape[-1], (bias, a, b, *args), kwargs)

@@ -60,7 +60,13 @@ def _parameter(ctx: LoweringContext, value: Any, axes: Axes) -> Num:
     return Num(build.cast(value.at(axes), dtype) if isinstance(value, Tensor) else ctx.number(value, dtype))
 
 
-@rule("aten.rand.default", "aten.rand_like.default", "aten.rand.generator", "aten.rand_like.generator")
+@rule(
+    "aten.rand.default",
+    "aten.rand_like.default",
+    "aten.rand.generator",
+    "aten.rand_like.generator",
+    how="stream",
+)
 def rand(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
     """Uniform on [0, 1). Narrow floats get as many digits as they hold: none may round up to one."""
     if _from_aten(ctx, kwargs.get("generator")):
@@ -68,7 +74,13 @@ def rand(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
     return ctx.pointwise(_generated(ctx, "random_uniform", ctx.output.shape, ctx.output.dtype))
 
 
-@rule("aten.randn.default", "aten.randn_like.default", "aten.randn.generator", "aten.randn_like.generator")
+@rule(
+    "aten.randn.default",
+    "aten.randn_like.default",
+    "aten.randn.generator",
+    "aten.randn_like.generator",
+    how="stream",
+)
 def randn(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
     """Normal with mean 0 and deviation 1."""
     if _from_aten(ctx, kwargs.get("generator")):
@@ -77,7 +89,7 @@ def randn(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
     return ctx.pointwise(lambda axes: z(axes).expr)
 
 
-@rule("aten.uniform.default")
+@rule("aten.uniform.default", how="stream")
 def uniform(
     ctx: LoweringContext, x: Tensor, low: Any = 0.0, high: Any = 1.0, *, generator: Any = None
 ) -> Tensor:
@@ -100,7 +112,7 @@ def _normal(ctx: LoweringContext, mean: Any, std: Any) -> Tensor:
     )
 
 
-@rule("aten.normal_functional.default")
+@rule("aten.normal_functional.default", how="stream")
 def normal_like(
     ctx: LoweringContext, x: Tensor, mean: Any = 0.0, std: Any = 1.0, *, generator: Any = None
 ) -> Tensor:
@@ -112,7 +124,7 @@ def normal_like(
 
 @rule(
     "aten.normal.Tensor_float", "aten.normal.float_Tensor", "aten.normal.Tensor_Tensor",
-    "aten.normal.float_float",
+    "aten.normal.float_float", how="stream",
 )  # fmt: skip
 def normal(ctx: LoweringContext, mean: Any, std: Any = 1.0, *args: Any, **kwargs: Any) -> Tensor:
     """Normal, element by element or of a given shape."""
@@ -121,7 +133,7 @@ def normal(ctx: LoweringContext, mean: Any, std: Any = 1.0, *args: Any, **kwargs
     return _normal(ctx, mean, std)
 
 
-@rule("aten.log_normal.default")
+@rule("aten.log_normal.default", how="stream")
 def log_normal(
     ctx: LoweringContext, x: Tensor, mean: Any = 1.0, std: Any = 2.0, *, generator: Any = None
 ) -> Tensor:
@@ -134,7 +146,7 @@ def log_normal(
     )
 
 
-@rule("aten.exponential.default")
+@rule("aten.exponential.default", how="stream")
 def exponential(ctx: LoweringContext, x: Tensor, rate: Any = 1.0, *, generator: Any = None) -> Tensor:
     """Exponential with a rate, by the inverse of its distribution function."""
     if _from_aten(ctx, generator):
@@ -143,7 +155,7 @@ def exponential(ctx: LoweringContext, x: Tensor, rate: Any = 1.0, *, generator: 
     return ctx.pointwise(lambda axes: (-log1p(-u(axes)) / _parameter(ctx, rate, axes)).expr)
 
 
-@rule("aten.geometric.default")
+@rule("aten.geometric.default", how="stream")
 def geometric(ctx: LoweringContext, x: Tensor, p: Any, *, generator: Any = None) -> Tensor:
     """The number of trials up to the first success: at least one."""
     if _from_aten(ctx, generator):
@@ -154,7 +166,7 @@ def geometric(ctx: LoweringContext, x: Tensor, p: Any, *, generator: Any = None)
     )
 
 
-@rule("aten.cauchy.default")
+@rule("aten.cauchy.default", how="stream")
 def cauchy(
     ctx: LoweringContext, x: Tensor, median: Any = 0.0, sigma: Any = 1.0, *, generator: Any = None
 ) -> Tensor:
@@ -172,7 +184,7 @@ def cauchy(
 
 @rule(
     "aten.randint.default", "aten.randint.generator", "aten.randint_like.default", "aten.randint.low",
-    "aten.randint.low_generator", "aten.randint_like.low_dtype", "aten.random.from", "aten.random.to",
+    "aten.randint.low_generator", "aten.randint_like.low_dtype", "aten.random.from", "aten.random.to", how="stream",
 )  # fmt: skip
 def randint(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Declined:
     """Integers of [low, high): 63 random bits modulo the width, which favours none by more than width / 2**63."""
@@ -194,14 +206,14 @@ def randint(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Decline
 @rule(
     "aten.multinomial.default", "aten.randperm.default", "aten.randperm.generator", "aten.poisson.default",
     "aten.binomial.default", "aten._standard_gamma.default", "aten._sample_dirichlet.default",
-    "aten.random.default", "aten.randint_like.Tensor",
+    "aten.random.default", "aten.randint_like.Tensor", how="stream",
 )  # fmt: skip
 def drawn(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
     """A distribution that is drawn from ATen's stream under either choice."""
     return _draw(ctx, args, kwargs)
 
 
-@rule("aten.bernoulli.p", "aten.bernoulli.Tensor")
+@rule("aten.bernoulli.p", "aten.bernoulli.Tensor", how="stream")
 def bernoulli(ctx: LoweringContext, x: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Ones with probability ``p``, else zeros."""
     if _from_aten(ctx, generator):
@@ -209,7 +221,7 @@ def bernoulli(ctx: LoweringContext, x: Tensor, p: Any = 0.5, *, generator: Any =
     return _coins(ctx, p)
 
 
-@rule("aten.bernoulli.default")
+@rule("aten.bernoulli.default", how="stream")
 def bernoulli_of(ctx: LoweringContext, p: Tensor, *, generator: Any = None) -> Tensor:
     """Ones, each with its own probability, else zeros."""
     if _from_aten(ctx, generator):
@@ -228,7 +240,7 @@ def _coins(ctx: LoweringContext, p: Any) -> Tensor:
     return ctx.pointwise(body)
 
 
-@rule("aten.rrelu_with_noise_functional.default")
+@rule("aten.rrelu_with_noise_functional.default", how="stream")
 def rrelu(
     ctx: LoweringContext,
     x: Tensor,
@@ -273,7 +285,7 @@ def rrelu(
     return ctx.pointwise(leaky, out, "0"), ctx.pointwise(noise.load, slopes_type, "1")
 
 
-@rule("aten.native_dropout.default")
+@rule("aten.native_dropout.default", how="stream")
 def dropout(ctx: LoweringContext, x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     """(elements kept with probability ``1 - p`` and scaled up, the mask of those kept)."""
     out, mask_type = ctx.outputs

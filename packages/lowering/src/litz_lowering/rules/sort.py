@@ -35,4 +35,4 @@ def _left(reason: str) -> Any:
 
 
 for _reason, _names in LEFT.items():
-    REGISTRY.add(_left(_reason), *(f"aten.{name}" for name in _names))
+    REGISTRY.add(_left(_reason), *(f"aten.{name}" for name in _names), how="left")

@@ -109,14 +109,13 @@ for _rank in _RANKS:
 
 @rule(
     *(f"aten.upsample_{name}.{overload}" for name in ("linear1d", "bilinear2d", "trilinear3d")
-      for overload in ("default", "vec"))
+      for overload in ("default", "vec")),
+    takes="floats",
 )  # fmt: skip
 def upsample_linear(
     ctx: LoweringContext, x: Tensor, output_size: Any, align_corners: bool, *scales: Any, **named: Any
 ) -> Tensor | Declined:
     """The two nearest elements along each dimension, weighted by how close they are."""
-    if not x.dtype.is_float:
-        return Declined("linear interpolation of integers")
     given = _listed((*scales, *named.values()))
     dimensions = _dimensions(ctx, x, given, align_corners)
     if dimensions is None:

@@ -20,7 +20,7 @@ def _results(ctx: LoweringContext, found: tuple[Tensor, ...]) -> tuple[Tensor | 
     )
 
 
-@complex_rule("aten._fft_c2c.default", "aten._fft_r2c.default", "aten._fft_c2r.default")
+@complex_rule("aten._fft_c2c.default", "aten._fft_r2c.default", "aten._fft_c2r.default", how="library")
 def transform(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Complex:
     """A Fourier transform."""
     found = ctx.call(Extern, str(ctx.node.target), args, kwargs, need="exact", reason=_REASON)
@@ -35,14 +35,14 @@ def _multiplied(inner: Callable[..., Size], *overloads: str) -> None:
         )
         return _results(ctx, found)[0]
 
-    REGISTRY.add_complex(multiply, *(f"aten.{name}.default" for name in overloads))
+    REGISTRY.add_complex(multiply, *(f"aten.{name}.default" for name in overloads), how="library")
 
 
 _multiplied(lambda a, *_: a.shape[-1], "mm", "bmm", "mv", "dot", "vdot")
 _multiplied(lambda bias, a, *_: a.shape[-1], "addmm", "baddbmm", "addmv", "addbmm")
 
 
-@complex_rule("aten.convolution.default", "aten.convolution_backward.default")
+@complex_rule("aten.convolution.default", "aten.convolution_backward.default", how="library")
 def convolution(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     """A convolution, or the gradients of one."""
     found = ctx.call(

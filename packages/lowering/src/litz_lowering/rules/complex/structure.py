@@ -178,13 +178,13 @@ def _lifted(overload: str, elements: tuple[int, ...]) -> Rule:
     """The real rule of ``overload`` for complex tensors; ``elements`` are the positions of what holds elements."""
 
     def lower(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Result:
-        rule = REGISTRY.find(overload)
+        entry = REGISTRY.find(overload)
         kinds = [
             k for k, is_complex in zip(ctx.outputs, ctx.complex_outputs, strict=True) if is_complex and k
         ]
         others = [argument for position, argument in enumerate(args) if position not in elements]
         if (
-            rule is None
+            entry is None
             or not kinds
             or any(isinstance(argument, Complex) for argument in (*others, *kwargs.values()))
         ):
@@ -193,7 +193,7 @@ def _lifted(overload: str, elements: tuple[int, ...]) -> Rule:
             _inside(ctx, argument, kinds[0]) if position in elements else argument
             for position, argument in enumerate(args)
         ]
-        result: Result = _outside(rule(StructuralContext(ctx), *given, **kwargs))
+        result: Result = _outside(entry.rule(StructuralContext(ctx), *given, **kwargs))
         return result
 
     return lower

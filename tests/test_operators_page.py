@@ -1,0 +1,49 @@
+"""docs/operators.md is what the registry of lowering rules says today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import operators
+import pytest
+import torch
+
+from litz_lowering.registry import Entry
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "operators.md"
+VERSION = torch.__version__.partition("+")[0]
+
+
+def test_the_page_is_what_the_registry_says(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(operators.page(), encoding="utf-8")
+    shown = PAGE.read_text(encoding="utf-8")
+    if f"torch {VERSION}." not in shown:
+        pytest.skip(f"the page lists the operators of another torch than {VERSION}")
+    assert operators.page() == shown, "pytest --update-golden tests/test_operators_page.py rewrites it"
+
+
+def test_what_users_meet_most_is_generated() -> None:
+    shown = PAGE.read_text(encoding="utf-8")
+    for name in (
+        "add",
+        "sum",
+        "gather",
+        "scatter_add",
+        "cumsum",
+        "index_put",
+        "constant_pad_nd",
+        "native_layer_norm",
+    ):
+        assert f"| `{name}` | generated |" in shown, name
+
+
+def test_fates() -> None:
+    def nothing() -> None:
+        return None
+
+    assert operators.fate(None, True) == "decomposed"
+    assert operators.fate(None, False) == "ATen"
+    assert operators.fate(Entry(nothing), True) == "generated"
+    assert operators.fate(Entry(nothing, takes="floats"), False) == "generated, floats"
+    assert operators.fate(Entry(nothing, "stream"), False) == "random"

@@ -1,0 +1,96 @@
+"""Print docs/operators.md: what becomes of each ATen operator, read off the registry of lowering rules.
+
+Only functional overloads are listed: AOTAutograd turns in-place and out= forms into these before litz sees them. What
+torch takes apart by itself, before any backend, is left out as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+
+from litz_lowering import decompositions
+from litz_lowering.registry import Entry
+from litz_lowering.rules import RULES
+
+Fate = Literal["generated", "generated, floats", "decomposed", "library", "random", "ATen"]
+
+INTRODUCTION = """\
+# Operators
+
+What becomes of each functional ATen operator on the way to a kernel. This page is printed from the registry of
+lowering rules by `tools/operators.py`, and a test keeps it true; torch {version}.
+
+- **generated**: a rule makes loops of it, for every real dtype that eager takes (f64 f32 bf16 f16, i8 to i64, u8, bool)
+  or, where the page says *floats*, for floating-point ones. A rule may decline a use of its operator (a size that is
+  only known from data, say): that use runs as ATen, and `litz.explain` names it with the reason.
+- **decomposed**: torch's own decomposition takes it apart, into generated operators wherever there are such.
+- **library**: matrix products, convolutions, attention and complex Fourier transforms: ATen, oneDNN or MKL compute
+  them, and litz knows what they mean.
+- **random**: drawn from ATen's stream in program order, so that numbers are eager's; generated under `rng="fast"`.
+- **ATen**: called as it is, with eager's answer and eager's errors. On purpose for sorts, linear algebra and results
+  whose size is data.
+
+The second column says the same of complex operands (c64, c128), which are pairs of reals inside a graph.
+"""
+
+FATE_OF: dict[str, Fate] = {"loops": "generated", "library": "library", "stream": "random", "left": "ATen"}
+
+
+def overloads() -> Iterator[torch._ops.OpOverload]:
+    """Yield ATen's functional overloads over tensors, by name."""
+    for full in sorted(torch._C._dispatch_get_all_op_names()):
+        namespace, _, name = full.partition("::")
+        packet, _, kind = name.partition(".")
+        if namespace == "aten" and not _is_composite(full):
+            found = getattr(getattr(torch.ops.aten, packet), kind or "default")
+            if _is_functional(found):
+                yield found
+
+
+def _is_functional(overload: torch._ops.OpOverload) -> bool:
+    schema = overload._schema
+    returns = [str(returned.type) for returned in schema.returns]
+    takes = [str(argument.type) for argument in schema.arguments]
+    return not schema.is_mutable and any("Tensor" in kind for kind in (*returns, *takes))
+
+
+def _is_composite(name: str) -> bool:
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+
+
+def fate(entry: Entry | None, is_decomposed: bool) -> Fate:
+    """What becomes of an overload that `entry` serves; `is_decomposed` if torch takes it apart where none does."""
+    if entry is None:
+        return "decomposed" if is_decomposed else "ATen"
+    found = FATE_OF[entry.how]
+    return "generated, floats" if found == "generated" and entry.takes == "floats" else found
+
+
+def page() -> str:
+    """Return the page's text."""
+    table = decompositions()
+    rows: dict[str, dict[tuple[Fate, Fate], list[str]]] = {}
+    counts: dict[Fate, int] = {}
+    for overload in overloads():
+        name, is_decomposed = str(overload), overload in table
+        real = fate(RULES.find(name), is_decomposed)
+        pair = real, fate(RULES.find(name, is_complex=True), is_decomposed)
+        _, packet, kind = name.split(".")
+        rows.setdefault(packet, {}).setdefault(pair, []).append(kind)
+        counts[real] = counts.get(real, 0) + 1
+    lines = [INTRODUCTION.format(version=torch.__version__.partition("+")[0])]
+    lines.append("| fate | overloads |\n|---|---|")
+    lines += [f"| {kind} | {count} |" for kind, count in sorted(counts.items())]
+    lines.append("\n| operator | real | complex | overloads |\n|---|---|---|---|")
+    for packet, pairs in rows.items():
+        for (real, complex_), kinds in pairs.items():
+            lines.append(f"| `{packet}` | {real} | {complex_} | {' '.join(f'`{kind}`' for kind in kinds)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
