@@ -286,6 +286,26 @@ def test_lists_of_tensors() -> None:
     check(lambda a, b: (torch._foreach_sub(a, b), torch._foreach_div(a, [1.0, 2.0, 3.0])), lists[0], lists[1])
 
 
+@pytest.mark.parametrize("ord", [1, 2, float("inf")])
+def test_norms_of_lists(ord: float) -> None:
+    check(lambda a: torch._foreach_norm(a, ord), [torch.randn(3, 4), torch.randn(5)])
+
+
+def test_lists_of_powers_largest_elements_and_copies() -> None:
+    check(
+        lambda a: (torch._foreach_pow(2.0, a), torch._foreach_max(a), torch._foreach_clone(a)),
+        [torch.randn(3, 4), torch.randn(5)],
+    )
+
+
+def test_clipping_gradients_by_their_norm() -> None:
+    def clipped(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+        total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm([a, b])))
+        return list(torch._foreach_mul([a, b], (1.0 / (total + 1e-6)).clamp(max=1.0)))
+
+    check(clipped, torch.randn(3, 4), torch.randn(5))
+
+
 @pytest.mark.parametrize("shape", [(), (0,), (1, 1), (3, 0, 2)])
 def test_small_and_empty_shapes(shape: tuple[int, ...]) -> None:
     check(lambda x: torch.relu(x * 2 + 1).exp(), values(torch.float32, *shape))

@@ -113,6 +113,13 @@ class LoweringContext:
         """True when the operator returns a tuple or list."""
         return isinstance(self.node.meta.get("val"), list | tuple)
 
+    def of_result(self, position: int) -> LoweringContext:
+        """The same node as if it returned that result alone: rules for one tensor then serve operators over lists."""
+        return LoweringContext(
+            self.builder, self.node, (self.outputs[position],), self.origin, self.options, self.subgraphs,
+            self.complex_outputs[position : position + 1],
+        )  # fmt: skip
+
     def position(self, number: int) -> str:
         """The name of result ``number`` among the node's: nothing for the only one."""
         return str(number) if self.unpack else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from litz_ir.errors import GraphError
 from litz_lowering.context import Declined, Lowered, LoweringContext
@@ -13,6 +13,8 @@ from litz_lowering.values import Tensor
 Result = Lowered | Declined
 Rule = Callable[..., Result]
 """Called with the context and the node's arguments, named as in the operator's schema; defaults are the rule's own."""
+
+R = TypeVar("R", bound=Rule)
 
 How = Literal["loops", "library", "stream", "left"]
 """What a rule makes: loops; a contraction, which a library computes; draws from ATen's stream, or loops under
@@ -76,7 +78,7 @@ class Registry:
 REGISTRY = Registry()
 
 
-def rule(*overloads: str, how: How = "loops", takes: Takes = "real") -> Callable[[Rule], Rule]:
+def rule(*overloads: str, how: How = "loops", takes: Takes = "real") -> Callable[[R], R]:
     """Register the decorated function for ``overloads``; it makes ``how`` of arguments that it ``takes``.
 
     It is called as ``f(ctx, *args, **kwargs)`` with the FX node's arguments: tensors as :class:`Tensor`, symbolic sizes
@@ -84,21 +86,21 @@ def rule(*overloads: str, how: How = "loops", takes: Takes = "real") -> Callable
     It returns what the node becomes, or :class:`Declined`.
     """
 
-    def register(function: Rule) -> Rule:
+    def register(function: R) -> R:
         REGISTRY.add(function, *overloads, how=how, takes=takes)
         return function
 
     return register
 
 
-def complex_rule(*overloads: str, how: How = "loops") -> Callable[[Rule], Rule]:
+def complex_rule(*overloads: str, how: How = "loops") -> Callable[[R], R]:
     """Register the decorated function for uses of ``overloads`` with complex operands or results.
 
     It is called as other rules are: complex tensors are :class:`Complex`, and a complex result's type, in the context,
     is that of its pairs.
     """
 
-    def register(function: Rule) -> Rule:
+    def register(function: R) -> R:
         REGISTRY.add_complex(function, *overloads, how=how)
         return function
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from litz_ir.dtypes import f32
+from litz_ir.scalar import build
 from litz_lowering.context import Declined, LoweringContext, Tensor
 from litz_lowering.registry import REGISTRY, rule
 from litz_lowering.rules.pointwise import ROWS, PointwiseRow, lower_pointwise
+from litz_lowering.rules.reduce import amax, vector_norm
 
 _UNARY = (
     "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round "
@@ -49,6 +52,7 @@ for _name, _row in _BINARY.items():
     _serve(ROWS[_row], f"{_name}.List", f"{_name}.Scalar", f"{_name}.ScalarList", f"{_name}.Tensor")
 for _name in ("addcmul", "addcdiv"):
     _serve(ROWS[f"{_name}.default"], f"{_name}.Scalar", f"{_name}.ScalarList")
+_serve(ROWS["pow.Scalar"], "pow.ScalarAndTensor")
 _serve(ROWS["lerp.Tensor"], "lerp.List", "lerp.Scalar", "lerp.ScalarList")
 
 
@@ -58,3 +62,31 @@ def foreach_copy(ctx: LoweringContext, self: tuple[Tensor, ...], src: tuple[Tens
     if any(a.device != b.device for a, b in zip(self, src)):
         return Declined("a copy between devices")
     return tuple(ctx.pointwise(t.at, ctx.outputs[k], str(k)) for k, t in enumerate(src))
+
+
+@rule("aten._foreach_clone.default")
+def foreach_clone(ctx: LoweringContext, self: tuple[Tensor, ...], **_: Any) -> tuple[Tensor, ...]:
+    """A copy of each."""
+    return tuple(ctx.pointwise(t.load, ctx.outputs[k], str(k)) for k, t in enumerate(self))
+
+
+@rule("aten._foreach_zero.default")
+def foreach_zero(ctx: LoweringContext, self: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Zeros like each."""
+    return tuple(
+        ctx.pointwise(lambda _: build.const(0, f32), kind, str(k)) for k, kind in enumerate(ctx.outputs)
+    )
+
+
+@rule("aten._foreach_norm.Scalar")
+def foreach_norm(
+    ctx: LoweringContext, self: tuple[Tensor, ...], ord: float = 2, dtype: Any = None
+) -> tuple[Tensor, ...]:
+    """The ``ord``-norm of each, as clipping gradients asks for."""
+    return tuple(vector_norm(ctx.of_result(k), t, ord) for k, t in enumerate(self))
+
+
+@rule("aten._foreach_max.default")
+def foreach_max(ctx: LoweringContext, self: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The largest element of each."""
+    return tuple(amax(ctx.of_result(k), t) for k, t in enumerate(self))
