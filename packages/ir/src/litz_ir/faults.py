@@ -27,6 +27,7 @@ _ROWS = (
     Fault(
         "zero_division", 5, ValueRefused, "ZeroDivisionError", "check the divisors of the integer division"
     ),
+    Fault("unpool", 7, ValueRefused, "Found an invalid max index"),
     Fault(
         "unit_interval", 6, ValueRefused, "all elements of input should be between 0 and 1", "check the input"
     ),

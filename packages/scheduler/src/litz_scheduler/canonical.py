@@ -93,7 +93,7 @@ class _Names:
 
     def _term(self, term: Size) -> Size:
         def change(atom: Indirect) -> Size:
-            return Indirect(self._renamed(atom.value), atom.size, atom.wrap, atom.check)
+            return atom.of(self._renamed(atom.value))
 
         return map_indirects(substitute(term, self.axes), change)
 

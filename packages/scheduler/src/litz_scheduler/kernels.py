@@ -223,7 +223,7 @@ def _offset_term(
     term: Size, type_of: Callable[[str], TensorType], axes: tuple[Axis, ...], symbols: SymbolTable
 ) -> Size:
     def change(atom: Indirect) -> Size:
-        return Indirect(_offsets(atom.value, type_of, axes, symbols), atom.size, atom.wrap, atom.check)
+        return atom.of(_offsets(atom.value, type_of, axes, symbols))
 
     return map_indirects(term, change)
 

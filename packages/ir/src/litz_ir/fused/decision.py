@@ -16,6 +16,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "inline.cheap": "recomputing costs less than a round trip through memory",
         "keep.heavy": "several readers and too dear to compute again",
         "keep.size": "the reader's body would exceed the statement cap",
+        "keep.raises": "it may report an error at an element that its readers do not read",
         "keep.called": "a call reads it, so it must be in memory",
         "keep.output": "the graph returns it",
         "keep.version": "it is the new content of memory that exists",

@@ -34,7 +34,7 @@ def map_bodies(operation: Operation, change: Callable[[Expr], Expr]) -> Operatio
 
     def index(terms: tuple[Size, ...]) -> tuple[Size, ...]:
         def indirect(atom: Indirect) -> Size:
-            return Indirect(change(atom.value), atom.size, atom.wrap, atom.check, atom.fault)
+            return atom.of(change(atom.value))
 
         return tuple(map_indirects(term, indirect) for term in terms)
 

@@ -329,6 +329,10 @@ class Indirect(Atom):
     def bounds(self) -> Range | None:
         return extent(self.size)
 
+    def of(self, value: Expr) -> Indirect:
+        """The same index from another value."""
+        return Indirect(value, self.size, self.wrap, self.check, self.fault)
+
     def substitute_atom(self, mapping: Mapping[str, Size]) -> Size:
         value, size = substitute_expr(self.value, mapping), substitute(self.size, mapping)
         return Indirect(value, size, self.wrap, self.check, self.fault)

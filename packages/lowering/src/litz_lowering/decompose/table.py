@@ -50,7 +50,7 @@ FACTORIES = """
 """.split()
 GATHERING = """
     embedding_dense_backward index_add index_copy index_fill _unsafe_index _unsafe_index_put
-    _unsafe_masked_index _unsafe_masked_index_put_accumulate max_unpool2d max_unpool3d
+    _unsafe_masked_index _unsafe_masked_index_put_accumulate
 """.split()
 RESAMPLING = """
     upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d

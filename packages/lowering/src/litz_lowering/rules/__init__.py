@@ -17,6 +17,7 @@ from litz_lowering.rules import (
     host_scalar,
     in_place,
     index,
+    loss,
     matmul,
     norm,
     orthogonal,
@@ -32,6 +33,7 @@ from litz_lowering.rules import (
     softmax,
     sort,
     special,
+    unpool,
     upsample,
     view,
 )
@@ -56,6 +58,7 @@ __all__ = [
     "host_scalar",
     "in_place",
     "index",
+    "loss",
     "matmul",
     "norm",
     "orthogonal",
@@ -71,6 +74,7 @@ __all__ = [
     "softmax",
     "sort",
     "special",
+    "unpool",
     "upsample",
     "view",
 ]

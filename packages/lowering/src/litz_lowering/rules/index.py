@@ -34,14 +34,15 @@ def embedding(
 
 @rule("aten.index_select.default")
 def index_select(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """The elements ``index`` of one dimension; negative indices are errors."""
+    """The elements ``index`` of one dimension; negative indices are errors, in eager's classes for CPUs."""
     lone = x.rank == 0
     x = lifted(ctx, x)
     d = dimension(dim, x.rank)
+    fault = "element" if d == 1 else "index"
 
     def body(axes: Axes) -> Expr:
         point = (0,) if lone else axes
-        return x.load(replaced(point, d, ctx.indirect(along(index, point[d]), x.shape[d])))
+        return x.load(replaced(point, d, ctx.indirect(along(index, point[d]), x.shape[d], fault=fault)))
 
     return ctx.pointwise(body)
 
@@ -53,9 +54,13 @@ def gather(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, *, sparse_g
         return ctx.pointwise(lambda axes: build.const(0, x.dtype))
     x = lifted(ctx, x)
     d = dimension(dim, x.rank)
+    # The losses that torch decomposes into a gather have an error of their own.
+    fault = "target" if "nll_loss" in str(ctx.node.meta.get("original_aten")) else "element"
 
     def body(axes: Axes) -> Expr:
-        return x.load(replaced(axes or (0,), d, ctx.indirect(index.load(axes[: index.rank]), x.shape[d])))
+        return x.load(
+            replaced(axes or (0,), d, ctx.indirect(index.load(axes[: index.rank]), x.shape[d], fault=fault))
+        )
 
     return ctx.pointwise(body)
 

@@ -11,8 +11,9 @@ from typing import Any, Literal
 import torch
 
 from litz_ir.dtypes import DType, b1, bf16, compute_dtype, f16, f32, f64, i32, i64
+from litz_ir.errors import UnsupportedOperation
 from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.expr import Const, Expr
 from litz_ir.symbols.term import Term
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import REGISTRY, rule
@@ -34,6 +35,7 @@ class PointwiseRow:
     promotes the operands to: comparisons and tests) or ``bool`` (each operand's truth). ``rounds_numbers``: eager on a
     CPU rounds number operands to a narrow result's dtype before it computes (it does so for sums, not for products;
     for a first operand always).
+    ``divides``: zero divisors among integers are errors on a CPU.
     ``fast`` is a quicker body for ``numerics="fast"``. ``typed`` bodies get the result's dtype as ``result``.
     """
 
@@ -42,6 +44,7 @@ class PointwiseRow:
     rounds_numbers: bool = False
     fast: Body | None = None
     typed: bool = False
+    divides: bool = False
 
 
 ROWS: dict[str, PointwiseRow] = {}
@@ -55,9 +58,10 @@ def row(
     rounds_numbers: bool = False,
     fast: Body | None = None,
     typed: bool = False,
+    divides: bool = False,
 ) -> None:
     """Serve ``overloads`` (without ``aten.``) by a formula."""
-    entry = PointwiseRow(body, computed, rounds_numbers, fast, typed)
+    entry = PointwiseRow(body, computed, rounds_numbers, fast, typed, divides)
 
     def lower_row(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
         return lower_pointwise(ctx, entry, args, kwargs)
@@ -82,6 +86,8 @@ def lower_pointwise(
     held = [_hold(argument, common, entry.computed, exact) for argument in args]
     if isinstance(args[0], int | float):
         held[0] = _literal(rounded(args[0], common) if kind.device.kind == "cpu" else args[0], common)
+    if entry.divides and kind.dtype.is_integer and kind.device.kind == "cpu":
+        held[1] = _divisor(held[1], common)
     named = {key: _hold(value, common, entry.computed, True) for key, value in kwargs.items()}
 
     chosen = entry.fast if entry.fast is not None and ctx.options.numerics == "fast" else entry.body
@@ -111,6 +117,19 @@ def _hold(argument: Any, common: DType, computed: Computed, exact: bool) -> Call
     if isinstance(argument, int | float) and not exact:
         return operand(argument, common, exact=False)
     return lambda axes: argument
+
+
+def _divisor(held: Callable[[Axes], Any], common: DType) -> Callable[[Axes], Num]:
+    def divisor(axes: Axes) -> Num:
+        given = held(axes)
+        expr = given.expr if isinstance(given, Num) else build.const(given, common)
+        if isinstance(expr, Const):
+            allowed: Expr = build.const(expr.value != 0, b1)
+        else:
+            allowed = build.op("ne", expr, build.const(0, expr.dtype))
+        return Num(build.checked(allowed, expr, "zero_division"))
+
+    return divisor
 
 
 def _literal(value: Number, common: DType) -> Callable[[Axes], Num]:
@@ -237,9 +256,12 @@ row(f.minimum, "minimum.default")
 row(f.maximum, "maximum.default")
 row(lambda x, y: f.binary("fmin" if x.dtype.is_float else "minimum")(x, y), "fmin.default")
 row(lambda x, y: f.binary("fmax" if x.dtype.is_float else "maximum")(x, y), "fmax.default")
-row(f.fmod, "fmod.Tensor", "fmod.Scalar", rounds_numbers=True)
-row(f.remainder, "remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor", rounds_numbers=True)
-row(f.floor_div, "floor_divide.default", "floor_divide.Scalar", rounds_numbers=True)
+row(f.fmod, "fmod.Tensor", "fmod.Scalar", rounds_numbers=True, divides=True)
+row(
+    f.remainder, "remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor",
+    rounds_numbers=True, divides=True,
+)  # fmt: skip
+row(f.floor_div, "floor_divide.default", "floor_divide.Scalar", rounds_numbers=True, divides=True)
 row(f.binary("atan2"), "atan2.default")
 row(f.binary("hypot"), "hypot.default")
 
@@ -274,7 +296,7 @@ def _divide_fast(x: Num, y: Num | Number, rounding_mode: str | None = None, *, r
 
 row(
     _divide, "div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "true_divide.Tensor",
-    fast=_divide_fast, typed=True,
+    fast=_divide_fast, typed=True, divides=True,
 )  # fmt: skip
 
 
@@ -289,6 +311,8 @@ def _power(x: Num, y: Num | Number) -> Num:
     if y in (2, 3):
         return x * x if y == 2 else x * x * x
     if not x.dtype.is_float:
+        if y < 0:
+            raise UnsupportedOperation("integers to negative integer powers are not allowed")
         return f.power(x, y)
     special: dict[float, Body] = {
         0.5: f.sqrt, -0.5: f.rsqrt, -1.0: f.reciprocal, -2.0: lambda v: 1.0 / (v * v),

@@ -10,6 +10,7 @@ from litz_ir.dtypes import DType, accumulate_dtype, b1, compute_dtype, i64
 from litz_ir.loops.nodes import ReductionName, TensorType
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.ranges import bounds
 from litz_ir.symbols.term import Size, minimum, product
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import rule
@@ -138,7 +139,27 @@ def trace(ctx: LoweringContext, x: Tensor) -> Tensor:
 # --- extremes and truth
 
 
+def _wants_elements(ctx: LoweringContext, x: Tensor, dims: Iterable[int], *, named: bool) -> None:
+    """Raise, when it runs, where a dimension to choose an element from has none; ``named``: the caller named it."""
+    for d in dims if x.rank else ():
+        low = bounds(x.shape[d], ctx.builder.symbols.ranges()).low
+        if isinstance(low, int) and low > 0:
+            continue
+        some = build.op("ne", build.index(x.shape[d]), build.index(0))
+        if named:
+            message = f"{_operator(ctx)}(): Expected reduction dim {d} to have non-zero size."
+            ctx.check(some, message, "IndexError")
+        else:
+            message = f"{_operator(ctx)}(): Expected reduction dim to be specified for input.numel() == 0."
+            ctx.check(some, message, "IndexError" if "arg" in _operator(ctx) else "RuntimeError")
+
+
+def _operator(ctx: LoweringContext) -> str:
+    return ctx.origin.operation.split(".")[1]
+
+
 def _extremum(ctx: LoweringContext, name: str, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    _wants_elements(ctx, x, dimensions(dim, x.rank), named=dim not in (None, ()))
     if x.dtype.is_bool:
         return reduced(ctx, "any" if name == "max" else "all", x, dim, keepdim, b1)
     combiner: ReductionName = "max" if name == "max" else "min"
@@ -199,6 +220,7 @@ def _arg(
 
 def _arg_rule(ctx: LoweringContext, name: ReductionName, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     dims = dimensions(None if dim is None else (dim,), x.rank)
+    _wants_elements(ctx, x, dims, named=dim is not None)
     return _arg(ctx, name, x, dims, keepdim, (None, ctx.output), ("value", ""))[1]
 
 
@@ -220,6 +242,7 @@ def _with_position(
     value, position = ctx.outputs
     assert value is not None and position is not None, "max and min over a dimension return two tensors"
     dims = (dimension(dim, x.rank),) if x.rank else ()
+    _wants_elements(ctx, x, dims, named=True)
     first, second = _arg(ctx, name, x, dims, keepdim, (value, position), ("0", "1"))
     if first.dtype != value.dtype:
         first = ctx.pointwise(first.load, value, "0")

@@ -100,7 +100,7 @@ def identity(mode: ScatterMode, dtype: DType) -> int | float:
 
 def _at(ctx: LoweringContext, x: Tensor, d: int, index: Tensor) -> Place:
     """A point itself, but for dimension ``d`` of ``x``: there ``index`` at the point. Negative indices are errors."""
-    return lambda axes: list(replaced(axes, d, ctx.indirect(index.load(axes), x.shape[d])))
+    return lambda axes: list(replaced(axes, d, ctx.indirect(index.load(axes), x.shape[d], fault="element")))
 
 
 def _scatter(
@@ -250,9 +250,16 @@ def _widened(src: Tensor) -> Body:
 # --- whole slices by index ----------------------------------------
 
 
-def _slices(ctx: LoweringContext, x: Tensor, d: int, index: Tensor, *, wrap: bool = False) -> Place:
+def _slices(
+    ctx: LoweringContext, x: Tensor, d: int, index: Tensor, *, wrap: bool = False, fault: str = "index"
+) -> Place:
     """Point ``i`` lands in ``x`` where it is, but for dimension ``d``: there ``index[i]``."""
-    return lambda axes: list(replaced(axes, d, ctx.indirect(along(index, axes[d]), x.shape[d], wrap=wrap)))
+
+    def place(axes: Axes) -> list[Size]:
+        chosen = ctx.indirect(along(index, axes[d]), x.shape[d], wrap=wrap, fault=fault)
+        return list(replaced(axes, d, chosen))
+
+    return place
 
 
 @rule("aten.index_add.default")
@@ -268,7 +275,10 @@ def index_add(
         scaled = not (isinstance(alpha, int | float) and alpha == 1)
         return build.op("mul", value, ctx.number(alpha, wide)) if scaled else value
 
-    place = _slices(ctx, x, dimension(dim, x.rank), index)
+    d = dimension(dim, x.rank)
+    # Eager adds to the first and the last dimension of several by a scatter, whose error is another one.
+    by_scatter = x.rank > 1 and d in (0, x.rank - 1)
+    place = _slices(ctx, x, d, index, fault="element" if by_scatter else "index")
     return combined(ctx, x, source.shape, place, body, "add")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from litz_ir.errors import UnsupportedOperation
 from litz_ir.loops.nodes import TensorType
 from litz_ir.symbols.term import Size, Symbol, add, mul
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
@@ -13,8 +14,14 @@ from litz_lowering.rules.position import element, slice_length, slice_start
 
 
 def dimension(d: int, rank: int) -> int:
-    """A dimension as a non-negative number; 0-d tensors count as having one."""
-    return d + max(rank, 1) if d < 0 else d
+    """A dimension as a non-negative number; 0-d tensors count as having one.
+
+    Raises :class:`UnsupportedOperation` for one that is out of range: ATen says it in its own words.
+    """
+    count = max(rank, 1)
+    if not -count <= d < count:
+        raise UnsupportedOperation(f"dimension {d} is out of range of [{-count}, {count - 1}]")
+    return d + count if d < 0 else d
 
 
 def dimensions(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:

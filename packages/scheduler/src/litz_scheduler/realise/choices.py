@@ -16,7 +16,16 @@ from litz_scheduler.graph import (
     output_names,
 )
 from litz_scheduler.options import SchedulerOptions
-from litz_scheduler.realise.uses import MANY, Deadline, Use, Uses, deadlines, direct_uses, loop_bodies
+from litz_scheduler.realise.uses import (
+    MANY,
+    Deadline,
+    Use,
+    Uses,
+    deadlines,
+    direct_uses,
+    loop_bodies,
+    may_raise,
+)
 
 BODY_SHARE = 4
 """An inlined body may take this fraction of the statements that a kernel may have: several must fit into one."""
@@ -32,6 +41,7 @@ class Choices:
         self.returned = output_names(graph)
         self.residence = Residence(graph)
         self.memory = self.residence.memory
+        self.shapes = {name: value.type.shape for name, value in graph.values().items()}
         self.inlined: set[str] = set()
         self.copied: set[str] = set()
         self.deadlines: dict[str, Deadline] = {}
@@ -58,7 +68,7 @@ class Choices:
                 self.weight[position] = body_size(*loop_bodies(operation))
             through = isinstance(operation, View) and operation.name not in self.copied
             readers = list(self._readers(operation.name, position, chosen, chosen or through))
-            for name, use in direct_uses(operation).items():
+            for name, use in direct_uses(operation, self.shapes).items():
                 for reader, further in readers:
                     self.uses.setdefault(name, Uses()).add(reader, further.through(use))
 
@@ -109,6 +119,8 @@ class Choices:
         cheap = cost <= self.options.inline_cost
         if reads == 0 and cheap:
             return "inline", "inline.cheap"
+        if may_raise(body) and not all(use.whole for use in uses.readers.values()):
+            return "keep", "keep.raises"
         if uses.crowded:
             return "keep", "keep.heavy"
         heavier = {p: self.weight[p] + size * use.count for p, use in uses.readers.items()}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from litz_ir.loops.layout import stride_order
 from litz_ir.loops.nodes import Operation, Pointwise, Reduction, Scan, Scatter, View
-from litz_ir.scalar.expr import Expr, loads
-from litz_ir.symbols.term import Size, free_symbols
+from litz_ir.scalar.expr import Checked, Expr, indirects, loads, walk
+from litz_ir.scalar.verify import unconditional_loads
+from litz_ir.symbols.term import Size, Symbol, free_symbols
 from litz_scheduler.graph import Versions, axes_of, is_identity
 
 MANY = 8
@@ -17,21 +18,25 @@ MANY = 8
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How many elements one point of a reader needs; whether it is the element at that very point alone; and whether
-    they stay the same along the reader's fastest axis, so that its inner loop need not compute them."""
+    """How many elements one point of a reader needs; whether it is the element at that very point alone; whether they
+    stay the same along the reader's fastest axis, so that its inner loop need not compute them; and whether all its
+    points together need every element there is (``whole``), as far as is known."""
 
     count: int
     aligned: bool
     steady: bool = False
+    whole: bool = False
 
     def through(self, inner: Use) -> Use:
         """This use of something that is computed from ``inner``: how the reader needs what that needs."""
         steady = self.steady or (self.aligned and inner.steady)
-        return Use(self.count * inner.count, self.aligned and inner.aligned, steady)
+        whole = self.whole and inner.whole
+        return Use(self.count * inner.count, self.aligned and inner.aligned, steady, whole)
 
     def beside(self, other: Use) -> Use:
         """This use and another one by the same reader."""
-        return Use(self.count + other.count, self.aligned and other.aligned, self.steady and other.steady)
+        steady, whole = self.steady and other.steady, self.whole or other.whole
+        return Use(self.count + other.count, self.aligned and other.aligned, steady, whole)
 
 
 @dataclass(slots=True)
@@ -64,24 +69,47 @@ class Uses:
         return bool(self.readers) and not self.crowded and all(use.steady for use in self.readers.values())
 
 
-def direct_uses(operation: Operation) -> dict[str, Use]:
-    """What an operation reads, and how."""
+def direct_uses(operation: Operation, shapes: Mapping[str, tuple[Size, ...]] | None = None) -> dict[str, Use]:
+    """What an operation reads, and how; ``shapes`` of what it reads tell what it reads as a whole."""
     found: dict[str, Use] = {}
     axes = axes_of(operation)
+    sizes = {axis.name: axis.size for axis in axes}
     fastest = fastest_axis(operation)
 
-    def use(index: tuple[Size, ...]) -> Use:
+    def use(name: str, index: tuple[Size, ...], always: bool) -> Use:
         moves = fastest is None or any(fastest in free_symbols(term) for term in index)
-        return Use(1, is_identity(index, axes), not moves)
+        whole = always and shapes is not None and _covers(index, shapes.get(name), sizes)
+        return Use(1, is_identity(index, axes), not moves, whole)
 
-    for load in loads(*loop_bodies(operation)):
-        own, known = use(load.index), found.get(load.buffer)
+    bodies = loop_bodies(operation)
+    unconditional = set(unconditional_loads(bodies))
+    for load in loads(*bodies):
+        own, known = use(load.buffer, load.index, load in unconditional), found.get(load.buffer)
         found[load.buffer] = own if known is None else known.beside(own)
     if isinstance(operation, View):
-        found[operation.base] = use(operation.index)
+        found[operation.base] = use(operation.base, operation.index, True)
     for name in operation.reads:
         found.setdefault(name, Use(1, False))
     return found
+
+
+def _covers(index: tuple[Size, ...], shape: tuple[Size, ...] | None, sizes: Mapping[str, Size]) -> bool:
+    """True when an index reaches every element: each dimension has an axis of its size to itself."""
+    if shape is None:
+        return False
+    named = [term.name for term in index if isinstance(term, Symbol)]
+    return len(set(named)) == len(named) and all(
+        sizes.get(term.name) == size if isinstance(term, Symbol) else term == 0 and size == 1
+        for term, size in zip(index, shape, strict=True)
+    )
+
+
+def may_raise(body: Expr) -> bool:
+    """True when evaluating the body may report a fault."""
+    return any(
+        isinstance(node, Checked) or any(atom.check == "raised" for atom in indirects(node))
+        for node in walk(body)
+    )
 
 
 def fastest_axis(operation: Operation) -> str | None:
