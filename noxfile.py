@@ -118,6 +118,7 @@ def demo(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests of every package, then those in tests/ that cross packages."""
     install_torch(session)
+    install(session, *OPINFO)
     install_folders(session, FOLDERS, tested=FOLDERS)
     session.run("pytest", *(session.posargs or ["packages", "tests"]))
 
