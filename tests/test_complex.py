@@ -86,6 +86,7 @@ def scatters(z: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
         z.index_put((index,), z[: len(index)]),
         z.index_put((index,), z[: len(index)], accumulate=True),
         z.index_add(0, index, z[: len(index)]),
+        z.index_add(0, index, z[: len(index)], alpha=2j),
         z.index_copy(0, index, z[: len(index)]),
         z.index_fill(0, index, 2),
     )
@@ -150,6 +151,7 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
     "sums": (lambda a: (a.sum(), a.sum(0), a.sum(-1, keepdim=True), a.mean(1), a.mean(), a.cumsum(-1)), (c(4, 5),)),
     "products": (lambda a: (a.prod(), a.prod(-1), a.prod(0, keepdim=True), a.cumprod(0)), (c(4, 5),)),
     "spreads": (lambda a: (a.var(), a.std(-1), a.norm(), a.norm(dim=0), torch.linalg.vector_norm(a, 1)), (c(4, 5),)),
+    "spreads_with_means": (lambda a: (*torch.var_mean(a, 0), *torch.std_mean(a), F.silu(a)), (c(4, 5),)),
     "truths": (lambda a: (a.any(), a.all(-1), torch.count_nonzero(a), torch.logical_not(a)), (c(4, 5),)),
     "real_summed_as_complex": (lambda x: x.sum(0, dtype=torch.complex64), (r(4, 5),)),
     "nan_to_num": (lambda a: torch.nan_to_num(a, 1.0), (torch.tensor([complex(NAN, 1), complex(INF, -INF)]),)),

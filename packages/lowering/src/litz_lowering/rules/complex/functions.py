@@ -113,6 +113,11 @@ def sigmoid(z: Cx) -> Cx:
     return reciprocal(exp(-z) + z.literal(1.0))
 
 
+def silu(z: Cx) -> Cx:
+    """z / (1 + exp(-z))."""
+    return z / (exp(-z) + z.literal(1.0))
+
+
 def sgn(z: Cx) -> Cx:
     """The number of size one in the direction of z; zero at zero."""
     size = z.magnitude

@@ -88,8 +88,8 @@ def _real(value: Cx | Num) -> Num:
 # --- unary ----------------------------------------
 
 for _name in (
-    "exp exp2 expm1 log log1p log2 log10 sqrt rsqrt reciprocal sigmoid sgn sin cos tan sinh cosh tanh asin acos atan "
-    "asinh acosh atanh"
+    "exp exp2 expm1 log log1p log2 log10 sqrt rsqrt reciprocal sigmoid silu sgn sin cos tan sinh cosh tanh asin acos "
+    "atan asinh acosh atanh"
 ).split():
     row(getattr(fn, _name), f"{_name}.default")
 row(lambda z: -z, "neg.default", "_neg_view.default")

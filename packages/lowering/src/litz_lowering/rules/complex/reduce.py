@@ -16,7 +16,7 @@ from litz_lowering.rules import formula as f
 from litz_lowering.rules import reduce as real
 from litz_lowering.rules.complex.numbers import Cx, as_complex, complex_pointwise, truth
 from litz_lowering.rules.formula import Num
-from litz_lowering.rules.reduce import Dims, count, finished, reduced_sizes
+from litz_lowering.rules.reduce import Dims, count, finished
 from litz_lowering.rules.view import dimension, dimensions
 
 
@@ -47,7 +47,8 @@ def mean(
     """The mean of each part."""
     if not ctx.complex_outputs[0]:
         return Declined("a mean that discards parts")
-    number = count(ctx, reduced_sizes(x, dim), compute_dtype(ctx.output.dtype))
+    over = dimensions(dim, x.rank)
+    number = count(ctx, [x.shape[d] for d in over], compute_dtype(ctx.output.dtype))
     return _sum(ctx, x, dim, keepdim, lambda v: v / number)
 
 
@@ -213,6 +214,35 @@ def var(
     """The variance of the parts, added up; ``correction`` is subtracted from the count."""
     variance = _variance(ctx, x, dim, correction, keepdim)
     return ctx.pointwise(lambda axes: variance(axes).expr)
+
+
+def _with_mean(
+    ctx: LoweringContext, x: Complex, dim: Dims, correction: float | None, keepdim: bool, finish: Callable[[Num], Num]
+) -> tuple[Tensor, Complex]:  # fmt: skip
+    spread, center = ctx.outputs
+    assert spread is not None and center is not None, "two tensors are returned"
+    variance = _variance(ctx, x, dim, correction, keepdim)
+    first = ctx.pointwise(lambda axes: finish(variance(axes)).expr, spread, "0")
+    over, wide = dimensions(dim, x.rank), compute_dtype(x.dtype)
+    number = count(ctx, [x.shape[d] for d in over], wide)
+    total = ctx.reduce("sum", x.pairs, over, wide, keepdim=keepdim, name="total")
+    return first, Complex(ctx.pointwise(lambda axes: (Num(total.load(axes)) / number).expr, center, "1"))
+
+
+@complex_rule("aten.var_mean.correction")
+def var_mean(
+    ctx: LoweringContext, x: Complex, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Complex]:  # fmt: skip
+    """(variance, mean)."""
+    return _with_mean(ctx, x, dim, correction, keepdim, lambda v: v)
+
+
+@complex_rule("aten.std_mean.correction")
+def std_mean(
+    ctx: LoweringContext, x: Complex, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Complex]:  # fmt: skip
+    """(standard deviation, mean)."""
+    return _with_mean(ctx, x, dim, correction, keepdim, f.sqrt)
 
 
 @complex_rule("aten.std.correction")

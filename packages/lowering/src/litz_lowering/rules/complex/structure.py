@@ -19,7 +19,7 @@ from litz_ir.scalar.expr import Expr, substitute_expr
 from litz_ir.symbols.term import Size, floordiv, mul, symbol
 from litz_lowering.context import Axes, Complex, Declined, LoweringContext, Tensor
 from litz_lowering.registry import REGISTRY, Result, Rule, complex_rule
-from litz_lowering.rules.complex.numbers import Cx, as_complex, either
+from litz_lowering.rules.complex.numbers import Cx, as_complex, complex_pointwise, either, operand
 from litz_lowering.rules.formula import Num
 
 PART = "part.of.pair"
@@ -238,7 +238,10 @@ _serve((0,), """
 def index_add(
     ctx: LoweringContext, x: Any, dim: int, index: Tensor, source: Any, *, alpha: Any = 1
 ) -> Result:
-    """``source`` added into the slices ``index``."""
+    """``alpha * source`` added into the slices ``index``."""
     if not (isinstance(alpha, int | float | complex) and alpha == 1):
-        return Declined("index_add of multiples of complex numbers")
+        part = ctx.output.dtype
+        factor, value = operand(ctx, alpha, part), operand(ctx, source, part)
+        kind = ctx.temporary(part, (*source.shape, 2))
+        source = complex_pointwise(ctx, lambda axes: factor(axes) * value(axes), kind, "scaled")
     return _lifted("aten.index_add.default", (0, 3))(ctx, x, dim, index, source)
