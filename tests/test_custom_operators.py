@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
+from torch._library.opaque_object import OpaqueBase, get_opaque_type_name, register_opaque_type
 from torch.utils._pytree import tree_leaves, tree_map
 
 import litz
@@ -17,6 +19,20 @@ from litz_ir.plan.program import Launch
 
 SEEN: list[tuple[tuple[int, ...], ...]] = []
 """The strides of the tensors that each call of an operator was given."""
+
+
+NOTES: list[tuple[str, int]] = []
+"""What the operators with effects noted."""
+
+
+class Counter(OpaqueBase):
+    """An object that operators take and that only they look into."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+
+register_opaque_type(Counter, typ="reference")
 
 
 def record(*tensors: Any) -> None:
@@ -87,6 +103,16 @@ def _transposed(x: Tensor) -> Tensor:
     return (x + 1).t().contiguous().t()
 
 
+def _logged(x: Tensor, note: str) -> Tensor:
+    NOTES.append((note, round(x.sum().item())))
+    return x * 2
+
+
+def _count(counter: Counter, x: Tensor) -> Tensor:
+    counter.count += 1
+    return x + counter.count
+
+
 @pytest.fixture(scope="module", autouse=True)
 def operators() -> Iterator[None]:
     library = torch.library.Library("litztest", "FRAGMENT")
@@ -145,6 +171,34 @@ def operators() -> Iterator[None]:
         library, "bump_(Tensor(a!) x, int by) -> Tensor(a!)", lambda x, by: x.add_(by), lambda x, by: x,
         torch.Tag.inplace,
     )  # fmt: skip
+    library.define("log(Tensor x, str note) -> ()")
+    library.impl(
+        "log", lambda x, note: NOTES.append((note, round(x.sum().item()))), "CompositeExplicitAutograd"
+    )
+    torch.library.register_fake("litztest::log", lambda x, note: None, lib=library)
+    library.define("logged(Tensor x, str note) -> Tensor")
+    library.impl("logged", _logged, "CompositeExplicitAutograd")
+    torch.library.register_fake("litztest::logged", lambda x, note: torch.empty_like(x), lib=library)
+    for name in ("log", "logged"):
+        _register_effectful_op(getattr(torch.ops.litztest, name).default, _EffectType.ORDERED)
+    define(
+        library, "positive(Tensor x) -> Tensor", lambda x: x[x > 0],
+        lambda x: x.new_empty(torch.library.get_ctx().new_dynamic_size()),
+    )  # fmt: skip
+    library.define(f"count({get_opaque_type_name(Counter)} counter, Tensor x) -> Tensor")
+    library.impl("count", _count, "CompositeExplicitAutograd")
+    torch.library.register_fake("litztest::count", lambda counter, x: torch.empty_like(x), lib=library)
+    _register_effectful_op(torch.ops.litztest.count.default, _EffectType.ORDERED)
+    define(library, "square(Tensor x) -> Tensor", lambda x: x * x, torch.empty_like)
+    torch.library.register_autograd(
+        "litztest::square",
+        lambda ctx, grad: grad * 2 * ctx.saved_tensors[0],
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
+        lib=library,
+    )
+    torch.library.register_vmap(
+        "litztest::square", lambda info, dims, x: (torch.ops.litztest.square(x), dims[0]), lib=library
+    )
     define(library, "misdescribed(Tensor x) -> Tensor", _transposed, lambda x: x.new_empty(x.shape))
     define(library, "misshapen(Tensor x) -> Tensor", lambda x: x[1:] + 1, torch.empty_like)
     yield
@@ -459,3 +513,64 @@ def test_a_result_that_is_not_as_its_meta_kernel_said() -> None:
     assert found.stride() == (4, 1), "the strides are those that the program was compiled for"
     with pytest.raises(RuntimeError, match=r"litztest\.misshapen.*register_fake"):
         torch.compile(lambda x: torch.ops.litztest.misshapen(x), backend="litz")(numbers(3, 4))
+
+
+# --- effects, gradients, transforms, data ---------------------------------------------------------------------
+
+
+def test_effects_happen_in_order_each_time_it_is_written() -> None:
+    def program(x: Tensor) -> Tensor:
+        torch.ops.litztest.log(x, "first")
+        y = torch.ops.litztest.logged(x * 2, "second")
+        torch.ops.litztest.logged(y, "nobody reads it")
+        torch.ops.litztest.log(x * 3, "fourth")
+        return y + torch.ops.litztest.logged(x * 2, "second")
+
+    wanted = program(numbers(3, 4))
+    eagers = list(NOTES)
+    NOTES.clear()
+    with litz.config.patch(fallback="error"):
+        found = torch.compile(program, backend="litz", fullgraph=True)(numbers(3, 4))
+    torch.testing.assert_close(found, wanted)
+    assert eagers == NOTES and len(NOTES) == 5
+    NOTES.clear()
+
+
+def test_objects_are_passed_on() -> None:
+    def program(counter: Counter, x: Tensor) -> Tensor:
+        return torch.ops.litztest.count(counter, x) * 2 + torch.ops.litztest.count(counter, x)
+
+    ours, theirs = Counter(3), Counter(3)
+    with litz.config.patch(fallback="error"):
+        found = torch.compile(program, backend="litz", fullgraph=True)(ours, numbers(3))
+    torch.testing.assert_close(found, program(theirs, numbers(3)))
+    assert ours.count == theirs.count == 5
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_gradients_of_an_operator_are_the_ones_registered(dynamic: bool) -> None:
+    def program(x: Tensor) -> Tensor:
+        return (torch.ops.litztest.square(x.sin()) + torch.ops.litztest.square(x)).sum()
+
+    ours, theirs = (numbers(3, 4).requires_grad_() for _ in range(2))
+    with litz.config.patch(fallback="error"):
+        torch.compile(program, backend="litz", fullgraph=True, dynamic=dynamic)(ours).backward()
+    program(theirs).backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_an_operator_under_vmap() -> None:
+    def program(x: Tensor) -> Tensor:
+        return torch.vmap(lambda row: torch.ops.litztest.square(row) * row.sum())(x)
+
+    check(program, numbers(3, 4))
+
+
+def test_a_result_whose_size_is_data() -> None:
+    def program(x: Tensor) -> Tensor:
+        return torch.ops.litztest.positive(x - 3) * 2 + 1
+
+    with litz.config.patch(fallback="error"):
+        run = torch.compile(program, backend="litz", fullgraph=True)
+        for x in (numbers(3, 4), -numbers(3, 4), numbers(3, 4) * 0.4):
+            torch.testing.assert_close(run(x), program(x))

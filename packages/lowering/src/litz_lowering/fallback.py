@@ -18,6 +18,10 @@ OUTSIDE = "an operator from outside ATen"
 """Why an operator that no rule can exist for is a call; it is no fault of anyone."""
 
 
+EFFECT = "litz_effect"
+"""Mark in the ``meta`` of FX nodes whose operator has an effect, though its schema does not say so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fallback:
     """An operation that was left to ATen: the FX node, its overload, and why nothing was generated for it."""
@@ -75,7 +79,7 @@ def call_aten(
             unpack=ctx.unpack,
             silent=tuple(version.name for version in new.values()),
             reason=reason,
-            token=order_token(overload, bool(values or new)),
+            token=order_token(ctx, overload, bool(values or new)),
             origin=ctx.origin,
         )
     )
@@ -161,9 +165,11 @@ def layout_need(overload: torch._ops.OpOverload) -> Need:
     return "any" if torch.Tag.flexible_layout in overload.tags else "exact"
 
 
-def order_token(overload: torch._ops.OpOverload, has_results: bool) -> str:
-    """The token of a call: random operators keep the order of ATen's stream, those that give nothing back are there for
-    their effect."""
+def order_token(ctx: LoweringContext, overload: torch._ops.OpOverload, has_results: bool) -> str:
+    """The token of a call: random operators keep the order of ATen's stream, collectives that of all ranks, those that
+    give nothing back are there for their effect."""
     if torch.Tag.nondeterministic_seeded in overload.tags:
         return "rng"
-    return "" if has_results else "effect"
+    if overload.namespace == "_c10d_functional":
+        return "collective"
+    return "effect" if EFFECT in ctx.node.meta or not has_results else ""

@@ -24,7 +24,7 @@ from litz_ir.scalar.expr import Const, Expr
 from litz_ir.symbols.table import SymbolKind
 from litz_lowering.context import LoweringContext
 from litz_lowering.subgraphs import Demand
-from litz_lowering.values import Complex, Lowered, ResultType, Tensor, fixed
+from litz_lowering.values import Complex, Lowered, Opaque, ResultType, Tensor, fixed
 
 NUMBERS: Mapping[SymbolKind, DType] = MappingProxyType({"int": i64, "float": f64, "bool": b1})
 """The dtypes of the one-element tensors that control flow carries numbers in."""
@@ -42,7 +42,7 @@ def flatten(argument: object) -> Iterator[object]:
 def output_of(ctx: LoweringContext, value: Lowered, wanted: TensorType | None) -> Output:
     """One output. A tensor whose strides are not eager's is copied into them.
 
-    Raises :class:`UnsupportedOperation` for what cannot leave a graph (a generator, a string).
+    Raises :class:`UnsupportedOperation` for what cannot leave a graph (a string).
     """
     if isinstance(value, Complex):
         pairs = value.pairs
@@ -52,6 +52,8 @@ def output_of(ctx: LoweringContext, value: Lowered, wanted: TensorType | None) -
     if isinstance(value, Tensor):
         if wanted is not None and not _same_strides(value.type, wanted):
             value = ctx.pointwise(value.at, wanted, "output")
+        return Ref(value.name)
+    if isinstance(value, Opaque):
         return Ref(value.name)
     if isinstance(value, Const):
         return value.value

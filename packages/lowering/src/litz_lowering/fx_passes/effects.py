@@ -10,6 +10,7 @@ import torch
 from torch.fx import Node
 
 from litz_ir.passes.base import PassContext
+from litz_lowering.fallback import EFFECT
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 
 
@@ -17,7 +18,7 @@ from litz_lowering.fx_passes.aten_graph import AtenGraph
 class UnwrapEffects:
     """``with_effects(token, op, *args)`` becomes a plain call of ``op``; the token is passed on unchanged.
 
-    What is called stays in program order: operators without results carry the token ``effect`` once lowered.
+    What is called stays, in program order: it carries the token ``effect`` once lowered.
     """
 
     name: str = "fx.unwrap_effects"
@@ -45,7 +46,7 @@ def _unwrap(node: Node) -> None:
     with graph.inserting_before(node):
         plain = graph.call_function(target, tuple(args), dict(node.kwargs))  # type: ignore[arg-type]  # the wrapped operator
     returned = target._schema.returns  # type: ignore[union-attr]  # an operator's overload
-    plain.meta = {key: value for key, value in node.meta.items() if key != "val"}
+    plain.meta = {key: value for key, value in node.meta.items() if key != "val"} | {EFFECT: True}
     if returned:
         plain.meta["val"] = values[0] if len(returned) == 1 else tuple(values)
     for user in list(node.users):

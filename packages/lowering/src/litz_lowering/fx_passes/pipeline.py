@@ -10,6 +10,7 @@ import torch
 from torch.fx import Node
 
 from litz_ir.passes.base import Pass, PassContext
+from litz_lowering.fallback import EFFECT
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.effects import UnwrapEffects
 from litz_lowering.fx_passes.random_state import UnwrapRandomState
@@ -36,10 +37,10 @@ class RemoveDeadCode:
 
     def apply(self, data: AtenGraph, context: PassContext) -> AtenGraph:
         """The graph without them; itself where there are none."""
-        if not any(not node.users and not node.is_impure() for node in data.graph.nodes):
+        if not any(not node.users and not _stays(node) for node in data.graph.nodes):
             return data
         graph = copy.deepcopy(data.graph)
-        graph.eliminate_dead_code()
+        graph.eliminate_dead_code(_stays)
         return AtenGraph(data.module, graph)
 
 
@@ -57,6 +58,11 @@ _SAME_SHAPE = (
     "aten._unsafe_view.default",
     "aten.reshape.default",
 )
+
+
+def _stays(node: Node) -> bool:
+    """True when a node runs though nobody reads it."""
+    return EFFECT in node.meta or node.is_impure()
 
 
 def _is_no_op(node: Node) -> bool:

@@ -199,7 +199,7 @@ def _call(
             unpack=len(values) > 1,
             silent=tuple(v.name for v in versions),
             reason=OUTSIDE,
-            token=order_token(operator, bool(values or versions)),
+            token=order_token(ctx, operator, bool(values or versions)),
             origin=ctx.origin,
         )
     )

@@ -19,6 +19,7 @@ from litz_ir.loops.nodes import (
     Extern,
     HostScalar,
     LoopGraph,
+    OpaqueInput,
     Pointwise,
     Ref,
     Region,
@@ -110,8 +111,9 @@ class _Builder:
     def finish(self) -> Plan:
         """The plan of the steps so far, with memory taken and given back between them."""
         graph = self.graph
+        objects = {each.name for each in graph.inputs if isinstance(each, OpaqueInput)}
         for output in graph.outputs:
-            if isinstance(output, Ref):
+            if isinstance(output, Ref) and output.name not in objects:
                 self.values.type(output.name)
         kernels = self.launches.kernels()
         memory = place(
