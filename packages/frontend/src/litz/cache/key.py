@@ -8,6 +8,7 @@ device ordinals, source lines.
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,6 +19,10 @@ from litz.settings import Config
 
 FORMAT = 1
 """Raised when the meaning of what is stored changes."""
+
+
+_PROCESS = secrets.token_hex(16)
+"""Part of the key of graphs that name things by their place in a table of this process."""
 
 
 def graph_key(gm: GraphModule, config: Config, facts: Iterable[str]) -> str:
@@ -54,6 +59,8 @@ def _graph(digest: Any, gm: GraphModule, known: dict[int, str]) -> None:
         numbers[node] = len(numbers)
         _feed(digest, node.op)
         _feed(digest, str(node.target) if node.op == "call_function" else "")
+        if "triton_kernel_wrapper" in str(node.target):
+            _feed(digest, _PROCESS)
         if node.op == "get_attr":
             _attribute(digest, gm, str(node.target), known)
         _feed(digest, _spelled(node.args, numbers))
