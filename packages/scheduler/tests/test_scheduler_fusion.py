@@ -242,6 +242,14 @@ def test_a_whole_reduction_leaves_the_loop_that_feeds_it_parallel() -> None:
     assert "refuse.parallel" in refusals(plan)
 
 
+def test_an_axis_of_two_gets_no_lanes() -> None:
+    b = Builder()
+    x, y = b.input(512, 2), b.input(512)
+    plan = plan_of(b.build(b.op("add", x, b.flip(x, 1)), b.op("exp", y)), CPU_LIKE)
+    lanes = [kernel.schedule.vector for kernel in plan.kernels]
+    assert lanes.count(None) == 1 and len(lanes) == 2
+
+
 def test_other_points_of_a_value_are_not_at_hand() -> None:
     b = Builder()
     x = b.input(16, 16)

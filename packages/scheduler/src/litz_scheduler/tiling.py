@@ -54,6 +54,9 @@ def _vector_axis(nest: Nest, capabilities: Capabilities, symbols: SymbolTable, s
 STRIDED, SCATTERED = 0.15, 0.08
 """What a load lane by lane is worth beside one of a whole register: at a constant stride, or anywhere."""
 
+PAIR = 2
+"""An axis as short as the parts of a complex number is unrolled by the compiler, and costs less without lanes."""
+
 WORTHWHILE = 0.02
 """Below this share of a register's rate, lanes gain nothing over scalar code."""
 
@@ -69,6 +72,8 @@ def _efficiency(nest: Nest, axis: Axis, lanes: int, symbols: SymbolTable) -> flo
                 total += weight
                 reached += weight * _access(term, axis)
     size = max(estimate(axis.size, symbols), 1)
+    if size <= PAIR and isinstance(axis.size, int):
+        return 0.0
     filled = size / (-(-size // lanes) * lanes)
     return filled * (reached / total if total else 1.0)
 
