@@ -82,7 +82,7 @@ def _all(xs: Sequence[Tensor], by: int, *, twice: bool = False) -> None:
 
 def _arguments(
     x: Tensor, s: str, d: torch.dtype, dev: torch.device, layout: torch.layout, fmt: torch.memory_format, f: float,
-    b: bool, ints: Sequence[int], syms: Sequence[int], floats: Sequence[float], scalar: float, sym: int,
+    b: bool, ints: Sequence[int], syms: Sequence[int], floats: Sequence[float], turn: complex, scalar: float, sym: int,
     so: str | None = None, do: torch.dtype | None = None, io: int | None = None, to: Tensor | None = None,
     bs: Sequence[bool] | None = None, ts: Sequence[Tensor | None] | None = None,
 ) -> Tensor:  # fmt: skip
@@ -95,7 +95,7 @@ def _arguments(
         and to is None
         and list(bs or ()) == [True, False]
     )
-    total = f + sum(ints) + sum(syms) + sum(floats) + scalar + sym
+    total = f + sum(ints) + sum(syms) + sum(floats) + turn.imag + scalar + sym
     return (x * total + sum(t.sum() for t in ts or () if t is not None)).to(d)
 
 
@@ -133,7 +133,8 @@ def operators() -> Iterator[None]:
     define(
         library,
         "arguments(Tensor x, str s, ScalarType d, Device dev, Layout layout, MemoryFormat fmt, float f, bool b, "
-        "int[] ints, SymInt[] syms, float[] floats, Scalar scalar, SymInt sym, str? so=None, ScalarType? do=None, "
+        "int[] ints, SymInt[] syms, float[] floats, complex turn, Scalar scalar, SymInt sym, str? so=None, "
+        "ScalarType? do=None, "
         "int? io=None, Tensor? to=None, bool[]? bs=None, Tensor?[]? ts=None) -> Tensor",
         _arguments,
         lambda x, s, d, *rest, **more: torch.empty_like(x, dtype=d),
@@ -448,7 +449,7 @@ def test_arguments_of_every_type(dynamic: bool) -> None:
     def program(x: Tensor) -> Tensor:
         return torch.ops.litztest.arguments(
             x + 1, "a'b", torch.float64, torch.device("cpu"), torch.strided, torch.channels_last, 0.5, True,
-            [1, 2], [x.size(0), 4], [0.5, 1.5], 7, x.size(1) * 2, bs=[True, False], ts=[x, None, x * 2],
+            [1, 2], [x.size(0), 4], [0.5, 1.5], 2 + 3j, 7, x.size(1) * 2, bs=[True, False], ts=[x, None, x * 2],
         )  # fmt: skip
 
     check(program, numbers(3, 4), dynamic=dynamic)

@@ -247,7 +247,7 @@ class _Lowering:
                 f"{target} is no ATen operation and cannot be lowered: {reason}",
                 hint="this graph runs as it came",
             )
-        if reason == _NO_RULE and target.namespace not in _ATEN:
+        if reason != _FORCED and target.namespace not in _ATEN:
             reason = OUTSIDE
         if self.options.fallback == "error" and reason not in (_FORCED, OUTSIDE):
             raise ctx.error(f"{target} would be left to ATen: {reason}")
