@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from lowering_graphs import check, lowered, operations, reasons, run
+from lowering_graphs import check, operations, run
 
 from litz_ir.errors import IndexOutOfRange, KernelError, ValueRefused
 
@@ -103,9 +103,17 @@ def test_advanced_indexing_outside_raises(bad: int) -> None:
         run(lambda x, i: x[:, i], X, index)
 
 
-def test_a_mask_is_left_to_aten_with_its_reason() -> None:
-    found = lowered(lambda x, m: x[m], X, X > 3, dynamic=True)
-    assert reasons(found) == ["the size of a result chosen by a mask is data"]
+def test_what_a_mask_chooses_is_gathered_by_the_places_that_aten_finds() -> None:
+    x, mask = torch.randn(2, 4, 5, 3), torch.randn(4, 5) > 0
+    for function in (
+        lambda x, m: x[:, m],
+        lambda x, m: x[0, :, :, 0][m],
+        lambda x, m: x[:, :, m[0]],
+        lambda x, m: torch.masked_select(x[0, :, :, 0], m),
+        lambda x, m: torch.masked_select(x, m[:, :, None]),
+        lambda x, m: torch.masked_select(x[0, 0, 0, 0], m),
+    ):
+        check(function, x, mask, dynamic=True, allowed=("aten.nonzero",))
 
 
 def test_advanced_indexing_with_symbolic_sizes() -> None:

@@ -209,11 +209,6 @@ def test_one_value_under_a_mask_is_a_choice(accumulate: bool) -> None:
     check(lambda x, m, v: aten.index_put(x, [m], v, accumulate), X, rows, torch.tensor([7.0]))
 
 
-def test_values_under_a_mask_are_left_to_aten() -> None:
-    found = lowered(lambda x, m, v: aten.index_put(x, [m], v), X, X > 0, torch.randn(int((X > 0).sum())))
-    assert reasons(found) == ["how many values a mask takes is data"]
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("padding", [-1, 2])
 def test_embedding_backward(dtype: torch.dtype, padding: int) -> None:

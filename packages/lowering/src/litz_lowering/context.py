@@ -22,6 +22,7 @@ from litz_ir.loops.nodes import (
     Combiner,
     ComplexRef,
     ComplexValue,
+    Extern,
     HostScalar,
     Kind,
     Mutation,
@@ -402,6 +403,22 @@ class LoweringContext:
                 attributes=tuple((k, self.argument(v)) for k, v in keywords.items()),
                 need="exact",
                 token="rng",
+                origin=self.origin,
+            )
+        )
+        return Tensor(value)
+
+    def extern(
+        self, target: str, arguments: Sequence[Lowered | Argument], type: TensorType, name: str, reason: str
+    ) -> Tensor:
+        """One call of an ATen overload with one result, an intermediate called after the node and ``name``."""
+        value = self.value(fixed(type), name)
+        self.append(
+            Extern(
+                results=(value,),
+                target=target,
+                arguments=tuple(map(self.argument, arguments)),
+                reason=reason,
                 origin=self.origin,
             )
         )

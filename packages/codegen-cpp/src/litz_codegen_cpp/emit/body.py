@@ -47,8 +47,9 @@ class Body(Indices):
         return self._node(root)
 
     def _eager_order(self, root: Expr) -> Iterator[Expr]:
-        """Children before parents, without what is evaluated lazily: the body of a masked node, and the other side too
-        where a branch chooses. Indices are left out: they are written when wanted, in lanes of the width wanted."""
+        """Children before parents, without what is known and what is evaluated lazily: the body of a masked node, and
+        the other side too where a branch chooses. Indices are left out: they are written when wanted, in lanes of the
+        width wanted."""
         seen: set[Expr] = set()
         stack: list[tuple[Expr, bool]] = [(root, False)]
         while stack:
@@ -56,7 +57,7 @@ class Body(Indices):
             if ready:
                 if not isinstance(node, Index):
                     yield node
-            elif node not in seen:
+            elif node not in seen and self.context.scopes.find(node) is None:
                 seen.add(node)
                 stack.append((node, True))
                 children = node.children

@@ -444,11 +444,16 @@ def substitute_expr(root: Expr, mapping: Mapping[str, Size]) -> Expr:
     if not (root.free_symbols & mapping.keys()):
         return root
     cache: dict[Expr, Expr] = {}
+
+    def change(atom: Indirect) -> Indirect:
+        return Indirect(cache[atom.value], substitute(atom.size, mapping), atom.wrap, atom.check, atom.fault)
+
     for expr in _unvisited(root, cache):
         if not (expr.free_symbols & mapping.keys()):
             cache[expr] = expr
             continue
         children = tuple(cache[c] for c in expr.children)
-        terms = tuple(substitute(t, mapping) for t in expr.terms)
+        # What indirect indices hold was served before: chains of them would be walked once per path else.
+        terms = tuple(substitute(t, mapping, {a: change(a) for a in indirects_in(t)}) for t in expr.terms)
         cache[expr] = expr.rebuild(children, terms)
     return cache[root]

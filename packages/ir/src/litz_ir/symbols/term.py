@@ -907,9 +907,12 @@ def free_symbols(x: Size) -> frozenset[str]:
     return frozenset() if isinstance(x, int) else x.free_symbols
 
 
-def substitute(x: Size, mapping: Mapping[str, Size]) -> Size:
-    """`x` with every symbol named in `mapping` replaced, all at once, and simplified anew."""
-    return x if isinstance(x, int) else _substituted(x, mapping, {})
+def substitute(x: Size, mapping: Mapping[str, Size], known: Memo | None = None) -> Size:
+    """`x` with every symbol named in `mapping` replaced, all at once, and simplified anew.
+
+    `known` says what becomes of terms whose replacement is known already.
+    """
+    return x if isinstance(x, int) else _substituted(x, mapping, {} if known is None else known)
 
 
 def _substituted(x: Size, mapping: Mapping[str, Size], memo: Memo) -> Size:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from litz_ir.dtypes import b1, i64
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Check, Expr
 from litz_ir.symbols.term import Size
@@ -12,6 +13,7 @@ from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules.index_maps import unflatten
 from litz_lowering.rules.known_index import Stair, stair_of
+from litz_lowering.rules.sort import SIZES
 from litz_lowering.rules.view import dimension
 
 Place = Callable[[Axes], list[Size]]
@@ -79,7 +81,7 @@ def take(ctx: LoweringContext, x: Tensor, index: Tensor) -> Tensor:
 def index_tensor(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor | Declined:
     """Advanced indexing: index tensors broadcast against each other; negative indices count from the end."""
     if masks_in(indices):
-        return Declined("the size of a result chosen by a mask is data")
+        return _masked_index(ctx, x, indices)
     found = advanced(ctx, x.shape, indices, check=checked(ctx))
     return ctx.pointwise(lambda axes: x.load(found.place(axes)))
 
@@ -97,6 +99,51 @@ def unsafe_masked_index(
         return build.masked(mask.at(axes), x.load(found.place(axes)), ctx.number(fill, x.dtype))
 
     return ctx.pointwise(body)
+
+
+# --- what a mask picks, gathered ----------------------------------------
+
+
+def _places(ctx: LoweringContext, mask: Tensor, count: Size) -> list[Tensor]:
+    """The index of each element that holds, row-major, one tensor of ``count`` positions a dimension."""
+    kind = ctx.temporary(i64, (count, mask.rank), mask.device)
+    found = ctx.extern("aten.nonzero.default", (mask,), kind, "nonzero", SIZES)
+    column = ctx.temporary(i64, (count,), mask.device)
+    return [
+        ctx.view(found, lambda axes, d=d: (*axes, d), column, name=f"place{d}")  # type: ignore[misc]  # one per dimension
+        for d in range(mask.rank)
+    ]
+
+
+@rule("aten.masked_select.default")
+def masked_select(ctx: LoweringContext, x: Tensor, mask: Tensor) -> Tensor:
+    """The elements that ``mask`` chooses, in row-major order."""
+    shape = broadcast(x.shape, mask.shape)
+    whole = ctx.pointwise(mask.at, ctx.temporary(b1, shape, mask.device), "mask")
+    places = _places(ctx, whole, ctx.output.shape[0])
+
+    def body(axes: Axes) -> Expr:
+        index = tuple(
+            ctx.indirect(place.load(axes), size, check="assumed")
+            for place, size in zip(places, shape, strict=True)
+        )
+        return x.at(index)
+
+    return ctx.pointwise(body)
+
+
+def _masked_index(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor | Declined:
+    """What advanced indexing picks where a single mask is all the index."""
+    masks = [i for i in indices if i is not None]
+    if len(masks) != 1 or masks[0].rank == 0:
+        return Declined("a mask beside other index tensors")
+    (mask,) = masks
+    first = next(d for d, i in enumerate(indices) if i is not None)
+    places = _places(ctx, mask, ctx.output.shape[first])
+    found = advanced(
+        ctx, x.shape, [*indices[:first], *places, *indices[first + 1 :]], check="assumed", wrap=False
+    )
+    return ctx.pointwise(lambda axes: x.load(found.place(axes)))
 
 
 # --- what scatters share ----------------------------------------

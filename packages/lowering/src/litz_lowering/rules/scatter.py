@@ -32,6 +32,7 @@ from litz_lowering.rules.index import (
 )
 from litz_lowering.rules.index_maps import reshaped, unflatten
 from litz_lowering.rules.known_index import Inverse
+from litz_lowering.rules.masked import masked_put
 from litz_lowering.rules.position import element, slice_start
 from litz_lowering.rules.view import dimension
 
@@ -349,7 +350,7 @@ def index_put(
 ) -> Tensor | Declined:
     """``values`` stored at, or added into, what advanced indexing picks; negative indices count from the end."""
     if masks_in(indices):
-        return _masked_put(ctx, x, indices, values, accumulate)
+        return masked_put(ctx, x, indices, values, accumulate)
     found = advanced(ctx, x.shape, indices, check=checked(ctx))
 
     def body(axes: Axes) -> Expr:
@@ -419,28 +420,6 @@ def _gathered(ctx: LoweringContext, x: Tensor, found: Advanced, body: Body) -> T
         return ctx.pointwise(lambda point: build.op("add", held(point), share(point, (0,) * len(routes))))
     (total,) = ctx.reduction("sum", share, extents, (ctx.temporary(wide, x.shape),), ("gathered",))
     return ctx.pointwise(lambda point: build.op("add", held(point), total.load(point)))
-
-
-def _masked_put(
-    ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool
-) -> Tensor | Declined:
-    """One value for every element that a single mask picks: a choice at each element."""
-    masks = [(d, i) for d, i in enumerate(indices) if i is not None]
-    if len(masks) != 1 or not masks[0][1].dtype.is_bool or any(size != 1 for size in values.shape):
-        return Declined("how many values a mask takes is data")
-    if accumulate and x.dtype.is_bool:
-        return Declined("truth values combined into elements")
-    first, mask = masks[0]
-
-    def body(axes: Axes) -> Expr:
-        held = x.load(axes)
-        value = values.load([0] * values.rank)
-        if accumulate:
-            wide = compute_dtype(x.dtype)
-            value = build.cast(build.op("add", build.cast(held, wide), build.cast(value, wide)), x.dtype)
-        return build.where(mask.load(axes[first : first + mask.rank]), value, held)
-
-    return ctx.pointwise(body)
 
 
 @rule("aten._unsafe_masked_index_put_accumulate.default")

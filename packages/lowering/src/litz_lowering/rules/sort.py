@@ -9,20 +9,16 @@ from litz_lowering.registry import REGISTRY, Result
 
 SORTS = "a sort along a dimension is no loop nest"
 SIZES = "the size of the result is data"
-SEARCHES = "a search in sorted values is no loop nest"
-CONSUMED = "how many values a mask takes is data"
 
 LEFT: dict[str, tuple[str, ...]] = {
     SORTS: (
         "sort.default", "sort.stable", "argsort.default", "argsort.stable", "msort.default", "topk.default",
         "kthvalue.default", "median.default", "median.dim", "nanmedian.default", "nanmedian.dim", "mode.default",
     ),
-    SEARCHES: ("searchsorted.Tensor", "searchsorted.Scalar"),
     SIZES: (
-        "nonzero.default", "masked_select.default", "unique_dim.default", "_unique2.default",
+        "nonzero.default", "unique_dim.default", "_unique2.default",
         "unique_consecutive.default", "unique_dim_consecutive.default", "bincount.default",
     ),
-    CONSUMED: ("masked_scatter.default",),
 }  # fmt: skip
 
 

@@ -1,0 +1,89 @@
+"""Searches in sorted values: as many halvings of an interval as the number of values has bits, unrolled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from litz_ir.dtypes import compute_dtype, i64
+from litz_ir.scalar import build
+from litz_ir.symbols.ranges import bounds
+from litz_ir.symbols.term import Size
+from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
+from litz_lowering.registry import rule
+from litz_lowering.rules import formula as f
+from litz_lowering.rules.formula import Num
+from litz_lowering.rules.promotion import operand, promoted
+
+MAX_STEPS = 32
+"""Halvings that are unrolled at most; an interval of unknown length would need one for every bit of an address."""
+
+
+def steps(ctx: LoweringContext, size: Size) -> int | None:
+    """How many halvings leave nothing of an interval; None where they are not known to be few."""
+    high = bounds(size, ctx.builder.symbols.ranges()).high
+    return high.bit_length() if high is not None and high.bit_length() <= MAX_STEPS else None
+
+
+def first_not(ctx: LoweringContext, size: Size, count: int, passed: Callable[[Size], Num]) -> Num:
+    """The first of the positions below ``size`` that is not ``passed``, an ``i64``; ``size`` where all are.
+
+    ``count`` is what :func:`steps` says. The positions asked are those that eager asks, so that values which are not in
+    order give its answer too.
+    """
+    start, end = f.index(0), f.index(size)
+    for _ in range(count):
+        middle = Num(build.op("shift_right", (start + end).expr, build.const(1, i64)))
+        there = passed(ctx.indirect(middle.expr, size, check="assumed"))
+        on = Num(build.masked((start < end).expr, there.expr, f.false(there).expr))
+        start, end = f.where(on, middle + 1, start), f.where(on, end, middle)
+    return start
+
+
+def _searched(
+    ctx: LoweringContext, ordered: Tensor, value: Any, right: bool, sorter: Tensor | None
+) -> Tensor | Declined:
+    """Where each value would be inserted into the last dimension of ``ordered``; behind equal ones if ``right``."""
+    common = promoted((ordered, value))
+    wanted = operand(value, common, exact=False)
+    size = ordered.shape[-1]
+    count = steps(ctx, size)
+    if count is None:
+        return Declined("a search in values of unbounded number")
+
+    def search(axes: Axes) -> Num:
+        lead: Sequence[Size] = axes[:-1] if ordered.rank > 1 else ()
+        searched = wanted(axes)
+
+        def passed(place: Size) -> Num:
+            if sorter is not None:
+                place = ctx.indirect(sorter.load((*lead, place)), size)
+            element = build.cast(build.cast(ordered.load((*lead, place)), common), compute_dtype(common))
+            return ~(Num(element) > searched if right else Num(element) >= searched)
+
+        return first_not(ctx, size, count, passed)
+
+    return ctx.pointwise(lambda axes: search(axes).expr)
+
+
+@rule("aten.searchsorted.Tensor", "aten.searchsorted.Scalar")
+def searchsorted(
+    ctx: LoweringContext,
+    sorted_sequence: Tensor,
+    value: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor | Declined:
+    """The places of values in sorted ones; NaN counts as larger than all."""
+    return _searched(ctx, sorted_sequence, value, right or side == "right", sorter)
+
+
+@rule("aten.bucketize.Tensor", "aten.bucketize.Scalar")
+def bucketize(
+    ctx: LoweringContext, value: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor | Declined:
+    """The bucket of each value between sorted boundaries."""
+    return _searched(ctx, boundaries, value, right, None)
