@@ -15,8 +15,10 @@ from litz_ir.loops.nodes import (
     Operation,
     Pointwise,
     Reduction,
+    ScalarInput,
     Scan,
     Scatter,
+    Value,
     View,
 )
 from litz_ir.loops.rewriter import Rewriter
@@ -25,7 +27,7 @@ from litz_ir.scalar.build import cast, const, op
 from litz_ir.scalar.expr import Expr, substitute_expr
 from litz_ir.symbols.simplify import simplify
 from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, substitute
+from litz_ir.symbols.term import Size, free_symbols, substitute
 from litz_scheduler.graph import Versions, axis_ranges, output_names, overwritten_by, overwritten_names
 
 
@@ -38,19 +40,36 @@ def has_effect(operation: Operation) -> bool:
     return isinstance(operation, Call) and bool(operation.mutates)
 
 
+def _symbols_of_inputs(graph: LoopGraph) -> frozenset[str]:
+    """The symbols that the graph's arguments settle."""
+    found = {i.symbol or i.name for i in graph.inputs if isinstance(i, ScalarInput)}
+    for value in graph.inputs:
+        if isinstance(value, Value):
+            found.update(*map(free_symbols, (*value.type.shape, *value.type.layout.strides)))
+    return frozenset(found)
+
+
+def _decides_a_size(operation: Operation, known: frozenset[str]) -> bool:
+    """True for a call whose result's size is data: others may be as large without reading it."""
+    sizes = (size for value in operation.results for size in value.type.shape)
+    return isinstance(operation, Call) and any(free_symbols(size) - known for size in sizes)
+
+
 @dataclass(frozen=True, slots=True)
 class DeadCode:
-    """Drop operations whose results nobody reads and that have no effect."""
+    """Drop operations whose results nobody reads, that have no effect and decide no size."""
 
     name: str = "dead-code"
     ulp: int = 0
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        live = output_names(data)
+        live, known = output_names(data), _symbols_of_inputs(data)
         kept: list[Operation] = []
         for operation in reversed(data.operations):
-            wanted = any(value.name in live for value in operation.results)
-            if wanted or has_effect(operation) or isinstance(operation, HostScalar):
+            wanted = any(value.name in live for value in operation.results) or isinstance(
+                operation, HostScalar
+            )
+            if wanted or has_effect(operation) or _decides_a_size(operation, known):
                 live.update(operation.reads)
                 live.update(overwritten_by(operation))
                 kept.append(operation)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from litz_ir.dtypes import b1, i64
+from litz_ir.loops.layout import Layout
+from litz_ir.loops.nodes import TensorType
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Check, Expr
 from litz_ir.symbols.term import Size
@@ -106,7 +108,9 @@ def unsafe_masked_index(
 
 def _places(ctx: LoweringContext, mask: Tensor, count: Size) -> list[Tensor]:
     """The index of each element that holds, row-major, one tensor of ``count`` positions a dimension."""
-    kind = ctx.temporary(i64, (count, mask.rank), mask.device)
+    # ATen lays out what it finds dimension by dimension.
+    layout = Layout((1, count) if mask.rank > 1 else (1, 1), 0, fixed=True)
+    kind = TensorType(i64, (count, mask.rank), layout, mask.device)
     found = ctx.extern("aten.nonzero.default", (mask,), kind, "nonzero", SIZES)
     column = ctx.temporary(i64, (count,), mask.device)
     return [
