@@ -27,6 +27,7 @@ MYPY = "mypy>=2.4,<3"
 IMPORT_LINTER = "import-linter>=2.16,<3"
 MODELS = ("transformers>=5.0,<6",)
 OPINFO = ("expecttest>=0.3,<0.4",)  # what importing torch's operator database takes
+FUZZ = ("hypothesis>=6,<7", "rich>=13,<16")
 
 each_package = nox.parametrize("pkg", [nox.param(pkg, id=pkg) for pkg in FOLDERS])
 
@@ -166,7 +167,15 @@ def types(session: nox.Session) -> None:
     install_folders(session, FOLDERS, tested=FOLDERS)
     session.install(MYPY, "nox")
     sources = [str(PACKAGES / pkg / "src") for pkg in FOLDERS]
-    around = ("noxfile.py", "conftest.py", "tools", "benchmarks", "examples", "tests/opinfo")
+    around = (
+        "noxfile.py",
+        "conftest.py",
+        "tools",
+        "benchmarks",
+        "examples",
+        "tests/opinfo",
+        "tests/differential",
+    )
     session.run("mypy", *sources, *around)
 
 
@@ -212,6 +221,15 @@ def opinfo(session: nox.Session) -> None:
     install(session, *OPINFO)
     install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
     session.run("python", "-m", "opinfo", *session.posargs, env={"PYTHONPATH": str(ROOT / "tests")})
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Compare generated programs of views and writes with eager: `nox -s fuzz -- --programs 1000 --seed 0`."""
+    install_torch(session)
+    install(session, *FUZZ)
+    install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
+    session.run("python", "-m", "differential", *session.posargs, env={"PYTHONPATH": str(ROOT / "tests")})
 
 
 @nox.session

@@ -100,7 +100,7 @@ WRONG_GRAPHS = {
     "another dtype": ("result-dtype", small("%a = pointwise i64[i0: 4] { %x[i0, 0] }")),
     "a reduction's dtype": ("result-dtype", small("%a = reduce.any f32[i0: 4 | r0: 8] { %x[i0, r0] < 1.0 }")),
     "a sort's positions": ("result-dtype", small("%a, %b = sort %x dimension 0 -> f32[4, 8], i32[4, 8]")),
-    "a view's dtype": ("result-dtype", small("%a = view i32[i0: 4] { %x[i0, 0] }")),
+    "a view's dtype": ("result-dtype", small("%a = view i64[i0: 4] { %x[i0, 0] }")),
     "a condition": ("result-dtype", small('assert { 1.0 } "m" token assert')),
     "too few bodies": ("result-count", small("%a, %b = pointwise [i0: 4] -> f32[4], f32[4] { 1.0 }")),
     "one of sort's results": ("result-count", small("%a = sort %x dimension 0 -> f32[4, 8]")),

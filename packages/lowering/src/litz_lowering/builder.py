@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import torch
+
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.loops.nodes import Axis, Call, HostScalar, Operation, Region, Value, View
 from litz_ir.symbols.ranges import Range, extent
@@ -12,6 +14,8 @@ from litz_ir.symbols.simplify import Simplifier
 from litz_ir.symbols.term import free_symbols
 from litz_lowering.symbols_io import SymbolReader
 from litz_lowering.values import Tensor
+
+Offset = int | torch.SymInt
 
 
 class GraphBuilder:
@@ -31,6 +35,7 @@ class GraphBuilder:
         self._shared: dict[str, str] = {}
         self._producers: dict[str, Operation] = {}
         self.bound: set[str] = set()
+        self._starts: dict[str, tuple[Tensor, Offset, Offset]] = {}
 
     def unique(self, wanted: str, *, own: bool = False) -> str:
         """A name not in use. ``own``: the node whose name ``wanted`` is asks, so its own reservation does not count."""
@@ -72,6 +77,29 @@ class GraphBuilder:
             if base is None:
                 return name
             name = base
+
+    def starts(self, tensor: Tensor, start: Offset, told: Offset) -> None:
+        """Note at which element of its storage a tensor that is no view starts in eager; ``told`` is what its metadata
+        says, which is wrong for some operators."""
+        self._starts[tensor.name] = (tensor, start, told)
+
+    def owner(self, tensor: Tensor) -> tuple[Tensor, Offset]:
+        """Through views, the tensor in whose memory a tensor is (itself, if it is no view), and at which element of
+        its storage that one starts."""
+        name = tensor.name
+        while name in self._views:
+            name = self._views[name].base
+        if name in self._starts:
+            return self._starts[name][:2]
+        operation = self._producers.get(name)
+        values = operation.results if operation is not None else ()
+        return next((Tensor(value) for value in values if value.name == name), tensor), 0
+
+    def start(self, tensor: Tensor, told: Offset) -> Offset:
+        """At which element of its storage a tensor starts in eager, when its metadata says ``told``."""
+        owner, start = self.owner(tensor)
+        known = self._starts.get(owner.name)
+        return told + start - known[2] if known is not None else told
 
     def producer(self, name: str) -> Operation | None:
         """The operation that defines value ``name``; None for inputs and constants."""

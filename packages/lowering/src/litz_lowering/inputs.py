@@ -65,7 +65,11 @@ class Inputs:
         for dim, size in enumerate(found.type.shape):
             for each in free_symbols(size):
                 self._symbols.sourced(each, f"{name}.size({dim})")
-        return Complex(Tensor(found)) if value.is_complex() else Tensor(found)
+        tensor = Tensor(found)
+        if value.is_complex():
+            return Complex(tensor)
+        self._builder.starts(tensor, value.storage_offset(), value.storage_offset())
+        return tensor
 
     def _integer(self, name: str, value: torch.SymInt) -> Size:
         term = self._symbols.size(value)

@@ -26,7 +26,8 @@ from litz_ir.loops.nodes import (
     Value,
     View,
 )
-from litz_ir.scalar.expr import indirects_in
+from litz_ir.scalar.build import op
+from litz_ir.scalar.expr import Expr, Load, indirects_in
 from litz_ir.symbols.ranges import Range, extent
 from litz_ir.symbols.simplify import simplify
 from litz_ir.symbols.table import SymbolTable
@@ -90,14 +91,24 @@ def alias_type(view: View, base: TensorType, symbols: SymbolTable) -> TensorType
     if indirects_in(element):
         return None
     strides: list[Size] = []
-    for name in names:
-        slope = coefficient(element, name)
+    promised = view.results[0].type.layout.strides
+    for axis, wanted in zip(view.axes, promised, strict=True):
+        if axis.size == 1:
+            strides.append(wanted)  # no element is that far away, but the caller may ask
+            continue
+        slope = coefficient(element, axis.name)
         if slope is None or (isinstance(slope, int) and slope < 0) or free_symbols(slope) & set(names):
             return None
         strides.append(slope)
     offset = substitute(element, dict.fromkeys(names, 0))
     result = view.results[0].type
     return replace(result, layout=replace(result.layout, strides=tuple(strides), offset=offset))
+
+
+def viewed(view: View, base: TensorType) -> Expr:
+    """What a view shows at a point, as a body: the base's element there, or its bits."""
+    load, wanted = Load(view.base, view.index, base.dtype), view.results[0].type.dtype
+    return load if base.dtype == wanted else op("bitcast", load, dtype=wanted)
 
 
 def same_strides(type_: TensorType, layout: Layout) -> bool:
@@ -114,10 +125,14 @@ def as_promised(promised: TensorType, layout: Layout) -> bool:
 
 
 def dense_type(type_: TensorType) -> TensorType:
-    """The type with a layout that its memory can have: eager's strides when they leave no gap, else row-major."""
-    if is_dense(type_.shape, type_.layout):
+    """The type with the layout of memory made for it: what is promised to the caller, else eager's strides when they
+    leave no gap, else row-major."""
+    layout = type_.layout
+    if is_dense(type_.shape, layout):
         return type_
-    return replace(type_, layout=contiguous(type_.shape, fixed=type_.layout.fixed))
+    if layout.fixed:
+        return replace(type_, layout=replace(layout, offset=0))
+    return replace(type_, layout=contiguous(type_.shape))
 
 
 class Residence:

@@ -41,7 +41,7 @@ from litz_ir.plan.program import (
     Step,
 )  # fmt: skip
 from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, Term, floordiv
+from litz_ir.symbols.term import Size, Term, add, floordiv, mul
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,9 +439,9 @@ class _Writer:
             return found
         placement = self.placements[name]
         if placement.base is not None:
-            if placement.type == self.placements[placement.base].type and placement.type.layout.offset == 0:
-                return self._tensor(placement.base)
             under = self.placements[placement.base]
+            if placement.type == under.type:
+                return self._tensor(placement.base)
             if (
                 under.storage is not None
                 and placement.base not in self.made
@@ -449,7 +449,7 @@ class _Writer:
             ):
                 self.lines.append(f"{found} = {self._over(under.storage, placement.type)}")
             else:
-                self.lines.append(f"{found} = {self._strided(self._tensor(placement.base), placement)}")
+                self.lines.append(f"{found} = {self._strided(placement)}")
         elif placement.storage is not None:
             self.lines.append(f"{found} = {self._over(placement.storage, placement.type)}")
         else:
@@ -462,10 +462,16 @@ class _Writer:
         shape, strides = self._terms(type_.shape), self._terms(type_.layout.strides)
         return f"view({self.names('storage', storage)}, {self._dtype(type_.dtype)}, {shape}, {strides})"
 
-    def _strided(self, base: str, placement: Placement) -> str:
-        type_ = placement.type
-        shape, strides = self._terms(type_.shape), self._terms(type_.layout.strides)
-        return f"strided({base}, {shape}, {strides}, {self._term(type_.layout.offset)})"
+    def _strided(self, placement: Placement) -> str:
+        """A view of the base's memory. Offsets are counted from the root of both, so the base's own is taken off."""
+        assert placement.base is not None
+        base, layout = self._tensor(placement.base), placement.type.layout
+        under = self.placements[placement.base].type
+        if under.dtype != placement.type.dtype:
+            base = f"{base}.view({self._dtype(placement.type.dtype)})"
+        offset = add(layout.offset, mul(under.layout.offset, -1))
+        shape, strides = self._terms(placement.type.shape), self._terms(layout.strides)
+        return f"strided({base}, {shape}, {strides}, {self._term(offset)})"
 
     # --- arguments ------------------------------------------------------------------------------------------
 

@@ -229,11 +229,12 @@ class _Run:
         (result,) = operation.results
         base = self.values[operation.base]
         body = self.body(operation.axes)
+        stored = storage_dtype(result.type.dtype)
         if 0 in body.grid.shape:
-            self.store(result, np.zeros(body.grid.shape, base.dtype))
+            self.store(result, np.zeros(body.grid.shape, stored))
             return
         index = check_index(operation.base, base.shape, tuple(map(body.index, operation.index)), None)
-        self.store(result, np.broadcast_to(np.asarray(base[index]), body.grid.shape))
+        self.store(result, np.broadcast_to(np.asarray(base[index]).view(stored), body.grid.shape))
 
     def call(self, operation: Call) -> None:
         returned = call(

@@ -300,7 +300,8 @@ class Sort(Operation):
 @dataclass(frozen=True, kw_only=True)
 class View(Operation):
     """``result[axes] = base[index]``: the same elements under another index. Eager's result shares memory with the
-    base; ``aliases`` is false where it is a copy (``reshape`` of what cannot be viewed)."""
+    base; ``aliases`` is false where it is a copy (``reshape`` of what cannot be viewed). A result of another dtype of
+    the same width shows the same bits."""
 
     base: str
     axes: tuple[Axis, ...]

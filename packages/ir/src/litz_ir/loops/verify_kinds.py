@@ -120,9 +120,11 @@ def check_scatter(operation: Scatter, state: State, place: Place) -> None:
 
 
 def check_view(operation: View, state: State, place: Place) -> None:
-    """A view has its base's dtype, the loop's shape, and an index of the base's rank."""
+    """A view has its base's dtype or shows its bits as another one, the loop's shape, an index of the base's rank."""
     value = _one_result(operation, place)
-    check_dtype(value, state.type(operation.base, place).dtype, place)
+    own, base = value.type.dtype, state.type(operation.base, place).dtype
+    if own.bits != base.bits or own.is_bool != base.is_bool:
+        check_dtype(value, base, place)
     check_shapes(operation, [axis.size for axis in operation.axes], state, place)
     check_index(operation.base, operation.index, operation.axes, state, place)
 

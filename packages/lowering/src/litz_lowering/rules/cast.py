@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from litz_ir.scalar import build
 from litz_lowering.context import Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 
@@ -61,8 +60,6 @@ def fill(ctx: LoweringContext, x: Tensor, value: Any) -> Tensor:
 @rule("aten.view.dtype")
 def bitcast(ctx: LoweringContext, x: Tensor, dtype: Any) -> Tensor | Declined:
     """The same bits read as another dtype."""
-    if x.dtype == ctx.output.dtype:
-        return ctx.view(x, lambda axes: axes)
-    if x.dtype.bits != ctx.output.dtype.bits or x.dtype.is_bool or ctx.output.dtype.is_bool:
+    if x.dtype.bits != ctx.output.dtype.bits or x.dtype.is_bool != ctx.output.dtype.is_bool:
         return Declined("a view under a dtype of another width")
-    return ctx.pointwise(lambda axes: build.op("bitcast", x.load(axes), dtype=ctx.output.dtype))
+    return ctx.view(x, lambda axes: axes)

@@ -30,11 +30,11 @@ from litz_lowering.rules.index import (
     masks_in,
     replaced,
 )
-from litz_lowering.rules.index_maps import reshaped, unflatten
+from litz_lowering.rules.index_maps import reshaped, strided, unflatten
 from litz_lowering.rules.known_index import Inverse
 from litz_lowering.rules.masked import masked_put
 from litz_lowering.rules.position import element, slice_start
-from litz_lowering.rules.view import dimension
+from litz_lowering.rules.view import dimension, storage_start
 
 Body = Callable[[Axes], Expr]
 
@@ -480,18 +480,27 @@ def _equal(a: Size, b: Size) -> Expr:
     return build.op("eq", build.index(a), build.index(b))
 
 
+def _either(condition: Expr, new: Expr, old: Expr) -> Expr:
+    """The new element, in the old one's dtype, where it is to be written."""
+    return build.masked(condition, build.cast(new, old.dtype), old)
+
+
+def _in_place_of(ctx: LoweringContext, x: Tensor, written: Tensor) -> Tensor:
+    """The result of writing into a part of ``x``: eager copies all of the storage, so it starts where ``x`` does."""
+    ctx.builder.starts(written, storage_start(ctx, x), ctx.node.meta["val"].storage_offset())
+    return written
+
+
 def _selected(d: int, index: Size, src: Tensor, other: Body) -> Body:
     """``src`` at one index of dimension ``d``, which it does not have."""
-    return lambda axes: build.masked(
-        _equal(axes[d], index), src.load((*axes[:d], *axes[d + 1 :])), other(axes)
-    )
+    return lambda axes: _either(_equal(axes[d], index), src.load((*axes[:d], *axes[d + 1 :])), other(axes))
 
 
 @rule("aten.select_scatter.default")
 def select_scatter(ctx: LoweringContext, x: Tensor, src: Tensor, dim: int, index: Size) -> Tensor:
     """``src`` in place of one element of a dimension."""
     d = dimension(dim, x.rank)
-    return ctx.pointwise(_selected(d, element(ctx, index, x.shape[d], d), src, x.load))
+    return _in_place_of(ctx, x, ctx.pointwise(_selected(d, element(ctx, index, x.shape[d], d), src, x.load)))
 
 
 @rule("aten.select_backward.default")
@@ -524,7 +533,7 @@ def _sliced(
             conditions.append(build.op("lt", build.index(place), build.index(src.shape[d])))
         if step != 1:
             conditions.append(_equal(mod(offset, step), 0))
-        return build.masked(build.logical_and(*conditions), src.load(replaced(axes, d, place)), other(axes))
+        return _either(build.logical_and(*conditions), src.load(replaced(axes, d, place)), other(axes))
 
     return ctx.pointwise(body)
 
@@ -542,8 +551,8 @@ def slice_scatter(
     """``src`` in place of a slice."""
     d = dimension(dim, x.rank)
     if src.shape[d] == 0:
-        return ctx.pointwise(x.load)
-    return _sliced(ctx, d, x.shape[d], start, step, src, x.load)
+        return _in_place_of(ctx, x, ctx.pointwise(x.load))
+    return _in_place_of(ctx, x, _sliced(ctx, d, x.shape[d], start, step, src, x.load))
 
 
 @rule("aten.slice_backward.default")
@@ -571,7 +580,7 @@ def _diagonal(offset: int, dim1: int, dim2: int, rank: int, src: Tensor, other: 
         rest = [axis for d, axis in enumerate(axes) if d not in (a, b)]
         on = _equal(add(axes[a], offset), axes[b])
         along_it = add(axes[a], min(offset, 0))
-        return build.masked(on, src.load((*rest, along_it)), other(axes))
+        return _either(on, src.load((*rest, along_it)), other(axes))
 
     return body
 
@@ -581,7 +590,7 @@ def diagonal_scatter(
     ctx: LoweringContext, x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
     """``src`` in place of a diagonal."""
-    return ctx.pointwise(_diagonal(offset, dim1, dim2, x.rank, src, x.load))
+    return _in_place_of(ctx, x, ctx.pointwise(_diagonal(offset, dim1, dim2, x.rank, src, x.load)))
 
 
 @rule("aten.diagonal_backward.default")
@@ -590,3 +599,59 @@ def diagonal_backward(
 ) -> Tensor:
     """Zero but for a diagonal."""
     return ctx.pointwise(_diagonal(offset, dim1, dim2, len(input_sizes), grad, _zero(grad.dtype)))
+
+
+@rule("aten.as_strided_scatter.default", "prims.as_strided_scatter.default")
+def as_strided_scatter(
+    ctx: LoweringContext,
+    x: Tensor,
+    src: Tensor,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    storage_offset: Size | None = None,
+) -> Tensor | Declined:
+    """``src`` in place of the elements at some positions in memory: an element's position is told apart into the steps
+    that ``src`` takes to it, the longest first, which none of the shorter ones together may reach."""
+    if any(s == 0 for s in src.shape):
+        return _in_place_of(ctx, x, ctx.pointwise(x.load))
+    first = ctx.builder.symbols.size(storage_start(ctx, x))
+    shift = 0 if storage_offset is None else add(first, mul(storage_offset, -1))
+    steps = [(d, n, s) for d, (n, s) in enumerate(zip(size, stride, strict=True)) if n != 1]
+    if not _apart(steps):
+        shape, strides = x.shape, x.type.layout.strides
+        if strided(tuple(0 for _ in size), 0, stride, shape, strides) is None:
+            return Declined("as_strided_scatter into a tensor that is not dense")
+        place = mul(shift, -1)
+        written = ctx.scatter(
+            x,
+            size,
+            lambda axes: strided(axes, place, stride, shape, strides) or (),
+            lambda axes: src.load(axes),
+        )
+        return _in_place_of(ctx, x, written)
+    steps.sort(key=lambda step: -int(str(step[2])))
+
+    def body(axes: Axes) -> Expr:
+        left = add(shift, *(mul(axis, s) for axis, s in zip(axes, x.type.layout.strides, strict=True)))
+        conditions = [build.op("ge", build.index(left), build.index(0))]
+        index: list[Size] = [0] * src.rank
+        for d, n, s in steps:
+            index[d] = floordiv(left, s)
+            conditions.append(build.op("lt", build.index(index[d]), build.index(n)))
+            left = mod(left, s)
+        conditions.append(_equal(left, 0))
+        return _either(build.logical_and(*conditions), src.load(index), x.load(axes))
+
+    return _in_place_of(ctx, x, ctx.pointwise(body))
+
+
+def _apart(steps: Sequence[tuple[int, Size, Size]]) -> bool:
+    """True when it is known that no two elements of that many steps of that length are in one place."""
+    if not all(isinstance(n, int) and isinstance(s, int) for _, n, s in steps):
+        return len(steps) == 1 and isinstance(steps[0][2], int)
+    reach = 0
+    for step, count in sorted((int(str(s)), int(str(n))) for _, n, s in steps):
+        if step <= reach:
+            return False
+        reach += (count - 1) * step
+    return True

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch.fx import Node
+
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.loops.nodes import TensorType
 from litz_ir.symbols.term import Size, Symbol, add, mul
+from litz_lowering.builder import Offset
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import index_maps
@@ -191,22 +194,34 @@ def as_strided(
     stride: Sequence[Size],
     storage_offset: Size | None = None,
 ) -> Tensor | Declined:
-    """Elements by memory position, where the base is dense and starts its memory."""
+    """Elements by their position in memory: that of the tensor which owns it, when that is dense."""
     if any(s == 0 for s in ctx.output.shape):
         return ctx.view(x, lambda axes: [0] * x.rank, aliases=_is_view(ctx))
-    axes = tuple(0 for _ in size)
-    base_strides = x.type.layout.strides
-    if index_maps.strided(axes, 0, stride, x.shape, base_strides) is None:
+    owner, start = ctx.builder.owner(x)
+    shape, strides = owner.shape, owner.type.layout.strides
+    if index_maps.strided(tuple(0 for _ in size), 0, stride, shape, strides) is None:
         return Declined("as_strided of a tensor that is not dense")
-    offset = storage_offset or 0
+    if storage_offset is None:
+        storage_offset = ctx.builder.symbols.size(storage_start(ctx, x))
+    offset = add(storage_offset, mul(ctx.builder.symbols.size(start), -1))
     reach = add(offset, *(mul(add(n, -1), s) for n, s in zip(size, stride)), 1)
-    if isinstance(reach, int) and isinstance(x.numel, int) and reach > x.numel:
+    if isinstance(reach, int) and isinstance(owner.numel, int) and reach > owner.numel:
         return Declined("as_strided beyond the tensor's own elements")
+    if isinstance(offset, int) and offset < 0:
+        return Declined("as_strided of what is before the tensor's own elements")
     return ctx.view(
-        x,
-        lambda axes: index_maps.strided(axes, offset, stride, x.shape, base_strides) or (),
+        owner,
+        lambda axes: index_maps.strided(axes, offset, stride, shape, strides) or (),
         aliases=_is_view(ctx),
     )
+
+
+def storage_start(ctx: LoweringContext, x: Tensor) -> Offset:
+    """Where ``x``, the node's first argument, starts in its storage."""
+    node = ctx.node.args[0]
+    assert isinstance(node, Node), "a tensor"
+    told: Offset = node.meta["val"].storage_offset()
+    return ctx.builder.start(x, told)
 
 
 def _is_view(ctx: LoweringContext) -> bool:

@@ -32,7 +32,7 @@ from litz_ir.loops.nodes import (
 from litz_ir.loops.rewriter import rename_reads
 from litz_ir.passes.base import PassContext
 from litz_ir.plan.program import CallStep, Check, Define, Measure, Plan, RegionStep, Step
-from litz_ir.scalar.expr import Index, Load
+from litz_ir.scalar.expr import Expr, Index, Load
 from litz_ir.symbols.term import (
     Size,
     Symbol,
@@ -48,7 +48,7 @@ from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.build_plan.launches import KernelNames, Launches
 from litz_scheduler.build_plan.values import Values
 from litz_scheduler.cost.traffic import type_bytes
-from litz_scheduler.graph import Lineage, dense_type, same_strides
+from litz_scheduler.graph import Lineage, dense_type, same_strides, viewed
 from litz_scheduler.kernels import single
 from litz_scheduler.memory.reuse import place
 from litz_scheduler.options import SchedulerOptions
@@ -203,10 +203,10 @@ class _Builder:
         if self.values.alias(view):
             self.context.decide(Decision("plan", view.name, "alias", "alias.view"))
             return
-        self._fill(value, view.axes, Load(view.base, view.index, value.type.dtype))
+        self._fill(value, view.axes, viewed(view, self.values.type(view.base)))
         self.context.decide(Decision("plan", view.name, "copy", "copy.layout", type_bytes(value.type)))
 
-    def _fill(self, value: Value, axes: tuple[Axis, ...], body: Load) -> None:
+    def _fill(self, value: Value, axes: tuple[Axis, ...], body: Expr) -> None:
         """A kernel of its own that fills ``value`` from ``body``."""
         operation = Pointwise(results=(value,), axes=axes, bodies=(body,))
         self.operations[value.name] = operation
@@ -271,7 +271,9 @@ class _Builder:
 
     def _copy_for(self, reader: Call | Region, value: Value) -> str:
         """The name of a copy of ``value`` in the layout that ``reader`` takes."""
-        copy = Value(f"{value.name}.for.{reader.name}", dense_type(value.type))
+        exact = isinstance(reader, Call) and reader.need == "exact"
+        promised = replace(value.type, layout=replace(value.type.layout, fixed=exact))
+        copy = Value(f"{value.name}.for.{reader.name}", dense_type(promised))
         self._copy(value.name, copy)
         self.context.decide(Decision("plan", value.name, "copy", "copy.layout", type_bytes(value.type)))
         return copy.name

@@ -53,7 +53,7 @@ class Choices:
     def decide(self) -> None:
         """Fill ``inlined``, the values to inline, and ``copied``, the views that get memory of their own."""
         operations = self.graph.operations
-        settled = {o.name for o in operations if isinstance(o, Pointwise) and self._settled(o)}
+        settled = {o.name for o in operations if isinstance(o, Pointwise | View) and self._settled(o)}
         self.deadlines = deadlines(operations, Versions(self.graph), settled)
         for position in range(len(operations) - 1, -1, -1):
             operation = operations[position]
@@ -79,9 +79,11 @@ class Choices:
         if through and name in self.uses:
             yield from self.uses[name].readers.items()
 
-    def _settled(self, operation: Pointwise) -> bool:
-        """True when the results are kept, whoever reads them."""
+    def _settled(self, operation: Pointwise | View) -> bool:
+        """True when the results are computed where they stand, whoever reads them."""
         value = operation.results[0]
+        if isinstance(operation, View):
+            return value.name in self.memory and not self.residence.shares(operation)
         return len(operation.results) != 1 or value.replaces is not None or value.name in self.memory
 
     def _view(self, view: View) -> bool:

@@ -25,7 +25,7 @@ from litz_ir.passes.base import PassContext
 from litz_ir.scalar.expr import Expr, Load, substitute_expr, transform
 from litz_ir.symbols.simplify import Simplifier
 from litz_ir.symbols.term import symbol
-from litz_scheduler.graph import axes_of, axis_ranges, is_identity, named
+from litz_scheduler.graph import axes_of, axis_ranges, is_identity, named, viewed
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise.choices import Choices
 
@@ -66,6 +66,7 @@ class _Substitution:
         self.inlined = choices.inlined
         self.copied = choices.copied
         self.definitions: dict[str, tuple[tuple[Axis, ...], Expr]] = {}
+        self.types = {name: value.type for name, value in graph.values().items()}
 
     def run(self) -> LoopGraph:
         kept = [o for operation in self.graph.operations for o in self._visit(operation)]
@@ -74,8 +75,7 @@ class _Substitution:
     def _visit(self, operation: Operation) -> tuple[Operation, ...]:
         current = self._with_inlined_reads(operation)
         if isinstance(current, View):
-            load = Load(current.base, current.index, current.results[0].type.dtype)
-            body = self._inline(load, current.axes)
+            body = self._inline(viewed(current, self.types[current.base]), current.axes)
             if current.name in self.copied:
                 copy = Pointwise(
                     results=current.results, axes=current.axes, bodies=(body,), origin=current.origin

@@ -1,0 +1,2 @@
+"""Generated programs of views and writes, compiled by litz and compared with eager: `python -m differential` with
+`tests/` on the path."""

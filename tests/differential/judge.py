@@ -1,0 +1,231 @@
+"""Runs a program in eager and compiled, and says how the two differ: results, inputs, aliasing, gradients."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch._subclasses import FakeTensorMode
+
+import litz
+from differential.programs import Arguments, Base, Function, Input, Mode, Program
+
+Fault = Literal["none", "litz", "torch", "rejected"]
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-4, torch.bfloat16: 6e-2}
+SHIFTS = (0, 3)
+"""The compiled function is called once for each, on other values: what one call leaves behind must not show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run gave and left behind."""
+
+    results: tuple[torch.Tensor, ...]
+    given: Arguments
+    gradients: tuple[torch.Tensor | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Who is at fault, and how the compiled program differs from eager. ``rejected``: eager refuses the program;
+    ``torch``: the program is as wrong under ``aot_eager``, which no backend can mend."""
+
+    fault: Fault
+    message: str = ""
+
+
+def judge(program: Program) -> Verdict:
+    """Compare a program compiled by litz with eager."""
+    try:
+        wanted = [_run(program, program.function(), shift) for shift in SHIFTS]
+    except Exception as error:
+        return Verdict("rejected", f"{type(error).__name__}: {error}")
+    message = _difference(program, "litz", wanted)
+    if message is None:
+        return Verdict("none")
+    theirs = _difference(program, "aot_eager", wanted)
+    if theirs is None and "strides" in message and not _shapes_are_known(program, wanted[0]):
+        theirs = f"torch's own shape rules are wrong: {message}"
+    return Verdict("litz" if theirs is None else "torch", message if theirs is None else theirs)
+
+
+def _shapes_are_known(program: Program, wanted: Outcome) -> bool:
+    """True when torch's rules for fake tensors, which every backend is told to follow, give eager's strides."""
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True) as fake, program.surroundings():
+            inputs = [fake.from_tensor(tensor) for tensor in program.arguments().inputs]
+            results = program.function()(*inputs)
+    except Exception:
+        return True
+    return all(a.stride() == b.stride() for a, b in zip(results, wanted.results))
+
+
+def check(
+    function: Function,
+    bases: Sequence[Base],
+    inputs: Sequence[Input],
+    *,
+    mode: Mode = "plain",
+    dynamic: bool = False,
+) -> None:
+    """Assert that a function of some inputs is compiled to what eager computes."""
+    program = _Written(tuple(bases), tuple(inputs), (), (), mode, dynamic, function)
+    wanted = [_run(program, function, shift) for shift in SHIFTS]
+    message = _difference(program, "litz", wanted)
+    assert message is None, message
+
+
+@dataclass(frozen=True, slots=True)
+class _Written(Program):
+    """A program whose function was written by hand."""
+
+    written: Function | None = None
+
+    def function(self, name: str = "program") -> Function:
+        assert self.written is not None
+        return self.written
+
+
+def _difference(program: Program, backend: str, wanted: Sequence[Outcome]) -> str | None:
+    """How the program compiled by ``backend`` differs from eager, in words; ``None`` when it does not."""
+    torch._dynamo.reset()
+    with litz.config.patch(cache=False), complaints() as said:
+        try:
+            compiled = torch.compile(
+                program.function(), backend=backend, fullgraph=True, dynamic=program.dynamic
+            )
+            got = [_run(program, compiled, shift) for shift in SHIFTS]
+        except Exception as error:
+            return f"{type(error).__name__}: {str(error)[:600]}"
+    if said:
+        return f"litz gave up: {said[0][:600]}"
+    for shift, (mine, theirs) in enumerate(zip(got, wanted)):
+        found = _compare(mine, theirs)
+        if found is not None:
+            return f"call {shift}: {found}"
+    return None
+
+
+@contextmanager
+def complaints() -> Iterator[list[str]]:
+    """What litz warns of meanwhile: a graph that it gives up runs right, and is a defect all the same."""
+    said: list[str] = []
+
+    class Keeper(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    logger, keeper = logging.getLogger("litz"), Keeper()
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(keeper)
+    try:
+        with litz.config.patch(fallback="warn"):
+            yield said
+    finally:
+        logger.removeHandler(keeper)
+        logger.propagate = propagate
+
+
+def _run(program: Program, function: Callable[..., tuple[torch.Tensor, ...]], shift: int) -> Outcome:
+    with program.surroundings(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given = program.arguments(shift)
+        results = function(*given.inputs)
+        wanted = [r for r in results if r.requires_grad]
+        if wanted and given.leaves:
+            total = sum((r.double() * (k + 1)).sum() for k, r in enumerate(wanted))
+            assert isinstance(total, torch.Tensor)
+            total.backward()
+    return Outcome(results, given, tuple(leaf.grad for leaf in given.leaves))
+
+
+# --- comparing ------------------------------------------------------------------------------------------
+
+
+def _compare(mine: Outcome, theirs: Outcome) -> str | None:
+    if len(mine.results) != len(theirs.results):
+        return f"{len(mine.results)} results, eager has {len(theirs.results)}"
+    named = [(f"result {k}", a, b) for k, (a, b) in enumerate(zip(mine.results, theirs.results))]
+    named += [(f"input {k}", a, b) for k, (a, b) in enumerate(zip(mine.given.inputs, theirs.given.inputs))]
+    for name, a, b in named:
+        found = _kind(a, b) or _values(a, b)
+        if found is not None:
+            return f"{name}: {found}"
+    for k, (a, b) in enumerate(zip(mine.given.bases, theirs.given.bases)):
+        found = _values(a, b)
+        if found is not None:
+            return f"base {k}: {found}"
+    for k, (g, h) in enumerate(zip(mine.gradients, theirs.gradients)):
+        nothing = g if h is None else h if g is None else None
+        if nothing is not None and bool(nothing.any()):
+            return f"gradient {k}: {'none' if g is None else 'one'} where eager has {'none' if h is None else 'one'}"
+        found = _values(g, h) if g is not None and h is not None else None
+        if found is not None:
+            return f"gradient {k}: {found}"
+    return _aliasing(mine, theirs) or _versions(mine, theirs)
+
+
+def _kind(a: torch.Tensor, b: torch.Tensor) -> str | None:
+    for name in ("dtype", "shape", "requires_grad"):
+        if getattr(a, name) != getattr(b, name):
+            return f"{name} {getattr(a, name)}, eager's is {getattr(b, name)}"
+    if a.numel() and any(n > 1 and s != t for n, s, t in zip(a.shape, a.stride(), b.stride())):
+        return f"strides {a.stride()}, eager's are {b.stride()}"
+    return None
+
+
+def _values(a: torch.Tensor, b: torch.Tensor) -> str | None:
+    a, b = a.detach(), b.detach()
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return f"{a.dtype} {tuple(a.shape)}, eager's is {b.dtype} {tuple(b.shape)}"
+    if torch.equal(a, b):
+        return None
+    if a.dtype.is_floating_point:
+        finite = b[b.isfinite()].double().abs()
+        scale = 1 + (float(finite.max()) if finite.numel() else 0.0)
+        bound = TOLERANCE[a.dtype] * scale
+        if torch.allclose(a.double(), b.double(), rtol=TOLERANCE[a.dtype], atol=bound, equal_nan=True):
+            return None
+    apart = ((a != b) & ~((a != a) & (b != b))).nonzero()
+    where = tuple(apart[0].tolist()) if len(apart) else ()
+    return (
+        f"{len(apart)} of {a.numel()} values differ, first at {where}: {a[where]!s}, eager's is {b[where]!s}"
+    )
+
+
+def _aliasing(mine: Outcome, theirs: Outcome) -> str | None:
+    """Who shares memory with whom, and how far apart they start."""
+    names = [
+        *(f"result {k}" for k in range(len(mine.results))),
+        *(f"input {k}" for k in range(len(mine.given.inputs))),
+    ]
+    ours, eager = (*mine.results, *mine.given.inputs), (*theirs.results, *theirs.given.inputs)
+    for i in range(len(mine.results)):
+        for j in range(i + 1, len(names)):
+            a, b = _distance(ours[i], ours[j]), _distance(eager[i], eager[j])
+            if a != b:
+                return f"{names[i]} and {names[j]}: {_sharing(a)}, in eager {_sharing(b)}"
+    return None
+
+
+def _distance(a: torch.Tensor, b: torch.Tensor) -> int | None:
+    if a.untyped_storage()._cdata != b.untyped_storage()._cdata or not a.numel() or not b.numel():
+        return None
+    return int(a.storage_offset()) * a.element_size() - int(b.storage_offset()) * b.element_size()
+
+
+def _sharing(distance: int | None) -> str:
+    return "no memory shared" if distance is None else f"memory shared, {distance} bytes apart"
+
+
+def _versions(mine: Outcome, theirs: Outcome) -> str | None:
+    """Autograd must see which inputs were written."""
+    for k, (a, b) in enumerate(zip(mine.given.inputs, theirs.given.inputs)):
+        if not a.is_inference() and bool(a._version) != bool(b._version):
+            return f"input {k}: version {a._version}, eager's is {b._version}"
+    return None

@@ -1,0 +1,163 @@
+"""Runs a range of seeds: `nox -s fuzz -- --programs 20000 --seed 0`.
+
+Each seed is one program, run in eager and compiled by litz. Workers take slices of the range; what they find goes
+to one JSON Lines file, a row for every slice that is done and for every mismatch, so that a run that was stopped goes
+on where it was with the same `--out`. A mismatch is shrunk and printed as a regression test. Exit code 1 when
+there was one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from differential.generator import program_of
+from differential.judge import judge
+from differential.shrinker import shrunk
+
+SLICE = 50
+"""Seeds that a worker takes at a time."""
+
+
+@dataclass(slots=True)
+class Row:
+    """What a slice of seeds gave: how many programs of each verdict, and every mismatch with its smallest form."""
+
+    start: int
+    stop: int
+    counts: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    mismatches: list[dict[str, Any]] = field(default_factory=list)
+    torch: list[dict[str, Any]] = field(default_factory=list)
+
+
+def run_slice(start: int, stop: int) -> Row:
+    """Run the programs of the seeds from ``start`` to ``stop``, the last one not included."""
+    row, counts, began = Row(start, stop), Counter[str](), time.perf_counter()
+    for seed in range(start, stop):
+        program = program_of(seed)
+        verdict = judge(program)
+        counts[verdict.fault] += 1
+        if verdict.fault == "torch":
+            row.torch.append({"seed": seed, "message": verdict.message.partition("\n")[0][:200]})
+        if verdict.fault == "litz":
+            small = shrunk(program, lambda p: judge(p).fault == "litz")
+            found = judge(small) if small != program else verdict
+            row.mismatches.append(
+                {"seed": seed, "message": found.message, "test": small.as_test(f"program_of_seed_{seed}")}
+            )
+    row.counts, row.seconds = dict(counts), time.perf_counter() - began
+    return row
+
+
+def done_before(path: Path) -> list[Row]:
+    """The slices that an earlier run finished."""
+    if not path.exists():
+        return []
+    with open(path, encoding="utf-8") as file:
+        return [Row(**json.loads(line)) for line in file]
+
+
+def slices(seed: int, programs: int, done: list[Row]) -> Iterator[tuple[int, int]]:
+    """The slices of the range that are still to be run."""
+    finished = {row.start: row.stop for row in done}
+    for start in range(seed, seed + programs, SLICE):
+        stop = min(start + SLICE, seed + programs)
+        if finished.get(start, start) < stop:
+            yield start, stop
+
+
+def start_worker() -> None:
+    """Two threads, so that kernels run in parallel as they do for users; torch's own complaints are not shown."""
+    torch.set_num_threads(2)
+    for name in ("torch", "torch._subclasses.fake_tensor", "torch.fx.experimental"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--programs", type=int, default=1000, help="how many seeds to run")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("build/fuzz.jsonl"),
+        help="rows of results; an old file is gone on with",
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run the range and print what it gave; the exit code."""
+    chosen = options()
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    before = done_before(chosen.out)
+    todo = list(slices(chosen.seed, chosen.programs, before))
+    rows = [row for row in before if chosen.seed <= row.start < chosen.seed + chosen.programs]
+    done = chosen.programs - sum(stop - start for start, stop in todo)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    context = multiprocessing.get_context("spawn")
+    with (
+        open(chosen.out, "a", encoding="utf-8") as out,
+        ProcessPoolExecutor(chosen.workers, context, start_worker, max_tasks_per_child=20) as pool,
+        Progress(*columns, TimeRemainingColumn(), console=console) as progress,
+    ):
+        bar = progress.add_task("programs", total=chosen.programs, completed=done)
+        for future in as_completed([pool.submit(run_slice, *each) for each in todo]):
+            row = future.result()
+            rows.append(row)
+            out.write(json.dumps(asdict(row)) + "\n")
+            out.flush()
+            wrong = sum(len(each.mismatches) for each in rows)
+            progress.update(bar, advance=row.stop - row.start, description=f"programs, {wrong} wrong")
+            for found in row.mismatches:
+                text = f"seed {found['seed']}: {found['message']}\n{found['test']}"
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
+    return report(rows)
+
+
+def report(rows: list[Row]) -> int:
+    """Print the summary as JSON; the exit code."""
+    counts = Counter[str]()
+    for row in rows:
+        counts.update(row.counts)
+    seconds = sum(row.seconds for row in rows)
+    programs = sum(counts.values())
+    summary = {
+        "first_seed": min((row.start for row in rows), default=0),
+        "last_seed": max((row.stop for row in rows), default=0) - 1,
+        "programs": programs,
+        "compared": counts["none"],
+        "wrong": counts["litz"],
+        "wrong_under_aot_eager_too": counts["torch"],
+        "rejected_by_eager": counts["rejected"],
+        "seconds_per_program_and_worker": round(seconds / max(programs, 1), 3),
+        "torch": torch.__version__,
+    }
+    print(json.dumps(summary, indent=2))
+    return 1 if counts["litz"] else 0

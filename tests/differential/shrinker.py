@@ -1,0 +1,63 @@
+"""Makes a program that goes wrong smaller: statements, results, arguments and modes that do not matter are dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from differential.programs import Program, Statement
+
+Wrong = Callable[[Program], bool]
+
+
+def shrunk(program: Program, wrong: Wrong, *, budget: int = 150) -> Program:
+    """The smallest program found that is still ``wrong``, in at most ``budget`` trials."""
+    trials = 0
+    while True:
+        for candidate in _smaller(program):
+            trials += 1
+            if trials > budget:
+                return program
+            if wrong(candidate):
+                program = candidate
+                break
+        else:
+            return program
+
+
+def _smaller(program: Program) -> Iterator[Program]:
+    """Programs that are one step simpler, the boldest steps first."""
+    count = len(program.statements)
+    size = count // 2
+    while size:
+        for start in range(0, count, size):
+            yield from _without(program, set(range(start, min(start + size, count))))
+        size //= 2
+    if len(program.outputs) > 1:
+        for k in range(len(program.outputs)):
+            yield replace(program, outputs=program.outputs[:k] + program.outputs[k + 1 :])
+    if program.dynamic:
+        yield replace(program, dynamic=False)
+    if program.mode != "plain":
+        yield replace(program, mode="plain", bases=tuple(replace(b, leaf=False) for b in program.bases))
+    for k, item in enumerate(program.inputs):
+        if all(item.name not in line for line in (*(s.line for s in program.statements), *program.outputs)):
+            inputs = program.inputs[:k] + program.inputs[k + 1 :]
+            kept = {other.base for other in inputs}
+            if inputs:
+                yield replace(program, inputs=inputs, bases=tuple(b for b in program.bases if b.name in kept))
+
+
+def _without(program: Program, gone: set[int]) -> Iterator[Program]:
+    """The program less some statements. What they define is the tensor that they were made from, where one is."""
+    defined = {s.target for k, s in enumerate(program.statements) if k in gone and s.target}
+    outputs = tuple(name for name in program.outputs if name not in defined)
+    if outputs:
+        yield replace(program.without(gone), outputs=outputs)
+    if len(gone) == 1:
+        (k,) = gone
+        statement = program.statements[k]
+        base = statement.text.split(".")[0].split("[")[0]
+        if statement.target and base.isalnum() and base != statement.text:
+            same = Statement(base, target=statement.target)
+            yield replace(program, statements=(*program.statements[:k], same, *program.statements[k + 1 :]))

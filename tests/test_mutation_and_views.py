@@ -1,0 +1,391 @@
+"""Views, writes and aliasing, each phrase of the contract by name, and what the program generator has found wrong."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from differential.judge import check
+from differential.programs import Base, Input
+from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import litz
+
+F32, I64 = torch.float32, torch.int64
+
+
+def agree(
+    program: Callable[..., Any], *shapes: tuple[int, ...], dtype: torch.dtype = F32, **how: Any
+) -> None:
+    """The program is compiled to what eager computes on fresh contiguous inputs of these shapes."""
+    bases = [Base(f"b{k}", torch.Size(shape).numel(), dtype, k + 1) for k, shape in enumerate(shapes)]
+    inputs = [
+        Input(f"a{k}", f"b{k}", shape, torch.empty(shape).stride(), 0) for k, shape in enumerate(shapes)
+    ]
+    check(program, bases, inputs, **how)
+
+
+# --- in-place chains on views ---------------------------------------------------------------------------
+
+
+def test_a_chain_of_writes_through_views_of_an_input() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        row = x.t()[1]
+        row.mul_(2)
+        x[:, 2:].sub_(row.sum())
+        x.view(-1)[::3].copy_(x[0, 0])
+        return (x.sum(0), row + 1)
+
+    agree(program, (6, 8))
+
+
+def test_a_chain_of_writes_through_views_of_an_intermediate() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        y = x * 2
+        y.diagonal().zero_()
+        y[1:, ::2].add_(y[:-1, ::2].clone())
+        y.transpose(0, 1).select(0, 3).fill_(7)
+        return (y, y.t())
+
+    agree(program, (8, 8))
+
+
+def test_as_strided_reaches_past_the_view_it_is_taken_of() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        y = x * 2
+        part = y[1]
+        return (part.as_strided((3, 4), (4, 1), 2) + 1, x[2:].as_strided((2, 2), (1, 4)) * part[0])
+
+    agree(program, (4, 4))
+
+
+def test_as_strided_of_an_input_that_starts_inside_its_storage() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return (x.as_strided((2, 2), (3, 1), 6) + 1,)
+
+    check(program, [Base("b", 20, F32, 1)], [Input("x", "b", (3, 3), (3, 1), 5)])
+
+
+# --- copies between overlapping views -------------------------------------------------------------------
+
+
+def test_copy_onto_itself_flipped() -> None:  # pytorch issue 162410
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        x.copy_(x.flip(0))
+        return (x,)
+
+    agree(program, (64, 33))
+
+
+def test_rows_shifted_over_their_own_clone() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        x[1:] = x[:-1].clone()
+        return (x,)
+
+    agree(program, (64, 33))
+
+
+def test_index_put_then_added_to_its_own_flip() -> None:  # pytorch issue 198270
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        x.index_put_((torch.arange(x.size(0)),), x * 2.0)
+        x.add_(x.flip(0))
+        return (x,)
+
+    agree(program, (64, 40))
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "sub", "copy"])
+def test_foreach_onto_its_own_flip(name: str) -> None:  # pytorch issue 198033
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        getattr(torch, f"_foreach_{name}_")([x], [x.flip(0)])
+        return (x,)
+
+    agree(program, (64, 40))
+
+
+# --- reads before later writes --------------------------------------------------------------------------
+
+
+def test_a_dtype_view_is_read_before_the_later_write() -> None:  # pytorch issue 198101
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        y = x.view(torch.int32) * 2
+        y.sub_(-4)
+        x[:, 2:5] = 2
+        return (y.view(torch.int64),)
+
+    agree(program, (4, 6), dtype=I64)
+
+
+def test_a_dtype_view_of_the_same_width_is_read_before_the_later_write() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        bits = x.view(torch.int32)
+        y = bits + 1
+        x.mul_(2)
+        return (y, bits * 1)
+
+    agree(program, (5, 7))
+
+
+def test_a_dtype_view_shares_the_memory_that_it_shows() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        y = x + 1
+        return (y, y.view(torch.int32), y.view(torch.int32)[1:].t(), x.view(torch.int32))
+
+    agree(program, (5, 7))
+
+
+def test_a_write_through_a_dtype_view() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        x.view(torch.int32).bitwise_and_(-2)
+        return (x + 0,)
+
+    agree(program, (5, 7))
+
+
+def test_a_copy_does_not_see_the_later_write_to_its_source() -> None:  # pytorch issue 198131
+    def program(target: Tensor, source: Tensor) -> tuple[Tensor, ...]:
+        target[0:, :] = source[0:, :]
+        source.add_(1)
+        return (source,)
+
+    agree(program, (3, 4), (3, 4))
+
+
+def test_a_clone_is_kept_when_its_source_is_written() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        before = x.clone()
+        x.add_(1)
+        y = x.clone()
+        x.zero_()
+        return (before, y, y - before)
+
+    agree(program, (9, 5))
+
+
+def test_a_clone_is_kept_beside_an_operator_that_writes_its_source() -> None:  # pytorch issue 198031
+    with torch.library._scoped_library("litz_views", "FRAGMENT") as library:
+        library.define("reverse_into(Tensor source, Tensor(a!) target) -> ()")
+
+        def reverse_into(source: Tensor, target: Tensor) -> None:
+            for k in range(source.shape[0]):
+                target[-1 - k] = source[k]
+
+        library.impl("reverse_into", reverse_into, "CPU")
+        library.impl("reverse_into", lambda source, target: None, "Meta")
+
+        def program(x: Tensor) -> tuple[Tensor, ...]:
+            y = x.clone()
+            torch.ops.litz_views.reverse_into(y, x)
+            return (x * 2.0,)
+
+        agree(program, (8,))
+
+
+def test_a_result_that_was_cloned_is_not_the_input() -> None:  # pytorch issue 195451
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return (x.clone(), x.view(-1).clone(), x.contiguous().clone().view(-1), x.reshape(-1))
+
+    agree(program, (4, 5))
+
+
+def test_an_updated_moment_outlives_the_step_that_reads_it() -> None:  # pytorch issue 183575
+    def step(p: Tensor, g: Tensor, m: Tensor, other: Tensor) -> tuple[Tensor, ...]:
+        m.lerp_(g, 0.25)
+        p.add_(m, alpha=-0.5)
+        wide = other.to(torch.float64) * 2
+        return (wide.sum(0), wide.to(torch.float32) + 1)
+
+    def fresh() -> list[Tensor]:
+        return [torch.arange(64.0).reshape(8, 8) * (k + 1) for k in range(4)]
+
+    mine, theirs = fresh(), fresh()
+    with litz.config.patch(fallback="silent"):
+        compiled = litz.compile_fx_inner(make_fx(step)(*fresh()), fresh())
+        got = compiled(*mine)
+    for a, b in zip((*got, *mine), (*step(*theirs), *theirs), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_locals_of_rows_of_different_lengths() -> None:  # pytorch issue 159154
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        both = torch.cat([x.softmax(-1), y.softmax(-1)], -1)
+        return (both.softmax(-1), both - both.amax(-1, keepdim=True), y.softmax(-1).cumsum(-1))
+
+    agree(program, (6, 33), (6, 130))
+
+
+# --- what the caller sees -------------------------------------------------------------------------------
+
+
+def test_an_input_that_is_written_and_returned() -> None:
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        x.add_(y)
+        y.mul_(x)
+        return (x, x[1:], y * 1)
+
+    agree(program, (4, 5), (4, 5))
+
+
+def test_results_that_share_memory() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        y = x + 1
+        return (y, y[1:], y.t(), y.view(-1)[3:], y, x.t(), y.expand(2, 6, 5), y.unfold(0, 2, 1))
+
+    agree(program, (6, 5))
+
+
+def test_a_view_of_a_copy_that_is_returned_too() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        doubled = (x * 2).repeat(2, 1)
+        x.add_(1)
+        return (doubled.t(), doubled)
+
+    agree(program, (3, 2))
+
+
+def test_a_view_of_a_view_that_is_returned_too() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        part = (x + 1)[:, 2]
+        return (part[:, 1:3], part)
+
+    agree(program, (3, 4, 5, 6), dynamic=True)
+
+
+def test_strides_of_single_elements_are_eager_s() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        y = x * 2
+        return (y.unsqueeze(0), y[:1], y[:, :1].t(), y[None, 1:2, None])
+
+    torch._dynamo.reset()
+    x = torch.ones(5, 20)
+    got = torch.compile(program, backend="litz", fullgraph=True)(x)
+    assert [a.stride() for a in got] == [b.stride() for b in program(x)]
+
+
+def test_a_copy_of_a_tensor_with_gaps_has_its_gaps() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return (x.select_scatter(torch.zeros(4), 1, 0), x.slice_scatter(torch.ones(2, 3), 0, 1, 3))
+
+    check(program, [Base("b", 40, F32, 1)], [Input("x", "b", (4, 3), (9, 2), 1)])
+
+
+def test_arguments_that_are_views_of_one_base() -> None:
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        x.add_(1)
+        z = y * 2
+        y[0] = 5
+        return (z, x.sum(), y + x.sum())
+
+    check(
+        program,
+        [Base("b", 24, F32, 1)],
+        [Input("x", "b", (3, 4), (4, 1), 2), Input("y", "b", (4, 3), (1, 6), 5)],
+    )
+
+
+def test_a_literal_tensor_is_the_same_in_every_call() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        numbers = torch.tensor([3.0, 1.0, 2.0, 8.0, 9.0, 7.0, 5.0, 6.0, 4.0, 0.0])
+        y = x[:, torch.tensor([2, 0, 1])] + numbers[:3]
+        numbers.add_(1)
+        return (y, numbers)
+
+    agree(program, (4, 3))
+
+
+@pytest.mark.parametrize("mode", ["no_grad", "inference", "grad"])
+def test_a_write_under_each_grad_mode(mode: Any) -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        y = x.t()
+        y[1:] *= 2
+        z = (x * x).sum(0)
+        z.add_(1)
+        return (z, y)
+
+    agree(program, (6, 5), mode=mode)
+
+
+def test_writing_into_an_expanded_tensor_writes_what_eager_writes() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        y = x.expand(2, *x.shape)
+        y[0, 0] = 5
+        return (y + 0,)
+
+    agree(program, (6,))
+
+
+def test_an_expanded_result_is_refused_as_a_target_as_in_eager() -> None:
+    def program(x: Tensor) -> Tensor:
+        return _added(x.expand(3, 4))
+
+    @torch._dynamo.disable
+    def _added(y: Tensor) -> Tensor:
+        return y.add_(1)
+
+    for call in (program, torch.compile(program, backend="litz")):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            call(torch.ones(4))
+
+
+def test_batch_norm_updates_its_statistics_in_every_call() -> None:
+    def trained(compiled: bool) -> tuple[list[Tensor], dict[str, Tensor]]:
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU())
+        call = torch.compile(model, backend="litz", fullgraph=True) if compiled else model
+        results = []
+        for k in range(3):
+            result = call(torch.linspace(-1, 1 + k, 2 * 3 * 8 * 8).reshape(2, 3, 8, 8))
+            result.sum().backward()
+            results.append(result.detach())
+        gradients = {f"{name}.grad": p.grad for name, p in model.named_parameters() if p.grad is not None}
+        return results, {**model.state_dict(), **gradients}
+
+    (mine, state), (theirs, wanted) = trained(True), trained(False)
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(state, wanted, rtol=1e-4, atol=1e-4)
+    assert int(state["1.num_batches_tracked"]) == 3
+
+
+def test_resizing_a_fresh_tensor() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        y = torch.empty(0)
+        torch.add(x, 1, out=y)
+        return (y, y.t_(), x.new_empty((0,)).resize_as_(x).copy_(x))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        want = program(torch.ones(3, 4))
+        torch._dynamo.reset()
+        got = torch.compile(program, backend="litz")(torch.ones(3, 4))
+    for a, b in zip(got, want, strict=True):
+        assert a.stride() == b.stride()
+        torch.testing.assert_close(a, b)
+
+
+# --- found by the program generator ---------------------------------------------------------------------
+
+
+def test_a_scatter_takes_values_of_another_dtype() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        wide = x.expand(4)
+        total = wide.cumsum(0)
+        wide[-2] *= x
+        return (total, wide)
+
+    check(program, [Base("b", 6, torch.uint8, 2)], [Input("x", "b", (), (), 5)])
+
+
+def test_fill_diagonal_of_an_input_that_starts_inside_its_storage() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        part = x[2:]
+        part[torch.tensor([0, 1])] = torch.full((2, 16), -2.0)
+        x.fill_diagonal_(-1)
+        return (part,)
+
+    for dynamic in (False, True):
+        check(program, [Base("b", 72, F32, 5)], [Input("x", "b", (4, 16), (16, 1), 5)], dynamic=dynamic)

@@ -1,0 +1,74 @@
+"""Generated programs against eager at a fixed size; `nox -s fuzz` runs as many as one likes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from differential.generator import program_of, programs
+from differential.judge import check, judge
+from differential.programs import Base, Input, Program
+from differential.run import Row, slices
+from differential.shrinker import shrunk
+from hypothesis import given, settings
+from torch import Tensor
+
+Step = Callable[[Tensor], Tensor]
+CHUNK, CHUNKS = 20, 15
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_generated_programs_do_as_eager_does(chunk: int) -> None:
+    compared = 0
+    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        program = program_of(seed)
+        verdict = judge(program)
+        assert verdict.fault != "litz", f"{verdict.message}\n{program.as_test(f'program_of_seed_{seed}')}"
+        compared += verdict.fault == "none"
+    assert compared >= CHUNK // 2, "most programs are fit to be compared"
+
+
+@settings(max_examples=5)
+@given(programs())
+def test_programs_that_hypothesis_draws_do_as_eager_does(program: Program) -> None:
+    verdict = judge(program)
+    assert verdict.fault != "litz", f"{verdict.message}\n{program.as_test('drawn_program')}"
+
+
+def test_a_seed_always_gives_the_same_program() -> None:
+    assert [program_of(seed) for seed in range(20)] == [program_of(seed) for seed in range(20)]
+
+
+def test_a_program_that_goes_wrong_is_made_smaller() -> None:
+    program = next(p for p in map(program_of, range(100)) if any(".flip(" in s.text for s in p.statements))
+
+    def wrong(candidate: Program) -> bool:
+        return any(".flip(" in statement.text for statement in candidate.statements)
+
+    small = shrunk(program, wrong)
+    assert wrong(small) and len(small.statements) == 1 and len(small.outputs) == 1
+    assert ".flip(" in small.as_test("small")
+
+
+def test_a_run_goes_on_where_it_was_stopped() -> None:
+    done = [Row(0, 50), Row(100, 120)]
+    assert list(slices(0, 120, done)) == [(50, 100)]
+    assert list(slices(0, 130, done)) == [(50, 100), (100, 130)]
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "said"),
+    [
+        (lambda x: x + 1, lambda x: x + 2, "values differ"),
+        (lambda x: (x + 1).t().contiguous().t(), lambda x: x + 1, "strides"),
+        (lambda x: x.view(4, 3), lambda x: x.view(4, 3).clone(), "memory shared"),
+        (lambda x: x.add_(1) * 1, lambda x: x + 1, "input 0"),
+    ],
+)
+def test_the_judge_sees_each_kind_of_difference(mine: Step, theirs: Step, said: str) -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return (mine(x) if torch.compiler.is_compiling() else theirs(x),)
+
+    with pytest.raises(AssertionError, match=said):
+        check(program, [Base("b", 12, torch.float32, 1)], [Input("x", "b", (3, 4), (4, 1), 0)])
