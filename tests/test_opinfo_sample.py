@@ -17,6 +17,8 @@ ONCE_WRONG: dict[str, tuple[Unit, Place]] = {
         Unit("cumprod", "f32"),
         ("gradient", 0),
     ),
+    "a transposed result of symbolic sizes was contiguous": (Unit("rot90", "f32"), ("dynamic", 0)),
+    "a channels-last result of symbolic sizes was contiguous": (Unit("to", "f32"), ("dynamic", 1)),
 }
 
 

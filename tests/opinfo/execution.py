@@ -167,7 +167,8 @@ def _shared(results: dict[str, Any], arguments: list[torch.Tensor]) -> frozenset
 
 
 def _storage(leaf: Any) -> int | None:
-    if not isinstance(leaf, torch.Tensor) or leaf.layout != torch.strided:
+    """What identifies the memory of a tensor; one without elements has none to share."""
+    if not isinstance(leaf, torch.Tensor) or leaf.layout != torch.strided or leaf.numel() == 0:
         return None
     address: int = leaf.untyped_storage()._cdata
     return address

@@ -63,6 +63,13 @@ def span(shape: Sequence[Size], layout: Layout) -> Size:
 
 def is_dense(shape: Sequence[Size], layout: Layout) -> bool:
     """True when the strides are a permutation of row-major ones: every element of the span is used exactly once."""
-    dims = [d for d in stride_order(layout) if shape[d] != 1]
-    expected = contiguous_strides([shape[d] for d in dims])
-    return layout.offset == 0 and all(layout.strides[d] == e for d, e in zip(dims, expected, strict=True))
+    step: Size = 1
+    left = [dim for dim, size in enumerate(shape) if size != 1]
+    while left:
+        fastest = next((dim for dim in reversed(left) if layout.strides[dim] == step), None)
+        if fastest is None:
+            return False
+        left.remove(fastest)
+        if shape[fastest] != 0:
+            step = mul(step, shape[fastest])
+    return layout.offset == 0
