@@ -43,6 +43,8 @@ from litz_ir.interp.encoding import (
 )
 from litz_ir.interp.philox import philox, random_bits, random_normal, random_uniform
 from litz_ir.interp.scalar import MEANINGS, apply
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Const, Op
 from litz_ir.scalar.ops_table import OPS
 
 NARROW = [d for d in dtypes.ALL if d.is_low_precision]
@@ -171,6 +173,17 @@ def test_integer_casts_wrap_and_bool_casts_test() -> None:
 def test_casts_to_narrow_floats_go_through_f32() -> None:
     # 1 + 2**-8 + 2**-40 is above the tie in f64; rounded to f32 it is the tie, which goes to even.
     assert run("cast", f64, [1 + 2**-8 + 2**-40], result=bf16) == [1.0]
+
+
+@pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f16, dtypes.bf16])
+@pytest.mark.parametrize("value", [0.3, -1e-3, 666.7499906003527, 3.0, 1e30, 7e4, -0.0])
+def test_a_widened_literal_is_the_one_that_its_dtype_holds(dtype: DType, value: float) -> None:
+    widened = build.cast(build.const(value, dtype), dtypes.f64)
+    if isinstance(widened, Const):
+        assert widened.value == round_to(np.array([value], np.float32), dtype)[0]
+    else:
+        assert widened == Op("cast", (build.const(value, dtype),), dtypes.f64)
+        assert value not in (0.3, -1e-3, 3.0, -0.0), "ordinary literals are folded"
 
 
 def test_bitcast_keeps_bits() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from litz_ir.dtypes import DType, b1, i64
+import math
+
+from litz_ir.dtypes import DType, b1, f32, i64
 from litz_ir.errors import DTypeError, GraphError
 from litz_ir.scalar.expr import Checked, Const, Expr, Index, Load, Masked, Op
 from litz_ir.scalar.ops_table import OPS, ScalarOp
@@ -106,13 +108,32 @@ def _cast_literal(value: int | float | bool, source: DType, dtype: DType) -> Con
     if dtype.is_float:
         # Small integers are exact everywhere; narrowing a float is left to the machine that rounds.
         if source.is_float and dtype.mantissa >= source.mantissa and dtype.bits >= source.bits:
-            return Const(float(value), dtype)
+            held = _rounded(float(value), source)
+            return None if held is None else Const(held, dtype)
         small = abs(value) <= 128 and float(value).is_integer() and dtype.bits >= 16
         return Const(float(value), dtype) if small else None
     if source.is_float:
         exact = abs(value) < 2**24 and float(value).is_integer() and wrap_integer(int(value), dtype) == value
         return Const(int(value), dtype) if exact else None
     return const(int(value), dtype)
+
+
+def _rounded(value: float, dtype: DType) -> float | None:
+    """The nearest value of a float dtype, ties to even and narrow ones by way of f32, as casts go; None where that is
+    subnormal or nearly too large."""
+    if value == 0 or not math.isfinite(value):
+        return value
+    if dtype.bits < f32.bits:
+        through = _rounded(value, f32)
+        if through is None:
+            return None
+        value = through
+    fraction, exponent = math.frexp(value)
+    bias = (1 << (dtype.bits - dtype.mantissa - 2)) - 1
+    if not 2 - bias <= exponent <= bias:
+        return None
+    digits = dtype.mantissa + 1
+    return math.ldexp(round(math.ldexp(fraction, digits)), exponent - digits)
 
 
 def where(cond: Expr, a: Expr, b: Expr) -> Expr:
