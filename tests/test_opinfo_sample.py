@@ -19,6 +19,7 @@ ONCE_WRONG: dict[str, tuple[Unit, Place]] = {
     ),
     "a transposed result of symbolic sizes was contiguous": (Unit("rot90", "f32"), ("dynamic", 0)),
     "a channels-last result of symbolic sizes was contiguous": (Unit("to", "f32"), ("dynamic", 1)),
+    "the rule for a norm failed on a symbolic order": (Unit("norm", "f32"), ("dynamic", 0)),
 }
 
 

@@ -12,7 +12,7 @@ from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.ranges import bounds
 from litz_ir.symbols.term import Size, minimum, product
-from litz_lowering.context import Axes, LoweringContext, Tensor
+from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num
@@ -381,14 +381,23 @@ def std_mean(
 
 
 @rule("aten.linalg_vector_norm.default")
-def vector_norm(
+def linalg_vector_norm(
     ctx: LoweringContext,
     x: Tensor,
-    ord: float = 2,
+    ord: float | Size = 2,
     dim: Dims = None,
     keepdim: bool = False,
     *,
     dtype: Any = None,
+) -> Tensor | Declined:
+    """The norm of an order that is known: each has a formula of its own."""
+    if not isinstance(ord, int | float):
+        return Declined("a norm whose order is a symbol")
+    return vector_norm(ctx, x, ord, dim, keepdim)
+
+
+def vector_norm(
+    ctx: LoweringContext, x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False
 ) -> Tensor:
     """The ``ord``-norm of the elements."""
     wide = compute_dtype(ctx.output.dtype)
