@@ -440,6 +440,16 @@ def unsafe_masked_index_put(
     return gathered or combined(ctx, x, shape, found.place, body, "add")
 
 
+def occurrences(ctx: LoweringContext, indices: Tensor, size: Size, dtype: DType) -> Tensor:
+    """How often each number below ``size`` is among the indices, an intermediate of ``dtype``."""
+    kind = ctx.temporary(dtype, (size,))
+    one = build.const(1, dtype)
+    return ctx.scatter(
+        zeros(ctx, kind), indices.shape, lambda axes: (ctx.indirect(indices.load(axes), size),), lambda axes: one,
+        mode="add", type=kind, name="often",
+    )  # fmt: skip
+
+
 @rule("aten.embedding_dense_backward.default")
 def embedding_dense_backward(
     ctx: LoweringContext,
@@ -448,14 +458,16 @@ def embedding_dense_backward(
     num_weights: Size,
     padding_idx: int,
     scale_grad_by_freq: bool,
-) -> Tensor | Declined:
+) -> Tensor:
     """The gradient of ``embedding``: every row of ``grad`` added to the row that it was read from."""
-    if scale_grad_by_freq:
-        return Declined("gradients scaled by how often an index occurs")
     wide = compute_dtype(grad.dtype)
+    often = occurrences(ctx, indices, num_weights, wide) if scale_grad_by_freq else None
 
     def body(axes: Axes) -> Expr:
         value = build.cast(grad.load(axes), wide)
+        if often is not None:
+            place = ctx.indirect(indices.load(axes[: indices.rank]), num_weights)
+            value = build.op("div", value, often.load((place,)))
         if padding_idx < 0:
             return value
         padding = build.const(padding_idx, indices.dtype)
