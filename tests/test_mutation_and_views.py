@@ -389,3 +389,20 @@ def test_fill_diagonal_of_an_input_that_starts_inside_its_storage() -> None:
 
     for dynamic in (False, True):
         check(program, [Base("b", 72, F32, 5)], [Input("x", "b", (4, 16), (16, 1), 5)], dynamic=dynamic)
+
+
+def test_a_write_to_overlapping_windows_changes_what_they_share() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return (x.unfold(1, 7, 1).slice_scatter(torch.full((3, 11, 4, 2), -1.0), 3, 5),)
+
+    agree(program, (3, 17, 4))
+
+
+def test_positions_in_a_copy_of_a_tensor_with_gaps_count_from_its_storage() -> None:
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        z = y.diagonal_scatter(x)
+        z.as_strided((1,), (5,), 1).abs_()
+        return (z,)
+
+    inputs = [Input("x", "b", (2,), (4,), 2), Input("y", "c", (2, 4), (6, 1), 1)]
+    check(program, [Base("b", 8, torch.uint8, 1), Base("c", 14, torch.uint8, 3)], inputs)

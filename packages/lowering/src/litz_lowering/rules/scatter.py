@@ -1,4 +1,4 @@
-"""Writes through index tensors, and into parts of a tensor: the result is a copy with those elements changed."""
+"""Writes through index tensors: the result is a copy with those elements changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from litz_ir.dtypes import DType, compute_dtype, i32
 from litz_ir.loops.nodes import ScatterMode, TensorType
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, add, floordiv, mod, mul
+from litz_ir.symbols.term import Size
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f
@@ -30,11 +30,10 @@ from litz_lowering.rules.index import (
     masks_in,
     replaced,
 )
-from litz_lowering.rules.index_maps import reshaped, strided, unflatten
+from litz_lowering.rules.index_maps import reshaped, unflatten
 from litz_lowering.rules.known_index import Inverse
 from litz_lowering.rules.masked import masked_put
-from litz_lowering.rules.position import element, slice_start
-from litz_lowering.rules.view import dimension, storage_start
+from litz_lowering.rules.view import dimension
 
 Body = Callable[[Axes], Expr]
 
@@ -483,187 +482,3 @@ def embedding_dense_backward(
         return ctx.scatter(blank, grad.shape, found.place, body, mode="add")
     total = ctx.scatter(blank, grad.shape, found.place, body, mode="add", type=blank.type, name="total")
     return ctx.pointwise(total.load)
-
-
-# --- into a part that is known beforehand ----------------------------------------
-
-
-def _equal(a: Size, b: Size) -> Expr:
-    return build.op("eq", build.index(a), build.index(b))
-
-
-def _either(condition: Expr, new: Expr, old: Expr) -> Expr:
-    """The new element, in the old one's dtype, where it is to be written."""
-    return build.masked(condition, build.cast(new, old.dtype), old)
-
-
-def _in_place_of(ctx: LoweringContext, x: Tensor, written: Tensor) -> Tensor:
-    """The result of writing into a part of ``x``: eager copies all of the storage, so it starts where ``x`` does."""
-    ctx.builder.starts(written, storage_start(ctx, x), ctx.node.meta["val"].storage_offset())
-    return written
-
-
-def _selected(d: int, index: Size, src: Tensor, other: Body) -> Body:
-    """``src`` at one index of dimension ``d``, which it does not have."""
-    return lambda axes: _either(_equal(axes[d], index), src.load((*axes[:d], *axes[d + 1 :])), other(axes))
-
-
-@rule("aten.select_scatter.default")
-def select_scatter(ctx: LoweringContext, x: Tensor, src: Tensor, dim: int, index: Size) -> Tensor:
-    """``src`` in place of one element of a dimension."""
-    d = dimension(dim, x.rank)
-    return _in_place_of(ctx, x, ctx.pointwise(_selected(d, element(ctx, index, x.shape[d], d), src, x.load)))
-
-
-@rule("aten.select_backward.default")
-def select_backward(
-    ctx: LoweringContext, grad: Tensor, input_sizes: Sequence[Size], dim: int, index: Size
-) -> Tensor:
-    """Zero but for one element of a dimension."""
-    d = dimension(dim, len(input_sizes))
-    place = element(ctx, index, input_sizes[d], d)
-    return ctx.pointwise(_selected(d, place, grad, _zero(grad.dtype)))
-
-
-def _zero(dtype: DType) -> Body:
-    return lambda axes: build.const(0, dtype)
-
-
-def _sliced(
-    ctx: LoweringContext, d: int, size: Size, start: Size | None, step: Size, src: Tensor, other: Body
-) -> Tensor:
-    """``src`` in place of every ``step``-th element of dimension ``d`` from ``start``."""
-    first = slice_start(ctx, start, size)
-
-    def body(axes: Axes) -> Expr:
-        offset = add(axes[d], mul(first, -1))
-        place = offset if step == 1 else floordiv(offset, step)
-        conditions = []
-        if first != 0:
-            conditions.append(build.op("ge", build.index(offset), build.index(0)))
-        if add(first, mul(src.shape[d], step)) != size:
-            conditions.append(build.op("lt", build.index(place), build.index(src.shape[d])))
-        if step != 1:
-            conditions.append(_equal(mod(offset, step), 0))
-        return _either(build.logical_and(*conditions), src.load(replaced(axes, d, place)), other(axes))
-
-    return ctx.pointwise(body)
-
-
-@rule("aten.slice_scatter.default")
-def slice_scatter(
-    ctx: LoweringContext,
-    x: Tensor,
-    src: Tensor,
-    dim: int = 0,
-    start: Size | None = None,
-    end: Size | None = None,
-    step: Size = 1,
-) -> Tensor:
-    """``src`` in place of a slice."""
-    d = dimension(dim, x.rank)
-    if src.shape[d] == 0:
-        return _in_place_of(ctx, x, ctx.pointwise(x.load))
-    return _in_place_of(ctx, x, _sliced(ctx, d, x.shape[d], start, step, src, x.load))
-
-
-@rule("aten.slice_backward.default")
-def slice_backward(
-    ctx: LoweringContext,
-    grad: Tensor,
-    input_sizes: Sequence[Size],
-    dim: int,
-    start: Size | None,
-    end: Size | None,
-    step: Size,
-) -> Tensor:
-    """Zero but for a slice."""
-    d = dimension(dim, len(input_sizes))
-    if grad.shape[d] == 0:
-        return ctx.pointwise(_zero(grad.dtype))
-    return _sliced(ctx, d, input_sizes[d], start, step, grad, _zero(grad.dtype))
-
-
-def _diagonal(offset: int, dim1: int, dim2: int, rank: int, src: Tensor, other: Body) -> Body:
-    """``src``, whose last dimension runs along the diagonal, in place of the diagonal."""
-    a, b = dimension(dim1, rank), dimension(dim2, rank)
-
-    def body(axes: Axes) -> Expr:
-        rest = [axis for d, axis in enumerate(axes) if d not in (a, b)]
-        on = _equal(add(axes[a], offset), axes[b])
-        along_it = add(axes[a], min(offset, 0))
-        return _either(on, src.load((*rest, along_it)), other(axes))
-
-    return body
-
-
-@rule("aten.diagonal_scatter.default")
-def diagonal_scatter(
-    ctx: LoweringContext, x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> Tensor:
-    """``src`` in place of a diagonal."""
-    return _in_place_of(ctx, x, ctx.pointwise(_diagonal(offset, dim1, dim2, x.rank, src, x.load)))
-
-
-@rule("aten.diagonal_backward.default")
-def diagonal_backward(
-    ctx: LoweringContext, grad: Tensor, input_sizes: Sequence[Size], offset: int, dim1: int, dim2: int
-) -> Tensor:
-    """Zero but for a diagonal."""
-    return ctx.pointwise(_diagonal(offset, dim1, dim2, len(input_sizes), grad, _zero(grad.dtype)))
-
-
-@rule("aten.as_strided_scatter.default", "prims.as_strided_scatter.default")
-def as_strided_scatter(
-    ctx: LoweringContext,
-    x: Tensor,
-    src: Tensor,
-    size: Sequence[Size],
-    stride: Sequence[Size],
-    storage_offset: Size | None = None,
-) -> Tensor | Declined:
-    """``src`` in place of the elements at some positions in memory: an element's position is told apart into the steps
-    that ``src`` takes to it, the longest first, which none of the shorter ones together may reach."""
-    if any(s == 0 for s in src.shape):
-        return _in_place_of(ctx, x, ctx.pointwise(x.load))
-    first = ctx.builder.symbols.size(storage_start(ctx, x))
-    shift = 0 if storage_offset is None else add(first, mul(storage_offset, -1))
-    steps = [(d, n, s) for d, (n, s) in enumerate(zip(size, stride, strict=True)) if n != 1]
-    if not _apart(steps):
-        shape, strides = x.shape, x.type.layout.strides
-        if strided(tuple(0 for _ in size), 0, stride, shape, strides) is None:
-            return Declined("as_strided_scatter into a tensor that is not dense")
-        place = mul(shift, -1)
-        written = ctx.scatter(
-            x,
-            size,
-            lambda axes: strided(axes, place, stride, shape, strides) or (),
-            lambda axes: src.load(axes),
-        )
-        return _in_place_of(ctx, x, written)
-    steps.sort(key=lambda step: -int(str(step[2])))
-
-    def body(axes: Axes) -> Expr:
-        left = add(shift, *(mul(axis, s) for axis, s in zip(axes, x.type.layout.strides, strict=True)))
-        conditions = [build.op("ge", build.index(left), build.index(0))]
-        index: list[Size] = [0] * src.rank
-        for d, n, s in steps:
-            index[d] = floordiv(left, s)
-            conditions.append(build.op("lt", build.index(index[d]), build.index(n)))
-            left = mod(left, s)
-        conditions.append(_equal(left, 0))
-        return _either(build.logical_and(*conditions), src.load(index), x.load(axes))
-
-    return _in_place_of(ctx, x, ctx.pointwise(body))
-
-
-def _apart(steps: Sequence[tuple[int, Size, Size]]) -> bool:
-    """True when it is known that no two elements of that many steps of that length are in one place."""
-    if not all(isinstance(n, int) and isinstance(s, int) for _, n, s in steps):
-        return len(steps) == 1 and isinstance(steps[0][2], int)
-    reach = 0
-    for step, count in sorted((int(str(s)), int(str(n))) for _, n, s in steps):
-        if step <= reach:
-            return False
-        reach += (count - 1) * step
-    return True

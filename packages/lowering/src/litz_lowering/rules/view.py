@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch.fx import Node
 
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.loops.nodes import TensorType
+from litz_ir.loops.nodes import Call, TensorType
 from litz_ir.symbols.term import Size, Symbol, add, mul
 from litz_lowering.builder import Offset
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
@@ -198,6 +198,8 @@ def as_strided(
     if any(s == 0 for s in ctx.output.shape):
         return ctx.view(x, lambda axes: [0] * x.rank, aliases=_is_view(ctx))
     owner, start = ctx.builder.owner(x)
+    if isinstance(ctx.builder.producer(owner.name), Call):
+        return Declined("as_strided of what a call returned")
     shape, strides = owner.shape, owner.type.layout.strides
     if index_maps.strided(tuple(0 for _ in size), 0, stride, shape, strides) is None:
         return Declined("as_strided of a tensor that is not dense")
