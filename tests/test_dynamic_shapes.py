@@ -345,6 +345,11 @@ def differentiated_part(n: Tensor, x: Tensor) -> Tensor:
     return (x[:k] ** 2).sum() + (x[x[:, 0] > 0] ** 3).sum()
 
 
+@data((waves(7, 3), tensor([1, 2, 5])), (waves(7, 3), tensor([2, 2, 6])))
+def split_at_places_that_are_data(x: Tensor, places: Tensor) -> Any:
+    return torch.tensor_split(x, places)
+
+
 @pytest.mark.parametrize("name", DATA)
 def test_sizes_that_are_data(name: str) -> None:
     check(DATA[name])

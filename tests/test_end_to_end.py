@@ -223,6 +223,17 @@ def test_training_step_matches_eager() -> None:
     compare([p.grad for p in mine.parameters()], [p.grad for p in theirs.parameters()], 1e-5)
 
 
+def test_gradients_where_a_check_leaves_a_token_among_the_outputs() -> None:
+    torch._dynamo.reset()
+    a, b = r(3, 5, 5).requires_grad_(), r(3, 5, 2).requires_grad_()
+    compiled = torch.compile(torch.linalg.solve, backend="litz", fullgraph=True)
+    found, expected = compiled(a, b), torch.linalg.solve(a, b)
+    compare([found], [expected], 1e-5)
+    weight = r(3, 5, 2)
+    mine, theirs = (torch.autograd.grad(out, (a, b), weight) for out in (found, expected))
+    compare(list(mine), list(theirs), 1e-4)
+
+
 def test_dropout_draws_from_atens_stream() -> None:
     torch._dynamo.reset()
 

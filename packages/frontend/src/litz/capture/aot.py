@@ -118,14 +118,16 @@ def aot_backend(session: Session) -> Callable[[GraphModule, Sequence[Any]], Call
 def _report_strides(gm: GraphModule, plan: Plan) -> None:
     """Tell AOTAutograd the strides of a forward's outputs, since its backward is traced with what it is told.
 
-    litz keeps eager's strides wherever memory can have them; symbolic ones are eager's by construction.
+    litz keeps eager's strides wherever memory can have them; symbolic ones are eager's by construction. Effect tokens,
+    which stand before all other outputs, are taken off again before anyone looks, so they are left out.
     """
     context = TracingContext.try_get()
     if context is None or context.output_strides is None:
         return
     placements = dict(plan.buffers)
     node = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
-    for output, result in zip(plan.outputs, node.args[0], strict=True):
+    tokens = len(context.fw_metadata.tokens) if context.fw_metadata is not None else 0
+    for output, result in list(zip(plan.outputs, node.args[0], strict=True))[tokens:]:
         strides: tuple[Any, ...] | None = None
         if isinstance(output, Ref) and output.name in placements:
             strides = placements[output.name].type.layout.strides

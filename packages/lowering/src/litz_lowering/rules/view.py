@@ -8,6 +8,7 @@ from torch.fx import Node
 
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.loops.nodes import Call, TensorType
+from litz_ir.scalar import build
 from litz_ir.symbols.term import Size, Symbol, add, mul
 from litz_lowering.builder import Offset
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
@@ -93,6 +94,7 @@ def slice_(
     length = ctx.output.shape[d]
     if isinstance(length, Symbol) and ctx.unbacked and length.name not in ctx.builder.bound:
         ctx.bind(length.name, slice_length(first, end, step, x.shape[d]))
+    _bind_offset(ctx, x, d, first)
 
     def index(axes: Axes) -> list[Size]:
         return [add(mul(axis, step), first) if k == d else axis for k, axis in enumerate(axes)]
@@ -105,7 +107,25 @@ def select(ctx: LoweringContext, x: Tensor, dim: int, index: Size) -> Tensor:
     """One element of a dimension, which disappears."""
     d = dimension(dim, x.rank)
     chosen = element(ctx, index, x.shape[d], d)
+    _bind_offset(ctx, x, d, chosen)
     return ctx.view(x, lambda axes: [*axes[:d], chosen, *axes[d:]], aliases=_is_view(ctx))
+
+
+def _bind_offset(ctx: LoweringContext, x: Tensor, d: int, first: Size) -> None:
+    """Give a view's place in memory its value, where it is data and checks of the graph speak of it."""
+    if not ctx.unbacked:
+        return
+    here, there = (
+        ctx.builder.symbols.size(node.meta["val"].storage_offset()) for node in _view_and_base(ctx)
+    )
+    if isinstance(here, Symbol) and here.name not in ctx.builder.bound:
+        ctx.bind(here.name, build.index(add(there, mul(first, x.type.layout.strides[d]))))
+
+
+def _view_and_base(ctx: LoweringContext) -> tuple[Node, Node]:
+    base = ctx.node.args[0]
+    assert isinstance(base, Node), "a view is one of a tensor"
+    return ctx.node, base
 
 
 @rule("aten.split.Tensor", "aten.split_with_sizes.default", "aten.chunk.default", "aten.unsafe_split.Tensor",
