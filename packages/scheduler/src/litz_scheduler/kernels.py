@@ -100,7 +100,7 @@ class _Builder:
                 phases.append(Phase((), tuple(outer[k])))
             if inner[k]:
                 phases.append(Phase(self.group.inner, tuple(inner[k])))
-        nest = collapse(order_axes(Nest(self.group.outer, tuple(phases))))
+        nest = collapse(order_axes(Nest(self.group.outer, tuple(phases)), self.symbols))
         return Body(nest, tuple(self.locals.values()))
 
     def _place(self, member: Member, outer: list[list[Statement]], inner: list[list[Statement]]) -> None:

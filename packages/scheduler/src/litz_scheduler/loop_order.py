@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from litz_ir.loops.nodes import Axis, Combine
 from litz_ir.plan.kernel import Accumulate, Phase, ScanStore, Statement, Store
 from litz_ir.scalar.expr import Expr, Index, Load, substitute_expr, walk
+from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, coefficient, free_symbols, mul, substitute, symbol
+from litz_scheduler.cost.traffic import estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,11 @@ def map_statement(statement: Statement, mapping: dict[str, Size]) -> Statement:
             return replace(statement, values=values, targets=targets)
 
 
-def order_axes(nest: Nest) -> Nest:
-    """Sort outer and inner axes so that the access that spans most of them runs through memory in order."""
+def order_axes(nest: Nest, symbols: SymbolTable) -> Nest:
+    """Sort outer and inner axes so that the access that spans most of them runs through memory in order.
+
+    Strides that are not known are compared by their hints.
+    """
     if any(
         isinstance(s, ScanStore) or (isinstance(s, Store) and s.mode != "set")
         for p in nest.phases
@@ -80,8 +85,8 @@ def order_axes(nest: Nest) -> Nest:
         return nest
     stores = [term for p in nest.phases for s in p.statements for _, term in stores_of(s)]
     reads = [term for p in nest.phases for s in p.statements for term in loads_of(s)]
-    outer = _sorted(nest.outer, stores + reads)
-    inner = nest.inner if _combines_in_order(nest) else _sorted(nest.inner, reads + stores)
+    outer = _sorted(nest.outer, stores + reads, symbols)
+    inner = nest.inner if _combines_in_order(nest) else _sorted(nest.inner, reads + stores, symbols)
     return Nest(outer, tuple(replace(p, axes=inner if p.axes else ()) for p in nest.phases))
 
 
@@ -91,21 +96,18 @@ def _combines_in_order(nest: Nest) -> bool:
     return any(isinstance(s, Accumulate) and isinstance(s.combiner, Combine) for s in statements)
 
 
-def _sorted(axes: tuple[Axis, ...], terms: Sequence[Size]) -> tuple[Axis, ...]:
+def _sorted(axes: tuple[Axis, ...], terms: Sequence[Size], symbols: SymbolTable) -> tuple[Axis, ...]:
     if len(axes) < 2:
         return axes
     names = {axis.name for axis in axes}
     reference = max(terms, key=lambda t: len(names & free_symbols(t)), default=0)
-    strides = {axis.name: coefficient(reference, axis.name) for axis in axes}
-    if not all(isinstance(s, int) for s in strides.values()):
-        return axes
-
-    def slowness(axis: Axis) -> int:
-        stride = strides[axis.name]
-        assert isinstance(stride, int)
-        return -abs(stride)
-
-    return tuple(sorted(axes, key=slowness))
+    steps: dict[str, int] = {}
+    for axis in axes:
+        stride = coefficient(reference, axis.name)
+        if stride is None or names & free_symbols(stride):
+            return axes
+        steps[axis.name] = abs(estimate(stride, symbols))
+    return tuple(sorted(axes, key=lambda axis: -steps[axis.name]))
 
 
 def collapse(nest: Nest) -> Nest:
