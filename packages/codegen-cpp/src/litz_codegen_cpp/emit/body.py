@@ -27,9 +27,10 @@ from litz_ir.scalar.expr import (
     Scalar,
     indirects,
 )
-from litz_ir.symbols.term import Size
+from litz_ir.symbols.term import Size, add, mul
 
-_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+_MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+_COMPARISONS = frozenset(_MIRRORED)
 
 
 class Body(Indices):
@@ -182,7 +183,7 @@ class Body(Indices):
         lanes = [self._small_lanes(arg) for arg in expr.args]
         values = [value for value in lanes if value is not None]
         if len(values) < len(lanes):
-            return None
+            return self._lane_numbers_compared(expr) if expr.name in _COMPARISONS else None
         home = max(value.home for value in values)
         reads = frozenset[str]().union(*(value.reads for value in values))
         row = SPELLINGS[expr.name]
@@ -191,6 +192,30 @@ class Body(Indices):
             row.text.format(*(value.part(part) for value in values), T=register_type(expr.dtype))
             for part in range(count)
         )
+        return self.context.define(expr.name, texts, expr.dtype, home, varying=True, reads=reads)
+
+    def _lane_numbers_compared(self, expr: Op) -> Value | None:
+        """Indices of any size that grow by one from lane to lane are compared by the number of the lane."""
+        sides = [_index_of(arg) for arg in expr.args]
+        if sides[0] is None or sides[1] is None:
+            return None
+        distance = add(sides[1], mul(sides[0], -1))
+        name, stride = expr.name, self.lane_stride(distance)
+        if stride == 1:
+            distance, name = mul(distance, -1), _MIRRORED[expr.name]
+        elif stride != -1:
+            return None
+        self.headers.add("index")
+        # Lane k compares as k and the distance in the first lane do.
+        pieces = [self.scalar(self.shifted(distance, part)) for part in range(self.context.parts)]
+        texts = tuple(
+            SPELLINGS[name].text.format(
+                "iota<int32_t>(0)", f"broadcast<int32_t>(saturated({piece.text}))", T=""
+            )
+            for piece in pieces
+        )
+        home = max(piece.home for piece in pieces)
+        reads = frozenset[str]().union(*(piece.reads for piece in pieces))
         return self.context.define(expr.name, texts, expr.dtype, home, varying=True, reads=reads)
 
     def _small_lanes(self, expr: Expr) -> Value | None:
@@ -341,6 +366,13 @@ class Body(Indices):
                 known = scopes.axis(name)
                 home = max(home, scopes.top if known is None else known[1])
         return home
+
+
+def _index_of(expr: Expr) -> Size | None:
+    """The term that an expression is the value of."""
+    if isinstance(expr, Index):
+        return expr.term
+    return int(expr.value) if isinstance(expr, Const) and expr.dtype == i64 else None
 
 
 def _leaves(root: Expr) -> Iterator[Expr]:

@@ -3,6 +3,7 @@
 //   I    wrap_index(I i, size)                i, or i + size where i is negative
 //   I    clamp_index(I i, size)               into [0, size); 0 where size is 0
 //   mask or bool  in_range(I i, size)         0 <= i < size
+//   int32_t       saturated(int64_t x)        the nearest int32_t
 #ifndef LITZ_INDEX_H
 #define LITZ_INDEX_H
 #include "lanes.h"
@@ -24,6 +25,11 @@ template <class I>
 LITZ_FN auto in_range(I i, int64_t size) {
   if constexpr (is_scalar<I>) return i >= 0 && i < size;
   else return as_mask((i >= splat<I>(0)) & (i < splat<I>(elem<I>(size))));
+}
+
+LITZ_FN int32_t saturated(int64_t x) {
+  const int64_t least = -2147483647 - 1, most = 2147483647;
+  return int32_t(x < least ? least : x > most ? most : x);
 }
 
 }  // namespace litz
