@@ -370,7 +370,7 @@ def kernels(draw: st.DrawFn) -> k.Kernel:
         draw(tuples(st.builds(k.Parameter, VALUES, DTYPES, access, st.sampled_from((1, 64))))),
         tuple(draw(symbol_infos(name)) for name in draw(st.lists(st.sampled_from(SYMBOLS), max_size=2))),
         draw(axes),
-        draw(tuples(st.builds(k.Local, VALUES, DTYPES, st.integers(0, 64)))),
+        draw(tuples(st.builds(k.Local, VALUES, DTYPES, st.integers(0, 64) | plain_terms))),
         draw(tuples(st.builds(k.Phase, axes, tuples(statements)))),
         draw(schedules),
         draw(plain_terms),

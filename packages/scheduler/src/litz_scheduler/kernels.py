@@ -15,6 +15,7 @@ from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, add, mul, symbol
 from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.cost.compute import body_cost
+from litz_scheduler.cost.traffic import estimate, points
 from litz_scheduler.domain import collapsed_axes
 from litz_scheduler.graph import axis_ranges
 from litz_scheduler.loop_order import Nest, collapse, map_statement, order_axes
@@ -132,12 +133,8 @@ class _Builder:
         """Make room for one outer point's values, if the target has any."""
         if name in self.locals:
             return True
-        count = 1
-        for axis in self.group.inner:
-            if not isinstance(axis.size, int):
-                return False
-            count *= axis.size
-        nbytes = count * dtype.itemsize
+        count = points(self.group.inner)
+        nbytes = estimate(count, self.symbols) * dtype.itemsize
         if not 0 < nbytes <= self.room:
             return False
         self.room -= nbytes

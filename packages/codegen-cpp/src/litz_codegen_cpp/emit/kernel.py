@@ -200,13 +200,17 @@ class _KernelWriter:
         on_heap: list[str] = []
         for local in self.kernel.locals:
             kind, pointer = memory_type(local.dtype), context.buffers[local.name].pointer
-            size = local.size * copies * local.dtype.itemsize
-            if size <= room:
-                room -= size
-                context.scopes.line(f"alignas(64) {kind} {pointer}[{max(1, local.size)}{repeat}];")
-                continue
+            count = f"{local.size}ull"
+            if isinstance(local.size, int):
+                size = local.size * copies * local.dtype.itemsize
+                if size <= room:
+                    room -= size
+                    context.scopes.line(f"alignas(64) {kind} {pointer}[{max(1, local.size)}{repeat}];")
+                    continue
+            else:
+                count = f"uint64_t(maximum<int64_t>({self.body.scalar(local.size).text}, 1))"
             context.scopes.line(
-                f"{kind}* {pointer} = ({kind}*)__builtin_malloc({local.size}ull{repeat} * sizeof({kind}));"
+                f"{kind}* {pointer} = ({kind}*)__builtin_malloc({count}{repeat} * sizeof({kind}));"
             )
             release = "".join(f" __builtin_free({each});" for each in on_heap)
             context.scopes.line(f"if (!{pointer}) {{ report(error, {OUT_OF_MEMORY});{release} {leave} }}")

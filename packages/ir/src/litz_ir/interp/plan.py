@@ -21,7 +21,7 @@ from litz_ir.interp.encoding import Array, check_storage, storage_dtype
 from litz_ir.interp.hazards import AccessLog, stored_buffers, suspects
 from litz_ir.interp.scatter import scatter_into
 from litz_ir.loops.nodes import Axis, ScatterMode
-from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Store
+from litz_ir.plan.kernel import Accumulate, Kernel, Local, Phase, ScanStore, Store
 from litz_ir.scalar.expr import Load
 from litz_ir.symbols.term import evaluate
 
@@ -51,14 +51,14 @@ def run_kernel(kernel: Kernel, buffers: Mapping[str, Array], symbols: Mapping[st
         _run(kernel, buffers, symbols, outer, 1, AccessLog(frozenset()))
 
 
-def _extents(axes: Sequence[Axis], symbols: Mapping[str, int | float]) -> tuple[int, ...]:
+def _extents(axes: Sequence[Axis | Local], symbols: Mapping[str, int | float]) -> tuple[int, ...]:
     integers = {name: int(value) for name, value in symbols.items() if not isinstance(value, float)}
     return tuple(evaluate(axis.size, integers) for axis in axes)
 
 
 def _points_at_once(kernel: Kernel, symbols: Mapping[str, int | float]) -> int:
     inner = [prod(_extents(phase.axes, symbols)) for phase in kernel.phases]
-    return max(1, _POINTS_AT_ONCE // max([1, *inner, *(local.size for local in kernel.locals)]))
+    return max(1, _POINTS_AT_ONCE // max([1, *inner, *_extents(kernel.locals, symbols)]))
 
 
 def _run(
@@ -95,7 +95,10 @@ class _Points:
             zip((axis.name for axis in kernel.outer), np.unravel_index(numbers, outer) if outer else ())
         )
         self.buffers = buffers
-        self.locals = {local.name: self._unwritten(local.size, local.dtype) for local in kernel.locals}
+        sizes = _extents(kernel.locals, symbols)
+        self.locals = {
+            local.name: self._unwritten(size, local.dtype) for local, size in zip(kernel.locals, sizes)
+        }
         self.dtypes = {parameter.name: parameter.dtype for parameter in kernel.parameters}
         self.dtypes.update((local.name, local.dtype) for local in kernel.locals)
         self.rank = 0

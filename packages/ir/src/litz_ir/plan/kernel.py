@@ -34,11 +34,14 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """Scratch of ``size`` elements per outer point, private to it; read and written by flat offset like a parameter."""
+    """Scratch of ``size`` elements per outer point, private to it; read and written by flat offset like a parameter.
+
+    A size over the kernel's symbols is allocated when the kernel runs.
+    """
 
     name: str
     dtype: DType
-    size: int
+    size: Size
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,10 @@ def verify_kernel(kernel: Kernel) -> None:
 def _around(kernel: Kernel, phase: Phase, scalars: dict[str, tuple[DType, ...]]) -> Surroundings:
     """What the statements of a phase may refer to."""
     buffers = {parameter.name: Buffer(parameter.dtype, (None,)) for parameter in kernel.parameters}
-    buffers |= {local.name: Buffer(local.dtype, (local.size,)) for local in kernel.locals}
+    buffers |= {
+        local.name: Buffer(local.dtype, (local.size if isinstance(local.size, int) else None,))
+        for local in kernel.locals
+    }
     ranges, exact = axis_ranges({axis.name: axis.size for axis in (*kernel.outer, *phase.axes)})
     known = {info.name: info.range if info.kind != "float" else Range() for info in kernel.symbols}
     names = frozenset(known) | ranges.keys()
@@ -72,8 +75,9 @@ def check_kernel_names(kernel: Kernel, place: Place) -> None:
             if names.count(name) > 1:
                 place.fail("kernel-names", f"{name} is declared twice")
     for local in kernel.locals:
-        if local.size < 1:
+        if isinstance(local.size, int) and local.size < 1:
             place.fail("kernel-names", f"the local %{local.name} has {local.size} elements")
+    verify_bodies((), Surroundings(names=frozenset(symbols)), place, [local.size for local in kernel.locals])
 
 
 def check_kernel_axes(kernel: Kernel, place: Place) -> None:

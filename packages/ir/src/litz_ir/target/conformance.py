@@ -23,7 +23,7 @@ from litz_ir.plan.kernel import Kernel, Store
 from litz_ir.plan.program import Launch, Placement, Plan
 from litz_ir.plan.schedule import Schedule
 from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import symbol
+from litz_ir.symbols.term import evaluate, symbol
 from litz_ir.target.capabilities import Capabilities
 from litz_ir.target.cases import Case, all_cases
 from litz_ir.target.protocol import LaunchFunction, Target
@@ -75,7 +75,11 @@ def lacking(case: Case, capabilities: Capabilities) -> str:
     missing = sorted(dtype.name for dtype in case.dtypes - capabilities.dtypes)
     if missing:
         return f"needs {', '.join(missing)}"
-    scratch = sum(local.size * local.dtype.itemsize for local in case.kernel.locals)
+    scratch = sum(
+        evaluate(local.size, {name: int(value) for name, value in case.symbols.items()})
+        * local.dtype.itemsize
+        for local in case.kernel.locals
+    )
     if scratch > capabilities.local_bytes:
         return f"needs {scratch} bytes of local arrays per outer point"
     if capabilities.block_limit:

@@ -71,7 +71,7 @@ def _local(stream: Stream) -> Local:
     stream.expect(":")
     dtype = stream.dtype()
     stream.expect("[")
-    size = stream.integer()
+    size = term(stream)
     stream.expect("]")
     return Local(name, dtype, size)
 

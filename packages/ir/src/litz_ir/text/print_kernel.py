@@ -28,7 +28,9 @@ def kernel_lines(kernel: Kernel) -> list[str]:
     lines += _schedule_lines(kernel.schedule)
     if kernel.outer:
         lines.append(f"outer {axes_text(kernel.outer)}")
-    lines += [f"local {value_text(local.name)}: {local.dtype}[{local.size}]" for local in kernel.locals]
+    lines += [
+        f"local {value_text(local.name)}: {local.dtype}[{print_term(local.size)}]" for local in kernel.locals
+    ]
     lines += [
         f"{word} {print_term(n)}"
         for word, n in (("traffic", kernel.traffic), ("work", kernel.work))

@@ -139,8 +139,9 @@ def _over_rows(
     outputs: dict[str, tuple[DType, int]] | None = None,
     locals_: Sequence[Local] = (),
     inout: Sequence[str] = (),
+    columns: Size = COLUMNS,
 ) -> Case:
-    over: tuple[Axis, ...] = axes(j=COLUMNS)
+    over: tuple[Axis, ...] = axes(j=columns)
     total = ROWS * COLUMNS
     return case(
         name,
@@ -150,6 +151,7 @@ def _over_rows(
         outer=axes(i=ROWS),
         locals_=locals_,
         inout=inout,
+        symbols={} if isinstance(columns, int) else {"n": COLUMNS},
         vector="j",
         ulp=64,
         relative_to_largest=True,
@@ -169,13 +171,15 @@ def _fused() -> Iterator[Case]:
     )
     kept = at("e", j, f32)
     add_up = (Store("e", j, e), Accumulate((("total", f32),), Kind("sum"), (e,)))
-    yield _over_rows(
-        "softmax_with_a_local",
-        find_peak,
-        add_up,
-        (Store("o", place, op("div", kept, total)),),
-        locals_=(Local("e", f32, COLUMNS),),
-    )
+    for kind, columns in (("", COLUMNS), ("_of_unknown_size", n)):
+        yield _over_rows(
+            f"softmax_with_a_local{kind}",
+            find_peak,
+            add_up,
+            (Store("o", place, op("div", kept, total)),),
+            locals_=(Local("e", f32, columns),),
+            columns=columns,
+        )
     online = Accumulate((("peak", f32), ("total", f32)), Kind("online_softmax"), (X,))
     yield _over_rows(
         "softmax_in_place",
