@@ -17,6 +17,11 @@ LITZ_FN I wrap_index(I i, int64_t size) {
 }
 template <class I>
 LITZ_FN I clamp_index(I i, int64_t size) {
+  if constexpr (is_scalar<I>) {
+    // A predicted branch: an address that waited for a comparison would be known too late.
+    if (__builtin_expect(uint64_t(int64_t(i)) < uint64_t(size), 1)) return i;
+    __asm__ volatile("");  // keeps the compiler from turning the branch into a choice
+  }
   I zero = splat<I>(0), last = splat<I>(elem<I>(size - 1));
   i = blend<I>(i > last, last, i);
   return blend<I>(i < zero, zero, i);
