@@ -1,4 +1,4 @@
-"""Programs whose masks decide sizes, compiled as one graph, against eager."""
+"""Programs whose masks and counts decide sizes, compiled as one graph, against eager."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ def _doubled(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         lambda x, m, r: (_doubled(x, m), _doubled(x, r)),
         lambda x, m, r: torch.ones(torch.masked_select(x, m).shape[0]),
         lambda x, m, r: torch.masked_select(x[0, 0], r),
+        lambda x, m, r: torch.repeat_interleave(x, m.sum(1), 0) * 2,
+        lambda x, m, r: torch.bincount(m.sum(0), minlength=3),
     ],
 )
 @pytest.mark.parametrize("dynamic", [None, True])
@@ -55,3 +57,14 @@ def test_gradients_of_what_masks_choose() -> None:
         run(x, MASK).backward()
         found.append(x.grad)
     torch.testing.assert_close(found[1], found[0])
+
+
+def test_words_in_a_check_s_message_are_no_variables() -> None:
+    def function(numbers: torch.Tensor) -> torch.Tensor:
+        return torch.bincount(numbers)
+
+    compiled = torch.compile(function, backend="litz", fullgraph=True)
+    numbers = torch.tensor([3, 0, 3])
+    assert torch.equal(compiled(numbers), function(numbers))
+    with pytest.raises(RuntimeError, match="bincount only supports 1-d non-negative integral inputs"):
+        compiled(numbers - 1)

@@ -199,3 +199,9 @@ LOSSES: dict[str, Any] = {
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses(name: str) -> None:
     check_gradients(LOSSES[name], values(6, 7), values(6, 7, seed=1))
+
+
+def test_the_largest_of_truth_values_has_no_position() -> None:
+    for function in (torch.argmax, torch.argmin):
+        with pytest.raises(RuntimeError, match="bool"):
+            check(function, values(3, 4, dtype=torch.bool), allowed=("aten.arg",))

@@ -43,6 +43,9 @@ from litz_ir.plan.program import (
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size, Term, add, floordiv, mul
 
+_WORD = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\#.*|(\w+)""")
+"""A word of a line of Python, as its group; what literals and comments hold is matched, and gives none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -171,7 +174,7 @@ class _Writer:
         }
         last: dict[str, int] = {}
         for position, line in enumerate(self.lines):
-            last.update((word, position) for word in re.findall(r"\w+", line) if word in variables)
+            last.update((word, position) for word in _WORD.findall(line) if word in variables)
         dying: dict[int, list[str]] = {}
         for name, position in last.items():
             dying.setdefault(position, []).append(name)

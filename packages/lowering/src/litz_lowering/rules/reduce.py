@@ -218,20 +218,28 @@ def _arg(
     return first, second
 
 
-def _arg_rule(ctx: LoweringContext, name: ReductionName, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+def _arg_rule(
+    ctx: LoweringContext, name: ReductionName, x: Tensor, dim: int | None, keepdim: bool
+) -> Tensor | Declined:
+    if x.dtype.is_bool:
+        return Declined("eager refuses truth values")
     dims = dimensions(None if dim is None else (dim,), x.rank)
     _wants_elements(ctx, x, dims, named=dim is not None)
     return _arg(ctx, name, x, dims, keepdim, (None, ctx.output), ("value", ""))[1]
 
 
 @rule("aten.argmax.default")
-def argmax(ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmax(
+    ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False
+) -> Tensor | Declined:
     """The position of the largest element."""
     return _arg_rule(ctx, "argmax", x, dim, keepdim)
 
 
 @rule("aten.argmin.default")
-def argmin(ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmin(
+    ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False
+) -> Tensor | Declined:
     """The position of the smallest element."""
     return _arg_rule(ctx, "argmin", x, dim, keepdim)
 

@@ -17,7 +17,7 @@ LEFT: dict[str, tuple[str, ...]] = {
     ),
     SIZES: (
         "nonzero.default", "unique_dim.default", "_unique2.default",
-        "unique_consecutive.default", "unique_dim_consecutive.default", "bincount.default",
+        "unique_consecutive.default", "unique_dim_consecutive.default",
     ),
 }  # fmt: skip
 
