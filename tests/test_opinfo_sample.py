@@ -24,8 +24,8 @@ ONCE_WRONG: dict[str, tuple[Unit, Place]] = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    with prepared():
+def one_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with prepared(str(tmp_path_factory.mktemp("cache"))):
         yield
 
 

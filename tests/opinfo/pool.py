@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 import signal
 import time
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,7 @@ class Lane:
 
     context: ForkServerContext
     log: Path
+    cache: Path
     process: BaseProcess | None = None
     connection: Connection | None = None
     task: Task | None = None
@@ -39,7 +41,9 @@ class Lane:
         if self.process is None or self.served >= UNITS_PER_PROCESS:
             self.stop()
             own, other = self.context.Pipe()
-            self.process = self.context.Process(target=main, args=(other, str(self.log)), daemon=True)
+            self.process = self.context.Process(
+                target=main, args=(other, str(self.log), str(self.cache)), daemon=True
+            )
             self.process.start()
             other.close()
             self.connection, self.served = own, 0
@@ -98,7 +102,11 @@ class Lane:
 
 @dataclass(slots=True)
 class Pool:
-    """`size` lanes; processes are forked from one that has imported everything, so a fresh one costs little."""
+    """`size` lanes; processes are forked from one that has imported everything, so a fresh one costs little.
+
+    Binaries are kept in `folder` from run to run, since a source's key names all that it is built from. Compiled
+    graphs are not: the code that made them may have changed.
+    """
 
     size: int
     folder: Path
@@ -108,7 +116,9 @@ class Pool:
         """Yield each task's result as it is finished, in no particular order."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["opinfo.warm"])
-        self.lanes = [Lane(context, self.folder / f"worker-{n}.log") for n in range(self.size)]
+        cache = self.folder / "cache"
+        shutil.rmtree(cache / "graphs", ignore_errors=True)
+        self.lanes = [Lane(context, self.folder / f"worker-{n}.log", cache) for n in range(self.size)]
         waiting = iter(tasks)
         try:
             for lane in self.lanes:

@@ -6,6 +6,8 @@ one with the database takes seconds; forked after that, a process has both.
 
 from __future__ import annotations
 
+import tempfile
+
 from torch._dynamo.funcname_cache import get_funcname
 from torch.testing._internal import common_methods_invocations
 
@@ -13,6 +15,6 @@ from opinfo.entries import Unit
 from opinfo.worker import Task, judgements, prepared
 
 get_funcname(common_methods_invocations.__file__, 1)
-with prepared():
+with tempfile.TemporaryDirectory(prefix="litz-opinfo-") as folder, prepared(folder):
     for _, judge in judgements(Task(Unit("add", "f32"), {"gradient": 1})):
         judge()

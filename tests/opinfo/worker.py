@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -50,12 +48,15 @@ class Task:
         return place not in self.skip and (self.only is None or place in self.only)
 
 
-def main(connection: Connection, said: str) -> None:
-    """Take tasks until there is none; `("begin", place)` comes before each sample, `("outcome", it)` after."""
+def main(connection: Connection, said: str, cache: str) -> None:
+    """Take tasks until there is none; `("begin", place)` comes before each sample, `("outcome", it)` after.
+
+    What is printed goes to the file `said`; `cache` is litz's cache folder.
+    """
     log = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    with prepared():
+    with prepared(cache):
         while (task := connection.recv()) is not None:
             for place, judge in judgements(task):
                 connection.send(("begin", place))
@@ -72,8 +73,8 @@ def judgements(task: Task) -> Iterator[tuple[Place, Callable[[], Outcome]]]:
 
 
 @contextlib.contextmanager
-def prepared() -> Iterator[None]:
-    """One thread, no limit on recompiling, scalars and data-dependent shapes traced, a cache folder of its own.
+def prepared(cache: str) -> Iterator[None]:
+    """One thread, no limit on recompiling, scalars and data-dependent shapes traced, litz's cache in a folder.
 
     Dynamo does not time its guards, for which it empties the processor's caches.
     """
@@ -86,10 +87,9 @@ def prepared() -> Iterator[None]:
         "capture_dynamic_output_shape_ops": True,
     }
     with (
-        tempfile.TemporaryDirectory(prefix="litz-opinfo-") as folder,
         torch._dynamo.config.patch(**traced),
         mock.patch.object(guards, "profile_guard_manager", lambda *_: 0.0),
-        litz.config.patch(cache_dir=str(Path(folder)), fallback="warn"),
+        litz.config.patch(cache_dir=cache, fallback="warn"),
     ):
         yield
     torch.set_num_threads(threads)

@@ -12,7 +12,13 @@ from litz_codegen_cpp.emit.spelling import identifier
 from litz_codegen_cpp.emit.unit import emit_plan
 from litz_codegen_cpp.runtime.call import CpuModule
 from litz_codegen_cpp.runtime.load import LoadedLibrary, RuntimeTable, make_runtime
-from litz_codegen_cpp.toolchain.build import BuildOptions, StepDowns, build_fingerprint, compile_source
+from litz_codegen_cpp.toolchain.build import (
+    BuildOptions,
+    StepDowns,
+    build_fingerprint,
+    compile_source,
+    recipe_fingerprint,
+)
 from litz_codegen_cpp.toolchain.compilers import Compiler, find_compiler
 from litz_codegen_cpp.toolchain.isa import Isa, by_name, detect
 from litz_ir.errors import ToolchainError
@@ -72,10 +78,13 @@ class CpuTarget:
         return max(traffic / known.memory_rate, flops / known.flop_rate) + launches * launch
 
     def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
-        """The C++ units of a plan; raises ``CodegenError``."""
+        """The C++ units of a plan; raises ``CodegenError``.
+
+        Their flags name all that is compiled with them, so that what is kept by them is of these headers.
+        """
         isa = self.isa()
         chosen = (self._compiler,) if isinstance(self._compiler, str) else ()
-        flags = (isa.name, *isa.flags, self._options.optimize, *self._options.defines, *chosen)
+        flags = (isa.name, recipe_fingerprint(isa, self._options), *chosen)
         return emit_plan(plan, isa.lanes, flags)
 
     def build(self, unit: SourceUnit, folder: Path) -> Path:

@@ -65,9 +65,15 @@ def compile_command(compiler: Compiler, isa: Isa, options: BuildOptions, out: Pa
     )
 
 
+def recipe_fingerprint(isa: Isa, options: BuildOptions) -> str:
+    """Return a digest of what any compiler is given beside the source: flags and headers."""
+    parts = (*_flags(isa, options), _headers_digest())
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
 def build_fingerprint(compiler: Compiler, isa: Isa, options: BuildOptions) -> str:
     """Return a digest of all but the source that decides a library's bytes: compiler, flags and headers."""
-    parts = (compiler.kind, compiler.version, *compiler.command, *_flags(isa, options), _headers_digest())
+    parts = (compiler.kind, compiler.version, *compiler.command, recipe_fingerprint(isa, options))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
