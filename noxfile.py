@@ -25,6 +25,7 @@ EXTRAS = {"codegen-triton": ["runtime"]}  # what importing every module takes, b
 RUFF = "ruff>=0.17,<0.18"
 MYPY = "mypy>=2.4,<3"
 IMPORT_LINTER = "import-linter>=2.16,<3"
+XDIST = "pytest-xdist>=3.6,<4"
 MODELS = ("transformers>=5.0,<6",)
 OPINFO = ("expecttest>=0.3,<0.4",)  # what importing torch's operator database takes
 FUZZ = ("hypothesis>=6,<7", "rich>=13,<16")

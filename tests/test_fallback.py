@@ -83,11 +83,10 @@ def test_a_rule_that_fails_leaves_its_operation_to_aten(
     def broken(ctx: Any, *args: Any, **kwargs: Any) -> Any:
         raise ValueError("a defect in the rule")
 
-    monkeypatch.setattr(
-        registry.Registry,
-        "find",
-        lambda self, name: broken if name == "aten.sigmoid.default" else find(self, name),
-    )
+    def found(self: registry.Registry, name: str, **kwargs: Any) -> registry.Entry | None:
+        return registry.Entry(broken) if name == "aten.sigmoid.default" else find(self, name, **kwargs)
+
+    monkeypatch.setattr(registry.Registry, "find", found)
     with caplog.at_level(logging.WARNING, logger="litz"):
         run()
     assert "a defect in the rule" in caplog.text

@@ -247,6 +247,15 @@ def test_a_view_of_a_copy_that_is_returned_too() -> None:
     agree(program, (3, 2))
 
 
+def test_a_view_of_a_reversed_copy_whose_source_is_written_later() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        turned = x[1:].flip(0)
+        x.mul_(2)
+        return (turned.squeeze(-1), turned)
+
+    agree(program, (6,))
+
+
 def test_a_view_of_a_view_that_is_returned_too() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
         part = (x + 1)[:, 2]

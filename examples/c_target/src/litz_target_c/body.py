@@ -10,8 +10,20 @@ from importlib.resources import files
 from itertools import count
 
 from litz_ir.errors import CodegenError
-from litz_ir.interp.body import OUT_OF_RANGE
-from litz_ir.scalar.expr import Const, Expr, Index, Indirect, Load, Masked, Op, Param, Scalar, indirects
+from litz_ir.faults import FAULTS
+from litz_ir.scalar.expr import (
+    Checked,
+    Const,
+    Expr,
+    Index,
+    Indirect,
+    Load,
+    Masked,
+    Op,
+    Param,
+    Scalar,
+    indirects,
+)
 from litz_ir.symbols.term import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol
 from litz_target_c.ops_table import SPELLINGS, c_type, literal, operation
 
@@ -116,6 +128,9 @@ class Body:
                 text = operation(expr.name, args, expr.args[-1].dtype, expr.dtype)
             case Masked():
                 return self._masked(expr)
+            case Checked():
+                self.line(f"if (!{self._known[expr.cond]}) return {FAULTS[expr.fault].code};")
+                return self.value(expr.body)
             case _:
                 raise CodegenError(f"C has no spelling for a body node {type(expr).__name__}")
         name = self.temporary()
@@ -166,7 +181,7 @@ class Body:
         if atom.wrap:
             self.line(f"if ({name} < 0) {name} += {limit};")
         if atom.check == "raised":
-            self.line(f"if ({name} < 0 || {name} >= {limit}) return {OUT_OF_RANGE};")
+            self.line(f"if ({name} < 0 || {name} >= {limit}) return {FAULTS[atom.fault].code};")
         if atom.check == "clamped":
             self.line(f"{name} = least(greatest({name}, 0), greatest({limit} - 1, 0));")
         self._known[atom] = name
@@ -177,6 +192,8 @@ def _first(expr: Expr) -> Iterator[Expr]:
     """What must be known before ``expr``; what a mask guards is computed behind the mask."""
     if isinstance(expr, Masked):
         yield from (expr.cond, expr.other)
+    elif isinstance(expr, Checked):
+        yield expr.cond
     else:
         yield from expr.children
         yield from (atom.value for atom in indirects(expr))

@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from litz_ir.errors import CompileFailed, CompilerNotFound, IndexOutOfRange, KernelError, ToolchainError
-from litz_ir.interp.body import OUT_OF_RANGE
+from litz_ir.errors import CompileFailed, CompilerNotFound, KernelError, ToolchainError
+from litz_ir.faults import BY_CODE, fault_error
 from litz_ir.plan.kernel import Kernel
 from litz_ir.target.protocol import LaunchFunction
 from litz_target_c.emit import entry_point
@@ -80,13 +80,8 @@ class CModule:
 
         def launch(addresses: Sequence[int], symbols: Sequence[int | float]) -> None:
             code = native(*addresses, *symbols)
-            if code == OUT_OF_RANGE:
-                raise IndexOutOfRange(
-                    f"{kernel}: an index is out of bounds for its dimension",
-                    code=code,
-                    node=kernel,
-                    hint="check the values of the index tensor",
-                )
+            if code in BY_CODE:
+                raise fault_error(BY_CODE[code], kernel)
             if code:
                 raise KernelError(f"{kernel} reported error code {code}", code=code, node=kernel)
 

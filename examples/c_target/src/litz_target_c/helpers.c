@@ -74,3 +74,31 @@ static double digamma(double x) {  // Abramowitz & Stegun 6.3: reflection, recur
   const double tail = s * (1.0 / 240 - s * (1.0 / 132 - s * (691.0 / 32760 - s / 12)));
   return result + log(x) - 0.5 / x - s * (1.0 / 12 - s * (1.0 / 120 - s * (1.0 / 252 - tail)));
 }
+
+static uint64_t gcd(uint64_t a, uint64_t b) {
+  while (b != 0) {
+    const uint64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+static double zeta(double x, double q) {  // the first terms, then Euler and Maclaurin's formula
+  const double parts[] = {  // (2k)! over Bernoulli's numbers
+      12, -720, 30240, -1209600, 47900160, -1.8924375803183791606e9, 7.47242496e10, -2.950130727918164224e12,
+      1.1646782814350067249e14, -4.5979787224074726105e15, 1.8152105401943546773e17, -7.1661652561756670113e18};
+  if (x != x || q != q || x < 1) return NAN;
+  if (x == 1 || (q <= 0 && q == floor(q))) return INFINITY;
+  if (q <= 0 && x != floor(x)) return NAN;
+  double total = 0;
+  for (; q < 20; q++) total += pow(q, -x);
+  const double next = pow(q, -x);
+  total += next * q / (x - 1) + next / 2;
+  double factor = x * next / q;
+  for (int k = 0; k < 12; k++) {
+    total += factor / parts[k];
+    factor *= (x + 2 * k + 1) * (x + 2 * k + 2) / (q * q);
+  }
+  return total;
+}

@@ -41,6 +41,7 @@ class Spelling:
 _BITCAST = Spelling("(union {{ {S} from; {T} to; }}){{ {0} }}.to")
 _DIVIDE, _REST = "{1} == 0 ? 0 : {0} / {1}", "{1} == 0 ? 0 : {0} % {1}"
 _POWER = "{1} >= 0 ? (int64_t)power({0}, {1}) : {0} == 1 ? 1 : {0} != -1 ? 0 : {1} % 2 == 0 ? 1 : -1"  # of integers
+_MAGNITUDES = [f"{{{k}}} < 0 ? -(uint64_t){{{k}}} : (uint64_t){{{k}}}" for k in (0, 1)]
 _INSIDE = "{1} >= 0 && {1} < {bits}"
 _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "bit_and": "&", "bit_or": "|", "bit_xor": "^",
@@ -70,6 +71,8 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "fmod": Spelling("fmod({0}, {1})", "{1} == -1 ? 0 : " + _REST, _REST),
         "minimum": Spelling("{0} < {1} || {0} != {0} ? {0} : {1}"),
         "maximum": Spelling("{0} > {1} || {0} != {0} ? {0} : {1}"),
+        "gcd": Spelling("gcd(" + ", ".join(_MAGNITUDES) + ")", unsigned="gcd({0}, {1})"),
+        "zeta": Spelling("zeta({0}, {1})"),
         "round": Spelling("rint({0})"),
         "rsqrt": Spelling("1 / sqrt({0})"),
         "pow": Spelling("pow({0}, {1})", _POWER, "power({0}, {1})"),

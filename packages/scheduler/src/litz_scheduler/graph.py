@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from litz_ir.loops.layout import Layout, contiguous, is_dense
@@ -191,24 +191,26 @@ def _wanted(operation: Operation) -> tuple[str, ...]:
     return ()
 
 
-def memory_roots(graph: LoopGraph) -> dict[str, str]:
-    """For every value, the oldest value whose memory it may share: through views, versions and aliasing calls."""
+def memory_roots(graph: LoopGraph, copied: Collection[str] = ()) -> dict[str, str]:
+    """For every value, the oldest value whose memory it may share: through views, versions and aliasing calls; not
+    through views that are ``copied``."""
     roots = {v.name: v.name for v in (*graph.inputs, *graph.constants) if isinstance(v, Value)}
     for operation in graph.operations:
         bases = dict(operation.aliases) if isinstance(operation, Call) else {}
         for value in operation.results:
             base = value.replaces or bases.get(value.name)
-            if isinstance(operation, View):
+            if isinstance(operation, View) and operation.name not in copied:
                 base = operation.base
             roots[value.name] = value.name if base is None else roots.get(base, base)
     return roots
 
 
 class Versions:
-    """When the memory of each value is next overwritten, as positions in the graph."""
+    """When the memory of each value is next overwritten, as positions in the graph; views that are ``copied`` have
+    memory of their own."""
 
-    def __init__(self, graph: LoopGraph) -> None:
-        self.roots = memory_roots(graph)
+    def __init__(self, graph: LoopGraph, copied: Collection[str] = ()) -> None:
+        self.roots = memory_roots(graph, copied)
         self.born: dict[str, int] = {}
         self.writes: dict[str, list[int]] = {}
         self.writers: dict[int, set[str]] = {}

@@ -48,7 +48,7 @@ class _Bags:
 
     def row(self, table: Tensor, j: Size, column: Size) -> Expr:
         """The element of the table's row that index ``j`` chooses, as sums of such are computed."""
-        place = self.ctx.indirect(self.indices.load((j,)), table.shape[0])
+        place = self.ctx.indirect(self.indices.load((j,)), table.shape[0], fault="element")
         return build.cast(table.load((place, column)), compute_dtype(table.dtype))
 
     def total(self, weigh: Any, dtype: DType, name: str, columns: Size) -> Tensor:

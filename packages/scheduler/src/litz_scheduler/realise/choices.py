@@ -54,7 +54,7 @@ class Choices:
         """Fill ``inlined``, the values to inline, and ``copied``, the views that get memory of their own."""
         operations = self.graph.operations
         settled = {o.name for o in operations if isinstance(o, Pointwise | View) and self._settled(o)}
-        self.deadlines = deadlines(operations, Versions(self.graph), settled)
+        self.deadlines = deadlines(operations, Versions(self.graph, settled), settled)
         for position in range(len(operations) - 1, -1, -1):
             operation = operations[position]
             chosen = False
