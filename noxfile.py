@@ -118,11 +118,14 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests of every package, then those in tests/ that cross packages."""
+    """Run the tests of every package and those in tests/ that cross packages, in two processes side by side."""
     install_torch(session)
     install(session, *OPINFO)
     install_folders(session, FOLDERS, tested=FOLDERS)
-    session.run("pytest", *(session.posargs or ["packages", "tests"]))
+    session.install(XDIST)
+    everything = ["-n", "2", "--dist", "worksteal", "packages", "tests"]
+    # Threads that wait for work sleep, so that the processes leave each other the cores.
+    session.run("pytest", *(session.posargs or everything), env={"OMP_WAIT_POLICY": "PASSIVE"})
 
 
 @nox.session
