@@ -415,3 +415,30 @@ def test_positions_in_a_copy_of_a_tensor_with_gaps_count_from_its_storage() -> N
 
     inputs = [Input("x", "b", (2,), (4,), 2), Input("y", "c", (2, 4), (6, 1), 1)]
     check(program, [Base("b", 8, torch.uint8, 1), Base("c", 14, torch.uint8, 3)], inputs)
+
+
+def test_a_flattened_input_that_starts_inside_its_storage_and_is_written() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        x[:, 0:7, ::2] -= -2
+        return (x.flatten(),)
+
+    base, given = Base("b", 1297, I64, 6), Input("x", "b", (9, 9, 16), (144, 16, 1), 1)
+    for dynamic in (False, True):
+        check(program, [base], [given], dynamic=dynamic)
+
+
+def test_a_permuted_view_and_its_base_of_symbolic_size_share_memory() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        total = x.view((1, -1, 3)) + x.sum(0)
+        return (total.permute([1, 2, 0]), total)
+
+    check(program, [Base("b", 173, I64, 2)], [Input("x", "b", (165,), (1,), 5)], dynamic=True)
+
+
+def test_strided_bits_written_over_themselves() -> None:  # GCC 12 fails inside on this kernel at -O2
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        bits = x.view(torch.int32)
+        bits.copy_(bits.sum(2, keepdim=True))
+        return ()
+
+    check(program, [Base("b", 141, F32, 0)], [Input("x", "b", (4, 9, 1), (36, 4, 2), 0)])

@@ -169,6 +169,21 @@ def test_a_compiler_too_old_steps_down_once_and_is_remembered(compiler: Compiler
     assert log.read_text().count("x") == 3
 
 
+def test_a_unit_on_which_the_compiler_fails_inside_is_tried_with_less(
+    compiler: Compiler, tmp_path: Path
+) -> None:
+    fragile = script(
+        tmp_path / "fragile-g++",
+        'case "$*" in *-O2*) echo "x.cpp:1: internal compiler error: in some_pass" >&2; exit 1;; esac\n'
+        f'exec {compiler.path} "$@"',
+    )
+    wrapped, best = Compiler(fragile, compiler.kind, compiler.version), isa.by_name("avx2")
+    step_downs = StepDowns()
+    source, out = 'extern "C" int lanes() { return LITZ_LANES; }', tmp_path / "unit.so"
+    compile_source(source, isa=best, compiler=wrapped, out=out, step_downs=step_downs)
+    assert out.exists() and step_downs.usable(wrapped, best) == best
+
+
 def test_an_endless_compiler_is_stopped(tmp_path: Path) -> None:
     slow = Compiler(script(tmp_path / "slow", "sleep 60"), "gcc", "1.0")
     with pytest.raises(CompileFailed, match=r"did not finish in 0\.2 s"):

@@ -95,6 +95,10 @@ class GraphBuilder:
         values = operation.results if operation is not None else ()
         return next((Tensor(value) for value in values if value.name == name), tensor), 0
 
+    def is_placed_copy(self, name: str) -> bool:
+        """True for a value that a rule made, and noted where in its storage it starts."""
+        return name in self._starts and name in self._producers
+
     def start(self, tensor: Tensor, told: Offset) -> Offset:
         """At which element of its storage a tensor starts in eager, when its metadata says ``told``."""
         owner, start = self.owner(tensor)

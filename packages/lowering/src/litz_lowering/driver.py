@@ -26,7 +26,7 @@ from litz_lowering.inputs import Inputs, attribute, literal
 from litz_lowering.opaque import Routine, call_as_it_came
 from litz_lowering.options import LoweringOptions
 from litz_lowering.origins import origin_of
-from litz_lowering.outputs import as_demanded, demanded, flatten, output_of, with_fixed_outputs
+from litz_lowering.outputs import as_demanded, demanded, flatten, memory_of, output_of, with_fixed_outputs
 from litz_lowering.registry import Result, apply
 from litz_lowering.rules import RULES
 from litz_lowering.subgraphs import Demand, Subgraphs
@@ -326,6 +326,8 @@ class _Lowering:
                 value = as_demanded(ctx, self.demand, value, wanted)
             output = output_of(ctx, value, wanted)
             self.outputs.append(output)
+            if isinstance(value, Tensor) and self.demand is None:
+                self.wanted.update(memory_of(self.builder, value))
             if wanted is not None:
                 self.wanted.setdefault(output.name, wanted)  # type: ignore[union-attr]  # a Ref, for a tensor
 

@@ -22,6 +22,7 @@ from litz_ir.loops.nodes import (
 )
 from litz_ir.scalar.expr import Const, Expr
 from litz_ir.symbols.table import SymbolKind
+from litz_lowering.builder import GraphBuilder
 from litz_lowering.context import LoweringContext
 from litz_lowering.subgraphs import Demand
 from litz_lowering.values import Complex, Lowered, Opaque, ResultType, Tensor, fixed
@@ -90,6 +91,19 @@ def as_demanded(ctx: LoweringContext, demand: Demand, value: Lowered, wanted: Re
     return value
 
 
+def memory_of(builder: GraphBuilder, returned: Tensor) -> Mapping[str, TensorType]:
+    """The copy with changed elements, if it is one, in whose memory a returned tensor is, with eager's layout.
+
+    Eager copies all of the storage there, so that the result starts where the original did. AOTAutograd finds the
+    elements of views that it makes anew by where the graph's results start.
+    """
+    owner, start = builder.owner(returned)
+    if not builder.is_placed_copy(owner.name):
+        return {}
+    layout = replace(owner.type.layout, offset=builder.symbols.size(start))
+    return {owner.name: fixed(replace(owner.type, layout=layout))}
+
+
 def _is_view(ctx: LoweringContext, name: str, root: str) -> bool:
     """True when views alone lead from a value to its root."""
     while name != root:
@@ -111,8 +125,9 @@ def _same_strides(a: TensorType, b: TensorType) -> bool:
 def with_fixed_outputs(
     operations: Sequence[Operation], outputs: Sequence[Output], wanted: Mapping[str, TensorType]
 ) -> tuple[Operation, ...]:
-    """The operations, the layout of every returned value fixed to eager's strides (``wanted``, by value name)."""
-    returned = {o.name for o in outputs if isinstance(o, Ref)}
+    """The operations, the layout of every returned value, and of memory that one is in, fixed to eager's (``wanted``,
+    by value name)."""
+    returned = {o.name for o in outputs if isinstance(o, Ref)} | wanted.keys()
 
     def promise(value: Value) -> Value:
         return (

@@ -87,7 +87,8 @@ def alias_type(view: View, base: TensorType, symbols: SymbolTable) -> TensorType
     """The type of a view as an alias of a buffer of type ``base``, or ``None`` when strides cannot express it: where
     the element's place is not linear in the axes, runs backwards, or depends on data."""
     names = [axis.name for axis in view.axes]
-    element = simplify(base.layout.element(view.index), axis_ranges(view.axes, symbols))
+    ranges = axis_ranges(view.axes, symbols)
+    element = simplify(base.layout.element(view.index), ranges)
     if indirects_in(element):
         return None
     strides: list[Size] = []
@@ -99,7 +100,8 @@ def alias_type(view: View, base: TensorType, symbols: SymbolTable) -> TensorType
         slope = coefficient(element, axis.name)
         if slope is None or (isinstance(slope, int) and slope < 0) or free_symbols(slope) & set(names):
             return None
-        strides.append(slope)
+        # Ranges of axes speak of tensors with elements; what was promised holds for empty ones too.
+        strides.append(wanted if simplify(wanted, ranges) == slope else slope)
     offset = substitute(element, dict.fromkeys(names, 0))
     result = view.results[0].type
     return replace(result, layout=replace(result.layout, strides=tuple(strides), offset=offset))
@@ -127,11 +129,8 @@ def as_promised(promised: TensorType, layout: Layout) -> bool:
 def dense_type(type_: TensorType) -> TensorType:
     """The type with the layout of memory made for it: what is promised to the caller, else eager's strides when they
     leave no gap, else row-major."""
-    layout = type_.layout
-    if is_dense(type_.shape, layout):
+    if type_.layout.fixed or is_dense(type_.shape, type_.layout):
         return type_
-    if layout.fixed:
-        return replace(type_, layout=replace(layout, offset=0))
     return replace(type_, layout=contiguous(type_.shape))
 
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -88,9 +88,10 @@ def compile_source(
 ) -> Path:
     """Compile ``source`` to the shared library ``out``, which appears whole or not at all, and return ``out``.
 
-    Where the compiler refuses the unit, the next simpler instruction set is tried once and, if it does,
-    ``step_downs`` remembers it, so sources must take the number of lanes from ``LITZ_LANES``. Raises
-    :class:`CompileFailed` with the compiler's output.
+    Where the compiler fails inside (GCC 12 loses its loops on some units at -O2), the unit is tried once more at -O1.
+    Where it refuses the unit, the next simpler instruction set is tried once and, if it does, ``step_downs`` remembers
+    it, so sources must take the number of lanes from ``LITZ_LANES``. Raises :class:`CompileFailed` with the compiler's
+    output.
     """
     step_downs = step_downs if step_downs is not None else StepDowns()
     usable = step_downs.usable(compiler, isa)
@@ -102,11 +103,12 @@ def compile_source(
         try:
             _run(source, compile_command(compiler, usable, options, temporary), options.timeout_s)
         except CompileFailed as failure:
-            simpler = step_down(usable)
+            simpler = usable if _crashed(failure) else step_down(usable)
             if simpler is None or not failure.output:
                 raise
+            again = replace(options, optimize="-O1") if simpler is usable else options
             try:
-                _run(source, compile_command(compiler, simpler, options, temporary), options.timeout_s)
+                _run(source, compile_command(compiler, simpler, again, temporary), options.timeout_s)
             except CompileFailed:
                 raise failure from None
             step_downs.remember(compiler, isa, simpler)
@@ -114,6 +116,11 @@ def compile_source(
     finally:
         temporary.unlink(missing_ok=True)
     return out
+
+
+def _crashed(failure: CompileFailed) -> bool:
+    """True when the compiler says that the defect is its own (GCC's words, then Clang's)."""
+    return any(words in failure.output for words in ("internal compiler error", "PLEASE submit a bug report"))
 
 
 def _flags(isa: Isa, options: BuildOptions) -> tuple[str, ...]:

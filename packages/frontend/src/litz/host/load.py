@@ -34,6 +34,7 @@ def load_program(
         "torch": torch,
         "math": math,
         "empty": torch_memory.empty,
+        "empty_at": torch_memory.empty_at,
         "strided": torch_memory.strided,
         "view": torch_memory.view,
         "promised": torch_memory.promised,

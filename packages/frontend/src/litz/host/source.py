@@ -90,7 +90,7 @@ def host_program(plan: Plan, name: str = "call", *, inner: bool = False) -> Host
 
 
 _GLOBALS = (
-    "torch", "math", "args", "call", "empty", "strided", "view", "plain", "pairs", "settle", "view_as_real",
+    "torch", "math", "args", "call", "empty", "empty_at", "strided", "view", "plain", "pairs", "settle", "view_as_real",
     "view_as_complex", "promised", "run_region",
 )  # fmt: skip
 """What a host program's text takes for granted."""
@@ -309,7 +309,12 @@ class _Writer:
                 self.lines.append(f"{name} = view_as_real({whole})")
                 return
             shape, strides = self._terms(type_.shape), self._terms(type_.layout.strides)
-            self.lines.append(f"{name} = empty({shape}, {strides}, {self._dtype(type_.dtype)}{device})")
+            dtype, offset = self._dtype(type_.dtype), type_.layout.offset
+            if offset == 0:
+                self.lines.append(f"{name} = empty({shape}, {strides}, {dtype}{device})")
+            else:
+                where = f"{shape}, {strides}, {self._term(offset)}"
+                self.lines.append(f"{name} = empty_at({where}, {dtype}{device})")
             return
         item = self.storages[storage]
         name, size = self.names("storage", storage), self._term(item.nbytes)
@@ -431,7 +436,11 @@ class _Writer:
     def _address(self, name: str) -> str:
         if name in self.storages:
             return f"{self.names('storage', name)}.data_ptr()"
-        return f"{self.names('value', name)}.data_ptr()"
+        first = f"{self.names('value', name)}.data_ptr()"
+        type_ = self.placements[name].type
+        if name in self.called or type_.layout.offset == 0:
+            return first
+        return f"{first} - ({self._term(mul(type_.layout.offset, type_.dtype.itemsize))})"
 
     # --- tensors --------------------------------------------------------------------------------------------
 

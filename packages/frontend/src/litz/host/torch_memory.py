@@ -13,6 +13,17 @@ def strided(base: torch.Tensor, shape: Sequence[int], strides: Sequence[int], of
     return base.as_strided(shape, strides, base.storage_offset() + offset)
 
 
+def empty_at(
+    shape: Sequence[int], strides: Sequence[int], offset: int, dtype: torch.dtype, device: Any = None
+) -> torch.Tensor:
+    """A tensor that starts at element ``offset`` of its storage, which ends with its last element, and is no view."""
+    reach = (
+        0 if 0 in shape else 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    )
+    storage = torch.empty(offset + reach, dtype=dtype, device=device).untyped_storage()
+    return torch.empty(0, dtype=dtype, device=device).set_(storage, offset, shape, strides)
+
+
 def view(
     storage: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]
 ) -> torch.Tensor:

@@ -75,6 +75,11 @@ class Values:
             return False
         if name in (*(load.buffer for load in loads(scatter.body)), *index_reads(scatter.index)):
             return False
+        promised, layout = scatter.results[0].type, self.type(name).layout
+        if not as_promised(promised, layout) or (
+            promised.layout.fixed and promised.layout.offset != layout.offset
+        ):
+            return False
         self.placements[scatter.name] = Placement(self.type(name), base=name)
         self._owned.add(scatter.name)
         return True
