@@ -17,6 +17,8 @@ from differential.programs import Arguments, Base, Function, Input, Mode, Progra
 
 Fault = Literal["none", "litz", "torch", "rejected"]
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-4, torch.bfloat16: 6e-2}
+WIDENED = 1e-2
+"""The tolerance of wider floats in programs with bf16 ones: they may hold what was rounded to eight bits."""
 SHIFTS = (0, 3)
 """The compiled function is called once for each, on other values: what one call leaves behind must not show."""
 
@@ -104,8 +106,9 @@ def _difference(program: Program, backend: str, wanted: Sequence[Outcome]) -> st
             return f"{type(error).__name__}: {str(error)[:600]}"
     if said:
         return f"litz gave up: {said[0][:600]}"
+    least = WIDENED if program.has_bf16 else 0.0
     for shift, (mine, theirs) in enumerate(zip(got, wanted)):
-        found = _compare(mine, theirs)
+        found = _compare(mine, theirs, least)
         if found is not None:
             return f"call {shift}: {found}"
     return None
@@ -147,24 +150,25 @@ def _run(program: Program, function: Callable[..., tuple[torch.Tensor, ...]], sh
 # --- comparing ------------------------------------------------------------------------------------------
 
 
-def _compare(mine: Outcome, theirs: Outcome) -> str | None:
+def _compare(mine: Outcome, theirs: Outcome, least: float) -> str | None:
+    """How two runs differ; ``least`` is the smallest tolerance for floats."""
     if len(mine.results) != len(theirs.results):
         return f"{len(mine.results)} results, eager has {len(theirs.results)}"
     named = [(f"result {k}", a, b) for k, (a, b) in enumerate(zip(mine.results, theirs.results))]
     named += [(f"input {k}", a, b) for k, (a, b) in enumerate(zip(mine.given.inputs, theirs.given.inputs))]
     for name, a, b in named:
-        found = _kind(a, b) or _values(a, b)
+        found = _kind(a, b) or _values(a, b, least)
         if found is not None:
             return f"{name}: {found}"
     for k, (a, b) in enumerate(zip(mine.given.bases, theirs.given.bases)):
-        found = _values(a, b)
+        found = _values(a, b, least)
         if found is not None:
             return f"base {k}: {found}"
     for k, (g, h) in enumerate(zip(mine.gradients, theirs.gradients)):
         nothing = g if h is None else h if g is None else None
         if nothing is not None and bool(nothing.any()):
             return f"gradient {k}: {'none' if g is None else 'one'} where eager has {'none' if h is None else 'one'}"
-        found = _values(g, h) if g is not None and h is not None else None
+        found = _values(g, h, least) if g is not None and h is not None else None
         if found is not None:
             return f"gradient {k}: {found}"
     return _aliasing(mine, theirs) or _versions(mine, theirs)
@@ -179,7 +183,7 @@ def _kind(a: torch.Tensor, b: torch.Tensor) -> str | None:
     return None
 
 
-def _values(a: torch.Tensor, b: torch.Tensor) -> str | None:
+def _values(a: torch.Tensor, b: torch.Tensor, least: float) -> str | None:
     a, b = a.detach(), b.detach()
     if a.shape != b.shape or a.dtype != b.dtype:
         return f"{a.dtype} {tuple(a.shape)}, eager's is {b.dtype} {tuple(b.shape)}"
@@ -188,8 +192,8 @@ def _values(a: torch.Tensor, b: torch.Tensor) -> str | None:
     if a.dtype.is_floating_point:
         finite = b[b.isfinite()].double().abs()
         scale = 1 + (float(finite.max()) if finite.numel() else 0.0)
-        bound = TOLERANCE[a.dtype] * scale
-        if torch.allclose(a.double(), b.double(), rtol=TOLERANCE[a.dtype], atol=bound, equal_nan=True):
+        tolerance = max(TOLERANCE[a.dtype], least)
+        if torch.allclose(a.double(), b.double(), rtol=tolerance, atol=tolerance * scale, equal_nan=True):
             return None
     apart = ((a != b) & ~((a != a) & (b != b))).nonzero()
     where = tuple(apart[0].tolist()) if len(apart) else ()

@@ -85,6 +85,13 @@ class Program:
         arguments = ", ".join(item.name for item in self.inputs)
         return f"def {name}({arguments}):\n" + "".join(f"    {line}\n" for line in lines)
 
+    @property
+    def has_bf16(self) -> bool:
+        """True when values of eight bits of precision are among what it is given or makes."""
+        return any(base.dtype == torch.bfloat16 for base in self.bases) or any(
+            "bfloat16" in statement.text for statement in self.statements
+        )
+
     def function(self, name: str = "program") -> Function:
         """The function itself, with its source at hand for tracebacks."""
         text, file = self.source(name), f"<{name}>"
