@@ -9,7 +9,7 @@ import pytest
 
 import litz_codegen_triton.emit
 from litz_codegen_triton.emit import casts
-from litz_codegen_triton.emit.library import COMPILED_FUNCTIONS, FUNCTIONS, called, library_source
+from litz_codegen_triton.emit.library.registry import COMPILED_FUNCTIONS, FUNCTIONS, called, library_source
 from litz_codegen_triton.emit.ops_table import SPELLINGS, differing_rows, pointer_type, spelling
 from litz_ir.dtypes import ALL, DType, bf16, f8e4m3fnuz, f8e5m2fnuz, f32, i32, i64
 from litz_ir.errors import CodegenError, DTypeError
@@ -63,7 +63,7 @@ def test_every_libdevice_function_has_a_stand_in_of_our_own() -> None:
 
 def test_every_function_of_the_library_is_used() -> None:
     package = Path(litz_codegen_triton.emit.__file__).parent
-    text = "\n".join(path.read_text() for path in package.glob("*.py"))
+    text = "\n".join(path.read_text() for path in package.rglob("*.py"))
     for name in FUNCTIONS:
         family = re.sub(r"_(floor_div|floor_mod|argmin|argmax)$", "_", name)
         uses = len(re.findall(rf"\b{name}\b", text)) + (family != name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from litz_codegen_triton.emit.blocks import Tiling, tiling
 from litz_codegen_triton.emit.body import Body, Setting
 from litz_codegen_triton.emit.coordinates import Coordinates
-from litz_codegen_triton.emit.library import called, library_source
+from litz_codegen_triton.emit.library.registry import called, library_source
 from litz_codegen_triton.emit.ops_table import Form, pointer_type
 from litz_codegen_triton.emit.phases import Phases, expanded
 from litz_codegen_triton.emit.text import Value

@@ -1,0 +1,78 @@
+"""What reductions and scans combine with: each takes the parts of both sides and gives those of their combination."""
+
+SOURCE = """
+@triton.jit
+def litz_mul(a, b):
+    return a * b
+
+
+@triton.jit
+def litz_min(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def litz_max(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def litz_add(a, b):
+    return a + b
+
+
+@triton.jit
+def litz_int_min(a, b):
+    return tl.minimum(a, b)
+
+
+@triton.jit
+def litz_int_max(a, b):
+    return tl.maximum(a, b)
+
+
+@triton.jit
+def litz_xor(a, b):
+    return a ^ b
+
+
+@triton.jit
+def litz_argmin(value_a, index_a, value_b, index_b):
+    # the first index wins a tie, and NaN wins over numbers
+    nan_a = value_a != value_a
+    nan_b = value_b != value_b
+    tie = (value_a == value_b) | (nan_a & nan_b)
+    first = ((value_a < value_b) | (nan_a & (nan_b == 0))) | (tie & (index_a < index_b))
+    return tl.where(first, value_a, value_b), tl.where(first, index_a, index_b)
+
+
+@triton.jit
+def litz_argmax(value_a, index_a, value_b, index_b):
+    # the first index wins a tie, and NaN wins over numbers
+    nan_a = value_a != value_a
+    nan_b = value_b != value_b
+    tie = (value_a == value_b) | (nan_a & nan_b)
+    first = ((value_a > value_b) | (nan_a & (nan_b == 0))) | (tie & (index_a < index_b))
+    return tl.where(first, value_a, value_b), tl.where(first, index_a, index_b)
+
+
+@triton.jit
+def litz_welford(mean_a, square_a, count_a, mean_b, square_b, count_b):
+    count = count_a + count_b
+    share = count_b / tl.where(count == 0.0, 1.0, count)
+    delta = mean_b - mean_a
+    return mean_a + delta * share, square_a + square_b + delta * delta * count_a * share, count
+
+
+@triton.jit
+def litz_finite_or_zero(x):
+    return tl.where(x == float("-inf"), 0.0, x)
+
+
+@triton.jit
+def litz_online_softmax(max_a, sum_a, max_b, sum_b):
+    top = tl.maximum(max_a, max_b, propagate_nan=tl.PropagateNan.ALL)
+    # where both sides are -inf there is nothing to scale
+    base = litz_finite_or_zero(top)
+    return top, sum_a * tl.exp(max_a - base) + sum_b * tl.exp(max_b - base)
+"""

@@ -1,0 +1,80 @@
+"""Every function of the library by name, and the text of those that a kernel needs.
+
+Two kinds live in this room: operations that Triton lacks, used in both forms of a kernel, and what stands in for
+libdevice (and for conversions that Triton's interpreter gets wrong) in the interpreted form. The latter compute in
+``float64`` and round once, since the interpreter is there to be right, not fast.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from litz_codegen_triton.emit.library import (
+    arithmetic,
+    bits,
+    combine,
+    narrow_floats,
+    portable_angles,
+    portable_exponentials,
+    portable_special,
+    random,
+    special,
+)
+
+
+def _split(*texts: str) -> dict[str, str]:
+    functions: dict[str, str] = {}
+    for text in texts:
+        for part in text.strip().split("\n\n\n"):
+            functions[part.split("def ", 1)[1].split("(", 1)[0]] = part
+    return functions
+
+
+FUNCTIONS: Mapping[str, str] = MappingProxyType(
+    _split(
+        combine.SOURCE,
+        arithmetic.SOURCE,
+        bits.SOURCE,
+        special.SOURCE,
+        random.SOURCE,
+        narrow_floats.SOURCE,
+        portable_exponentials.SOURCE,
+        portable_angles.SOURCE,
+        portable_special.SOURCE,
+    )
+)
+"""The source of each function by name, its ``@triton.jit`` included."""
+
+COMPILED_FUNCTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "litz_fmod": "@triton.jit\ndef litz_fmod(x, y):\n    return libdevice.fmod(x, y)",
+    }
+)
+"""What the compiled form has instead of the function of the same name."""
+
+_CALL = re.compile(r"\blitz_\w+")
+
+
+def called(text: str) -> tuple[str, ...]:
+    """The functions of the library that ``text`` calls, each once, in order of appearance."""
+    return tuple(dict.fromkeys(name for name in _CALL.findall(text) if name in FUNCTIONS))
+
+
+def library_source(names: Iterable[str], *, compiled: bool) -> tuple[str, ...]:
+    """The source of functions and of all that they call, callees first; deterministic."""
+    done: dict[str, str] = {}
+
+    def visit(name: str) -> None:
+        if name in done:
+            return
+        text = COMPILED_FUNCTIONS.get(name, FUNCTIONS[name]) if compiled else FUNCTIONS[name]
+        for other in called(text):
+            if other != name:
+                visit(other)
+        done[name] = text
+
+    for name in sorted(names):
+        visit(name)
+    return tuple(done.values())
