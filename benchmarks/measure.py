@@ -56,13 +56,19 @@ def training_step(program: Callable[..., Any], args: tuple[Any, ...]) -> Step:
     return step
 
 
+def compiled(program: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    """Return the program compiled by a backend; `litz-dynamic` is litz with symbolic sizes from the first call."""
+    known = backend.removesuffix("-dynamic")
+    return torch.compile(program, backend=known, dynamic=True if known != backend else None)
+
+
 def measure(name: str, backend: str, mode: str, seconds: float) -> dict[str, Any]:
     """Time a case and compare its first results, and what it did to its arguments, with eager's."""
     torch.manual_seed(0)
     program, args = CASES[name].build()
     kept = [arg.detach().clone() if isinstance(arg, Tensor) else arg for arg in args]
     step = training_step(program, args) if mode == "train" else inference_step(args)
-    function = program if backend == "eager" else torch.compile(program, backend=backend)
+    function = program if backend == "eager" else compiled(program, backend)
 
     def observe(function: Callable[..., Any]) -> tuple[list[Tensor], float]:
         """Call once; results, arguments as the call left them (then set back), and the seconds it took."""

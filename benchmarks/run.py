@@ -115,12 +115,12 @@ def summary(rows: list[Row], backends: list[str]) -> Table:
         table.add_column(heading, justify="left" if heading in ("ratio", "worst case") else "right")
     compiled = [backend for backend in backends if backend != "eager"]
     wanted = [(f"speed of {name} over eager", "eager", name, "median", False) for name in compiled]
-    if {"inductor", "litz"} <= set(backends):
-        wanted += [
-            ("speed of litz over inductor", "inductor", "litz", "median", False),
-            ("first call of inductor over litz", "inductor", "litz", "first", False),
-            ("warm first call of inductor over litz", "inductor", "litz", "first", True),
-        ]
+    wanted += [
+        ("speed of litz over inductor", "inductor", "litz", "median", False),
+        ("speed of litz with symbolic sizes over litz", "litz", "litz-dynamic", "median", False),
+        ("first call of inductor over litz", "inductor", "litz", "first", False),
+        ("warm first call of inductor over litz", "inductor", "litz", "first", True),
+    ]
     for title, over, under, key, warm in wanted:
         found = ratios(rows, over, under, key, warm)
         if found:
@@ -134,7 +134,7 @@ def broken(rows: list[Row]) -> list[str]:
     """Return what litz failed on, and where its error against eager is above the case's bound."""
     found = []
     for row in rows:
-        if row["backend"] == "litz":
+        if row["backend"] in ("litz", "litz-dynamic"):
             name = f"{row['case']} ({row['mode']})"
             if "failure" in row:
                 found.append(f"{name}: {row['failure']}")
@@ -146,7 +146,9 @@ def broken(rows: list[Row]) -> list[str]:
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backends", default="eager,inductor,litz")
+    parser.add_argument(
+        "--backends", default="eager,inductor,litz", help="also litz-dynamic, with symbolic sizes"
+    )
     parser.add_argument("--modes", default="infer", help="infer, train or both")
     parser.add_argument("--cases", default="", help="names, with commas between them; all of them by default")
     parser.add_argument(
