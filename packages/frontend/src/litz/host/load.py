@@ -11,7 +11,7 @@ import torch
 
 from litz.host import torch_memory
 from litz.host.externs import NO_ROUTINES, resolve
-from litz.host.source import HostProgram, Segment
+from litz.host.program import HostProgram, Segment
 from litz_ir.interp.regions import Runner, run_region
 
 SegmentBinder = Callable[[Segment], Callable[..., None]]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from litz.host.load import SegmentBinder
-from litz.host.source import Segment
+from litz.host.program import Segment
 from litz.targets import TargetSet
 from litz_ir.errors import CodegenError
 from litz_ir.plan.program import Plan, kernels_in

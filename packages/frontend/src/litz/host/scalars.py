@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from litz.host.code import Code, code, joined
+from litz.host.names import Names
 from litz_ir.errors import CodegenError
 from litz_ir.scalar.expr import Const, Expr, Index, Load, Masked, Op, Scalar
 
@@ -22,24 +24,24 @@ INFIX: Mapping[str, str] = MappingProxyType(_INFIX)
 CALLS: Mapping[str, str] = MappingProxyType(_CALLS)
 
 
-def scalar_source(body: Expr, buffer: Callable[[str], str], term: Callable[[object], str]) -> str:
-    """Python that computes a 0-d body. ``buffer`` names the host's variable of a value, ``term`` writes an index term.
+def scalar_code(body: Expr, names: Names, tensor: Callable[[str], Code]) -> Code:
+    """Python that computes a 0-d body; ``tensor`` gives the variable of a value that it reads.
 
     Raises :class:`CodegenError` for operations that the host has no spelling for.
     """
 
-    def visit(node: Expr) -> str:
+    def visit(node: Expr) -> Code:
         match node:
             case Const():
-                return f"float({str(node.value)!r})" if node.dtype.is_float else repr(node.value)
+                return Code(f"float({str(node.value)!r})" if node.dtype.is_float else repr(node.value))
             case Index():
-                return f"({term(node.term)})"
+                return Code(f"({names.term(node.term)})")
             case Scalar():
-                return node.name
+                return Code(names.symbol(node.name))
             case Load():
-                return f"{buffer(node.buffer)}.item()"
+                return code("{}.item()", tensor(node.buffer))
             case Masked():
-                return f"({visit(node.body)} if {visit(node.cond)} else {visit(node.other)})"
+                return code("({} if {} else {})", visit(node.body), visit(node.cond), visit(node.other))
             case Op():
                 return _operation(node, [visit(argument) for argument in node.args])
         raise CodegenError(f"the host cannot evaluate a {type(node).__name__}")
@@ -47,19 +49,19 @@ def scalar_source(body: Expr, buffer: Callable[[str], str], term: Callable[[obje
     return visit(body)
 
 
-def _operation(node: Op, args: list[str]) -> str:
+def _operation(node: Op, args: list[Code]) -> Code:
     if node.name in INFIX:
-        return f"({args[0]} {INFIX[node.name]} {args[1]})"
+        return code("({} {} {})", args[0], INFIX[node.name], args[1])
     if node.name in CALLS:
-        return f"{CALLS[node.name]}({', '.join(args)})"
+        return code("{}({})", CALLS[node.name], joined(args))
     match node.name:
         case "cast":
             kind = "bool" if node.dtype.is_bool else "int" if node.dtype.is_integer else "float"
-            return f"{kind}({args[0]})"
+            return code("{}({})", kind, args[0])
         case "where":
-            return f"({args[1]} if {args[0]} else {args[2]})"
+            return code("({} if {} else {})", args[1], args[0], args[2])
         case "neg":
-            return f"(-{args[0]})"
+            return code("(-{})", args[0])
         case "bit_not":
-            return f"(not {args[0]})" if node.dtype.is_bool else f"(~{args[0]})"
+            return code("(not {})" if node.dtype.is_bool else "(~{})", args[0])
     raise CodegenError(f"the host cannot evaluate {node.name}", hint="report the graph's text form")

@@ -1,0 +1,37 @@
+"""A host program as data: its text, and what the text takes for granted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from litz_ir.symbols.term import Size
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of consecutive launches that is one native call: ``buffers`` are its distinct buffers in the order their
+    addresses are passed, ``launches`` name the kernel, the positions of its buffers and its symbol terms."""
+
+    name: str
+    buffers: tuple[str, ...]
+    symbols: tuple[Size, ...]
+    launches: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostProgram:
+    """``text`` defines the function ``name``, which takes the list of arguments; it expects ``segments``, ``externs``
+    (target, name) and ``constants`` (the plan's name, the program's) as globals, and ``branches``, the programs of the
+    subplans, as functions."""
+
+    name: str
+    text: str
+    segments: tuple[Segment, ...]
+    externs: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, str], ...] = ()
+    branches: tuple[HostProgram, ...] = field(default=())
+
+    @property
+    def listing(self) -> str:
+        """The texts of all functions, branches before what calls them."""
+        return "\n\n".join((*(branch.listing for branch in self.branches), self.text))

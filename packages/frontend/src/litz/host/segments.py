@@ -1,0 +1,62 @@
+"""Consecutive launches of a host program, gathered into native calls."""
+
+from __future__ import annotations
+
+from litz.host.code import Code, code, joined, tuple_of
+from litz.host.names import Names
+from litz.host.program import Segment
+from litz.host.tensors import Tensors
+from litz_ir.plan.program import Launch
+from litz_ir.symbols.term import Size
+
+WAITING_LIMIT = 32 << 20
+"""Dead memory waits for the end of a run of kernels, unless more bytes than this wait while more are asked for."""
+
+
+class Segments:
+    """The launches that wait for the end of their run, and the native calls made so far (``done``)."""
+
+    def __init__(self, names: Names, tensors: Tensors, lines: list[Code]) -> None:
+        self.done: list[Segment] = []
+        self._names = names
+        self._tensors = tensors
+        self._lines = lines
+        self._pending: list[Launch] = []
+        self._waiting = 0
+
+    def launch(self, step: Launch) -> None:
+        """One more launch of this run."""
+        self._pending.append(step)
+
+    def free(self, size: Size) -> None:
+        """Memory of ``size`` bytes is dead, and waits where a run is open."""
+        if self._pending and isinstance(size, int):
+            self._waiting += size
+
+    def relieve(self) -> None:
+        """End the run where too much dead memory waits for it; called when more is asked for."""
+        if self._waiting > WAITING_LIMIT:
+            self.flush()
+
+    def flush(self) -> None:
+        """Emit the pending launches as one native call."""
+        if self._pending:
+            self._emit()
+        self._pending = []
+        self._waiting = 0
+
+    def _emit(self) -> None:
+        name = self._names.routine(f"segment_{len(self.done)}")
+        buffers: dict[str, int] = {}
+        symbols: dict[Size, int] = {}
+        launches = []
+        for launch in self._pending:
+            where = tuple(buffers.setdefault(self._tensors.memory(b), len(buffers)) for b in launch.buffers)
+            which = tuple(symbols.setdefault(s, len(symbols)) for s in launch.symbols)
+            launches.append((launch.kernel, where, which))
+        self.done.append(Segment(name, tuple(buffers), tuple(symbols), tuple(launches)))
+        self._lines.append(code("# {}", joined(launch.kernel for launch in self._pending)))
+        parts = [tuple_of(map(self._tensors.address, buffers))]
+        if symbols:
+            parts.append(self._names.terms(symbols))
+        self._lines.append(code("{}({})", name, joined(parts)))

@@ -1,0 +1,177 @@
+"""The tensors of a host program: memory for them, views of them, and their addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from litz.host.code import Code, code
+from litz.host.names import Names
+from litz.host.torch_types import COMPLEX_DTYPES, TORCH_DTYPES
+from litz_ir.device import Device
+from litz_ir.errors import CodegenError
+from litz_ir.loops.nodes import ComplexRef, TensorType
+from litz_ir.plan.program import Placement, Plan, Storage
+from litz_ir.symbols.term import Size, add, floordiv, mul
+
+
+class Tensors:
+    """Which variable holds a value. Those that no step makes are views, and ``lines`` get one when it is first needed.
+
+    ``wholes`` are the variables of the complex tensors by the value that is their memory as pairs.
+    """
+
+    def __init__(self, plan: Plan, names: Names, lines: list[Code]) -> None:
+        self.placements: dict[str, Placement] = dict(plan.buffers)
+        self.storages: dict[str, Storage] = {storage.name: storage for storage in plan.storages}
+        self.wholes: dict[str, Code] = {}
+        self._names = names
+        self._lines = lines
+        self._made = {value.name for value in plan.constants}
+        self._called: set[str] = set()
+        self._returned = {output.name for output in plan.outputs if isinstance(output, ComplexRef)}
+        self._occupants: dict[str, list[str]] = {}
+        for buffer, placement in plan.buffers:
+            if placement.storage is not None:
+                self._occupants.setdefault(placement.storage, []).append(buffer)
+
+    # --- made by a step -------------------------------------------------------------------------------------
+
+    def made(self, name: str) -> Code:
+        """The variable of a value that the program now holds as a tensor."""
+        self._made.add(name)
+        return self._names.value(name)
+
+    def result(self, name: str | None, pairs: Sequence[str] = ()) -> Code:
+        """The variable that a call's result is assigned to: one of ``pairs`` comes as a complex tensor."""
+        if name is None:
+            return Code("_")
+        self._made.add(name)
+        self._called.add(name)
+        return self.whole(name) if name in pairs else self._names.value(name)
+
+    def whole(self, name: str) -> Code:
+        """The variable of the complex tensor whose memory is the value ``name``, from here on."""
+        found = self.wholes[name] = self._names.whole(name)
+        return found
+
+    def allocate(self, storage: str) -> None:
+        """Memory for a storage: of the value's own type where it has one occupant, else bytes."""
+        owned = self._occupants.get(storage, [])
+        if len(owned) == 1:
+            self._allocate_value(owned[0])
+            return
+        item = self.storages[storage]
+        size = self._names.terms((item.nbytes,))
+        device = _device_keyword(item.device)
+        name = self._names.storage(storage)
+        self._lines.append(code("{} = empty({}, (1,), torch.uint8{})", name, size, device))
+
+    def _allocate_value(self, name: str) -> None:
+        type_ = self.placements[name].type
+        shape, layout, device = type_.shape, type_.layout, _device_keyword(type_.device)
+        terms, value = self._names.terms, self.made(name)
+        if name in self._returned:
+            like = code("{}, {}", terms(shape[:-1]), terms(complex_strides(layout.strides)))
+            whole, dtype = self.whole(name), COMPLEX_DTYPES[type_.dtype]
+            self._lines.append(code("{} = empty({}, {}{})", whole, like, dtype, device))
+            self._lines.append(code("{} = view_as_real({})", value, whole))
+            return
+        like, dtype = code("{}, {}", terms(shape), terms(layout.strides)), TORCH_DTYPES[type_.dtype]
+        if layout.offset == 0:
+            self._lines.append(code("{} = empty({}, {}{})", value, like, dtype, device))
+        else:
+            offset = self._names.term(layout.offset)
+            self._lines.append(code("{} = empty_at({}, {}, {}{})", value, like, offset, dtype, device))
+
+    # --- where values are -----------------------------------------------------------------------------------
+
+    def tensor(self, name: str) -> Code:
+        """The variable that holds a value as a tensor, made from its placement when first needed.
+
+        Raises :class:`CodegenError` for a value that no step has defined.
+        """
+        found = self._names.value(name)
+        if name in self._made:
+            return found
+        placement = self.placements[name]
+        if placement.base is not None:
+            under = self.placements[placement.base]
+            if placement.type == under.type:
+                return self.tensor(placement.base)
+            if (
+                under.storage is not None
+                and placement.base not in self._made
+                and placement.type.layout.offset == 0
+            ):
+                self._lines.append(code("{} = {}", found, self._over(under.storage, placement.type)))
+            else:
+                self._lines.append(code("{} = {}", found, self._strided(placement.base, placement.type)))
+        elif placement.storage is not None:
+            self._lines.append(code("{} = {}", found, self._over(placement.storage, placement.type)))
+        else:
+            raise CodegenError("a value is read before a step defines it", node=name)
+        self._made.add(name)
+        return found
+
+    def placed(self, name: str) -> Code:
+        """A value as a tensor where it is one; what only calls can use is what the caller gave."""
+        return self.tensor(name) if name in self.placements else self._names.value(name)
+
+    def complex(self, name: str) -> Code:
+        """A value as a complex tensor: the one that its memory is known by, or a view."""
+        found = self.tensor(name)
+        for value, whole in self.wholes.items():
+            if found == self._names.value(value):
+                return whole
+        return code("view_as_complex({})", found)
+
+    def root(self, name: str) -> str:
+        """The buffer whose memory a buffer shares in the end."""
+        base = self.placements[name].base if name in self.placements else None
+        return name if base is None else self.root(base)
+
+    def _over(self, storage: str, type_: TensorType) -> Code:
+        """A tensor over the start of a storage that several values share."""
+        shape, strides = self._names.terms(type_.shape), self._names.terms(type_.layout.strides)
+        memory = self._names.storage(storage)
+        return code("view({}, {}, {}, {})", memory, TORCH_DTYPES[type_.dtype], shape, strides)
+
+    def _strided(self, name: str, type_: TensorType) -> Code:
+        """A view of ``name``'s memory. Offsets are counted from the root of both, so the base's own is taken off."""
+        base, under = self.tensor(name), self.placements[name].type
+        if under.dtype != type_.dtype:
+            base = code("{}.view({})", base, TORCH_DTYPES[type_.dtype])
+        offset = self._names.term(add(type_.layout.offset, mul(under.layout.offset, -1)))
+        shape, strides = self._names.terms(type_.shape), self._names.terms(type_.layout.strides)
+        return code("strided({}, {}, {}, {})", base, shape, strides, offset)
+
+    # --- addresses ------------------------------------------------------------------------------------------
+
+    def memory(self, name: str) -> str:
+        """The buffer whose address stands for ``name``: a storage, or what it is a view of when the offset is none."""
+        placement = self.placements[name]
+        if placement.storage is not None and len(self._occupants[placement.storage]) > 1:
+            return placement.storage
+        if placement.base is not None and name not in self._called:
+            # A view's offset is part of the kernel's own index, counted from the base's first element.
+            return self.memory(placement.base)
+        return name
+
+    def address(self, name: str) -> Code:
+        """The address of a buffer that :meth:`memory` gave, its offset taken off."""
+        if name in self.storages:
+            return code("{}.data_ptr()", self._names.storage(name))
+        first = code("{}.data_ptr()", self._names.value(name))
+        type_ = self.placements[name].type
+        if name in self._called or type_.layout.offset == 0:
+            return first
+        return code("{} - ({})", first, self._names.term(mul(type_.layout.offset, type_.dtype.itemsize)))
+
+
+def complex_strides(strides: Sequence[Size]) -> tuple[Size, ...]:
+    """The strides of the complex tensor over pairs of these strides."""
+    return tuple(floordiv(stride, 2) for stride in strides[:-1])
+
+
+def _device_keyword(device: Device) -> str:
+    return "" if device.kind == "cpu" else f", device={device.kind!r}"
