@@ -1,0 +1,56 @@
+"""How reductions and scans combine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from litz_ir.scalar.expr import Expr
+
+ReductionName = Literal[
+    "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax"
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A named way to combine. What goes in and comes out:
+
+    ``sum prod min max any all xor``: one value to one. ``argmin argmax``: (value, index) to (value, index); the first
+    index wins ties and NaN wins over numbers. ``welford``: one value to (mean, sum of squared differences, count).
+    ``online_softmax``: one value to (maximum, sum of exponentials relative to it). ``min`` and ``max`` propagate NaN.
+    """
+
+    name: ReductionName
+
+    @property
+    def inputs(self) -> int:
+        return 2 if self.name in ("argmin", "argmax") else 1
+
+    @property
+    def results(self) -> int:
+        return {"argmin": 2, "argmax": 2, "welford": 3, "online_softmax": 2}.get(self.name, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """A user-given associative combination over tuples of ``n`` values.
+
+    ``body`` holds ``n`` expressions over ``Param(0..n-1)`` (what is accumulated) and ``Param(n..2n-1)`` (the new
+    element); ``identity`` ``n`` literals; ``finish`` expressions over ``Param(0..n-1)`` that make the results.
+    """
+
+    body: tuple[Expr, ...]
+    identity: tuple[Expr, ...]
+    finish: tuple[Expr, ...]
+
+    @property
+    def inputs(self) -> int:
+        return len(self.identity)
+
+    @property
+    def results(self) -> int:
+        return len(self.finish)
+
+
+Combiner = Kind | Combine
