@@ -14,7 +14,7 @@ import logging
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,6 +37,8 @@ from differential.shrinker import shrunk
 
 SLICE = 50
 """Seeds that a worker takes at a time."""
+ROUND = 20
+"""Slices that each worker takes before new workers come, since torch keeps something of every program."""
 
 
 @dataclass(slots=True)
@@ -94,6 +96,16 @@ def start_worker() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
+def results(todo: Sequence[tuple[int, int]], workers: int) -> Iterator[Row]:
+    """The rows of slices as they come. A worker that dies ends the run: ``BrokenProcessPool``."""
+    context = multiprocessing.get_context("spawn")
+    for first in range(0, len(todo), workers * ROUND):
+        with ProcessPoolExecutor(workers, context, start_worker) as pool:
+            batch = todo[first : first + workers * ROUND]
+            for future in as_completed([pool.submit(run_slice, *each) for each in batch]):
+                yield future.result()
+
+
 def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -121,15 +133,12 @@ def main() -> int:
     done = chosen.programs - sum(stop - start for start, stop in todo)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    context = multiprocessing.get_context("spawn")
     with (
         open(chosen.out, "a", encoding="utf-8") as out,
-        ProcessPoolExecutor(chosen.workers, context, start_worker, max_tasks_per_child=20) as pool,
         Progress(*columns, TimeRemainingColumn(), console=console) as progress,
     ):
         bar = progress.add_task("programs", total=chosen.programs, completed=done)
-        for future in as_completed([pool.submit(run_slice, *each) for each in todo]):
-            row = future.result()
+        for row in results(todo, chosen.workers):
             rows.append(row)
             out.write(json.dumps(asdict(row)) + "\n")
             out.flush()
