@@ -192,6 +192,90 @@ def test_special_functions(dtype: torch.dtype) -> None:
         )
 
 
+@pytest.mark.parametrize("dtype", FLOATS[:2], ids=str)
+def test_polynomials_whose_degree_is_data(dtype: torch.dtype) -> None:
+    """Fractions are cut off, degrees that fit no integer count as negative, and ends of the interval are exact."""
+    points = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        -0.3,
+        0.999,
+        1.01,
+        -1.5,
+        30.0,
+        1e-10,
+        1e30,
+        math.inf,
+        -math.inf,
+        math.nan,
+    ]
+    degrees = [0.0, -0.5, -1.0, 1.0, 1.9, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 33.0, 128.0, 129.0, 513.0]
+    degrees += [1e30, math.inf, -math.inf, math.nan]
+    x, n = torch.meshgrid(
+        torch.tensor(points, dtype=dtype), torch.tensor(degrees, dtype=dtype), indexing="ij"
+    )
+    functions = named(" ".join(POLYNOMIALS), torch.special)
+    found = run(functions, x, n)
+    # Eager multiplies a rounded angle by the degree.
+    absolute = 600 * torch.finfo(dtype).eps
+    for name, function in functions.items():
+        message = lambda text, name=name: f"{name}: {text}"  # noqa: E731
+        torch.testing.assert_close(
+            found[name], function(x, n), rtol=2e-6, atol=absolute, equal_nan=True, msg=message
+        )
+
+
+def test_polynomials_take_integers_and_numbers() -> None:
+    functions = {
+        "integers": lambda x, n: torch.special.chebyshev_polynomial_u(n, n),
+        "x_is_a_number": lambda x, n: torch.special.legendre_polynomial_p(0.25, n),
+        "high_degree": lambda x, n: torch.special.laguerre_polynomial_l(x, 70),
+        "beyond_the_limit": lambda x, n: torch.special.hermite_polynomial_h(x, 200),
+    }
+    for degree in (-math.inf, math.inf, math.nan, -0.5):
+        functions[f"degree_{degree}"] = lambda x, n, d=degree: torch.special.chebyshev_polynomial_t(x, d)
+    x, n = torch.linspace(-1, 3, 41), torch.arange(-2, 39)
+    check(functions, x, n)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_incomplete_gamma_functions(dtype: torch.dtype) -> None:
+    """In every branch: power series, fraction, expansion near a large first argument, and the ends."""
+    ends = torch.cat(
+        [grid(dtype), torch.tensor([1.05, 0.2, 20.0, 199.0, 201.0, 230.0, 1e4, 1.01e4], dtype=dtype)]
+    )
+    a, x = (part.flatten() for part in torch.meshgrid(ends, ends, indexing="ij"))
+    large = torch.logspace(-2, 4, 200, dtype=torch.float64)
+    spread = torch.linspace(-6, 6, 25, dtype=torch.float64)
+    beside = (large[:, None] + spread * large.sqrt()[:, None]).abs()
+    a = torch.cat([a, large.repeat_interleave(25).to(dtype)])
+    x = torch.cat([x, beside.flatten().to(dtype)])
+    # Eager's logarithm of the gamma function overflows at the largest number.
+    kept = a != torch.finfo(dtype).max
+    a, x = a[kept], x[kept]
+    functions = named("igamma igammac")
+    found = run(functions, a, x)
+    for name, function in functions.items():
+        message = lambda text, name=name: f"{name}: {text}"  # noqa: E731
+        torch.testing.assert_close(found[name], function(a, x), equal_nan=True, msg=message)
+
+
+def test_incomplete_gamma_functions_in_place() -> None:
+    def step(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        a.igammac_(x)
+        return a.add_(1).igamma_(x)
+
+    a, x = torch.tensor([0.5, 2.0, 30.0]), torch.tensor([1.0, 3.0, 29.0])
+    with litz.config.patch(fallback="error"):
+        given = a.clone()
+        found = torch.compile(step, backend="litz", fullgraph=True)(given, x)
+    torch.testing.assert_close(found, step(a, x))
+    torch.testing.assert_close(given, a)
+
+
 def test_special_functions_of_integers() -> None:
     wide = {name: f for name, f in SPECIAL.items() if name not in ("mantissa", "exponent")}
     x = torch.arange(-6, 12)

@@ -41,7 +41,7 @@ def applied(row: ScalarOp, dtype: DType) -> Expr:
             return op("bitcast", x, dtype=BITCASTS[dtype])
         case "where":
             return op("where", load("c", (I0,), b1), x, y)
-    return op(row.name, *(x, y, z)[: row.arity])
+    return op(row.name, *((x, y, z) * 3)[: row.arity])
 
 
 def cases() -> list[Case]:

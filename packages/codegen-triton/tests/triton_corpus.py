@@ -916,7 +916,7 @@ def _operations(dtype: DType, number: int, names: Sequence[str]) -> Case:
     results = []
     for name in names:
         row = OPS[name]
-        arguments = [load(buffer, (I0,), dtype) for buffer in "xyz"[: row.arity]]
+        arguments = [load(buffer, (I0,), dtype) for buffer in ("xyz" * 3)[: row.arity]]
         if row.rule == "where":
             arguments = [
                 op("lt", load("x", (I0,), dtype), load("z", (I0,), dtype)),
@@ -927,6 +927,13 @@ def _operations(dtype: DType, number: int, names: Sequence[str]) -> Case:
             arguments[1] = op("maximum", arguments[1], const(1, dtype))
         if name == "pow" and dtype.is_integer:
             arguments[1] = op("remainder", arguments[1], const(7, dtype))
+        if name == "three_term":
+            arguments[0] = op("remainder", arguments[0], const(4, dtype))
+        if name == "gamma_series":
+            arguments[1] = op("minimum", arguments[1], const(20, dtype))
+        if name == "gamma_fraction":
+            above = op("maximum", arguments[0], const(1.0, dtype))
+            arguments[1] = op("add", above, op("abs", arguments[1]))
         if row.rule == "random":
             arguments = [const(2**33 + 5, i64), index(I0)]
             value = op(name, *arguments, dtype=dtype)

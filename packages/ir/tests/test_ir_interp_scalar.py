@@ -312,3 +312,22 @@ def test_zeta() -> None:
     expected = [math.pi**2 / 6, math.pi**4 / 90, math.pi**2 / 2, half - 8]
     expected += [inf, inf, nan, nan, nan, half - 8 - 8 / 27, nan]
     assert found == pytest.approx(expected, rel=1e-12, nan_ok=True)
+
+
+def test_incomplete_gamma_functions_but_for_powers() -> None:
+    a, x = [1, 2.5, 0.5, 300, 3, nan, 2, 1], [0, 1.5, 4, 310, inf, 1, nan, 1e300]
+    series = [1, 1.6215544729517435, 24.080006057145614, 36.933067096245, inf, nan, nan, inf]
+    assert run("gamma_series", f64, a, x) == pytest.approx(series, rel=1e-12, nan_ok=True)
+    # Gamma(1, x) = exp(-x), Gamma(2, x) = (x + 1) exp(-x), Gamma(1/2, x) = sqrt(pi) erfc(sqrt(x))
+    found = run("gamma_fraction", f64, [1, 2, 0.5, nan], [3, 4, 2.25, 1])
+    half = math.sqrt(math.pi) * math.erfc(1.5) * math.exp(2.25) / 1.5
+    assert found == pytest.approx([1 / 3, 5 / 16, half, nan], rel=1e-12, nan_ok=True)
+
+
+def test_three_term_sequences_of_a_length_that_is_data() -> None:
+    fibonacci = [[1.0] * 9, [0.0] * 9, [1.0] * 9, [-1.0] * 9, [0.0] * 9, [0.0] * 9]
+    found = run("three_term", f32, [0, 1, 2, 7.9, -0.5, -1, nan, inf, 1e30], *fibonacci)
+    assert found == [1, 1, 2, 21, 1, 0, 0, 0, 0]
+    # Legendre's: (k + 1) q[k + 1] = (2 k + 1) x q[k] - k q[k - 1]
+    assert run("three_term", f64, [3.0], [0.5], [1.0], [0.5], [0.0], [1.0], [1.0]) == [-0.4375]
+    assert math.isnan(run("three_term", f32, [500.0], [3e38], [0.0], [9.0], [1.0], [0.0], [0.0])[0])

@@ -102,3 +102,45 @@ static double zeta(double x, double q) {  // the first terms, then Euler and Mac
   }
   return total;
 }
+
+static double gamma_series(double a, double x) {
+  double term = a == a && x == x ? 1 : NAN, total = term;
+  for (int k = 1; k <= 2000 && fabs(term) > 0x1p-53 * fabs(total); k++) total += term *= x / (a + k);
+  return total;
+}
+
+static double gamma_fraction(double a, double x) {  // Lentz's method
+  double b = x + 1 - a, d = 1 / b, c = INFINITY, value = d, factor = 0;
+  for (int k = 1; k <= 2000 && fabs(factor - 1) > 0x1p-52; k++) {
+    const double step = k * (a - k);
+    b += 2;
+    d = 1 / (b + step * d);
+    c = b + step / c;
+    value *= factor = c * d;
+  }
+  return value;
+}
+
+static double three_term(double n, double first, double a, double b, double c, double d, double e) {
+  if (!(n > -1 && n < 0x1p63)) return 0;
+  if (n < 1) return 1;
+  double before = 1, value = first;
+  for (int64_t k = 1; k < (int64_t)n && value == value; k++) {
+    const double next = fma(fma(a, k, b), value, -(c + d * k) * before) / (e * k + 1);
+    before = value;
+    value = next;
+  }
+  return value;
+}
+
+static float three_termf(float n, float first, float a, float b, float c, float d, float e) {
+  if (!(n > -1 && n < 0x1p63f)) return 0;
+  if (n < 1) return 1;
+  float before = 1, value = first;
+  for (int64_t k = 1; k < (int64_t)n && value == value; k++) {
+    const float next = fmaf(fmaf(a, k, b), value, -(c + d * k) * before) / (e * k + 1);
+    before = value;
+    value = next;
+  }
+  return value;
+}

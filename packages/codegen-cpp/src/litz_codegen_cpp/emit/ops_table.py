@@ -130,6 +130,9 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "lgamma": _call("lgamma", "math_gamma"),
         "digamma": _call("digamma", "math_gamma"),
         "zeta": _call("zeta", "math_gamma", 2),
+        "gamma_series": _call("gamma_series", "math_gamma", 2),
+        "gamma_fraction": _call("gamma_fraction", "math_gamma", 2),
+        "three_term": _call("three_term", "math_recurrence", 7),
         # bits
         "copysign": _call("copysign", "float_ops", 2, exact=True),
         "nextafter": Spelling("nextafter({0}, {1})", "math_power", narrow="nextafter_{N}({0}, {1})"),

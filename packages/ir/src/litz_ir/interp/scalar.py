@@ -14,6 +14,12 @@ how far a code generator may stray is its own business. The rules that are not I
 - *remainder* of floats is C's ``fmod``, plus the divisor where the signs differ; ``x % 0`` is NaN.
 - *gcd* is Euclid's over the absolute values; the smallest integer has none and may give a negative result.
 - *zeta* is Hurwitz's: infinite where the first argument is 1 or the second a pole, NaN where the first is below 1.
+- *gamma_series* of ``a`` and ``x`` is the sum of ``x ** k / ((a + 1) ... (a + k))`` over ``k >= 0``, and
+  *gamma_fraction* is ``1 / (x + 1 - a + 1 (a - 1) / (x + 3 - a + 2 (a - 2) / (x + 5 - a + ...)))``: the incomplete
+  gamma functions but for powers. Both end where they no longer change in ``f64``, and after 2000 terms in any case.
+- *three_term* of ``n, first, a, b, c, d, e`` is the term ``n``, truncated, of the sequence that begins with 1 and
+  ``first`` and goes on as ``q[k + 1] = ((a k + b) q[k] - (c + d k) q[k - 1]) / (e k + 1)``. Terms before the first,
+  NaN's, and those beyond the range of ``i64`` are 0. What is multiplied by ``q[k]``, and the difference, are fused.
 - *sign* of NaN is 0. *round* goes half to even. ``minimum`` and ``maximum`` give NaN when either side is.
 - *shifts* by a negative amount count as shifts past the width.
 """
@@ -260,6 +266,9 @@ MEANINGS: Mapping[str, Meaning] = MappingProxyType(
         "lgamma": _precise(special.lgamma),
         "digamma": _precise(special.digamma),
         "zeta": _precise(special.zeta),
+        "gamma_series": _precise(special.gamma_series),
+        "gamma_fraction": _precise(special.gamma_fraction),
+        "three_term": _plain(special.three_term),
         "copysign": _plain(np.copysign),
         "nextafter": _nextafter,
         "bit_and": _plain(np.bitwise_and),

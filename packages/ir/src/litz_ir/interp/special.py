@@ -116,6 +116,66 @@ def _zeta_of_positive(x: Array, q: Array) -> Array:
     return np.where(settled, sum_of_terms, total)
 
 
+LONGEST_SERIES = 2000
+
+
+def gamma_series(a: Array, x: Array) -> Array:
+    """The sum of ``x ** k / ((a + 1) ... (a + k))`` over ``k >= 0``, while its terms count."""
+    a, x = np.broadcast_arrays(a, x)
+    term = np.where(np.isnan(a), a, np.where(np.isnan(x), x, 1.0))
+    total = term
+    for k in range(1, LONGEST_SERIES + 1):
+        counts = np.abs(term) > 2.0**-53 * np.abs(total)
+        if not counts.any():
+            break
+        term = np.where(counts, term * (x / (a + k)), 0.0)
+        total = total + term
+    return total
+
+
+def gamma_fraction(a: Array, x: Array) -> Array:
+    """Legendre's continued fraction of the upper incomplete gamma function, by Lentz's method."""
+    a, x = np.broadcast_arrays(a, x)
+    b = x + 1 - a
+    d = 1 / b
+    c = np.full_like(b, np.inf)
+    value, going = d, np.ones(b.shape, bool)
+    for k in range(1, LONGEST_SERIES + 1):
+        b = b + 2
+        step = k * (a - k)
+        d = 1 / (b + step * d)
+        c = b + step / c
+        factor = c * d
+        value = np.where(going, value * factor, value)
+        going = going & (np.abs(factor - 1) > 2.0**-52)
+        if not going.any():
+            break
+    return value
+
+
+def _fused(a: Array, b: Array, c: Array) -> Array:
+    return fma(a, b, c) if a.dtype == np.float64 else fma_narrow(a, b, c).astype(np.float32)
+
+
+def three_term(n: Array, first: Array, a: Array, b: Array, c: Array, d: Array, e: Array) -> Array:
+    """Term ``n`` of 1, ``first``, … by ``q[k + 1] = ((a k + b) q[k] - (c + d k) q[k - 1]) / (e k + 1)``.
+
+    In the arguments' dtype, ``f32`` or ``f64``.
+    """
+    n, first, a, b, c, d, e = np.broadcast_arrays(n, first, a, b, c, d, e)
+    real = first.dtype.type
+    held = (n > -1) & (n < 2.0**63)
+    last = np.trunc(np.where(held, n, -1))
+    before, value = np.ones_like(first), first
+    k = 1
+    while (going := (k < last) & ~np.isnan(value)).any():
+        less = (c + d * real(k)) * before
+        following = _fused(_fused(a, real(k), b), value, -less) / (e * real(k) + 1)
+        before, value = np.where(going, value, before), np.where(going, following, value)
+        k += 1
+    return np.where(last < 0, real(0), np.where(last < 1, real(1), value))
+
+
 def fma(a: Array, b: Array, c: Array) -> Array:
     """``a * b + c`` rounded once, by error-free transformations and rounding to odd (Boldo and Melquiond, 2008).
 

@@ -105,6 +105,9 @@ def _rows() -> tuple[ScalarOp, ...]:
         op("lgamma", 1, accepts="float", cost=40),
         op("digamma", 1, accepts="float", cost=40),
         op("zeta", 2, accepts="float", cost=400),
+        op("gamma_series", 2, accepts="float", cost=200),
+        op("gamma_fraction", 2, accepts="float", cost=400),
+        op("three_term", 7, accepts="float", cost=200),
         # bits
         op("copysign", 2, accepts="float"),
         op("nextafter", 2, accepts="float", cost=4),

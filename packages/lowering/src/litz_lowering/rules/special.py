@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from litz_ir.dtypes import f64
-from litz_lowering.context import Declined, LoweringContext, Tensor
+from litz_lowering.context import LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import cephes
 from litz_lowering.rules import formula as f
@@ -114,12 +114,6 @@ def _polygamma(n: int, x: Num) -> Num:
 
 
 row(f.binary("zeta"), "special_zeta.default", "special_zeta.other_scalar", "special_zeta.self_scalar")
-
-
-@rule("aten.igamma.default", "aten.igammac.default")
-def incomplete_gamma(ctx: LoweringContext, a: Tensor, x: Tensor) -> Declined:
-    """The regularised incomplete gamma functions."""
-    return Declined("an incomplete gamma function is a series of data-dependent length")
 
 
 # --- modified Bessel functions ----------------------------------------

@@ -8,5 +8,6 @@
 #include "math_hyperbolic.h"
 #include "math_log.h"
 #include "math_power.h"
+#include "math_recurrence.h"
 #include "math_trig.h"
 #endif

@@ -5,6 +5,8 @@
 //                    reflection of Abramowitz and Stegun 6.3. Infinite at zero, with the opposite sign; NaN at poles
 //   V zeta(V x, V q)  Hurwitz's, in double, lane by lane: nine or ten terms, then Euler and Maclaurin's formula, whose
 //                    constants are (2k)! over Bernoulli's numbers. Infinite at x = 1 and at poles, NaN for x below 1
+//   V gamma_series(V a, V x), gamma_fraction(V a, V x)  in double, lane by lane: the power series of the lower and
+//                    Legendre's fraction of the upper incomplete gamma function, 2000 terms at most
 //
 // float results are rounded from double.
 #ifndef LITZ_MATH_GAMMA_H
@@ -83,6 +85,32 @@ static __attribute__((noinline, unused)) double zeta_scalar(double x, double q) 
   return zeta_of_positive(x, fraction) + (even ? steps : -steps);
 }
 
+constexpr int longest_series = 2000;
+
+static __attribute__((noinline, unused)) double gamma_series_scalar(double a, double x) {
+  if (a != a || x != x) return a + x;
+  double term = 1, total = 1;
+  for (int k = 1; k <= longest_series && __builtin_fabs(term) > 0x1p-53 * __builtin_fabs(total); ++k) {
+    term *= x / (a + k);
+    total += term;
+  }
+  return total;
+}
+
+// Lentz's method: d and c are the ratios of neighbouring denominators and numerators.
+static __attribute__((noinline, unused)) double gamma_fraction_scalar(double a, double x) {
+  double b = x + 1 - a, d = 1 / b, c = __builtin_inf(), value = d, factor = 0;
+  for (int k = 1; k <= longest_series && __builtin_fabs(factor - 1) > 0x1p-52; ++k) {
+    double step = k * (a - k);
+    b += 2;
+    d = 1 / (b + step * d);
+    c = b + step / c;
+    factor = c * d;
+    value *= factor;
+  }
+  return value;
+}
+
 template <class V>
 LITZ_FN V lgamma_lanes(V x) {
   for (int i = 0; i < lane_count<V>; ++i) x[i] = elem<V>(lgamma_scalar(x[i]));
@@ -100,9 +128,23 @@ LITZ_FN V zeta_lanes(V x, V q) {
   return x;
 }
 
+template <class V>
+LITZ_FN V gamma_series_lanes(V a, V x) {
+  for (int i = 0; i < lane_count<V>; ++i) x[i] = elem<V>(gamma_series_scalar(a[i], x[i]));
+  return x;
+}
+
+template <class V>
+LITZ_FN V gamma_fraction_lanes(V a, V x) {
+  for (int i = 0; i < lane_count<V>; ++i) x[i] = elem<V>(gamma_fraction_scalar(a[i], x[i]));
+  return x;
+}
+
 LITZ_MATH_UNARY(lgamma)
 LITZ_MATH_UNARY(digamma)
 LITZ_MATH_BINARY(zeta)
+LITZ_MATH_BINARY(gamma_series)
+LITZ_MATH_BINARY(gamma_fraction)
 
 }  // namespace litz
 

@@ -20,6 +20,7 @@ from litz_codegen_triton.emit.library import (
     portable_exponentials,
     portable_special,
     random,
+    recurrences,
     special,
 )
 
@@ -38,6 +39,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         arithmetic.SOURCE,
         bits.SOURCE,
         special.SOURCE,
+        recurrences.SOURCE,
         random.SOURCE,
         narrow_floats.SOURCE,
         portable_exponentials.SOURCE,

@@ -164,6 +164,16 @@ def _functions() -> Iterator[Case]:
         yield pointwise(f"gamma_{dtype}", positive, *gamma, count=TAIL, ulp=64, relative_to_largest=True)
         sums = {**_inputs(dtype, "x", low=1.5, high=12), **_inputs(dtype, "y", low=0.25, high=30)}
         yield pointwise(f"zeta_{dtype}", sums, op("zeta", x, y), count=TAIL, ulp=64)
+        farther = op("gamma_fraction", x, op("add", x, y))
+        gammas = (op("gamma_series", x, y), farther)
+        yield pointwise(f"incomplete_gamma_{dtype}", sums, *gammas, count=TAIL, ulp=64)
+        degrees = {**_inputs(dtype, "x", low=-1, high=1), **_inputs(dtype, "y", low=-3, high=12)}
+        zero, one = const(0.0, dtype), const(1.0, dtype)
+        terms = (
+            op("three_term", y, x, op("add", x, x), x, zero, one, one),
+            op("three_term", y, x, zero, op("add", x, x), one, zero, zero),
+        )
+        yield pointwise(f"three_term_{dtype}", degrees, *terms, count=TAIL, ulp=64, relative_to_largest=True)
         above = {"x": (dtype, encode(np.linspace(1, 60, TAIL), dtype))}
         yield pointwise(f"acosh_{dtype}", above, op("acosh", x), count=TAIL, ulp=8)
         both = {**_inputs(dtype, "x", low=0.1, high=6), **_inputs(dtype, "y", low=-3, high=3)}
