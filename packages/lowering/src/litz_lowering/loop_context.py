@@ -1,0 +1,206 @@
+"""The ways to make loops, views and mutations for a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from litz_ir.dtypes import DType
+from litz_ir.loops.nodes import (
+    Combiner,
+    Kind,
+    Mutation,
+    Pointwise,
+    Reduction,
+    ReductionName,
+    Scan,
+    Scatter,
+    ScatterMode,
+    Sort,
+    TensorType,
+    View,
+)
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Size
+from litz_lowering.node_context import NodeContext
+from litz_lowering.values import Axes, Tensor, axes_of, terms_of
+
+
+class LoopContext(NodeContext):
+    """Makes operations whose meaning is written out; they carry the node's origin."""
+
+    def pointwise(
+        self, body: Callable[[Axes], Expr], type: TensorType | None = None, name: str = ""
+    ) -> Tensor:
+        """``result[i] = body(i)`` for every index of ``type`` (the node's result when not given), cast to its dtype.
+
+        ``name`` marks an intermediate: its value is called after the node and it.
+        """
+        kind = type or self.output
+        axes = axes_of(kind.shape)
+        value = self.value(kind, name)
+        expr = build.cast(body(terms_of(axes)), kind.dtype)
+        self.append(Pointwise(results=(value,), axes=axes, bodies=(expr,), origin=self.origin))
+        return Tensor(value)
+
+    def reduction(
+        self,
+        combiner: ReductionName | Combiner,
+        body: Callable[[Axes, Axes], Expr | tuple[Expr, ...]],
+        over: Sequence[Size],
+        types: Sequence[TensorType],
+        names: Sequence[str] = ("",),
+    ) -> tuple[Tensor, ...]:
+        """Combine ``body(i, r)`` over every index ``r`` of the sizes ``over``, for every index ``i`` of the results.
+
+        All ``types`` have the same shape; there is one type and name for each result of the combiner.
+        """
+        how = Kind(combiner) if isinstance(combiner, str) else combiner
+        axes, inner = axes_of(types[0].shape), axes_of(over, "r")
+        made = body(terms_of(axes), terms_of(inner))
+        bodies = made if isinstance(made, tuple) else (made,)
+        values = tuple(self.value(t, n) for t, n in zip(types, names, strict=True))
+        self.append(
+            Reduction(
+                results=values, axes=axes, reduce_axes=inner, combiner=how, bodies=bodies, origin=self.origin
+            )
+        )
+        return tuple(map(Tensor, values))
+
+    def reduce(
+        self,
+        combiner: ReductionName,
+        x: Tensor,
+        dims: Sequence[int],
+        dtype: DType,
+        *,
+        body: Callable[[Axes], Expr] | None = None,
+        keepdim: bool = False,
+        type: TensorType | None = None,
+        name: str = "",
+    ) -> Tensor:
+        """Combine over dimensions ``dims`` (non-negative) of ``x``, or ``body(index of x)``, in ``dtype``.
+
+        The result has type ``type``, or else is an intermediate of ``dtype`` with the dimensions dropped or kept as 1.
+        """
+        drop = set(dims)
+        shape = [1 if d in drop else s for d, s in enumerate(x.shape) if keepdim or d not in drop]
+        kind = type or self.temporary(dtype, shape, x.device)
+
+        def full(outer: Axes, inner: Axes) -> Expr:
+            left, right = iter(outer), iter(inner)
+            index: list[Size] = []
+            for d in range(x.rank):
+                if d in drop:
+                    index.append(next(right))
+                    if keepdim:
+                        next(left)
+                else:
+                    index.append(next(left))
+            return build.cast(body(tuple(index)) if body else x.load(index), dtype)
+
+        over = [x.shape[d] for d in range(x.rank) if d in drop]
+        return self.reduction(combiner, full, over, (kind,), (name,))[0]
+
+    def scan(
+        self,
+        combiner: ReductionName | Combiner,
+        body: Callable[[Axes], Expr | tuple[Expr, ...]],
+        dimension: int,
+        types: Sequence[TensorType],
+        names: Sequence[str] = ("",),
+    ) -> tuple[Tensor, ...]:
+        """``result[i] = combine of body over the points up to and including i along dimension``."""
+        how = Kind(combiner) if isinstance(combiner, str) else combiner
+        axes = axes_of(types[0].shape)
+        made = body(terms_of(axes))
+        values = tuple(self.value(t, n) for t, n in zip(types, names, strict=True))
+        self.append(
+            Scan(
+                results=values,
+                axes=(*axes[:dimension], *axes[dimension + 1 :]),
+                scan_axis=axes[dimension],
+                dimension=dimension,
+                combiner=how,
+                bodies=made if isinstance(made, tuple) else (made,),
+                origin=self.origin,
+            )
+        )
+        return tuple(map(Tensor, values))
+
+    def scatter(
+        self,
+        base: Tensor,
+        over: Sequence[Size],
+        index: Callable[[Axes], Sequence[Size]],
+        body: Callable[[Axes], Expr],
+        *,
+        mode: ScatterMode = "set",
+        type: TensorType | None = None,
+        name: str = "",
+    ) -> Tensor:
+        """A copy of ``base`` with ``body(i)`` combined into element ``index(i)``, for all ``i`` below ``over``."""
+        kind = type or self.output
+        axes = axes_of(over)
+        terms = terms_of(axes)
+        value = self.value(kind, name)
+        where = tuple(self.simplify(t, axes) for t in index(terms))
+        made = build.cast(body(terms), kind.dtype)
+        self.append(
+            Scatter(
+                results=(value,),
+                base=base.name,
+                axes=axes,
+                index=where,
+                body=made,
+                mode=mode,
+                origin=self.origin,
+            )
+        )
+        return Tensor(value)
+
+    def sort(
+        self, source: Tensor, dimension: int, types: Sequence[TensorType], *, descending: bool, stable: bool = True,
+        names: Sequence[str] = ("0", "1"),
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """(sorted values, positions) of ``source`` along a dimension."""
+        values, positions = (self.value(t, n) for t, n in zip(types, names, strict=True))
+        self.append(
+            Sort(
+                results=(values, positions), source=source.name, dimension=dimension, descending=descending,
+                stable=stable, origin=self.origin,
+            )
+        )  # fmt: skip
+        return Tensor(values), Tensor(positions)
+
+    def view(
+        self,
+        base: Tensor,
+        index: Callable[[Axes], Sequence[Size]],
+        type: TensorType | None = None,
+        *,
+        aliases: bool = True,
+        name: str = "",
+    ) -> Tensor:
+        """``result[i] = base[index(i)]``; ``aliases`` where eager's result shares memory with ``base``."""
+        kind = type or self.output
+        if any(size == 0 for size in kind.shape):
+            # There is no element to point at, and no memory to share.
+            return self.pointwise(lambda axes: build.const(0, kind.dtype), kind, name)
+        axes = axes_of(kind.shape)
+        value = self.value(kind, name)
+        mapped = tuple(self.simplify(t, axes) for t in index(terms_of(axes)))
+        self.append(
+            View(
+                results=(value,), base=base.name, axes=axes, index=mapped, aliases=aliases, origin=self.origin
+            )
+        )
+        return Tensor(value)
+
+    def mutation(self, target: Tensor, source: Tensor) -> Tensor:
+        """Overwrite ``target`` with ``source`` (same shape and dtype); what it returns is the target's new version."""
+        value = replace(self.value(target.type), replaces=target.name)
+        self.append(Mutation(results=(value,), target=target.name, source=source.name, origin=self.origin))
+        self.builder.replaced(target.name, Tensor(value))
+        return Tensor(value)
