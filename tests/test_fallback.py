@@ -118,13 +118,47 @@ def test_the_compiler_is_the_one_that_the_options_name(tmp_path: Path) -> None:
 
 def test_what_has_no_rule_is_an_error_only_when_asked() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
-        return torch.linalg.inv(x + 6 * torch.eye(6)) * 2
+        return torch.histc(x, 4) * 2
 
     run(function)
     report = litz.explain(function, torch.eye(6))
     assert {left.reason for left in report.fallbacks} == {"no lowering rule"}
-    with litz.config.patch(fallback="error"), pytest.raises(Exception, match="linalg"):
+    with litz.config.patch(fallback="error"), pytest.raises(Exception, match=r"histc.*no lowering rule"):
         run(function)
+
+
+def test_a_rule_that_declines_is_an_error_only_when_asked() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.special.gammaincc(x.abs() + 1, x.abs())
+
+    run(function)
+    with (
+        litz.config.patch(fallback="error"),
+        pytest.raises(Exception, match="series of data-dependent length"),
+    ):
+        run(function)
+
+
+def meant_for_aten(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Each operator has a loop before and after it, which is compiled."""
+    y = x * 2
+    return (
+        torch.linalg.inv(y + 6 * torch.eye(6)) + 1,
+        y.nonzero() + 1,
+        y.topk(2).values + 1,
+        y.sort(stable=True).indices + 1,
+        y.unique() + 1,
+        y[y > 0] + 1,
+        torch.fft.rfft(y).abs() + 1,
+        y.median(0).values + 1,
+    )
+
+
+def test_what_is_meant_for_aten_is_no_error() -> None:
+    with litz.config.patch(fallback="error"):
+        run(meant_for_aten)
+        report = litz.explain(meant_for_aten, torch.linspace(-1, 1, 36).reshape(6, 6))
+    assert report.uncompiled == 0 and len(report.kernels) > 4
 
 
 def test_effects_keep_their_errors() -> None:

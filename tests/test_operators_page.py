@@ -42,8 +42,9 @@ def test_fates() -> None:
     def nothing() -> None:
         return None
 
-    assert operators.fate(None, True) == "decomposed"
-    assert operators.fate(None, False) == "ATen"
-    assert operators.fate(Entry(nothing), True) == "generated"
-    assert operators.fate(Entry(nothing, takes="floats"), False) == "generated, floats"
-    assert operators.fate(Entry(nothing, "stream"), False) == "random"
+    assert operators.fate("aten.sinc.default", None, True) == "decomposed"
+    assert operators.fate("aten.topk.default", None, False) == "ATen"
+    assert operators.fate("aten.histc.default", None, False) == "no rule"
+    assert operators.fate("aten.relu.default", Entry(nothing), True) == "generated"
+    assert operators.fate("aten.relu.default", Entry(nothing, takes="floats"), False) == "generated, floats"
+    assert operators.fate("aten.rand.default", Entry(nothing, "stream"), False) == "random"

@@ -12,10 +12,11 @@ from typing import Literal
 import torch
 
 from litz_lowering import decompositions
+from litz_lowering.left_to_aten import why_left
 from litz_lowering.registry import Entry
 from litz_lowering.rules import RULES
 
-Fate = Literal["generated", "generated, floats", "decomposed", "library", "random", "ATen"]
+Fate = Literal["generated", "generated, floats", "decomposed", "library", "random", "ATen", "no rule"]
 
 INTRODUCTION = """\
 # Operators
@@ -30,13 +31,14 @@ lowering rules by `tools/operators.py`, and a test keeps it true; torch {version
 - **library**: matrix products, convolutions, attention and complex Fourier transforms: ATen, oneDNN or MKL compute
   them, and litz knows what they mean.
 - **random**: drawn from ATen's stream in program order, so that numbers are eager's; generated under `rng="fast"`.
-- **ATen**: called as it is, with eager's answer and eager's errors. On purpose for sorts, linear algebra and results
-  whose size is data.
+- **ATen**: called as it is, with eager's answer and eager's errors, and on purpose: sorts, linear algebra, results
+  whose size is data and the other families of `litz_lowering.left_to_aten`; calls under `fallback="error"` too.
+- **no rule**: called as well, but not on purpose: `fallback="error"` refuses it. Many never reach a backend.
 
 The second column says the same of complex operands (c64, c128), which are pairs of reals inside a graph.
 """
 
-FATE_OF: dict[str, Fate] = {"loops": "generated", "library": "library", "stream": "random", "left": "ATen"}
+FATE_OF: dict[str, Fate] = {"loops": "generated", "library": "library", "stream": "random"}
 
 
 def overloads() -> Iterator[torch._ops.OpOverload]:
@@ -62,10 +64,10 @@ def _is_composite(name: str) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
 
 
-def fate(entry: Entry | None, is_decomposed: bool) -> Fate:
+def fate(overload: str, entry: Entry | None, is_decomposed: bool) -> Fate:
     """What becomes of an overload that `entry` serves; `is_decomposed` if torch takes it apart where none does."""
     if entry is None:
-        return "decomposed" if is_decomposed else "ATen"
+        return "decomposed" if is_decomposed else "ATen" if why_left(overload) else "no rule"
     found = FATE_OF[entry.how]
     return "generated, floats" if found == "generated" and entry.takes == "floats" else found
 
@@ -77,8 +79,8 @@ def page() -> str:
     counts: dict[Fate, int] = {}
     for overload in overloads():
         name, is_decomposed = str(overload), overload in table
-        real = fate(RULES.find(name), is_decomposed)
-        pair = real, fate(RULES.find(name, is_complex=True), is_decomposed)
+        real = fate(name, RULES.find(name), is_decomposed)
+        pair = real, fate(name, RULES.find(name, is_complex=True), is_decomposed)
         _, packet, kind = name.split(".")
         rows.setdefault(packet, {}).setdefault(pair, []).append(kind)
         counts[real] = counts.get(real, 0) + 1

@@ -15,6 +15,8 @@ from litz_ir.interp.loops import run_graph
 from litz_ir.loops.nodes import Contraction, Extern, Mutation, Random
 from litz_ir.loops.verify import verify_graph
 from litz_lowering import LoweringOptions, lower
+from litz_lowering.left_to_aten import why_left
+from litz_lowering.rules import RULES
 
 MM = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")
 
@@ -133,7 +135,7 @@ def test_what_has_no_rule_is_an_extern_with_its_reason() -> None:
     compiled, interpreted = captured(lambda x: torch.linalg.qr(x @ x)[1].abs() + 1)
     torch.testing.assert_close(compiled(x), torch.linalg.qr(x @ x)[1].abs() + 1, rtol=1e-4, atol=1e-5)
     (fallback,) = interpreted.lowered[0].fallbacks
-    assert fallback.target == "aten.linalg_qr.default" and fallback.reason == "no lowering rule"
+    assert fallback.target == "aten.linalg_qr.default" and fallback.reason == "linear algebra is a library's"
     assert "linalg_qr" in fallback.describe()
     (extern,) = [op for op in interpreted.lowered[0].graph.operations if isinstance(op, Extern)]
     assert extern.unpack and len(extern.results) == 2 and extern.need == "exact"
@@ -141,10 +143,22 @@ def test_what_has_no_rule_is_an_extern_with_its_reason() -> None:
 
 
 def test_fallback_can_be_an_error_that_names_the_node() -> None:
-    with pytest.raises(UnsupportedOperation, match=r"(?s)linalg_qr.*operation: linalg_qr") as error:
-        graph = make_fx(lambda x: torch.linalg.qr(x)[0], tracing_mode="fake")(numbers(3, 3))
+    with pytest.raises(UnsupportedOperation, match=r"(?s)histc.*no lowering rule.*operation: histc") as error:
+        graph = make_fx(lambda x: torch.histc(x), tracing_mode="fake")(numbers(3, 3))
         lower(graph, options=LoweringOptions(fallback="error"))
-    assert error.value.node == "linalg_qr"
+    assert error.value.node == "histc"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_what_is_meant_for_aten_is_a_call_though_fallbacks_are_errors(dtype: torch.dtype) -> None:
+    graph = make_fx(lambda x: torch.linalg.qr(x)[0], tracing_mode="fake")(numbers(3, 3).to(dtype))
+    (fallback,) = lower(graph, options=LoweringOptions(fallback="error")).fallbacks
+    assert fallback.target == "aten.linalg_qr.default"
+
+
+def test_nothing_generated_is_meant_for_aten() -> None:
+    generated = {name for name in RULES.served if (found := RULES.find(name)) and found.how == "loops"}
+    assert {name: why_left(name) for name in generated if why_left(name)} == {}
 
 
 def test_nodes_can_be_forced_to_aten() -> None:

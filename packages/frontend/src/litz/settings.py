@@ -23,8 +23,9 @@ from litz_ir.errors import ConfigError
 class Config:
     """The options.
 
-    ``fallback``: what happens to operations that cannot be generated or fail to compile: run them as ATen and say so
-    once (``warn``), say nothing (``silent``), or raise (``error``).
+    ``fallback``: what happens to operations that should be generated and are not, or fail to compile: run them as ATen
+    and say so once (``warn``), say nothing (``silent``), or raise (``error``). What is meant for ATen (sorts, linear
+    algebra, results whose size is data; ``docs/operators.md`` names all) is a call under each.
     ``rng``: ``eager`` draws from ATen's own random stream in program order; ``fast`` generates Philox numbers in
     kernels.
     ``numerics``: ``eager`` rounds to narrow types where eager does; ``fast`` drops roundings between fused operations.

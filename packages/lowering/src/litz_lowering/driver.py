@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,8 @@ from litz_lowering.fallback import OUTSIDE, Fallback, call_aten, copied_to, reso
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.pipeline import POST_GRAD
 from litz_lowering.inputs import Inputs, attribute, literal
+from litz_lowering.left_to_aten import why_left
+from litz_lowering.number_range import refused_number
 from litz_lowering.opaque import Routine, call_as_it_came
 from litz_lowering.options import LoweringOptions
 from litz_lowering.origins import origin_of
@@ -191,14 +193,18 @@ class _Lowering:
         ctx = self._context(node, outputs, complex_outputs)
         if found is not None and not forced:
             local = tuple(self._local(ctx, argument) for argument in args)
-            result = self._apply(found, ctx, local, kwargs)
+            result = refused_number(ctx) or self._apply(found, ctx, local, kwargs)
             if not isinstance(result, Declined):
                 self._all_bound(ctx)
                 return result
-            reason = result.reason
+            declined = replace(result, is_meant=result.is_meant or found.how != "loops")
+        elif forced:
+            declined = Declined(_FORCED, is_meant=True)
+        elif reason := why_left(overload_name(target)):
+            declined = Declined(reason, is_meant=True)
         else:
-            reason = _FORCED if forced else _NO_COMPLEX_RULE if is_complex else _NO_RULE
-        return self._fall_back(ctx, args, kwargs, reason)
+            declined = Declined(_NO_COMPLEX_RULE if is_complex else _NO_RULE)
+        return self._fall_back(ctx, args, kwargs, declined)
 
     def _local(self, ctx: LoweringContext, argument: Lowered) -> Lowered:
         """The argument where the results are computed: eager takes 0-d tensors of the CPU beside those of a device."""
@@ -232,11 +238,13 @@ class _Lowering:
             )
 
     def _fall_back(
-        self, ctx: LoweringContext, args: tuple[Lowered, ...], kwargs: dict[str, Lowered], reason: str
+        self, ctx: LoweringContext, args: tuple[Lowered, ...], kwargs: dict[str, Lowered], declined: Declined
     ) -> Lowered:
-        target = ctx.node.target
+        """The node as a call; raises where the options ask for an error and the call is not meant."""
+        target, reason = ctx.node.target, declined.reason
+        is_error = self.options.fallback == "error" and not declined.is_meant
         if isinstance(target, torch._ops.HigherOrderOperator):
-            if self.options.fallback == "error" and reason != _FORCED:
+            if is_error:
                 raise ctx.error(f"{target.name()} would run as it came: {reason}")
             reason = f"{reason}; it holds traced functions, so that the compiled graph is not kept on disk"
             value, name, routine = call_as_it_came(ctx, lambda node: self._current(self.env[node]), reason)
@@ -248,8 +256,8 @@ class _Lowering:
                 hint="this graph runs as it came",
             )
         if reason != _FORCED and target.namespace not in _ATEN:
-            reason = OUTSIDE
-        if self.options.fallback == "error" and reason not in (_FORCED, OUTSIDE):
+            reason, is_error = OUTSIDE, False
+        if is_error:
             raise ctx.error(f"{target} would be left to ATen: {reason}")
         results = call_aten(ctx, target, args, kwargs, reason)
         if ctx.unpack:

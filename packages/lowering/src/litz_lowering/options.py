@@ -13,7 +13,8 @@ class LoweringOptions:
     ``numerics``: ``eager`` computes as eager does; ``fast`` may differ in the last place where that is quicker
     (a product with the reciprocal for a division by a number).
     ``force_extern`` names FX nodes that are to run as their ATen operation, whatever rules exist.
-    ``fallback``: ``error`` refuses what has no rule; ``warn`` and ``silent`` record it (telling is the caller's part).
+    ``fallback``: ``error`` refuses what has no rule, or whose rule declines, unless it is meant for ATen
+    (:mod:`litz_lowering.left_to_aten`); ``warn`` and ``silent`` record it (telling is the caller's part).
     """
 
     rng: Literal["eager", "fast"] = "eager"

@@ -16,9 +16,9 @@ Rule = Callable[..., Result]
 
 R = TypeVar("R", bound=Rule)
 
-How = Literal["loops", "library", "stream", "left"]
-"""What a rule makes: loops; a contraction, which a library computes; draws from ATen's stream, or loops under
-``rng="fast"``; or nothing, on purpose."""
+How = Literal["loops", "library", "stream"]
+"""What a rule makes: loops; a contraction, which a library computes; or draws from ATen's stream, loops under
+``rng="fast"``. Where it declines, only loops are missed."""
 
 Takes = Literal["real", "floats"]
 """The dtypes of the first tensor for which a rule serves: all but complex ones, or floating-point ones alone."""

@@ -124,9 +124,13 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """What a rule returns when it cannot serve this use of its operator: it then runs as ATen, for this reason."""
+    """What a rule returns when it cannot serve this use of its operator: it then runs as ATen, for this reason.
+
+    ``is_meant``: on purpose, which is no error under ``fallback="error"``.
+    """
 
     reason: str
+    is_meant: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from litz_lowering.registry import rule
 def copy(ctx: LoweringContext, x: Tensor, *_: Any, **__: Any) -> Tensor | Declined:
     """A copy; its dtype, strides and device are the result's."""
     if x.device != ctx.output.device:
-        return Declined("a copy between devices")
+        return Declined("a copy between devices", is_meant=True)
     return ctx.pointwise(x.load)
 
 
@@ -30,7 +30,7 @@ def copy_from(
 ) -> Tensor | Declined:
     """``source``, broadcast and cast to the type of ``x``."""
     if source.device != ctx.output.device:
-        return Declined("a copy between devices")
+        return Declined("a copy between devices", is_meant=True)
     return ctx.pointwise(source.at)
 
 
@@ -40,7 +40,7 @@ def copy_onto(
 ) -> Tensor | Declined:
     """Overwrite ``target``: what follows reads the new version."""
     if source.device != target.device:
-        return Declined("a copy between devices")
+        return Declined("a copy between devices", is_meant=True)
     if source.name == target.name:
         return target
     if source.dtype != target.dtype or source.shape != target.shape:

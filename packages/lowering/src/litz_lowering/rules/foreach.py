@@ -60,7 +60,7 @@ _serve(ROWS["lerp.Tensor"], "lerp.List", "lerp.Scalar", "lerp.ScalarList")
 def foreach_copy(ctx: LoweringContext, self: tuple[Tensor, ...], src: tuple[Tensor, ...], *_: Any) -> Any:
     """Each source cast to its target's type."""
     if any(a.device != b.device for a, b in zip(self, src)):
-        return Declined("a copy between devices")
+        return Declined("a copy between devices", is_meant=True)
     return tuple(ctx.pointwise(t.at, ctx.outputs[k], str(k)) for k, t in enumerate(src))
 
 

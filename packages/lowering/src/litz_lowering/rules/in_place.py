@@ -33,10 +33,10 @@ def auto_functionalized(ctx: LoweringContext, operator: Any, **kwargs: Any) -> L
     if not isinstance(operator, torch._ops.OpOverload):
         return Declined("it wraps a higher-order operator")
     memory = _Memory(ctx)
-    written = [
-        a.name for a in operator._schema.arguments if a.alias_info is not None and a.alias_info.is_write
-    ]
-    given = {**kwargs, **{name: memory.of(ctx.node.kwargs[name], kwargs[name]) for name in written}}
+    arguments = operator._schema.arguments
+    written = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+    given = {a.name: a.default_value for a in arguments} | kwargs
+    given |= {name: memory.of(ctx.node.kwargs.get(name), given[name]) for name in written}
     results = _call(ctx, operator, given, memory)
     return (*results, *(memory.newest(given[name]) for name in written))
 

@@ -12,10 +12,10 @@ from litz_ir.scalar import build
 from litz_ir.scalar.expr import Check, Expr
 from litz_ir.symbols.term import Size
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
+from litz_lowering.left_to_aten import SIZES
 from litz_lowering.registry import rule
 from litz_lowering.rules.index_maps import unflatten
 from litz_lowering.rules.known_index import Stair, stair_of
-from litz_lowering.rules.sort import SIZES
 from litz_lowering.rules.view import dimension
 
 Place = Callable[[Axes], list[Size]]
@@ -94,7 +94,7 @@ def unsafe_masked_index(
 ) -> Tensor | Declined:
     """Advanced indexing where ``mask`` holds, else ``fill``; indices are read, and right, only where it holds."""
     if masks_in(indices):
-        return Declined("the size of a result chosen by a mask is data")
+        return Declined(SIZES, is_meant=True)
     found = advanced(ctx, x.shape, indices, check="assumed")
 
     def body(axes: Axes) -> Expr:

@@ -222,7 +222,7 @@ def _arg_rule(
     ctx: LoweringContext, name: ReductionName, x: Tensor, dim: int | None, keepdim: bool
 ) -> Tensor | Declined:
     if x.dtype.is_bool:
-        return Declined("eager refuses truth values")
+        return Declined("eager refuses truth values", is_meant=True)
     dims = dimensions(None if dim is None else (dim,), x.rank)
     _wants_elements(ctx, x, dims, named=dim is not None)
     return _arg(ctx, name, x, dims, keepdim, (None, ctx.output), ("value", ""))[1]

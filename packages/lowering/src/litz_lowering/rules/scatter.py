@@ -427,7 +427,7 @@ def unsafe_masked_index_put(
 ) -> Tensor | Declined:
     """``values`` added into what advanced indexing picks, where ``mask`` holds."""
     if masks_in(indices):
-        return Declined("how many values a mask takes is data")
+        return Declined("how many values a mask takes is data", is_meant=True)
     found = advanced(ctx, x.shape, indices, check="clamped")
     wide = compute_dtype(x.dtype)
 

@@ -53,7 +53,7 @@ def copy_onto(
 ) -> Tensor | Complex | Declined:
     """Overwrite ``target``: what follows reads the new version."""
     if source.device != target.device:
-        return Declined("a copy between devices")
+        return Declined("a copy between devices", is_meant=True)
     memory = target.pairs if isinstance(target, Complex) else target
     alike = isinstance(source, Complex) == isinstance(target, Complex) and source.dtype == target.dtype
     if alike and source.shape == target.shape:
@@ -71,7 +71,7 @@ def copy_onto(
 
 def _converted(ctx: LoweringContext, source: Any) -> Tensor | Complex | Declined:
     if source.device != ctx.output.device:
-        return Declined("a copy between devices")
+        return Declined("a copy between devices", is_meant=True)
     if ctx.complex_outputs[0]:
         return complex_pointwise(ctx, operand(ctx, source, ctx.output.dtype))
     return ctx.pointwise(lambda axes: _discarding(ctx, source, axes))
