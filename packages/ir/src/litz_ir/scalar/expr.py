@@ -34,15 +34,16 @@ class Expr:
     _hash: int
     _free: frozenset[str] | None
     _key: str | None
-    _table: ClassVar[weakref.WeakValueDictionary[tuple[Hashable, ...], Expr]] = weakref.WeakValueDictionary()
+    _table: ClassVar[weakref.WeakValueDictionary[tuple[Hashable, ...], Any]] = weakref.WeakValueDictionary()
+    """Nodes by class, dtype and fields, so that what is found under a key is of the class in it."""
 
     @classmethod
     def _make(cls: type[E], dtype: DType, *fields: Hashable) -> E:
         kind: Any = cls
         key: tuple[Hashable, ...] = (kind, dtype, *fields)
-        found = Expr._table.get(key)
+        found: E | None = Expr._table.get(key)
         if found is not None:
-            return found  # type: ignore[return-value]  # the class is part of the key
+            return found
         self = object.__new__(cls)
         put = object.__setattr__
         put(self, "dtype", dtype)
@@ -50,7 +51,8 @@ class Expr:
         put(self, "_hash", hash(key))
         put(self, "_free", None)
         put(self, "_key", None)
-        return Expr._table.setdefault(key, self)  # type: ignore[return-value]
+        kept: E = Expr._table.setdefault(key, self)
+        return kept
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable")
@@ -117,6 +119,11 @@ def _field_key(field: Hashable) -> str:
     return repr(field)
 
 
+def _field(position: int) -> Any:
+    """The field at a position, of the type that the class declares for it."""
+    return property(lambda node: node.fields[position])
+
+
 class Const(Expr):
     """A literal. Floats keep their bits: ``0.0``, ``-0.0`` and NaN are distinct values, none equal to an integer."""
 
@@ -143,12 +150,10 @@ class Index(Expr):
 
     __slots__ = ()
 
+    term: Size = _field(0)
+
     def __new__(cls, term: Size) -> Index:
         return cls._make(i64, term)
-
-    @property
-    def term(self) -> Size:
-        return self.fields[0]  # type: ignore[return-value]  # by construction
 
     @property
     def terms(self) -> tuple[Size, ...]:
@@ -163,12 +168,10 @@ class Scalar(Expr):
 
     __slots__ = ()
 
+    name: str = _field(0)
+
     def __new__(cls, name: str, dtype: DType) -> Scalar:
         return cls._make(dtype, name)
-
-    @property
-    def name(self) -> str:
-        return self.fields[0]  # type: ignore[return-value]  # by construction
 
 
 class Param(Expr):
@@ -176,12 +179,10 @@ class Param(Expr):
 
     __slots__ = ()
 
+    position: int = _field(0)
+
     def __new__(cls, position: int, dtype: DType) -> Param:
         return cls._make(dtype, position)
-
-    @property
-    def position(self) -> int:
-        return self.fields[0]  # type: ignore[return-value]  # by construction
 
 
 class Load(Expr):
@@ -190,16 +191,11 @@ class Load(Expr):
 
     __slots__ = ()
 
+    buffer: str = _field(0)
+    index: tuple[Size, ...] = _field(1)
+
     def __new__(cls, buffer: str, index: tuple[Size, ...], dtype: DType) -> Load:
         return cls._make(dtype, buffer, index)
-
-    @property
-    def buffer(self) -> str:
-        return self.fields[0]  # type: ignore[return-value]  # by construction
-
-    @property
-    def index(self) -> tuple[Size, ...]:
-        return self.fields[1]  # type: ignore[return-value]  # by construction
 
     @property
     def terms(self) -> tuple[Size, ...]:
@@ -214,16 +210,11 @@ class Op(Expr):
 
     __slots__ = ()
 
+    name: str = _field(0)
+    args: tuple[Expr, ...] = _field(1)
+
     def __new__(cls, name: str, args: tuple[Expr, ...], dtype: DType) -> Op:
         return cls._make(dtype, name, args)
-
-    @property
-    def name(self) -> str:
-        return self.fields[0]  # type: ignore[return-value]  # by construction
-
-    @property
-    def args(self) -> tuple[Expr, ...]:
-        return self.fields[1]  # type: ignore[return-value]  # by construction
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -238,22 +229,14 @@ class Masked(Expr):
 
     __slots__ = ()
 
+    cond: Expr = _field(0)
+    body: Expr = _field(1)
+    other: Expr = _field(2)
+
     def __new__(cls, cond: Expr, body: Expr, other: Expr) -> Masked:
         if cond.dtype != b1 or body.dtype != other.dtype:
             raise GraphError(f"masked wants (b1, T, T), got ({cond.dtype}, {body.dtype}, {other.dtype})")
         return cls._make(body.dtype, cond, body, other)
-
-    @property
-    def cond(self) -> Expr:
-        return self.fields[0]  # type: ignore[return-value]  # by construction
-
-    @property
-    def body(self) -> Expr:
-        return self.fields[1]  # type: ignore[return-value]  # by construction
-
-    @property
-    def other(self) -> Expr:
-        return self.fields[2]  # type: ignore[return-value]  # by construction
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -268,22 +251,14 @@ class Checked(Expr):
 
     __slots__ = ()
 
+    cond: Expr = _field(0)
+    body: Expr = _field(1)
+    fault: str = _field(2)
+
     def __new__(cls, cond: Expr, body: Expr, fault: str) -> Checked:
         if cond.dtype != b1:
             raise GraphError(f"checked wants a b1 condition, got {cond.dtype}")
         return cls._make(body.dtype, cond, body, fault)
-
-    @property
-    def cond(self) -> Expr:
-        return self.fields[0]  # type: ignore[return-value]  # by construction
-
-    @property
-    def body(self) -> Expr:
-        return self.fields[1]  # type: ignore[return-value]  # by construction
-
-    @property
-    def fault(self) -> str:
-        return self.fields[2]  # type: ignore[return-value]  # by construction
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -396,7 +371,8 @@ def transform(
         if not isinstance(size, Term):
             return size
         if size in cache:
-            return cache[size]  # type: ignore[no-any-return]
+            known: Size = cache[size]
+            return known
         mapped = map_indirects(size, visit_indirect)
         if term is not None:
             mapped = term(mapped)
@@ -412,7 +388,8 @@ def transform(
         new_terms = tuple(visit_term(t) for t in terms)
         changed = new_children != children or new_terms != terms
         cache[expr] = node(expr.rebuild(new_children, new_terms) if changed else expr)
-    return cache[root]  # type: ignore[no-any-return]
+    result: Expr = cache[root]
+    return result
 
 
 def _unvisited(root: Expr, cache: Mapping[Any, Any]) -> Iterator[Expr]:
