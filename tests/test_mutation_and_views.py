@@ -442,3 +442,18 @@ def test_strided_bits_written_over_themselves() -> None:  # GCC 12 fails inside 
         return ()
 
     check(program, [Base("b", 141, F32, 0)], [Input("x", "b", (4, 9, 1), (36, 4, 2), 0)])
+
+
+def test_two_views_of_a_copy_share_its_memory() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        wide = x.flip(0).expand(4, -1, -1)
+        return (wide, wide.as_strided((4,), (2,), 2))
+
+    check(program, [Base("b", 131, I64, 6)], [Input("x", "b", (33, 3), (4, 1), 0)])
+
+
+def test_views_of_equal_values_share_no_memory() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return ((x + 1)[0], (x + 1)[1], x.flip(0)[1:], x.flip(0)[:2])
+
+    agree(program, (4, 5))

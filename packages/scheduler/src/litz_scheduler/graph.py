@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
@@ -52,6 +53,19 @@ def overwritten_by(operation: Operation) -> set[str]:
 def overwritten_names(graph: LoopGraph) -> set[str]:
     """The values that some operation overwrites in place."""
     return {name for operation in graph.operations for name in overwritten_by(operation)}
+
+
+def homes(graph: LoopGraph) -> Counter[str]:
+    """The values in whose memory the values are that the graph returns, and how many of these are in each: through
+    views, but not through those that are copies."""
+    copies = {o.name for o in graph.operations if isinstance(o, View) and not o.aliases}
+    roots = memory_roots(graph, copies)
+    return Counter(roots[name] for name in output_names(graph) if name in roots)
+
+
+def shared_homes(graph: LoopGraph) -> set[str]:
+    """The values in whose memory several values are that the graph returns."""
+    return {name for name, count in homes(graph).items() if count > 1}
 
 
 def axes_of(operation: Operation) -> tuple[Axis, ...]:
@@ -137,13 +151,14 @@ def dense_type(type_: TensorType) -> TensorType:
 class Residence:
     """Which values must be in memory, and with which layout they are there.
 
-    ``own`` are the values that eager gives memory of their own where they are copies: what the graph returns and what
-    is overwritten. ``memory`` are those that something other than a loop reads or overwrites.
+    ``own`` are the values that eager gives memory of their own where they are copies: what the graph returns, alone or
+    in several views, and what is overwritten. ``memory`` are those that something other than a loop reads or
+    overwrites.
     """
 
     def __init__(self, graph: LoopGraph) -> None:
         self.symbols = graph.symbols
-        self.own = output_names(graph) | overwritten_names(graph)
+        self.own = output_names(graph) | overwritten_names(graph) | shared_homes(graph)
         self._types = {v.name: v.type for v in (*graph.inputs, *graph.constants) if isinstance(v, Value)}
         self._values = {v.name: (v, operation) for operation in graph.operations for v in operation.results}
         self.memory = set(self.own)

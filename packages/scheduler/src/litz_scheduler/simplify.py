@@ -28,7 +28,15 @@ from litz_ir.scalar.expr import Expr, substitute_expr
 from litz_ir.symbols.simplify import simplify
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, free_symbols, substitute
-from litz_scheduler.graph import Versions, axis_ranges, output_names, overwritten_by, overwritten_names
+from litz_scheduler.graph import (
+    Versions,
+    axis_ranges,
+    homes,
+    output_names,
+    overwritten_by,
+    overwritten_names,
+    shared_homes,
+)
 
 
 def has_effect(operation: Operation) -> bool:
@@ -116,14 +124,15 @@ def _of_one(kind: Kind, values: tuple[Expr, ...], dtypes: tuple[DType, ...]) -> 
 class CommonSubexpressions:
     """Compute equal operations once.
 
-    Values that the graph returns, or that are overwritten later, stay apart: eager gives them memory of their own.
+    Values that the graph returns, itself or views of them, or that are overwritten later, stay apart: eager gives them
+    memory of their own.
     """
 
     name: str = "common-subexpressions"
     ulp: int = 0
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        apart = output_names(data) | overwritten_names(data)
+        apart = output_names(data) | overwritten_names(data) | homes(data).keys()
         rewriter = Rewriter(data)
         seen: dict[tuple[Operation, tuple[object, ...]], Operation] = {}
         pure = (Pointwise, Reduction, Scan, Scatter, View, Contraction)
@@ -151,7 +160,7 @@ class ComposeViews:
     ulp: int = 0
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        returned = output_names(data)
+        kept = output_names(data) | shared_homes(data)
         versions = Versions(data)
         views: dict[str, View] = {}
         operations: list[Operation] = []
@@ -159,12 +168,8 @@ class ComposeViews:
             current = operation
             if isinstance(current, View):
                 base = views.get(current.base)
-                # A returned view keeps its identity: what aliases it must go through it.
-                if (
-                    base is not None
-                    and current.base not in returned
-                    and _holds(base.base, position, versions)
-                ):
+                # Returned views keep the memory that they share: what aliases it must go through it.
+                if base is not None and current.base not in kept and _holds(base.base, position, versions):
                     current = compose(base, current, data.symbols)
                 views[current.name] = current
             operations.append(current)
