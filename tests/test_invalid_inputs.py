@@ -131,6 +131,7 @@ VALUES: dict[str, tuple[Function, Arguments, Arguments]] = {
     ),
     "bernoulli": (lambda p: torch.bernoulli(p) * 0, (tensor([0.5, 2.0]),), (tensor([0.5, 1.0]),)),
     "bincount": (torch.bincount, (tensor([-1, 2]),), (tensor([1, 2]),)),
+    "histc": (torch.histc, (tensor([1.0, float("nan")]),), (ONE.double(),)),
 }  # fmt: skip
 
 
