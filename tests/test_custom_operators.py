@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._higher_order_ops import auto_functionalize
 from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
 from torch._library.opaque_object import OpaqueBase, get_opaque_type_name, register_opaque_type
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing._internal.torchbind_impls import init_torchbind_implementations
 from torch.utils._pytree import tree_leaves, tree_map
 
 import litz
@@ -108,6 +112,10 @@ def _logged(x: Tensor, note: str) -> Tensor:
     return x * 2
 
 
+def _open(x: Tensor) -> Tensor:
+    return x.cos() + 1
+
+
 def _count(counter: Counter, x: Tensor) -> Tensor:
     counter.count += 1
     return x + counter.count
@@ -202,6 +210,7 @@ def operators() -> Iterator[None]:
     )
     define(library, "misdescribed(Tensor x) -> Tensor", _transposed, lambda x: x.new_empty(x.shape))
     define(library, "misshapen(Tensor x) -> Tensor", lambda x: x[1:] + 1, torch.empty_like)
+    torch.library.triton_op("litztest::open", _open, mutates_args=())
     yield
     library._destroy()
 
@@ -516,6 +525,40 @@ def test_a_result_that_is_not_as_its_meta_kernel_said() -> None:
         torch.compile(lambda x: torch.ops.litztest.misshapen(x), backend="litz")(numbers(3, 4))
 
 
+# --- the wrapper that came before --------------------------------------------------------------------------------
+
+
+def first_wrapper(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    """As torch wrapped operators before it could wrap views; what is left out has its default."""
+    wrapped = torch.ops.higher_order.auto_functionalized
+    a, b = x * 2, y + 1
+    result, new = wrapped(torch.ops.litztest.perhaps.default, x=y, y=a)
+    (none, (first, second)) = wrapped(torch.ops.litztest.all.default, xs=[b, x], by=3)
+    doubled, absent = wrapped(torch.ops.litztest.perhaps.default, x=new, y=None)
+    assert none is None and absent is None
+    return result + new, first, second, a, doubled
+
+
+def test_the_first_wrapper_gives_new_versions_and_leaves_the_old_ones() -> None:
+    x, y = numbers(3, 4), numbers(3, 4) + 1
+    with FakeTensorMode():
+        graph = make_fx(first_wrapper)(torch.empty(3, 4), torch.empty(3, 4))
+    with litz.config.patch(fallback="error"):
+        run = litz.compile_fx(graph, [x, y])
+    torch.testing.assert_close(tuple(run(x, y)), first_wrapper(x, y))
+    torch.testing.assert_close((x, y), (numbers(3, 4), numbers(3, 4) + 1))
+
+
+@pytest.mark.parametrize("program", [on_intermediate, on_row, optional, in_a_list, two_rows, input_twice])
+def test_programs_under_the_first_wrapper(
+    program: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        auto_functionalize, "do_auto_functionalize_v2", auto_functionalize.do_auto_functionalize
+    )
+    check(program, numbers(3, 4))
+
+
 # --- effects, gradients, transforms, data ---------------------------------------------------------------------
 
 
@@ -535,6 +578,31 @@ def test_effects_happen_in_order_each_time_it_is_written() -> None:
     torch.testing.assert_close(found, wanted)
     assert eagers == NOTES and len(NOTES) == 5
     NOTES.clear()
+
+
+def test_script_objects_are_passed_on_and_keep_what_they_are_told() -> None:
+    init_torchbind_implementations()
+    testing = torch.ops._TorchScriptTesting
+
+    def program(queue: torch.ScriptObject, x: Tensor) -> Tensor:
+        testing.queue_push(queue, x.sin())
+        testing.queue_push(queue, x * 2)
+        return testing.queue_pop(queue) + 1
+
+    ours, theirs = (torch.classes._TorchScriptTesting._TensorQueue(torch.empty(0)) for _ in range(2))
+    with litz.config.patch(fallback="error"):
+        run = torch.compile(program, backend="litz", fullgraph=True)
+        for k in range(1, 3):
+            torch.testing.assert_close(run(ours, numbers(3) * k), program(theirs, numbers(3) * k))
+    assert ours.size() == theirs.size() == 2
+    torch.testing.assert_close(ours.pop(), theirs.pop())
+
+
+def test_an_operator_that_torch_may_look_into_is_compiled_with_the_rest() -> None:
+    def program(x: Tensor) -> Tensor:
+        return torch.ops.litztest.open(x * 2) + 1
+
+    assert kernels(check(program, numbers(3, 4))) == 1
 
 
 def test_objects_are_passed_on() -> None:

@@ -107,6 +107,14 @@ def test_foreach_onto_its_own_flip(name: str) -> None:  # pytorch issue 198033
     agree(program, (64, 40))
 
 
+def test_a_batch_of_matrices_transposed_onto_itself() -> None:  # pytorch issue 198280
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        x.copy_(x.transpose(-1, -2) * 1.0)
+        return (x,)
+
+    agree(program, (100, 5, 5))
+
+
 # --- reads before later writes --------------------------------------------------------------------------
 
 
@@ -208,6 +216,27 @@ def test_an_updated_moment_outlives_the_step_that_reads_it() -> None:  # pytorch
         got = compiled(*mine)
     for a, b in zip((*got, *mine), (*step(*theirs), *theirs), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(2, 16, 16), (3, 40, 37)])
+def test_rows_whose_lanes_are_other_rows_keep_their_own_values(shape: tuple[int, ...]) -> None:
+    # pytorch issue 185702, from what the change that closed it (185855) says of the program: the issue's own text was
+    # not at hand. A row's mean is subtracted from values that were kept for it, while lanes run across rows.
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        y = x.transpose(1, 2).sin()
+        y = y * y.sigmoid()
+        centred = y - y.mean(-1, keepdim=True)
+        return (centred.contiguous(), (centred * centred).mean(-1), centred.transpose(1, 2) + 1)
+
+    agree(program, shape)
+
+
+def test_a_position_in_the_transpose_of_what_was_overwritten() -> None:  # pytorch issues 163929 and 183082
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        x.sin_()
+        return (x.t().argmax(), x.t().argmin())
+
+    agree(program, (5, 7))
 
 
 def test_locals_of_rows_of_different_lengths() -> None:  # pytorch issue 159154

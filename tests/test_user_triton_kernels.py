@@ -14,6 +14,7 @@ from torch._higher_order_ops.triton_kernel_wrap import (
     triton_kernel_wrapper_functional,
 )
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import litz.cache.key
@@ -99,6 +100,18 @@ def test_the_host_program_calls_kernels_in_order() -> None:
         "both overwrite one memory"
     )
     assert text.index("segment_0(") < text.index(first)
+
+
+def test_an_operator_made_of_a_kernel_launches_it() -> None:
+    def plus_one(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        torch.library.wrap_triton(add_kernel)[(1,)](x, out, 12, BLOCK=16)
+        return out
+
+    torch.library.triton_op("litzkernels::plus_one", plus_one, mutates_args=())
+    graph = lowered(dispatch_functionalize(lambda x: torch.ops.litzkernels.plus_one(x * 2) + 1))
+    (call,) = [op for op in graph.operations if isinstance(op, Extern)]
+    assert call.target == "triton_kernel" and call.reason == "a Triton kernel of the user's own"
 
 
 def test_a_cached_graph_with_kernels_stays_in_its_process(monkeypatch: pytest.MonkeyPatch) -> None:

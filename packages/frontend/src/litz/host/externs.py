@@ -38,11 +38,17 @@ def _triton_kernel(
     )
 
 
+def _draw_from(operator: str, /, *args: Any, rng_state: torch.Generator, **kwargs: Any) -> Any:
+    draw = torch.ops.higher_order.graphsafe_run_with_rng_state
+    return draw(resolve(operator), *args, rng_state=rng_state, **kwargs)
+
+
 _OWN: dict[str, Callable[..., Any]] = {
     "sort": _sort,
     "matmul": torch.matmul,
     "copy_with_strides": _copy_with_strides,
     "triton_kernel": _triton_kernel,
+    "draw_from": _draw_from,
     "torch.random.get_rng_state": torch.random.get_rng_state,
     "torch.random.set_rng_state": torch.random.set_rng_state,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +18,15 @@ from litz_lowering.fx_passes.aten_graph import AtenGraph
 
 _SAVE = torch.ops.higher_order.run_and_save_rng_state
 _REPEAT = torch.ops.higher_order.run_with_rng_state
+_FROM_GENERATOR = torch.ops.higher_order.graphsafe_run_with_rng_state
 
 
 @dataclass
 class UnwrapRandomState:
     """``run_and_save_rng_state`` and ``run_with_rng_state`` become reads and writes of the state around a plain draw.
 
-    Those of other devices than the CPU stay. It runs last: nothing reads what a write of the state returns.
+    Those of other devices than the CPU stay. Draws from a generator that the graph is given stay too, and are told what
+    they draw. It runs last: nothing reads what a write of the state returns.
     """
 
     name: str = "fx.unwrap_random_state"
@@ -32,11 +34,14 @@ class UnwrapRandomState:
 
     def apply(self, data: AtenGraph, context: PassContext) -> AtenGraph:
         """The graph without the wrappers; itself where there are none."""
-        if not any(_is_wrapper(node) for node in data.graph.nodes):
+        if not any(_is_wrapper(node) or _is_untold(node) for node in data.graph.nodes):
             return data
         graph = copy.deepcopy(data.graph)
         for node in list(graph.nodes):
-            if _is_wrapper(node):
+            if _is_untold(node):
+                keywords = {name: value for name, value in node.kwargs.items() if name != "rng_state"}
+                node.meta["val"] = _drawn(graph, node.args[0], node.args[1:], keywords)
+            elif _is_wrapper(node):
                 (_saving if node.target is _SAVE else _repeating)(graph, node)
         return AtenGraph(data.module, graph)
 
@@ -45,6 +50,10 @@ def _is_wrapper(node: Node) -> bool:
     if node.op != "call_function" or node.target not in (_SAVE, _REPEAT):
         return False
     return all(value.device.type == "cpu" for value in _tensors(node))
+
+
+def _is_untold(node: Node) -> bool:
+    return node.op == "call_function" and node.target is _FROM_GENERATOR and "val" not in node.meta
 
 
 def _tensors(node: Node) -> Iterator[torch.Tensor]:
@@ -84,12 +93,16 @@ def _repeating(graph: Graph, node: Node) -> None:
 
 def _draw(graph: Graph, op: Any, args: list[Any], node: Node) -> Node:
     """The plain operator. The partitioner, which wraps it, leaves the wrapper without metadata."""
+    return _call(graph, op, tuple(args), _drawn(graph, op, args, node.kwargs), node)
+
+
+def _drawn(graph: Graph, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What the operator gives, as a fake tensor."""
     mode = detect_fake_mode([each.meta.get("val") for each in graph.nodes])
     assert mode is not None, "graphs are traced with fake tensors"
-    given, keywords = map_arg((tuple(args), dict(node.kwargs)), lambda each: each.meta["val"])
+    given, keywords = map_arg((tuple(args), dict(kwargs)), lambda each: each.meta["val"])
     with mode:
-        value = op(*given, **keywords)
-    return _call(graph, op, tuple(args), value, node)
+        return op(*given, **keywords)
 
 
 def _call(graph: Graph, target: Any, args: tuple[Any, ...], value: Any, node: Node) -> Node:

@@ -11,7 +11,7 @@ from litz_ir.loops.nodes import Argument, Random
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size, Term
-from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
+from litz_lowering.context import Axes, Declined, Lowered, LoweringContext, Opaque, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules.formula import Num, ceil, exp, log1p, maximum, remainder, tan, where
 from litz_lowering.rules.index_maps import flatten
@@ -307,6 +307,17 @@ def dropout(ctx: LoweringContext, x: Tensor, p: float, train: bool | None) -> tu
         return (Num(build.cast(x.load(axes), dtype)) * Num(build.cast(mask.load(axes), dtype)) * scale).expr
 
     return ctx.pointwise(body, out, "0"), mask
+
+
+DRAW_FROM = "draw_from"
+
+
+@rule("higher_order.graphsafe_run_with_rng_state", how="stream")
+def draw_from(ctx: LoweringContext, operator: Any, *args: Any, rng_state: Opaque, **kwargs: Any) -> Lowered:
+    """A draw from a generator that the graph is given, which goes on; the device's own stream does not."""
+    keywords = {**kwargs, "rng_state": rng_state}
+    results = ctx.call(Random, DRAW_FROM, (str(operator), *args), keywords, token="rng", need="exact")
+    return results if ctx.unpack else results[0]
 
 
 @rule("torch.random.get_rng_state")
