@@ -225,6 +225,38 @@ def test_a_checkpoint_draws_the_same_numbers_again() -> None:
             assert compiled.artifact is not None and not compiled.artifact.left_to_aten
 
 
+def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    hidden = F.dropout(F.gelu(x @ w), 0.4)
+    return F.alpha_dropout(hidden @ w, 0.2) * torch.rand_like(x) + x
+
+
+def checkpointed_blocks(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for _ in range(2):
+        x = checkpoint(block, x, w, use_reentrant=False, preserve_rng_state=True)  # type: ignore[assignment]  # untyped
+        x = F.dropout(x, 0.1)
+    return x + checkpoint(
+        lambda a: checkpoint(block, a.sin(), w, use_reentrant=False), x, use_reentrant=False
+    )  # type: ignore[operator]  # untyped
+
+
+def test_masks_inside_checkpoints_are_eagers_and_are_drawn_again() -> None:
+    check(checkpointed_blocks, X, W, train=True)
+
+
+@pytest.mark.filterwarnings("ignore:Detected that context_fn")
+@pytest.mark.parametrize("saved", ["native_dropout", "mm", "rand_like"])
+def test_masks_under_a_policy_that_saves_them_or_draws_them_again(saved: str) -> None:
+    def policy(context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        is_saved = str(op).split(".")[1] == saved
+        return CheckpointPolicy.MUST_SAVE if is_saved else CheckpointPolicy.MUST_RECOMPUTE
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> Any:
+        contexts = functools.partial(create_selective_checkpoint_contexts, policy)
+        return F.dropout(checkpoint(block, x, w, use_reentrant=False, context_fn=contexts), 0.5)  # type: ignore[arg-type]  # untyped
+
+    check(function, X, W, train=True)
+
+
 @pytest.mark.filterwarnings("ignore:Detected that context_fn")
 def test_a_selective_checkpoint_keeps_what_its_policy_says() -> None:
     def policy(context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:

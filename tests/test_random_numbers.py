@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._functorch._aot_autograd import utils as aot_utils
+from torch._subclasses import FakeTensorMode
 
 import litz
+from litz.cache.artifacts import ArtifactCache
+from litz.pipeline import Compilation, Compiled
 
 N = 20_000
+RAND = torch.ops.aten.rand_like.default
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +80,88 @@ def test_a_generator_that_is_given_is_used() -> None:
 
 
 # --- rng = "fast" ---------------------------------------------------------------------------------------------
+
+
+class Numbers:
+    """A graph of random calls, written down as torch's partitioner does; 20 numbers each."""
+
+    def __init__(self, generator: object = None) -> None:
+        self.graph = torch.fx.Graph()
+        with FakeTensorMode() as mode:
+            self.fake = mode.from_tensor(torch.ones(4, 5))
+            self.state = mode.from_tensor(torch.random.get_rng_state())
+        self.x = self.graph.placeholder("x")
+        self.x.meta["val"] = self.fake
+        self.generator = self.graph.placeholder("generator")
+        self.generator.meta["val"] = generator
+
+    def call(self, target: Any, *args: Any, value: Any = None, **kwargs: Any) -> torch.fx.Node:
+        """A call with metadata."""
+        node = self.graph.call_function(target, args, kwargs)
+        node.meta["val"] = self.fake if value is None else value
+        return node
+
+    def compiled(self, *outputs: torch.fx.Node) -> tuple[torch.fx.GraphModule, Compiled]:
+        """The graph, and what litz makes of it; nothing may fall back."""
+        self.graph.output(outputs)
+        gm = torch.fx.GraphModule({}, self.graph)
+        with litz.config.patch(fallback="error", cache=False) as config:
+            return gm, Compilation(gm, "numbers", config, ArtifactCache.open(config)).run()
+
+
+def test_a_saved_state_is_drawn_from_again() -> None:
+    numbers, higher = Numbers(), torch.ops.higher_order
+    before = numbers.call(RAND, numbers.x)
+    pair = numbers.call(higher.run_and_save_rng_state, RAND, numbers.x, value=(numbers.state, numbers.fake))
+    state = numbers.call(operator.getitem, pair, 0, value=numbers.state)
+    saved = numbers.call(operator.getitem, pair, 1)
+    between = numbers.call(RAND, numbers.x)
+    again = numbers.graph.call_function(higher.run_with_rng_state, (state, RAND, numbers.x))
+    gm, ours = numbers.compiled(before, saved, between, again, numbers.call(RAND, numbers.x))
+    torch.manual_seed(7)
+    wanted = gm(torch.ones(4, 5), None)
+    torch.manual_seed(7)
+    found = ours.call([torch.ones(4, 5), None])
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert torch.equal(found[1], found[3]) and len({float(a[0, 0]) for a in found}) == 4
+
+
+class Exchanged:
+    """A device's generator whose state may be exchanged for another's, which generators of the CPU do not allow."""
+
+    def __init__(self) -> None:
+        self.own = torch.default_generator
+
+    def graphsafe_get_state(self) -> Tensor:
+        """What to go back to."""
+        return self.own.get_state()
+
+    def graphsafe_set_state(self, state: Tensor | torch.Generator) -> None:
+        """Draw from ``state`` from now on."""
+        self.own.set_state(state if isinstance(state, Tensor) else state.get_state())
+
+
+def test_a_draw_from_a_generator_that_the_graph_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aot_utils, "supports_graphsafe_rng", lambda device: True)
+    monkeypatch.setattr(torch.cpu, "default_generators", {None: Exchanged()}, raising=False)
+    given = torch.Generator()
+    numbers = Numbers(given)
+    before = numbers.call(RAND, numbers.x)
+    drawn = numbers.graph.call_function(
+        torch.ops.higher_order.graphsafe_run_with_rng_state,
+        (RAND, numbers.x),
+        {"rng_state": numbers.generator},
+    )
+    more = numbers.call(torch.ops.aten.add.Tensor, drawn, 1)
+    gm, ours = numbers.compiled(before, more, numbers.call(RAND, numbers.x))
+    outcomes = []
+    for run in (lambda x: gm(x, given), lambda x: ours.call([x, given])):
+        torch.manual_seed(7)
+        given.manual_seed(3)
+        outcomes.append([*run(torch.ones(4, 5)), *run(torch.ones(4, 5))])
+    assert all(torch.equal(a, b) for a, b in zip(*outcomes, strict=True))
+    given.manual_seed(3)
+    assert torch.equal(outcomes[1][1], torch.rand(4, 5, generator=given) + 1)
 
 
 def normal_law(x: Tensor) -> Tensor:
