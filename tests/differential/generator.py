@@ -11,7 +11,8 @@ import torch
 from hypothesis import strategies
 
 from differential.programs import Base, Input, Mode, Program, Statement
-from differential.statements import KINDS, Choose, Kind, Proposal, Scope, storage_of
+from differential.scope import Choose, Scope, storage_of
+from differential.statements import KINDS, Kind, Proposal
 
 FAMILIES = {"write": 40, "view": 26, "copy": 11, "pointwise": 9, "reduce": 8, "scatter": 8}
 SIZES = (1, 2, 2, 3, 3, 4, 4, 4, 5, 6, 7, 8, 9, 16, 17, 33)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
+from differential.pieces import broadcasts, dimension, index_vector, number, operand, permutation, subscript
 from differential.programs import Statement
-
-T = TypeVar("T")
-Choose = Callable[[int, int], int]
-"""An integer from a closed range: drawn from a seed, or by Hypothesis."""
+from differential.scope import Scope
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.uint8)
@@ -28,52 +25,6 @@ SAME_SIZE = {
 }
 
 
-@dataclass(slots=True)
-class Scope:
-    """The tensors that a program has made so far, as eager computed them; ``choose`` picks among them.
-
-    ``rough`` holds the storages whose values depend on how sums are associated or on a maths library, so that they
-    must not decide anything: no comparison, index or bit pattern may come from them.
-    """
-
-    choose: Choose
-    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
-    rough: set[int] = field(default_factory=set)
-    count: int = 0
-
-    def one(self, items: Sequence[T]) -> T:
-        return items[self.choose(0, len(items) - 1)]
-
-    def chance(self, percent: int) -> bool:
-        return self.choose(1, 100) <= percent
-
-    def fresh(self) -> str:
-        self.count += 1
-        return f"t{self.count}"
-
-    def is_exact(self, name: str) -> bool:
-        return storage_of(self.tensors[name]) not in self.rough
-
-    def pick(
-        self, accept: Callable[[torch.Tensor], bool] = lambda t: True, *, exact: bool = False
-    ) -> str | None:
-        """The name of some tensor; later ones are likelier."""
-        names = [n for n, t in self.tensors.items() if accept(t) and (not exact or self.is_exact(n))]
-        if not names:
-            return None
-        recent = names[-3:] if self.chance(50) else names
-        return self.one(recent)
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        return self.tensors[name]
-
-
-def storage_of(tensor: torch.Tensor) -> int:
-    """What tells storages apart while they are alive."""
-    storage: int = tensor.untyped_storage()._cdata
-    return storage
-
-
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """A statement; ``rough`` when its result is not exact even where its operands are."""
@@ -85,124 +36,36 @@ class Proposal:
 Kind = Callable[[Scope], Proposal | None]
 KINDS: list[tuple[str, int, Kind]] = []
 """Family, weight and maker of each kind."""
+Maker = Callable[[Scope, str, torch.Tensor], Proposal | None]
+"""What makes a statement of a tensor: its name and itself."""
 
 
-def kind(family: str, weight: int) -> Callable[[Kind], Kind]:
-    """Add a maker to the table."""
+def _anything(t: torch.Tensor) -> bool:
+    return True
 
-    def add(make: Kind) -> Kind:
-        KINDS.append((family, weight, make))
+
+def kind(
+    family: str, weight: int, accept: Callable[[torch.Tensor], bool] = _anything, *, exact: bool = False
+) -> Callable[[Maker], Maker]:
+    """Add a maker to the table; it is asked where the program has a tensor of the sort."""
+
+    def add(make: Maker) -> Maker:
+        def propose(scope: Scope) -> Proposal | None:
+            name = scope.pick(accept, exact=exact)
+            return None if name is None else make(scope, name, scope[name])
+
+        KINDS.append((family, weight, propose))
         return make
 
     return add
 
 
-def _new(scope: Scope, text: str | None, *, rough: bool = False) -> Proposal | None:
-    return None if text is None else Proposal(Statement(text, target=scope.fresh()), rough)
+def _new(scope: Scope, text: str, *, rough: bool = False) -> Proposal:
+    return Proposal(Statement(text, target=scope.fresh()), rough)
 
 
 def _write(text: str, name: str, *, rough: bool = False) -> Proposal:
     return Proposal(Statement(text, writes=name), rough)
-
-
-# --- pieces of lines ------------------------------------------------------------------------------------
-
-
-def _dim(scope: Scope, x: torch.Tensor) -> int:
-    return scope.choose(0, x.dim() - 1) - (x.dim() if scope.chance(30) else 0)
-
-
-def _slice(scope: Scope, size: int) -> str:
-    """A slice of a dimension as it stands between brackets."""
-    start = scope.choose(0, min(size, 3))
-    stop = scope.choose(max(size - 3, 0), size)
-    step = scope.one((1, 1, 1, 2, 3))
-    how = scope.choose(0, 5)
-    text = {0: ":", 1: f"{start}:", 2: f":{stop}", 3: f"{start}:{stop}", 4: f"{start}:{stop}:{step}"}.get(how)
-    return text or f"::{step}"
-
-
-def subscript(scope: Scope, x: torch.Tensor) -> str:
-    """Basic indices: slices, integers, an ellipsis."""
-    parts = []
-    for size in x.shape:
-        if size and scope.chance(20):
-            parts.append(str(scope.choose(-size, size - 1)))
-        else:
-            parts.append(_slice(scope, size))
-    if parts and scope.chance(15):
-        parts[scope.choose(0, len(parts) - 1)] = "..."
-    if scope.chance(5):
-        parts.append("None")
-    return ", ".join(parts) or "..."
-
-
-def number(scope: Scope, dtype: torch.dtype) -> str:
-    """A literal that every dtype of the family holds."""
-    if dtype == torch.bool:
-        return scope.one(("True", "False"))
-    if dtype.is_floating_point and scope.chance(40):
-        return scope.one(("0.5", "-1.5", "2.5"))
-    return (
-        scope.one(("0", "1", "2", "3"))
-        if dtype == torch.uint8
-        else scope.one(("-2", "-1", "0", "1", "2", "3"))
-    )
-
-
-def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
-    """True when a shape broadcasts to another one."""
-    if len(shape) > len(to):
-        return False
-    return all(a == b or a == 1 for a, b in zip(reversed(shape), reversed(to)))
-
-
-def operand(scope: Scope, name: str, *, exact: bool = False) -> str:
-    """Something that broadcasts to the shape of ``name``: a tensor, a number, a copy or view made on the spot."""
-    x = scope[name]
-    other = scope.pick(
-        lambda t: (
-            broadcasts(t.shape, x.shape) and (x.dtype.is_floating_point or not t.dtype.is_floating_point)
-        ),
-        exact=exact,
-    )
-    how = scope.choose(0, 11)
-    if other is None or how == 0:
-        return number(scope, x.dtype)
-    y = scope[other]
-    if y.dim() and how in (1, 2):
-        return f"{other}.flip({_dim(scope, y)})"
-    if y.dim() and how == 3:
-        return f"{other}.roll(1, {_dim(scope, y)})"
-    if y.dim() >= 2 and how in (4, 5) and y.shape[-1] == y.shape[-2]:
-        return f"{other}.transpose(-1, -2)" + (".clone()" if scope.chance(60) else "")
-    if how == 6:
-        return f"{other}.clone()"
-    if how == 7 and x.dim() and y.shape == x.shape and x.dtype != torch.bool:
-        return f"{other}.sum({_dim(scope, y)}, keepdim=True)"
-    if how == 8:
-        return f"{other}.expand_as({name})"
-    return other
-
-
-def permutation(scope: Scope, size: int) -> list[int]:
-    """The numbers below ``size`` in some order."""
-    left = list(range(size))
-    return [left.pop(scope.choose(0, len(left) - 1)) for _ in range(size)]
-
-
-def index_vector(scope: Scope, size: int, count: int | None = None, *, unique: bool = False) -> str:
-    """A literal vector of indices below ``size``."""
-    if unique:
-        numbers = permutation(scope, size)[: scope.choose(1, size) if count is None else count]
-    else:
-        wanted = scope.choose(1, 4) if count is None else count
-        numbers = [scope.choose(0, size - 1) for _ in range(wanted)]
-    return f"torch.tensor({numbers})"
-
-
-def _has_elements(t: torch.Tensor) -> bool:
-    return t.numel() > 0
 
 
 def _small_rank(t: torch.Tensor) -> bool:
@@ -212,19 +75,14 @@ def _small_rank(t: torch.Tensor) -> bool:
 # --- views ----------------------------------------------------------------------------------------------
 
 
-@kind("view", 30)
-def basic_index(scope: Scope) -> Proposal | None:
-    name = scope.pick(lambda t: t.dim() > 0)
-    return None if name is None else _new(scope, f"{name}[{subscript(scope, scope[name])}]")
+@kind("view", 30, lambda t: t.dim() > 0)
+def basic_index(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
+    return _new(scope, f"{name}[{subscript(scope, x)}]")
 
 
-@kind("view", 22)
-def rearranged(scope: Scope) -> Proposal | None:
-    name = scope.pick(lambda t: t.dim() >= 2)
-    if name is None:
-        return None
-    x = scope[name]
-    a, b = _dim(scope, x), _dim(scope, x)
+@kind("view", 22, lambda t: t.dim() >= 2)
+def rearranged(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
+    a, b = dimension(scope, x), dimension(scope, x)
     order = permutation(scope, x.dim())
     texts = [f"transpose({a}, {b})", f"permute({order})", f"movedim({a}, {b})", "mT"]
     texts += ["t()", "T"] if x.dim() == 2 else []
@@ -232,28 +90,24 @@ def rearranged(scope: Scope) -> Proposal | None:
 
 
 @kind("view", 22)
-def regrouped(scope: Scope) -> Proposal | None:
-    name = scope.pick()
-    if name is None:
-        return None
-    x = scope[name]
+def regrouped(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     n = x.numel()
     shapes: list[tuple[int, ...]] = [(n,), (-1,)] if n else [(0,), (0, 3), (2, 0)]
     shapes += [(d, n // d) for d in (2, 3, 4, 6) if n and n % d == 0]
     shapes += [(d, -1, e) for d in (1, 2) for e in (2, 3) if n and n % (d * e) == 0]
     shape = scope.one(shapes)
     texts = [f"view({shape})", f"view({shape})", f"reshape({shape})", "flatten()", "squeeze()"]
-    texts += [f"squeeze({_dim(scope, x)})", f"unsqueeze({_dim(scope, x)})"] if x.dim() else ["unsqueeze(0)"]
+    texts += (
+        [f"squeeze({dimension(scope, x)})", f"unsqueeze({dimension(scope, x)})"]
+        if x.dim()
+        else ["unsqueeze(0)"]
+    )
     return _new(scope, f"{name}.{scope.one(texts)}")
 
 
-@kind("view", 20)
-def part(scope: Scope) -> Proposal | None:
-    name = scope.pick(lambda t: t.dim() > 0 and t.numel() > 0)
-    if name is None:
-        return None
-    x, d = scope[name], 0
-    d = _dim(scope, x)
+@kind("view", 20, lambda t: t.dim() > 0 and t.numel() > 0)
+def part(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
+    d = dimension(scope, x)
     size = x.shape[d]
     start = scope.choose(0, size - 1)
     length = scope.choose(1, size - start)
@@ -273,24 +127,17 @@ def part(scope: Scope) -> Proposal | None:
     return _new(scope, f"{name}.{scope.one(texts)}")
 
 
-@kind("view", 8)
-def expanded(scope: Scope) -> Proposal | None:
-    name = scope.pick(lambda t: t.dim() <= 3 and t.numel() < 2000)
-    if name is None:
-        return None
-    sizes = [-1 if s != 1 or scope.chance(40) else scope.choose(1, 5) for s in scope[name].shape]
+@kind("view", 8, lambda t: t.dim() <= 3 and t.numel() < 2000)
+def expanded(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
+    sizes = [-1 if s != 1 or scope.chance(40) else scope.choose(1, 5) for s in x.shape]
     if scope.chance(50) or not sizes:
         sizes.insert(0, scope.choose(1, 4))
     return _new(scope, f"{name}.expand({', '.join(map(str, sizes))})")
 
 
-@kind("view", 7)
-def by_strides(scope: Scope) -> Proposal | None:
+@kind("view", 7, lambda t: 0 < t.numel() <= 4000)
+def by_strides(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     """``as_strided`` inside the memory that the tensor itself spans."""
-    name = scope.pick(lambda t: 0 < t.numel() <= 4000)
-    if name is None:
-        return None
-    x = scope[name]
     first = x.storage_offset()
     span = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride()))
     rank = scope.choose(1, 3)
@@ -305,22 +152,15 @@ def by_strides(scope: Scope) -> Proposal | None:
     return _new(scope, f"{name}.as_strided({tuple(sizes)}, {tuple(strides)}{where})")
 
 
-@kind("view", 8)
-def other_dtype(scope: Scope) -> Proposal | None:
-    name = scope.pick(lambda t: t.dtype in SAME_SIZE, exact=True)
-    if name is None:
-        return None
-    x = scope[name]
+@kind("view", 8, lambda t: t.dtype in SAME_SIZE, exact=True)
+def other_dtype(scope: Scope, name: str, x: torch.Tensor) -> Proposal | None:
     if x.dtype.is_floating_point and bool(x.isnan().any()):
         return None
     return _new(scope, f"{name}.view({scope.one(SAME_SIZE[x.dtype])})")
 
 
 @kind("view", 5)
-def same_again(scope: Scope) -> Proposal | None:
-    name = scope.pick()
-    if name is None:
-        return None
+def same_again(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     return _new(
         scope, f"{name}.{scope.one(('detach()', f'view_as({name})', f'view({name}.shape)', 'contiguous()'))}"
     )
@@ -329,13 +169,9 @@ def same_again(scope: Scope) -> Proposal | None:
 # --- copies ---------------------------------------------------------------------------------------------
 
 
-@kind("copy", 24)
-def copied(scope: Scope) -> Proposal | None:
-    name = scope.pick(_small_rank)
-    if name is None:
-        return None
-    x = scope[name]
-    d, e = _dim(scope, x), _dim(scope, x)
+@kind("copy", 24, _small_rank)
+def copied(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
+    d, e = dimension(scope, x), dimension(scope, x)
     texts = [
         "clone()", "clone()", f"flip({d})", f"flip({d})", "contiguous()", f"roll({scope.choose(-2, 2)}, {d})",
         f"roll({scope.choose(0, 2)})", f"repeat({', '.join(['2'] + ['1'] * (x.dim() - 1))})",
@@ -349,13 +185,9 @@ def copied(scope: Scope) -> Proposal | None:
     return _new(scope, f"{name}.{scope.one(texts)}")
 
 
-@kind("copy", 6)
-def converted(scope: Scope) -> Proposal | None:
-    name = scope.pick(_has_elements, exact=True)
-    if name is None:
-        return None
+@kind("copy", 6, lambda t: t.numel() > 0, exact=True)
+def converted(scope: Scope, name: str, x: torch.Tensor) -> Proposal | None:
     dtype = scope.one((*FLOATS, *INTEGERS, torch.bool))
-    x = scope[name]
     if x.dtype.is_floating_point and not dtype.is_floating_point and not bool(x.isfinite().all()):
         return None
     if dtype == torch.uint8 and x.dtype.is_floating_point and bool((x < 0).any()):
@@ -363,12 +195,8 @@ def converted(scope: Scope) -> Proposal | None:
     return _new(scope, f"{name}.to({dtype})")
 
 
-@kind("copy", 5)
-def made(scope: Scope) -> Proposal | None:
-    name = scope.pick(lambda t: t.numel() <= 4000)
-    if name is None:
-        return None
-    x = scope[name]
+@kind("copy", 5, lambda t: t.numel() <= 4000)
+def made(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     texts = (
         f"torch.zeros_like({name})", f"torch.full_like({name}, {number(scope, x.dtype)})",
         f"{name}.new_zeros({tuple(x.shape)})", f"torch.empty_like({name}).copy_({name})",
@@ -376,12 +204,8 @@ def made(scope: Scope) -> Proposal | None:
     return _new(scope, scope.one(texts))
 
 
-@kind("copy", 10)
-def joined(scope: Scope) -> Proposal | None:
-    name = scope.pick(_small_rank)
-    if name is None:
-        return None
-    x = scope[name]
+@kind("copy", 10, _small_rank)
+def joined(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     d = scope.choose(0, x.dim() - 1)
 
     def fits(t: torch.Tensor) -> bool:
@@ -399,12 +223,8 @@ def joined(scope: Scope) -> Proposal | None:
     return _new(scope, f"torch.cat([{name}, {other}], {d})")
 
 
-@kind("copy", 7)
-def padded(scope: Scope) -> Proposal | None:
-    name = scope.pick(lambda t: _small_rank(t) and t.dtype != torch.bool)
-    if name is None:
-        return None
-    x = scope[name]
+@kind("copy", 7, lambda t: _small_rank(t) and t.dtype != torch.bool)
+def padded(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     amounts = [scope.choose(-1 if x.shape[-1] > 2 else 0, 2), scope.choose(0, 2)]
     if x.dim() >= 2 and scope.chance(50):
         amounts += [scope.choose(0, 2), scope.choose(0, 1)]
@@ -415,11 +235,7 @@ def padded(scope: Scope) -> Proposal | None:
 
 
 @kind("pointwise", 30)
-def combined(scope: Scope) -> Proposal | None:
-    name = scope.pick()
-    if name is None:
-        return None
-    x = scope[name]
+def combined(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     other = operand(scope, name)
     if x.dtype == torch.bool:
         return _new(scope, f"{name} {scope.one(('|', '&', '^'))} ({other} != 0)")
@@ -433,12 +249,8 @@ def combined(scope: Scope) -> Proposal | None:
     return _new(scope, scope.one(texts))
 
 
-@kind("pointwise", 14)
-def mapped(scope: Scope) -> Proposal | None:
-    name = scope.pick(lambda t: t.dtype != torch.bool)
-    if name is None:
-        return None
-    x = scope[name]
+@kind("pointwise", 14, lambda t: t.dtype != torch.bool)
+def mapped(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     if x.dtype.is_floating_point and scope.chance(40):
         return _new(scope, f"{name}.{scope.one(('sin()', 'tanh()', 'sigmoid()', 'exp()'))}", rough=True)
     texts = ["neg()", "abs()", "relu()", "clamp(0, 3)", "square()", "sign()"]
@@ -447,12 +259,8 @@ def mapped(scope: Scope) -> Proposal | None:
     return _new(scope, f"{name}.{scope.one(texts)}")
 
 
-@kind("pointwise", 12)
-def chosen(scope: Scope) -> Proposal | None:
-    name = scope.pick(exact=True)
-    if name is None:
-        return None
-    x = scope[name]
+@kind("pointwise", 12, exact=True)
+def chosen(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     mask = scope.pick(lambda t: t.dtype == torch.bool and broadcasts(t.shape, x.shape), exact=True)
     condition = mask or f"({name} {scope.one(('>', '<=', '==', '!='))} {operand(scope, name, exact=True)})"
     value = number(scope, x.dtype)
@@ -464,13 +272,9 @@ def chosen(scope: Scope) -> Proposal | None:
     return _new(scope, scope.one(texts))
 
 
-@kind("reduce", 22)
-def reduced(scope: Scope) -> Proposal | None:
-    name = scope.pick(lambda t: t.dim() > 0 and t.numel() > 0)
-    if name is None:
-        return None
-    x = scope[name]
-    d = _dim(scope, x)
+@kind("reduce", 22, lambda t: t.dim() > 0 and t.numel() > 0)
+def reduced(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
+    d = dimension(scope, x)
     keep = scope.one((f"({d})", f"({d}, keepdim=True)"))
     texts = [f"sum{keep}", f"sum{keep}", f"amax{keep}", f"amin{keep}"]
     if x.dtype.is_floating_point:
@@ -479,14 +283,10 @@ def reduced(scope: Scope) -> Proposal | None:
     return _new(scope, f"{name}.{text}", rough=text.startswith(("mean", "var", "softmax")))
 
 
-@kind("reduce", 10)
-def decided(scope: Scope) -> Proposal | None:
+@kind("reduce", 10, lambda t: t.dim() > 0 and t.numel() > 0, exact=True)
+def decided(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     """Reductions whose result is an index or a bool."""
-    name = scope.pick(lambda t: t.dim() > 0 and t.numel() > 0, exact=True)
-    if name is None:
-        return None
-    x = scope[name]
-    d = _dim(scope, x)
+    d = dimension(scope, x)
     texts = [f"any({d})", f"all({d})", "any()", f"count_nonzero({d})"]
     if x.dtype != torch.bool:
         texts += [
@@ -512,13 +312,9 @@ def _source(scope: Scope, name: str, shape: tuple[int, ...]) -> str:
     return f"torch.full({shape}, {number(scope, dtype)}, dtype={dtype})"
 
 
-@kind("scatter", 16)
-def scattered(scope: Scope) -> Proposal | None:
+@kind("scatter", 16, lambda t: _small_rank(t) and t.dtype != torch.bool)
+def scattered(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     """Index operations that return a new tensor, or write in place."""
-    name = scope.pick(lambda t: _small_rank(t) and t.dtype != torch.bool)
-    if name is None:
-        return None
-    x = scope[name]
     d = scope.choose(0, x.dim() - 1)
     size = x.shape[d]
     place = "_" if scope.chance(50) else ""
@@ -544,12 +340,8 @@ def scattered(scope: Scope) -> Proposal | None:
     return _write(text, name) if place else _new(scope, text)
 
 
-@kind("scatter", 8)
-def gathered(scope: Scope) -> Proposal | None:
-    name = scope.pick(_small_rank)
-    if name is None:
-        return None
-    x = scope[name]
+@kind("scatter", 8, _small_rank)
+def gathered(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     d = scope.choose(0, x.dim() - 1)
     twice = index_vector(scope, x.shape[d], 3)
     wide = f"{twice}.reshape({[3 if k == d else 1 for k in range(x.dim())]})"
@@ -558,13 +350,9 @@ def gathered(scope: Scope) -> Proposal | None:
     return _new(scope, scope.one((f"{name}.gather({d}, {wide}.expand({shape}))", f"{name}[{colons}]")))
 
 
-@kind("scatter", 8)
-def embedded(scope: Scope) -> Proposal | None:
+@kind("scatter", 8, lambda t: _small_rank(t) and t.dim() >= 2)
+def embedded(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     """Copies with a view of them replaced."""
-    name = scope.pick(lambda t: _small_rank(t) and t.dim() >= 2)
-    if name is None:
-        return None
-    x = scope[name]
     d = scope.choose(0, x.dim() - 1)
     k = scope.choose(0, x.shape[d] - 1)
     without = (*x.shape[:d], *x.shape[d + 1 :])
@@ -582,11 +370,7 @@ def embedded(scope: Scope) -> Proposal | None:
 
 
 @kind("write", 40)
-def updated(scope: Scope) -> Proposal | None:
-    name = scope.pick()
-    if name is None:
-        return None
-    x = scope[name]
+def updated(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     other = operand(scope, name)
     if x.dtype == torch.bool:
         combined = f"logical_or_({other} != 0)" if other in scope.tensors else "fill_(True)"
@@ -604,28 +388,20 @@ def updated(scope: Scope) -> Proposal | None:
 
 
 @kind("write", 16)
-def reset(scope: Scope) -> Proposal | None:
-    name = scope.pick()
-    if name is None:
-        return None
-    x = scope[name]
+def reset(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     texts = ["zero_()", f"fill_({number(scope, x.dtype)})"]
     if x.dtype != torch.bool:
         texts += ["neg_()", "abs_()", "relu_()", "clamp_(-1, 2)", "square_()"]
-        texts += [f"cumsum_({_dim(scope, x)})"] if x.dim() else []
+        texts += [f"cumsum_({dimension(scope, x)})"] if x.dim() else []
     if x.dim() >= 2:
         texts += ["tril_()", "triu_(1)"]
         texts += [f"fill_diagonal_({number(scope, x.dtype)})"] if x.dim() == 2 and x.is_contiguous() else []
     return _write(f"{name}.{scope.one(texts)}", name)
 
 
-@kind("write", 30)
-def assigned(scope: Scope) -> Proposal | None:
+@kind("write", 30, lambda t: t.dim() > 0)
+def assigned(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     """An assignment to a subscript."""
-    name = scope.pick(lambda t: t.dim() > 0)
-    if name is None:
-        return None
-    x = scope[name]
     where = subscript(scope, x)
     piece = eval(f"x[{where}]", {"x": x})
     other = scope.pick(
@@ -640,12 +416,8 @@ def assigned(scope: Scope) -> Proposal | None:
     return _write(f"{name}[{where}] {sign} {value}", name)
 
 
-@kind("write", 14)
-def masked(scope: Scope) -> Proposal | None:
-    name = scope.pick(exact=True)
-    if name is None:
-        return None
-    x = scope[name]
+@kind("write", 14, exact=True)
+def masked(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     mask = scope.pick(lambda t: t.dtype == torch.bool and t.shape == x.shape, exact=True)
     condition = mask or f"({name} {scope.one(('>', '<=', '!='))} {operand(scope, name, exact=True)})"
     value = number(scope, x.dtype)
@@ -654,13 +426,9 @@ def masked(scope: Scope) -> Proposal | None:
     return _write(f"{name}[{condition}] = {value}", name)
 
 
-@kind("write", 14)
-def put(scope: Scope) -> Proposal | None:
+@kind("write", 14, _small_rank)
+def put(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     """An assignment under an index tensor."""
-    name = scope.pick(_small_rank)
-    if name is None:
-        return None
-    x = scope[name]
     d = scope.choose(0, x.dim() - 1)
     unique = index_vector(scope, x.shape[d], unique=True)
     count = unique.count(",") + 1
@@ -673,13 +441,9 @@ def put(scope: Scope) -> Proposal | None:
     return _write(f"{name}[{where}] {sign} {value}", name)
 
 
-@kind("write", 7)
-def by_list(scope: Scope) -> Proposal | None:
+@kind("write", 7, lambda t: t.dtype.is_floating_point)
+def by_list(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     """Foreach operations in place, and ``out=``."""
-    name = scope.pick(lambda t: t.dtype.is_floating_point)
-    if name is None:
-        return None
-    x = scope[name]
     other = scope.pick(lambda t: t.dtype == x.dtype and t.shape == x.shape) or name
     texts = [
         f"torch._foreach_add_([{name}], [{other}])",
@@ -692,13 +456,12 @@ def by_list(scope: Scope) -> Proposal | None:
     return _write(scope.one(texts), name)
 
 
-@kind("write", 5)
-def reshaped_in_place(scope: Scope) -> Proposal | None:
+@kind("write", 5, lambda t: t.dim() >= 1)
+def reshaped_in_place(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     """In-place operations on sizes and strides."""
-    name = scope.pick(lambda t: t.dim() >= 1)
-    if name is None:
-        return None
-    x = scope[name]
-    texts = [f"unsqueeze_({_dim(scope, x)})", f"squeeze_({_dim(scope, x)})"]
-    texts += [f"transpose_({_dim(scope, x)}, {_dim(scope, x)})", "t_()" if x.dim() == 2 else "squeeze_()"] * 2
+    texts = [f"unsqueeze_({dimension(scope, x)})", f"squeeze_({dimension(scope, x)})"]
+    texts += [
+        f"transpose_({dimension(scope, x)}, {dimension(scope, x)})",
+        "t_()" if x.dim() == 2 else "squeeze_()",
+    ] * 2
     return _write(f"{name}.{scope.one(texts)}", name)

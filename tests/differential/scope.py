@@ -1,0 +1,59 @@
+"""The tensors that a program has made so far, and how a kind of statement chooses among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+Choose = Callable[[int, int], int]
+"""An integer from a closed range: drawn from a seed, or by Hypothesis."""
+
+
+@dataclass(slots=True)
+class Scope:
+    """The tensors that a program has made so far, as eager computed them; ``choose`` picks among them.
+
+    ``rough`` holds the storages whose values depend on how sums are associated or on a maths library, so that they
+    must not decide anything: no comparison, index or bit pattern may come from them.
+    """
+
+    choose: Choose
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    rough: set[int] = field(default_factory=set)
+    count: int = 0
+
+    def one(self, items: Sequence[T]) -> T:
+        return items[self.choose(0, len(items) - 1)]
+
+    def chance(self, percent: int) -> bool:
+        return self.choose(1, 100) <= percent
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"t{self.count}"
+
+    def is_exact(self, name: str) -> bool:
+        return storage_of(self.tensors[name]) not in self.rough
+
+    def pick(
+        self, accept: Callable[[torch.Tensor], bool] = lambda t: True, *, exact: bool = False
+    ) -> str | None:
+        """The name of some tensor; later ones are likelier."""
+        names = [n for n, t in self.tensors.items() if accept(t) and (not exact or self.is_exact(n))]
+        if not names:
+            return None
+        recent = names[-3:] if self.chance(50) else names
+        return self.one(recent)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self.tensors[name]
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """What tells storages apart while they are alive."""
+    storage: int = tensor.untyped_storage()._cdata
+    return storage
