@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from litz_ir.dtypes import DType, b1, compute_dtype, f32, i64
 from litz_ir.loops.nodes import Argument, Random
@@ -89,37 +90,54 @@ def randn(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
     return ctx.pointwise(lambda axes: z(axes).expr)
 
 
-@rule("aten.uniform.default", how="stream")
-def uniform(
-    ctx: LoweringContext, x: Tensor, low: Any = 0.0, high: Any = 1.0, *, generator: Any = None
+@dataclass(frozen=True, slots=True)
+class _Distribution:
+    """``formula`` makes a number of the distribution of a standard one and the parameters, whose ``defaults`` are the
+    operator's. It has the shape of the operator's first argument."""
+
+    overload: str
+    standard: Literal["random_uniform", "random_normal"]
+    formula: Callable[..., Num]
+    defaults: tuple[float, ...]
+
+    def draw(self, ctx: LoweringContext, x: Tensor, *given: Any, generator: Any = None) -> Tensor:
+        """The rule of the overload."""
+        parameters = (*given, *self.defaults[len(given) :])
+        if _from_aten(ctx, generator):
+            return _drawn(ctx, x, *parameters, generator=generator)
+        return _distributed(ctx, self.standard, self.formula, parameters)
+
+
+def _distributed(
+    ctx: LoweringContext, standard: str, formula: Callable[..., Num], parameters: tuple[Any, ...]
 ) -> Tensor:
-    """Uniform on [low, high)."""
-    if _from_aten(ctx, generator):
-        return _drawn(ctx, x, low, high, generator=generator)
-    u = _standard(ctx, "random_uniform")
-
-    def body(axes: Axes) -> Expr:
-        first, last = _parameter(ctx, low, axes), _parameter(ctx, high, axes)
-        return (first + (last - first) * u(axes)).expr
-
-    return ctx.pointwise(body)
-
-
-def _normal(ctx: LoweringContext, mean: Any, std: Any) -> Tensor:
-    z = _standard(ctx, "random_normal")
+    number = _standard(ctx, standard)
     return ctx.pointwise(
-        lambda axes: (_parameter(ctx, mean, axes) + _parameter(ctx, std, axes) * z(axes)).expr
+        lambda axes: formula(number(axes), *(_parameter(ctx, value, axes) for value in parameters)).expr
     )
 
 
-@rule("aten.normal_functional.default", how="stream")
-def normal_like(
-    ctx: LoweringContext, x: Tensor, mean: Any = 0.0, std: Any = 1.0, *, generator: Any = None
-) -> Tensor:
-    """Normal, of the shape of ``x``."""
-    if _from_aten(ctx, generator):
-        return _drawn(ctx, x, mean, std, generator=generator)
-    return _normal(ctx, mean, std)
+def _shifted(z: Num, mean: Num, std: Num) -> Num:
+    return mean + std * z
+
+
+# All but the normal ones by the inverse of their distribution function. The geometric one counts the trials up to the
+# first success: at least one.
+_DISTRIBUTIONS = (
+    _Distribution("aten.uniform.default", "random_uniform", lambda u, low, high: low + (high - low) * u, (0.0, 1.0)),
+    _Distribution("aten.normal_functional.default", "random_normal", _shifted, (0.0, 1.0)),
+    _Distribution("aten.log_normal.default", "random_normal", lambda z, mean, std: exp(mean + std * z), (1.0, 2.0)),
+    _Distribution("aten.exponential.default", "random_uniform", lambda u, rate: -log1p(-u) / rate, (1.0,)),
+    _Distribution(
+        "aten.geometric.default", "random_uniform", lambda u, p: maximum(ceil(log1p(-u) / log1p(-p)), 1.0), ()
+    ),
+    _Distribution(
+        "aten.cauchy.default", "random_uniform", lambda u, median, sigma: median + sigma * tan((u - 0.5) * math.pi),
+        (0.0, 1.0),
+    ),
+)  # fmt: skip
+for _row in _DISTRIBUTIONS:
+    rule(_row.overload, how="stream")(_row.draw)
 
 
 @rule(
@@ -130,56 +148,7 @@ def normal(ctx: LoweringContext, mean: Any, std: Any = 1.0, *args: Any, **kwargs
     """Normal, element by element or of a given shape."""
     if _from_aten(ctx, kwargs.get("generator")):
         return _draw(ctx, (mean, std, *args), kwargs)
-    return _normal(ctx, mean, std)
-
-
-@rule("aten.log_normal.default", how="stream")
-def log_normal(
-    ctx: LoweringContext, x: Tensor, mean: Any = 1.0, std: Any = 2.0, *, generator: Any = None
-) -> Tensor:
-    """The exponential of a normal number."""
-    if _from_aten(ctx, generator):
-        return _drawn(ctx, x, mean, std, generator=generator)
-    z = _standard(ctx, "random_normal")
-    return ctx.pointwise(
-        lambda axes: exp(_parameter(ctx, mean, axes) + _parameter(ctx, std, axes) * z(axes)).expr
-    )
-
-
-@rule("aten.exponential.default", how="stream")
-def exponential(ctx: LoweringContext, x: Tensor, rate: Any = 1.0, *, generator: Any = None) -> Tensor:
-    """Exponential with a rate, by the inverse of its distribution function."""
-    if _from_aten(ctx, generator):
-        return _drawn(ctx, x, rate, generator=generator)
-    u = _standard(ctx, "random_uniform")
-    return ctx.pointwise(lambda axes: (-log1p(-u(axes)) / _parameter(ctx, rate, axes)).expr)
-
-
-@rule("aten.geometric.default", how="stream")
-def geometric(ctx: LoweringContext, x: Tensor, p: Any, *, generator: Any = None) -> Tensor:
-    """The number of trials up to the first success: at least one."""
-    if _from_aten(ctx, generator):
-        return _drawn(ctx, x, p, generator=generator)
-    u = _standard(ctx, "random_uniform")
-    return ctx.pointwise(
-        lambda axes: maximum(ceil(log1p(-u(axes)) / log1p(-_parameter(ctx, p, axes))), 1.0).expr
-    )
-
-
-@rule("aten.cauchy.default", how="stream")
-def cauchy(
-    ctx: LoweringContext, x: Tensor, median: Any = 0.0, sigma: Any = 1.0, *, generator: Any = None
-) -> Tensor:
-    """Cauchy, by the inverse of its distribution function."""
-    if _from_aten(ctx, generator):
-        return _drawn(ctx, x, median, sigma, generator=generator)
-    u = _standard(ctx, "random_uniform")
-
-    def body(axes: Axes) -> Expr:
-        turn = tan((u(axes) - 0.5) * math.pi)
-        return (_parameter(ctx, median, axes) + _parameter(ctx, sigma, axes) * turn).expr
-
-    return ctx.pointwise(body)
+    return _distributed(ctx, "random_normal", _shifted, (mean, std))
 
 
 @rule(
