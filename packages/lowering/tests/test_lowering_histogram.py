@@ -17,6 +17,7 @@ def test_values_are_counted_by_the_bin_they_fall_into() -> None:
     for dtype in (torch.float32, torch.float64):
         check(lambda x: torch.histc(x, 4, 0, 2), VALUES.to(dtype))
         check(lambda x: torch.histc(x, 7, 0.1, 1.5), VALUES.to(dtype))
+        check(lambda x: torch.histc(x, 7, 1, 1 + 1e-12), VALUES.to(dtype))
         check(lambda x: torch.histc(x, 97, -2, 2), torch.randn(20, 30, dtype=dtype))
 
 

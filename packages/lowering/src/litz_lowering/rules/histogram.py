@@ -15,7 +15,6 @@ from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num, where
-from litz_lowering.rules.promotion import rounded
 from litz_lowering.rules.scatter import zeros
 
 
@@ -27,7 +26,7 @@ def histc(ctx: LoweringContext, x: Tensor, bins: int = 100, min: Any = 0, max: A
         return Declined("eager counts narrow floats in their own dtype, and has no bins of other numbers")
     if not (isinstance(min, int | float) and isinstance(max, int | float)):
         return Declined("a histogram over a range unknown while compiling")
-    low, high = (float(rounded(float(end), x.dtype)) for end in (min, max))
+    low, high = float(min), float(max)
     if low != high and math.inf in (-low, high):
         return Declined("eager refuses a range that is not finite")
     if x.numel == 0:

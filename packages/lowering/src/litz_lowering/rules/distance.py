@@ -1,0 +1,109 @@
+"""Distances between the rows of two matrices, or of batches of them, and their gradient."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from litz_ir.dtypes import f32, f64
+from litz_ir.loops.nodes import ReductionName
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.ranges import bounds
+from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
+from litz_lowering.registry import rule
+from litz_lowering.rules import formula as f
+from litz_lowering.rules.formula import Num, where
+from litz_lowering.rules.scatter import zeros
+
+BY_PRODUCT, DIRECT = 1, 2
+"""Eager's modes that always and never compute Euclidean distances by a product of matrices."""
+
+MOST_DIRECT = 25
+"""Rows of either side up to which eager does without the product where it may choose."""
+
+
+def _by_product(ctx: LoweringContext, x1: Tensor, x2: Tensor, mode: int) -> bool:
+    """True where eager may take a product of matrices, which rounds otherwise and is quicker."""
+    if mode in (BY_PRODUCT, DIRECT):
+        return mode == BY_PRODUCT
+    highest = [bounds(x.shape[-2], ctx.builder.symbols.ranges()).high for x in (x1, x2)]
+    return any(high is None or high > MOST_DIRECT for high in highest)
+
+
+def _difference(x1: Tensor, x2: Tensor, batch: Axes, row: Axes, column: Axes) -> Num:
+    """Of an element of row ``row[0]`` of ``x1`` and that of row ``row[1]`` of ``x2``."""
+    return Num(x1.at((*batch, row[0], *column))) - Num(x2.at((*batch, row[1], *column)))
+
+
+@rule("aten._cdist_forward.default")
+def cdist(
+    ctx: LoweringContext, x1: Tensor, x2: Tensor, p: Any, compute_mode: int | None
+) -> Tensor | Declined:
+    """The ``p``-norm of the difference of each row of ``x1`` and each row of ``x2``."""
+    if x1.dtype not in (f32, f64) or not isinstance(p, int | float):
+        return Declined(
+            "eager has no distances of narrow floats, and an order that is a symbol has no formula"
+        )
+    if p == 2 and _by_product(ctx, x1, x2, compute_mode or 0):
+        return Declined("Euclidean distances of many rows are a product of matrices")
+    if x1.shape[-1] == 0:
+        return zeros(ctx, ctx.output)
+
+    def part(outer: Axes, inner: Axes) -> Expr:
+        size = f.absolute(_difference(x1, x2, outer[:-2], outer[-2:], inner))
+        if p == 0:
+            return f.minimum(f.ceil(size), 1).expr
+        if p == math.inf:
+            return where(f.isnan(size), 0, size).expr  # as eager's largest element does
+        if p == 2:
+            return (size * size).expr
+        return (size if p == 1 else f.power(size, float(p))).expr
+
+    how: ReductionName = "max" if p == math.inf else "sum"
+    complete = p in (0, 1, math.inf)
+    kind = ctx.output if complete else ctx.temporary(x1.dtype, ctx.output.shape)
+    (total,) = ctx.reduction(how, part, x1.shape[-1:], (kind,), ("" if complete else "total",))
+    if complete:
+        return total
+
+    def root(axes: Axes) -> Expr:
+        value = Num(total.load(axes))
+        return (f.sqrt(value) if p == 2 else f.power(value, 1.0 / p)).expr
+
+    return ctx.pointwise(root)
+
+
+def _slope(difference: Num, distance: Num, p: float) -> Num:
+    """The derivative of a distance, not zero, by an element of the difference, in eager's terms."""
+    size = f.absolute(difference)
+    if p == 1:
+        return f.sign(difference)
+    if p == 2:
+        return difference / distance
+    if p == math.inf:
+        return f.sign(difference) * (1.0 - f.minimum(f.ceil(f.absolute(size - distance)), 1))
+    if p > 2:
+        return difference * f.power(size, p - 2.0) / f.power(distance, p - 1.0)
+    slope = f.sign(difference) * f.power(size, p - 1.0) / f.power(distance, p - 1.0)
+    return where(difference.eq(0), 0, slope) if p < 1 else slope
+
+
+@rule("aten._cdist_backward.default")
+def cdist_backward(
+    ctx: LoweringContext, grad: Tensor, x1: Tensor, x2: Tensor, p: Any, cdist: Tensor
+) -> Tensor | Declined:
+    """The gradient of ``x1``: over all rows of ``x2``, how the distance changes times the distance's gradient."""
+    if not isinstance(p, int | float):
+        return Declined("distances whose order is a symbol")
+    if p == 0:
+        return zeros(ctx, ctx.output)
+
+    def part(outer: Axes, inner: Axes) -> Expr:
+        *batch, row, column = outer
+        distance = Num(cdist.at((*batch, row, *inner)))
+        difference = _difference(x1, x2, tuple(batch), (row, *inner), (column,))
+        change = Num(grad.at((*batch, row, *inner))) * _slope(difference, distance, float(p))
+        still = distance.eq(0) if p not in (1, math.inf) else None
+        return (change if still is None else where(still, 0, change)).expr
+
+    return ctx.reduction("sum", part, x2.shape[-2:-1], (ctx.output,))[0]
