@@ -15,6 +15,7 @@ from litz_codegen_cpp.target import CpuTarget
 from litz_ir.errors import CompileFailed, LitzError, UnsupportedOperation
 from litz_ir.target.protocol import SourceUnit
 from litz_lowering import registry
+from litz_lowering.context import Declined
 
 
 def program(x: torch.Tensor) -> torch.Tensor:
@@ -116,27 +117,26 @@ def test_the_compiler_is_the_one_that_the_options_name(tmp_path: Path) -> None:
         run()
 
 
-def test_what_has_no_rule_is_an_error_only_when_asked() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        return torch.histc(x, 4) * 2
-
-    run(function)
-    report = litz.explain(function, torch.eye(6))
+def test_what_has_no_rule_is_an_error_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(registry.REGISTRY._rules, "aten.tanh.default")
+    run()
+    report = litz.explain(program, torch.eye(6))
     assert {left.reason for left in report.fallbacks} == {"no lowering rule"}
-    with litz.config.patch(fallback="error"), pytest.raises(Exception, match=r"histc.*no lowering rule"):
-        run(function)
+    with litz.config.patch(fallback="error"), pytest.raises(Exception, match=r"tanh.*no lowering rule"):
+        run()
 
 
-def test_a_rule_that_declines_is_an_error_only_when_asked() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        return torch.special.gammaincc(x.abs() + 1, x.abs())
-
-    run(function)
-    with (
-        litz.config.patch(fallback="error"),
-        pytest.raises(Exception, match="series of data-dependent length"),
-    ):
-        run(function)
+def test_a_rule_that_declines_is_an_error_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for how, is_error in (("loops", True), ("library", False)):
+        entry = registry.Entry(lambda *args: Declined("not today"), how)  # type: ignore[arg-type]  # one of the names
+        monkeypatch.setitem(registry.REGISTRY._rules, "aten.tanh.default", entry)
+        run()
+        with litz.config.patch(fallback="error"):
+            if is_error:
+                with pytest.raises(Exception, match=r"tanh.*not today"):
+                    run()
+            else:
+                run()
 
 
 def meant_for_aten(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
