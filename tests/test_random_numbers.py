@@ -29,8 +29,9 @@ def fresh() -> None:
 
 def compiled(program: Callable[..., Any], rng: str = "eager") -> Callable[..., Any]:
     """The program under litz; nothing may fall back as a whole. Options hold from its first call on."""
-    run = torch.compile(program, backend="litz", fullgraph=True, options={"fallback": "error", "rng": rng})
-    return run  # type: ignore[no-any-return]  # torch.compile is untyped
+    options: dict[str, Any] = {"fallback": "error", "rng": rng}
+    run: Callable[..., Any] = torch.compile(program, backend="litz", fullgraph=True, options=options)
+    return run
 
 
 # --- rng = "eager" --------------------------------------------------------------------------------------------

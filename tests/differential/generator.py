@@ -235,7 +235,8 @@ def _region(statement: Statement, target: torch.Tensor) -> torch.Tensor:
     found = re.match(r"\w+\[([^a-z]*)\] \S?= ", statement.text.replace("None", "..."))
     if found is None or "..." in found[1]:
         return target
-    return eval(f"target[{found[1]}]", {"target": target})  # type: ignore[no-any-return]
+    written: torch.Tensor = eval(f"target[{found[1]}]", {"target": target})
+    return written
 
 
 def _places(tensor: torch.Tensor) -> list[int]:

@@ -12,8 +12,18 @@ import numpy.typing as npt
 
 from litz_ir.dtypes import ALL, DType, b1, bf16, f16, f32, f64, i8, i32, i64, u8
 from litz_ir.interp.encoding import decode, encode, storage_dtype
-from litz_ir.loops.nodes import Axis, Combine, Kind
-from litz_ir.plan.kernel import Accumulate, Kernel, Local, Parameter, Phase, ScanStore, Statement, Store
+from litz_ir.loops.nodes import Axis, Combine, Kind, ReductionName, ScatterMode
+from litz_ir.plan.kernel import (
+    Access,
+    Accumulate,
+    Kernel,
+    Local,
+    Parameter,
+    Phase,
+    ScanStore,
+    Statement,
+    Store,
+)
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.build import cast, const, index, load, masked, op, where
 from litz_ir.scalar.expr import Expr, Indirect, Param, Scalar
@@ -83,8 +93,8 @@ def kernel(
     known = dtypes or {}
     made = [Parameter(each, known.get(each, f32), "in") for each in inputs.split()]
     for each in outputs.split():
-        access = "inout" if each.endswith("+") else "out"
-        made.append(Parameter(each.rstrip("+"), known.get(each.rstrip("+"), f32), access))  # type: ignore[arg-type]
+        access: Access = "inout" if each.endswith("+") else "out"
+        made.append(Parameter(each.rstrip("+"), known.get(each.rstrip("+"), f32), access))
     return Kernel(
         name, tuple(made), symbols, tuple(Axis(*each) for each in outer), locals,
         tuple(Phase(tuple(Axis(*each) for each in axes), tuple(statements)) for axes, statements in phases), schedule,
@@ -179,13 +189,14 @@ def reductions() -> list[Case]:
     """Every named combination of every kind of dtype, over two axes, one of them symbolic."""
     cases = []
     offset = I0 * (M * 3) + R0 * M + R1
-    for dtype, names in (
-        (f32, "sum prod min max welford online_softmax argmin argmax"), (f64, "sum min argmax"),
-        (i32, "sum prod min max xor argmin"), (i64, "sum max"), (u8, "max min"), (i8, "min argmax"),
-        (b1, "any all sum min max"),
-    ):  # fmt: skip
-        for name in names.split():
-            kind = Kind(name)  # type: ignore[arg-type]
+    table: tuple[tuple[DType, tuple[ReductionName, ...]], ...] = (
+        (f32, ("sum", "prod", "min", "max", "welford", "online_softmax", "argmin", "argmax")),
+        (f64, ("sum", "min", "argmax")), (i32, ("sum", "prod", "min", "max", "xor", "argmin")), (i64, ("sum", "max")),
+        (u8, ("max", "min")), (i8, ("min", "argmax")), (b1, ("any", "all", "sum", "min", "max")),
+    )  # fmt: skip
+    for dtype, names in table:
+        for name in names:
+            kind = Kind(name)
             x = load("x", (offset,), dtype)
             values: tuple[Expr, ...] = (x, index(R0 * M + R1)) if kind.inputs == 2 else (x,)
             first = i64 if dtype.is_bool and name == "sum" else dtype
@@ -307,10 +318,13 @@ def scatters() -> list[Case]:
     cases = []
     # Narrow floats are rounded after every addition here and once by the interpreter.
     tolerance = {f32: 1e-5, bf16: 0.05, i32: 0.0}
-    for mode, dtype in (("add", f32), ("add", bf16), ("mul", f32), ("min", f32), ("max", i32), ("set", f32)):
+    rows: tuple[tuple[ScatterMode, DType], ...] = (
+        ("add", f32), ("add", bf16), ("mul", f32), ("min", f32), ("max", i32), ("set", f32),
+    )  # fmt: skip
+    for mode, dtype in rows:
         made = kernel(
             f"scatter_{mode}_{dtype}", "x at : o+", [],
-            [([("r0", N), ("r1", M)], [Store("o", row * M + R1, load("x", (R0 * M + R1,), dtype), mode)])],  # type: ignore[arg-type]
+            [([("r0", N), ("r1", M)], [Store("o", row * M + R1, load("x", (R0 * M + R1,), dtype), mode)])],
             dtypes={"x": dtype, "o": dtype, "at": i64}, symbols=ints("n", "m"),
         )  # fmt: skip
         cases += modes(
@@ -320,7 +334,7 @@ def scatters() -> list[Case]:
         )
         spread = kernel(
             f"scatter_lanes_{mode}_{dtype}", "x at : o+", [],
-            [([("r0", N)], [Store("o", row, load("x", (R0,), dtype), mode)])],  # type: ignore[arg-type]
+            [([("r0", N)], [Store("o", row, load("x", (R0,), dtype), mode)])],
             dtypes={"x": dtype, "o": dtype, "at": i64}, symbols=ints("n", "m"),
         )  # fmt: skip
         sizes = ({"n": 0, "m": 1}, {"n": 9, "m": 1}, {"n": 21, "m": 1})

@@ -15,7 +15,7 @@ from litz_codegen_triton.emit.blocks import PERSISTENT_LIMIT, tiling
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_ir.dtypes import DType, bf16, f32, i8, i64
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import Kind
+from litz_ir.loops.nodes import Kind, ScatterMode
 from litz_ir.origin import Origin
 from litz_ir.plan.kernel import Accumulate, Kernel, KernelOrigin, Local, Store
 from litz_ir.plan.schedule import Schedule
@@ -76,8 +76,8 @@ def test_local_arrays_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("mode", "dtype"), [("mul", f32), ("add", i8), ("max", bf16)])
-def test_atomics_that_the_device_lacks_are_refused(mode: str, dtype: DType) -> None:
-    store = Store("o", 0, load("x", (I0,), dtype), mode)  # type: ignore[arg-type]  # a literal
+def test_atomics_that_the_device_lacks_are_refused(mode: ScatterMode, dtype: DType) -> None:
+    store = Store("o", 0, load("x", (I0,), dtype), mode)
     wanted = kernel("atomic", [("x", dtype, "in"), ("o", dtype, "inout")], [("i0", 9)], ((), [store]))
     with pytest.raises(CodegenError, match=f"no atomic {mode} on {dtype}"):
         emit_kernel(wanted)

@@ -37,8 +37,8 @@ from litz_ir.dtypes import (
 )
 from litz_ir.interp.encoding import decode, encode, storage_dtype
 from litz_ir.interp.plan import run_kernel as run_reference
-from litz_ir.loops.nodes import Axis, Combine, Kind, ScatterMode
-from litz_ir.plan.kernel import Accumulate, Kernel, Parameter, Phase, ScanStore, Statement, Store
+from litz_ir.loops.nodes import Axis, Combine, Kind, ReductionName, ScatterMode
+from litz_ir.plan.kernel import Access, Accumulate, Kernel, Parameter, Phase, ScanStore, Statement, Store
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.build import cast, const, index, load, masked, op, where
 from litz_ir.scalar.expr import Expr, Indirect, Param, Scalar
@@ -102,7 +102,7 @@ def below(limit: int, low: int = 0) -> Make:
 
 def kernel(
     name: str,
-    parameters: Sequence[tuple[str, DType, str]],
+    parameters: Sequence[tuple[str, DType, Access]],
     outer: Sequence[tuple[str, Size]],
     *phases: tuple[Sequence[tuple[str, Size]], Sequence[Statement]],
     symbols: Sequence[SymbolInfo] = (),
@@ -110,7 +110,7 @@ def kernel(
 ) -> Kernel:
     return Kernel(
         name,
-        tuple(Parameter(n, d, access, 16) for n, d, access in parameters),  # type: ignore[arg-type]  # literals
+        tuple(Parameter(n, d, access, 16) for n, d, access in parameters),
         tuple(symbols),
         tuple(Axis(*axis) for axis in outer),
         (),
@@ -563,14 +563,15 @@ def _latest(name: str, schedule: Schedule | None) -> Case:
 
 
 def _kinds(name: str, dtype: DType, schedule: Schedule | None) -> Case:
-    names = ("sum", "prod", "min", "max") + (("xor",) if dtype.is_integer else ())
+    names: tuple[ReductionName, ...] = ("sum", "prod", "min", "max")
+    names += ("xor",) if dtype.is_integer else ()
     x = load("x", (_rows(),), dtype)
     return Case(
         kernel(
             name,
             [("x", dtype, "in"), *((f"o_{n}", dtype, "out") for n in names)],
             [("i0", 5)],
-            ([("r0", 70)], [Accumulate(((n, dtype),), Kind(n), (x,)) for n in names]),  # type: ignore[arg-type]  # literals
+            ([("r0", 70)], [Accumulate(((n, dtype),), Kind(n), (x,)) for n in names]),
             ((), [Store(f"o_{n}", I0, scalar(n, dtype)) for n in names]),
             schedule=schedule,
         ),
@@ -582,7 +583,7 @@ def _kinds(name: str, dtype: DType, schedule: Schedule | None) -> Case:
 
 def _logic(name: str, schedule: Schedule | None) -> Case:
     x = load("x", (_rows(),), b1)
-    names = ("any", "all", "min", "max")
+    names: tuple[ReductionName, ...] = ("any", "all", "min", "max")
     return Case(
         kernel(
             name,
@@ -591,7 +592,7 @@ def _logic(name: str, schedule: Schedule | None) -> Case:
             (
                 [("r0", 70)],
                 [
-                    *(Accumulate(((n, b1),), Kind(n), (x,)) for n in names),  # type: ignore[arg-type]  # literals
+                    *(Accumulate(((n, b1),), Kind(n), (x,)) for n in names),
                     Accumulate((("n", i64),), Kind("sum"), (cast(x, i64),)),
                 ],
             ),
@@ -730,15 +731,11 @@ def _empty_row() -> Case:
 
 def scans() -> Iterator[Case]:
     loop = Schedule(blocks=(("i0", 2), ("r0", 16)), warps=1)
+    rows: tuple[tuple[ReductionName, DType], ...] = (
+        ("sum", f32), ("prod", f32), ("max", f32), ("sum", i64), ("min", i32), ("sum", bf16),
+    )  # fmt: skip
     for label, schedule in (("", None), ("_loop", loop)):
-        for kind, dtype in (
-            ("sum", f32),
-            ("prod", f32),
-            ("max", f32),
-            ("sum", i64),
-            ("min", i32),
-            ("sum", bf16),
-        ):
+        for kind, dtype in rows:
             yield _scan(f"scan_{kind}_{dtype}{label}", kind, dtype, schedule)
         x = load("x", (_rows(),), f32)
         yield Case(
@@ -797,14 +794,14 @@ def scans() -> Iterator[Case]:
     )
 
 
-def _scan(name: str, kind: str, dtype: DType, schedule: Schedule | None) -> Case:
+def _scan(name: str, kind: ReductionName, dtype: DType, schedule: Schedule | None) -> Case:
     x = load("x", (_rows(),), dtype)
     return Case(
         kernel(
             name,
             [("x", dtype, "in"), ("o", dtype, "out")],
             [("i0", 5)],
-            ([("r0", 70)], [ScanStore(Kind(kind), (x,), (("o", _rows()),))]),  # type: ignore[arg-type]  # literals
+            ([("r0", 70)], [ScanStore(Kind(kind), (x,), (("o", _rows()),))]),
             schedule=schedule,
         ),
         {"x": 350, "o": 350},
@@ -913,7 +910,7 @@ _SLACK = {
 
 def _operations(dtype: DType, number: int, names: Sequence[str]) -> Case:
     stores = []
-    results = []
+    results: list[tuple[str, DType, Access]] = []
     for name in names:
         row = OPS[name]
         arguments = [load(buffer, (I0,), dtype) for buffer in ("xyz" * 3)[: row.arity]]
@@ -944,7 +941,7 @@ def _operations(dtype: DType, number: int, names: Sequence[str]) -> Case:
     values: Make = (
         special if dtype.is_float else below(2 if dtype.is_bool else 100, 0 if dtype.kind != "int" else -100)
     )
-    inputs = [(name, dtype, "in") for name in "xyz"]
+    inputs: list[tuple[str, DType, Access]] = [(name, dtype, "in") for name in "xyz"]
     slack = max(_SLACK.get(name, 0.0) for name in names)
     precision = {f64: 1e-9, bf16: 1e-2, f16: 2e-3}.get(dtype, 3e-6)
     return Case(

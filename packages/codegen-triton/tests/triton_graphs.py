@@ -19,7 +19,7 @@ from litz_codegen_triton.capabilities import CUDA, chip_capabilities
 from litz_ir.host.memory import NumpyMemory
 from litz_ir.interp.encoding import decode, encode
 from litz_ir.interp.loops import run_graph
-from litz_ir.loops.nodes import LoopGraph, Value
+from litz_ir.loops.nodes import LoopGraph, Ref, Value
 from litz_ir.passes.base import PassContext
 from litz_ir.plan.program import Plan
 from litz_ir.symbols.term import evaluate
@@ -134,7 +134,8 @@ def difference(graph: LoopGraph, got: Sequence[Any], wanted: Sequence[Any]) -> s
     """What differs between two lists of outputs; empty when nothing does."""
     types: Mapping[str, Any] = {name: value.type for name, value in graph.values().items()}
     for output, a, b in zip(graph.outputs, got, wanted, strict=True):
-        dtype = types[output.name].dtype  # type: ignore[union-attr]  # all outputs are values
+        assert isinstance(output, Ref), "all outputs are values"
+        dtype = types[output.name].dtype
         tolerance = 2e-2 if dtype.bits == 16 else 1e-5
         if not np.allclose(decode(a, dtype), decode(b, dtype), rtol=tolerance, atol=tolerance):
             return f"{output} differs by {np.abs(decode(a, dtype) - decode(b, dtype)).max()}"

@@ -29,6 +29,7 @@ from litz_ir.loops.nodes import (
     Operation,
     Pointwise,
     Reduction,
+    ReductionName,
     Ref,
     Region,
     ScalarInput,
@@ -189,8 +190,9 @@ def test_named_reductions(name: Any) -> None:
 
 def test_logical_and_bit_reductions() -> None:
     positive = op("gt", load("x", (i, r), f32), const(0.0, f32))
-    for name, function in (("any", np.any), ("all", np.all)):
-        (found,) = run(reduce_rows(Kind(name), (b1,), positive))  # type: ignore[arg-type]  # a literal of the table
+    table: Mapping[ReductionName, Callable[..., Any]] = {"any": np.any, "all": np.all}
+    for name, function in table.items():
+        (found,) = run(reduce_rows(Kind(name), (b1,), positive))
         assert np.array_equal(found, function(x > 0, axis=-1))
     whole = cast(load("x", (i, r), f32), i64)
     (found,) = run(reduce_rows(Kind("xor"), (i64,), whole))
@@ -215,13 +217,14 @@ def test_welford_and_online_softmax() -> None:
 
 def test_nothing_reduces_to_the_identity() -> None:
     empty = Value("x", tensor_type(f32, 4, 0))
-    for name, identity in (("sum", 0), ("prod", 1), ("min", np.inf), ("max", -np.inf)):
+    identities: Mapping[ReductionName, float] = {"sum": 0, "prod": 1, "min": np.inf, "max": -np.inf}
+    for name, identity in identities.items():
         body = load("x", (i, r), f32)
         operation = Reduction(
             results=(value("o", 4),),
             axes=(I4,),
             reduce_axes=(Axis("r", 0),),
-            combiner=Kind(name),  # type: ignore[arg-type]  # a literal of the table
+            combiner=Kind(name),
             bodies=(body,),
         )
         (found,) = run(operation, with_=(np.zeros((4, 0), np.float32),), inputs=(empty,))

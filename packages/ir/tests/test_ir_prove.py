@@ -12,6 +12,7 @@ from ir_term_strategies import Tree, term_of, trees, value_of
 from litz_ir.errors import SymbolError
 from litz_ir.symbols.prove import (
     Predicate,
+    PredicateKind,
     Prover,
     known_divides,
     known_equal,
@@ -78,13 +79,15 @@ def _allowed(info: SymbolInfo, value: int) -> bool:
 @given(
     st.sampled_from(sorted(MEANING)), trees, st.one_of(trees, st.integers(-2, 2)), st.booleans(), st.data()
 )
-def test_what_is_proven_holds(kind: str, left: Tree, right: Tree, near: bool, data: st.DataObject) -> None:
+def test_what_is_proven_holds(
+    kind: PredicateKind, left: Tree, right: Tree, near: bool, data: st.DataObject
+) -> None:
     if near:
         right = ("+", left, data.draw(st.integers(-1, 1)))
     table = data.draw(tables())
     try:
         a, b = term_of(left), term_of(right)
-        verdict = prove(Predicate(kind, a, b), table)  # type: ignore[arg-type]  # one of the kinds
+        verdict = prove(Predicate(kind, a, b), table)
         env = data.draw(environments_of(table))
         holds = MEANING[kind](value_of(left, env), value_of(right, env))
     except (ValueError, ZeroDivisionError):
@@ -141,8 +144,8 @@ table = SymbolTable(
         ("lt", t % s, s, True),
     ],
 )
-def test_verdicts(kind: str, a: Size, b: Size, verdict: bool | None) -> None:
-    assert prove(Predicate(kind, a, b), table) is verdict  # type: ignore[arg-type]  # one of the kinds
+def test_verdicts(kind: PredicateKind, a: Size, b: Size, verdict: bool | None) -> None:
+    assert prove(Predicate(kind, a, b), table) is verdict
 
 
 def test_small_questions() -> None:

@@ -299,12 +299,13 @@ def test_atoms() -> None:
     index = atom * s + (atom % 4) // 2
     assert isinstance(index, Term)
     assert index.atoms() == (atom,)
-    assert (i * s).atoms() == ()  # type: ignore[union-attr]  # two symbols make a term
+    product = i * s
+    assert isinstance(product, Term) and product.atoms() == ()
     assert index.free_symbols == {"i", "s"}
     assert str(index) == "(loaded(i + 1)//2) % 2 + s*loaded(i + 1)"
-    assert substitute(index, {"i": 12, "s": 2}) == substitute(index, {"s": 2}).map_atoms(  # type: ignore[union-attr]
-        lambda _: Loaded.of(13, 10)
-    )
+    halved = substitute(index, {"s": 2})
+    assert isinstance(halved, Term)
+    assert substitute(index, {"i": 12, "s": 2}) == halved.map_atoms(lambda _: Loaded.of(13, 10))
     assert index.map_atoms(lambda _: 7) == s * 7 + 1
     assert evaluate(index, {"i": 12, "s": 5}) == 15 + 1
     with pytest.raises(SymbolError, match="no value outside"):

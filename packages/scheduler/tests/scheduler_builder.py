@@ -439,7 +439,8 @@ def sample(value: Value, sizes: dict[str, int], generator: np.random.Generator) 
         array = np.asarray(numbers / 2, np.float32)
     if strides == contiguous_strides(value.type.shape):
         return array
-    order = sorted(range(len(shape)), key=lambda d: -strides[d])  # type: ignore[operator]  # static ones only
+    static = [stride for stride in strides if isinstance(stride, int)]
+    order = sorted(range(len(shape)), key=lambda d: -static[d])
     return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from hypothesis import strategies as st
 from scheduler_builder import Builder, Terms
 
 from litz_ir.dtypes import f32, f64, i64
-from litz_ir.loops.nodes import Combine, LoopGraph, View
+from litz_ir.loops.nodes import Combine, LoopGraph, ReductionName, ScatterMode, View
 from litz_ir.scalar.build import cast, const, op
 from litz_ir.scalar.expr import Expr, Indirect, Load, Param, Scalar
 from litz_ir.symbols.table import SymbolInfo, SymbolTable
 from litz_ir.symbols.term import Size, mod, mul, symbol
 
+T = TypeVar("T")
 LIMIT = const(8.0, f32)
 SIZES = (1, 2, 3, 4, 6)
 
@@ -44,7 +46,7 @@ class Drawing:
         for _ in range(draw(st.integers(0, 2))):
             self.companion()
 
-    def choose(self, *options: str) -> str:
+    def choose(self, *options: T) -> T:
         return self.draw(st.sampled_from(options))
 
     def companion(self) -> None:
@@ -148,8 +150,8 @@ class Drawing:
     def reduce(self, x: str) -> None:
         dims = self.dims(x)
         if dims:
-            kind = self.choose("sum", "max", "min")
-            self.b.reduce(kind, x, dims, self.draw(st.booleans()))  # type: ignore[arg-type]  # one of the names
+            kind: ReductionName = self.choose("sum", "max", "min")
+            self.b.reduce(kind, x, dims, self.draw(st.booleans()))
 
     def norm(self, x: str) -> None:
         """Subtract the mean, scale: two passes, or Welford's."""
@@ -219,7 +221,7 @@ class Drawing:
         if y is None:
             return
         base = self.b.shape(y)
-        mode = self.choose("set", "add", "max")
+        mode: ScatterMode = self.choose("set", "add", "max")
         positions = [
             p for p in self.b.latest if self.b.types[p].dtype == i64 and self.b.shape(p) == shape[:1]
         ]
@@ -231,7 +233,7 @@ class Drawing:
                 where[0] = Indirect(value, base[0], wrap=True, check="clamped")
             return tuple(where)
 
-        made = self.b.scatter(y, x, place, mode)  # type: ignore[arg-type]  # one of the modes
+        made = self.b.scatter(y, x, place, mode)
         self.b.pointwise(clamped, made)
 
     def gather(self, x: str) -> None:

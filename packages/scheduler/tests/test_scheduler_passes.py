@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from scheduler_builder import CPU_LIKE, GPU_LIKE, verify_stage
@@ -132,10 +133,10 @@ def test_every_stage_of_a_softmax(machine: object, golden: Golden) -> None:
     capabilities = CPU_LIKE if machine == CPU_LIKE else GPU_LIKE
     stages: list[str] = []
 
-    def record(name: str, before: object, after: object) -> None:
+    def record(name: str, before: Any, after: Any) -> None:
         verify_stage(name, before, after)
         if name in ("dead-code-2", "fuse", "plan"):
-            stages.append(f"# after {name}\n{to_text(after)}")  # type: ignore[arg-type]  # a level of the text form
+            stages.append(f"# after {name}\n{to_text(after)}")
 
     schedule(parse_graph(SOFTMAX), PassContext({CPU: capabilities}), hooks=[record])
     golden(f"softmax_{capabilities.name}.txt", "\n".join(stages))

@@ -13,7 +13,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from litz_ir.loops.nodes import Extern
+from litz_ir.loops.nodes import Extern, Value
 from litz_lowering.context import LoweringContext
 from litz_lowering.results import present, result_types, returned
 from litz_lowering.values import Lowered, Subgraph, Tensor
@@ -44,7 +44,11 @@ def call_as_it_came(
     kept = present(ctx)
     types = result_types(ctx)
     name = f"graph.{ctx.origin.node}"
-    values = {position: ctx.value(types[position], ctx.position(position)) for position in kept}  # type: ignore[arg-type]  # what is present has a type
+    values: dict[int, Value] = {}
+    for position in kept:
+        kind = types[position]
+        assert kind is not None, "what is present has a type"
+        values[position] = ctx.value(kind, ctx.position(position))
     ctx.append(
         Extern(
             results=tuple(values.values()),

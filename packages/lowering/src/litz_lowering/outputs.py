@@ -15,13 +15,15 @@ from litz_ir.loops.nodes import (
     Output,
     Ref,
     ScalarInput,
+    ScalarRef,
     TensorType,
     Value,
     View,
     tensor_type,
 )
-from litz_ir.scalar.expr import Const, Expr
+from litz_ir.scalar.expr import Const, Expr, Scalar
 from litz_ir.symbols.table import SymbolKind
+from litz_ir.symbols.term import Term
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.context import LoweringContext
 from litz_lowering.subgraphs import Demand
@@ -59,10 +61,9 @@ def output_of(ctx: LoweringContext, value: Lowered, wanted: TensorType | None) -
     if isinstance(value, Const):
         return value.value
     if isinstance(value, Expr):
-        argument = ctx.argument(value)
-        return argument  # type: ignore[return-value]  # a ScalarRef, for any Expr
-    if value is None or isinstance(value, int | float) or not isinstance(value, str | complex | tuple):
-        return value  # type: ignore[return-value]  # a Size
+        return ScalarRef(value.name) if isinstance(value, Scalar) else ctx.host_scalar(value)
+    if value is None or isinstance(value, int | float | Term):
+        return value
     raise UnsupportedOperation(f"a graph cannot return {value!r}", node=ctx.node.name, origin=ctx.origin)
 
 
@@ -85,10 +86,12 @@ def as_demanded(ctx: LoweringContext, demand: Demand, value: Lowered, wanted: Re
         if ctx.builder.producer(root) is None and not (demand.views and _is_view(ctx, value.name, root)):
             return ctx.pointwise(value.at, wanted or fixed(value.type), "output")
         return value
-    if wanted is not None and value is not None:
-        dtype = wanted.dtype
-        return ctx.pointwise(lambda axes: ctx.number(value, dtype), wanted, "output")  # type: ignore[arg-type]  # a number
-    return value
+    if wanted is None or value is None:
+        return value
+    if not isinstance(value, Expr | Term | int | float):
+        raise ctx.error(f"a subgraph cannot return {value!r} as a tensor")
+    number = ctx.number(value, wanted.dtype)
+    return ctx.pointwise(lambda axes: number, wanted, "output")
 
 
 def memory_of(builder: GraphBuilder, returned: Tensor) -> Mapping[str, TensorType]:

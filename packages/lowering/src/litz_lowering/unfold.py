@@ -68,7 +68,10 @@ class Unfold:
 
 def _zeros_and_scatter(shape: list[int], indices: list[Any], values: torch.Tensor) -> torch.Tensor:
     """The gradient of what a score function looks up."""
-    return torch.ops.aten.index_put(values.new_zeros(shape), indices, values, accumulate=True)  # type: ignore[no-any-return]  # an operator's result is untyped
+    gradient: torch.Tensor = torch.ops.aten.index_put(
+        values.new_zeros(shape), indices, values, accumulate=True
+    )
+    return gradient
 
 
 def _wanting_gradient(value: Any) -> Any:
@@ -150,7 +153,9 @@ def _take(node: Node, value: Any) -> None:
     for user in list(node.users):
         if isinstance(value, tuple | list):
             assert user.target is operator.getitem, "what is several nodes is taken apart before it is read"
-            _take(user, value[user.args[1]])  # type: ignore[index]  # a position
+            position = user.args[1]
+            assert isinstance(position, int)
+            _take(user, value[position])
         else:
             user.args, user.kwargs = map_arg((user.args, user.kwargs), lambda n: value if n is node else n)
     node.graph.erase_node(node)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from litz_ir.loops.nodes import Axis, Operation, TensorType
-from litz_ir.plan.kernel import Accumulate, Kernel, Parameter, Phase, ScanStore, Statement, Store
+from litz_ir.plan.kernel import Access, Accumulate, Kernel, Parameter, Phase, ScanStore, Statement, Store
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.expr import Expr, Indirect, Load, Scalar, map_indirects, substitute_expr, transform, walk
 from litz_ir.symbols.table import SymbolTable
@@ -80,8 +80,8 @@ class _Names:
         name = self.memory_of(name)
         known = self.parameters.get(name)
         if known is None:
-            access = "out" if store else "in"
-            known = Parameter(f"p{len(self.parameters)}", self.type_of(name).dtype, access)  # type: ignore[arg-type]  # a literal
+            access: Access = "out" if store else "in"
+            known = Parameter(f"p{len(self.parameters)}", self.type_of(name).dtype, access)
             self.parameters[name] = known
         elif (known.access == "in") == store and known.access != "inout":
             self.parameters[name] = replace(known, access="inout")

@@ -105,10 +105,12 @@ class PhaseWriter:
                 self.scans[number] = Scan(self.body, statement, across=self.across)
         with self._not_empty():
             self._nest(self.phase.axes)
-        for number, made in self.accumulators.items():
-            results = self.phase.statements[number].results  # type: ignore[union-attr]  # an Accumulate, by construction
-            for (name, _), value in zip(results, made.results(tuple(dtype for _, dtype in results))):
-                context.scopes.remember(("scalar", name), value)
+        for number, statement in enumerate(self.phase.statements):
+            if isinstance(statement, Accumulate):
+                results = statement.results
+                values = self.accumulators[number].results(tuple(dtype for _, dtype in results))
+                for (name, _), value in zip(results, values):
+                    context.scopes.remember(("scalar", name), value)
         context.storing = frozenset()
 
     @contextmanager

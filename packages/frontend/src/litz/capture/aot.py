@@ -94,7 +94,8 @@ def _as_it_came(gm: GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
     def run(args: list[Any]) -> Sequence[Any]:
         given = list(args)
         args.clear()
-        return gm(*given)  # type: ignore[no-any-return]  # a traced module is untyped
+        results: Sequence[Any] = gm(*given)
+        return results
 
     return run
 

@@ -14,7 +14,10 @@ from litz_ir.errors import ExternNotFound
 def _sort(
     source: torch.Tensor, dimension: int, descending: bool, stable: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.ops.aten.sort.stable(source, stable=stable, dim=dimension, descending=descending)  # type: ignore[no-any-return]  # an operator's result is untyped
+    ordered: tuple[torch.Tensor, torch.Tensor] = torch.ops.aten.sort.stable(
+        source, stable=stable, dim=dimension, descending=descending
+    )
+    return ordered
 
 
 def _copy_with_strides(source: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:

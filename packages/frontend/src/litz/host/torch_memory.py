@@ -89,7 +89,7 @@ def _public_empty(
 def _quick_empty() -> Callable[..., torch.Tensor]:
     """Dynamo's guards module allocates without parsing keyword arguments, which saves a microsecond a tensor."""
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-    found: Any = getattr(guards, "_empty_strided_cpu", None)
+    found: Callable[..., torch.Tensor] | None = getattr(guards, "_empty_strided_cpu", None)
     if found is None:
         return _public_empty
 
@@ -98,7 +98,7 @@ def _quick_empty() -> Callable[..., torch.Tensor]:
     ) -> torch.Tensor:
         if device != "cpu":
             return _public_empty(shape, strides, dtype, device)
-        return found(shape, strides, dtype)  # type: ignore[no-any-return]  # a C function
+        return found(shape, strides, dtype)
 
     return quick
 

@@ -21,6 +21,9 @@ from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size
 
+Access = Literal["in", "out", "inout"]
+"""What a kernel does with a buffer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -28,7 +31,7 @@ class Parameter:
 
     name: str
     dtype: DType
-    access: Literal["in", "out", "inout"]
+    access: Access
     alignment: int = 1
 
 

@@ -42,10 +42,13 @@ def _is_wrapper(node: Node) -> bool:
 def _unwrap(node: Node) -> None:
     graph = node.graph
     token, target, *args = node.args
+    assert isinstance(token, Node) and isinstance(target, torch._ops.OpOverload), (
+        "the operator is wrapped as it is"
+    )
     _, *values = node.meta["val"]
     with graph.inserting_before(node):
-        plain = graph.call_function(target, tuple(args), dict(node.kwargs))  # type: ignore[arg-type]  # the wrapped operator
-    returned = target._schema.returns  # type: ignore[union-attr]  # an operator's overload
+        plain = graph.call_function(target, tuple(args), dict(node.kwargs))
+    returned = target._schema.returns
     plain.meta = {key: value for key, value in node.meta.items() if key != "val"} | {EFFECT: True}
     if returned:
         plain.meta["val"] = values[0] if len(returned) == 1 else tuple(values)
@@ -54,7 +57,7 @@ def _unwrap(node: Node) -> None:
         if user.target is not operator.getitem or not isinstance(position, int):
             continue
         if position == 0:
-            user.replace_all_uses_with(token)  # type: ignore[arg-type]  # the token is a node
+            user.replace_all_uses_with(token)
         elif len(returned) == 1:
             user.replace_all_uses_with(plain)
         else:
