@@ -486,3 +486,18 @@ def test_views_of_equal_values_share_no_memory() -> None:
         return ((x + 1)[0], (x + 1)[1], x.flip(0)[1:], x.flip(0)[:2])
 
     agree(program, (4, 5))
+
+
+def test_three_stores_of_a_product_with_strided_and_reversed_loads() -> (
+    None
+):  # GCC 12 loses them under -fwrapv
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        x *= y.flip(0)
+        turned = y.mT
+        kept = x.masked_fill((x != turned.flip(1)), -2)
+        turned.add_(x)
+        return (kept,)
+
+    bases = [Base("b", 512, torch.int32, 5), Base("c", 546, torch.int32, 2)]
+    inputs = [Input("x", "b", (2, 16, 16), (256, 16, 1), 0), Input("y", "c", (2, 16, 16), (272, 1, 17), 0)]
+    check(program, bases, inputs)

@@ -20,6 +20,7 @@ from litz_target_c.emit import entry_point
 FLAGS = (
     *("-std=c99", "-O2", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno"),
     "-fwrapv",  # integers wrap
+    "-fno-ivopts",  # under -fwrapv, this pass of GCC 12 loses stores
     "-fno-strict-aliasing",  # buffers of different types may share memory
 )
 _SEARCHED = ("cc", "gcc", "clang")

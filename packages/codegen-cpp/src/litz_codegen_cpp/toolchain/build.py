@@ -138,7 +138,6 @@ def _flags(isa: Isa, options: BuildOptions) -> tuple[str, ...]:
         "-fno-math-errno",
         "-fno-trapping-math",
         "-fno-strict-aliasing",
-        "-fwrapv",  # lanes of signed integers wrap; GCC takes it for granted that x == -x means zero otherwise
         "-fno-stack-protector",
         f"-ffp-contract={contract}",
         *isa.flags,

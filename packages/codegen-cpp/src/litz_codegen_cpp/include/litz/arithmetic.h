@@ -18,33 +18,36 @@ namespace litz {
 template <class V>
 constexpr bool is_signed = elem<V>(-1) < elem<V>(0);
 
-// Signed overflow is undefined for scalars; unsigned arithmetic of at least int's width is not.
+// Signed overflow is undefined, of scalars and of lanes; unsigned arithmetic of at least int's width is not. Scalars that
+// are narrower than int are computed as int. The flag -fwrapv is no way out: GCC 12 loses stores under it.
 template <class T>
 struct wrapping {
-  typedef T type;
+  typedef T scalar;
+  typedef T lane;
 };
-template <>
-struct wrapping<int32_t> {
-  typedef uint32_t type;
-};
-template <>
-struct wrapping<int64_t> {
-  typedef uint64_t type;
-};
-template <>
-struct wrapping<uint16_t> {
-  typedef uint32_t type;
-};
+#define LITZ_WRAPS(T, Scalar, Lane) \
+  template <>                       \
+  struct wrapping<T> {              \
+    typedef Scalar scalar;          \
+    typedef Lane lane;              \
+  };
+LITZ_WRAPS(int8_t, int8_t, uint8_t)
+LITZ_WRAPS(int16_t, int16_t, uint16_t)
+LITZ_WRAPS(int32_t, uint32_t, uint32_t)
+LITZ_WRAPS(int64_t, uint64_t, uint64_t)
+LITZ_WRAPS(uint16_t, uint32_t, uint16_t)
+#undef LITZ_WRAPS
 
-#define LITZ_WRAPPING(name, op)                                      \
-  template <class V>                                                 \
-  LITZ_FN V name(V a, V b) {                                         \
-    if constexpr (is_scalar<V>) {                                    \
-      typedef typename wrapping<V>::type W;                          \
-      return V(W(a) op W(b));                                        \
-    } else {                                                         \
-      return a op b;                                                 \
-    }                                                                \
+#define LITZ_WRAPPING(name, op)                                                          \
+  template <class V>                                                                     \
+  LITZ_FN V name(V a, V b) {                                                             \
+    if constexpr (is_scalar<V>) {                                                        \
+      typedef typename wrapping<V>::scalar W;                                            \
+      return V(W(a) op W(b));                                                            \
+    } else {                                                                             \
+      typedef typename vector_of<typename wrapping<elem<V>>::lane, lane_count<V>>::type W; \
+      return bits_as<V>(bits_as<W>(a) op bits_as<W>(b));                                 \
+    }                                                                                    \
   }
 LITZ_WRAPPING(add_wrapping, +)
 LITZ_WRAPPING(sub_wrapping, -)
