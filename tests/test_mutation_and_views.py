@@ -501,3 +501,12 @@ def test_three_stores_of_a_product_with_strided_and_reversed_loads() -> (
     bases = [Base("b", 512, torch.int32, 5), Base("c", 546, torch.int32, 2)]
     inputs = [Input("x", "b", (2, 16, 16), (256, 16, 1), 0), Input("y", "c", (2, 16, 16), (272, 1, 17), 0)]
     check(program, bases, inputs)
+
+
+def test_gaps_of_a_tensor_written_in_steps_are_read() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        spread = x.as_strided((5, 5, 3), (6, 5, 6), 1)
+        x[::1, ::1, ::1, :1] += -1
+        return (torch.cat([spread, spread], 1),)
+
+    check(program, [Base("b", 511, torch.int32, 8)], [Input("x", "b", (8, 8, 2, 2), (64, 8, 2, 4), 0)])

@@ -30,6 +30,15 @@ _BY_POSITION = frozenset(
         torch.ops.prims.as_strided_scatter.default,
     )
 )
+_COPIES_WITH_GAPS = frozenset(
+    (
+        torch.ops.aten.select_scatter.default,
+        torch.ops.aten.slice_scatter.default,
+        torch.ops.aten.diagonal_scatter.default,
+        torch.ops.aten.as_strided_scatter.default,
+        torch.ops.prims.as_strided_scatter.default,
+    )
+)
 
 
 def _equal(a: Size, b: Size) -> Expr:
@@ -56,9 +65,12 @@ def _in_place_of(ctx: LoweringContext, x: Tensor, make: Callable[[], Tensor]) ->
 
 
 def _read_by_position(node: Node) -> bool:
-    """True when something looks for elements of the node's result, or of a view of it, by their position in memory."""
+    """True when something looks for elements of the node's result, of a view of it, or of a copy that takes over its
+    gaps, by their position in memory."""
     for user in node.users:
         if user.target in _BY_POSITION:
+            return True
+        if user.target in _COPIES_WITH_GAPS and user.args[0] is node and _read_by_position(user):
             return True
         returns = user.target._schema.returns if isinstance(user.target, torch._ops.OpOverload) else ()
         if any(each.alias_info is not None for each in returns) and _read_by_position(user):
