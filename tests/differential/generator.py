@@ -25,6 +25,8 @@ ATTEMPTS = 60
 LARGEST = 20_000
 REFUSALS = (RuntimeError, IndexError, ValueError, TypeError)
 IN_PLACE_VIEW = re.compile(r"squeeze_\(|transpose_\(|\.t_\(")
+DECIDES = re.compile(r"amin|amax|minimum|maximum|relu|clamp|abs|sign_?\(")
+"""What chooses by values, at least in its gradient."""
 COPIES = re.compile(r"\.(clone|flip|roll|sum)\(| [!=<>]=? ")
 
 
@@ -131,7 +133,7 @@ class _Growth:
         given = draft.arguments()
         scope.tensors.update((item.name, tensor) for item, tensor in zip(draft.inputs, given.inputs))
         self.inputs = tuple(scope.tensors)
-        self.dynamic = draft.dynamic
+        self.dynamic, self.mode = draft.dynamic, draft.mode
         # torch itself fails to give back views of arguments that alias one another.
         self.hidden = (
             {storage_of(t) for t in scope.tensors.values()} if len(draft.inputs) > len(draft.bases) else set()
@@ -167,6 +169,8 @@ class _Growth:
         used = [name for name in scope.tensors if re.search(rf"\b{name}\b", statement.text)]
         rough_reads = [name for name in used if not scope.is_exact(name)]
         if any(not scope[name].dtype.is_floating_point for name in rough_reads):
+            return True
+        if rough_reads and self.mode == "grad" and DECIDES.search(statement.text):
             return True
         if statement.writes in self.inputs and IN_PLACE_VIEW.search(statement.text):
             return True  # Dynamo has no form for it
