@@ -510,3 +510,35 @@ def test_gaps_of_a_tensor_written_in_steps_are_read() -> None:
         return (torch.cat([spread, spread], 1),)
 
     check(program, [Base("b", 511, torch.int32, 8)], [Input("x", "b", (8, 8, 2, 2), (64, 8, 2, 4), 0)])
+
+
+def test_copies_onto_an_input_start_where_it_does() -> None:
+    def copied(x: Tensor) -> tuple[Tensor, ...]:
+        torch._foreach_copy_([x], [x.clone()])
+        return (x.as_strided((1, 1, 1), (5, 6, 2), 12),)
+
+    def written(x: Tensor) -> tuple[Tensor, ...]:
+        first = x.as_strided((1,), (6,), 9)
+        x[:] -= first.flip(0)
+        return (first.index_select(0, torch.tensor([0])),)
+
+    for program in (copied, written):
+        check(program, [Base("b", 18, torch.float64, 9)], [Input("x", "b", (1, 4), (5, 1), 9)])
+
+
+def test_bits_of_a_chunk_of_symbolic_size() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return (x.chunk(2, 1)[0].view(torch.int16),)
+
+    base, given = Base("b", 17, torch.bfloat16, 3), Input("x", "b", (2, 7), (9, 1), 1)
+    check(program, [base], [given], dynamic=True)
+
+
+def test_a_size_that_guards_hold_to_one_is_broadcast() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        part = x.diagonal(-1, -3, 2)
+        x.logical_or_(part != 0)
+        return (part,)
+
+    base, given = Base("b", 578, torch.bool, 0), Input("x", "b", (2, 17, 17), (289, 1, 17), 0)
+    check(program, [base], [given], dynamic=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, statically_known_true
 
 from litz_ir.errors import SymbolError, UnsupportedOperation
 from litz_ir.loops.layout import Layout
@@ -46,6 +46,9 @@ class SymbolReader:
             return int(known)
         expression = node.expr
         found = self._terms.get(expression)
+        if found is None and not expression.is_Symbol and _is_constant(value):
+            # Tracing has chosen between broadcasting and not, and so must rules.
+            found = self._terms[expression] = int(node.hint)
         if found is None:
             spelled = expression.xreplace(self._stand_ins) if self._stand_ins else expression
             found = self._terms[expression] = from_sympy(spelled)
@@ -148,3 +151,9 @@ def _hint(leaf: Any, env: ShapeEnv, kind: type[int] | type[float]) -> int | floa
         return kind(value)
     except (TypeError, ValueError) as error:
         raise SymbolError(f"symbol {leaf} has the unreadable hint {value!r}") from error
+
+
+def _is_constant(value: torch.SymInt) -> bool:
+    """True for an expression that is 0 or 1 whatever its symbols are, by the guards that tracing has taken."""
+    hint = value.node.hint if value.node.has_hint() else None
+    return hint in (0, 1) and bool(statically_known_true(value == hint))

@@ -139,11 +139,14 @@ class Tensors:
     def _strided(self, name: str, type_: TensorType) -> Code:
         """A view of ``name``'s memory. Offsets are counted from the root of both, so the base's own is taken off."""
         base, under = self.tensor(name), self.placements[name].type
+        kind = ""
         if under.dtype != type_.dtype:
             base = code("{}.view({})", base, TORCH_DTYPES[type_.dtype])
+            # AOTAutograd makes a view anew from the base that torch remembers, but forgets another dtype.
+            kind = ".detach()"
         offset = self._names.term(add(type_.layout.offset, mul(under.layout.offset, -1)))
         shape, strides = self._names.terms(type_.shape), self._names.terms(type_.layout.strides)
-        return code("strided({}, {}, {}, {})", base, shape, strides, offset)
+        return code("strided({}, {}, {}, {}){}", base, shape, strides, offset, kind)
 
     # --- addresses ------------------------------------------------------------------------------------------
 

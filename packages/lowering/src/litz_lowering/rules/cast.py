@@ -6,6 +6,7 @@ from typing import Any
 
 from litz_lowering.context import Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
+from litz_lowering.rules.parts import in_place_of
 
 
 @rule(
@@ -31,7 +32,7 @@ def copy_from(
     """``source``, broadcast and cast to the type of ``x``."""
     if source.device != ctx.output.device:
         return Declined("a copy between devices", is_meant=True)
-    return ctx.pointwise(source.at)
+    return in_place_of(ctx, x, lambda: ctx.pointwise(source.at))
 
 
 @rule("aten.copy_.default")

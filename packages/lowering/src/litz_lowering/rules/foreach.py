@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from litz_ir.dtypes import f32
 from litz_ir.scalar import build
 from litz_lowering.context import Declined, LoweringContext, Tensor
 from litz_lowering.registry import REGISTRY, rule
+from litz_lowering.rules.parts import in_place_of
 from litz_lowering.rules.pointwise import ROWS, PointwiseRow, lower_pointwise
 from litz_lowering.rules.reduce import amax, vector_norm
 
@@ -61,7 +63,14 @@ def foreach_copy(ctx: LoweringContext, self: tuple[Tensor, ...], src: tuple[Tens
     """Each source cast to its target's type."""
     if any(a.device != b.device for a, b in zip(self, src)):
         return Declined("a copy between devices", is_meant=True)
-    return tuple(ctx.pointwise(t.at, ctx.outputs[k], str(k)) for k, t in enumerate(src))
+    copies: list[Tensor] = []
+    for k, (target, source) in enumerate(zip(self, src, strict=True)):
+        make = partial(ctx.pointwise, source.at, ctx.outputs[k], str(k))
+        copy = in_place_of(ctx, target, make, k)
+        if isinstance(copy, Declined):
+            return copy
+        copies.append(copy)
+    return tuple(copies)
 
 
 @rule("aten._foreach_clone.default")

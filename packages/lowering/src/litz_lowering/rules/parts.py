@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 
 import torch
@@ -32,6 +33,8 @@ _BY_POSITION = frozenset(
 )
 _COPIES_WITH_GAPS = frozenset(
     (
+        torch.ops.aten.copy.default,
+        torch.ops.aten._foreach_copy.default,
         torch.ops.aten.select_scatter.default,
         torch.ops.aten.slice_scatter.default,
         torch.ops.aten.diagonal_scatter.default,
@@ -50,18 +53,37 @@ def _either(condition: Expr, new: Expr, old: Expr) -> Expr:
     return build.masked(condition, build.cast(new, old.dtype), old)
 
 
-def _in_place_of(ctx: LoweringContext, x: Tensor, make: Callable[[], Tensor]) -> Tensor | Declined:
-    """The result of writing into a part of ``x``. Eager copies all of the storage, gaps included, so the result starts
-    where ``x`` does, and elements that share memory change together."""
+def in_place_of(
+    ctx: LoweringContext, x: Tensor, make: Callable[[], Tensor], position: int | None = None
+) -> Tensor | Declined:
+    """The result of writing into ``x``, the node's first argument, or into the one at ``position`` of such a list.
+
+    Eager copies all of the storage, gaps included, so the result starts where ``x`` does, and elements that share
+    memory change together.
+    """
+    source, results, told = _copied(ctx.node, position)
     layout = x.type.layout
     steps = [(n, s) for n, s in zip(x.shape, layout.strides, strict=True) if n != 1 and s != 0]
     if all(isinstance(n, int) and isinstance(s, int) for n, s in steps) and not _apart(steps):
         return Declined("a write to elements that share memory")
-    if not is_dense(x.shape, layout) and _read_by_position(ctx.node):
+    if not is_dense(x.shape, layout) and any(map(_read_by_position, results)):
         return Declined("a write to a tensor with gaps, which are read")
     written = make()
-    ctx.builder.starts(written, storage_start(ctx, x), ctx.node.meta["val"].storage_offset())
+    start = ctx.builder.start(x, source.meta["val"].storage_offset())
+    ctx.builder.starts(written, start, told.storage_offset())
     return written
+
+
+def _copied(node: Node, position: int | None) -> tuple[Node, list[Node], torch.Tensor]:
+    """What a node writes into a copy of, the nodes that are the result, and that as its metadata tells."""
+    source, told = node.args[0], node.meta["val"]
+    if position is None:
+        assert isinstance(source, Node), "a tensor"
+        return source, [node], told
+    assert isinstance(source, list | tuple), "a list of tensors"
+    chosen = source[position]
+    assert isinstance(chosen, Node), "a tensor"
+    return chosen, [user for user in node.users if user.args[1] == position], told[position]
 
 
 def _read_by_position(node: Node) -> bool:
@@ -70,12 +92,20 @@ def _read_by_position(node: Node) -> bool:
     for user in node.users:
         if user.target in _BY_POSITION:
             return True
-        if user.target in _COPIES_WITH_GAPS and user.args[0] is node and _read_by_position(user):
-            return True
+        if user.target is operator.getitem or (user.target in _COPIES_WITH_GAPS and _is_first(node, user)):
+            if _read_by_position(user):
+                return True
+            continue
         returns = user.target._schema.returns if isinstance(user.target, torch._ops.OpOverload) else ()
         if any(each.alias_info is not None for each in returns) and _read_by_position(user):
             return True
     return False
+
+
+def _is_first(node: Node, user: Node) -> bool:
+    """True when a node is a user's first argument, or in that list."""
+    first = user.args[0]
+    return first is node or (isinstance(first, list | tuple) and node in first)
 
 
 def _selected(d: int, index: Size, src: Tensor, other: Body) -> Body:
@@ -88,7 +118,7 @@ def select_scatter(ctx: LoweringContext, x: Tensor, src: Tensor, dim: int, index
     """``src`` in place of one element of a dimension."""
     d = dimension(dim, x.rank)
     body = _selected(d, element(ctx, index, x.shape[d], d), src, x.load)
-    return _in_place_of(ctx, x, lambda: ctx.pointwise(body))
+    return in_place_of(ctx, x, lambda: ctx.pointwise(body))
 
 
 @rule("aten.select_backward.default")
@@ -139,8 +169,8 @@ def slice_scatter(
     """``src`` in place of a slice."""
     d = dimension(dim, x.rank)
     if src.shape[d] == 0:
-        return _in_place_of(ctx, x, lambda: ctx.pointwise(x.load))
-    return _in_place_of(ctx, x, lambda: _sliced(ctx, d, x.shape[d], start, step, src, x.load))
+        return in_place_of(ctx, x, lambda: ctx.pointwise(x.load))
+    return in_place_of(ctx, x, lambda: _sliced(ctx, d, x.shape[d], start, step, src, x.load))
 
 
 @rule("aten.slice_backward.default")
@@ -179,7 +209,7 @@ def diagonal_scatter(
 ) -> Tensor | Declined:
     """``src`` in place of a diagonal."""
     body = _diagonal(offset, dim1, dim2, x.rank, src, x.load)
-    return _in_place_of(ctx, x, lambda: ctx.pointwise(body))
+    return in_place_of(ctx, x, lambda: ctx.pointwise(body))
 
 
 @rule("aten.diagonal_backward.default")
@@ -202,7 +232,7 @@ def as_strided_scatter(
     """``src`` in place of the elements at some positions in memory: an element's position is told apart into the steps
     that ``src`` takes to it, the longest first, which none of the shorter ones together may reach."""
     if any(s == 0 for s in src.shape):
-        return _in_place_of(ctx, x, lambda: ctx.pointwise(x.load))
+        return in_place_of(ctx, x, lambda: ctx.pointwise(x.load))
     if isinstance(ctx.builder.producer(ctx.builder.owner(x)[0].name), Call):
         return Declined("as_strided_scatter into what a call returned")
     first = ctx.builder.symbols.size(storage_start(ctx, x))
@@ -213,7 +243,7 @@ def as_strided_scatter(
         if strided(tuple(0 for _ in size), 0, stride, shape, strides) is None:
             return Declined("as_strided_scatter into a tensor that is not dense")
         place = mul(shift, -1)
-        return _in_place_of(
+        return in_place_of(
             ctx,
             x,
             lambda: ctx.scatter(
@@ -233,7 +263,7 @@ def as_strided_scatter(
         conditions.append(_equal(left, 0))
         return _either(build.logical_and(*conditions), src.load(index), x.load(axes))
 
-    return _in_place_of(ctx, x, lambda: ctx.pointwise(body))
+    return in_place_of(ctx, x, lambda: ctx.pointwise(body))
 
 
 def _apart(steps: Sequence[tuple[Size, Size]]) -> bool:
