@@ -542,3 +542,30 @@ def test_a_size_that_guards_hold_to_one_is_broadcast() -> None:
 
     base, given = Base("b", 578, torch.bool, 0), Input("x", "b", (2, 17, 17), (289, 1, 17), 0)
     check(program, [base], [given], dynamic=True)
+
+
+def test_a_padded_input_written_under_other_bits_and_its_base_share_memory() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        turned = nn.functional.pad(x, [-1, 0, 2, 0], value=2).transpose(1, 2)
+        bits = turned.view(torch.int8)
+        bits.add_(bits)
+        return (bits, turned)
+
+    base, given = Base("b", 256, torch.uint8, 9), Input("x", "b", (2, 8, 16), (128, 16, 1), 0)
+    check(program, [base], [given], dynamic=True)
+
+
+def test_a_chunk_whose_strides_follow_from_guards_is_a_view() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return (x.view((2, -1, 3)).chunk(2, 1)[0],)
+
+    check(program, [Base("b", 11, I64, 1)], [Input("x", "b", (6,), (1,), 5)], dynamic=True)
+
+
+def test_bits_of_a_tensor_without_elements() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        bits = x.view(torch.int32)
+        bits.copy_(x)
+        return (bits,)
+
+    check(program, [Base("b", 3, I64, 4)], [Input("x", "b", (2, 3, 0), (3, 1, 1), 0)])

@@ -49,6 +49,7 @@ class SymbolReader:
         if found is None and not expression.is_Symbol and _is_constant(value):
             # Tracing has chosen between broadcasting and not, and so must rules.
             found = self._terms[expression] = int(node.hint)
+            self._stand_ins[expression] = to_sympy(found)
         if found is None:
             spelled = expression.xreplace(self._stand_ins) if self._stand_ins else expression
             found = self._terms[expression] = from_sympy(spelled)

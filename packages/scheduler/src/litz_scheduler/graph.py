@@ -142,8 +142,8 @@ def as_promised(promised: TensorType, layout: Layout) -> bool:
 
 def dense_type(type_: TensorType) -> TensorType:
     """The type with the layout of memory made for it: what is promised to the caller, else eager's strides when they
-    leave no gap, else row-major."""
-    if type_.layout.fixed or is_dense(type_.shape, type_.layout):
+    leave no gap or there are no elements, else row-major."""
+    if type_.layout.fixed or 0 in type_.shape or is_dense(type_.shape, type_.layout):
         return type_
     return replace(type_, layout=contiguous(type_.shape))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from litz_ir.symbols.term import Size, add, mul
+from litz_ir.symbols.term import Size, add, maximum, mul
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,19 @@ def span(shape: Sequence[Size], layout: Layout) -> Size:
 
 
 def is_dense(shape: Sequence[Size], layout: Layout) -> bool:
-    """True when the strides are a permutation of row-major ones: every element of the span is used exactly once."""
-    step: Size = 1
+    """True when the strides are a permutation of row-major ones: every element of the span is used exactly once.
+
+    A dimension that may be empty counts as itself or as 1, since only tensors with elements have a span.
+    """
+    steps: set[Size] = {1}
     left = [dim for dim, size in enumerate(shape) if size != 1]
     while left:
-        fastest = next((dim for dim in reversed(left) if layout.strides[dim] == step), None)
+        fastest = next((dim for dim in reversed(left) if layout.strides[dim] in steps), None)
         if fastest is None:
             return False
         left.remove(fastest)
-        if shape[fastest] != 0:
-            step = mul(step, shape[fastest])
+        step, size = layout.strides[fastest], shape[fastest]
+        if size == 0:
+            continue
+        steps = {mul(step, size)} if isinstance(size, int) else {mul(step, size), mul(step, maximum(1, size))}
     return layout.offset == 0
