@@ -154,7 +154,14 @@ def _hint(leaf: Any, env: ShapeEnv, kind: type[int] | type[float]) -> int | floa
         raise SymbolError(f"symbol {leaf} has the unreadable hint {value!r}") from error
 
 
+def hint_of(size: int | torch.SymInt) -> int | None:
+    """What a size is in the call that was traced; None where it is data."""
+    if isinstance(size, int):
+        return size
+    return int(size.node.hint) if size.node.has_hint() else None
+
+
 def _is_constant(value: torch.SymInt) -> bool:
     """True for an expression that is 0 or 1 whatever its symbols are, by the guards that tracing has taken."""
-    hint = value.node.hint if value.node.has_hint() else None
+    hint = hint_of(value)
     return hint in (0, 1) and bool(statically_known_true(value == hint))

@@ -20,6 +20,7 @@ from litz_lowering.rules.index import replaced
 from litz_lowering.rules.index_maps import strided
 from litz_lowering.rules.position import element, slice_start
 from litz_lowering.rules.view import dimension, storage_start
+from litz_lowering.symbols_io import hint_of
 
 Body = Callable[[Axes], Expr]
 
@@ -62,14 +63,15 @@ def in_place_of(
     memory change together.
     """
     source, results, told = _copied(ctx.node, position)
-    layout = x.type.layout
-    steps = [(n, s) for n, s in zip(x.shape, layout.strides, strict=True) if n != 1 and s != 0]
-    if all(isinstance(n, int) and isinstance(s, int) for n, s in steps) and not _apart(steps):
+    memory = source.meta["val"]
+    # Views that overlap do so at every size, so that the sizes at hand tell.
+    steps = [(hint_of(n), hint_of(s)) for n, s in zip(memory.shape, memory.stride(), strict=True)]
+    if not _apart([(n, s) for n, s in steps if n is not None and n != 1 and s is not None and s != 0]):
         return Declined("a write to elements that share memory")
-    if not is_dense(x.shape, layout) and any(map(_read_by_position, results)):
+    if not is_dense(x.shape, x.type.layout) and any(map(_read_by_position, results)):
         return Declined("a write to a tensor with gaps, which are read")
     written = make()
-    start = ctx.builder.start(x, source.meta["val"].storage_offset())
+    start = ctx.builder.start(x, memory.storage_offset())
     ctx.builder.starts(written, start, told.storage_offset())
     return written
 
