@@ -24,7 +24,7 @@ from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size
 from litz_lowering.node_context import NodeContext
-from litz_lowering.values import Axes, Tensor, axes_of, terms_of
+from litz_lowering.values import Axes, Tensor, axes_of, rejoined, terms_of
 
 
 class LoopContext(NodeContext):
@@ -89,16 +89,8 @@ class LoopContext(NodeContext):
         kind = type or self.temporary(dtype, shape, x.device)
 
         def full(outer: Axes, inner: Axes) -> Expr:
-            left, right = iter(outer), iter(inner)
-            index: list[Size] = []
-            for d in range(x.rank):
-                if d in drop:
-                    index.append(next(right))
-                    if keepdim:
-                        next(left)
-                else:
-                    index.append(next(left))
-            return build.cast(body(tuple(index)) if body else x.load(index), dtype)
+            index = rejoined(outer, inner, drop, x.rank, keepdim)
+            return build.cast(body(index) if body else x.load(index), dtype)
 
         over = [x.shape[d] for d in range(x.rank) if d in drop]
         return self.reduction(combiner, full, over, (kind,), (name,))[0]

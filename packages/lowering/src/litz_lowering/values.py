@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from torch.fx import GraphModule
@@ -166,6 +166,21 @@ def axes_of(shape: Sequence[Size], letter: str = "i") -> tuple[Axis, ...]:
 def terms_of(axes: Sequence[Axis]) -> Axes:
     """The axes as index terms; an axis of size 1 has nothing to index but 0."""
     return tuple(0 if axis.size == 1 else symbol(axis.name) for axis in axes)
+
+
+def rejoined(outer: Axes, inner: Axes, dims: Collection[int], rank: int, keepdim: bool) -> Axes:
+    """The index of what is reduced over ``dims``: those from ``inner``, the others from ``outer``, the index of the
+    result, where ``dims`` are left out or kept as 1."""
+    left, right = iter(outer), iter(inner)
+    index: list[Size] = []
+    for d in range(rank):
+        if d in dims:
+            index.append(next(right))
+            if keepdim:
+                next(left)
+        else:
+            index.append(next(left))
+    return tuple(index)
 
 
 def fixed(kind: TensorType) -> TensorType:

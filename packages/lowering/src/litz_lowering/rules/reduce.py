@@ -18,6 +18,7 @@ from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num
 from litz_lowering.rules.index_maps import flatten
 from litz_lowering.rules.view import dimension, dimensions
+from litz_lowering.values import rejoined
 
 Dims = Sequence[int] | int | None
 
@@ -199,15 +200,7 @@ def _arg(
     sizes = [x.shape[d] for d in dims]
 
     def body(outer: Axes, inner: Axes) -> tuple[Expr, ...]:
-        left, right = iter(outer), iter(inner)
-        index: list[Size] = []
-        for d in range(x.rank):
-            if d in dims:
-                index.append(next(right))
-                if keepdim:
-                    next(left)
-            else:
-                index.append(next(left))
+        index = rejoined(outer, inner, dims, x.rank, keepdim)
         return build.cast(x.load(index), held), build.index(flatten(inner, sizes))
 
     value, position = types

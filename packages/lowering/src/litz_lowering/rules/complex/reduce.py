@@ -9,7 +9,7 @@ from litz_ir.dtypes import DType, b1, compute_dtype
 from litz_ir.loops.nodes import Combine, ReductionName
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr, Param
-from litz_ir.symbols.term import Size, minimum
+from litz_ir.symbols.term import minimum
 from litz_lowering.context import Axes, Complex, Declined, LoweringContext, Tensor
 from litz_lowering.registry import Result, complex_rule
 from litz_lowering.rules import formula as f
@@ -18,6 +18,7 @@ from litz_lowering.rules.complex.numbers import Cx, as_complex, complex_pointwis
 from litz_lowering.rules.formula import Num
 from litz_lowering.rules.reduce import Dims, count, finished
 from litz_lowering.rules.view import dimension, dimensions
+from litz_lowering.values import rejoined
 
 
 def _sum(
@@ -101,16 +102,7 @@ def prod(
     parts = _parts(z, wide)
 
     def body(outer: Axes, inner: Axes) -> tuple[Expr, ...]:
-        left, right = iter(outer), iter(inner)
-        index: list[Size] = []
-        for d in range(z.rank):
-            if d in over:
-                index.append(next(right))
-                if keepdim:
-                    next(left)
-            else:
-                index.append(next(left))
-        return parts(tuple(index))
+        return parts(rejoined(outer, inner, over, z.rank, keepdim))
 
     sizes = [z.shape[d] for d in over]
     return _joined(ctx, ctx.reduction(_product(wide), body, sizes, (held, held), ("real", "imaginary")))
