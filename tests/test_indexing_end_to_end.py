@@ -50,6 +50,8 @@ def test_scatters() -> None:
 def test_bags_of_embeddings_and_their_gradients() -> None:
     def function(w: torch.Tensor, s: torch.Tensor, i: torch.Tensor, o: torch.Tensor) -> torch.Tensor:
         rows = F.embedding_bag(i[:6].view(2, 3), w, mode="mean", padding_idx=2).sum()
+        rows = rows + (F.embedding_bag(i, w, o, mode="max", padding_idx=2) ** 3).sum()
+        rows = rows + (F.embedding_bag(i, w, o, mode="mean", scale_grad_by_freq=True) ** 3).sum()
         return rows + (F.embedding_bag(i, w, o, mode="sum", per_sample_weights=s) ** 2).sum()
 
     indices, offsets = torch.tensor([1, 2, 4, 5, 4, 2, 0]), torch.tensor([0, 2, 2, 6])

@@ -68,6 +68,8 @@ INDICES: dict[str, tuple[Function, Arguments, Arguments]] = {
     "embedding_sliced": (lambda i, w: F.embedding(i, w)[:1] * 2, (FAR, TABLE), (FEW, TABLE)),
     "embedding_padded": (lambda i, w: F.pad(F.embedding(i, w)[:1], (1, 1)), (FAR, TABLE), (FEW, TABLE)),
     "embedding_bag": (lambda i, w: F.embedding_bag(i[None], w), (FAR, TABLE), (FEW, TABLE)),
+    "embedding_bag_max": (lambda i, w: F.embedding_bag(i[None], w, mode="max"), (FAR, TABLE), (FEW, TABLE)),
+    "embedding_bag_offsets": (lambda o, w: F.embedding_bag(o * 0, w, o), (FAR, TABLE), (FEW, TABLE)),
     "index_select": (taken("index_select", 0), (ROWS, FAR), (ROWS, FEW)),
     "index_select_columns": (taken("index_select", 1), (ROWS, FAR), (ROWS, FEW)),
     "index_select_last": (taken("index_select", 2), (CUBE, BEFORE), (CUBE, FEW)),

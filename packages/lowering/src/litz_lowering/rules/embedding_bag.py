@@ -1,44 +1,51 @@
-"""Bags of embeddings: rows of a table, chosen by indices, summed or averaged over runs that start at ``offsets``."""
+"""Bags of embeddings: rows of a table, chosen by indices, of which ``offsets`` begin bags.
+
+A bag's sum, mean or largest elements are taken. The largest element is the first of equals; a NaN is it when its bag
+begins with it, and is passed over elsewhere, since eager starts from the first and asks whether the next is larger.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from litz_ir.dtypes import DType, b1, compute_dtype, i64
+from litz_ir.loops.nodes import ReductionName, ScatterMode, TensorType
 from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.expr import Check, Expr
 from litz_ir.symbols.term import Size, add, floordiv, mul
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f
-from litz_lowering.rules.formula import Num
+from litz_lowering.rules.formula import Num, extreme
 from litz_lowering.rules.known_index import stair_of
-from litz_lowering.rules.scatter import zeros
+from litz_lowering.rules.scatter import identity, occurrences, zeros
 
-SUM, MEAN = 0, 1
-_LARGEST = "the largest of a bag, whose place is wanted too"
-_FREQUENCY = "eager scales by the frequencies of sorted indices, not each by its own"
+SUM, MEAN, MAX = 0, 1, 2
+_REDUCTIONS: dict[ScatterMode, ReductionName] = {"add": "sum", "max": "max", "min": "min"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Bags:
-    """To which of ``count`` bags each index belongs: ``width`` to each, or else as ``running`` counts bags begun."""
+    """To which of ``count`` bags each index belongs: ``width`` to each, or else as ``places`` says.
+
+    ``check``: what becomes of a place that is no bag's.
+    """
 
     ctx: LoweringContext
     indices: Tensor
     count: Size
     padding: int
-    width: int | None
-    running: Tensor | None
+    width: int | None = None
+    places: Tensor | None = None
+    check: Check = "assumed"
 
     def bag(self, j: Size) -> Size:
         """The bag of index ``j``."""
-        if self.running is None:
-            assert self.width is not None, "bags are of one width, or counted"
+        if self.places is None:
+            assert self.width is not None, "bags are of one width, or listed"
             return floordiv(j, self.width)
-        begun = build.op("sub", self.running.load((j,)), build.const(1, i64))
-        return self.ctx.indirect(begun, self.count, check="assumed")
+        return self.ctx.indirect(self.places.load((j,)), self.count, check=self.check)
 
     def counts(self, j: Size) -> Expr:
         """Whether index ``j`` is not the padding."""
@@ -51,26 +58,52 @@ class _Bags:
         place = self.ctx.indirect(self.indices.load((j,)), table.shape[0], fault="element")
         return build.cast(table.load((place, column)), compute_dtype(table.dtype))
 
-    def total(self, weigh: Any, dtype: DType, name: str, columns: Size) -> Tensor:
-        """The sum over each bag of ``weigh(j, column)`` of what is no padding, an intermediate of ``dtype``."""
+    def combined(
+        self, mode: ScatterMode, body: Callable[[Size, Size], Expr], dtype: DType, name: str, columns: Size
+    ) -> Tensor:
+        """``body(j, column)`` of what is no padding combined over each bag, an intermediate of ``dtype``."""
         kind = self.ctx.temporary(dtype, (self.count, columns))
+        nothing = build.const(identity(mode, dtype), dtype)
 
         def term(j: Size, column: Size) -> Expr:
-            return build.masked(self.counts(j), weigh(j, column), build.const(0, dtype))
+            return build.masked(self.counts(j), body(j, column), nothing)
 
         if self.width is not None:
             width = self.width
 
-            def body(point: Axes, inner: Axes) -> Expr:
+            def of_bag(point: Axes, inner: Axes) -> Expr:
                 return term(add(mul(point[0], width), inner[0]), point[1])
 
-            return self.ctx.reduction("sum", body, (width,), (kind,), (name,))[0]
+            return self.ctx.reduction(_REDUCTIONS[mode], of_bag, (width,), (kind,), (name,))[0]
         over = (self.indices.shape[0], columns)
-        blank = zeros(self.ctx, kind)
+        blank = self.ctx.pointwise(lambda point: nothing, kind, "blank")
         return self.ctx.scatter(
             blank, over, lambda point: (self.bag(point[0]), point[1]), lambda point: term(*point),
-            mode="add", type=kind, name=name,
+            mode=mode, type=kind, name=name,
         )  # fmt: skip
+
+    def largest(self, table: Tensor) -> Tensor:
+        """Which index has the largest element of each bag and column: its position, past all of them in empty bags."""
+        wide, columns = compute_dtype(table.dtype), table.shape[1]
+        first = self.combined("min", lambda j, column: build.index(j), i64, "first", 1)
+
+        def element(j: Size, column: Size) -> tuple[Num, Num]:
+            """(the element, that it is a NaN which counts)"""
+            value = Num(self.row(table, j, column))
+            return value, f.isnan(value) & f.index(j).eq(Num(first.load((self.bag(j), 0))))
+
+        def comparable(j: Size, column: Size) -> Expr:
+            value, begins = element(j, column)
+            return f.where(f.isnan(value) & ~begins, extreme(wide, largest=False), value).expr
+
+        best = self.combined("max", comparable, wide, "best", columns)
+
+        def position(j: Size, column: Size) -> Expr:
+            value, begins = element(j, column)
+            is_best = value.eq(Num(best.load((self.bag(j), column))))
+            return f.where(begins | is_best, f.index(j), extreme(i64, largest=True)).expr
+
+        return self.combined("min", position, i64, "position", columns)
 
 
 def _bags(ctx: LoweringContext, indices: Tensor, offsets: Tensor, count: Size, padding: int) -> _Bags:
@@ -80,18 +113,20 @@ def _bags(ctx: LoweringContext, indices: Tensor, offsets: Tensor, count: Size, p
     stair = None if known is None else known[0]
     if stair is not None and offsets.shape[0] == count and number == mul(count, stair.slope):
         if stair.divisor == 1 and stair.offset == 0 and stair.low is None and stair.high is None:
-            return _Bags(ctx, indices, count, padding, stair.slope, None)
+            return _Bags(ctx, indices, count, padding, stair.slope)
     if count != 0:
         alone = ctx.temporary(offsets.dtype, ())
         first = build.cast(ctx.view(offsets, lambda axes: (0,), alone, name="first").load(()), i64)
         ctx.check(build.op("eq", first, build.const(0, i64)), "offsets[0] has to be 0")
     kind = ctx.temporary(i64, (add(number, 1),))
+    # The first bag is number 0, but counted as begun.
+    blank = ctx.pointwise(lambda at: f.where(f.index(at[0]).eq(0), f.index(-1), 0).expr, kind, "blank")
     begun = ctx.scatter(
-        zeros(ctx, kind), (count,), lambda at: (ctx.indirect(offsets.load(at), kind.shape[0]),),
+        blank, (count,), lambda at: (ctx.indirect(offsets.load(at), kind.shape[0], fault="element"),),
         lambda at: build.const(1, i64), mode="add", type=kind, name="begun",
     )  # fmt: skip
-    running = ctx.scan("sum", begun.load, 0, (kind,), ("running",))[0]
-    return _Bags(ctx, indices, count, padding, None, running)
+    places = ctx.scan("sum", begun.load, 0, (kind,), ("places",))[0]
+    return _Bags(ctx, indices, count, padding, places=places)
 
 
 @rule("aten._embedding_bag.default", "aten._embedding_bag_forward_only.default")
@@ -106,32 +141,16 @@ def embedding_bag(
     per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False,
     padding_idx: int = -1,
-) -> tuple[Tensor, ...] | Declined:
-    """(sum or mean of each bag, the bag of each index, the sizes of the bags, a copy of these).
+) -> tuple[Tensor, ...]:
+    """(sum, mean or largest of each bag, the bag of each index, the sizes of the bags, rows of the largest elements).
 
-    The later ones are there for the backward; eager leaves those out that it can do without.
+    The later ones are there for the backward; eager leaves those out that it can do without. Where no largest is taken
+    the last one is a copy of the sizes.
     """
     result, places, sizes, largest = ctx.outputs
     assert result is not None and places is not None and sizes is not None and largest is not None
-    if mode not in (SUM, MEAN):
-        return Declined(_LARGEST)
-    wide = compute_dtype(weight.dtype)
     bags = _bags(ctx, indices, offsets, result.shape[0], padding_idx)
-
-    def weigh(j: Size, column: Size) -> Expr:
-        value = bags.row(weight, j, column)
-        if per_sample_weights is None:
-            return value
-        return build.op("mul", value, build.cast(per_sample_weights.load((j,)), wide))
-
-    total = bags.total(weigh, wide, "total", weight.shape[1])
-    counted = bags.total(lambda j, column: build.const(1, i64), i64, "counted", 1)
-
-    def mean(axes: Axes) -> Expr:
-        value = Num(total.load(axes))
-        size = Num(counted.load((axes[0], 0)))
-        return (value / f.maximum(size, 1).to(wide)).expr if mode == MEAN else value.expr
-
+    counted = bags.combined("add", lambda j, column: build.const(1, i64), i64, "counted", 1)
     fast = places.shape[0] == 0
 
     def size_of(axes: Axes) -> Expr:
@@ -140,14 +159,54 @@ def embedding_bag(
         nothing = build.const(0, i64)
         return nothing if fast else build.masked(inside, counted.load((axes[0], 0)), nothing)
 
-    return (
-        ctx.pointwise(mean, result, "0"),
-        ctx.pointwise(
-            lambda axes: build.const(0, i64) if fast else build.index(bags.bag(axes[0])), places, "1"
-        ),
-        ctx.pointwise(size_of, sizes, "2"),
-        ctx.pointwise(size_of, largest, "3"),
+    if mode == MAX:
+        values, rows = _largest(bags, weight, result, largest)
+    else:
+        values = _summed(bags, weight, per_sample_weights, counted if mode == MEAN else None, result)
+        rows = ctx.pointwise(size_of, largest, "3")
+    bag_of = ctx.pointwise(
+        lambda axes: build.const(0, i64) if fast else build.index(bags.bag(axes[0])), places, "1"
     )
+    return values, bag_of, ctx.pointwise(size_of, sizes, "2"), rows
+
+
+def _summed(
+    bags: _Bags, weight: Tensor, shares: Tensor | None, counted: Tensor | None, result: TensorType
+) -> Tensor:
+    """The sum of each bag, each row times its share; the mean where the bags are ``counted``."""
+    wide = compute_dtype(weight.dtype)
+
+    def body(j: Size, column: Size) -> Expr:
+        value = Num(bags.row(weight, j, column))
+        return (value if shares is None else value * Num(build.cast(shares.load((j,)), wide))).expr
+
+    total = bags.combined("add", body, wide, "total", weight.shape[1])
+
+    def finish(axes: Axes) -> Expr:
+        value = Num(total.load(axes))
+        return (value if counted is None else _shared(value, Num(counted.load((axes[0], 0))))).expr
+
+    return bags.ctx.pointwise(finish, result, "0")
+
+
+def _shared(value: Num, size: Num) -> Num:
+    """A bag's value divided by the size of the bag, that of an empty one by 1."""
+    return value / f.maximum(size, 1).to(value.dtype)
+
+
+def _largest(bags: _Bags, weight: Tensor, result: TensorType, rows: TensorType) -> tuple[Tensor, Tensor]:
+    """(the largest elements of each bag, the rows that they are in), 0 for empty bags."""
+    ctx, indices = bags.ctx, bags.indices
+    position = bags.largest(weight)
+
+    def of_largest(axes: Axes, value: Callable[[Size], Expr]) -> Expr:
+        found = Num(position.load(axes))
+        j = ctx.indirect(found.expr, indices.shape[0], check="assumed")
+        read = value(j)
+        return build.masked((found < f.index(indices.shape[0])).expr, read, build.const(0, read.dtype))
+
+    values = ctx.pointwise(lambda at: of_largest(at, lambda j: bags.row(weight, j, at[1])), result, "0")
+    return values, ctx.pointwise(lambda at: of_largest(at, lambda j: indices.load((j,))), rows, "3")
 
 
 @rule("aten._embedding_bag_backward.default")
@@ -167,38 +226,115 @@ def embedding_bag_backward(
     padding_idx: int = -1,
 ) -> Tensor | Declined:
     """Every bag's gradient added to the rows that it was made of."""
-    if mode not in (SUM, MEAN):
-        return Declined(_LARGEST)
-    if sparse or scale_grad_by_freq:
-        return Declined("a sparse gradient" if sparse else _FREQUENCY)
-    wide = compute_dtype(grad.dtype)
+    if sparse:
+        return Declined("a sparse gradient")
+    if mode == MAX:
+        return _gradient_of_largest(ctx, grad, bag_size, maximum_indices)
     bags = _bags(ctx, indices, offsets, grad.shape[0], padding_idx)
+    sizes = bag_size if mode == MEAN else None
+    return _gradient(bags, grad, sizes, per_sample_weights, scale_grad_by_freq)
+
+
+@rule("aten._embedding_bag_dense_backward.default")
+def embedding_bag_dense_backward(
+    ctx: LoweringContext,
+    grad: Tensor,
+    indices: Tensor,
+    offset2bag: Tensor,
+    bag_size: Tensor,
+    maximum_indices: Tensor,
+    num_weights: Size,
+    scale_grad_by_freq: bool,
+    mode: int,
+    per_sample_weights: Tensor | None,
+    padding_idx: int = -1,
+) -> Tensor:
+    """The same, of indices whose bags are listed."""
+    if mode == MAX:
+        return _gradient_of_largest(ctx, grad, bag_size, maximum_indices)
+    bags = _Bags(ctx, indices, grad.shape[0], padding_idx, places=offset2bag, check="raised")
+    sizes = bag_size if mode == MEAN else None
+    return _gradient(bags, grad, sizes, per_sample_weights, scale_grad_by_freq)
+
+
+def _gradient(
+    bags: _Bags, grad: Tensor, sizes: Tensor | None, shares: Tensor | None, scale_grad_by_freq: bool
+) -> Tensor:
+    """The node's result for sums, and for means where the ``sizes`` of the bags are given."""
+    ctx, indices = bags.ctx, bags.indices
+    wide = compute_dtype(grad.dtype)
+    kind = ctx.temporary(wide, ctx.output.shape)
+    often = _frequencies(ctx, indices, kind.shape[0]) if scale_grad_by_freq else None
 
     def row(j: Size) -> Size:
-        return ctx.indirect(indices.load((j,)), num_weights)
+        return ctx.indirect(indices.load((j,)), kind.shape[0])
 
     def body(point: Axes) -> Expr:
         j, column = point
         bag = bags.bag(j)
         value = Num(build.cast(grad.load((bag, column)), wide))
-        if per_sample_weights is not None:
-            value = value * Num(build.cast(per_sample_weights.load((j,)), wide))
-        if mode == MEAN:
-            value = value / f.maximum(Num(bag_size.load((bag,))), 1).to(wide)
+        if shares is not None:
+            value = value * Num(build.cast(shares.load((j,)), wide))
+        if often is not None:
+            value = value / Num(often.load((row(j),))).to(wide)
+        if sizes is not None:
+            value = _shared(value, Num(sizes.load((bag,))))
         return build.masked(bags.counts(j), value.expr, build.const(0, wide))
 
-    kind = ctx.temporary(wide, ctx.output.shape)
-    over = (indices.shape[0], grad.shape[1])
     total = ctx.scatter(
-        zeros(ctx, kind),
-        over,
-        lambda point: (row(point[0]), point[1]),
-        body,
-        mode="add",
-        type=kind,
-        name="total",
-    )
+        zeros(ctx, kind), (indices.shape[0], grad.shape[1]), lambda point: (row(point[0]), point[1]), body,
+        mode="add", type=kind, name="total",
+    )  # fmt: skip
     return ctx.pointwise(total.load)
+
+
+def _gradient_of_largest(ctx: LoweringContext, grad: Tensor, sizes: Tensor, rows: Tensor) -> Tensor:
+    """Every element of a bag's gradient added to the row that has the bag's largest; empty bags have none."""
+    wide = compute_dtype(grad.dtype)
+    kind = ctx.temporary(wide, ctx.output.shape)
+    if kind.shape[0] == 0:
+        return ctx.pointwise(lambda point: build.const(0, wide))
+
+    def place(point: Axes) -> tuple[Size, Size]:
+        return ctx.indirect(rows.load(point), kind.shape[0]), point[1]
+
+    def body(point: Axes) -> Expr:
+        some = Num(sizes.load((point[0],))).ne(0)
+        return build.masked(some.expr, build.cast(grad.load(point), wide), build.const(0, wide))
+
+    total = ctx.scatter(zeros(ctx, kind), grad.shape, place, body, mode="add", type=kind, name="total")
+    return ctx.pointwise(total.load)
+
+
+def _frequencies(ctx: LoweringContext, indices: Tensor, rows: Size) -> Tensor:
+    """What eager divides the gradient of each row by: an intermediate of ``i64``, positive for rows that are chosen.
+
+    On the CPU that is the row's own frequency only by chance: eager takes the n-th of the distinct indices for the
+    n-th of all indices in order, and its frequency.
+    """
+    often = occurrences(ctx, indices, rows, i64)
+    if ctx.output.device.kind != "cpu":
+        return often
+    kind, listed = often.type, ctx.temporary(i64, (add(indices.shape[0], 1),))
+    one = build.const(1, i64)
+    (through,) = ctx.scan("sum", often.load, 0, (kind,), ("through",))
+    (distinct,) = ctx.scan(
+        "sum", lambda at: (Num(often.load(at)) > 0).to(i64).expr, 0, (kind,), ("distinct",)
+    )
+    ended = ctx.scatter(
+        zeros(ctx, listed), (rows,),
+        lambda at: (ctx.indirect(through.load(at), listed.shape[0], check="assumed"),), lambda at: one,
+        mode="add", type=listed, name="ended",
+    )  # fmt: skip
+    (in_order,) = ctx.scan("sum", ended.load, 0, (listed,), ("in_order",))
+
+    def divisor(at: Axes) -> Expr:
+        number = (Num(distinct.load(at)) - 1).expr
+        other = in_order.load((ctx.indirect(number, listed.shape[0], check="assumed"),))
+        frequency = often.load((ctx.indirect(other, rows, check="assumed"),))
+        return build.masked((Num(often.load(at)) > 0).expr, frequency, one)
+
+    return ctx.pointwise(divisor, kind, "divisors")
 
 
 @rule("aten._embedding_bag_per_sample_weights_backward.default")
