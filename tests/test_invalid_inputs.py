@@ -142,6 +142,26 @@ def test_a_value_that_an_operator_does_not_take(name: str) -> None:
     check(*VALUES[name])
 
 
+def put(x: Tensor, mask: Tensor, index: Tensor, values: Tensor) -> Tensor:
+    return x.index_put((mask, index), values)
+
+
+PUTS_BY_MASK = {
+    "counts_that_do_not_broadcast": (tensor([True, False, True, True]), tensor([0, 1]), torch.ones(())),
+    "nothing_beside_several": (tensor([False] * 4), tensor([0, 1, 2]), torch.ones(())),
+    "values_that_do_not_broadcast": (tensor([True, False, True, True]), tensor([0, 1, 2]), torch.ones(2)),
+    "an_index_out_of_range": (tensor([True, False, True, True]), tensor([0, 1, 5]), torch.ones(3)),
+    "a_mask_of_another_shape": (tensor([True] * 3), tensor([0, 1, 2]), torch.ones(3)),
+    "an_index_of_another_dtype": (tensor([1, 0, 1, 1], dtype=torch.int8), tensor([0, 1, 2]), torch.ones(3)),
+}
+
+
+@pytest.mark.parametrize("name", PUTS_BY_MASK)
+def test_values_put_by_a_mask_beside_an_index_tensor(name: str) -> None:
+    mask = tensor([True, False, True, True])
+    check(put, (ROWS, *PUTS_BY_MASK[name]), (ROWS, mask, tensor([0, 4, -2]), torch.ones(3)))
+
+
 REFUSED: dict[str, tuple[Function, Arguments]] = {
     "floor_divide_by_literal": (lambda a: a // 0, (ONE,)),
     "remainder_by_literal": (lambda a: a % 0, (ONE,)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from lowering_graphs import check, converted, run
@@ -67,3 +69,103 @@ def test_masked_scatter_from_too_few_elements_raises() -> None:
             scatter(X, MASK, source)
         with pytest.raises(RuntimeError, match="Number of elements of source < number of ones in mask"):
             run(scatter, X, MASK, source)
+
+
+# --- beside other index tensors ----------------------------------------
+
+CUBE = torch.randn(4, 5, 3, 6)
+COLUMNS = torch.tensor([True, False, True, True, False])
+THIRDS = torch.tensor([0, 2, -2])
+TWO = torch.tensor([2])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, r, c, i: x[r, i[:1]],
+        lambda x, r, c, i: x[r, i[:, None]],
+        lambda x, r, c, i: x[:, c, :, i[:, None]],
+        lambda x, r, c, i: x[:, :4][r, r],
+        lambda x, r, c, i: x[r[:, None] & c, i[2:]],
+        lambda x, r, c, i: x[i[:1], :, c[:3]],
+        lambda x, r, c, i: (x[r], x[:, c], x[r, c], x[r, i]),
+    ],
+)
+def test_masks_beside_other_index_tensors(function: Callable[..., object]) -> None:
+    check(function, CUBE, ROWS, COLUMNS, THIRDS, dynamic=True, allowed=("aten.nonzero",))
+
+
+NONE = torch.zeros(4, dtype=torch.bool)
+ONE = torch.tensor([False, False, True, False])
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize(
+    ("indices", "values"),
+    [
+        ((ROWS, THIRDS), torch.randn(3, 3, 6)),
+        ((ROWS, THIRDS), torch.randn(1, 6)),
+        ((ROWS, COLUMNS), torch.randn(3, 1, 1)),
+        ((ROWS, THIRDS[:, None]), torch.randn(3, 3, 3, 6)),
+        ((None, COLUMNS, None, THIRDS), torch.randn(3, 1, 3)),
+        ((MASK, TWO), torch.randn(COUNT, 6)),
+        ((ONE, THIRDS), torch.randn(3, 3, 6)),
+        ((ONE, COLUMNS), torch.randn(3, 3, 6)),
+        ((ROWS, ONE.repeat(2)[1:6]), torch.randn(3, 3, 6)),
+        ((NONE, COLUMNS & False), torch.randn(1, 3, 6)),
+        ((NONE, TWO + 90), torch.randn(0, 3, 6)),
+        ((ROWS.to(torch.uint8), THIRDS.to(torch.int32)), torch.randn(3, 3, 6)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
+def test_values_put_where_masks_and_index_tensors_meet(
+    indices: tuple[torch.Tensor | None, ...], values: torch.Tensor, accumulate: bool
+) -> None:
+    given = [index for index in indices if index is not None]
+
+    def put(x: torch.Tensor, v: torch.Tensor, *some: torch.Tensor) -> torch.Tensor:
+        left = iter(some)
+        return aten.index_put(x, [None if i is None else next(left) for i in indices], v, accumulate)
+
+    check(put, CUBE, values, *given, dynamic=True, allowed=("aten.nonzero",))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64, torch.bool, torch.complex64])
+def test_values_of_any_dtype_put_by_masks(dtype: torch.dtype) -> None:
+    x, values = converted(CUBE, dtype), converted(torch.randn(3, 3, 6), dtype)
+    for accumulate in (False, True):
+        check(
+            lambda x, r, c, v, a=accumulate: aten.index_put(x, [r, c], v, a), x, ROWS, COLUMNS, values,
+            allowed=("aten.nonzero",), dynamic=True,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("indices", "values", "error"),
+    [
+        ((ROWS, torch.arange(4)), torch.ones(()), IndexError),
+        ((NONE, THIRDS), torch.ones(()), IndexError),
+        ((ROWS, COLUMNS & False), torch.ones(()), IndexError),
+        ((ROWS, THIRDS), torch.ones(2, 3, 6), RuntimeError),
+        ((NONE, TWO), torch.ones(3, 3, 6), RuntimeError),
+        ((ROWS, THIRDS + 9), torch.ones(()), IndexError),
+        ((ROWS, THIRDS + 9), torch.ones(2, 3, 6), RuntimeError),
+    ],
+)
+def test_masks_that_do_not_fit_raise_as_in_eager(
+    indices: tuple[torch.Tensor, ...], values: torch.Tensor, error: type[Exception]
+) -> None:
+    def put(x: torch.Tensor, v: torch.Tensor, *indices: torch.Tensor) -> torch.Tensor:
+        return aten.index_put(x, list(indices), v)
+
+    for function in (put, lambda *args: run(put, *args)):
+        with pytest.raises(error) as raised:
+            function(CUBE, values, *indices)
+        assert isinstance(raised.value, IndexError) == (error is IndexError)
+
+
+def test_one_value_for_all_that_a_mask_chooses_may_be_data() -> None:
+    def put(x: torch.Tensor, m: torch.Tensor, v: torch.Tensor, one: torch.Tensor) -> torch.Tensor:
+        return aten.index_put(x, [m], v[one])
+
+    check(put, CUBE, ROWS, CUBE, ONE, dynamic=True, allowed=("aten.nonzero",))

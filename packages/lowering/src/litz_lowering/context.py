@@ -162,6 +162,15 @@ class LoweringContext(LoopContext):
         self.bind(symbol_name, body)
         return symbol(symbol_name)
 
+    def found_size(self, name: str) -> Symbol:
+        """A size, at least 0, that is data: the call whose result has it gives it its value.
+
+        ``name`` tells it from others of the node.
+        """
+        symbol_name = self.builder.unique(f"{self.node.name}_{name}")
+        self.builder.symbols.define(symbol_name, "int", "", low=0)
+        return symbol(symbol_name)
+
     def bind(self, name: str, body: Expr) -> None:
         """Give a symbol that the ShapeEnv knows its value, computed once per call."""
         self.builder.symbols.sourced(name, f"computed by {self.node.name}")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from litz_ir.dtypes import b1, i64
-from litz_ir.loops.layout import Layout
-from litz_ir.loops.nodes import TensorType
+from litz_ir.dtypes import b1, i32, i64
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Check, Expr
 from litz_ir.symbols.term import Size
@@ -16,6 +14,7 @@ from litz_lowering.left_to_aten import SIZES
 from litz_lowering.registry import rule
 from litz_lowering.rules.index_maps import unflatten
 from litz_lowering.rules.known_index import Stair, stair_of
+from litz_lowering.rules.masked import is_mask, places_of, unmasked
 from litz_lowering.rules.view import dimension
 
 Place = Callable[[Axes], list[Size]]
@@ -81,10 +80,18 @@ def take(ctx: LoweringContext, x: Tensor, index: Tensor) -> Tensor:
 
 @rule("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index_tensor(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor | Declined:
-    """Advanced indexing: index tensors broadcast against each other; negative indices count from the end."""
+    """Advanced indexing: index tensors broadcast against each other; negative indices count from the end.
+
+    A mask stands for the places of what it chooses.
+    """
+    if refused := refused_index(x, indices):
+        return refused
+    sure: frozenset[str] = frozenset()
     if masks_in(indices):
-        return _masked_index(ctx, x, indices)
-    found = advanced(ctx, x.shape, indices, check=checked(ctx))
+        rank = max(1 if is_mask(i) else i.rank for i in indices if i is not None)
+        told = ctx.output.shape[leading(indices) + rank - 1]
+        indices, sure = unmasked(ctx, indices, told)
+    found = advanced(ctx, x.shape, indices, check=checked(ctx), sure=sure)
     return ctx.pointwise(lambda axes: x.load(found.place(axes)))
 
 
@@ -106,25 +113,12 @@ def unsafe_masked_index(
 # --- what a mask picks, gathered ----------------------------------------
 
 
-def _places(ctx: LoweringContext, mask: Tensor, count: Size) -> list[Tensor]:
-    """The index of each element that holds, row-major, one tensor of ``count`` positions a dimension."""
-    # ATen lays out what it finds dimension by dimension.
-    layout = Layout((1, count) if mask.rank > 1 else (1, 1), 0, fixed=True)
-    kind = TensorType(i64, (count, mask.rank), layout, mask.device)
-    found = ctx.extern("aten.nonzero.default", (mask,), kind, "nonzero", SIZES)
-    column = ctx.temporary(i64, (count,), mask.device)
-    return [
-        ctx.view(found, lambda axes, d=d: (*axes, d), column, name=f"place{d}")  # type: ignore[misc]  # one per dimension
-        for d in range(mask.rank)
-    ]
-
-
 @rule("aten.masked_select.default")
 def masked_select(ctx: LoweringContext, x: Tensor, mask: Tensor) -> Tensor:
     """The elements that ``mask`` chooses, in row-major order."""
     shape = broadcast(x.shape, mask.shape)
     whole = ctx.pointwise(mask.at, ctx.temporary(b1, shape, mask.device), "mask")
-    places = _places(ctx, whole, ctx.output.shape[0])
+    places = places_of(ctx, whole, ctx.output.shape[0])
 
     def body(axes: Axes) -> Expr:
         index = tuple(
@@ -134,20 +128,6 @@ def masked_select(ctx: LoweringContext, x: Tensor, mask: Tensor) -> Tensor:
         return x.at(index)
 
     return ctx.pointwise(body)
-
-
-def _masked_index(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor | Declined:
-    """What advanced indexing picks where a single mask is all the index."""
-    masks = [i for i in indices if i is not None]
-    if len(masks) != 1 or masks[0].rank == 0:
-        return Declined("a mask beside other index tensors")
-    (mask,) = masks
-    first = next(d for d, i in enumerate(indices) if i is not None)
-    places = _places(ctx, mask, ctx.output.shape[first])
-    found = advanced(
-        ctx, x.shape, [*indices[:first], *places, *indices[first + 1 :]], check="assumed", wrap=False
-    )
-    return ctx.pointwise(lambda axes: x.load(found.place(axes)))
 
 
 # --- what scatters share ----------------------------------------
@@ -177,7 +157,34 @@ def checked(ctx: LoweringContext) -> Check:
 
 def masks_in(indices: Sequence[Tensor | None]) -> bool:
     """True when an index is a mask, so that how many elements it picks depends on its values."""
-    return any(i is not None and (i.dtype.is_bool or i.dtype.bits == 8) for i in indices)
+    return any(i is not None and is_mask(i) for i in indices)
+
+
+def refused_index(x: Tensor, indices: Sequence[Tensor | None]) -> Declined | None:
+    """Why advanced indexing of ``x`` is left to ATen: it raises for other dtypes, and for masks of other shapes."""
+    d = 0
+    for index in indices:
+        if index is None or not is_mask(index):
+            if index is not None and index.dtype not in (i64, i32):
+                return Declined("no index has such a dtype", is_meant=True)
+            d += 1
+            continue
+        if not index.rank:
+            return Declined("a mask of no dimensions")
+        if index.shape != x.shape[d : d + index.rank]:
+            return Declined("the shape of a mask is not known to be that of what it indexes", is_meant=True)
+        d += index.rank
+    return None
+
+
+def leading(indices: Sequence[Tensor | None]) -> int:
+    """How many dimensions of what is indexed come before those of the index tensors.
+
+    These come where the index tensors stand when they stand side by side, else at the front.
+    """
+    given = [d for d, index in enumerate(indices) if index is not None]
+    is_adjacent = bool(given) and given == list(range(given[0], given[-1] + 1))
+    return given[0] if is_adjacent else 0
 
 
 def broadcast(*shapes: Sequence[Size]) -> tuple[Size, ...]:
@@ -196,7 +203,8 @@ class Advanced:
     """Advanced indexing of a tensor of shape ``sizes``; made by :func:`advanced`.
 
     ``indices`` has an index tensor or None (the whole dimension) for each dimension, and ``known`` the staircase that
-    a tensor turned out to hold with the dimension of the broadcast index tensors along which it varies.
+    a tensor turned out to hold with the dimension of the broadcast index tensors along which it varies. The tensors
+    named by ``sure`` lie inside by the way they were made.
     """
 
     ctx: LoweringContext
@@ -205,6 +213,7 @@ class Advanced:
     check: Check
     wrap: bool
     known: tuple[tuple[Stair, int] | None, ...]
+    sure: frozenset[str] = frozenset()
 
     @property
     def common(self) -> tuple[Size, ...]:
@@ -213,13 +222,8 @@ class Advanced:
 
     @property
     def first(self) -> int:
-        """How many dimensions of the result come before those of the index tensors.
-
-        They come where the index tensors stand when these stand side by side, else at the front.
-        """
-        given = [d for d, index in enumerate(self.indices) if index is not None]
-        adjacent = bool(given) and given == list(range(given[0], given[-1] + 1))
-        return given[0] if adjacent else 0
+        """How many dimensions of the result come before those of the index tensors: see :func:`leading`."""
+        return leading(self.indices)
 
     @property
     def shape(self) -> tuple[Size, ...]:
@@ -238,6 +242,8 @@ class Advanced:
                 result.append(next(whole))
             elif known is not None:
                 result.append(known[0].term(chosen[known[1]]))
+            elif index.name in self.sure:
+                result.append(self.ctx.indirect(index.at(chosen), size, check="assumed"))
             else:
                 result.append(self.ctx.indirect(index.at(chosen), size, wrap=self.wrap, check=self.check))
         return result
@@ -250,10 +256,11 @@ def advanced(
     *,
     check: Check = "raised",
     wrap: bool = True,
+    sure: frozenset[str] = frozenset(),
 ) -> Advanced:
     """Advanced indexing of a tensor of shape ``sizes``: missing index tensors stand for whole dimensions.
 
-    ``wrap``: negative indices count from the end.
+    ``wrap``: negative indices count from the end. ``sure`` names index tensors that need neither that nor a check.
     """
     padded = (*indices, *(None for _ in range(len(sizes) - len(indices))))
     rank = max((index.rank for index in indices if index is not None), default=0)
@@ -261,4 +268,4 @@ def advanced(
     for index, size in zip(padded, sizes, strict=True):
         found = None if index is None else stair_of(ctx.builder, index, size, wrap=wrap)
         known.append(None if found is None or index is None else (found[0], found[1] + rank - index.rank))
-    return Advanced(ctx, sizes, padded, check, wrap, tuple(known))
+    return Advanced(ctx, sizes, padded, check, wrap, tuple(known), sure)

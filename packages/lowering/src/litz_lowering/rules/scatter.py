@@ -28,11 +28,12 @@ from litz_lowering.rules.index import (
     checked,
     lifted,
     masks_in,
+    refused_index,
     replaced,
 )
 from litz_lowering.rules.index_maps import reshaped, unflatten
 from litz_lowering.rules.known_index import Inverse
-from litz_lowering.rules.masked import masked_put
+from litz_lowering.rules.masked import fitted, masked_put, unmasked
 from litz_lowering.rules.view import dimension
 
 Body = Callable[[Axes], Expr]
@@ -348,9 +349,17 @@ def index_put(
     accumulate: bool = False,
 ) -> Tensor | Declined:
     """``values`` stored at, or added into, what advanced indexing picks; negative indices count from the end."""
-    if masks_in(indices):
-        return masked_put(ctx, x, indices, values, accumulate)
-    found = advanced(ctx, x.shape, indices, check=checked(ctx))
+    if refused := refused_index(x, indices):
+        return refused
+    given = [(d, index) for d, index in enumerate(indices) if index is not None]
+    sure: frozenset[str] = frozenset()
+    if has_masks := masks_in(indices):
+        if len(given) == 1:
+            return masked_put(ctx, x, given[0][1], given[0][0], values, accumulate)
+        indices, sure = unmasked(ctx, indices)
+    found = advanced(ctx, x.shape, indices, check=checked(ctx), sure=sure)
+    if has_masks:
+        values = fitted(ctx, values, found.shape, found.first + len(found.common) - 1)
 
     def body(axes: Axes) -> Expr:
         value = values.at(axes)
