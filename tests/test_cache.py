@@ -7,10 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+
+from litz.cache.artifacts import ArtifactCache
+from litz.cache.store import Store
+from litz_ir.target.protocol import SourceUnit, Target
 
 PROGRAM = """
 import json, subprocess, sys
@@ -83,3 +88,21 @@ def test_nothing_on_disk_is_a_pickle(tmp_path: Path) -> None:
     files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert files
     assert all(path.suffix in (".json", ".so") for path in files), sorted(path.name for path in files)
+
+
+def test_processes_that_build_the_same_source_at_once(tmp_path: Path) -> None:
+    unit = SourceUnit("first", "c++", "source", ())
+    caches = [ArtifactCache(None, Store(tmp_path / "binaries")) for _ in range(2)]
+
+    class Builder:
+        """Names what it builds after the graph; another process keeps the same source while the first one builds."""
+
+        def build(self, unit: SourceUnit, folder: Path) -> Path:
+            if unit.name == "first":
+                other = replace(unit, name="second")
+                assert caches[1].binary(other, cast(Target, self)).read_bytes() == b"binary"
+            made = folder / f"{unit.name}.so"
+            made.write_bytes(b"binary")
+            return made
+
+    assert caches[0].binary(unit, cast(Target, Builder())).read_bytes() == b"binary"

@@ -28,7 +28,7 @@ from litz_ir.target.protocol import SourceUnit, Target
 
 log = logging.getLogger(__name__)
 
-PLAN, SUMMARY = "plan.json", "summary.json"
+PLAN, SUMMARY, BINARY = "plan.json", "summary.json", "unit"
 PACKAGES = ("litz", "litz-ir", "litz-lowering", "litz-scheduler", "litz-codegen-cpp", "litz-codegen-triton")
 
 
@@ -106,8 +106,10 @@ class ArtifactCache:
             return self.binaries.path(key, next(iter(files)))
         with tempfile.TemporaryDirectory(prefix="litz-") as workspace:
             path = target.build(unit, Path(workspace))
-            if self.binaries.write(key, {path.name: path.read_bytes()}):
-                return self.binaries.path(key, path.name)
+            # Another process may keep the same source meanwhile, which it calls after a graph of its own.
+            name = f"{BINARY}{path.suffix}"
+            if self.binaries.write(key, {name: path.read_bytes()}):
+                return self.binaries.path(key, name)
             kept = self._own_folder() / path.name
             kept.write_bytes(path.read_bytes())
             return kept
