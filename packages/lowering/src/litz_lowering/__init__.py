@@ -2,9 +2,19 @@
 
 from litz_lowering.driver import LoweredGraph, decompositions, lower
 from litz_lowering.fallback import Fallback
+from litz_lowering.metadata import correct_metadata
 from litz_lowering.options import LoweringOptions
 from litz_lowering.registry import Rule, rule
 
 __version__ = "0.1.0"
 
-__all__ = ["Fallback", "LoweredGraph", "LoweringOptions", "Rule", "decompositions", "lower", "rule"]
+__all__ = [
+    "Fallback",
+    "LoweredGraph",
+    "LoweringOptions",
+    "Rule",
+    "correct_metadata",
+    "decompositions",
+    "lower",
+    "rule",
+]

@@ -21,7 +21,7 @@ from litz_ir.errors import CompilerNotFound, LitzError
 from litz_ir.loops.nodes import ComplexRef, Ref
 from litz_ir.plan.program import Plan
 from litz_ir.symbols.term import floordiv
-from litz_lowering import decompositions
+from litz_lowering import correct_metadata, decompositions
 
 log = logging.getLogger("litz")
 
@@ -46,6 +46,7 @@ class Session:
     ) -> Callable[[list[Any]], Any]:
         """An AOT graph as a boxed callable."""
         with torch.utils._python_dispatch._disable_current_modes():
+            correct_metadata(gm)
             compiled = compile_or_fall_back(gm, f"{kind}_{self.number}", self.config, self.cache)
         if kind == "forward" and compiled.artifact is not None:
             _report_strides(gm, compiled.artifact.plan)

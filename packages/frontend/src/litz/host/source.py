@@ -11,7 +11,16 @@ from litz.host.program import HostProgram
 from litz.host.scalars import scalar_code
 from litz.host.segments import Segments
 from litz.host.tensors import Tensors, complex_strides
-from litz_ir.loops.nodes import Argument, ComplexValue, Input, OpaqueInput, ScalarInput, Value, references
+from litz_ir.loops.nodes import (
+    Argument,
+    ComplexValue,
+    Input,
+    OpaqueInput,
+    ScalarInput,
+    TensorType,
+    Value,
+    references,
+)
 from litz_ir.plan.program import (
     Allocate,
     CallStep,
@@ -46,6 +55,7 @@ class _Writer:
         self.externs: dict[str, str] = {}
         self.branches: dict[str, HostProgram] = {}
         self.defined = {i.symbol for i in plan.inputs if isinstance(i, ScalarInput) and i.symbol is not None}
+        self.owed: list[tuple[str, CallStep]] = []
         for info in plan.symbols:
             self.names.symbol(info.name)
         for subplan in plan.subplans:
@@ -163,45 +173,57 @@ class _Writer:
             self.lines.append(assigned(targets, call))
         else:
             self._line("{} = {}", targets[0], call)
-        wholes = [(name, self.tensors.wholes[name]) for name in step.pairs]
-        for _, whole in wholes:
+        for name in step.pairs:
+            whole = self.tensors.wholes[name]
             self._line("{} = plain({})", whole, whole)
         if step.reason:
-            self._promise(step)
-        for name, whole in wholes:
-            self._line("{} = view_as_real({})", self.names.value(name), whole)
+            own = [name for name in step.results if name is not None]
+            self.owed += [(name, step) for name in own if self.tensors.placements[name].base is None]
+        held = self._hold_owed()
+        for name in step.pairs:
+            if name not in held:
+                self._as_pairs(name)
 
-    def _promise(self, step: CallStep) -> None:
-        """Hold what an operator returned to what its meta kernel said: everything after was compiled for that."""
-        for name in step.results:
-            if name is None or self.tensors.placements[name].base:
-                continue
-            type_ = self.tensors.placements[name].type
-            shape, strides = type_.shape, type_.layout.strides
-            if name in step.pairs:
-                value, shape, strides = self.tensors.wholes[name], shape[:-1], complex_strides(strides)
-            else:
-                value = self.names.value(name)
-            if all(isinstance(term, int) or term.free_symbols <= self.defined for term in (*shape, *strides)):
-                expected = code("{}, {}", self.names.terms(shape), self.names.terms(strides))
-                self._line("{} = promised({}, {}, {!r})", value, value, expected, step.target)
+    def _hold_owed(self) -> set[str]:
+        """Hold what operators returned to what their meta kernels said: everything after was compiled for that. What
+        depends on sizes that are data waits until they are defined. The names of what was held."""
+        held = {name for name, _ in self.owed if self._is_defined(self.tensors.placements[name].type)}
+        for name, step in self.owed:
+            if name in held:
+                self._hold(name, step)
+        self.owed = [(name, step) for name, step in self.owed if name not in held]
+        return held
+
+    def _hold(self, name: str, step: CallStep) -> None:
+        type_ = self.tensors.placements[name].type
+        value, shape, strides = self.names.value(name), type_.shape, type_.layout.strides
+        if name in step.pairs:
+            value, shape, strides = self.tensors.wholes[name], shape[:-1], complex_strides(strides)
+        expected = code("{}, {}", self.names.terms(shape), self.names.terms(strides))
+        self._line("{} = promised({}, {}, {!r})", value, value, expected, step.target)
+        if name in step.pairs:
+            self._as_pairs(name)
+
+    def _as_pairs(self, name: str) -> None:
+        self._line("{} = view_as_real({})", self.names.value(name), self.tensors.wholes[name])
+
+    def _is_defined(self, type_: TensorType) -> bool:
+        terms = (*type_.shape, *type_.layout.strides)
+        return all(isinstance(term, int) or term.free_symbols <= self.defined for term in terms)
 
     def _define(self, step: Define) -> None:
-        name = self.names.symbol(step.symbol)
+        self._line("{} = {}", self.names.symbol(step.symbol), self._source(step))
         self.defined.add(step.symbol)
+        self._hold_owed()
+
+    def _source(self, step: Define) -> Code:
+        """The value of a symbol."""
         if isinstance(step.source, Expr):
             self.segments.flush()
-            self._line("{} = {}", name, scalar_code(step.source, self.names, self.tensors.tensor))
-            return
+            return scalar_code(step.source, self.names, self.tensors.tensor)
         kind, value, dim = step.source
         buffer = self.names.value(value)
-        match kind:
-            case "size":
-                self._line("{} = {}.size({})", name, buffer, dim)
-            case "stride":
-                self._line("{} = {}.stride({})", name, buffer, dim)
-            case "argument":
-                self._line("{} = {}", name, buffer)
+        return buffer if kind == "argument" else code("{}.{}({})", buffer, kind, dim)
 
     def _region(self, step: RegionStep) -> None:
         functions = [self.branches[name].name for name in step.plans]

@@ -1,0 +1,100 @@
+"""What torch's meta kernels get wrong: shapes and strides that are not those of what the operator returns.
+
+A traced graph is right under a backend that runs the operators as they are, and wrong under one that believes the
+metadata.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch._prims_common import suggest_memory_format
+from torch._subclasses import FakeTensorMode
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+Correction = Callable[[Node], Any]
+
+
+def correct_metadata(gm: GraphModule) -> None:
+    """Make ``meta["val"]`` of every node what eager returns, and derive again what follows from it; ``gm`` is changed.
+
+    Call it on what AOTAutograd hands over, before :func:`litz_lowering.lower`. No guard is added.
+    """
+    changed: set[Node] = set()
+    for node in gm.graph.nodes:
+        correct = CORRECTIONS.get(node.target)
+        if correct is None and node.op == "call_function" and not changed.isdisjoint(node.all_input_nodes):
+            correct = _derived
+        if correct is None:
+            continue
+        mode = detect_fake_mode([each.meta.get("val") for each in node.all_input_nodes])
+        found = None if mode is None else _under(mode, correct, node)
+        if found is not None:
+            node.meta["val"] = found
+            changed.add(node)
+
+
+def _under(mode: FakeTensorMode, correct: Correction, node: Node) -> Any:
+    guards = mode.shape_env.suppress_guards() if mode.shape_env is not None else contextlib.nullcontext()
+    with mode, guards:
+        return correct(node)
+
+
+def _derived(node: Node) -> Any:
+    """What the operator's meta kernel says of the corrected arguments; None where it refuses them, as eager would, or
+    where it would name data anew."""
+    args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda each: each.meta.get("val"))
+    if node.target is operator.getitem:
+        return operator.getitem(*args)
+    if "unbacked_bindings" in node.meta or not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    with contextlib.suppress(RuntimeError, ValueError):
+        return node.target(*args, **kwargs)
+    return None
+
+
+def _max_unpool2d(node: Node) -> Any:
+    """In the memory format of what is unpooled."""
+    layout = suggest_memory_format(_value(node.args[0]))
+    return torch.empty_like(node.meta["val"], memory_format=layout)
+
+
+def _unique_along(position: int) -> Correction:
+    """For an operator whose argument ``position`` is the dimension: it lies first in memory, of what the meta kernel
+    makes row-major. That of runs repeats all sizes after a dimension given as -1."""
+
+    def correct(node: Node) -> Any:
+        given = node.args[position] if len(node.args) > position else node.kwargs.get("dim")
+        x = _value(node.args[0])
+        if not isinstance(given, int) or not x.ndim:
+            return None
+        dimension = given % x.ndim
+        values, positions, counts = node.meta["val"]
+        size = values.shape[dimension]
+        others = (*x.shape[:dimension], *x.shape[dimension + 1 :])
+        return x.new_empty((size, *others)).movedim(0, dimension), positions, counts.new_empty((size,))
+
+    return correct
+
+
+CORRECTIONS: Mapping[Any, Correction] = MappingProxyType(
+    {
+        torch.ops.aten.max_unpool2d.default: _max_unpool2d,
+        torch.ops.aten.unique_consecutive.default: _unique_along(3),
+        torch.ops.aten.unique_dim.default: _unique_along(1),
+    }
+)
+"""By operator: what it returns, made of fake tensors; None where its meta kernel is right."""
+
+
+def _value(argument: object) -> torch.Tensor:
+    assert isinstance(argument, Node)
+    value: torch.Tensor = argument.meta["val"]
+    return value

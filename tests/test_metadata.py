@@ -1,0 +1,72 @@
+"""Where torch's meta kernels are wrong, compiled functions still return what eager returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def channels_last(*shape: int) -> Tensor:
+    return torch.rand(*shape).to(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_unpooling_keeps_channels_last(dynamic: bool) -> None:
+    def function(x: Tensor) -> Tensor:
+        values, places = F.max_pool2d(x, 2, return_indices=True)
+        return F.max_unpool2d(values, places, (2, 2), output_size=x.shape[2:]) * 2
+
+    compiled = torch.compile(function, backend="litz", fullgraph=True, dynamic=dynamic)
+    for size in (6, 8) if dynamic else (6,):
+        x, y = (channels_last(2, 3, size, size).requires_grad_() for _ in range(2))
+        y.data = x.data
+        expected, found = function(x), compiled(y)
+        assert found.stride() == expected.stride()
+        assert torch.equal(found, expected)
+        weights = torch.rand(expected.shape)
+        expected.backward(weights)
+        found.backward(weights)
+        torch.testing.assert_close(y.grad, x.grad)
+
+
+def test_unpooling_of_contiguous_tensors_stays_contiguous() -> None:
+    values, places = F.max_pool2d(torch.rand(2, 3, 6, 6), 2, return_indices=True)
+    found = torch.compile(lambda v, p: F.max_unpool2d(v, p, (2, 2)), backend="litz")(values, places)
+    assert found.stride() == F.max_unpool2d(values, places, (2, 2)).stride()
+
+
+@pytest.mark.parametrize("unique", [torch.unique, torch.unique_consecutive])
+@pytest.mark.parametrize(("shape", "dimension"), [((7,), -1), ((3, 7, 2), -1), ((3, 7, 2), 1), ((3, 7), 0)])
+def test_unique_slices(unique: Callable[..., Any], shape: tuple[int, ...], dimension: int) -> None:
+    x = torch.randint(0, 2, shape).sort(dim=dimension).values
+
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        values, positions, counts = unique(x, return_inverse=True, return_counts=True, dim=dimension)
+        return values, values + 1, positions, counts * 2
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        found = torch.compile(function, backend="litz", fullgraph=True)(x)
+    for mine, theirs in zip(found, function(x), strict=True):
+        assert torch.equal(mine, theirs)
+        assert mine.stride() == theirs.stride()
+
+
+def test_what_an_operator_of_unknown_size_returns_is_held_to_its_meta_kernel() -> None:
+    with torch.library._scoped_library("litz_metadata", "FRAGMENT") as library:
+        library.define("chosen(Tensor x) -> Tensor")
+        library.impl("chosen", lambda x: x[:, x[0] > 0].t().contiguous().t(), "CPU")
+
+        def fake(x: Tensor) -> Tensor:
+            return x.new_empty((x.shape[0], torch.library.get_ctx().new_dynamic_size()))
+
+        torch.library.register_fake("litz_metadata::chosen", fake, lib=library)
+        chosen = torch.ops.litz_metadata.chosen.default
+        x = torch.linspace(-1, 1, 15).reshape(3, 5)
+        x[0] = torch.tensor([1.0, -1, 1, 1, -1])
+        found = torch.compile(lambda x: chosen(x) * 2, backend="litz", fullgraph=True)(x)
+        assert torch.equal(found, chosen(x) * 2)
