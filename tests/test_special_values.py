@@ -415,3 +415,17 @@ def test_casts(dtype: torch.dtype) -> None:
         ]
         x = torch.cat([x, torch.tensor([*edges, *(-e for e in edges)], dtype=torch.float64).to(dtype)])
     check(CASTS, x)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64), ids=str)
+def test_a_cast_to_integers_and_back_of_one_value_a_row(dtype: torch.dtype) -> None:
+    """Regression: outside vectors the compiler took the two casts for a truncation, beyond the integers as well."""
+
+    def through(integer: torch.dtype) -> Function:
+        return lambda x: x.amax(-1, keepdim=True).to(integer).to(dtype) + x[:, 2:] * 0
+
+    rows = torch.tensor(
+        [[math.nan, 1, 0, 0], [math.inf, 1, 0, 0], [1e30, 1, 0, 0], [2.5, 1, 0, 0], [-1e30, -1e20, 0, 0]]
+    )
+    rows = torch.cat((rows, -rows.abs() - 1e20)).to(dtype)
+    check({str(integer): through(integer) for integer in INTEGERS}, rows)

@@ -95,13 +95,21 @@ struct cast_through<uint32_t> {
   typedef int64_t type;
 };
 
+// Compilers may take a float cast to an integer and back for its truncation: another value beyond the integers.
+template <class I, class S>
+LITZ_FN I truncated(S x) {
+  I i = I(x);
+  __asm__("" : "+r"(i));
+  return i;
+}
 template <class T, class S>
 LITZ_FN T convert_scalar(S x) {
   constexpr bool truncates = is_float<S> && !is_float<T> && !same<T, bool>;
   if constexpr (same<T, bool>) return x != 0;
   else if constexpr (truncates && same<T, uint64_t>)
-    return x >= S(0x1p63) ? uint64_t(int64_t(x - S(0x1p63))) ^ uint64_t(1) << 63 : uint64_t(int64_t(x));
-  else if constexpr (truncates) return T(typename cast_through<T>::type(x));
+    return x >= S(0x1p63) ? uint64_t(truncated<int64_t>(x - S(0x1p63))) ^ uint64_t(1) << 63
+                          : uint64_t(truncated<int64_t>(x));
+  else if constexpr (truncates) return T(truncated<typename cast_through<T>::type>(x));
   else return T(x);
 }
 template <class T, class S>
