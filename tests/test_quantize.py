@@ -103,7 +103,103 @@ def test_scales_of_channels_and_tokens(dtype: torch.dtype) -> None:
     check(program, values(), levels(), SCALES.to(dtype), ZEROS)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+GROUPED = torch.linspace(0.1, 1.7, 12).reshape(4, 3), torch.arange(-5, 7).reshape(4, 3)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_quantising_by_group(dtype: torch.dtype) -> None:
+    def program(x: Tensor, scales: Tensor, zeros: Tensor) -> tuple[Tensor, ...]:
+        group, narrow = Q.quantize_per_channel_group, scales.to(dtype)
+        return (
+            group(x, scales, zeros, *INT8, 25),
+            group(x, narrow, zeros.int(), 0, 255, torch.uint8, 25),
+            group(x, narrow, zeros, -32768, 32767, torch.int16, 25),
+            group(x, scales.flatten(), zeros.to(dtype) + 0.25, *INT8, 25),
+            group(x.t(), scales[:1, :1], zeros[0, 0], -8, 7, torch.int8, 2),
+            group(x, scales[:, :1], zeros[:, :1], *INT8, 100),
+        )
+
+    check(program, values(dtype), *GROUPED)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.float32], ids=str)
+def test_dequantising_by_group(dtype: torch.dtype) -> None:
+    def program(q: Tensor, scales: Tensor, zeros: Tensor) -> tuple[Tensor, ...]:
+        group = Q.dequantize_per_channel_group
+        return (
+            group(q, scales, zeros, *INT8, 21, torch.float32),
+            group(q, scales.double(), zeros.to(torch.int8), *INT8, 21, torch.float32),
+            group(q, scales.bfloat16(), None, *INT8, 21, torch.bfloat16),
+            group(q, scales[:, :1], zeros[:, :1] + 0.5, *INT8, 100, torch.float16),
+        )
+
+    check(program, levels()[:, :63].to(dtype), *GROUPED)
+
+
+def by_group(x: Tensor, scales: Tensor, zeros: Tensor) -> tuple[Tensor, Tensor]:
+    levels = Q.quantize_per_channel_group(x, scales, zeros, *INT8, 25)
+    return levels, Q.dequantize_per_channel_group(levels, scales, zeros, *INT8, 25, torch.float32)
+
+
+def test_groups_of_symbolic_sizes() -> None:
+    torch._dynamo.reset()
+    run = torch.compile(by_group, fullgraph=True, backend="litz", dynamic=True)
+    with litz.config.patch(fallback="error"):
+        found = run(values(), *GROUPED)
+    torch.testing.assert_close(found, by_group(values(), *GROUPED), rtol=0, atol=0, equal_nan=True)
+
+
+def test_groups_that_eager_refuses() -> None:
+    def program(x: Tensor, scales: Tensor, zeros: Tensor) -> Any:
+        return Q.quantize_per_channel_group(x, scales, zeros, *INT8, 25)
+
+    scales, zeros = GROUPED
+    refused = (
+        (AssertionError, "to_quant must not contain NaNs", values() * 0, scales, zeros),
+        (RuntimeError, "must", values(), scales[:, :2], zeros),
+    )
+    for error, message, *given in refused:
+        torch._dynamo.reset()
+        for run in (program, torch.compile(program, fullgraph=True, backend="litz")):
+            with pytest.raises(error, match=message):
+                run(*given)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_parameters_from_data(dtype: torch.dtype) -> None:
+    def program(x: Tensor) -> list[Tensor]:
+        found: list[Tensor] = list(Q.choose_qparams_per_token_asymmetric(x, torch.int8))
+        if dtype != torch.float64:
+            for low, high, kind in (INT8, (0, 255, torch.uint8), (0, 32767, torch.int16)):
+                found += Q.choose_qparams.tensor(x, low, high, 1e-7, kind)
+                found += Q.choose_qparams_symmetric.tensor(x, low, high, 1e-7, kind)
+        return found
+
+    finite = values(dtype)[:, :61]
+    check(lambda *given: list(map(program, given)), finite, finite.abs(), -finite.abs(), values(dtype) * 0)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_what_follows_parameters_from_data(dtype: torch.dtype) -> None:
+    """Regression: the operator's meta function states ``f64`` scales and integer zeros, which it does not give."""
+
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        scales, zeros = Q.choose_qparams_per_token(x, torch.int8)
+        return scales, zeros, scales * 2, Q.quantize_per_token(x, scales, zeros, *INT8)
+
+    check(program, values(dtype)[:, :61])
+
+
+def test_casts_that_are_not_fused() -> None:
+    check(lambda x: Q.convert_element_type.no_fuse(x, torch.bfloat16).float() + 1, values())
+
+
+def test_fake_quantisation_of_channels() -> None:
+    check(lambda x: Q.fake_quant_per_channel(x, SCALES, ZEROS, 0, -20, 20), values())
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_fake_quantisation(dtype: torch.dtype) -> None:
     aten: Any = torch.ops.aten
 

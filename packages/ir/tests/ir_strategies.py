@@ -29,6 +29,7 @@ NAMES = st.sampled_from(
 VALUES = st.sampled_from(("x", "y", "z", "x.1", "odd name", "f32"))
 TEXTS = st.sampled_from(("", "plain", 'quo"te', "new\nline", "tab\t# no comment @ no origin", "ünïcode"))
 DTYPES = st.sampled_from(ALL)
+ERRORS = st.sampled_from(get_args(n.AssertedError))
 DEVICES = st.sampled_from((CPU, CPU, Device("cuda"), Device("cuda", 1)))
 INTS = st.sampled_from((0, 1, 2, 3, 7, 64, 1024, -1, -5))
 
@@ -233,7 +234,7 @@ def operations(draw: st.DrawFn, depth: int = 1) -> n.Operation:
     if kind is n.Mutation:
         return n.Mutation(target=draw(VALUES), source=draw(VALUES), **shared)
     if kind is n.Assert:
-        error = draw(st.sampled_from(("RuntimeError", "IndexError")))
+        error = draw(ERRORS)
         return n.Assert(condition=draw(exprs(b1)), message=draw(TEXTS), error=error, **shared)
     if kind is n.HostScalar:
         return n.HostScalar(symbol=draw(st.sampled_from(SYMBOLS)), body=draw(exprs()), **shared)
@@ -402,7 +403,7 @@ def steps() -> st.SearchStrategy[p.Step]:
             tuples(VALUES),
         ),
         st.builds(p.Define, st.sampled_from(SYMBOLS), sources | exprs()),
-        st.builds(p.Check, exprs(b1), TEXTS, st.sampled_from(("RuntimeError", "IndexError")), origins),
+        st.builds(p.Check, exprs(b1), TEXTS, ERRORS, origins),
     ]
     kinds.append(st.builds(p.RegionStep, _regions, tuples(NAMES), tuples(arguments), tuples(VALUES), origins))
     return st.one_of(kinds)

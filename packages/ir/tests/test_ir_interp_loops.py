@@ -420,8 +420,11 @@ def test_results_of_calls_bind_symbols_and_assertions_hold() -> None:
     g = graph(many, total, check, outputs=(symbol("t"),))
     externs = {"nonzero": lambda t: np.flatnonzero(t)}
     assert run_graph(g, [np.eye(4, 3, dtype=np.float32)], externs=externs) == [6]
-    with pytest.raises(AssertionFailed, match="too many"):
-        run_graph(g, [np.ones((4, 3), np.float32)], externs=externs)
+    for error in (RuntimeError, IndexError, AssertionError):
+        raising = graph(many, total, replace(check, error=error.__name__), outputs=(symbol("t"),))
+        with pytest.raises(error, match="too many") as caught:
+            run_graph(raising, [np.ones((4, 3), np.float32)], externs=externs)
+        assert isinstance(caught.value, AssertionFailed)
 
 
 def test_symbolic_sizes_bind_from_inputs() -> None:

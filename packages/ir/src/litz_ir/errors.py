@@ -180,9 +180,20 @@ class AssertedIndex(AssertionFailed, IndexError):
     """An index that an assertion of the program forbids; an ``IndexError`` too."""
 
 
+class AssertedByPython(AssertionFailed, AssertionError):
+    """What eager asserts in Python does not hold; an ``AssertionError`` too."""
+
+
+_ASSERTED: dict[str, type[AssertionFailed]] = {
+    "RuntimeError": AssertionFailed,
+    "IndexError": AssertedIndex,
+    "AssertionError": AssertedByPython,
+}
+
+
 def asserted(error: str, message: str) -> AssertionFailed:
     """The error of an assertion that is to raise Python's class ``error``."""
-    return AssertedIndex(message) if error == "IndexError" else AssertionFailed(message)
+    return _ASSERTED[error](message)
 
 
 class TargetError(LitzError):

@@ -146,7 +146,7 @@ class Mutation(Operation):
         return (self.target, self.source)
 
 
-AssertedError = Literal["RuntimeError", "IndexError"]
+AssertedError = Literal["RuntimeError", "IndexError", "AssertionError"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeVar, cast
+from typing import Literal, TypeVar, cast, get_args
 
 from litz_ir.device import CPU, Device
 from litz_ir.dtypes import DType
@@ -232,7 +232,10 @@ def arguments(stream: Stream) -> tuple[tuple[Argument, ...], Attributes]:
 
 def asserted_error(stream: Stream) -> AssertedError:
     """The class that an assertion raises."""
-    return "IndexError" if stream.accept("IndexError") else "RuntimeError"
+    for error in get_args(AssertedError):
+        if stream.accept(error):
+            return cast(AssertedError, error)
+    return "RuntimeError"
 
 
 def info(stream: Stream) -> SymbolInfo:

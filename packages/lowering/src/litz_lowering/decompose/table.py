@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch._decomp import get_decompositions
 
+from litz_lowering.decompose.quantized import of_quantized
+
 ACTIVATIONS = """
     celu glu glu_backward log_sigmoid_backward log_sigmoid_forward prelu _prelu_kernel_backward selu
     rrelu_with_noise_backward
@@ -69,8 +71,11 @@ Decompositions = dict[torch._ops.OperatorBase, Callable[..., Any]]
 
 
 def decomposition_table(served: Collection[str]) -> Decompositions:
-    """torch's decompositions of the listed operators, without the overloads that ``served`` names (by the registry)."""
+    """torch's decompositions of the listed operators, without the overloads that ``served`` names (by the registry).
+
+    Those of ``quantized_decomposed`` are there once the program has registered them.
+    """
     names = [name for topic in TOPICS for name in topic]
     packets = [getattr(torch.ops.aten, name) for name in names if hasattr(torch.ops.aten, name)]
-    found: Decompositions = dict(get_decompositions(packets))
+    found: Decompositions = {**get_decompositions(packets), **of_quantized()}
     return {op: how for op, how in found.items() if str(op) not in served}

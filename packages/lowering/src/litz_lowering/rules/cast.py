@@ -13,6 +13,7 @@ from litz_lowering.rules.parts import in_place_of
     "aten._to_copy.default",
     "aten.clone.default",
     "prims.convert_element_type.default",
+    "quantized_decomposed.convert_element_type.no_fuse",
     "aten.contiguous.default",
     "aten.lift_fresh_copy.default",
     "aten.alias_copy.default",

@@ -5,16 +5,20 @@ Every step is rounded to the dtype in which eager holds it. Quantised tensor typ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from litz_ir.dtypes import DType, compute_dtype, f32, f64, i64, promote
+from litz_ir.dtypes import DType, b1, compute_dtype, f32, f64, i8, i16, i32, i64, promote, u8
 from litz_ir.loops.nodes import TensorType
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
-from litz_lowering.context import Axes, LoweringContext, Tensor
+from litz_ir.symbols.prove import Predicate, prove
+from litz_ir.symbols.term import Size, floordiv, product
+from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
-from litz_lowering.rules.formula import Num, fmax, fmin, maximum, minimum, rint, where
+from litz_lowering.rules.formula import Num, fmax, fmin, index, isnan, maximum, minimum, rint, where
+from litz_lowering.rules.index_maps import reshaped
+from litz_lowering.rules.reduce import wants_elements
 
 
 def _held(value: Num, dtype: DType) -> Num:
@@ -101,16 +105,18 @@ def quantize_per_token(
     ctx: LoweringContext, x: Tensor, scales: Tensor, zeros: Tensor, low: int, high: int, dtype: DType
 ) -> Tensor:
     """``clamp(round(x * (1 / scale) + zero), low, high)``, with a scale and a zero for each row."""
-    scaled = promote(x.dtype, scales.dtype)
-    shifted = promote(scaled, zeros.dtype)
+    return ctx.pointwise(
+        lambda axes: _level(Num(x.load(axes)), Num(scales.at(axes)), Num(zeros.at(axes)), low, high).expr
+    )
 
-    def body(axes: Axes) -> Expr:
-        inverse = _reciprocal(Num(scales.at(axes)), scaled)
-        value = _held(_held(Num(x.load(axes)), scaled) * inverse, scaled)
-        moved = _held(_held(value, shifted) + _held(Num(zeros.at(axes)), shifted), shifted)
-        return _clamp(rint(moved), low, high).expr
 
-    return ctx.pointwise(body)
+def _level(value: Num, scale: Num, zero: Num, low: int, high: int) -> Num:
+    """``clamp(round(value * (1 / scale) + zero), low, high)``."""
+    scaled = promote(value.dtype, scale.dtype)
+    shifted = promote(scaled, zero.dtype)
+    moved = _held(_held(value, scaled) * _reciprocal(scale, scaled), scaled)
+    level = rint(_held(_held(moved, shifted) + _held(zero, shifted), shifted))
+    return _clamp(level, *(_held(level.like(bound), shifted) for bound in (low, high)))
 
 
 def _reciprocal(scale: Num, dtype: DType) -> Num:
@@ -149,6 +155,128 @@ def _dequantized(value: Num, scale: Num, zero: Num | None) -> Num:
         value = (_held(value, dtype) - _held(zero, dtype)).to(dtype)
     dtype = promote(value.dtype, scale.dtype)
     return (_held(value, dtype) * _held(scale, dtype)).to(dtype)
+
+
+# --- groups within channels -----------------------------------------------------------------------------------
+
+
+_Group = Callable[[Tensor, Axes], Num]
+"""What a parameter of groups holds for the element at a point."""
+
+
+def _groups(
+    ctx: LoweringContext, x: Tensor, scales: Tensor, parameters: Sequence[Tensor], size: Size
+) -> _Group | Declined:
+    """How ``parameters`` of ``size`` neighbours in each row of ``x`` (rank 2) are read: row-major, one or all alike."""
+    rows, columns = x.shape
+    fits = prove(Predicate("le", size, columns), ctx.builder.symbols.ranges())
+    if fits is None:
+        return Declined("groups of a size that may exceed the rows")
+    # As eager has it for one column of GPTQ.
+    size = columns if not fits and scales.rank and scales.shape[-1] == 1 else size
+    groups = (rows, floordiv(columns, size))
+    for parameter in parameters:
+        if parameter.numel not in (1, product(groups)):
+            matches = index(parameter.numel).eq(index(product(groups)))
+            ctx.check(matches.expr, "the scales and the zeros of groups must be as many as the groups")
+
+    def read(parameter: Tensor, axes: Axes) -> Num:
+        if parameter.numel == 1:
+            return Num(parameter.load([0] * parameter.rank))
+        return Num(parameter.load(reshaped((axes[0], floordiv(axes[1], size)), groups, parameter.shape)))
+
+    return read
+
+
+@rule("quantized_decomposed.quantize_per_channel_group.default")
+def quantize_per_channel_group(
+    ctx: LoweringContext, x: Tensor, scales: Tensor, zeros: Tensor, low: int, high: int, dtype: DType,
+    group_size: Size = 128,
+) -> Tensor | Declined:  # fmt: skip
+    """``clamp(round(x * (1 / scale) + zero), low, high)``, with a scale and a zero for each group; NaN is an error."""
+    group = _groups(ctx, x, scales, (scales, zeros), group_size)
+    if isinstance(group, Declined):
+        return group
+    strange = ctx.reduce("any", x, (0, 1), b1, body=lambda axes: isnan(Num(x.load(axes))).expr, name="nan")
+    ctx.check((~Num(strange.load(()))).expr, "to_quant must not contain NaNs", "AssertionError")
+    return ctx.pointwise(
+        lambda axes: _level(Num(x.load(axes)), group(scales, axes), group(zeros, axes), low, high).expr
+    )
+
+
+@rule("quantized_decomposed.dequantize_per_channel_group.default")
+def dequantize_per_channel_group(
+    ctx: LoweringContext, x: Tensor, scales: Tensor, zeros: Tensor | None, low: int, high: int, dtype: DType,
+    group_size: Size = 128, *_: Any, **__: Any,
+) -> Tensor | Declined:  # fmt: skip
+    """``(x - zero) * scale``, with a scale and a zero for each group."""
+    group = _groups(ctx, x, scales, (scales,) if zeros is None else (scales, zeros), group_size)
+    if isinstance(group, Declined):
+        return group
+
+    def body(axes: Axes) -> Expr:
+        zero = None if zeros is None else group(zeros, axes)
+        return _dequantized(Num(x.load(axes)), group(scales, axes), zero).expr
+
+    return ctx.pointwise(body)
+
+
+# --- parameters from data -------------------------------------------------------------------------------------
+
+
+_CHOSEN_FOR = (u8, i8, i16, i32)
+
+
+def _extremes(ctx: LoweringContext, x: Tensor) -> tuple[Num, Num]:
+    """(the least element or 0, the largest or 0), in the dtype that ``x`` is computed in."""
+    over, wide = range(x.rank), compute_dtype(x.dtype)
+    wants_elements(ctx, x, over, named=False)
+    low = ctx.reduce("min", x, over, wide, name="min")
+    high = ctx.reduce("max", x, over, wide, name="max")
+    return minimum(Num(low.load(())), 0.0), maximum(Num(high.load(())), 0.0)
+
+
+def _refused(low: int, high: int, dtype: DType) -> Declined | None:
+    """Why ATen is left to say what it makes of such levels."""
+    known = dtype in _CHOSEN_FOR and low <= 0 <= high and low < high
+    return None if known else Declined(f"levels of {dtype} from {low} to {high}")
+
+
+def _parameters(ctx: LoweringContext, scale: Num, zero: Num) -> tuple[Tensor, ...]:
+    """The two as tensors of one element."""
+    scales, zeros = ctx.outputs
+    first = ctx.pointwise(lambda axes: scale.expr, scales, "0")
+    return first, ctx.pointwise(lambda axes: zero.expr, zeros, "1")
+
+
+@rule("quantized_decomposed.choose_qparams.tensor")
+def choose_parameters(
+    ctx: LoweringContext, x: Tensor, low: int, high: int, eps: float, dtype: DType
+) -> tuple[Tensor, ...] | Declined:
+    """(scale, zero) with which 0 and all elements are within ``low`` and ``high``; both of one element."""
+    if refused := _refused(low, high, dtype):
+        return refused
+    least, most = _extremes(ctx, x)
+    scale = _step(_held(most - least, x.dtype) / float(high - low), x.dtype, eps)
+    zero = low - rint(least.to(f32) / scale).to(i32)
+    return _parameters(ctx, scale, _clamp(zero, low, high))
+
+
+@rule("quantized_decomposed.choose_qparams_symmetric.tensor")
+def choose_symmetric_parameters(
+    ctx: LoweringContext, x: Tensor, low: int, high: int, eps: float, dtype: DType
+) -> tuple[Tensor, ...] | Declined:
+    """The same with the levels on both sides of 0 alike; the zero is 128 for ``u8`` and else 0."""
+    if refused := _refused(low, high, dtype):
+        return refused
+    least, most = _extremes(ctx, x)
+    scale = _step(maximum(-least, most) / (float(high - low) / 2), x.dtype, eps)
+    return _parameters(ctx, scale, Num(build.const(128 if dtype == u8 else 0, i64)))
+
+
+def _step(scale: Num, dtype: DType, eps: float) -> Num:
+    """A scale as a tensor of ``dtype`` holds it, at least ``eps``, in ``f32``."""
+    return maximum(_held(scale, dtype).to(f32), eps)
 
 
 # --- fake quantisation ----------------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def trace(ctx: LoweringContext, x: Tensor) -> Tensor:
 # --- extremes and truth
 
 
-def _wants_elements(ctx: LoweringContext, x: Tensor, dims: Iterable[int], *, named: bool) -> None:
+def wants_elements(ctx: LoweringContext, x: Tensor, dims: Iterable[int], *, named: bool) -> None:
     """Raise, when it runs, where a dimension to choose an element from has none; ``named``: the caller named it."""
     for d in dims if x.rank else ():
         low = bounds(x.shape[d], ctx.builder.symbols.ranges()).low
@@ -160,7 +160,7 @@ def _operator(ctx: LoweringContext) -> str:
 
 
 def _extremum(ctx: LoweringContext, name: str, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-    _wants_elements(ctx, x, dimensions(dim, x.rank), named=dim not in (None, ()))
+    wants_elements(ctx, x, dimensions(dim, x.rank), named=dim not in (None, ()))
     if x.dtype.is_bool:
         return reduced(ctx, "any" if name == "max" else "all", x, dim, keepdim, b1)
     combiner: ReductionName = "max" if name == "max" else "min"
@@ -217,7 +217,7 @@ def _arg_rule(
     if x.dtype.is_bool:
         return Declined("eager refuses truth values", is_meant=True)
     dims = dimensions(None if dim is None else (dim,), x.rank)
-    _wants_elements(ctx, x, dims, named=dim is not None)
+    wants_elements(ctx, x, dims, named=dim is not None)
     return _arg(ctx, name, x, dims, keepdim, (None, ctx.output), ("value", ""))[1]
 
 
@@ -243,7 +243,7 @@ def _with_position(
     value, position = ctx.outputs
     assert value is not None and position is not None, "max and min over a dimension return two tensors"
     dims = (dimension(dim, x.rank),) if x.rank else ()
-    _wants_elements(ctx, x, dims, named=True)
+    wants_elements(ctx, x, dims, named=True)
     first, second = _arg(ctx, name, x, dims, keepdim, (value, position), ("0", "1"))
     if first.dtype != value.dtype:
         first = ctx.pointwise(first.load, value, "0")
