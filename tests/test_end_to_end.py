@@ -196,6 +196,22 @@ def test_input_mutation(function: Program) -> None:
     check(function, (r(4, 4),))
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_the_gradient_of_a_max_pool_goes_to_the_last_nan_of_a_window(layout: torch.memory_format) -> None:
+    def pooled(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return F.max_pool2d(x, 3, 2, 1), F.adaptive_max_pool2d(x, 2), F.max_pool2d(x, 2)
+
+    chance = torch.rand(2, 20, 12, 12, generator=torch.Generator().manual_seed(0))
+    x = r(2, 20, 12, 12).masked_fill(chance < 0.4, torch.nan).contiguous(memory_format=layout)
+    gradients = []
+    for run in (pooled, torch.compile(pooled, backend="litz", fullgraph=True)):
+        leaf = x.clone(memory_format=torch.preserve_format).requires_grad_()
+        results = run(leaf)
+        torch.autograd.backward(results, [torch.arange(float(y.numel())).view_as(y) for y in results])
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
 def test_batch_norm_statistics_are_updated() -> None:
     torch._dynamo.reset()
     mine, theirs = torch.nn.BatchNorm2d(3), torch.nn.BatchNorm2d(3)

@@ -31,7 +31,9 @@ def test_three_dimensions() -> None:
     )  # fmt: skip
 
 
-def test_positions_and_a_nan() -> None:
+def test_positions_of_nans_and_of_the_lowest_value() -> None:
     x = torch.randn(1, 1, 6, 6)
-    x[0, 0, 2, 2] = float("nan")
+    x[0, 0, 2, 2:4] = float("nan")
+    x[0, 0, 4:, :4] = -torch.inf
     check(lambda x, s: aten.fractional_max_pool2d(x, [2, 2], [3, 3], s), x, samples(1, 1, 2))
+    check(lambda x, s: aten.fractional_max_pool2d(x, [6, 6], [1, 1], s), x, samples(1, 1, 2))

@@ -23,9 +23,10 @@ STRIDED: list[dict[str, Any]] = [
 @pytest.mark.parametrize("given", [*STRIDED, {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 3}])
 def test_max_pool(given: dict[str, Any], dtype: torch.dtype) -> None:
     both = check(lambda x: aten.max_pool2d_with_indices(x, **given), converted(X, dtype))
+    assert operations(both)[0] == "Reduction"
     assert "Scatter" not in operations(both)
     one = check(lambda x: aten.max_pool2d_with_indices(x, **given)[0], converted(X, dtype))
-    assert "argmax" not in str(one.graph.operations)
+    assert "Combine" not in str(one.graph.operations)
 
 
 def test_max_pool_of_the_lowest_value_of_nan_and_of_one_image() -> None:
@@ -36,6 +37,28 @@ def test_max_pool_of_the_lowest_value_of_nan_and_of_one_image() -> None:
     holed[0, 1, 3, 4] = torch.nan
     check(lambda x: aten.max_pool2d_with_indices(x, 3, 2, 1), holed)
     check(lambda x: aten.max_pool2d_with_indices(x, 3, 2, 1), X.to(memory_format=torch.channels_last))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_of_several_nans_in_a_window_the_last_one_is_the_largest(
+    dtype: torch.dtype, layout: torch.memory_format
+) -> None:
+    chance = torch.rand(2, 3, 16, 16)
+    holed = (
+        torch.randn(2, 3, 16, 16).masked_fill(chance < 0.4, torch.nan).masked_fill(chance > 0.9, torch.inf)
+    )
+    holed[0, :, :8] = -torch.inf
+    holed[0, 1, 3:5, 4:7] = torch.nan
+    x = holed.to(dtype).contiguous(memory_format=layout)
+    for window in ((2, 2), (3, 2, 1), (3, 1, 1, 2), (8, 8), (9, 5, 4)):
+        check(lambda x, w=window: aten.max_pool2d_with_indices(x, *w), x)
+    for size in ([3, 5], [1, 1], [1, 2]):
+        check(lambda x, s=size: aten.adaptive_max_pool2d(x, s), x)
+    cube = x.reshape(2, 3, 4, 8, 8)
+    check(lambda x: (aten.max_pool3d_with_indices(x, 2), aten.adaptive_max_pool3d(x, [1, 2, 1])), cube)
+    line = x.reshape(2, 3, 256)
+    check(lambda x: torch.nn.functional.max_pool1d(x, 5, return_indices=True), line)
 
 
 def test_pooling_in_three_dimensions() -> None:

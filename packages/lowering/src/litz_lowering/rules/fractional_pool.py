@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from litz_ir.dtypes import compute_dtype, i64
+from litz_ir.dtypes import b1, i64
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size, add, floordiv, mod, product
@@ -15,6 +15,7 @@ from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num
 from litz_lowering.rules.index_maps import flatten
 from litz_lowering.rules.scatter import zeros
+from litz_lowering.rules.window_maximum import Search, largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +71,22 @@ def fractional_max_pool(
         return Declined("windows whose length is not known")
     order = (1, 0) if spatial == 2 else (0, 1, 2)
     pool = Pool(ctx, x, random_samples, kernel_size, output_size, order)
-    kind, positions = ctx.outputs
-    assert kind is not None and positions is not None, "both results are tensors"
-    wide = compute_dtype(x.dtype)
 
-    def both(outer: Axes, steps: Axes) -> tuple[Expr, ...]:
+    def value(outer: Axes, steps: Axes) -> Expr:
         at = pool.places(outer, steps)
         held = [ctx.indirect(build.index(p), s, check="clamped") for p, s in zip(at, pool.sizes)]
-        value = build.cast(x.load((*outer[: pool.lead], *held)), wide)
-        return value, build.index(flatten(at, pool.sizes))
+        return x.load((*outer[: pool.lead], *held))
 
-    held = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
-    name = "0" if held is kind else "wide"
-    best, where = ctx.reduction("argmax", both, kernel_size, (held, positions), (name, "1"))
-    return best if held is kind else ctx.pointwise(best.load, kind, "0"), where
+    def place(outer: Axes, steps: Axes) -> Size:
+        return flatten(pool.places(outer, steps), pool.sizes)
+
+    def inside(outer: Axes, steps: Axes) -> Expr:
+        return build.const(True, b1)
+
+    def first(outer: Axes) -> Size:
+        return place(outer, (0,) * spatial)
+
+    return largest(ctx, Search(kernel_size, value, place, inside, first, product(pool.sizes)))
 
 
 @rule("aten.fractional_max_pool2d_backward.default", "aten.fractional_max_pool3d_backward.default")

@@ -14,8 +14,8 @@ from litz_ir.symbols.term import Size, Term, add, mul, product
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules.index_maps import flatten
-from litz_lowering.rules.scatter import identity
 from litz_lowering.rules.view import dimension
+from litz_lowering.rules.window_maximum import Search, largest
 from litz_lowering.rules.windows import (
     Adaptive,
     Strided,
@@ -110,32 +110,30 @@ def _is_read(ctx: LoweringContext, position: int) -> bool:
 
 
 def _maximum(ctx: LoweringContext, x: Tensor, windows: Sequence[Windows]) -> tuple[Tensor | None, ...]:
-    """The largest element of each window, and where it is when that is asked for; NaN wins."""
+    """The largest element of each window, and where it is when that is asked for."""
     wide, spatial = compute_dtype(x.dtype), len(windows)
     sizes = [w.size for w in windows]
-    kind, positions = _result(ctx, 0), _result(ctx, 1)
-    lead = x.rank - spatial
+    kind, lead = _result(ctx, 0), x.rank - spatial
 
     def value(outer: Axes, steps: Axes) -> Expr:
-        held = x.load((*outer[:lead], *places(windows, outer[lead:], steps)))
-        lowest = build.const(identity("max", wide), wide)
-        return build.masked(all_inside(windows, outer[lead:], steps), build.cast(held, wide), lowest)
+        return x.load((*outer[:lead], *places(windows, outer[lead:], steps)))
 
-    def both(outer: Axes, steps: Axes) -> tuple[Expr, ...]:
-        # What lies outside takes the first position inside: it may tie where every element is the lowest value.
-        here = build.index(flatten(places(windows, outer[lead:], steps), sizes))
-        first = build.index(flatten([w.first(o) for w, o in zip(windows, outer[lead:])], sizes))
-        position = build.where(all_inside(windows, outer[lead:], steps), here, first)
-        return value(outer, steps), position
+    def place(outer: Axes, steps: Axes) -> Size:
+        return flatten(places(windows, outer[lead:], steps), sizes)
+
+    def inside(outer: Axes, steps: Axes) -> Expr:
+        return all_inside(windows, outer[lead:], steps)
+
+    def first(outer: Axes) -> Size:
+        return flatten([w.first(o) for w, o in zip(windows, outer[lead:])], sizes)
 
     over = [w.extent for w in windows]
-    held = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
-    name = "0" if held is kind else "wide"
+    search = Search(over, value, place, inside, first, product(sizes))
     if _is_read(ctx, 1):
-        best, where = ctx.reduction("argmax", both, over, (held, positions), (name, "1"))
-    else:
-        (best,), where = ctx.reduction("max", value, over, (held,), (name,)), None
-    return best if held is kind else ctx.pointwise(best.load, kind, "0"), where
+        return largest(ctx, search)
+    held = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
+    (best,) = ctx.reduction("max", search.element, over, (held,), ("0" if held is kind else "wide",))
+    return best if held is kind else ctx.pointwise(best.load, kind, "0"), None
 
 
 @rule("aten.max_pool2d_with_indices_backward.default", "aten.max_pool3d_with_indices_backward.default")
