@@ -41,7 +41,9 @@ def test_unpooling_of_contiguous_tensors_stays_contiguous() -> None:
 
 
 @pytest.mark.parametrize("unique", [torch.unique, torch.unique_consecutive])
-@pytest.mark.parametrize(("shape", "dimension"), [((7,), -1), ((3, 7, 2), -1), ((3, 7, 2), 1), ((3, 7), 0)])
+@pytest.mark.parametrize(
+    ("shape", "dimension"), [((7,), 0), ((7,), -1), ((3, 7, 2), -1), ((3, 7, 2), 1), ((3, 7), 0)]
+)
 def test_unique_slices(unique: Callable[..., Any], shape: tuple[int, ...], dimension: int) -> None:
     x = torch.randint(0, 2, shape).sort(dim=dimension).values
 
@@ -70,3 +72,24 @@ def test_what_an_operator_of_unknown_size_returns_is_held_to_its_meta_kernel() -
         x[0] = torch.tensor([1.0, -1, 1, 1, -1])
         found = torch.compile(lambda x: chosen(x) * 2, backend="litz", fullgraph=True)(x)
         assert torch.equal(found, chosen(x) * 2)
+
+
+def test_results_that_nobody_reads_are_held_to_nothing() -> None:
+    x = torch.tensor([1.0, 1, 2, 2, 3])
+
+    def function(x: Tensor) -> Tensor:
+        return torch.unique_consecutive(x, dim=0) * 2
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        assert torch.equal(torch.compile(function, backend="litz", fullgraph=True)(x), function(x))
+
+
+def test_an_operator_of_another_dtype_than_its_meta_kernel_says_is_refused() -> None:
+    with torch.library._scoped_library("litz_metadata", "FRAGMENT") as library:
+        library.define("halved(Tensor x) -> Tensor")
+        library.impl("halved", lambda x: x.double() / 2, "CPU")
+        torch.library.register_fake("litz_metadata::halved", torch.empty_like, lib=library)
+        halved = torch.ops.litz_metadata.halved.default
+        compiled = torch.compile(lambda x: halved(x) + 1, backend="litz", fullgraph=True)
+        with pytest.raises(RuntimeError, match=r"float64, its meta kernel said \(3,\) and torch.float32"):
+            compiled(torch.ones(3))

@@ -11,6 +11,7 @@ from litz.host.program import HostProgram
 from litz.host.scalars import scalar_code
 from litz.host.segments import Segments
 from litz.host.tensors import Tensors, complex_strides
+from litz.host.torch_types import COMPLEX_DTYPES, TORCH_DTYPES
 from litz_ir.loops.nodes import (
     Argument,
     ComplexValue,
@@ -173,6 +174,8 @@ class _Writer:
             self.lines.append(assigned(targets, call))
         else:
             self._line("{} = {}", targets[0], call)
+        if None in step.results:
+            self._line("del _")
         for name in step.pairs:
             whole = self.tensors.wholes[name]
             self._line("{} = plain({})", whole, whole)
@@ -197,9 +200,11 @@ class _Writer:
     def _hold(self, name: str, step: CallStep) -> None:
         type_ = self.tensors.placements[name].type
         value, shape, strides = self.names.value(name), type_.shape, type_.layout.strides
+        dtype = TORCH_DTYPES[type_.dtype]
         if name in step.pairs:
             value, shape, strides = self.tensors.wholes[name], shape[:-1], complex_strides(strides)
-        expected = code("{}, {}", self.names.terms(shape), self.names.terms(strides))
+            dtype = COMPLEX_DTYPES[type_.dtype]
+        expected = code("{}, {}, {}", self.names.terms(shape), self.names.terms(strides), dtype)
         self._line("{} = promised({}, {}, {!r})", value, value, expected, step.target)
         if name in step.pairs:
             self._as_pairs(name)

@@ -31,21 +31,24 @@ def view(
     return storage.view(dtype).as_strided(shape, strides)
 
 
-def promised(value: Any, shape: Sequence[int], strides: Sequence[int], operator: str) -> Any:
+def promised(
+    value: Any, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, operator: str
+) -> Any:
     """What an operator returned, with the strides that its meta kernel promised: a copy where it has others.
 
-    Raises ``RuntimeError`` when it has another shape. What is no tensor is given back.
+    Raises ``RuntimeError`` when it has another shape or dtype. What is no tensor is given back.
     """
-    if not isinstance(value, torch.Tensor) or (value.stride() == strides and value.shape == shape):
+    if not isinstance(value, torch.Tensor):
         return value
-    if value.shape != shape:
+    if value.shape != shape or value.dtype != dtype:
         raise RuntimeError(
-            f"{operator} returned a tensor of shape {tuple(value.shape)}, its meta kernel said {tuple(shape)}: "
-            "correct the function given to register_fake"
+            f"{operator} returned a tensor of shape {tuple(value.shape)} and {value.dtype}, its meta kernel said "
+            f"{tuple(shape)} and {dtype}: correct the function given to register_fake"
         )
-    if all(size == 1 or a == b for size, a, b in zip(shape, value.stride(), strides)) or 0 in shape:
+    each = zip(shape, value.stride(), strides, strict=True)
+    if value.stride() == strides or all(size == 1 or a == b for size, a, b in each) or 0 in shape:
         return value
-    return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device).copy_(value)
+    return torch.empty_strided(shape, strides, dtype=dtype, device=value.device).copy_(value)
 
 
 class TorchTensors:

@@ -48,7 +48,7 @@ from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.build_plan.launches import KernelNames, Launches
 from litz_scheduler.build_plan.values import Values
 from litz_scheduler.cost.traffic import type_bytes
-from litz_scheduler.graph import Lineage, dense_type, same_strides, viewed
+from litz_scheduler.graph import Lineage, dense_type, output_names, overwritten_names, same_strides, viewed
 from litz_scheduler.kernels import single
 from litz_scheduler.memory.reuse import place
 from litz_scheduler.options import SchedulerOptions
@@ -85,6 +85,9 @@ class _Builder:
         self.context = context
         self.operations = self.graph.named()
         self.logical = self.graph.values()
+        self.used = (output_names(self.graph) | overwritten_names(self.graph)).union(
+            *(each.reads for each in self.graph.operations)
+        )
         self.values = Values(self.graph)
         self.launches = Launches(
             self.graph, self.values, Lineage(source, self.graph), context, options, names
@@ -232,7 +235,7 @@ class _Builder:
     def _call(self, call: Call) -> None:
         overwritten = dict(call.mutates)
         call, copies = self._with_layouts(call)
-        results = tuple(value.name for value in call.results if value.name not in call.silent)
+        results = self._wanted(call)
         unpack = call.unpack or len(results) > 1
         pairs = tuple(v.name for v in call.results if isinstance(v, ComplexValue) and v.name in results)
         self.steps.append(
@@ -256,6 +259,17 @@ class _Builder:
         for name, version in overwritten.items():
             if name in copies:
                 self._copy(copies[name], self.logical[version])
+
+    def _wanted(self, call: Call) -> tuple[str | None, ...]:
+        """The names of what a call returns; None for what nobody uses, unless a size becomes known by it alone."""
+        returned = [value for value in call.results if value.name not in call.silent]
+        wanted = {value.name for value in returned if value.name in self.used}
+        told = self.bound.union(*(_symbols_of(value) for value in returned if value.name in wanted))
+        for value in returned:
+            if not _symbols_of(value) <= told:
+                wanted.add(value.name)
+                told |= _symbols_of(value)
+        return tuple(value.name if value.name in wanted else None for value in returned)
 
     def _with_layouts(self, call: Call) -> tuple[Call, dict[str, str]]:
         """The call reading copies of what it does not take in the layout that it has, and the copies by original."""
@@ -312,6 +326,12 @@ class _Builder:
         for value in region.results:
             self.values.returned(value)
             self._define_sizes_of(value)
+
+
+def _symbols_of(value: Value) -> set[str]:
+    """The symbols in a value's sizes and strides."""
+    terms = (*value.type.shape, *value.type.layout.strides)
+    return set[str]().union(*map(free_symbols, terms))
 
 
 class _Subplans:
