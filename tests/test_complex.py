@@ -349,3 +349,11 @@ def test_gradients_that_come_with_a_conjugate_bit() -> None:
 
     program: Program = lambda a: a * a.exp()  # noqa: E731
     compare(run(compiled(program)), run(program))
+
+
+def test_powers_lose_nothing_to_the_logarithm() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(500, dtype=torch.complex64, generator=generator) * 5 for _ in range(2))
+    found = torch.compile(torch.pow, backend="litz")(x, y)
+    exact = x.to(torch.complex128) ** y.to(torch.complex128)
+    assert ((found - exact).abs() <= 2**-23 * exact.abs()).all()

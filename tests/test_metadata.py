@@ -78,7 +78,8 @@ def test_results_that_nobody_reads_are_held_to_nothing() -> None:
     x = torch.tensor([1.0, 1, 2, 2, 3])
 
     def function(x: Tensor) -> Tensor:
-        return torch.unique_consecutive(x, dim=0) * 2
+        values: Tensor = torch.unique_consecutive(x, dim=0)
+        return values * 2
 
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         assert torch.equal(torch.compile(function, backend="litz", fullgraph=True)(x), function(x))

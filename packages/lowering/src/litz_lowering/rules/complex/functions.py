@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from litz_ir.dtypes import f64
 from litz_lowering.rules import formula as f
 from litz_lowering.rules.complex.numbers import Cx, choose
 from litz_lowering.rules.formula import Num, where
@@ -125,8 +126,11 @@ def sgn(z: Cx) -> Cx:
 
 
 def power(z: Cx, w: Cx) -> Cx:
-    """z to the power of w."""
-    return exp(w * log(z))
+    """z to the power of w, in ``f64``: what the logarithm lost to rounding grows with the power."""
+    dtype = z.re.dtype
+    base, exponent = (Cx(each.re.to(f64), each.im.to(f64)) for each in (z, w))
+    found = exp(exponent * log(base))
+    return Cx(found.re.to(dtype), found.im.to(dtype))
 
 
 # --- trigonometry ----------------------------------------
