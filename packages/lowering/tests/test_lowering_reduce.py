@@ -94,6 +94,15 @@ def test_nan_and_infinity(name: str) -> None:
     check(REDUCTIONS[name], x)
 
 
+def test_moments_of_rows_with_an_infinity() -> None:
+    x = torch.randn(6, 5)
+    x[0, 4], x[1, 4], x[2, 0], x[3, 1], x[4, 2], x[4, 4] = *(math.inf, -math.inf) * 2, math.inf, -math.inf
+    check(lambda x: (torch.var(x, 1), torch.std(x, 1), torch.var_mean(x, 1)[0], torch.std(x.t(), 0)), x)
+    # Elsewhere eager's mean is NaN, of infinity less infinity.
+    last = x[[0, 1, 4, 5]]
+    check(lambda x: (torch.var_mean(x, 1), torch.std_mean(x.t(), 0), torch.var_mean(x[:1])), last)
+
+
 def test_softmax_of_infinities() -> None:
     x = torch.tensor([[0.0, -math.inf, 2.0], [-math.inf, -math.inf, -math.inf]])
     check(lambda x: (F.softmax(x, -1), F.log_softmax(x, -1), x.logsumexp(-1)), x)
