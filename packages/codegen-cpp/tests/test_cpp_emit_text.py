@@ -181,8 +181,8 @@ def test_an_index_that_is_a_value_is_checked_where_it_is_known() -> None:
     made = replace(made, parameters=(replace(made.parameters[0], dtype=i64), *made.parameters[1:]))
     text = emit_kernel(made, LANES).text
     inside = loop_body(text, "for (int64_t i1 = ")
-    assert "in_range" in text
-    assert "in_range" not in inside
+    assert "checked_index" in text
+    assert "checked_index" not in inside
     assert "load(w + " in inside
 
 

@@ -241,14 +241,21 @@ class Body(Indices):
         if atom.wrap:
             texts = tuple(f"wrap_index({part}, {size.text})" for part in index.parts)
             index = context.define("wrapped", texts, i64, home, varying=index.varying, reads=reads)
-        if atom.check == "raised":
-            flag = context.flag(atom.fault)
-            inside = tuple(f"in_range({text}, {size.text})" for text in index.parts)
-            self._report(flag, inside, index.varying, home)
         if atom.check != "assumed":
-            texts = tuple(f"clamp_index({part}, {size.text})" for part in index.parts)
+            texts = self._into_range(atom, index, size.text, home)
             index = context.define("index", texts, i64, home, varying=index.varying, reads=reads)
         return context.scopes.remember(atom, Value(index.parts, i64, home, index.varying, reads))
+
+    def _into_range(self, atom: Indirect, index: Value, size: str, home: int) -> tuple[str, ...]:
+        """The index with what lies outside moved inside, which is reported where that is an error."""
+        if atom.check == "raised":
+            flag, lanes = self.context.flag(atom.fault), self.context.scopes.active
+            if not index.varying and (lanes is None or not lanes.masks):
+                return tuple(f"checked_index({part}, {size}, {flag})" for part in index.parts)
+            self._report(
+                flag, tuple(f"in_range({part}, {size})" for part in index.parts), index.varying, home
+            )
+        return tuple(f"clamp_index({part}, {size})" for part in index.parts)
 
     def _report(self, flag: str, holds: tuple[str, ...], varying: bool, home: int) -> None:
         """Raise ``flag`` where one of the conditions ``holds`` does not, for a lane that takes part."""

@@ -30,9 +30,10 @@ STACK_BYTES = 64 << 10
 _CALLED = frozenset(SPELLINGS) | frozenset(
     """load load_partial load_masked load_strided load_strided_partial load_scalar gather gather_partial gather_masked
     store store_partial store_masked store_scalar scatter scatter_partial scatter_masked select broadcast
-    broadcast_mask iota first_lanes any_true lane convert to_mask from_mask bits_as wrap_index clamp_index in_range
-    collapse parallel_for report vec mask reg bf16 f16 b1 wide low high join begin end error saturated
-    add_wrapping sub_wrapping mul_wrapping round_bf16 round_f16 widen_bf16 narrow_bf16 widen_f16 narrow_f16
+    broadcast_mask iota first_lanes any_true lane convert to_mask from_mask bits_as wrap_index clamp_index
+    checked_index in_range nearest_index collapse parallel_for report vec mask reg bf16 f16 b1 wide low high join
+    begin end error saturated add_wrapping sub_wrapping mul_wrapping round_bf16 round_f16 widen_bf16 narrow_bf16
+    widen_f16 narrow_f16
     LITZ_LANES main abs index select read write signal time""".split()
 )
 
