@@ -570,3 +570,23 @@ def test_bits_of_a_tensor_without_elements() -> None:
         return (bits,)
 
     check(program, [Base("b", 3, I64, 4)], [Input("x", "b", (2, 3, 0), (3, 1, 1), 0)])
+
+
+def test_memory_made_here_is_looked_at_by_position_where_the_input_is_not_known_to_be_dense() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        y = x.transpose(-2, -3)
+        y.copy_(y.transpose(-1, -2).clone())
+        return (y.as_strided((3, 4), (3, 5), 6).to(torch.float32),)
+
+    base = Base("base", 261, torch.int64, 7)
+    check(program, [base], [Input("x", "base", (16, 2, 4, 2), (16, 8, 2, 1), 5)], dynamic=True)
+
+
+def test_memory_made_here_is_written_by_position_where_the_input_is_not_known_to_be_dense() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        x.copy_(x.flip(0))
+        x.as_strided((3, 2), (3, 5), 6).mul_(2)
+        return (x.sum(0),)
+
+    base = Base("base", 261, torch.int64, 7)
+    check(program, [base], [Input("x", "base", (16, 4, 2, 2), (16, 2, 8, 1), 5)], dynamic=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from litz.host.torch_memory import strided
 from litz_ir.errors import ExternNotFound
 
 
@@ -27,6 +28,13 @@ def _copy_with_strides(source: torch.Tensor, strides: Sequence[int]) -> torch.Te
     once = [slice(None) if stride else slice(1) for stride in strides]
     fresh.as_strided(source.shape, strides)[tuple(once)].copy_(source[tuple(once)])
     return fresh.as_strided(source.shape, strides)
+
+
+def _strided_scatter(
+    x: torch.Tensor, source: torch.Tensor, shape: Sequence[int], strides: Sequence[int], offset: int
+) -> torch.Tensor:
+    """A copy of all of ``x``'s memory, ``source`` written to the elements from ``offset`` after its first on."""
+    return torch.as_strided_scatter(x, source, shape, strides, x.storage_offset() + offset)
 
 
 def _triton_kernel(
@@ -50,6 +58,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     "sort": _sort,
     "matmul": torch.matmul,
     "copy_with_strides": _copy_with_strides,
+    "strided": strided,
+    "strided_scatter": _strided_scatter,
     "triton_kernel": _triton_kernel,
     "draw_from": _draw_from,
     "torch.random.get_rng_state": torch.random.get_rng_state,

@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from litz_ir.dtypes import DType
 from litz_ir.loops.layout import is_dense
-from litz_ir.loops.nodes import Call
+from litz_ir.loops.nodes import Call, Extern
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size, add, floordiv, mod, mul
@@ -243,7 +243,8 @@ def as_strided_scatter(
     if not _apart([(n, s) for _, n, s in steps]):
         shape, strides = x.shape, x.type.layout.strides
         if strided(tuple(0 for _ in size), 0, stride, shape, strides) is None:
-            return Declined("as_strided_scatter into a tensor that is not dense")
+            reason = "as_strided_scatter into a tensor that is not dense"
+            return _by_host(ctx, x, src, size, stride, mul(shift, -1), reason)
         place = mul(shift, -1)
         return in_place_of(
             ctx,
@@ -266,6 +267,15 @@ def as_strided_scatter(
         return _either(build.logical_and(*conditions), src.load(index), x.load(axes))
 
     return in_place_of(ctx, x, lambda: ctx.pointwise(body))
+
+
+def _by_host(
+    ctx: LoweringContext, x: Tensor, src: Tensor, size: Sequence[Size], stride: Sequence[Size], offset: Size,
+    reason: str,
+) -> Tensor:  # fmt: skip
+    """A copy of all of the memory of ``x`` with ``src`` written from ``offset`` elements after its first on."""
+    arguments = (x, src, tuple(size), tuple(stride), offset)
+    return ctx.call(Extern, "strided_scatter", arguments, need="exact", reason=reason)[0]
 
 
 def _apart(steps: Sequence[tuple[Size, Size]]) -> bool:

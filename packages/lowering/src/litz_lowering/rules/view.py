@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch.fx import Node
 
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.loops.nodes import Call, TensorType
+from litz_ir.loops.nodes import Call, Extern, TensorType
 from litz_ir.scalar import build
 from litz_ir.symbols.term import Size, Symbol, add, mul
 from litz_lowering.builder import Offset
@@ -15,6 +15,7 @@ from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import index_maps
 from litz_lowering.rules.position import element, slice_length, slice_start
+from litz_lowering.values import fixed
 
 
 def dimension(d: int, rank: int) -> int:
@@ -214,28 +215,50 @@ def as_strided(
     stride: Sequence[Size],
     storage_offset: Size | None = None,
 ) -> Tensor | Declined:
-    """Elements by their position in memory: that of the tensor which owns it, when that is dense."""
+    """Elements by their position in memory: by an index into the tensor which owns it, when that is dense; else by the
+    host, which counts from where a tensor starts, as in memory made here that need not be where it is in eager's."""
     if any(s == 0 for s in ctx.output.shape):
         return ctx.view(x, lambda axes: [0] * x.rank, aliases=_is_view(ctx))
     owner, start = ctx.builder.owner(x)
     if isinstance(ctx.builder.producer(owner.name), Call):
         return Declined("as_strided of what a call returned")
-    shape, strides = owner.shape, owner.type.layout.strides
-    if index_maps.strided(tuple(0 for _ in size), 0, stride, shape, strides) is None:
-        return Declined("as_strided of a tensor that is not dense")
     if storage_offset is None:
         storage_offset = ctx.builder.symbols.size(storage_start(ctx, x))
     offset = add(storage_offset, mul(ctx.builder.symbols.size(start), -1))
+    shape, strides = owner.shape, owner.type.layout.strides
     reach = add(offset, *(mul(add(n, -1), s) for n, s in zip(size, stride)), 1)
-    if isinstance(reach, int) and isinstance(owner.numel, int) and reach > owner.numel:
-        return Declined("as_strided beyond the tensor's own elements")
-    if isinstance(offset, int) and offset < 0:
-        return Declined("as_strided of what is before the tensor's own elements")
+    reason = ""
+    if index_maps.strided(tuple(0 for _ in size), 0, stride, shape, strides) is None:
+        reason = "as_strided of a tensor that is not dense"
+    elif isinstance(reach, int) and isinstance(owner.numel, int) and reach > owner.numel:
+        reason = "as_strided beyond the tensor's own elements"
+    elif isinstance(offset, int) and offset < 0:
+        reason = "as_strided of what is before the tensor's own elements"
+    if reason:
+        return _by_host(ctx, owner, size, stride, offset, reason)
     return ctx.view(
         owner,
         lambda axes: index_maps.strided(axes, offset, stride, shape, strides) or (),
         aliases=_is_view(ctx),
     )
+
+
+def _by_host(
+    ctx: LoweringContext, x: Tensor, size: Sequence[Size], stride: Sequence[Size], offset: Size, reason: str
+) -> Tensor | Declined:
+    """A view of the memory from ``offset`` elements after the first of ``x``, or a copy of it."""
+    if ctx.complex_outputs[0]:
+        return Declined(reason)
+    is_view = _is_view(ctx)
+    value = ctx.value(fixed(ctx.output), "" if is_view else "view")
+    arguments = tuple(map(ctx.argument, (x, tuple(size), tuple(stride), offset)))
+    ctx.append(
+        Extern(
+            results=(value,), target="strided", arguments=arguments, aliases=((value.name, x.name),), need="exact",
+            reason=reason, origin=ctx.origin,
+        )
+    )  # fmt: skip
+    return Tensor(value) if is_view else ctx.pointwise(Tensor(value).load)
 
 
 def storage_start(ctx: LoweringContext, x: Tensor) -> Offset:
