@@ -590,3 +590,11 @@ def test_memory_made_here_is_written_by_position_where_the_input_is_not_known_to
 
     base = Base("base", 261, torch.int64, 7)
     check(program, [base], [Input("x", "base", (16, 4, 2, 2), (16, 2, 8, 1), 5)], dynamic=True)
+
+
+def test_a_product_with_a_flipped_sum_of_a_tensor_and_its_transpose_is_stored() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        twice = x + x.transpose(-1, -2).clone()
+        return (x * (twice + twice).flip(-1),)
+
+    check(program, [Base("b", 286, torch.bfloat16, 1)], [Input("x", "b", (16, 16), (1, 18), 0)])

@@ -138,6 +138,7 @@ def _flags(isa: Isa, options: BuildOptions) -> tuple[str, ...]:
         "-fno-math-errno",
         "-fno-trapping-math",
         "-fno-strict-aliasing",
+        "-fno-ivopts",  # GCC 12 rewrites a store's address by another pointer's steps, and then drops the store
         "-fno-stack-protector",
         f"-ffp-contract={contract}",
         *isa.flags,

@@ -19,7 +19,7 @@ template <class V>
 constexpr bool is_signed = elem<V>(-1) < elem<V>(0);
 
 // Signed overflow is undefined, of scalars and of lanes; unsigned arithmetic of at least int's width is not. Scalars that
-// are narrower than int are computed as int. The flag -fwrapv is no way out: GCC 12 loses stores under it.
+// are narrower than int are computed as int.
 template <class T>
 struct wrapping {
   typedef T scalar;
