@@ -598,3 +598,29 @@ def test_a_product_with_a_flipped_sum_of_a_tensor_and_its_transpose_is_stored() 
         return (x * (twice + twice).flip(-1),)
 
     check(program, [Base("b", 286, torch.bfloat16, 1)], [Input("x", "b", (16, 16), (1, 18), 0)])
+
+
+def test_a_reshape_whose_strides_follow_from_guards_is_a_view() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        turned = x.rot90(3, (-2, 1))
+        return (turned.reshape((2, -1, 2)), turned)
+
+    check(program, [Base("b", 25, torch.bfloat16, 0)], [Input("x", "b", (4, 4), (1, 4), 9)], dynamic=True)
+
+
+def test_part_of_a_reshape_whose_strides_follow_from_guards_is_a_view() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        doubled = x * 2
+        shown = doubled.view((2, -1, 2))
+        return (shown.transpose(0, 2)[1:], shown.view(-1)[2:], doubled)
+
+    check(program, [Base("b", 25, torch.float32, 0)], [Input("x", "b", (4, 4), (4, 1), 9)], dynamic=True)
+
+
+def test_writes_to_a_reshape_whose_strides_follow_from_guards() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        shown = x.t().view((2, -1, 2))
+        shown[:, 1].add_(1)
+        return (shown,)
+
+    check(program, [Base("b", 25, torch.float32, 0)], [Input("x", "b", (4, 4), (1, 4), 9)], dynamic=True)

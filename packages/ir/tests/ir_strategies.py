@@ -227,7 +227,15 @@ def operations(draw: st.DrawFn, depth: int = 1) -> n.Operation:
         return n.Scatter(base=draw(VALUES), axes=outer, index=index, body=draw(exprs()), mode=mode, **shared)
     if kind is n.View:
         index = draw(tuples(indirect_terms()))
-        return n.View(base=draw(VALUES), axes=outer, index=index, aliases=draw(st.booleans()), **shared)
+        given = draw(st.none() | st.tuples(*[plain_terms] * len(index)))
+        return n.View(
+            base=draw(VALUES),
+            axes=outer,
+            index=index,
+            aliases=draw(st.booleans()),
+            base_strides=given,
+            **shared,
+        )
     if kind is n.Sort:
         flags = {"descending": draw(st.booleans()), "stable": draw(st.booleans())}
         return n.Sort(source=draw(VALUES), dimension=draw(st.integers(-1, 2)), **flags, **shared)

@@ -152,6 +152,7 @@ WRONG_GRAPHS = {
     "a load's dtype": ("load-dtype", small("%a = pointwise f16[i0: 4] { %x[i0, 0]:f16 }")),
     "a load's rank": ("index-arity", small("%a = pointwise f32[i0: 4] { %x[i0] }")),
     "a view's rank": ("index-arity", small("%a = view f32[i0: 4] { %x[i0] }")),
+    "a view's given strides": ("index-arity", small("%a = view f32[i0: 4] { %x[i0, 0] } given strides(8)")),
     "a scatter's rank": ("index-arity", small("%a = scatter.set [i0: 4] -> f32[4, 8] { %x[i0] = 1.0 }")),
     "past the end": ("index-bounds", small("%a = pointwise f32[i0: 4] { %x[i0 + 1, 0] }")),
     "before the start": ("index-bounds", small("%a = reduce.sum f32[i0: 4 | r0: 8] { %x[i0, r0 - 1] }")),

@@ -41,6 +41,18 @@ graph views(%x: f32[4, 6] fixed) -> (%turned, %o) {
 }
 """
 
+GIVEN_STRIDES = """
+graph given_strides(%x: f32[n, n] fixed) -> (%kept, %lost) {
+  symbols { n: int from 2 hint 4 }
+  %turned = view f32[i0: n, i1: n] strides(1, n) { %x[i1, i0] }
+  %back = view f32[i0: n, i1: n] { %turned[i1, i0] }
+  %shown = view f32[i0: n * n // 4, i1: 4] { %back[(i0*4 + i1) // n, (i0*4 + i1) % n] } given strides(n, 1)
+  %kept = view f32[i0: 4, i1: n * n // 4] strides(1, 4) fixed { %shown[i1, i0] }
+  %odd = view f32[i0: n * n // 4, i1: 4] { %turned[(i0*4 + i1) // n, (i0*4 + i1) % n] } given strides(n, 1)
+  %lost = view f32[i0: 4, i1: n * n // 4] strides(1, 4) fixed { %odd[i1, i0] }
+}
+"""
+
 OLD_VIEW = """
 graph old_view(%x: f32[4, 6] fixed) -> (%o) {
   %flipped = view.copy f32[i0: 4, i1: 6] { %x[3 - i0, i1] }
@@ -106,6 +118,7 @@ graph softmax(%x: f32[n, 1024] fixed) -> (%o) {
 CASES: dict[str, tuple[Pass[LoopGraph], str]] = {
     "dead_code": (DeadCode(), DEAD),
     "compose_views": (ComposeViews(), VIEWS),
+    "compose_views_strides": (ComposeViews(), GIVEN_STRIDES),
     "compose_views_versions": (ComposeViews(), OLD_VIEW),
     "single_points": (SinglePoints(), POINTS),
     "common_subexpressions": (CommonSubexpressions(), TWINS),

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from litz_ir.dtypes import DType
+from litz_ir.loops.layout import Layout
 from litz_ir.loops.nodes import (
+    Axis,
     Combiner,
     Kind,
     Mutation,
@@ -22,7 +24,7 @@ from litz_ir.loops.nodes import (
 )
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size
+from litz_ir.symbols.term import Size, coefficient
 from litz_lowering.node_context import NodeContext
 from litz_lowering.values import Axes, Tensor, axes_of, rejoined, terms_of
 
@@ -173,9 +175,11 @@ class LoopContext(NodeContext):
         type: TensorType | None = None,
         *,
         aliases: bool = True,
+        base_strides: tuple[Size, ...] | None = None,
         name: str = "",
     ) -> Tensor:
-        """``result[i] = base[index(i)]``; ``aliases`` where eager's result shares memory with ``base``."""
+        """``result[i] = base[index(i)]``; ``aliases`` where eager's result shares memory with ``base``, which has
+        ``base_strides`` there. These are kept where the index does not show that the result's follow from them."""
         kind = type or self.output
         if any(size == 0 for size in kind.shape):
             # There is no element to point at, and no memory to share.
@@ -183,12 +187,20 @@ class LoopContext(NodeContext):
         axes = axes_of(kind.shape)
         value = self.value(kind, name)
         mapped = tuple(self.simplify(t, axes) for t in index(terms_of(axes)))
+        if base_strides is not None and (not aliases or self._linear(mapped, base_strides, axes)):
+            base_strides = None
         self.append(
             View(
-                results=(value,), base=base.name, axes=axes, index=mapped, aliases=aliases, origin=self.origin
+                results=(value,), base=base.name, axes=axes, index=mapped, aliases=aliases,
+                base_strides=base_strides, origin=self.origin,
             )
-        )
+        )  # fmt: skip
         return Tensor(value)
+
+    def _linear(self, index: tuple[Size, ...], strides: tuple[Size, ...], axes: tuple[Axis, ...]) -> bool:
+        """True when the place of an element is seen to be linear in the axes."""
+        place = self.simplify(Layout(strides).element(index), axes)
+        return all(coefficient(place, axis.name) is not None for axis in axes)
 
     def mutation(self, target: Tensor, source: Tensor) -> Tensor:
         """Overwrite ``target`` with ``source`` (same shape and dtype); what it returns is the target's new version."""

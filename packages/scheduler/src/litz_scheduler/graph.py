@@ -105,8 +105,13 @@ def alias_type(view: View, base: TensorType, symbols: SymbolTable) -> TensorType
     element = simplify(base.layout.element(view.index), ranges)
     if indirects_in(element):
         return None
+    result = view.results[0].type
+    promised = result.layout.strides
+    offset = substitute(element, dict.fromkeys(names, 0))
+    given = view.base_strides
+    if given is not None and same_strides(base, replace(base.layout, strides=given)):
+        return replace(result, layout=replace(result.layout, offset=offset))
     strides: list[Size] = []
-    promised = view.results[0].type.layout.strides
     for axis, wanted in zip(view.axes, promised, strict=True):
         if axis.size == 1:
             strides.append(wanted)  # no element is that far away, but the caller may ask
@@ -116,8 +121,6 @@ def alias_type(view: View, base: TensorType, symbols: SymbolTable) -> TensorType
             return None
         # Ranges of axes speak of tensors with elements; what was promised holds for empty ones too.
         strides.append(wanted if simplify(wanted, ranges) == slope else slope)
-    offset = substitute(element, dict.fromkeys(names, 0))
-    result = view.results[0].type
     return replace(result, layout=replace(result.layout, strides=tuple(strides), offset=offset))
 
 

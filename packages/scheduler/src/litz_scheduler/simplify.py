@@ -18,6 +18,7 @@ from litz_ir.loops.nodes import (
     ScalarInput,
     Scan,
     Scatter,
+    TensorType,
     Value,
     View,
 )
@@ -30,11 +31,13 @@ from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, free_symbols, substitute
 from litz_scheduler.graph import (
     Versions,
+    alias_type,
     axis_ranges,
     homes,
     output_names,
     overwritten_by,
     overwritten_names,
+    same_strides,
     shared_homes,
 )
 
@@ -162,6 +165,7 @@ class ComposeViews:
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         kept = output_names(data) | shared_homes(data)
         versions = Versions(data)
+        values = data.values()
         views: dict[str, View] = {}
         operations: list[Operation] = []
         for position, operation in enumerate(data.operations):
@@ -170,7 +174,7 @@ class ComposeViews:
                 base = views.get(current.base)
                 # Returned views keep the memory that they share: what aliases it must go through it.
                 if base is not None and current.base not in kept and _holds(base.base, position, versions):
-                    current = compose(base, current, data.symbols)
+                    current = compose(base, current, values[base.base].type, data.symbols)
                 views[current.name] = current
             operations.append(current)
         return data.with_operations(tuple(operations))
@@ -182,9 +186,26 @@ def _holds(name: str, position: int, versions: Versions) -> bool:
     return deadline is None or position < deadline
 
 
-def compose(base: View, view: View, symbols: SymbolTable) -> View:
-    """The view of ``base``'s own base that shows what ``view`` shows of ``base``."""
+def compose(base: View, view: View, root: TensorType, symbols: SymbolTable) -> View:
+    """The view of ``base``'s own base, which has type ``root``, that shows what ``view`` shows of ``base``."""
     mapping: dict[str, Size] = {axis.name: term for axis, term in zip(base.axes, view.index, strict=True)}
     ranges = axis_ranges(view.axes, symbols)
     index = tuple(simplify(substitute(term, mapping), ranges) for term in base.index)
-    return replace(view, base=base.base, index=index, aliases=view.aliases and base.aliases)
+    return replace(
+        view,
+        base=base.base,
+        index=index,
+        aliases=view.aliases and base.aliases,
+        base_strides=_given(base, view, root, symbols),
+    )
+
+
+def _given(base: View, view: View, root: TensorType, symbols: SymbolTable) -> tuple[Size, ...] | None:
+    """The strides of ``root`` where those of ``view`` follow from them through ``base``, and an index does not tell."""
+    if base.base_strides is None and view.base_strides is None:
+        return None
+    for each, over in ((base, root), (view, base.results[0].type)):
+        shown = alias_type(each, over, symbols)
+        if shown is None or not same_strides(each.results[0].type, shown.layout):
+            return None
+    return root.layout.strides

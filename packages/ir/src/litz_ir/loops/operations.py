@@ -122,12 +122,17 @@ class Sort(Operation):
 class View(Operation):
     """``result[axes] = base[index]``: the same elements under another index. Eager's result shares memory with the
     base; ``aliases`` is false where it is a copy (``reshape`` of what cannot be viewed). A result of another dtype of
-    the same width shows the same bits."""
+    the same width shows the same bits.
+
+    ``base_strides`` says what symbolic sizes leave unproven: where the base has these strides, the place of an element
+    is linear in the axes, and the result has the strides of its type. None where the index alone tells it.
+    """
 
     base: str
     axes: tuple[Axis, ...]
     index: tuple[Size, ...]
     aliases: bool = True
+    base_strides: tuple[Size, ...] | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:

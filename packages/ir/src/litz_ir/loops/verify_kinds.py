@@ -127,6 +127,12 @@ def check_view(operation: View, state: State, place: Place) -> None:
         check_dtype(value, base, place)
     check_shapes(operation, [axis.size for axis in operation.axes], state, place)
     check_index(operation.base, operation.index, operation.axes, state, place)
+    given = operation.base_strides
+    if given is not None and len(given) != len(operation.index):
+        place.fail(
+            "index-arity",
+            f"%{operation.base} has {len(operation.index)} dimensions, {len(given)} strides are given",
+        )
 
 
 def check_index(

@@ -236,12 +236,17 @@ class _OperationParser:
         base = stream.value()
         index = parser.terms()
         stream.expect("}")
+        given = None
+        if stream.accept("given"):
+            stream.expect("strides")
+            given = separated(stream, lambda: term(stream))
         return View, {
             "results": results,
             "base": base,
             "axes": outer,
             "index": index,
             "aliases": way != "copy",
+            "base_strides": given,
         }
 
     def sort(self, names: Names, way: str, token: Token) -> Made:

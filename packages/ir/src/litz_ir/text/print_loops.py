@@ -207,7 +207,10 @@ class _OperationPrinter:
         shape = tuple(axis.size for axis in operation.axes)
         kind = "view" if operation.aliases else "view.copy"
         head = f"{kind} {self._typed(operation.results, shape, operation.axes)}"
-        return self._block(head, braced(printer.lets(), [element], room=WIDTH))
+        given = operation.base_strides
+        tail = "" if given is None else f" given strides({', '.join(map(print_term, given))})"
+        lines = self._block(head, braced(printer.lets(), [element], room=WIDTH))
+        return [*lines[:-1], lines[-1] + tail]
 
     def _call(self, operation: Call) -> str:
         text = f"{_call_word(operation)} {name_text(operation.target)}"

@@ -43,7 +43,14 @@ def dimensions(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
 def reshape(ctx: LoweringContext, x: Tensor, *_: object) -> Tensor:
     """Row-major order kept, dimensions regrouped."""
     shape = ctx.output.shape
-    return ctx.view(x, lambda axes: index_maps.reshaped(axes, shape, x.shape), aliases=_is_view(ctx))
+    _, seen = _view_and_base(ctx)
+    strides = tuple(map(ctx.builder.symbols.size, seen.meta["val"].stride()))
+    return ctx.view(
+        x,
+        lambda axes: index_maps.reshaped(axes, shape, x.shape),
+        aliases=_is_view(ctx),
+        base_strides=strides,
+    )
 
 
 @rule("aten.alias.default", "aten.detach.default", "aten.lift_fresh.default", "aten.lift.default")

@@ -115,17 +115,20 @@ class StructuralContext(LoweringContext):
         type: TensorType | None = None,
         *,
         aliases: bool = True,
+        base_strides: tuple[Size, ...] | None = None,
         name: str = "",
     ) -> Tensor:
         """The pairs under another index."""
         kind = type or self.output
         if not isinstance(base, Parts) or not isinstance(kind, ComplexType):
-            return super().view(base, index, kind, aliases=aliases, name=name)
+            return super().view(base, index, kind, aliases=aliases, base_strides=base_strides, name=name)
         if any(size == 0 for size in kind.shape):
             return self.pointwise(lambda axes: build.const(0, kind.dtype), kind, name)
+        steps = None if base_strides is None else (*(mul(2, stride) for stride in base_strides), 1)
         made = super().view(
-            base.whole, lambda axes: (*index(axes[:-1]), axes[-1]), held(kind), aliases=aliases, name=name
-        )
+            base.whole, lambda axes: (*index(axes[:-1]), axes[-1]), held(kind), aliases=aliases,
+            base_strides=steps, name=name,
+        )  # fmt: skip
         return Parts(made.value)
 
     def scatter(
