@@ -43,7 +43,7 @@ def dimensions(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
 def reshape(ctx: LoweringContext, x: Tensor, *_: object) -> Tensor:
     """Row-major order kept, dimensions regrouped."""
     shape = ctx.output.shape
-    _, seen = _view_and_base(ctx)
+    seen = _view_and_base(ctx)[1]
     strides = tuple(map(ctx.builder.symbols.size, seen.meta["val"].stride()))
     return ctx.view(
         x,
