@@ -624,3 +624,95 @@ def test_writes_to_a_reshape_whose_strides_follow_from_guards() -> None:
         return (shown,)
 
     check(program, [Base("b", 25, torch.float32, 0)], [Input("x", "b", (4, 4), (1, 4), 9)], dynamic=True)
+
+
+def test_elements_by_position_that_memory_made_here_does_not_have_are_refused() -> None:
+    def program(x: Tensor) -> Tensor:
+        x.mul_(2)
+        return x.as_strided((3, 2), (3, 5), 11) + 1
+
+    given = torch.zeros(128).as_strided((4, 4), (4, 1), 9)
+    # Within the caller's memory these are elements; functionalised, they are beyond a copy, where nothing may be read.
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        torch.compile(program, backend="litz", dynamic=True)(given)
+
+
+def test_elements_of_a_complex_tensor_made_here_by_position() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        made = x * 2
+        return (made.as_strided((3, 2), (4, 1), 1), torch.view_as_real(made).as_strided((3, 2), (4, 1), 5))
+
+    base, given = Base("b", 25, torch.complex64, 0), Input("x", "b", (4, 4), (4, 1), 9)
+    check(program, [base], [given])
+    check(program, [base], [given], dynamic=True)
+
+
+def test_elements_of_a_complex_copy_by_position() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        turned = x.t()
+        turned.copy_(turned.flip(0))
+        x.as_strided((3, 2), (3, 4), 2).mul_(2j)
+        return (turned.as_strided((3, 2), (3, 4), 1) + 1,)
+
+    base, given = Base("b", 16, torch.complex64, 0), Input("x", "b", (4, 4), (4, 1), 0)
+    check(program, [base], [given])
+    check(program, [base], [given], dynamic=True)
+
+
+def test_a_complex_input_that_aliases_a_written_one_is_read_where_it_starts() -> None:
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        padded = nn.functional.pad(y, [2, 1], value=0)
+        x[::1] = y
+        return (padded,)
+
+    inputs = [Input(name, "b", (4,), (1,), 5) for name in ("x", "y")]
+    check(program, [Base("b", 9, torch.complex64, 9)], inputs, dynamic=True)
+
+
+def test_a_view_of_a_complex_input_that_was_written_starts_where_eager_has_it() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        whole = x[:, ::1]
+        whole.neg_()
+        return (whole.chunk(2, 0)[0],)
+
+    check(program, [Base("b", 89, torch.complex128, 0)], [Input("x", "b", (9, 9), (9, 1), 5)], dynamic=True)
+
+
+def test_conjugates_that_are_returned_share_memory() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        joined = torch.cat([x.flip(0), x, x], 0)
+        other = joined.conj()
+        return (other, joined, other[1:], other.sin(), joined.conj().unsqueeze(0), joined.conj()[1:].conj())
+
+    check(program, [Base("b", 5, torch.complex64, 3)], [Input("x", "b", (3,), (1,), 1)])
+
+
+def test_a_written_conjugate_and_what_it_is_one_of_share_memory() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        whole = x * 1j
+        other = whole.conj()
+        other.mul_(3j)
+        return (other, whole)
+
+    check(program, [Base("b", 6, torch.complex64, 3)], [Input("x", "b", (4,), (1,), 1)])
+
+
+def test_conjugates_of_an_input_that_has_a_conjugate_bit() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return (x.conj(), x.conj()[1:] * 2, x[1:], x.conj().conj())
+
+    given = torch.tensor([1 + 2j, 3 - 4j, 5j]).conj()
+    wanted, found = program(given), torch.compile(program, backend="litz")(given)
+    assert all(torch.equal(a, b) and a.is_conj() == b.is_conj() for a, b in zip(wanted, found, strict=True))
+
+
+def test_a_part_of_a_complex_gradient_is_gathered() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return (x[torch.tensor([0, 2, 2])],)
+
+    check(
+        program,
+        [Base("b", 11, torch.complex128, 5, leaf=True)],
+        [Input("x", "b", (4,), (2,), 1)],
+        mode="grad",
+    )

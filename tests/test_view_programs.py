@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from differential.generator import program_of, programs
+from differential.generator import COMPLEX, program_of, programs
 from differential.judge import check, judge
 from differential.programs import Base, Input, Program
 from differential.run import Row, slices
@@ -25,6 +25,18 @@ def test_generated_programs_do_as_eager_does(chunk: int) -> None:
         program = program_of(seed)
         verdict = judge(program)
         assert verdict.fault != "litz", f"{verdict.message}\n{program.as_test(f'program_of_seed_{seed}')}"
+        compared += verdict.fault == "none"
+    assert compared >= CHUNK // 2, "most programs are fit to be compared"
+
+
+def test_generated_programs_over_complex_tensors_do_as_eager_does() -> None:
+    compared = 0
+    for seed in range(CHUNK):
+        program = program_of(seed, COMPLEX)
+        verdict = judge(program)
+        assert verdict.fault != "litz", (
+            f"{verdict.message}\n{program.as_test(f'complex_program_of_seed_{seed}')}"
+        )
         compared += verdict.fault == "none"
     assert compared >= CHUNK // 2, "most programs are fit to be compared"
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import re
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from hypothesis import strategies
 
-from differential.programs import Base, Input, Mode, Program, Statement
+from differential.programs import Base, Input, Mode, Program, Statement, is_inexact
 from differential.scope import Choose, Scope, storage_of
 from differential.statements import KINDS, Kind, Proposal
 
@@ -20,6 +21,8 @@ DTYPES = (
     torch.float32, torch.float32, torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32,
     torch.bool, torch.uint8,
 )  # fmt: skip
+COMPLEX = (torch.complex64, torch.complex64, torch.complex64, torch.complex128, torch.float32, torch.bool)
+"""What complex programs are made of."""
 MODES: tuple[Mode, ...] = ("plain",) * 9 + ("no_grad",) * 3 + ("inference",) * 3 + ("grad",) * 5
 ATTEMPTS = 60
 LARGEST = 20_000
@@ -30,9 +33,9 @@ DECIDES = re.compile(r"amin|amax|minimum|maximum|relu|clamp|abs|sign_?\(")
 COPIES = re.compile(r"\.(clone|flip|roll|sum)\(| [!=<>]=? ")
 
 
-def program_of(seed: int) -> Program:
-    """The program of a seed: the same one always."""
-    return generate(random.Random(seed).randint)
+def program_of(seed: int, dtypes: Sequence[torch.dtype] = DTYPES) -> Program:
+    """The program of a seed, whose inputs are of ``dtypes``: the same one always."""
+    return generate(random.Random(seed).randint, dtypes)
 
 
 @strategies.composite
@@ -41,11 +44,11 @@ def programs(draw: strategies.DrawFn) -> Program:
     return generate(lambda low, high: draw(strategies.integers(low, high)))
 
 
-def generate(choose: Choose) -> Program:
+def generate(choose: Choose, dtypes: Sequence[torch.dtype] = DTYPES) -> Program:
     """A program of up to a dozen statements, all of which eager accepts."""
     scope = Scope(choose)
     mode = scope.one(MODES)
-    bases, inputs = _arguments(scope, mode)
+    bases, inputs = _arguments(scope, mode, dtypes)
     draft = Program(bases, inputs, (), (), mode, dynamic=scope.chance(15))
     with draft.surroundings(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -57,7 +60,9 @@ def generate(choose: Choose) -> Program:
 # --- inputs ---------------------------------------------------------------------------------------------
 
 
-def _arguments(scope: Scope, mode: Mode) -> tuple[tuple[Base, ...], tuple[Input, ...]]:
+def _arguments(
+    scope: Scope, mode: Mode, dtypes: Sequence[torch.dtype]
+) -> tuple[tuple[Base, ...], tuple[Input, ...]]:
     rank = scope.one((0, 1, 1, 2, 2, 2, 2, 3, 3, 4))
     shape = tuple(0 if scope.chance(2) else scope.one(SIZES) for _ in range(rank))
     if rank >= 2 and scope.chance(25):
@@ -66,12 +71,12 @@ def _arguments(scope: Scope, mode: Mode) -> tuple[tuple[Base, ...], tuple[Input,
         shape = tuple(size // 2 for size in shape)
     if scope.chance(3):
         shape = (*shape[:-1], 2000)[: max(len(shape), 1)] if _size(shape[:-1]) <= 8 else shape
-    common = scope.one(DTYPES)
+    common = scope.one(dtypes)
     bases: list[Base] = []
     inputs: list[Input] = []
     aliased = mode != "grad" and scope.chance(30)
     for number in range(scope.one((1, 1, 2, 2, 2, 3))):
-        dtype = common if scope.chance(65) else scope.one(DTYPES)
+        dtype = common if scope.chance(65) else scope.one(dtypes)
         name = f"base{number}"
         shapes = [shape if scope.chance(65) else _related(scope, shape)]
         shapes += [_related(scope, shape) for _ in range(scope.one((0, 1, 1, 2)) if aliased else 0)]
@@ -81,7 +86,7 @@ def _arguments(scope: Scope, mode: Mode) -> tuple[tuple[Base, ...], tuple[Input,
         for one, (strides, offset, reach) in zip(shapes, views):
             shift = scope.choose(0, size - reach) if len(views) > 1 and scope.chance(40) else 0
             made.append(Input(f"a{len(inputs) + len(made)}", name, one, strides, offset + shift))
-        leaf = mode == "grad" and dtype.is_floating_point and len(made) == 1 and scope.chance(40)
+        leaf = mode == "grad" and is_inexact(dtype) and len(made) == 1 and scope.chance(40)
         bases.append(Base(name, size, dtype, scope.choose(0, 9), leaf))
         inputs += made
     return tuple(bases), tuple(inputs)
@@ -158,7 +163,7 @@ class _Growth:
     def outputs(self) -> tuple[str, ...]:
         """Some of what is at hand, aliases and inputs among it."""
         scope = self.scope
-        names = [n for n, t in scope.tensors.items() if t.dtype.is_floating_point or scope.is_exact(n)]
+        names = [n for n, t in scope.tensors.items() if is_inexact(t.dtype) or scope.is_exact(n)]
         names = [n for n in names if storage_of(scope[n]) not in self.hidden] or names
         later = [n for n in names if n not in self.inputs] or names
         return tuple(scope.one(later if scope.chance(80) else names) for _ in range(scope.choose(1, 6)))
@@ -168,7 +173,7 @@ class _Growth:
         scope, statement = self.scope, proposal.statement
         used = [name for name in scope.tensors if re.search(rf"\b{name}\b", statement.text)]
         rough_reads = [name for name in used if not scope.is_exact(name)]
-        if any(not scope[name].dtype.is_floating_point for name in rough_reads):
+        if any(not is_inexact(scope[name].dtype) for name in rough_reads):
             return True
         if rough_reads and self.mode == "grad" and DECIDES.search(statement.text):
             return True
@@ -208,7 +213,7 @@ class _Growth:
         assert statement.writes is not None
         target = self.scope[statement.writes]
         home = storage_of(target)
-        if rough and (home in self.punned or not target.dtype.is_floating_point):
+        if rough and (home in self.punned or not is_inexact(target.dtype)):
             return False
         region = _region(statement, target)
         places = _places(region)
@@ -260,8 +265,9 @@ def _same_place(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _plain(tensor: torch.Tensor) -> bool:
     """True when sums of such numbers are exact: none is huge, tiny or not finite."""
-    if not tensor.dtype.is_floating_point or tensor.numel() == 0:
+    if not is_inexact(tensor.dtype) or tensor.numel() == 0:
         return True
-    size = tensor.detach().double().abs()
+    parts = torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor.detach()
+    size = parts.double().abs()
     most = 2.0**7 if tensor.dtype == torch.bfloat16 else 2.0**14
     return bool(((size == 0) | ((size >= 2.0**-14) & (size <= most))).all())

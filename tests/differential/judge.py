@@ -203,6 +203,9 @@ def _values(a: torch.Tensor, b: torch.Tensor, least: float) -> str | None:
         return f"{a.dtype} {tuple(a.shape)}, eager's is {b.dtype} {tuple(b.shape)}"
     if torch.equal(a, b):
         return None
+    if a.dtype.is_complex:
+        found = _values(torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj()), least)
+        return None if found is None else f"parts: {found}"
     if a.dtype.is_floating_point:
         finite = b[b.isfinite()].double().abs()
         scale = 1 + (float(finite.max()) if finite.numel() else 0.0)

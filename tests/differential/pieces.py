@@ -59,13 +59,18 @@ def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
     return all(a == b or a == 1 for a, b in zip(reversed(shape), reversed(to)))
 
 
+def fits(dtype: torch.dtype, into: torch.dtype) -> bool:
+    """True when what is computed with such numbers may be written to a tensor of the other dtype."""
+    if into.is_complex:
+        return True
+    return not dtype.is_complex and (into.is_floating_point or not dtype.is_floating_point)
+
+
 def operand(scope: Scope, name: str, *, exact: bool = False) -> str:
     """Something that broadcasts to the shape of ``name``: a tensor, a number, a copy or view made on the spot."""
     x = scope[name]
     other = scope.pick(
-        lambda t: (
-            broadcasts(t.shape, x.shape) and (x.dtype.is_floating_point or not t.dtype.is_floating_point)
-        ),
+        lambda t: broadcasts(t.shape, x.shape) and fits(t.dtype, x.dtype),
         exact=exact,
     )
     how = scope.choose(0, 11)

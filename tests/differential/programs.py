@@ -14,11 +14,18 @@ Mode = Literal["plain", "no_grad", "inference", "grad"]
 Function = Callable[..., tuple[torch.Tensor, ...]]
 
 
+def is_inexact(dtype: torch.dtype) -> bool:
+    """True for floating-point and complex dtypes: what gradients flow through."""
+    return dtype.is_floating_point or dtype.is_complex
+
+
 def fill(count: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
     """``count`` small integers in ``dtype``: sums and products of them are exact, so their order does not matter."""
     numbers = (torch.arange(count) * (7 + 2 * (seed % 5)) + 5 * seed) % 17
     if dtype == torch.bool:
         return numbers % 2 == 0
+    if dtype.is_complex:
+        return torch.complex((numbers - 8).double(), (numbers.roll(1) % 5 - 2).double()).to(dtype)
     return numbers.to(dtype) if dtype == torch.uint8 else (numbers - 8).to(dtype)
 
 
@@ -116,7 +123,7 @@ class Program:
                 if base.leaf:
                     leaves.append(whole.requires_grad_())
                 continue
-            if self.mode == "grad" and base.dtype.is_floating_point:
+            if self.mode == "grad" and is_inexact(base.dtype):
                 leaves.append(memory.requires_grad_())
                 memory = bases[-1] = memory * 1
             for item in viewers:

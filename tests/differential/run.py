@@ -31,7 +31,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from differential.generator import program_of
+from differential.generator import COMPLEX, DTYPES, program_of
 from differential.judge import judge
 from differential.shrinker import shrunk
 
@@ -53,11 +53,12 @@ class Row:
     torch: list[dict[str, Any]] = field(default_factory=list)
 
 
-def run_slice(start: int, stop: int) -> Row:
+def run_slice(start: int, stop: int, is_complex: bool) -> Row:
     """Run the programs of the seeds from ``start`` to ``stop``, the last one not included."""
+    dtypes = COMPLEX if is_complex else DTYPES
     row, counts, began = Row(start, stop), Counter[str](), time.perf_counter()
     for seed in range(start, stop):
-        program = program_of(seed)
+        program = program_of(seed, dtypes)
         verdict = judge(program)
         counts[verdict.fault] += 1
         if verdict.fault == "torch":
@@ -96,13 +97,13 @@ def start_worker() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def results(todo: Sequence[tuple[int, int]], workers: int) -> Iterator[Row]:
+def results(todo: Sequence[tuple[int, int]], workers: int, is_complex: bool) -> Iterator[Row]:
     """The rows of slices as they come. A worker that dies ends the run: ``BrokenProcessPool``."""
     context = multiprocessing.get_context("spawn")
     for first in range(0, len(todo), workers * ROUND):
         with ProcessPoolExecutor(workers, context, start_worker) as pool:
             batch = todo[first : first + workers * ROUND]
-            for future in as_completed([pool.submit(run_slice, *each) for each in batch]):
+            for future in as_completed([pool.submit(run_slice, *each, is_complex) for each in batch]):
                 yield future.result()
 
 
@@ -114,6 +115,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--programs", type=int, default=1000, help="how many seeds to run")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--complex", action="store_true", help="programs over complex tensors")
     parser.add_argument(
         "--out",
         type=Path,
@@ -138,7 +140,7 @@ def main() -> int:
         Progress(*columns, TimeRemainingColumn(), console=console) as progress,
     ):
         bar = progress.add_task("programs", total=chosen.programs, completed=done)
-        for row in results(todo, chosen.workers):
+        for row in results(todo, chosen.workers, chosen.complex):
             rows.append(row)
             out.write(json.dumps(asdict(row)) + "\n")
             out.flush()

@@ -8,13 +8,24 @@ from dataclasses import dataclass
 
 import torch
 
-from differential.pieces import broadcasts, dimension, index_vector, number, operand, permutation, subscript
-from differential.programs import Statement
+from differential.pieces import (
+    broadcasts,
+    dimension,
+    fits,
+    index_vector,
+    number,
+    operand,
+    permutation,
+    subscript,
+)
+from differential.programs import Statement, is_inexact
 from differential.scope import Scope
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.uint8)
 SAME_SIZE = {
+    torch.complex64: (torch.float32,),
+    torch.complex128: (torch.float64,),
     torch.float32: (torch.int32,),
     torch.int32: (torch.float32,),
     torch.float64: (torch.int64, torch.float32, torch.int32),
@@ -154,13 +165,16 @@ def by_strides(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
 
 @kind("view", 8, lambda t: t.dtype in SAME_SIZE, exact=True)
 def other_dtype(scope: Scope, name: str, x: torch.Tensor) -> Proposal | None:
-    if x.dtype.is_floating_point and bool(x.isnan().any()):
+    if is_inexact(x.dtype) and bool(x.isnan().any()):
         return None
     return _new(scope, f"{name}.view({scope.one(SAME_SIZE[x.dtype])})")
 
 
 @kind("view", 5)
 def same_again(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
+    if x.is_complex() and scope.chance(70):
+        texts = (f"torch.view_as_real({name})", f"{name}.real", f"{name}.imag", f"{name}.conj()")
+        return _new(scope, scope.one(texts))
     return _new(
         scope, f"{name}.{scope.one(('detach()', f'view_as({name})', f'view({name}.shape)', 'contiguous()'))}"
     )
@@ -188,9 +202,9 @@ def copied(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
 @kind("copy", 6, lambda t: t.numel() > 0, exact=True)
 def converted(scope: Scope, name: str, x: torch.Tensor) -> Proposal | None:
     dtype = scope.one((*FLOATS, *INTEGERS, torch.bool))
-    if x.dtype.is_floating_point and not dtype.is_floating_point and not bool(x.isfinite().all()):
+    if is_inexact(x.dtype) and not dtype.is_floating_point and not bool(x.isfinite().all()):
         return None
-    if dtype == torch.uint8 and x.dtype.is_floating_point and bool((x < 0).any()):
+    if dtype == torch.uint8 and is_inexact(x.dtype) and bool((x.real < 0).any()):
         return None  # what becomes of a negative number is not defined
     return _new(scope, f"{name}.to({dtype})")
 
@@ -251,7 +265,7 @@ def combined(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
 
 @kind("pointwise", 14, lambda t: t.dtype != torch.bool)
 def mapped(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
-    if x.dtype.is_floating_point and scope.chance(40):
+    if is_inexact(x.dtype) and scope.chance(40):
         return _new(scope, f"{name}.{scope.one(('sin()', 'tanh()', 'sigmoid()', 'exp()'))}", rough=True)
     texts = ["neg()", "abs()", "relu()", "clamp(0, 3)", "square()", "sign()"]
     if x.dtype in INTEGERS:
@@ -404,11 +418,7 @@ def assigned(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     """An assignment to a subscript."""
     where = subscript(scope, x)
     piece = eval(f"x[{where}]", {"x": x})
-    other = scope.pick(
-        lambda t: (
-            broadcasts(t.shape, piece.shape) and (x.dtype.is_floating_point or not t.dtype.is_floating_point)
-        )
-    )
+    other = scope.pick(lambda t: broadcasts(t.shape, piece.shape) and fits(t.dtype, x.dtype))
     value = number(scope, x.dtype) if other is None or scope.chance(20) else other
     if other is not None and value == other and scope[other].dim() and scope.chance(30):
         value = f"{other}.flip(0)"
@@ -441,7 +451,7 @@ def put(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     return _write(f"{name}[{where}] {sign} {value}", name)
 
 
-@kind("write", 7, lambda t: t.dtype.is_floating_point)
+@kind("write", 7, lambda t: is_inexact(t.dtype))
 def by_list(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     """Foreach operations in place, and ``out=``."""
     other = scope.pick(lambda t: t.dtype == x.dtype and t.shape == x.shape) or name

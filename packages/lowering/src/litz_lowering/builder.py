@@ -18,6 +18,11 @@ from litz_lowering.values import Tensor
 Offset = int | torch.SymInt
 
 
+def offset_of(value: torch.Tensor) -> Offset:
+    """At which element of its storage a tensor starts by its metadata; a complex number is two elements."""
+    return value.storage_offset() * (2 if value.is_complex() else 1)
+
+
 class GraphBuilder:
     """The operations of the graph so far, the names in use, and the symbols that operations gave a value (``bound``).
 
@@ -80,8 +85,8 @@ class GraphBuilder:
 
     def starts(self, tensor: Tensor, start: Offset, told: Offset) -> None:
         """Note at which element of its storage a tensor that is no view starts in eager; ``told`` is what its metadata
-        says, which is wrong for some operators."""
-        self._starts[tensor.name] = (tensor, start, told)
+        says, which is wrong for some operators. A complex number is two elements."""
+        self._starts[tensor.name] = (Tensor(tensor.value), start, told)
 
     def owner(self, tensor: Tensor) -> tuple[Tensor, Offset]:
         """Through views, the tensor in whose memory a tensor is (itself, if it is no view), and at which element of

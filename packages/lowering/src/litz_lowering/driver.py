@@ -38,6 +38,7 @@ from litz_lowering.unfold import Unfold
 from litz_lowering.values import Complex, Declined, Lowered, ResultType, Subgraph, Tensor, has_complex
 
 _FORCED = "asked for by force_extern"
+_CONJUGATE = "a conjugate that is returned is other memory under a bit"
 _NO_RULE = "no lowering rule"
 _NO_COMPLEX_RULE = "no lowering rule for complex tensors"
 _ATEN = ("aten", "prims", "prim")
@@ -322,6 +323,33 @@ class _Lowering:
             return tuple(map(self._current, value))
         return value
 
+    def _conjugate(self, node: Node) -> Lowered:
+        """What ``node`` returns as eager does: memory that others may see too, under a conjugate bit or not. None where
+        no conjugate is involved, or the memory is its own."""
+        shown = self._unconjugated(node)
+        if shown is None or not node.meta["val"].is_conj():
+            return shown
+        ctx = self._context(node, *self._outputs(node.meta["val"]))
+        return call_aten(ctx, torch.ops.aten._conj.default, (shown,), {}, _CONJUGATE)[0]
+
+    def _unconjugated(self, node: Node) -> Complex | None:
+        """The memory of which a node shows a conjugate, seen as it is."""
+        source = node.args[0] if node.args else None
+        if not isinstance(source, Node) or not isinstance(node.target, torch._ops.OpOverload):
+            return None
+        shown = self._unconjugated(source) if is_view(node.target) else None
+        if node.target is torch.ops.aten._conj.default:
+            # What came with a bit is held with it worked in.
+            found = None if shown is None and source.meta["val"].is_conj() else shown or self.env[source]
+            return found if isinstance(found, Complex) and self._current(found) == found else None
+        rule = RULES.find(overload_name(node.target), is_complex=True)
+        if shown is None or rule is None:
+            return None
+        ctx = self._context(node, *self._outputs(node.meta["val"]))
+        kwargs = {key: self._read(item) for key, item in node.kwargs.items()}
+        result = self._apply(rule, ctx, (shown, *map(self._read, node.args[1:])), kwargs)
+        return result if isinstance(result, Complex) else None
+
     def _output(self, node: Node) -> None:
         for position, leaf in enumerate(flatten(node.args[0])):
             value = self._read(leaf)
@@ -332,12 +360,21 @@ class _Lowering:
             ctx = self._context(leaf if isinstance(leaf, Node) else node, (wanted,))
             if self.demand is not None:
                 value = as_demanded(ctx, self.demand, value, wanted)
+            elif isinstance(leaf, Node) and isinstance(value, Complex):
+                value = self._conjugate(leaf) or value
             output = output_of(ctx, value, wanted)
             self.outputs.append(output)
-            if isinstance(value, Tensor) and self.demand is None:
-                self.wanted.update(memory_of(self.builder, value))
+            if isinstance(value, Tensor | Complex) and self.demand is None:
+                held = value.pairs if isinstance(value, Complex) else value
+                self.wanted.update(memory_of(self.builder, held))
             if wanted is not None:
                 self.wanted.setdefault(output.name, wanted)  # type: ignore[union-attr]  # a Ref, for a tensor
+
+
+def is_view(overload: torch._ops.OpOverload) -> bool:
+    """True when the first argument's memory is that of the result, and is not written."""
+    first = overload._schema.arguments[0].alias_info if overload._schema.arguments else None
+    return first is not None and not first.is_write
 
 
 def overload_name(target: object) -> str:

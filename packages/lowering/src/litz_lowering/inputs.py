@@ -16,7 +16,7 @@ from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr, Scalar
 from litz_ir.symbols.table import SymbolKind
 from litz_ir.symbols.term import Size, free_symbols
-from litz_lowering.builder import GraphBuilder
+from litz_lowering.builder import GraphBuilder, offset_of
 from litz_lowering.context import LoweringContext
 from litz_lowering.torch_types import known_dtype
 from litz_lowering.values import Complex, Lowered, Opaque, Tensor
@@ -66,10 +66,8 @@ class Inputs:
             for each in free_symbols(size):
                 self._symbols.sourced(each, f"{name}.size({dim})")
         tensor = Tensor(found)
-        if value.is_complex():
-            return Complex(tensor)
-        self._builder.starts(tensor, value.storage_offset(), value.storage_offset())
-        return tensor
+        self._builder.starts(tensor, offset_of(value), offset_of(value))
+        return Complex(tensor) if value.is_complex() else tensor
 
     def _integer(self, name: str, value: torch.SymInt) -> Size:
         term = self._symbols.size(value)

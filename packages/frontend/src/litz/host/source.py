@@ -22,6 +22,7 @@ from litz_ir.loops.nodes import (
     Value,
     references,
 )
+from litz_ir.loops.operations import load_names
 from litz_ir.plan.program import (
     Allocate,
     CallStep,
@@ -57,6 +58,8 @@ class _Writer:
         self.branches: dict[str, HostProgram] = {}
         self.defined = {i.symbol for i in plan.inputs if isinstance(i, ScalarInput) and i.symbol is not None}
         self.owed: list[tuple[str, CallStep]] = []
+        self.read = {name for step in plan.steps for name in _read(step)}
+        self.read.update(placement.base for _, placement in plan.buffers if placement.base is not None)
         for info in plan.symbols:
             self.names.symbol(info.name)
         for subplan in plan.subplans:
@@ -177,8 +180,10 @@ class _Writer:
         if None in step.results:
             self._line("del _")
         for name in step.pairs:
-            whole = self.tensors.wholes[name]
-            self._line("{} = plain({})", whole, whole)
+            # What only the caller sees keeps its conjugate bit.
+            if name in self.read:
+                whole = self.tensors.wholes[name]
+                self._line("{} = plain({})", whole, whole)
         if step.reason:
             own = [name for name in step.results if name is not None]
             self.owed += [(name, step) for name in own if self.tensors.placements[name].base is None]
@@ -210,7 +215,8 @@ class _Writer:
             self._as_pairs(name)
 
     def _as_pairs(self, name: str) -> None:
-        self._line("{} = view_as_real({})", self.names.value(name), self.tensors.wholes[name])
+        if name in self.read:
+            self._line("{} = view_as_real({})", self.names.value(name), self.tensors.wholes[name])
 
     def _is_defined(self, type_: TensorType) -> bool:
         terms = (*type_.shape, *type_.layout.strides)
@@ -249,3 +255,19 @@ class _Writer:
         """The carried values of a loop, what it goes along, or the others."""
         assert isinstance(argument, tuple)
         return tuple_of(map(self._argument, argument))
+
+
+def _read(step: Step) -> Iterable[str]:
+    """The values that a step reads, or measures."""
+    match step:
+        case Launch():
+            return step.buffers
+        case CallStep():
+            return references((*step.arguments, *(value for _, value in step.attributes)))
+        case RegionStep():
+            return references(step.arguments)
+        case Check():
+            return load_names((step.condition,))
+        case Define():
+            return load_names((step.source,)) if isinstance(step.source, Expr) else (step.source[1],)
+    return ()

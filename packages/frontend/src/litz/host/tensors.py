@@ -72,16 +72,19 @@ class Tensors:
         terms, value = self._names.terms, self.made(name)
         if name in self._returned:
             like = code("{}, {}", terms(shape[:-1]), terms(complex_strides(layout.strides)))
-            whole, dtype = self.whole(name), COMPLEX_DTYPES[type_.dtype]
-            self._lines.append(code("{} = empty({}, {}{})", whole, like, dtype, device))
+            whole = self.whole(name)
+            self._empty(whole, like, floordiv(layout.offset, 2), COMPLEX_DTYPES[type_.dtype], device)
             self._lines.append(code("{} = view_as_real({})", value, whole))
             return
-        like, dtype = code("{}, {}", terms(shape), terms(layout.strides)), TORCH_DTYPES[type_.dtype]
-        if layout.offset == 0:
-            self._lines.append(code("{} = empty({}, {}{})", value, like, dtype, device))
+        like = code("{}, {}", terms(shape), terms(layout.strides))
+        self._empty(value, like, layout.offset, TORCH_DTYPES[type_.dtype], device)
+
+    def _empty(self, name: Code, like: Code, offset: Size, dtype: str, device: str) -> None:
+        if offset == 0:
+            self._lines.append(code("{} = empty({}, {}{})", name, like, dtype, device))
         else:
-            offset = self._names.term(layout.offset)
-            self._lines.append(code("{} = empty_at({}, {}, {}{})", value, like, offset, dtype, device))
+            place = self._names.term(offset)
+            self._lines.append(code("{} = empty_at({}, {}, {}{})", name, like, place, dtype, device))
 
     # --- where values are -----------------------------------------------------------------------------------
 
@@ -123,7 +126,8 @@ class Tensors:
         for value, whole in self.wholes.items():
             if found == self._names.value(value):
                 return whole
-        return code("view_as_complex({})", found)
+        # AOTAutograd makes a view anew from the base that torch remembers, which must not be the pairs.
+        return code("view_as_complex({}).detach()", found)
 
     def root(self, name: str) -> str:
         """The buffer whose memory a buffer shares in the end."""

@@ -14,6 +14,7 @@ from litz_ir.loops.nodes import Call, Extern
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size, add, floordiv, mod, mul
+from litz_lowering.builder import offset_of
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules.index import replaced
@@ -71,8 +72,7 @@ def in_place_of(
     if not is_dense(x.shape, x.type.layout) and any(map(_read_by_position, results)):
         return Declined("a write to a tensor with gaps, which are read")
     written = make()
-    start = ctx.builder.start(x, memory.storage_offset())
-    ctx.builder.starts(written, start, told.storage_offset())
+    ctx.builder.starts(written, ctx.builder.start(x, offset_of(memory)), offset_of(told))
     return written
 
 
@@ -275,7 +275,8 @@ def _by_host(
 ) -> Tensor:  # fmt: skip
     """A copy of all of the memory of ``x`` with ``src`` written from ``offset`` elements after its first on."""
     arguments = (x, src, tuple(size), tuple(stride), offset)
-    return ctx.call(Extern, "strided_scatter", arguments, need="exact", reason=reason)[0]
+    # The types are given since what is complex comes as pairs.
+    return ctx.call(Extern, "strided_scatter", arguments, None, (ctx.output,), need="exact", reason=reason)[0]
 
 
 def _apart(steps: Sequence[tuple[Size, Size]]) -> bool:

@@ -9,8 +9,9 @@ from torch.fx import Node
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.loops.nodes import Call, Extern, TensorType
 from litz_ir.scalar import build
+from litz_ir.symbols.prove import Predicate, prove
 from litz_ir.symbols.term import Size, Symbol, add, mul
-from litz_lowering.builder import Offset
+from litz_lowering.builder import Offset, offset_of
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import index_maps
@@ -237,10 +238,10 @@ def as_strided(
     reason = ""
     if index_maps.strided(tuple(0 for _ in size), 0, stride, shape, strides) is None:
         reason = "as_strided of a tensor that is not dense"
-    elif isinstance(reach, int) and isinstance(owner.numel, int) and reach > owner.numel:
-        reason = "as_strided beyond the tensor's own elements"
-    elif isinstance(offset, int) and offset < 0:
-        reason = "as_strided of what is before the tensor's own elements"
+    elif not _known_at_most(ctx, reach, owner.numel):
+        reason = "as_strided that may go beyond the tensor's own elements"
+    elif not _known_at_most(ctx, 0, offset):
+        reason = "as_strided that may start before the tensor's own elements"
     if reason:
         return _by_host(ctx, owner, size, stride, offset, reason)
     return ctx.view(
@@ -250,12 +251,14 @@ def as_strided(
     )
 
 
+def _known_at_most(ctx: LoweringContext, low: Size, high: Size) -> bool:
+    return prove(Predicate("le", low, high), ctx.builder.symbols.ranges()) is True
+
+
 def _by_host(
     ctx: LoweringContext, x: Tensor, size: Sequence[Size], stride: Sequence[Size], offset: Size, reason: str
-) -> Tensor | Declined:
+) -> Tensor:
     """A view of the memory from ``offset`` elements after the first of ``x``, or a copy of it."""
-    if ctx.complex_outputs[0]:
-        return Declined(reason)
     is_view = _is_view(ctx)
     value = ctx.value(fixed(ctx.output), "" if is_view else "view")
     arguments = tuple(map(ctx.argument, (x, tuple(size), tuple(stride), offset)))
@@ -272,8 +275,7 @@ def storage_start(ctx: LoweringContext, x: Tensor) -> Offset:
     """Where ``x``, the node's first argument, starts in its storage."""
     node = ctx.node.args[0]
     assert isinstance(node, Node), "a tensor"
-    told: Offset = node.meta["val"].storage_offset()
-    return ctx.builder.start(x, told)
+    return ctx.builder.start(x, offset_of(node.meta["val"]))
 
 
 def _is_view(ctx: LoweringContext) -> bool:

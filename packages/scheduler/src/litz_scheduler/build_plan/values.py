@@ -25,6 +25,7 @@ class Values:
         self._returned = output_names(graph)
         self._readers = Counter(name for operation in graph.operations for name in operation.reads)
         self._owned: set[str] = set()
+        self._elsewhere: set[str] = set()
 
     def type(self, name: str) -> TensorType:
         """The type of a value, with the layout that its memory has."""
@@ -40,7 +41,7 @@ class Values:
         the old one has one parameter for both."""
         while True:
             placement = self.placements[name]
-            if placement.base is None:
+            if placement.base is None or name in self._elsewhere:
                 return name
             base, own = self.placements[placement.base].type, placement.type
             if base.layout != own.layout or base.dtype != own.dtype:
@@ -56,8 +57,11 @@ class Values:
             self._owned.add(value.name)
 
     def returned(self, value: Value, base: str | None = None) -> None:
-        """A call or region hands over ``value``, which may share the memory of one of its arguments."""
+        """A call or region hands over ``value``: the next version of ``base``, an argument, or a view of it, which may
+        start anywhere."""
         self.placements[value.name] = Placement(value.type, base=base)
+        if base is not None and value.replaces != base:
+            self._elsewhere.add(value.name)
 
     def alias(self, view: View) -> bool:
         """Let a view share its base's memory; false where strides cannot show it as promised."""

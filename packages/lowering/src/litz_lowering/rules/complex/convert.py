@@ -9,6 +9,7 @@ from litz_ir.scalar.expr import Expr
 from litz_lowering.context import Axes, Complex, Declined, LoweringContext, Tensor
 from litz_lowering.registry import complex_rule
 from litz_lowering.rules.complex.numbers import complex_pointwise, operand, truth
+from litz_lowering.rules.parts import in_place_of
 
 DISCARDS = "Casting complex values to real discards the imaginary part"
 """What eager warns of."""
@@ -36,6 +37,8 @@ def view_as_complex(ctx: LoweringContext, x: Tensor) -> Complex:
 )
 def copy(ctx: LoweringContext, x: Any, *_: Any, **__: Any) -> Tensor | Complex | Declined:
     """A copy; its dtype, strides and device are the result's."""
+    if x.device != ctx.output.device:
+        return Declined("a copy between devices", is_meant=True)
     return _converted(ctx, x)
 
 
@@ -44,7 +47,15 @@ def copy_from(
     ctx: LoweringContext, x: Any, source: Any, non_blocking: bool = False
 ) -> Tensor | Complex | Declined:
     """``source``, broadcast and cast to the type of ``x``."""
-    return _converted(ctx, source)
+    if source.device != ctx.output.device:
+        return Declined("a copy between devices", is_meant=True)
+
+    def make() -> Tensor:
+        made = _converted(ctx, source)
+        return made.pairs if isinstance(made, Complex) else made
+
+    made = in_place_of(ctx, x.pairs if isinstance(x, Complex) else x, make)
+    return Complex(made) if isinstance(x, Complex) and isinstance(made, Tensor) else made
 
 
 @complex_rule("aten.copy_.default")
@@ -69,9 +80,7 @@ def copy_onto(
     return Complex(made) if isinstance(target, Complex) else made
 
 
-def _converted(ctx: LoweringContext, source: Any) -> Tensor | Complex | Declined:
-    if source.device != ctx.output.device:
-        return Declined("a copy between devices", is_meant=True)
+def _converted(ctx: LoweringContext, source: Any) -> Tensor | Complex:
     if ctx.complex_outputs[0]:
         return complex_pointwise(ctx, operand(ctx, source, ctx.output.dtype))
     return ctx.pointwise(lambda axes: _discarding(ctx, source, axes))

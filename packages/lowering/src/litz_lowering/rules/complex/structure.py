@@ -13,12 +13,13 @@ from typing import Any
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
 from litz_ir.loops.layout import Layout, contiguous
-from litz_ir.loops.nodes import ScatterMode, TensorType
+from litz_ir.loops.nodes import Combiner, ReductionName, ScatterMode, TensorType
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr, substitute_expr
 from litz_ir.symbols.term import Size, floordiv, mul, symbol
 from litz_lowering.context import Axes, Complex, Declined, LoweringContext, Tensor
 from litz_lowering.registry import REGISTRY, Result, Rule, complex_rule
+from litz_lowering.rules import parts, view
 from litz_lowering.rules.complex.numbers import Cx, as_complex, complex_pointwise, either, operand
 from litz_lowering.rules.formula import Num
 
@@ -107,6 +108,27 @@ class StructuralContext(LoweringContext):
         if not isinstance(kind, ComplexType):
             return super().pointwise(body, kind, name)
         return Parts(super().pointwise(_over_parts(body), held(kind), name).value)
+
+    def reduction(
+        self,
+        combiner: ReductionName | Combiner,
+        body: Callable[[Axes, Axes], Expr | tuple[Expr, ...]],
+        over: Sequence[Size],
+        types: Sequence[TensorType],
+        names: Sequence[str] = ("",),
+    ) -> tuple[Tensor, ...]:
+        """Both parts, where the one result is complex."""
+        kind = types[0]
+        if not isinstance(kind, ComplexType):
+            return super().reduction(combiner, body, over, types, names)
+
+        def of_part(axes: Axes, inner: Axes) -> Expr:
+            made = body(axes[:-1], inner)
+            assert isinstance(made, Expr), "elements are added, nothing is chosen among them"
+            return substitute_expr(made, {PART: axes[-1]})
+
+        (pairs,) = super().reduction(combiner, of_part, over, (held(kind),), names)
+        return (Parts(pairs.value),)
 
     def view(
         self,
@@ -215,7 +237,7 @@ _serve((0,), """
     split_with_sizes chunk unsafe_split.Tensor unsafe_split_with_sizes unsafe_chunk split_with_sizes_copy
     split_copy.Tensor tensor_split.sections tensor_split.indices unbind.int unbind_copy.int squeeze squeeze.dim
     squeeze.dims squeeze_copy squeeze_copy.dim squeeze_copy.dims unsqueeze unsqueeze_copy diagonal diagonal_copy unfold
-    unfold_copy as_strided as_strided_copy
+    unfold_copy
 """)  # fmt: skip
 _serve((0,), "cat stack flip roll repeat tril triu constant_pad_nd")
 _serve((0,), """
@@ -235,6 +257,43 @@ _serve((0,), """
     full scalar_tensor full_like new_full ones ones_like new_ones zeros zeros_like new_zeros zero empty.memory_format
     empty_like new_empty empty_strided new_empty_strided empty_permuted
 """)  # fmt: skip
+
+
+def _of_pairs(
+    size: Sequence[Size], stride: Sequence[Size], offset: Size | None
+) -> tuple[tuple[Size, ...], tuple[Size, ...], Size | None]:
+    """Size, strides and offset of the pairs of what has these as complex numbers."""
+    return (*size, 2), (*(mul(2, each) for each in stride), 1), None if offset is None else mul(2, offset)
+
+
+@complex_rule("aten.as_strided.default", "aten.as_strided_copy.default")
+def as_strided(
+    ctx: LoweringContext,
+    x: Complex,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    storage_offset: Size | None = None,
+) -> Result:
+    """Elements by their position in memory, which is that of the pairs."""
+    made = view.as_strided(ctx, x.pairs, *_of_pairs(size, stride, storage_offset))
+    return made if isinstance(made, Declined) else Complex(made)
+
+
+@complex_rule("aten.as_strided_scatter.default", "prims.as_strided_scatter.default")
+def as_strided_scatter(
+    ctx: LoweringContext,
+    x: Any,
+    src: Any,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    storage_offset: Size | None = None,
+) -> Result:
+    """``src`` in place of the elements at some positions in memory, which are those of pairs."""
+    if not isinstance(x, Complex):
+        return Declined("complex operands in an unusual place")
+    held_src = as_complex(ctx, src, ctx.output).pairs
+    made = parts.as_strided_scatter(ctx, x.pairs, held_src, *_of_pairs(size, stride, storage_offset))
+    return made if isinstance(made, Declined) else Complex(made)
 
 
 @complex_rule("aten.index_add.default")
