@@ -25,7 +25,7 @@ _BITS = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.int8, torch.flo
 
 def to_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """The tensor's memory as the interpreter holds it, strides kept."""
-    tensor = tensor.detach().resolve_conj()
+    tensor = tensor.detach()
     if tensor.dtype in _BITS:
         bits = tensor.view(_BITS[tensor.dtype]).numpy()
         return bits.view(np.uint16 if tensor.dtype == torch.bfloat16 else np.uint8)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -323,14 +324,27 @@ class _Lowering:
             return tuple(map(self._current, value))
         return value
 
-    def _conjugate(self, node: Node) -> Lowered:
-        """What ``node`` returns as eager does: memory that others may see too, under a conjugate bit or not. None where
-        no conjugate is involved, or the memory is its own."""
-        shown = self._unconjugated(node)
-        if shown is None or not node.meta["val"].is_conj():
+    def _conjugates(self, leaves: Sequence[object]) -> Mapping[Node, Complex]:
+        """Of the results that show a conjugate of other memory, those whose memory another result shows too."""
+        given = dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node))
+        nodes = [node for node in given if isinstance(self.env[node], Complex)]
+        found = {node: shown for node in nodes if (shown := self._unconjugated(node)) is not None}
+        held = [found.get(node, self.env[node]) for node in nodes]
+        homes = Counter(self.builder.root(value.name) for value in held if isinstance(value, Complex))
+        return {
+            node: self._conjugate(node, shown)
+            for node, shown in found.items()
+            if homes[self.builder.root(shown.name)] > 1
+        }
+
+    def _conjugate(self, node: Node, shown: Complex) -> Complex:
+        """What ``node`` returns in eager: the memory of ``shown``, under a conjugate bit or not."""
+        if not node.meta["val"].is_conj():
             return shown
         ctx = self._context(node, *self._outputs(node.meta["val"]))
-        return call_aten(ctx, torch.ops.aten._conj.default, (shown,), {}, _CONJUGATE)[0]
+        (made,) = call_aten(ctx, torch.ops.aten._conj.default, (shown,), {}, _CONJUGATE)
+        assert isinstance(made, Complex), "the conjugate of a complex tensor"
+        return made
 
     def _unconjugated(self, node: Node) -> Complex | None:
         """The memory of which a node shows a conjugate, seen as it is."""
@@ -351,7 +365,9 @@ class _Lowering:
         return result if isinstance(result, Complex) else None
 
     def _output(self, node: Node) -> None:
-        for position, leaf in enumerate(flatten(node.args[0])):
+        leaves = tuple(flatten(node.args[0]))
+        conjugates = self._conjugates(leaves) if self.demand is None else {}
+        for position, leaf in enumerate(leaves):
             value = self._read(leaf)
             meta = leaf.meta.get("val") if isinstance(leaf, Node) else None
             wanted = self.symbols.tensor_type(meta) if isinstance(meta, torch.Tensor) else None
@@ -360,8 +376,8 @@ class _Lowering:
             ctx = self._context(leaf if isinstance(leaf, Node) else node, (wanted,))
             if self.demand is not None:
                 value = as_demanded(ctx, self.demand, value, wanted)
-            elif isinstance(leaf, Node) and isinstance(value, Complex):
-                value = self._conjugate(leaf) or value
+            elif isinstance(leaf, Node):
+                value = conjugates.get(leaf, value)
             output = output_of(ctx, value, wanted)
             self.outputs.append(output)
             if isinstance(value, Tensor | Complex) and self.demand is None:
