@@ -716,3 +716,20 @@ def test_a_part_of_a_complex_gradient_is_gathered() -> None:
         [Input("x", "b", (4,), (2,), 1)],
         mode="grad",
     )
+
+
+def test_copies_of_elements_by_position_are_dense() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return (torch.as_strided_copy(x, (2, 2), (1, 2), 1), torch.as_strided_copy(x[1:], (2, 4), (1, 3)))
+
+    base, given = Base("b", 40, torch.float32, 0), Input("x", "b", (3, 3), (4, 1), 5)
+    check(program, [base], [given])
+    check(program, [base], [given], dynamic=True)
+
+
+def test_the_sum_of_one_negative_zero_is_zero() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        x.neg_()
+        return (x.sum(2).view(torch.int16), x.mean(2).view(torch.int16), x.sum(-1).view(torch.int16))
+
+    check(program, [Base("b", 256, torch.bfloat16, 5)], [Input("x", "b", (2, 16, 1, 8), (128, 8, 8, 1), 0)])

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ from rich.progress import (
 )
 
 from differential.generator import COMPLEX, DTYPES, program_of
-from differential.judge import judge
+from differential.judge import Verdict, judge
+from differential.programs import Program
 from differential.shrinker import shrunk
 
 SLICE = 50
@@ -53,19 +55,24 @@ class Row:
     torch: list[dict[str, Any]] = field(default_factory=list)
 
 
-def run_slice(start: int, stop: int, is_complex: bool) -> Row:
-    """Run the programs of the seeds from ``start`` to ``stop``, the last one not included."""
+def run_slice(start: int, stop: int, is_complex: bool, device: str) -> Row:
+    """Run the programs of the seeds from ``start`` to ``stop``, the last one not included, on ``device``."""
     dtypes = COMPLEX if is_complex else DTYPES
+
+    def judged(program: Program) -> Verdict:
+        with nullcontext() if device == "cpu" else torch.device(device):
+            return judge(program)
+
     row, counts, began = Row(start, stop), Counter[str](), time.perf_counter()
     for seed in range(start, stop):
         program = program_of(seed, dtypes)
-        verdict = judge(program)
+        verdict = judged(program)
         counts[verdict.fault] += 1
         if verdict.fault == "torch":
             row.torch.append({"seed": seed, "message": verdict.message.partition("\n")[0][:200]})
         if verdict.fault == "litz":
-            small = shrunk(program, lambda p: judge(p).fault == "litz")
-            found = judge(small) if small != program else verdict
+            small = shrunk(program, lambda p: judged(p).fault == "litz")
+            found = judged(small) if small != program else verdict
             row.mismatches.append(
                 {"seed": seed, "message": found.message, "test": small.as_test(f"program_of_seed_{seed}")}
             )
@@ -97,13 +104,13 @@ def start_worker() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def results(todo: Sequence[tuple[int, int]], workers: int, is_complex: bool) -> Iterator[Row]:
+def results(todo: Sequence[tuple[int, int]], workers: int, is_complex: bool, device: str) -> Iterator[Row]:
     """The rows of slices as they come. A worker that dies ends the run: ``BrokenProcessPool``."""
     context = multiprocessing.get_context("spawn")
     for first in range(0, len(todo), workers * ROUND):
         with ProcessPoolExecutor(workers, context, start_worker) as pool:
             batch = todo[first : first + workers * ROUND]
-            for future in as_completed([pool.submit(run_slice, *each, is_complex) for each in batch]):
+            for future in as_completed([pool.submit(run_slice, *each, is_complex, device) for each in batch]):
                 yield future.result()
 
 
@@ -115,6 +122,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--programs", type=int, default=1000, help="how many seeds to run")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--complex", action="store_true", help="programs over complex tensors")
     parser.add_argument(
         "--out",
@@ -140,7 +148,7 @@ def main() -> int:
         Progress(*columns, TimeRemainingColumn(), console=console) as progress,
     ):
         bar = progress.add_task("programs", total=chosen.programs, completed=done)
-        for row in results(todo, chosen.workers, chosen.complex):
+        for row in results(todo, chosen.workers, chosen.complex, chosen.device):
             rows.append(row)
             out.write(json.dumps(asdict(row)) + "\n")
             out.flush()

@@ -63,10 +63,11 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A piece of work: an entry for one dtype, both by name."""
+    """A piece of work: an entry for one dtype on a device, all by name."""
 
     entry: str
     dtype: str
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +89,13 @@ DEFAULT = {
 """`torch.testing.assert_close`'s own."""
 
 
-def units(patterns: list[str], dtypes: list[str]) -> Iterator[Unit]:
+def units(patterns: list[str], dtypes: list[str], device: str = "cpu") -> Iterator[Unit]:
     """Yield the units of the entries whose name one of `patterns` (shell's wildcards) matches, f32 first."""
     for dtype in dtypes:
         for name, entry in ENTRIES.items():
-            if DTYPES[dtype] in entry.dtypes and any(fnmatchcase(name, pattern) for pattern in patterns):
-                yield Unit(name, dtype)
+            known = DTYPES[dtype] in entry.supported_dtypes(device)
+            if known and any(fnmatchcase(name, pattern) for pattern in patterns):
+                yield Unit(name, dtype, device)
 
 
 def family(name: str) -> str:
@@ -107,13 +109,13 @@ def family(name: str) -> str:
     return "other"
 
 
-def tolerance(name: str, dtype: torch.dtype) -> Tolerance:
-    """Return the widest tolerance that the entry asks for in torch's own tests of operators on the CPU."""
+def tolerance(unit: Unit, dtype: torch.dtype) -> Tolerance:
+    """Return the widest tolerance that the entry asks for in torch's own tests of operators on the device."""
     found = DEFAULT.get(dtype, Tolerance(0.0, 0.0))
-    for decoration in ENTRIES[name].decorators:
+    for decoration in ENTRIES[unit.entry].decorators:
         if getattr(decoration, "cls_name", None) != "TestCommon":
             continue
-        if getattr(decoration, "device_type", None) not in (None, "cpu"):
+        if getattr(decoration, "device_type", None) not in (None, unit.device):
             continue
         for inner in decoration.decorators:
             if isinstance(inner, toleranceOverride) and dtype in inner.d:

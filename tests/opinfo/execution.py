@@ -147,7 +147,7 @@ def _gradients(sample: Sample, result: Any) -> dict[str, Any]:
     if not results or not wanted:
         return {}
     weights = [
-        torch.linspace(0.5, 1.5, leaf.numel(), dtype=torch.float64).reshape(leaf.shape).to(leaf.dtype)
+        torch.linspace(0.5, 1.5, leaf.numel(), dtype=torch.float64).reshape(leaf.shape).to(leaf)
         for leaf in results
     ]
     gradients = torch.autograd.grad(results, wanted, weights, allow_unused=True)

@@ -54,14 +54,14 @@ class UnitResult:
             {key: value for key, value in dataclasses.asdict(outcome).items() if key == "index" or value}
             for outcome in self.outcomes.values()
         ]
-        data = {"entry": self.unit.entry, "dtype": self.unit.dtype, "limits": self.limits, "outcomes": rows}
+        data = {**dataclasses.asdict(self.unit), "limits": self.limits, "outcomes": rows}
         return json.dumps(data, separators=(",", ":"))
 
     @staticmethod
     def from_line(line: str) -> UnitResult:
         """Read what :meth:`to_line` wrote."""
         data: dict[str, Any] = json.loads(line)
-        result = UnitResult(Unit(data["entry"], data["dtype"]), data["limits"])
+        result = UnitResult(Unit(data["entry"], data["dtype"], data["device"]), data["limits"])
         for row in data["outcomes"]:
             outcome = Outcome(**row | {"calls": tuple(row.get("calls", ()))})
             result.outcomes[outcome.place] = outcome

@@ -9,12 +9,14 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerContext
+from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from opinfo.outcome import Outcome, Place, UnitResult
 from opinfo.worker import Task, main
+
+Context = ForkServerContext | SpawnContext
 
 UNITS_PER_PROCESS = 60
 PATIENCE = 120.0  # seconds that one sample may take
@@ -25,7 +27,7 @@ BEFORE_FIRST = 300.0  # and a task, until its first sample begins
 class Lane:
     """A worker process and what it is at."""
 
-    context: ForkServerContext
+    context: Context
     log: Path
     cache: Path
     process: BaseProcess | None = None
@@ -102,7 +104,8 @@ class Lane:
 
 @dataclass(slots=True)
 class Pool:
-    """`size` lanes; processes are forked from one that has imported everything, so a fresh one costs little.
+    """`size` lanes; processes are forked from one that has imported everything, so a fresh one costs little, where
+    the device stands it (CUDA does not).
 
     Binaries are kept in `folder` from run to run, since a source's key names all that it is built from. Compiled
     graphs are not: the code that made them may have changed.
@@ -110,12 +113,17 @@ class Pool:
 
     size: int
     folder: Path
+    device: str = "cpu"
     lanes: list[Lane] = field(default_factory=list)
 
     def results(self, tasks: Iterable[Task]) -> Iterator[UnitResult]:
         """Yield each task's result as it is finished, in no particular order."""
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["opinfo.warm"])
+        context: Context
+        if self.device == "cpu":
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(["opinfo.warm"])
+        else:
+            context = multiprocessing.get_context("spawn")
         cache = self.folder / "cache"
         shutil.rmtree(cache / "graphs", ignore_errors=True)
         self.lanes = [Lane(context, self.folder / f"worker-{n}.log", cache) for n in range(self.size)]

@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="opinfo", description=__doc__)
     made.add_argument("--entries", default="*", help="names or shell patterns, separated by commas")
     made.add_argument("--dtypes", default=",".join(DTYPES), help=f"of {', '.join(DTYPES)}")
+    made.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     made.add_argument("--modes", default=",".join(MODES), help=f"of {', '.join(MODES)}")
     made.add_argument("--samples", type=int, help="at most so many samples of each mode")
     made.add_argument("--sample", type=int, help="this sample of each mode alone")
@@ -64,7 +65,9 @@ def limits(options: argparse.Namespace, dtype: str) -> dict[str, int | None]:
 def tasks(options: argparse.Namespace, known: dict[Unit, UnitResult]) -> list[Task]:
     """The work that the options ask for."""
     number, of = map(int, options.shard.split("/"))
-    chosen = list(units(options.entries.split(","), options.dtypes.split(",")))[number - 1 :: of]
+    chosen = list(units(options.entries.split(","), options.dtypes.split(","), options.device))[
+        number - 1 :: of
+    ]
     made = []
     for unit in chosen:
         wanted = limits(options, unit.dtype)
@@ -106,7 +109,7 @@ def judged(
     ):
         bar = progress.add_task("judging", total=len(work))
         partial = {task.unit for task in work if task.only is not None}
-        for result in Pool(options.workers, options.results).results(work):
+        for result in Pool(options.workers, options.results, options.device).results(work):
             if result.unit in partial and result.unit in known:
                 result.outcomes = known[result.unit].outcomes | result.outcomes
                 result.limits = known[result.unit].limits

@@ -68,7 +68,7 @@ class Copier:
         storage = plain.untyped_storage()
         if storage._cdata not in self._storages:
             self._storages[storage._cdata] = storage.clone()
-        copy = torch.empty(0, dtype=leaf.dtype)
+        copy = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
         copy.set_(self._storages[storage._cdata], plain.storage_offset(), plain.shape, plain.stride())
         copy = copy.conj() if conjugated else copy
         copy = torch._neg_view(copy) if negated else copy
@@ -108,7 +108,7 @@ def modes_of(unit: Unit) -> tuple[Mode, ...]:
     modes: list[Mode] = ["forward"]
     if entry.inplace_variant is not None:
         modes.append("inplace")
-    if entry.supports_autograd and torch.float32 in entry.supported_backward_dtypes("cpu"):
+    if entry.supports_autograd and torch.float32 in entry.supported_backward_dtypes(unit.device):
         modes.append("gradient")
     return (*modes, "dynamic")
 
@@ -117,7 +117,7 @@ def samples_of(unit: Unit, mode: Mode, limit: int | None) -> list[Sample]:
     """Return the entry's samples for a dtype, at most `limit`; the same ones whenever asked."""
     entry = ENTRIES[unit.entry]
     seed()
-    made = entry.sample_inputs("cpu", DTYPES[unit.dtype], requires_grad=mode == "gradient")
+    made = entry.sample_inputs(unit.device, DTYPES[unit.dtype], requires_grad=mode == "gradient")
     if mode == "inplace":
         made = (sample for sample in made if not sample.broadcasts_input)
     return [

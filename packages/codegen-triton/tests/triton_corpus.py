@@ -346,9 +346,10 @@ def indirect() -> Iterator[Case]:
         {"x": 50, "n": 10, "o": 30},
         {"n": below(50)},
     )
-    for mode in ("add", "min", "max"):
-        yield _scatter(mode, f32)
-        yield _scatter(mode, i64)
+    for mode in SCATTER_MODES:
+        for dtype in (f32, f64, bf16, f16, i64, i32, i16, i8, u8, b1):
+            yield _scatter(mode, dtype)
+    yield _scatter_columns()
     yield Case(
         kernel(
             "count_all",
@@ -361,8 +362,13 @@ def indirect() -> Iterator[Case]:
     )
 
 
+SCATTER_MODES: tuple[ScatterMode, ...] = ("add", "mul", "min", "max")
+
+
 def _scatter(mode: ScatterMode, dtype: DType) -> Case:
+    """Small whole numbers, of which every dtype holds the sums and products, so that no order shows."""
     at = Indirect(load("n", (I0,), i64), 7, False, "raised")
+    few = below(2) if dtype.is_bool else below(3, 1) if mode == "mul" else below(9)
     return Case(
         kernel(
             f"scatter_{mode}_{dtype}",
@@ -371,13 +377,22 @@ def _scatter(mode: ScatterMode, dtype: DType) -> Case:
             ((), [Store("o", at, load("x", (I0,), dtype), mode)]),
         ),
         {"x": 40, "n": 40, "o": 7},
-        {
-            "n": below(7),
-            "x": normal if dtype.is_float else below(100, -100),
-            "o": normal if dtype.is_float else below(9),
-        },
-        rtol=1e-5,
-        atol=1e-5,
+        {"n": below(7), "x": few, "o": few},
+    )
+
+
+def _scatter_columns() -> Case:
+    """Into rows, from a tile of two dimensions whose tail is masked."""
+    at = Indirect(load("n", (I0,), i64), 5, False, "raised")
+    return Case(
+        kernel(
+            "scatter_rows_i8",
+            [("x", i8, "in"), ("n", i64, "in"), ("o", i8, "inout")],
+            [("i0", 9), ("i1", 13)],
+            ((), [Store("o", at * 13 + I1, load("x", (I0 * 13 + I1,), i8), "max")]),
+        ),
+        {"x": 117, "n": 9, "o": 65},
+        {"n": below(5), "x": below(100, -100), "o": below(9)},
     )
 
 

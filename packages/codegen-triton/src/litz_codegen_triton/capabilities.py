@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from litz_ir.device import Device
-from litz_ir.dtypes import ALL, bf16, f8e4m3fnuz, f8e5m2fnuz, f16, f32, f64, i32, i64, u32, u64
+from litz_ir.dtypes import ALL, f8e4m3fnuz, f8e5m2fnuz
 from litz_ir.errors import TargetError
 from litz_ir.target.capabilities import Capabilities
 
@@ -61,5 +61,5 @@ def chip_capabilities(chip: str) -> Capabilities:
         block_limit=32768,
         max_statements=512,
         dtypes=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
-        atomics=frozenset({f32, f64, f16, bf16, i32, i64, u32, u64}),
+        atomics=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
     )

@@ -9,12 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
+from litz_ir.device import CPU, Device
+from litz_ir.dtypes import f64
 from litz_ir.errors import LitzError, UnsupportedOperation
 from litz_ir.loops.nodes import Extern, LoopGraph, Output, TensorType
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import run_passes
+from litz_ir.scalar.expr import Scalar
 from litz_ir.symbols.term import free_symbols
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.constants import Constants, literal_elements
@@ -43,7 +46,8 @@ _CONJUGATE = "a conjugate that is returned is other memory under a bit"
 _NO_RULE = "no lowering rule"
 _NO_COMPLEX_RULE = "no lowering rule for complex tensors"
 _ATEN = ("aten", "prims", "prim")
-_ELSEWHERE = "a 0-d tensor of another device"
+_ELSEWHERE = "a tensor of another device"
+_BESIDE = "an operation on the CPU in a graph of another device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,7 @@ class _Lowering:
         self.operations_of: dict[str, tuple[str, ...]] = {}
         self.demand: Demand | None = None
         self.routines: dict[str, Routine] = {}
+        self.device = main_device(source.graph)
 
     def run(self, name: str, demand: Demand | None = None) -> LoweredGraph:
         """Lower every node; ``demand`` is made of the outputs of a subgraph."""
@@ -165,7 +170,7 @@ class _Lowering:
         if not isinstance(value, torch.Tensor):
             return value
         elements = literal_elements(value)
-        if elements is None:
+        if elements is None or self.device != CPU:
             found = Tensor(self.constants.add(self.builder.unique(node.name, own=True), value))
             return Complex(found) if value.is_complex() else found
         return literal(self._context(node, (self.symbols.tensor_type(value),)), elements)
@@ -193,7 +198,9 @@ class _Lowering:
             return self.symbols.size(value)
         forced = self.path + node.name in self.options.force_extern
         ctx = self._context(node, outputs, complex_outputs)
-        if found is not None and not forced:
+        if self._is_beside(outputs):
+            declined = Declined(_BESIDE, is_meant=True)
+        elif found is not None and not forced:
             local = tuple(self._local(ctx, argument) for argument in args)
             result = refused_number(ctx) or self._apply(found, ctx, local, kwargs)
             if not isinstance(result, Declined):
@@ -208,13 +215,25 @@ class _Lowering:
             declined = Declined(_NO_COMPLEX_RULE if is_complex else _NO_RULE)
         return self._fall_back(ctx, args, kwargs, declined)
 
+    def _is_beside(self, outputs: Sequence[ResultType]) -> bool:
+        """True for an operation on the CPU in a graph whose kernels run on another device."""
+        return self.device != CPU and any(kind is not None and kind.device == CPU for kind in outputs)
+
     def _local(self, ctx: LoweringContext, argument: Lowered) -> Lowered:
-        """The argument where the results are computed: eager takes 0-d tensors of the CPU beside those of a device."""
-        if not isinstance(argument, Tensor) or argument.rank or not ctx.outputs or ctx.outputs[0] is None:
+        """The argument where the results are computed: eager takes 0-d tensors of the CPU, and indices, beside those of
+        a device."""
+        if isinstance(argument, tuple):
+            return tuple(self._local(ctx, item) for item in argument)
+        if not isinstance(argument, Tensor) or not ctx.outputs or ctx.outputs[0] is None:
             return argument
         device = ctx.outputs[0].device
         if argument.device == device or "copy" in ctx.origin.operation:
             return argument
+        if argument.device == CPU and not argument.rank and argument.dtype.is_float:
+            number = Scalar(ctx.host_scalar(argument.load(())).name, f64)
+            return ctx.pointwise(
+                lambda axes: number, ctx.temporary(argument.dtype, (), device), f"{argument.name}_here"
+            )
         return copied_to(ctx, argument, device, _ELSEWHERE)
 
     def _apply(
@@ -391,6 +410,15 @@ def is_view(overload: torch._ops.OpOverload) -> bool:
     """True when the first argument's memory is that of the result, and is not written."""
     first = overload._schema.arguments[0].alias_info if overload._schema.arguments else None
     return first is not None and not first.is_write
+
+
+def main_device(graph: Graph) -> Device:
+    """The device that kernels of a graph run on: the first that is no CPU, if its tensors are on one."""
+    for node in graph.nodes:
+        for value in flatten(node.meta.get("val")):
+            if isinstance(value, torch.Tensor) and value.device.type not in ("cpu", "meta"):
+                return litz_device(value.device)
+    return CPU
 
 
 def overload_name(target: object) -> str:

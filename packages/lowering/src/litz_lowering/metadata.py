@@ -1,4 +1,4 @@
-"""What torch's meta kernels get wrong: shapes and strides that are not those of what the operator returns.
+"""What torch's meta kernels get wrong: dtypes, shapes and strides that are not those of what the operator returns.
 
 A traced graph is right under a backend that runs the operators as they are, and wrong under one that believes the
 metadata.
@@ -74,7 +74,7 @@ def _unique_along(position: int) -> Correction:
         given = node.args[position] if len(node.args) > position else node.kwargs.get("dim")
         x = _value(node.args[0])
         if not isinstance(given, int) or not x.ndim:
-            return None
+            return _with_integer_positions(node)
         dimension = given % x.ndim
         values, positions, counts = node.meta["val"]
         size = values.shape[dimension]
@@ -84,8 +84,28 @@ def _unique_along(position: int) -> Correction:
     return correct
 
 
+def _with_integer_positions(node: Node) -> Any:
+    """Positions and counts are ``int64``, also those of a single element and those that nobody asked for."""
+    values, *others = node.meta["val"]
+    if all(other.dtype == torch.int64 for other in others):
+        return None
+    return (values, *(other.new_empty(other.shape, dtype=torch.int64) for other in others))
+
+
+def _bincount(node: Node) -> Any:
+    """Counts are ``int64``; sums of weights are as wide as these, if they are floats of 32 bits, else double."""
+    weights = node.args[1] if len(node.args) > 1 else node.kwargs.get("weights")
+    dtype = torch.int64
+    if weights is not None:
+        dtype = torch.float32 if _value(weights).dtype == torch.float32 else torch.float64
+    told: torch.Tensor = node.meta["val"]
+    return None if told.dtype == dtype else told.new_empty(told.shape, dtype=dtype)
+
+
 CORRECTIONS: Mapping[Any, Correction] = MappingProxyType(
     {
+        torch.ops.aten._unique2.default: _with_integer_positions,
+        torch.ops.aten.bincount.default: _bincount,
         torch.ops.aten.max_unpool2d.default: _max_unpool2d,
         torch.ops.aten.unique_consecutive.default: _unique_along(3),
         torch.ops.aten.unique_dim.default: _unique_along(1),

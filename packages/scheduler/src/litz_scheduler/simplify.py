@@ -114,6 +114,9 @@ def _of_one(kind: Kind, values: tuple[Expr, ...], dtypes: tuple[DType, ...]) -> 
     """What combining one element gives; differences with itself keep the NaN of what is not finite."""
     value, dtype = values[0], dtypes[0]
     match kind.name:
+        case "sum" if dtype.is_float:
+            # Sums start at zero, so that none is a negative zero.
+            return (op("add", cast(value, dtype), const(0.0, dtype)),)
         case "welford":
             value = cast(value, dtype)
             apart = op("sub", value, value)

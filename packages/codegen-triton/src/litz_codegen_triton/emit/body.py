@@ -62,6 +62,7 @@ class Body:
         self.index = IndexTerms(self.masks, setting.ranges, setting.narrow, self._indirect)
         self.scalars: dict[str, tuple[Value, DType]] = {}
         self.params: tuple[Value, ...] = ()
+        self.functions: dict[str, str] = {}
         self.stored: set[str] = set()
         self.loaded: set[str] = set()
         self.asserts = False

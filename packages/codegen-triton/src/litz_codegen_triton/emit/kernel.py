@@ -38,8 +38,7 @@ class KernelSource:
 def emit_kernel(
     kernel: Kernel, *, form: Form = "compiled", origins: Sequence[KernelOrigin] = (), processors: int = 132
 ) -> KernelSource:
-    """The Triton function of a kernel. Raises ``CodegenError`` for local arrays, for atomics that the device lacks and
-    for dtypes without a Triton type."""
+    """The Triton function of a kernel. Raises ``CodegenError`` for local arrays and dtypes without a Triton type."""
     if kernel.locals:
         names = ", ".join(local.name for local in kernel.locals)
         raise CodegenError(
@@ -133,6 +132,7 @@ class _KernelWriter:
         function = f"@triton.jit\ndef {self.kernel.name}({', '.join(arguments)}):\n"
         function += "\n".join(f"    {line}" for line in lines)
         own = [text for _, texts in self.phases.functions.values() for text in texts]
+        own += self.body.functions.values()
         needed = {name for text in (*own, function) for name in called(text)}
         library = library_source(needed, compiled=self.form == "compiled")
         parts = [*library, *own, function]

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from litz_codegen_triton.emit import casts
+from litz_codegen_triton.emit.atomics import native, swapping
 from litz_codegen_triton.emit.body import Body
-from litz_codegen_triton.emit.ops_table import Form
 from litz_codegen_triton.emit.text import Value
-from litz_ir.dtypes import DType, bf16, f32
-from litz_ir.errors import CodegenError
+from litz_ir.dtypes import DType, f32
 from litz_ir.plan.kernel import Store
 from litz_ir.scalar.build import cast
 from litz_ir.scalar.expr import Expr, Load, Op
-
-_ATOMICS: Mapping[str, str] = {"add": "tl.atomic_add", "min": "tl.atomic_min", "max": "tl.atomic_max"}
-_ATOMIC_BITS = (32, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +35,18 @@ def prepare(body: Body, statement: Store) -> Write:
 
 
 def store(body: Body, write: Write, every: frozenset[str]) -> None:
-    """Write a store at the points of a phase that varies along ``every``. Raises ``CodegenError`` for a way of
-    combining that the device cannot do atomically."""
+    """Write a store at the points of a phase that varies along ``every``."""
     parameter = body.setting.parameters[write.buffer]
     mode = "set" if write.statement is None else write.statement.mode
     dims = write.offset.dims | write.value.dims if mode == "set" else every
-    mask = body.masks.guarding(dims)
-    stored = casts.encode(body.typed(write.value, parameter.dtype), parameter.dtype, body.form)
-    pointer = f"{body.setting.pointers[write.buffer]} + {body.spread(write.offset, dims)}"
-    more = "" if mask is None else f", mask={mask.text}"
     if mode == "set":
+        mask = body.masks.guarding(dims)
+        stored = casts.encode(body.typed(write.value, parameter.dtype), parameter.dtype, body.form)
+        pointer = f"{body.setting.pointers[write.buffer]} + {body.spread(write.offset, dims)}"
+        more = "" if mask is None else f", mask={mask.text}"
         body.writer.line(f"tl.store({pointer}, {stored}{more})")
     else:
-        body.writer.line(
-            f'{_atomic(mode, parameter.dtype, body.form)}({pointer}, {stored}{more}, sem="relaxed")'
-        )
+        _combine(body, write, mode, parameter.dtype, dims)
     body.stored.add(write.buffer)
     if write.buffer not in body.setting.read:
         return
@@ -71,14 +63,22 @@ def _rounds(expr: Expr) -> bool:
     return isinstance(expr, Op) and expr.name == "cast" and expr.dtype.is_low_precision
 
 
-def _atomic(mode: str, dtype: DType, form: Form) -> str:
-    fits = dtype.bits in _ATOMIC_BITS or (mode == "add" and dtype.is_float and dtype.bits == 16)
-    if mode not in _ATOMICS or not fits:
-        raise CodegenError(
-            f"no atomic {mode} on {dtype}", hint="run the operation through its extern routine"
-        )
-    if dtype == bf16 and form == "interpreted":
-        raise CodegenError(
-            "Triton's interpreter has no atomics on bf16", hint="compile the kernel, or accumulate in f32"
-        )
-    return _ATOMICS[mode]
+def _combine(body: Body, write: Write, mode: str, dtype: DType, dims: frozenset[str]) -> None:
+    """Combine with what is in memory, which other programs may do at the same time."""
+    pointer, mask = body.setting.pointers[write.buffer], body.masks.guarding(dims)
+    value = body.typed(write.value, dtype)
+    function = native(mode, dtype, body.form)
+    if function is not None:
+        stored = casts.encode(value, dtype, body.form)
+        more = "" if mask is None else f", mask={mask.text}"
+        place = f"{pointer} + {body.spread(write.offset, dims)}"
+        body.writer.line(f'{function}({place}, {stored}{more}, sem="relaxed")')
+        return
+    name, source = swapping(mode, dtype, body.form)
+    body.functions[name] = source
+    shape = body.shape(dims) if body.setting.dims else "[1]"
+    place = f"{body.spread(write.offset, dims)} + tl.zeros({shape}, {body.index.type})"
+    which = f"tl.full({shape}, 1, tl.int1)"
+    if mask is not None:
+        which = f"{mask.text} & {which}"
+    body.writer.line(f"{name}({pointer}, {place}, {value}, {which})")

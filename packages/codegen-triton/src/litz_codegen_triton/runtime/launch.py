@@ -55,8 +55,8 @@ class LaunchModule:
             raise ToolchainError(
                 "kernels run on torch's stream", hint="pip install litz-codegen-triton[runtime]"
             )
-        # The driver has no context of its own until torch has made one.
-        torch.cuda.init()
+        # The driver has no context until torch has made one, which it does for its first tensor there.
+        torch.empty(1, device="cuda")
         self._stream = torch.cuda.current_stream
         self._modules: list[ctypes.c_void_p] = []
         self._processors = processors

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from litz_ir.device import CPU
 from litz_ir.dtypes import DType, b1, compute_dtype, f32, i64
 from litz_ir.loops.nodes import Argument, Random
 from litz_ir.scalar import build
@@ -255,7 +256,9 @@ def rrelu(
 
 
 @rule("aten.native_dropout.default", how="stream")
-def dropout(ctx: LoweringContext, x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+def dropout(
+    ctx: LoweringContext, x: Tensor, p: float, train: bool | None
+) -> tuple[Tensor, Tensor] | Declined:
     """(elements kept with probability ``1 - p`` and scaled up, the mask of those kept)."""
     out, mask_type = ctx.outputs
     assert out is not None and mask_type is not None, "dropout returns two tensors"
@@ -264,6 +267,8 @@ def dropout(ctx: LoweringContext, x: Tensor, p: float, train: bool | None) -> tu
         return ctx.pointwise(x.load, out, "0"), ctx.pointwise(
             lambda axes: build.const(True, b1), mask_type, "1"
         )
+    if ctx.options.rng == "eager" and out.device != CPU:
+        return Declined("dropout on a GPU draws as no other operation does", is_meant=True)
     if ctx.options.rng == "eager":
         drawn_mask = ctx.draw("aten.bernoulli.p", (x, keep), {}, x.type, "kept")
         mask = ctx.pointwise(lambda axes: build.cast(drawn_mask.load(axes), b1), mask_type, "1")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch.fx import Node
 
 from litz_ir.errors import UnsupportedOperation
+from litz_ir.loops.layout import Layout
 from litz_ir.loops.nodes import Call, Extern, TensorType
 from litz_ir.scalar import build
 from litz_ir.symbols.prove import Predicate, prove
@@ -16,7 +18,6 @@ from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import index_maps
 from litz_lowering.rules.position import element, slice_length, slice_start
-from litz_lowering.values import fixed
 
 
 def dimension(d: int, rank: int) -> int:
@@ -260,7 +261,8 @@ def _by_host(
 ) -> Tensor:
     """A view of the memory from ``offset`` elements after the first of ``x``, or a copy of it."""
     is_view = _is_view(ctx)
-    value = ctx.value(fixed(ctx.output), "" if is_view else "view")
+    kind = replace(ctx.output, layout=Layout(tuple(stride), fixed=True))
+    value = ctx.value(kind, "" if is_view else "view")
     arguments = tuple(map(ctx.argument, (x, tuple(size), tuple(stride), offset)))
     ctx.append(
         Extern(
