@@ -68,7 +68,9 @@ def run_slice(start: int, stop: int, is_complex: bool, device: str) -> Row:
         program = program_of(seed, dtypes)
         verdict = judged(program)
         if "CUDA error" in verdict.message:
-            raise RuntimeError(f"nothing runs on the device after the program of seed {seed}: {verdict.message}")
+            raise RuntimeError(
+                f"nothing runs on the device after the program of seed {seed}: {verdict.message}"
+            )
         counts[verdict.fault] += 1
         if verdict.fault == "torch":
             row.torch.append({"seed": seed, "message": verdict.message.partition("\n")[0][:200]})
