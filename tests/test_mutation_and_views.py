@@ -733,3 +733,11 @@ def test_the_sum_of_one_negative_zero_is_zero() -> None:
         return (x.sum(2).view(torch.int16), x.mean(2).view(torch.int16), x.sum(-1).view(torch.int16))
 
     check(program, [Base("b", 256, torch.bfloat16, 5)], [Input("x", "b", (2, 16, 1, 8), (128, 8, 8, 1), 0)])
+
+
+def test_a_filled_copy_of_a_tensor_with_gaps_keeps_the_order_of_its_dimensions() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        filled = x.index_fill(1, torch.tensor([2, 0]), -2)
+        return ((filled - x.flip(0)).as_strided((2, 2), (3, 5), 0), filled)
+
+    check(program, [Base("b", 106, torch.int64, 3)], [Input("x", "b", (17, 3), (2, 34), 5)])

@@ -84,6 +84,13 @@ def _unique_along(position: int) -> Correction:
     return correct
 
 
+def _index_fill(node: Node) -> Any:
+    """A copy keeps the order of dimensions of a tensor with gaps; the meta kernel makes a row-major one."""
+    told: torch.Tensor = node.meta["val"]
+    copied = torch.empty_like(_value(node.args[0]))
+    return None if told.stride() == copied.stride() else copied
+
+
 def _with_integer_positions(node: Node) -> Any:
     """Positions and counts are ``int64``, also those of a single element and those that nobody asked for."""
     values, *others = node.meta["val"]
@@ -106,6 +113,8 @@ CORRECTIONS: Mapping[Any, Correction] = MappingProxyType(
     {
         torch.ops.aten._unique2.default: _with_integer_positions,
         torch.ops.aten.bincount.default: _bincount,
+        torch.ops.aten.index_fill.int_Scalar: _index_fill,
+        torch.ops.aten.index_fill.int_Tensor: _index_fill,
         torch.ops.aten.max_unpool2d.default: _max_unpool2d,
         torch.ops.aten.unique_consecutive.default: _unique_along(3),
         torch.ops.aten.unique_dim.default: _unique_along(1),
