@@ -57,22 +57,22 @@ def swapping(mode: str, dtype: DType, form: Form) -> tuple[str, str]:
     bits = dtype.bits if wide else 32
     stored = casts.stored_type(dtype, form)
     if wide:
-        unsigned = f"tl.int{bits}"
+        bits_type = f"tl.int{bits}"
         words = [f"words = pointer.to(tl.pointer_type(tl.int{bits}), bitcast=True) + offset"]
         field = "old"
     else:
         width = 8 * dtype.itemsize
-        unsigned = f"tl.uint{width}"
+        bits_type = f"tl.uint{width}"
         largest = (1 << width) - 1
         words = [
             "place = (pointer + offset).to(tl.int64)",
             "words = (place & -4).to(tl.pointer_type(tl.int32))",
             "shift = ((place & 3) * 8).to(tl.int32)",
         ]
-        field = f"((old >> shift) & {largest}).to({unsigned})"
-    held = field if stored == unsigned else f"{field}.to({stored}, bitcast=True)"
+        field = f"((old >> shift) & {largest}).to({bits_type})"
+    held = field if stored == bits_type else f"{field}.to({stored}, bitcast=True)"
     made = casts.encode("joined", dtype, form)
-    made = made if stored == unsigned else f"{made}.to({unsigned}, bitcast=True)"
+    made = made if stored == bits_type else f"{made}.to({bits_type}, bitcast=True)"
     new = made if wide else f"(old & ~({largest} << shift)) | ({made}.to(tl.int32) << shift)"
     lines = [
         "offset = tl.where(mask, offset, 0)",
