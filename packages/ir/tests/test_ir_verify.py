@@ -425,6 +425,7 @@ WRONG_PLANS = {
     "a buffer missing": ("launch", "launch k(%c, %t; 1)", "launch k(%c; 1)"),
     "a symbol missing": ("launch", "launch k(%c, %t; 1)", "launch k(%c, %t)"),
     "a dtype": ("launch", "launch k(%c, %t; 1)", "launch k(%mask, %t; 1)"),
+    "memory where kernels do not run": ("launch", "buffer %c: f32[8]", "buffer %c: f32[8] on cuda"),
     "a symbol before it is known": ("free-symbols", "define s0 from size 0 of %x", ""),
     "an unknown scalar": ("scalar-known", "[%c, s0], $q", "[%c, s0], $z"),
     "a dimension": ("define", "from size 0 of %x", "from size 2 of %x"),

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
+from torch.fx import Graph, GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -56,6 +57,18 @@ def test_a_new_tensor_on_the_cpu_is_made_there() -> None:
 def test_indices_on_the_cpu_are_copied() -> None:
     graph = lowered(lambda x, i: torch.ops.aten.index.Tensor(x, [i]), torch.tensor([0, 2]))
     assert calls(graph) == ["aten._to_copy.default"]
+
+
+def test_an_operator_of_a_copying_name_gets_its_indices_copied() -> None:
+    graph = Graph()  # by hand: torch's own kernel for fake tensors asks for a GPU
+    x, index = graph.placeholder("x"), graph.placeholder("index")
+    copied = graph.call_function(torch.ops.aten.index_copy.default, (x, 0, index, x))
+    graph.output((copied,))
+    with FakeTensorMode():
+        x.meta["val"] = copied.meta["val"] = torch.empty(4, 6, device="cuda")
+        index.meta["val"] = torch.empty(4, dtype=torch.int64)
+    made = lower(GraphModule({}, graph), options=LoweringOptions(fallback="error")).graph
+    assert calls(made) == ["aten._to_copy.default"]
 
 
 def test_dropout_on_a_gpu_draws_as_eager_does() -> None:

@@ -201,8 +201,8 @@ class _Lowering:
         if self._is_beside(outputs):
             declined = Declined(_BESIDE, is_meant=True)
         elif found is not None and not forced:
-            local = tuple(self._local(ctx, argument) for argument in args)
-            result = refused_number(ctx) or self._apply(found, ctx, local, kwargs)
+            local, named = (args, kwargs) if found.moves else self._local(ctx, (args, kwargs))
+            result = refused_number(ctx) or self._apply(found, ctx, local, named)
             if not isinstance(result, Declined):
                 self._all_bound(ctx)
                 return result
@@ -219,15 +219,17 @@ class _Lowering:
         """True for an operation on the CPU in a graph whose kernels run on another device."""
         return self.device != CPU and any(kind is not None and kind.device == CPU for kind in outputs)
 
-    def _local(self, ctx: LoweringContext, argument: Lowered) -> Lowered:
+    def _local(self, ctx: LoweringContext, argument: Any) -> Any:
         """The argument where the results are computed: eager takes 0-d tensors of the CPU, and indices, beside those of
         a device."""
         if isinstance(argument, tuple):
             return tuple(self._local(ctx, item) for item in argument)
+        if isinstance(argument, dict):
+            return {key: self._local(ctx, item) for key, item in argument.items()}
         if not isinstance(argument, Tensor) or not ctx.outputs or ctx.outputs[0] is None:
             return argument
         device = ctx.outputs[0].device
-        if argument.device == device or "copy" in ctx.origin.operation:
+        if argument.device == device:
             return argument
         if argument.device == CPU and not argument.rank and argument.dtype.is_float:
             number = Scalar(ctx.host_scalar(argument.load(())).name, f64)

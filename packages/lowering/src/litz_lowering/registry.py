@@ -26,11 +26,12 @@ Takes = Literal["real", "floats"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A rule, what it makes and what it takes."""
+    """A rule, what it makes and what it takes; ``moves``: tensors of other devices than the result's too."""
 
     rule: Rule
     how: How = "loops"
     takes: Takes = "real"
+    moves: bool = False
 
     def refusal(self, args: tuple[Any, ...]) -> Declined | None:
         """Why the rule is not asked about these arguments."""
@@ -48,12 +49,14 @@ class Registry:
         self._rules: dict[str, Entry] = {}
         self._complex: dict[str, Entry] = {}
 
-    def add(self, rule: Rule, *overloads: str, how: How = "loops", takes: Takes = "real") -> None:
+    def add(
+        self, rule: Rule, *overloads: str, how: How = "loops", takes: Takes = "real", moves: bool = False
+    ) -> None:
         """Serve ``overloads`` by ``rule``; raises :class:`GraphError` when one is served already."""
         for overload in overloads:
             if overload in self._rules:
                 raise GraphError(f"two lowering rules serve {overload}", node=overload)
-            self._rules[overload] = Entry(rule, how, takes)
+            self._rules[overload] = Entry(rule, how, takes, moves)
 
     def add_complex(self, rule: Rule, *overloads: str, how: How = "loops") -> None:
         """Serve uses of ``overloads`` with complex operands or results; no other rule ever sees those.
@@ -78,8 +81,9 @@ class Registry:
 REGISTRY = Registry()
 
 
-def rule(*overloads: str, how: How = "loops", takes: Takes = "real") -> Callable[[R], R]:
-    """Register the decorated function for ``overloads``; it makes ``how`` of arguments that it ``takes``.
+def rule(*overloads: str, how: How = "loops", takes: Takes = "real", moves: bool = False) -> Callable[[R], R]:
+    """Register the decorated function for ``overloads``; it makes ``how`` of arguments that it ``takes``. Tensors of
+    another device are brought to the result's before, but for a rule that ``moves`` them itself.
 
     It is called as ``f(ctx, *args, **kwargs)`` with the FX node's arguments: tensors as :class:`Tensor`, symbolic sizes
     as terms, symbolic floats as bodies, lists as tuples, dtypes and devices as litz's, Python scalars as they are.
@@ -87,7 +91,7 @@ def rule(*overloads: str, how: How = "loops", takes: Takes = "real") -> Callable
     """
 
     def register(function: R) -> R:
-        REGISTRY.add(function, *overloads, how=how, takes=takes)
+        REGISTRY.add(function, *overloads, how=how, takes=takes, moves=moves)
         return function
 
     return register

@@ -215,7 +215,7 @@ def check_live(name: str, state: _State, place: Place) -> None:
 
 
 def check_launch(step: Launch, state: _State) -> None:
-    """A launch passes each parameter a live buffer of its dtype, and each symbol a value."""
+    """A launch passes each parameter a live buffer of its dtype, where kernels run, and each symbol a value."""
     origin = step.origins[0].origin if step.origins else Place(STAGE).origin
     place = Place(STAGE, f"launch {step.kernel}", origin)
     kernel = state.kernels.get(step.kernel)
@@ -227,10 +227,15 @@ def check_launch(step: Launch, state: _State) -> None:
         place.fail("launch", f"{len(kernel.symbols)} symbols, but {len(step.symbols)} values")
     for parameter, name in zip(kernel.parameters, step.buffers, strict=True):
         check_live(name, state, place)
-        dtype = state.buffers[name].type.dtype
-        if dtype != parameter.dtype:
+        given = state.buffers[name].type
+        if given.dtype != parameter.dtype:
             place.fail(
-                "launch", f"%{parameter.name} is {parameter.dtype}, it is passed %{name}, which is {dtype}"
+                "launch",
+                f"%{parameter.name} is {parameter.dtype}, it is passed %{name}, which is {given.dtype}",
+            )
+        if given.device.kind != state.plan.device.kind:
+            place.fail(
+                "launch", f"it is passed %{name} on {given.device}, kernels run on {state.plan.device}"
             )
     for term in step.symbols:
         check_symbols(term, state, place)

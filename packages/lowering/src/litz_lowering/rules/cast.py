@@ -18,6 +18,7 @@ from litz_lowering.rules.parts import in_place_of
     "aten.lift_fresh_copy.default",
     "aten.alias_copy.default",
     "aten.detach_copy.default",
+    moves=True,
 )
 def copy(ctx: LoweringContext, x: Tensor, *_: Any, **__: Any) -> Tensor | Declined:
     """A copy; its dtype, strides and device are the result's."""
@@ -26,7 +27,7 @@ def copy(ctx: LoweringContext, x: Tensor, *_: Any, **__: Any) -> Tensor | Declin
     return ctx.pointwise(x.load)
 
 
-@rule("aten.copy.default")
+@rule("aten.copy.default", moves=True)
 def copy_from(
     ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = False
 ) -> Tensor | Declined:
@@ -36,7 +37,7 @@ def copy_from(
     return in_place_of(ctx, x, lambda: ctx.pointwise(source.at))
 
 
-@rule("aten.copy_.default")
+@rule("aten.copy_.default", moves=True)
 def copy_onto(
     ctx: LoweringContext, target: Tensor, source: Tensor, non_blocking: bool = False
 ) -> Tensor | Declined:

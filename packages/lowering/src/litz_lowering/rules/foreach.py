@@ -58,7 +58,7 @@ _serve(ROWS["pow.Scalar"], "pow.ScalarAndTensor")
 _serve(ROWS["lerp.Tensor"], "lerp.List", "lerp.Scalar", "lerp.ScalarList")
 
 
-@rule("aten._foreach_copy.default")
+@rule("aten._foreach_copy.default", moves=True)
 def foreach_copy(ctx: LoweringContext, self: tuple[Tensor, ...], src: tuple[Tensor, ...], *_: Any) -> Any:
     """Each source cast to its target's type."""
     if any(a.device != b.device for a, b in zip(self, src)):
