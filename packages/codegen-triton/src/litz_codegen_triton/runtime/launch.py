@@ -26,6 +26,8 @@ _ALIGNED = 15
 _STATIC_SHARED = 48 << 10
 _MAX_DYNAMIC_SHARED = 8
 """``CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES``; above the static limit a kernel has to ask for it."""
+_INVALID_CONTEXT = 201
+"""``CUDA_ERROR_INVALID_CONTEXT``: the driver's answer in a thread where nothing has made a context current."""
 
 
 def current_chip() -> str | None:
@@ -55,8 +57,8 @@ class LaunchModule:
             raise ToolchainError(
                 "kernels run on torch's stream", hint="pip install litz-codegen-triton[runtime]"
             )
-        # The driver has no context until torch has made one, which it does for its first tensor there.
-        torch.empty(1, device="cuda")
+        self._context = _primary_context(self._driver, torch.cuda.current_device())
+        self._driver.cuCtxSetCurrent(self._context)
         self._stream = torch.cuda.current_stream
         self._modules: list[ctypes.c_void_p] = []
         self._processors = processors
@@ -114,7 +116,14 @@ class LaunchModule:
                 f"kernel {kernel.name} takes fewer arguments than its plan passes", hint="build it again"
             )
         threads = compiled.warps * _WARP
-        driver, stream = self._driver, self._stream
+        driver, stream, context = self._driver, self._stream, self._context
+
+        def launch(count: int, block: Any) -> int:
+            on = ctypes.c_void_p(stream().cuda_stream)
+            code: int = driver.cuLaunchKernel(
+                function, count, 1, 1, threads, 1, 1, compiled.shared, on, block, None
+            )
+            return code
 
         def run(addresses: Sequence[int], symbols: Sequence[int | float]) -> None:
             count = programs if isinstance(programs, int) else evaluate(programs, _integers(names, symbols))
@@ -124,10 +133,10 @@ class LaunchModule:
             slots += [kind(value) for kind, value in zip(kinds, symbols)]
             slots += [ctypes.c_void_p(0)] * hidden
             block = (ctypes.c_void_p * len(slots))(*map(ctypes.addressof, slots))
-            on = ctypes.c_void_p(stream().cuda_stream)
-            code = driver.cuLaunchKernel(
-                function, count, 1, 1, threads, 1, 1, compiled.shared, on, block, None
-            )
+            code = launch(count, block)
+            if code == _INVALID_CONTEXT:
+                driver.cuCtxSetCurrent(context)
+                code = launch(count, block)
             if code:
                 raise KernelError(
                     f"launching {kernel.name}: {_explained(driver, code)}", code=code, node=kernel.name
@@ -143,6 +152,20 @@ def _driver() -> Any:
         raise ToolchainError(
             "no CUDA driver on this machine", hint="kernels can be compiled here, but only a GPU runs them"
         ) from error
+
+
+def _primary_context(driver: Any, ordinal: int) -> ctypes.c_void_p:
+    """The context of a device that torch works in. torch makes it current in a thread with its first call to the CUDA
+    runtime there; in a thread of autograd's, where memory may come from torch's cache, litz's call may be the first."""
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    code = (
+        driver.cuInit(0)
+        or driver.cuDeviceGet(ctypes.byref(device), ordinal)
+        or driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+    )
+    if code:
+        raise ToolchainError(f"the CUDA driver gives no context: {_explained(driver, code)}")
+    return context
 
 
 def _must(driver: Any, code: int, name: str) -> None:
