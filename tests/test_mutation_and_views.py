@@ -741,3 +741,40 @@ def test_a_filled_copy_of_a_tensor_with_gaps_keeps_the_order_of_its_dimensions()
         return ((filled - x.flip(0)).as_strided((2, 2), (3, 5), 0), filled)
 
     check(program, [Base("b", 106, torch.int64, 3)], [Input("x", "b", (17, 3), (2, 34), 5)])
+
+
+def test_what_is_detached_has_no_gradient_beside_what_it_shows() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        whole = x * 2
+        return (whole[0].detach(), whole.detach()[1:], whole, whole.detach(), whole.diagonal())
+
+    base, given = Base("b", 20, torch.float32, 5, leaf=True), Input("x", "b", (4, 5), (5, 1), 0)
+    check(program, [base], [given], mode="grad")
+    check(program, [base], [given], mode="grad", dynamic=True)
+
+
+def test_a_view_whose_strides_are_other_terms_for_the_same_numbers() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        filled = x.masked_fill(x > 1, 2)
+        return (filled.view((2, -1, 2)), filled)
+
+    check(program, [Base("b", 16, torch.float64, 0)], [Input("x", "b", (16,), (1,), 0)], dynamic=True)
+
+
+@pytest.mark.parametrize("stride", [(3, 3, 5), (7, 5, 1), (1, 1, 1)])
+def test_elements_by_position_share_the_memory_of_what_is_returned(stride: tuple[int, ...]) -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        taken = x.gather(1, torch.tensor([1, 2, 1]).reshape(1, 3, 1).expand(4, 3, 2))
+        return (taken, taken.as_strided((3, 2, 1), stride, 2))
+
+    check(program, [Base("b", 63, torch.float64, 7)], [Input("x", "b", (4, 6, 2), (16, 1, 8), 1)])
+
+
+def test_windows_of_a_regrouped_result_share_its_memory() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        whole = x * 2
+        line = whole.view(24)[2:]
+        return (whole, line.unfold(0, 2, 3), line.unfold(0, 5, 1).unfold(0, 3, 3), line[3::5].view(2, 2))
+
+    base, given = Base("b", 24, torch.float64, 7), Input("x", "b", (4, 3, 2), (6, 2, 1), 0)
+    check(program, [base], [given])

@@ -100,6 +100,11 @@ class GraphBuilder:
         values = operation.results if operation is not None else ()
         return next((Tensor(value) for value in values if value.name == name), tensor), 0
 
+    def reshapes(self, tensor: Tensor) -> bool:
+        """True for a view that has another shape or layout than the memory that it shows."""
+        home = self.owner(tensor)[0].type
+        return (home.shape, home.layout.strides) != (tensor.shape, tensor.type.layout.strides)
+
     def is_placed_copy(self, name: str) -> bool:
         """True for a value that a rule made, and noted where in its storage it starts."""
         return name in self._starts and name in self._producers

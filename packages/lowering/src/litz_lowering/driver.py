@@ -26,6 +26,7 @@ from litz_lowering.decompose import Decompositions, decomposition_table
 from litz_lowering.fallback import OUTSIDE, Fallback, call_aten, copied_to, resolved
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.pipeline import POST_GRAD
+from litz_lowering.fx_passes.views import is_detached, is_view
 from litz_lowering.inputs import Inputs, attribute, literal
 from litz_lowering.left_to_aten import why_left
 from litz_lowering.number_range import refused_number
@@ -43,6 +44,7 @@ from litz_lowering.values import Complex, Declined, Lowered, ResultType, Subgrap
 
 _FORCED = "asked for by force_extern"
 _CONJUGATE = "a conjugate that is returned is other memory under a bit"
+_DETACHED = "autograd must not take it for a view of another result"
 _NO_RULE = "no lowering rule"
 _NO_COMPLEX_RULE = "no lowering rule for complex tensors"
 _ATEN = ("aten", "prims", "prim")
@@ -385,9 +387,30 @@ class _Lowering:
         result = self._apply(rule, ctx, (shown, *map(self._read, node.args[1:])), kwargs)
         return result if isinstance(result, Complex) else None
 
+    def _detached(self, leaves: Sequence[object]) -> Mapping[Node, Tensor]:
+        """Of the results that show memory of other results, those that are no views of it to eager's autograd: where
+        the other result has a gradient, they have none."""
+        given = dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node))
+        held = {node: value for node in given if isinstance(value := self._current(self.env[node]), Tensor)}
+        homes = Counter(self.builder.root(value.name) for value in held.values())
+        shared = {home for home, count in homes.items() if count > 1 and self.builder.producer(home)}
+        return {
+            node: self._detach(node, value)
+            for node, value in held.items()
+            if self.builder.root(value.name) in shared and is_detached(node) and self.builder.reshapes(value)
+        }
+
+    def _detach(self, node: Node, value: Tensor) -> Tensor:
+        ctx = self._context(node, *self._outputs(node.meta["val"]))
+        (made,) = call_aten(ctx, torch.ops.aten.detach.default, (value,), {}, _DETACHED)
+        assert isinstance(made, Tensor), "what is detached is real"
+        return made
+
     def _output(self, node: Node) -> None:
         leaves = tuple(flatten(node.args[0]))
-        conjugates = self._conjugates(leaves) if self.demand is None else {}
+        others: dict[Node, Complex | Tensor] = {}
+        if self.demand is None:
+            others = {**self._conjugates(leaves), **self._detached(leaves)}
         for position, leaf in enumerate(leaves):
             value = self._read(leaf)
             meta = leaf.meta.get("val") if isinstance(leaf, Node) else None
@@ -398,7 +421,7 @@ class _Lowering:
             if self.demand is not None:
                 value = as_demanded(ctx, self.demand, value, wanted)
             elif isinstance(leaf, Node):
-                value = conjugates.get(leaf, value)
+                value = others.get(leaf, value)
             output = output_of(ctx, value, wanted)
             self.outputs.append(output)
             if isinstance(value, Tensor | Complex) and self.demand is None:
@@ -406,12 +429,6 @@ class _Lowering:
                 self.wanted.update(memory_of(self.builder, held))
             if wanted is not None:
                 self.wanted.setdefault(output.name, wanted)  # type: ignore[union-attr]  # a Ref, for a tensor
-
-
-def is_view(overload: torch._ops.OpOverload) -> bool:
-    """True when the first argument's memory is that of the result, and is not written."""
-    first = overload._schema.arguments[0].alias_info if overload._schema.arguments else None
-    return first is not None and not first.is_write
 
 
 def main_device(graph: Graph) -> Device:

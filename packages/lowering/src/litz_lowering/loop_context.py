@@ -187,7 +187,7 @@ class LoopContext(NodeContext):
         axes = axes_of(kind.shape)
         value = self.value(kind, name)
         mapped = tuple(self.simplify(t, axes) for t in index(terms_of(axes)))
-        if base_strides is not None and (not aliases or self._linear(mapped, base_strides, axes)):
+        if base_strides is not None and (not aliases or self._tells(mapped, base_strides, axes, kind)):
             base_strides = None
         self.append(
             View(
@@ -197,10 +197,15 @@ class LoopContext(NodeContext):
         )  # fmt: skip
         return Tensor(value)
 
-    def _linear(self, index: tuple[Size, ...], strides: tuple[Size, ...], axes: tuple[Axis, ...]) -> bool:
-        """True when the place of an element is seen to be linear in the axes."""
+    def _tells(
+        self, index: tuple[Size, ...], strides: tuple[Size, ...], axes: tuple[Axis, ...], kind: TensorType
+    ) -> bool:
+        """True when the place of an element is seen to be linear in the axes, by the strides of ``kind``."""
         place = self.simplify(Layout(strides).element(index), axes)
-        return all(coefficient(place, axis.name) is not None for axis in axes)
+        return all(
+            axis.size == 1 or coefficient(place, axis.name) == self.simplify(wanted, axes)
+            for axis, wanted in zip(axes, kind.layout.strides, strict=True)
+        )
 
     def mutation(self, target: Tensor, source: Tensor) -> Tensor:
         """Overwrite ``target`` with ``source`` (same shape and dtype); what it returns is the target's new version."""

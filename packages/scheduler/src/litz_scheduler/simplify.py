@@ -194,21 +194,29 @@ def compose(base: View, view: View, root: TensorType, symbols: SymbolTable) -> V
     mapping: dict[str, Size] = {axis.name: term for axis, term in zip(base.axes, view.index, strict=True)}
     ranges = axis_ranges(view.axes, symbols)
     index = tuple(simplify(substitute(term, mapping), ranges) for term in base.index)
-    return replace(
-        view,
-        base=base.base,
-        index=index,
-        aliases=view.aliases and base.aliases,
-        base_strides=_given(base, view, root, symbols),
+    made = replace(
+        view, base=base.base, index=index, aliases=view.aliases and base.aliases, base_strides=None
     )
+    given = base.base_strides is not None or view.base_strides is not None
+    if made.aliases and (given or not all(isinstance(t, int) or t.is_polynomial for t in index)):
+        return replace(made, base_strides=_given(base, view, made, root, symbols))
+    return made
 
 
-def _given(base: View, view: View, root: TensorType, symbols: SymbolTable) -> tuple[Size, ...] | None:
-    """The strides of ``root`` where those of ``view`` follow from them through ``base``, and an index does not tell."""
-    if base.base_strides is None and view.base_strides is None:
+def _given(
+    base: View, view: View, composed: View, root: TensorType, symbols: SymbolTable
+) -> tuple[Size, ...] | None:
+    """The strides of ``root`` where those of ``view`` follow from them through ``base``, and the index of the composed
+    view does not tell."""
+    if _keeps_strides(composed, root, symbols):
         return None
     for each, over in ((base, root), (view, base.results[0].type)):
-        shown = alias_type(each, over, symbols)
-        if shown is None or not same_strides(each.results[0].type, shown.layout):
+        if not _keeps_strides(each, over, symbols):
             return None
     return root.layout.strides
+
+
+def _keeps_strides(view: View, base: TensorType, symbols: SymbolTable) -> bool:
+    """True when a view of a buffer of type ``base`` is an alias with the strides of its own type."""
+    shown = alias_type(view, base, symbols)
+    return shown is not None and same_strides(view.results[0].type, shown.layout)

@@ -14,11 +14,13 @@ from litz_lowering.fallback import EFFECT
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.effects import UnwrapEffects
 from litz_lowering.fx_passes.random_state import UnwrapRandomState
+from litz_lowering.fx_passes.views import is_returned
 
 
 @dataclass
 class RemoveNoOps:
-    """Views that change nothing are read through. What the graph returns stays: it is a tensor of its own."""
+    """Views that change nothing are read through. What the graph returns stays: it is a tensor of its own, and what
+    autograd sees of it is said by a ``detach`` on the way to its memory."""
 
     name: str = "fx.remove_no_ops"
     ulp: int = 0
@@ -70,7 +72,7 @@ def _is_no_op(node: Node) -> bool:
         return False
     target = str(node.target)
     if target in _IDENTITIES:
-        return True
+        return target != "aten.detach.default" or not is_returned(node)
     return target in _SAME_SHAPE and _same_geometry(node, node.all_input_nodes[0])
 
 

@@ -249,6 +249,7 @@ def as_strided(
         owner,
         lambda axes: index_maps.strided(axes, offset, stride, shape, strides) or (),
         aliases=_is_view(ctx),
+        base_strides=tuple(strides),
     )
 
 

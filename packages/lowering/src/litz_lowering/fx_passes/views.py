@@ -1,0 +1,31 @@
+"""Views in an ATen graph: whose memory a node shows, and what autograd sees of that."""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Node
+
+
+def is_view(overload: torch._ops.OpOverload) -> bool:
+    """True when the first argument's memory is that of the result, and is not written."""
+    first = overload._schema.arguments[0].alias_info if overload._schema.arguments else None
+    return first is not None and not first.is_write
+
+
+def viewed(node: Node) -> Node | None:
+    """The node whose memory a view shows, None for what is no view."""
+    source = node.args[0] if node.args else None
+    if isinstance(source, Node) and isinstance(node.target, torch._ops.OpOverload) and is_view(node.target):
+        return source
+    return None
+
+
+def is_returned(node: Node) -> bool:
+    """True when the graph returns the node, or a view of it."""
+    return any(user.op == "output" or (viewed(user) is node and is_returned(user)) for user in node.users)
+
+
+def is_detached(node: Node) -> bool:
+    """True when eager's autograd does not take the node for a view of the memory that it shows."""
+    source = viewed(node)
+    return source is not None and (node.target is torch.ops.aten.detach.default or is_detached(source))
