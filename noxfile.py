@@ -27,6 +27,7 @@ MYPY = "mypy>=2.4,<3"
 IMPORT_LINTER = "import-linter>=2.16,<3"
 XDIST = "pytest-xdist>=3.6,<4"
 MODELS = ("transformers>=5.0,<6",)
+CHARTS = "matplotlib>=3.9,<4"
 OPINFO = ("expecttest>=0.3,<0.4",)  # what importing torch's operator database takes
 FUZZ = ("hypothesis>=6,<7", "rich>=13,<16")
 
@@ -213,7 +214,7 @@ def minimums(session: nox.Session, pkg: str) -> None:
 def bench(session: nox.Session) -> None:
     """Time every case under eager, Inductor and litz side by side: `nox -s bench -- --help` lists options."""
     install_torch(session)
-    install(session, *MODELS)
+    install(session, *MODELS, CHARTS)
     install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
     session.run("python", str(ROOT / "benchmarks" / "run.py"), *session.posargs)
 

@@ -1,22 +1,26 @@
 """Time one case under one backend in this process and print one line of JSON: `run.py` calls it.
 
 The line has the first call in seconds (capture and compile included), the median and the tenth percentile of
-a steady call in seconds, how many calls were timed, and the greatest relative error against eager over all
-results (in training, all gradients) and mutated arguments.
+a steady call in seconds, how many calls were timed, the most memory that a call has allocated at once through
+torch's allocator, in bytes, and the greatest relative error against eager over all results (in training, all
+gradients) and mutated arguments. The backend `dynamo` captures graphs and runs them as they came.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from cases import CASES
 from models import relative_error, tensors
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 Step = Callable[[Callable[..., Any]], list[Tensor]]
 WARM_CALLS, LEAST_CALLS = 3, 7
@@ -58,8 +62,28 @@ def training_step(program: Callable[..., Any], args: tuple[Any, ...]) -> Step:
 
 def compiled(program: Callable[..., Any], backend: str) -> Callable[..., Any]:
     """Return the program compiled by a backend; `litz-dynamic` is litz with symbolic sizes from the first call."""
+    if backend == "dynamo":
+        return torch.compile(program, backend="eager")
     known = backend.removesuffix("-dynamic")
     return torch.compile(program, backend=known, dynamic=True if known != backend else None)
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    """Return the greatest sum, at any moment of a call, of the memory that it had allocated and not yet freed."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        call()
+    with tempfile.TemporaryDirectory(prefix="litz-bench-") as folder:
+        path = Path(folder) / "trace.json"
+        profiled.export_chrome_trace(str(path))
+        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    changes = sorted(
+        (event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]"
+    )
+    held = peak = 0
+    for _, change in changes:
+        held += change
+        peak = max(peak, held)
+    return peak
 
 
 def measure(name: str, backend: str, mode: str, seconds: float) -> dict[str, Any]:
@@ -101,6 +125,7 @@ def measure(name: str, backend: str, mode: str, seconds: float) -> dict[str, Any
         "median": samples[len(samples) // 2],
         "low": samples[len(samples) // 10],
         "calls": len(samples),
+        "peak": peak_bytes(lambda: step(function)),
         "error": error,
     }
 

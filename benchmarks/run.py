@@ -2,9 +2,9 @@
 
 Each case runs under each backend in a process of its own, on a fresh cache folder:
 `python benchmarks/run.py --topics reduction --modes infer,train --warm --out rows.json`. With `--warm` each
-compiled case runs once more on the cache folder that the first process left. Exit code 1 when litz fails on a
-case or breaks its error bound. Quote ratios from one run on an idle machine, the worst case beside the
-geometric mean.
+compiled case runs once more on the cache folder that the first process left. The backend `dynamo` is graph capture
+alone, the part of a first call that no backend can shorten. Exit code 1 when litz fails on a case or breaks its
+error bound. Quote ratios from one run on an idle machine, the worst case beside the geometric mean.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from cases import CASES
+from chart import draw
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -91,6 +92,22 @@ def ratios(rows: list[Row], over: str, under: str, key: str, warm: bool = False)
     return {name: upper[name] / lower[name] for name in lower if name in upper}
 
 
+def after_capture(rows: list[Row], warm: bool) -> list[Row]:
+    """Return the rows with `compile`: what is left of the first call without graph capture, where that was timed."""
+    captured = {
+        (r["case"], r["mode"], r["warm"]): r["first"]
+        for r in rows
+        if r["backend"] == "dynamo" and "first" in r
+    }
+
+    def left(row: Row) -> Row:
+        capture = captured.get((row["case"], row["mode"], warm))
+        timed = row["warm"] == warm and "first" in row and capture is not None
+        return row | {"compile": max(row["first"] - capture, 1e-3)} if timed else row
+
+    return [left(row) for row in rows]
+
+
 def geometric_mean(values: list[float]) -> float:
     """Return the geometric mean of positive numbers."""
     return math.exp(math.fsum(math.log(value) for value in values) / len(values))
@@ -110,17 +127,21 @@ def line_of(row: Row, eager: Row | None) -> str:
 
 def summary(rows: list[Row], backends: list[str]) -> Table:
     """Return the table of ratios: geometric mean, worst case and its name."""
+    rows = after_capture(after_capture(rows, warm=False), warm=True)
     table = Table(title="greater is better; one run, one machine")
     for heading in ("ratio", "cases", "geometric mean", "worst", "worst case"):
         table.add_column(heading, justify="left" if heading in ("ratio", "worst case") else "right")
-    compiled = [backend for backend in backends if backend != "eager"]
+    compiled = [backend for backend in backends if backend not in ("eager", "dynamo")]
     wanted = [(f"speed of {name} over eager", "eager", name, "median", False) for name in compiled]
     wanted += [
         ("speed of litz over inductor", "inductor", "litz", "median", False),
         ("speed of litz with symbolic sizes over litz", "litz", "litz-dynamic", "median", False),
         ("first call of inductor over litz", "inductor", "litz", "first", False),
         ("warm first call of inductor over litz", "inductor", "litz", "first", True),
+        ("the same less graph capture, cold", "inductor", "litz", "compile", False),
+        ("the same less graph capture, warm", "inductor", "litz", "compile", True),
     ]
+    wanted += [(f"peak memory of eager over {name}", "eager", name, "peak", False) for name in compiled]
     for title, over, under, key, warm in wanted:
         found = ratios(rows, over, under, key, warm)
         if found:
@@ -147,7 +168,9 @@ def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--backends", default="eager,inductor,litz", help="also litz-dynamic, with symbolic sizes"
+        "--backends",
+        default="eager,inductor,litz",
+        help="also dynamo (graph capture alone), litz-dynamic (symbolic sizes)",
     )
     parser.add_argument("--modes", default="infer", help="infer, train or both")
     parser.add_argument("--cases", default="", help="names, with commas between them; all of them by default")
@@ -158,6 +181,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--warm", action="store_true", help="run again on the cache that the first run left")
     parser.add_argument("--out", type=Path, help="write all rows as JSON")
+    parser.add_argument("--chart", type=Path, help="write speeds over eager as a PNG")
     options = parser.parse_args()
     unknown = {name for name in options.cases.split(",") if name} - set(CASES)
     if unknown:
@@ -197,6 +221,9 @@ def main() -> int:
         options.out.write_text(
             json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n", encoding="utf-8"
         )
+    if options.chart:
+        compiled = [backend for backend in backends if backend not in ("eager", "dynamo")]
+        draw({backend: ratios(rows, "eager", backend, "median") for backend in compiled}, options.chart)
     complaints = broken(rows)
     for complaint in complaints:
         console.print(f"broken: {complaint}", style="red", highlight=False)
