@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from cases import CASES
-from chart import draw
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -222,6 +221,8 @@ def main() -> int:
             json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n", encoding="utf-8"
         )
     if options.chart:
+        from chart import draw  # noqa: PLC0415  a library that only charts need
+
         compiled = [backend for backend in backends if backend not in ("eager", "dynamo")]
         draw({backend: ratios(rows, "eager", backend, "median") for backend in compiled}, options.chart)
     complaints = broken(rows)

@@ -30,6 +30,12 @@ def test_measure_reports_times_of_eager(case: str, mode: str) -> None:
     assert row["error"] is None
 
 
+@pytest.mark.parametrize(("backend", "tensors"), [("eager", 2), ("litz", 1)])
+def test_measure_reports_the_memory_of_a_call(backend: str, tensors: int) -> None:
+    result = 2048 * 1536 * 4  # bytes; eager also holds the gate's
+    assert tensors * result <= measure("swiglu_gate", backend, "infer")["peak"] < tensors * result + 4096
+
+
 def test_measure_compares_litz_with_eager() -> None:
     row = measure("adamw_step", "litz", "infer")
     assert row["error"] <= 1e-4
