@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,7 +25,6 @@ from litz_lowering.decompose import Decompositions, decomposition_table
 from litz_lowering.fallback import OUTSIDE, Fallback, call_aten, copied_to, resolved
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.pipeline import POST_GRAD
-from litz_lowering.fx_passes.views import is_detached, is_view
 from litz_lowering.inputs import Inputs, attribute, literal
 from litz_lowering.left_to_aten import why_left
 from litz_lowering.number_range import refused_number
@@ -36,6 +34,7 @@ from litz_lowering.origins import origin_of
 from litz_lowering.outputs import as_demanded, demanded, flatten, memory_of, output_of, with_fixed_outputs
 from litz_lowering.registry import Result, apply
 from litz_lowering.rules import RULES
+from litz_lowering.shared_results import SharedResults
 from litz_lowering.subgraphs import Demand, Subgraphs
 from litz_lowering.symbols_io import SymbolReader
 from litz_lowering.torch_types import keyword, known_dtype, litz_device, litz_dtype
@@ -43,8 +42,6 @@ from litz_lowering.unfold import Unfold
 from litz_lowering.values import Complex, Declined, Lowered, ResultType, Subgraph, Tensor, has_complex
 
 _FORCED = "asked for by force_extern"
-_CONJUGATE = "a conjugate that is returned is other memory under a bit"
-_DETACHED = "autograd must not take it for a view of another result"
 _NO_RULE = "no lowering rule"
 _NO_COMPLEX_RULE = "no lowering rule for complex tensors"
 _ATEN = ("aten", "prims", "prim")
@@ -347,70 +344,15 @@ class _Lowering:
             return tuple(map(self._current, value))
         return value
 
-    def _conjugates(self, leaves: Sequence[object]) -> Mapping[Node, Complex]:
-        """Of the results that show a conjugate of other memory, those whose memory another result shows too."""
-        given = dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node))
-        nodes = [node for node in given if isinstance(self.env[node], Complex)]
-        found = {node: shown for node in nodes if (shown := self._unconjugated(node)) is not None}
-        held = [found.get(node, self.env[node]) for node in nodes]
-        homes = Counter(self.builder.root(value.name) for value in held if isinstance(value, Complex))
-        return {
-            node: self._conjugate(node, shown)
-            for node, shown in found.items()
-            if homes[self.builder.root(shown.name)] > 1
-        }
+    def _shared(self, leaves: Sequence[object]) -> Mapping[Node, Tensor | Complex]:
+        def context(node: Node) -> LoweringContext:
+            return self._context(node, *self._outputs(node.meta["val"]))
 
-    def _conjugate(self, node: Node, shown: Complex) -> Complex:
-        """What ``node`` returns in eager: the memory of ``shown``, under a conjugate bit or not."""
-        if not node.meta["val"].is_conj():
-            return shown
-        ctx = self._context(node, *self._outputs(node.meta["val"]))
-        (made,) = call_aten(ctx, torch.ops.aten._conj.default, (shown,), {}, _CONJUGATE)
-        assert isinstance(made, Complex), "the conjugate of a complex tensor"
-        return made
-
-    def _unconjugated(self, node: Node) -> Complex | None:
-        """The memory of which a node shows a conjugate, seen as it is."""
-        source = node.args[0] if node.args else None
-        if not isinstance(source, Node) or not isinstance(node.target, torch._ops.OpOverload):
-            return None
-        shown = self._unconjugated(source) if is_view(node.target) else None
-        if node.target is torch.ops.aten._conj.default:
-            # What came with a bit is held with it worked in.
-            found = None if shown is None and source.meta["val"].is_conj() else shown or self.env[source]
-            return found if isinstance(found, Complex) and self._current(found) == found else None
-        rule = RULES.find(overload_name(node.target), is_complex=True)
-        if shown is None or rule is None:
-            return None
-        ctx = self._context(node, *self._outputs(node.meta["val"]))
-        kwargs = {key: self._read(item) for key, item in node.kwargs.items()}
-        result = self._apply(rule, ctx, (shown, *map(self._read, node.args[1:])), kwargs)
-        return result if isinstance(result, Complex) else None
-
-    def _detached(self, leaves: Sequence[object]) -> Mapping[Node, Tensor]:
-        """Of the results that show memory of other results, those that are no views of it to eager's autograd: where
-        the other result has a gradient, they have none."""
-        given = dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node))
-        held = {node: value for node in given if isinstance(value := self._current(self.env[node]), Tensor)}
-        homes = Counter(self.builder.root(value.name) for value in held.values())
-        shared = {home for home, count in homes.items() if count > 1 and self.builder.producer(home)}
-        return {
-            node: self._detach(node, value)
-            for node, value in held.items()
-            if self.builder.root(value.name) in shared and is_detached(node) and self.builder.reshapes(value)
-        }
-
-    def _detach(self, node: Node, value: Tensor) -> Tensor:
-        ctx = self._context(node, *self._outputs(node.meta["val"]))
-        (made,) = call_aten(ctx, torch.ops.aten.detach.default, (value,), {}, _DETACHED)
-        assert isinstance(made, Tensor), "what is detached is real"
-        return made
+        return SharedResults(self.env, self.builder, RULES, self._read, context, self._apply).of(leaves)
 
     def _output(self, node: Node) -> None:
         leaves = tuple(flatten(node.args[0]))
-        others: dict[Node, Complex | Tensor] = {}
-        if self.demand is None:
-            others = {**self._conjugates(leaves), **self._detached(leaves)}
+        others = self._shared(leaves) if self.demand is None else {}
         for position, leaf in enumerate(leaves):
             value = self._read(leaf)
             meta = leaf.meta.get("val") if isinstance(leaf, Node) else None
