@@ -746,7 +746,8 @@ def test_a_filled_copy_of_a_tensor_with_gaps_keeps_the_order_of_its_dimensions()
 def test_what_is_detached_has_no_gradient_beside_what_it_shows() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
         whole = x * 2
-        return (whole[0].detach(), whole.detach()[1:], whole, whole.detach(), whole.diagonal())
+        rows = whole.detach().unbind(0)
+        return (whole[0].detach(), whole.detach()[1:], whole, whole.detach(), whole.diagonal(), rows[2])
 
     base, given = Base("b", 20, torch.float32, 5, leaf=True), Input("x", "b", (4, 5), (5, 1), 0)
     check(program, [base], [given], mode="grad")

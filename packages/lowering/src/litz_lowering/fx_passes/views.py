@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import torch
 from torch.fx import Node
 
@@ -13,11 +15,13 @@ def is_view(overload: torch._ops.OpOverload) -> bool:
 
 
 def viewed(node: Node) -> Node | None:
-    """The node whose memory a view shows, None for what is no view."""
+    """The node whose memory a view shows, None for what is no view; one of several views shows them all."""
     source = node.args[0] if node.args else None
-    if isinstance(source, Node) and isinstance(node.target, torch._ops.OpOverload) and is_view(node.target):
-        return source
-    return None
+    if not isinstance(source, Node):
+        return None
+    if node.target is operator.getitem:
+        return source if viewed(source) is not None else None
+    return source if isinstance(node.target, torch._ops.OpOverload) and is_view(node.target) else None
 
 
 def is_returned(node: Node) -> bool:
