@@ -28,7 +28,8 @@ class Config:
     algebra, results whose size is data; ``docs/operators.md`` names all) is a call under each.
     ``rng``: ``eager`` draws from ATen's own random stream in program order; ``fast`` generates Philox numbers in
     kernels.
-    ``numerics``: ``eager`` rounds to narrow types where eager does; ``fast`` drops roundings between fused operations.
+    ``numerics``: ``eager`` computes as eager does, roundings to narrow types included; ``fast`` may differ in the last
+    place where that is quicker (a product with a reciprocal for a quotient).
     ``cache``: keep compiled graphs on disk. ``cache_dir``: where (``None``: the platform's cache folder).
     ``compiler``: the C++ compiler to use (``None``: ``g++``, then ``clang++``).
     ``fuse``: off makes one kernel per operation, which is slow and good for finding a fault.
