@@ -42,12 +42,15 @@ graph views(%x: f32[4, 6] fixed) -> (%turned, %o) {
 """
 
 GIVEN_STRIDES = """
-graph given_strides(%x: f32[n, n] fixed) -> (%kept, %lost) {
+graph given_strides(%x: f32[n, n] fixed) -> (%kept, %told, %lost) {
   symbols { n: int from 2 hint 4 }
   %turned = view f32[i0: n, i1: n] strides(1, n) { %x[i1, i0] }
   %back = view f32[i0: n, i1: n] { %turned[i1, i0] }
+  %halves = view f32[i0: 2, i1: n * n // 4, i2: 2] strides(n * n // 2, 2, 1)
+    { %back[(i0*(n*n//4)*2 + i1*2 + i2) // n, (i0*(n*n//4)*2 + i1*2 + i2) % n] } given strides(n, 1)
+  %kept = view f32[i0: n * n // 4, i1: 2] strides(2, n * n // 2) fixed { %halves[i1, i0, 0] }
   %shown = view f32[i0: n * n // 4, i1: 4] { %back[(i0*4 + i1) // n, (i0*4 + i1) % n] } given strides(n, 1)
-  %kept = view f32[i0: 4, i1: n * n // 4] strides(1, 4) fixed { %shown[i1, i0] }
+  %told = view f32[i0: 4, i1: n * n // 4] strides(1, 4) fixed { %shown[i1, i0] }
   %odd = view f32[i0: n * n // 4, i1: 4] { %turned[(i0*4 + i1) // n, (i0*4 + i1) % n] } given strides(n, 1)
   %lost = view f32[i0: 4, i1: n * n // 4] strides(1, 4) fixed { %odd[i1, i0] }
 }
