@@ -42,6 +42,20 @@ def test_measure_compares_litz_with_eager() -> None:
     assert row["first"] > row["median"]
 
 
+LIBRARY = ("mm", "addmm", "bmm", "convolution", "_scaled_dot_product")
+
+
+def test_only_a_library_does_what_no_kernel_does() -> None:
+    command = [sys.executable, str(FOLDER / "calls.py"), "--topics", "pointwise,reduction,index,block"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {row["mode"] for row in rows} == {"infer", "train"}
+    for row in rows:
+        assert (row["without_rule"], row["uncompiled"]) == ([], 0), row
+        assert all(call.removeprefix("aten.").startswith(LIBRARY) for call in row["calls"]), row
+
+
 def test_runner_knows_every_case() -> None:
     done = subprocess.run(
         [sys.executable, str(FOLDER / "run.py"), "--help"], capture_output=True, text=True, timeout=60

@@ -212,6 +212,22 @@ def test_the_gradient_of_a_max_pool_goes_to_the_last_nan_of_a_window(layout: tor
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.complex64])
+def test_updates_with_a_value_are_generated(dtype: torch.dtype) -> None:
+    """What optimisers do in place; Dynamo writes it as multiply-adds of its own."""
+
+    def step(weight: torch.Tensor, grad: torch.Tensor, square: torch.Tensor, rate: torch.Tensor) -> None:
+        square.addcmul_(grad, grad, value=3)
+        if dtype != torch.int64:
+            weight.addcdiv_(grad, square.sqrt() + 1, value=-0.25)
+        weight.add_(grad, alpha=rate)
+
+    given = [(torch.arange(12.0).reshape(3, 4) % 5 - k).to(dtype) for k in (1, 2, 0)]
+    rate = torch.tensor(2, dtype=dtype)
+    check(step, [*given, rate], tolerance=1e-2 if dtype == torch.bfloat16 else 1e-6)
+    assert litz.explain(step, *(each.clone() for each in given), rate).calls == ()
+
+
 def test_batch_norm_statistics_are_updated() -> None:
     torch._dynamo.reset()
     mine, theirs = torch.nn.BatchNorm2d(3), torch.nn.BatchNorm2d(3)

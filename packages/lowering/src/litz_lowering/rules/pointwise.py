@@ -59,14 +59,15 @@ def row(
     fast: Body | None = None,
     typed: bool = False,
     divides: bool = False,
+    namespace: str = "aten",
 ) -> None:
-    """Serve ``overloads`` (without ``aten.``) by a formula."""
+    """Serve ``overloads`` of a namespace (without its name) by a formula."""
     entry = PointwiseRow(body, computed, rounds_numbers, fast, typed, divides)
 
     def lower_row(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
         return lower_pointwise(ctx, entry, args, kwargs)
 
-    REGISTRY.add(lower_row, *(f"aten.{name}" for name in overloads))
+    REGISTRY.add(lower_row, *(f"{namespace}.{name}" for name in overloads))
     ROWS.update((name, entry) for name in overloads)
 
 
@@ -360,12 +361,18 @@ row(lambda x, min: f.clip(x, min), "clamp_min.default", "clamp_min.Tensor")
 row(lambda x, max: f.clip(x, None, max), "clamp_max.default", "clamp_max.Tensor")
 
 
+def _multiply_add(x: Num, y: Num | Number, z: Num) -> Num:
+    return f.fma(x, y, z) if x.dtype.is_float else x * y + z
+
+
 def _add_product(x: Num, y: Num, z: Num, value: Number = 1) -> Num:
-    scaled = y if value == 1 else y * value
-    return f.fma(scaled, z, x) if x.dtype.is_float else x + scaled * z
+    return _multiply_add(y if value == 1 else y * value, z, x)
 
 
 row(_add_product, "addcmul.default")
+row(
+    _multiply_add, "fma.default", namespace="prims"
+)  # Dynamo writes addcmul_, addcdiv_ and add_ with a value so
 row(lambda x, y, z, value=1: x + (y if value == 1 else y * value) / z, "addcdiv.default")
 
 

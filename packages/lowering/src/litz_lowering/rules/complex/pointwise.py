@@ -39,14 +39,14 @@ ROWS: dict[str, ComplexRow] = {}
 """The table by overload name, without ``aten.``; filled while the module is imported."""
 
 
-def row(body: Body, *overloads: str) -> None:
-    """Serve complex uses of ``overloads`` (without ``aten.``) by a formula."""
+def row(body: Body, *overloads: str, namespace: str = "aten") -> None:
+    """Serve complex uses of ``overloads`` of a namespace (without its name) by a formula."""
     entry = ComplexRow(body)
 
     def lower_row(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Complex:
         return lower_complex(ctx, entry, args, kwargs)
 
-    REGISTRY.add_complex(lower_row, *(f"aten.{name}" for name in overloads))
+    REGISTRY.add_complex(lower_row, *(f"{namespace}.{name}" for name in overloads))
     ROWS.update((name, entry) for name in overloads)
 
 
@@ -119,6 +119,7 @@ row(lambda x, y: x * y, "mul.Tensor", "mul.Scalar")
 row(lambda x, y: x / y, "div.Tensor", "div.Scalar", "true_divide.Tensor")
 row(lambda x, y: x.re.eq(y.re) & x.im.eq(y.im), "eq.Tensor", "eq.Scalar")
 row(lambda x, y: x.re.ne(y.re) | x.im.ne(y.im), "ne.Tensor", "ne.Scalar")
+row(lambda x, y, z: x * y + z, "fma.default", namespace="prims")
 row(lambda x, y, z, value=None: x + _scaled(y, value) * z, "addcmul.default")
 row(lambda x, y, z, value=None: x + _scaled(y, value) / z, "addcdiv.default")
 row(lambda grad, y: grad * (y.literal(1.0) - y * y).conjugate, "tanh_backward.default")
