@@ -368,7 +368,7 @@ def test_a_failure_inside_a_branch_leaves_that_operation_to_aten(
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setitem(registry.REGISTRY._rules, "aten.cos.default", broken)
+    monkeypatch.setitem(registry.REGISTRY._rules, "aten.cos.default", registry.Entry(broken))
     with litz.config.patch(cache_dir=str(tmp_path), fallback="silent"):
         torch._dynamo.reset()
         torch.testing.assert_close(torch.compile(choice_around, backend="litz")(X, Y), choice_around(X, Y))
