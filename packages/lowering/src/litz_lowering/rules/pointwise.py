@@ -48,7 +48,7 @@ class PointwiseRow:
 
 
 ROWS: dict[str, PointwiseRow] = {}
-"""The table by overload name, without ``aten.``; filled while the rule modules are imported."""
+"""The table by overload name, without its namespace; filled while the rule modules are imported."""
 
 
 def row(
@@ -370,9 +370,8 @@ def _add_product(x: Num, y: Num, z: Num, value: Number = 1) -> Num:
 
 
 row(_add_product, "addcmul.default")
-row(
-    _multiply_add, "fma.default", namespace="prims"
-)  # Dynamo writes addcmul_, addcdiv_ and add_ with a value so
+# Dynamo writes addcmul_, addcdiv_ and add_ with a value so.
+row(_multiply_add, "fma.default", namespace="prims")
 row(lambda x, y, z, value=1: x + (y if value == 1 else y * value) / z, "addcdiv.default")
 
 

@@ -36,7 +36,7 @@ class ComplexRow:
 
 
 ROWS: dict[str, ComplexRow] = {}
-"""The table by overload name, without ``aten.``; filled while the module is imported."""
+"""The table by overload name, without its namespace; filled while the module is imported."""
 
 
 def row(body: Body, *overloads: str, namespace: str = "aten") -> None:
