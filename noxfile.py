@@ -170,7 +170,7 @@ def types(session: nox.Session) -> None:
     """Check types strictly, package by package and in what stands around them."""
     install_torch(session)
     install_folders(session, FOLDERS, tested=FOLDERS)
-    session.install(MYPY, "nox")
+    session.install(MYPY, "nox", CHARTS)
     sources = [str(PACKAGES / pkg / "src") for pkg in FOLDERS]
     around = (
         "noxfile.py",
