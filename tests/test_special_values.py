@@ -429,3 +429,44 @@ def test_a_cast_to_integers_and_back_of_one_value_a_row(dtype: torch.dtype) -> N
     )
     rows = torch.cat((rows, -rows.abs() - 1e20)).to(dtype)
     check({str(integer): through(integer) for integer in INTEGERS}, rows)
+
+
+def shown_reversed(x: torch.Tensor) -> torch.Tensor:
+    shown = x.view(torch.int16)
+    shown.copy_(shown.flip(0))
+    return shown
+
+
+MOVES: dict[str, Function] = {
+    "clone": lambda x: x.clone(),
+    "flip": lambda x: x.flip(0),
+    "transpose": lambda x: x.reshape(256, 256).t().contiguous(),
+    "cat": lambda x: torch.cat([x[5:], x]),
+    "pad": lambda x: torch.nn.functional.pad(x, (3, 1)),
+    "where": lambda x: torch.where(torch.arange(x.numel()) % 3 == 0, x, x.flip(0)),
+    "select": lambda x: torch.where(torch.arange(x.numel()) % 3 == 0, x, torch.ones(())),
+    "index": lambda x: x[torch.arange(x.numel() - 1, -1, -7)],
+    "every third": lambda x: x[::3].clone(),
+    "negation": lambda x: -x,
+    "magnitude": lambda x: x.abs(),
+    "in place": lambda x: x.neg_(),
+    "seen as integers": lambda x: x.view(torch.int16) + 1,
+    "from integers": lambda x: (x.view(torch.int16) ^ 3).view(x.dtype),
+    "as the other float": lambda x: x.view(OTHER[x.dtype]).flip(0),
+    "reversed as integers": shown_reversed,
+}
+OTHER = {torch.bfloat16: torch.float16, torch.float16: torch.bfloat16}
+
+
+@pytest.mark.parametrize("dtype", OTHER, ids=str)
+@pytest.mark.parametrize("name", MOVES)
+def test_what_is_only_moved_keeps_its_bits(name: str, dtype: torch.dtype) -> None:
+    """Regression: copies went by way of ``float``, which makes a signalling NaN quiet (program 330123)."""
+    torch._dynamo.reset()
+    bits = torch.arange(-(1 << 15), 1 << 15).to(torch.int16)
+    mine, theirs = bits.clone().view(dtype), bits.clone().view(dtype)
+    with litz.config.patch(fallback="error"):
+        result = torch.compile(MOVES[name], backend="litz")(mine)
+    expected = MOVES[name](theirs)
+    assert torch.equal(result.view(torch.int16), expected.view(torch.int16))
+    assert torch.equal(mine.view(torch.int16), theirs.view(torch.int16))

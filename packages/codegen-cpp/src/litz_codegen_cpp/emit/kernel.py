@@ -8,6 +8,7 @@ from litz_codegen_cpp.emit.body import Body
 from litz_codegen_cpp.emit.context import Buffer, Context
 from litz_codegen_cpp.emit.index import LANES
 from litz_codegen_cpp.emit.loops import PhaseWriter, positive, stored_buffers
+from litz_codegen_cpp.emit.moves import with_moved_bits
 from litz_codegen_cpp.emit.ops_table import SPELLINGS
 from litz_codegen_cpp.emit.parallel import OuterLoops, outer_of
 from litz_codegen_cpp.emit.registers import expressions, outer_registers
@@ -56,7 +57,7 @@ def entry_point(kernel: str) -> str:
 
 def emit_kernel(kernel: Kernel, lanes: int, comment: str = "") -> Emitted:
     """The C++ text of a kernel, for vectors of ``lanes`` lanes or a smaller power of two; raises ``CodegenError``."""
-    return _KernelWriter(kernel, lanes, comment).write()
+    return _KernelWriter(with_moved_bits(kernel), lanes, comment).write()
 
 
 class _KernelWriter:

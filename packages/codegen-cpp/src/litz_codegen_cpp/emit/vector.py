@@ -6,6 +6,7 @@ from litz_codegen_cpp.emit.context import Buffer, Context, spread
 from litz_codegen_cpp.emit.index import Indices
 from litz_codegen_cpp.emit.scopes import Lanes, Value
 from litz_codegen_cpp.emit.spelling import literal
+from litz_ir.dtypes import DType, u16
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import ScatterMode
 from litz_ir.scalar.expr import Load
@@ -26,7 +27,7 @@ class Memory:
     def load(self, expr: Load) -> Value:
         """The loaded value, in the outermost scope in which its address is known and reading is allowed."""
         context = self.context
-        buffer = self._buffer(expr.buffer)
+        buffer = self._buffer(expr.buffer, expr.dtype)
         if len(expr.index) != 1:
             raise CodegenError(
                 f"load of {expr.buffer} has {len(expr.index)} indices, a kernel's has one", node=context.kernel.name,
@@ -109,7 +110,7 @@ class Memory:
     def store(self, name: str, offset: Size, value: Value, mode: ScatterMode = "set") -> None:
         """Write a value at the innermost scope, or combine it with what is there."""
         context = self.context
-        buffer = self._buffer(name)
+        buffer = self._buffer(name, value.dtype)
         if buffer.laned:
             self._store_laned(buffer, offset, value, mode)
         elif context.vector is None or not (value.varying or self.indices.varies(offset) or mode != "set"):
@@ -180,14 +181,17 @@ class Memory:
         line(f"  store_scalar({address}, {combined});")
         line("}")
 
-    def _buffer(self, name: str) -> Buffer:
-        try:
-            return self.context.buffers[name]
-        except KeyError:
+    def _buffer(self, name: str, dtype: DType) -> Buffer:
+        """The buffer as one of ``dtype``: narrow floats that are only moved are bits."""
+        found = self.context.buffers.get(name)
+        if found is None:
             raise CodegenError(
                 f"kernel uses {name!r}, which is neither a parameter nor a local",
                 node=self.context.kernel.name,
-            ) from None
+            )
+        if found.dtype.is_low_precision and dtype == u16:
+            return Buffer(f"((uint16_t*){found.pointer})", dtype, found.laned)
+        return found
 
 
 def _at(pointer: str, offset: str) -> str:

@@ -1,0 +1,111 @@
+"""Narrow floats that are only moved, as the bits that they are.
+
+Arithmetic on them goes by way of ``float``, and so would a move: it would cost two conversions, and make a signalling
+NaN quiet. Memory that a program looks at as integers too, ``x.view(torch.int16)``, would be changed by its copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from litz_ir.dtypes import DType, u16
+from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Statement, Store
+from litz_ir.scalar.build import cast, const, op
+from litz_ir.scalar.expr import Checked, Expr, Load, Masked, Op, transform
+
+SIGN = 0x8000
+
+
+def with_moved_bits(kernel: Kernel) -> Kernel:
+    """The kernel with 16-bit integers for narrow floats wherever these are loaded to be stored, or looked at as
+    integers. Such loads and stores name buffers of another dtype than their own."""
+    memo: dict[Expr, Expr] = {}
+
+    def bitcasts(body: Expr) -> Expr:
+        return transform(body, _as_integer, memo=memo)
+
+    def changed(statement: Statement) -> Statement:
+        match statement:
+            case Store():
+                value = bitcasts(statement.value)
+                if statement.mode == "set" and _is_narrow(value.dtype) and _is_moved(value):
+                    value = _bits(value)
+                return replace(statement, value=value)
+            case Accumulate() | ScanStore():
+                return replace(statement, values=tuple(map(bitcasts, statement.values)))
+
+    phases = tuple(Phase(phase.axes, tuple(map(changed, phase.statements))) for phase in kernel.phases)
+    return replace(kernel, phases=phases)
+
+
+def _is_narrow(dtype: DType) -> bool:
+    return dtype.is_low_precision and dtype.bits == u16.bits
+
+
+def _as_integer(node: Expr) -> Expr:
+    """A look at the bits of what was moved: no float is made of them."""
+    if (
+        isinstance(node, Op)
+        and node.name == "bitcast"
+        and _is_narrow(node.args[0].dtype)
+        and _is_moved(node.args[0])
+    ):
+        return _as(_bits(node.args[0]), node.dtype)
+    return node
+
+
+def _is_moved(node: Expr) -> bool:
+    """True for what memory holds, or another look at an integer, however it was chosen."""
+    match node:
+        case Load():
+            return True
+        case Masked():
+            return _is_moved(node.body) or _is_moved(node.other)
+        case Checked():
+            return _is_moved(node.body)
+        case Op(name="bitcast"):
+            return node.args[0].dtype.is_integer or _is_moved(node.args[0])
+        case Op(name="where"):
+            return any(map(_is_moved, node.args[1:]))
+    signed = _sign_changed(node)
+    return signed is not None and _is_moved(signed.args[0].children[0])
+
+
+def _sign_changed(node: Expr) -> Op | None:
+    """The negation or absolute value of a narrow float that ``node`` is, which no ``float`` need be made for."""
+    if not isinstance(node, Op) or node.name != "cast":
+        return None
+    inner = node.args[0]
+    if not isinstance(inner, Op) or inner.name not in ("neg", "abs"):
+        return None
+    widened = inner.args[0]
+    same = isinstance(widened, Op) and widened.name == "cast" and widened.args[0].dtype == node.dtype
+    return inner if same else None
+
+
+def _bits(node: Expr) -> Expr:
+    """The bits of a narrow float, as ``u16``."""
+    match node:
+        case Load():
+            return Load(node.buffer, node.index, u16)
+        case Masked():
+            return Masked(node.cond, _bits(node.body), _bits(node.other))
+        case Checked():
+            return Checked(node.cond, _bits(node.body), node.fault)
+        case Op(name="bitcast") if node.args[0].dtype.is_integer:
+            return _as(node.args[0], u16)
+        case Op(name="bitcast") if _is_narrow(node.args[0].dtype):
+            return _bits(node.args[0])
+        case Op(name="where"):
+            return op("where", node.args[0], *map(_bits, node.args[1:]))
+    signed = _sign_changed(node)
+    if signed is not None and _is_moved(node):
+        bits = _bits(signed.args[0].children[0])
+        negated = op("bit_xor", bits, const(SIGN, u16))
+        return negated if signed.name == "neg" else op("bit_and", bits, const(SIGN - 1, u16))
+    return op("bitcast", node, dtype=u16)
+
+
+def _as(bits: Expr, dtype: DType) -> Expr:
+    """An integer of 16 bits as another dtype of that width."""
+    return cast(bits, dtype) if dtype.is_integer else op("bitcast", bits, dtype=dtype)
