@@ -470,3 +470,24 @@ def test_what_is_only_moved_keeps_its_bits(name: str, dtype: torch.dtype) -> Non
     expected = MOVES[name](theirs)
     assert torch.equal(result.view(torch.int16), expected.view(torch.int16))
     assert torch.equal(mine.view(torch.int16), theirs.view(torch.int16))
+
+
+@pytest.mark.parametrize("dtype", (*FLOATS, torch.int64, torch.int32, torch.uint8), ids=str)
+def test_choices_between_constants_by_position(dtype: torch.dtype) -> None:
+    """Regression: GCC 12 folded them wrongly where a row is as long as a register (program 341046)."""
+    torch._dynamo.reset()
+
+    def chosen() -> tuple[torch.Tensor, ...]:
+        number, three = torch.arange(16), torch.tensor(3, dtype=dtype)
+        below = [torch.where(number < n, three, torch.zeros((), dtype=dtype)) for n in range(17)]
+        return (*below, torch.eye(16, dtype=dtype), torch.ones(16, 16, dtype=dtype).tril(-3))
+
+    def filled(x: torch.Tensor) -> torch.Tensor:
+        x.zero_()
+        x[:, :15] = 3
+        return x
+
+    for a, b in zip(torch.compile(chosen, backend="litz")(), chosen(), strict=True):
+        assert torch.equal(a, b)
+    x = torch.ones(5, 16, dtype=dtype)
+    assert torch.equal(torch.compile(filled, backend="litz")(x), filled(x.clone()))

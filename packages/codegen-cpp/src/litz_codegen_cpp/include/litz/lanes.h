@@ -46,9 +46,17 @@ LITZ_FN V lane_numbers() {
     return count_lanes<V>(indices_to<lane_count<V>>());
   }
 }
+
+// A number that the compiler knows nothing about. GCC 12 folds `m ? a : 0` wrongly where m is a constant whose lanes
+// differ and a is a constant, and lanes are told apart by their numbers alone.
+template <class T>
+LITZ_FN T opaque(T x) {
+  asm("" : "+r"(x));
+  return x;
+}
 template <class T>
 LITZ_FN vec<T> iota(T base) {
-  return lane_numbers<vec<T>>() + broadcast<T>(base);
+  return lane_numbers<vec<T>>() + broadcast<T>(opaque(base));
 }
 
 // Element by element with __builtin_convertvector's rules, whatever the two widths.
@@ -198,7 +206,7 @@ LITZ_FN T from_mask(bool c) {
 }
 LITZ_FN mask first_lanes(int64_t n) {
   int32_t bounded = n < LITZ_LANES ? int32_t(n) : LITZ_LANES;
-  return lane_numbers<mask>() < broadcast<int32_t>(bounded);
+  return lane_numbers<mask>() < broadcast<int32_t>(opaque(bounded));
 }
 LITZ_FN mask broadcast_mask(bool x) { return broadcast<int32_t>(-int32_t(x)); }
 
