@@ -9,10 +9,11 @@ from scheduler_strategies import loop_graphs
 
 from litz_ir.dtypes import f32, f64, i64
 from litz_ir.loops.nodes import LoopGraph, Need, Ref
-from litz_ir.plan.program import Launch
+from litz_ir.plan.program import CallStep, Launch
 from litz_ir.scalar.build import cast, op
 from litz_ir.scalar.expr import Scalar
 from litz_ir.target.capabilities import Capabilities
+from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions
 
 
@@ -158,3 +159,20 @@ def test_what_the_host_reads_is_computed_first_and_what_uses_it_last() -> None:
     graph = b.build(b.op("add", scaled, x))
     for machine in MACHINES:
         assert_same(graph, plan_of(graph, machine), exact=True)
+
+
+def test_products_by_another_routine() -> None:
+    graph = parse_graph(
+        """
+graph products(%x: f32[12, 6] fixed, %w: f32[10, 6] fixed, %b: f32[10] fixed, %m: f32[10, 8] fixed) -> (%o, %p, %w1) {
+  %turned = view f32[i0: 6, i1: 10] { %w[i1, i0] }
+  %o = contraction.matmul aten.addmm.default(%b, %x, %turned) -> f32[12, 10] fixed flops 1440
+  %p = contraction.matmul aten.mm.default(%o, %m) -> f32[12, 8] fixed flops 1920
+  %doubled = pointwise f32[i0: 10, i1: 6] { %w[i0, i1] * 2.0 }
+  %w1 replaces %w = mutate %w with %doubled -> f32[10, 6] fixed
+}
+"""
+    )
+    plan = plan_of(graph, CPU_LIKE, SchedulerOptions(linear_flops=1))
+    assert [step.target for step in plan.steps if isinstance(step, CallStep)] == ["linear", "linear"]
+    assert_same(graph, plan, exact=True)

@@ -16,6 +16,7 @@ from litz_ir.passes.pipeline import Timings
 from litz_ir.plan.program import Launch
 from litz_ir.text import parse_graph, to_text
 from litz_scheduler import SchedulerOptions, graph_passes, schedule
+from litz_scheduler.library import Products
 from litz_scheduler.realise import Inline
 from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, SinglePoints
 
@@ -118,6 +119,21 @@ graph softmax(%x: f32[n, 1024] fixed) -> (%o) {
 }
 """
 
+PRODUCTS = """
+graph products(
+  %x: f32[64, 96] fixed, %w: f32[128, 96] fixed, %b: f32[128] fixed, %m: f32[96, 128] fixed,
+  %e: f32[96, 128] strides(0, 0) fixed
+) -> (%o, %p, %few, %copied, %twice) {
+  %turned = view f32[i0: 96, i1: 128] { %w[i1, i0] }
+  %o = contraction.matmul aten.addmm.default(%b, %x, %turned) -> f32[64, 128] fixed flops 1572864
+  %p = contraction.matmul aten.mm.default(%x, %m) -> f32[64, 128] fixed flops 1572864
+  %rows = view f32[i0: 4, i1: 96] { %x[i0, i1] }
+  %few = contraction.matmul aten.mm.default(%rows, %m) -> f32[4, 128] fixed flops 98304
+  %copied = contraction.matmul aten.mm.default(%x, %e) -> f32[64, 128] fixed flops 1572864
+  %twice = contraction.matmul aten.addmm.default(%b, %x, %m, alpha=2) -> f32[64, 128] fixed flops 1572864
+}
+"""
+
 CASES: dict[str, tuple[Pass[LoopGraph], str]] = {
     "dead_code": (DeadCode(), DEAD),
     "compose_views": (ComposeViews(), VIEWS),
@@ -125,6 +141,7 @@ CASES: dict[str, tuple[Pass[LoopGraph], str]] = {
     "compose_views_versions": (ComposeViews(), OLD_VIEW),
     "single_points": (SinglePoints(), POINTS),
     "common_subexpressions": (CommonSubexpressions(), TWINS),
+    "products": (Products(SchedulerOptions(linear_flops=1 << 20)), PRODUCTS),
     "inline": (Inline(), INLINED),
     "inline_mutations": (Inline(), UPDATED),
 }

@@ -18,11 +18,13 @@ from litz.artifact import Artifact, LeftToAten
 from litz.cache.artifacts import ArtifactCache
 from litz.debug.hooks import hooks_for
 from litz.host.externs import NO_ROUTINES
+from litz.host.libraries import linear_flops
 from litz.host.load import HostFunction, load_program
 from litz.host.native import segment_binder
 from litz.host.source import host_program
 from litz.settings import Config
 from litz.targets import TargetSet, targets_for
+from litz_ir.device import CPU
 from litz_ir.errors import CodegenError, CompilerNotFound, LitzError, ToolchainError
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import Hook, Timings
@@ -62,7 +64,7 @@ class Compilation:
     def run(self) -> Compiled:
         """Compile the graph, or fetch it; degrade to ATen what fails, as ``config.fallback`` says."""
         targets = targets_for(device_kinds(self.gm), self.config)
-        key = self.cache.key(self.gm, self.config, targets)
+        key = self.cache.key(self.gm, self.config, targets, self.options(targets))
         found = self._timed("cache", lambda: self.cache.read(key, targets))
         constants: Mapping[str, torch.Tensor] = {}
         if found is not None and not any(plan.constants for plan in plans_in(found.plan)):
@@ -112,9 +114,15 @@ class Compilation:
         """Loops to a plan."""
         context = PassContext(targets.capabilities())
         hooks: Sequence[Hook] = hooks_for(self.config)
-        options = SchedulerOptions(fuse=self.config.fuse)
         return self._timed(
-            "schedule", lambda: schedule(lowered.graph, context, options, hooks=hooks, timings=None)
+            "schedule",
+            lambda: schedule(lowered.graph, context, self.options(targets), hooks=hooks, timings=None),
+        )
+
+    def options(self, targets: TargetSet) -> SchedulerOptions:
+        """What the user and the libraries of this machine let the scheduler do."""
+        return SchedulerOptions(
+            fuse=self.config.fuse, linear_flops=linear_flops(targets.capabilities().get(CPU))
         )
 
     def build(self, plan: Plan, targets: TargetSet) -> tuple[tuple[SourceUnit, ...], tuple[Path, ...]]:

@@ -25,6 +25,7 @@ from litz_ir.plan.program import Plan
 from litz_ir.serial import from_json, to_json
 from litz_ir.target.capabilities import Capabilities
 from litz_ir.target.protocol import SourceUnit, Target
+from litz_scheduler import SchedulerOptions
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +56,11 @@ class ArtifactCache:
                 log.warning("%s", error)
         return ArtifactCache(None, None)
 
-    def key(self, gm: GraphModule, config: Config, targets: TargetSet) -> str:
+    def key(self, gm: GraphModule, config: Config, targets: TargetSet, options: SchedulerOptions) -> str:
         """The digest of all that the compiled graph depends on."""
         facts = [f"{name} {_version(name)}" for name in PACKAGES]
         facts += [f"{device} {_facts(known)}" for device, known in targets.capabilities().items()]
-        return graph_key(gm, config, facts)
+        return graph_key(gm, config, [*facts, repr(options)])
 
     def read(self, key: str, targets: TargetSet) -> Artifact | None:
         """The artifact of a key, its binaries included, or ``None``."""

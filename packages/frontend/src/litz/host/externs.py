@@ -21,6 +21,11 @@ def _sort(
     return ordered
 
 
+def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")
+    return product
+
+
 def _copy_with_strides(source: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
     """A copy whose memory may have gaps; elements that share a place hold the same value."""
     reach = 1 + sum((size - 1) * stride for size, stride in zip(source.shape, strides))
@@ -57,6 +62,7 @@ def _draw_from(operator: str, /, *args: Any, rng_state: torch.Generator, **kwarg
 _OWN: dict[str, Callable[..., Any]] = {
     "sort": _sort,
     "matmul": torch.matmul,
+    "linear": _linear,
     "copy_with_strides": _copy_with_strides,
     "strided": strided,
     "strided_scatter": _strided_scatter,

@@ -38,6 +38,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "memory.inplace": "written over its last input",
         "memory.fresh": "no dead memory fits",
         "share.kernel": "equal to a kernel that exists, up to buffer names",
+        "library.linear": "the host's routine for linear layers is faster than ATen's at this size",
         "realise.extern": "the target has no template; its library routine runs it",
     }
 )

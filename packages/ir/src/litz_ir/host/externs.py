@@ -53,6 +53,7 @@ def numpy_externs() -> ExternTable:
             "aten.addmm.default": _matmul_plus,
             "aten.baddbmm.default": _matmul_plus,
             "aten.addmv.default": _matmul_plus,
+            "linear": _linear,
             "sort": _sort,
         }
     )
@@ -90,6 +91,11 @@ def _matmul_plus(start: Array, a: Array, b: Array, *, beta: float = 1, alpha: fl
         return _as(np.asarray(product), a)
     added = _values(start)
     return _as(np.asarray(product + (added if beta == 1 else added * added.dtype.type(beta))), a)
+
+
+def _linear(x: Array, weight: Array, bias: Array | None) -> Array:
+    turned = np.swapaxes(weight, 0, 1)
+    return _matmul(x, turned) if bias is None else _matmul_plus(bias, x, turned)
 
 
 def _sort(source: Array, dimension: int, descending: bool, stable: bool) -> tuple[Array, Array]:

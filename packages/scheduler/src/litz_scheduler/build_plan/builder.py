@@ -361,4 +361,6 @@ def _reason(call: Call) -> str:
     """Why a routine of the host runs it."""
     if isinstance(call, Extern):
         return call.reason
-    return "realise.extern" if isinstance(call, Contraction) else ""
+    if not isinstance(call, Contraction):
+        return ""
+    return "library.linear" if call.target == "linear" else "realise.extern"

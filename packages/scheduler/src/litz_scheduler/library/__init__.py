@@ -1,0 +1,5 @@
+"""Which routine of the host runs what litz has no loops for: matrix products, convolutions."""
+
+from litz_scheduler.library.products import Products
+
+__all__ = ["Products"]

@@ -1,0 +1,120 @@
+"""Matrix products by the host's ``linear``, where that beats the BLAS behind ATen's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from litz_ir.dtypes import f32
+from litz_ir.fused.decision import Decision
+from litz_ir.loops.nodes import Axis, Contraction, LoopGraph, Operation, Ref, TensorType, Value, View
+from litz_ir.passes.base import PassContext
+from litz_ir.symbols.term import Size, symbol
+from litz_scheduler.cost.traffic import estimate
+from litz_scheduler.graph import Versions
+from litz_scheduler.options import SchedulerOptions
+
+PRODUCTS: Mapping[str, int] = {"aten.mm.default": 0, "aten.addmm.default": 1}
+"""The calls that ``linear`` may run, and how many addends come before their factors."""
+
+ROWS = 8
+"""With fewer rows a product is bound by reading its matrix, which every library does alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """Let ``linear(x, weight, bias)``, which is ``x @ weight.T + bias``, run the f32 products that are large enough."""
+
+    options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    name: str = "products"
+    ulp: int = 0
+
+    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        if not self.options.linear_flops:
+            return data
+        change = _Change(data, self.options.linear_flops)
+        operations: list[Operation] = []
+        for position, operation in enumerate(data.operations):
+            made = change.of(operation, position)
+            if made:
+                context.decide(Decision("library", operation.name, "call", "library.linear"))
+            operations.extend(made or (operation,))
+            change.known.update((o.name, o) for o in operations[-1:] if isinstance(o, View))
+        return data.with_operations(tuple(operations))
+
+
+class _Change:
+    """The views met so far (``known``), and what becomes of the products that read them."""
+
+    def __init__(self, graph: LoopGraph, least: int) -> None:
+        self.known: dict[str, View] = {}
+        self._least = least
+        self._symbols = graph.symbols
+        self._values = graph.values()
+        self._versions = Versions(graph)
+
+    def of(self, operation: Operation, position: int) -> tuple[Operation, ...]:
+        """What computes ``operation`` instead; nothing where it stays."""
+        if not isinstance(operation, Contraction) or operation.target not in PRODUCTS or operation.attributes:
+            return ()
+        addends = PRODUCTS[operation.target]
+        named = [each.name for each in operation.arguments if isinstance(each, Ref)]
+        if len(named) != addends + 2 or len(operation.arguments) != len(named):
+            return ()
+        *added, x, matrix = named
+        if not self._pays(operation) or not all(map(self._is_matrix, (x, matrix))):
+            return ()
+        if not all(isinstance(size, int) for size in self._values[matrix].type.shape):
+            return ()  # it may be empty, which ``linear`` refuses
+        if added and not self._is_bias(added[0]):
+            return ()
+        weight, views = self._transposed(operation, matrix, position)
+        bias = Ref(added[0]) if added else None
+        call = replace(operation, target="linear", arguments=(Ref(x), Ref(weight), bias))
+        return (*views, call)
+
+    def _pays(self, product: Contraction) -> bool:
+        rows, _ = product.results[0].type.shape
+        enough = estimate(product.flops, self._symbols) >= self._least
+        return enough and estimate(rows, self._symbols) >= ROWS
+
+    def _is_matrix(self, name: str) -> bool:
+        """True for f32 on the CPU with elements, whose rows or columns are dense and do not overlap."""
+        type_ = self._values[name].type
+        if type_.dtype != f32 or type_.device.kind != "cpu" or 0 in type_.shape:
+            return False
+        (rows, columns), (down, right) = type_.shape, type_.layout.strides
+        return _reaches(right, down, columns) or _reaches(down, right, rows)
+
+    def _is_bias(self, name: str) -> bool:
+        type_ = self._values[name].type
+        return type_.dtype == f32 and len(type_.shape) == 1 and type_.layout.strides == (1,)
+
+    def _transposed(
+        self, product: Contraction, matrix: str, position: int
+    ) -> tuple[str, tuple[Operation, ...]]:
+        """The name of the transpose of ``matrix``, and the view that makes it if it is no view of one already."""
+        view = self.known.get(matrix)
+        if view is not None and view.index == _swapped(view.axes):
+            deadline = self._versions.deadline(view.base)
+            if self._values[view.base].type.dtype == f32 and (deadline is None or position < deadline):
+                return view.base, ()
+        type_ = self._values[matrix].type
+        strides = type_.layout.strides[::-1]
+        layout = replace(type_.layout, strides=strides, fixed=False)
+        turned: TensorType = replace(type_, shape=type_.shape[::-1], layout=layout)
+        axes = tuple(Axis(f"i{k}", size) for k, size in enumerate(turned.shape))
+        value = Value(f"{product.name}.weight", turned)
+        made = View(results=(value,), base=matrix, axes=axes, index=_swapped(axes), origin=product.origin)
+        return value.name, (made,)
+
+
+def _reaches(fast: Size, slow: Size, count: Size) -> bool:
+    """True when lines of ``count`` elements, each next to the other, start ``slow`` apart and do not overlap."""
+    if fast != 1 and count != 1:
+        return False
+    return slow == count or (isinstance(slow, int) and isinstance(count, int) and slow >= count)
+
+
+def _swapped(axes: tuple[Axis, ...]) -> tuple[Size, ...]:
+    return tuple(symbol(axis.name) for axis in reversed(axes))
