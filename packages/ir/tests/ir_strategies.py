@@ -332,6 +332,7 @@ def loop_graphs(draw: st.DrawFn, depth: int = 1) -> n.LoopGraph:
         draw(tuples(values)),
         draw(tuples(operations(depth), 0, 3 if depth else 1)),
         draw(tuples(outputs)),
+        draw(tuples(NAMES, 0, 2)),
     )
 
 

@@ -289,6 +289,9 @@ def test_regions_run_their_plans() -> None:
     choice = replace(choice, subplans=(branch("double"), branch("negate")))
     assert np.array_equal(Executor(choice).run([np.array(True), x23])[0], 2 * x23)
     assert np.array_equal(Executor(choice).run([np.array(False), x23])[0], -x23)
+    kept = plan([RegionStep("keep", ("double_it",), (Ref("x"),), ("o",))], [Ref("o")], {"o": Placement(T23)})
+    kept = replace(kept, subplans=(branch("double"),))
+    assert np.array_equal(Executor(kept).run([x23])[0], 2 * x23)
 
 
 @pytest.mark.parametrize("dtype", [f32, f16, bf16], ids=str)

@@ -21,8 +21,8 @@ from litz_ir.text import from_text, parse_graph
 
 GRAPH = """
 graph every(
-  %x: f32[4, 8], %ids: i64[4], %dyn: f32[s0, 8], $n: int as s0, $q: float, opaque %gen: generator
-) -> (%o, s0, $q) {
+  %x: f32[4, 8], %ids: i64[4], %dyn: f32[s0, 8], $n: int as s0, $q: float, opaque %gen: generator, %w: f32[4]
+) held (%w) -> (%o, s0, $q) {
   symbols { s0: int from 2 to 64   q: float   u0: int }
   const %c: f32[8]
   %p = pointwise f32[i0: 4, i1: 8] { %x[i0, i1] * f32($q) + %c[i1] }
@@ -45,6 +45,9 @@ graph every(
     graph yes(%a: f32[4]) -> (%b) { symbols { q: float } %b = pointwise f32[i0: 4] { %a[i0] + f32($q) } }
     graph no(%a: f32[4]) -> (%a) { }
   }
+  %kept = region.keep(%w) -> f32[4] {
+    graph prepared(%a: f32[4]) -> (%b) { %b = pointwise f32[i0: 4] { %a[i0] * 2.0 } }
+  }
 }
 """
 
@@ -53,8 +56,8 @@ def test_a_right_graph_is_accepted() -> None:
     verify_graph(parse_graph(GRAPH))
 
 
-def small(body: str, outputs: str = "", inputs: str = "%x: f32[4, 8], %y: f32[4, 8]") -> str:
-    return f"graph g({inputs}) -> ({outputs}) {{ symbols {{ s0: int from 2 to 9 }} {body} }}"
+def small(body: str, outputs: str = "", inputs: str = "%x: f32[4, 8], %y: f32[4, 8]", held: str = "") -> str:
+    return f"graph g({inputs}) {held} -> ({outputs}) {{ symbols {{ s0: int from 2 to 9 }} {body} }}"
 
 
 WRONG_GRAPHS = {
@@ -143,6 +146,25 @@ WRONG_GRAPHS = {
     "a branch's body": (
         "result-dtype",
         small("region.invoke() { graph a() -> () { %a = pointwise i64[] { 1.0:f32 } } }"),
+    ),
+    "what is held is no input": ("held", small("", held="held (%z)")),
+    "what is held is no tensor": ("held", small("", inputs="opaque %z: gen", held="held (%z)")),
+    "what is held is overwritten": (
+        "held",
+        small("%x1 replaces %x = mutate %x with %y -> f32[4, 8]", held="held (%x)"),
+    ),
+    "what is kept reads more": (
+        "keep",
+        small(
+            "%a = region.keep(%x, %y) -> f32[] { graph k() -> (%x) { const %x: f32[] } }", held="held (%x)"
+        ),
+    ),
+    "what is kept has an effect": (
+        "keep",
+        small(
+            "%a = region.keep() -> f32[4] "
+            "{ graph k() -> (%r) { %r = random aten.rand.default([4]) -> f32[4] token rng } }"
+        ),
     ),
     "a symbol's kind": ("host-scalar", small("host s0 { 1.0 }")),
     "a symbol twice": ("host-scalar", small("host u0 { 1 } host u0 { 2 }")),

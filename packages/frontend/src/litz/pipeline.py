@@ -18,7 +18,7 @@ from litz.artifact import Artifact, LeftToAten
 from litz.cache.artifacts import ArtifactCache
 from litz.debug.hooks import hooks_for
 from litz.host.externs import NO_ROUTINES
-from litz.host.libraries import linear_flops
+from litz.host.libraries import has_convolutions, linear_flops
 from litz.host.load import HostFunction, load_program
 from litz.host.native import segment_binder
 from litz.host.source import host_program
@@ -53,18 +53,22 @@ class Compiled:
 
 @dataclass(slots=True)
 class Compilation:
-    """One graph on its way: the stages, in order. The instance belongs to one thread."""
+    """One graph on its way: the stages, in order. The instance belongs to one thread.
+
+    ``held`` names the placeholders that are parameters, or otherwise likely the same call after call.
+    """
 
     gm: GraphModule
     name: str
     config: Config
     cache: ArtifactCache
+    held: frozenset[str] = frozenset()
     timings: Timings = field(default_factory=Timings)
 
     def run(self) -> Compiled:
         """Compile the graph, or fetch it; degrade to ATen what fails, as ``config.fallback`` says."""
         targets = targets_for(device_kinds(self.gm), self.config)
-        key = self.cache.key(self.gm, self.config, targets, self.options(targets))
+        key = self.cache.key(self.gm, self.config, targets, self.options(targets), self.held)
         found = self._timed("cache", lambda: self.cache.read(key, targets))
         constants: Mapping[str, torch.Tensor] = {}
         if found is not None and not any(plan.constants for plan in plans_in(found.plan)):
@@ -108,7 +112,7 @@ class Compilation:
             force_extern=forced,
             fallback=self.config.fallback,
         )
-        return self._timed("lower", lambda: lower(self.gm, name=self.name, options=options))
+        return self._timed("lower", lambda: lower(self.gm, name=self.name, options=options, held=self.held))
 
     def schedule(self, lowered: LoweredGraph, targets: TargetSet) -> Plan:
         """Loops to a plan."""
@@ -121,8 +125,9 @@ class Compilation:
 
     def options(self, targets: TargetSet) -> SchedulerOptions:
         """What the user and the libraries of this machine let the scheduler do."""
+        cpu = targets.capabilities().get(CPU)
         return SchedulerOptions(
-            fuse=self.config.fuse, linear_flops=linear_flops(targets.capabilities().get(CPU))
+            fuse=self.config.fuse, linear_flops=linear_flops(cpu), convolutions=has_convolutions(cpu)
         )
 
     def build(self, plan: Plan, targets: TargetSet) -> tuple[tuple[SourceUnit, ...], tuple[Path, ...]]:

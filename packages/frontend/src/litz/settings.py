@@ -32,6 +32,8 @@ class Config:
     place where that is quicker (a product with a reciprocal for a quotient).
     ``cache``: keep compiled graphs on disk. ``cache_dir``: where (``None``: the platform's cache folder).
     ``compiler``: the C++ compiler to use (``None``: ``g++``, then ``clang++``).
+    ``pack_weights``: in inference, keep what is computed from parameters alone (weights in the form that a library
+    likes best, scaled by a batch norm that follows) until one of them changes. It takes their memory again.
     ``fuse``: off makes one kernel per operation, which is slow and good for finding a fault.
     ``verify``: check the IR's invariants after every pass. ``check``: run the reference interpreter after every pass.
     """
@@ -42,6 +44,7 @@ class Config:
     cache: bool = True
     cache_dir: str | None = None
     compiler: str | None = None
+    pack_weights: bool = True
     fuse: bool = True
     verify: bool = False
     check: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch.fx import Graph, GraphModule, Node
 from litz_ir.device import CPU, Device
 from litz_ir.dtypes import f64
 from litz_ir.errors import LitzError, UnsupportedOperation
-from litz_ir.loops.nodes import Extern, LoopGraph, Output, TensorType
+from litz_ir.loops.nodes import Extern, LoopGraph, Output, TensorType, Value
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import run_passes
 from litz_ir.scalar.expr import Scalar
@@ -64,13 +64,20 @@ class LoweredGraph:
     routines: Mapping[str, Routine] = field(default_factory=dict)
 
 
-def lower(gm: GraphModule, *, name: str = "graph", options: LoweringOptions | None = None) -> LoweredGraph:
+def lower(
+    gm: GraphModule,
+    *,
+    name: str = "graph",
+    options: LoweringOptions | None = None,
+    held: Collection[str] = (),
+) -> LoweredGraph:
     """The loop graph of ``gm``: functional ATen operations that carry ``meta["val"]``, as AOTAutograd gives them.
 
+    ``held`` names the placeholders that are likely the same tensors, with the same elements, call after call.
     One loop operation is made for each tensor operation; ``gm`` is not changed. Errors name the node and the user's
     line: :class:`UnsupportedOperation` for what cannot be called, and for what has no rule where the options say so.
     """
-    return _Lowering(_cleaned(gm), options or LoweringOptions(), "", Constants()).run(name)
+    return _Lowering(_cleaned(gm), options or LoweringOptions(), "", Constants()).run(name, held=held)
 
 
 def decompositions() -> Decompositions:
@@ -105,8 +112,8 @@ class _Lowering:
         self.routines: dict[str, Routine] = {}
         self.device = main_device(source.graph)
 
-    def run(self, name: str, demand: Demand | None = None) -> LoweredGraph:
-        """Lower every node; ``demand`` is made of the outputs of a subgraph."""
+    def run(self, name: str, demand: Demand | None = None, held: Collection[str] = ()) -> LoweredGraph:
+        """Lower every node; ``demand`` is made of the outputs of a subgraph, ``held`` names placeholders that last."""
         self.demand = demand
         for node in self.graph.nodes:
             before = len(self.builder.operations)
@@ -131,10 +138,17 @@ class _Lowering:
             constants=tuple(self.constants.values),
             operations=with_fixed_outputs(self.builder.operations, self.outputs, self.wanted),
             outputs=tuple(self.outputs),
+            held=self._held(held),
         )
         return LoweredGraph(
             graph, self.constants.tensors, tuple(self.fallbacks), self.operations_of, self.routines
         )
+
+    def _held(self, placeholders: Collection[str]) -> tuple[str, ...]:
+        """The real tensors among the inputs for ``placeholders`` that nothing here overwrites."""
+        wanted = {self.inputs.named[each] for each in placeholders}
+        written = {value.replaces for each in self.builder.operations for value in each.results}
+        return tuple(i.name for i in self.inputs.made if type(i) is Value and i.name in wanted - written)
 
     def _visit(self, node: Node) -> None:
         match node.op:

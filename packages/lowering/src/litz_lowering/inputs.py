@@ -25,10 +25,11 @@ _AXIS = re.compile(r"[ir]\d+")
 
 
 class Inputs:
-    """The graph's inputs, one for each placeholder, in order (``made``)."""
+    """The graph's inputs, one for each placeholder, in order (``made``), and their names by placeholder (``named``)."""
 
     def __init__(self, builder: GraphBuilder) -> None:
         self.made: list[Input] = []
+        self.named: dict[str, str] = {}
         self._builder = builder
         self._symbols = builder.symbols
 
@@ -40,6 +41,7 @@ class Inputs:
                 hint="trace with FakeTensors so that it carries meta['val']",
             )
         value, name = node.meta.get("val"), self._builder.unique(node.name, own=True)
+        self.named[node.name] = name
         match value:
             case torch.Tensor():
                 return self._tensor(name, value)

@@ -12,6 +12,7 @@ class SchedulerOptions:
     kernel, which is slow and good for finding a fault. ``serial_bytes`` is the traffic below which a kernel stays on
     one thread. ``linear_flops`` is the size, in operations, from which a product of f32 matrices is better run by the
     host's ``linear`` than by ATen's own routine; 0 where it is not, or the host has none.
+    ``convolutions`` is true where the host has ``convolution`` and ``pack_convolution``.
     """
 
     inline_cost: int = 4
@@ -19,3 +20,4 @@ class SchedulerOptions:
     fuse: bool = True
     serial_bytes: int = 64 << 10
     linear_flops: int = 0
+    convolutions: bool = False

@@ -9,6 +9,7 @@ import logging
 import shutil
 import tempfile
 import weakref
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -56,11 +57,16 @@ class ArtifactCache:
                 log.warning("%s", error)
         return ArtifactCache(None, None)
 
-    def key(self, gm: GraphModule, config: Config, targets: TargetSet, options: SchedulerOptions) -> str:
-        """The digest of all that the compiled graph depends on."""
+    def key(
+        self, gm: GraphModule, config: Config, targets: TargetSet, options: SchedulerOptions,
+        held: Collection[str] = (),
+    ) -> str:  # fmt: skip
+        """The digest of all that the compiled graph depends on; ``held`` as in :func:`litz_lowering.lower`."""
         facts = [f"{name} {_version(name)}" for name in PACKAGES]
         facts += [f"{device} {_facts(known)}" for device, known in targets.capabilities().items()]
-        return graph_key(gm, config, [*facts, repr(options)])
+        inputs = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
+        facts += [repr(options), f"held {[k for k, name in enumerate(inputs) if name in held]}"]
+        return graph_key(gm, config, facts)
 
     def read(self, key: str, targets: TargetSet) -> Artifact | None:
         """The artifact of a key, its binaries included, or ``None``."""

@@ -47,7 +47,8 @@ class Session:
         """An AOT graph as a boxed callable."""
         with torch.utils._python_dispatch._disable_current_modes():
             correct_metadata(gm)
-            compiled = compile_or_fall_back(gm, f"{kind}_{self.number}", self.config, self.cache)
+            held = held_inputs(gm) if kind == "inference" and self.config.pack_weights else frozenset()
+            compiled = compile_or_fall_back(gm, f"{kind}_{self.number}", self.config, self.cache, held)
         if kind == "forward" and compiled.artifact is not None:
             _report_strides(gm, compiled.artifact.plan)
         for observe in self.observers:
@@ -57,10 +58,22 @@ class Session:
         return call
 
 
-def compile_or_fall_back(gm: GraphModule, name: str, config: Config, cache: ArtifactCache) -> Compiled:
+def held_inputs(gm: GraphModule) -> frozenset[str]:
+    """The placeholders for parameters and buffers, and for other tensors that Dynamo was told to find in one place."""
+    context = TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return frozenset()
+    inputs = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
+    first = len(context.fw_metadata.tokens)
+    return frozenset(inputs[first + position] for position in context.fw_metadata.static_input_indices)
+
+
+def compile_or_fall_back(
+    gm: GraphModule, name: str, config: Config, cache: ArtifactCache, held: frozenset[str] = frozenset()
+) -> Compiled:
     """Compile a graph; when that fails as a whole, run it as it came, unless ``config.fallback`` is ``error``."""
     try:
-        return Compilation(gm, name, config, cache).run()
+        return Compilation(gm, name, config, cache, held).run()
     except LitzError as error:
         if config.fallback == "error":
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from litz.pipeline import Compiled
 from litz_ir.fused.decision import Decision
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import CallStep, Launch, Plan, RegionStep, kernels_in, plans_in
+from litz_ir.symbols.term import Size, add, mul, product
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,12 @@ class CallReport:
 
 @dataclass(frozen=True, slots=True)
 class RegionReport:
-    """Control flow: its kind, the subplans that it runs, and the user's line."""
+    """Control flow: its kind, the subplans that it runs, and the user's line; ``kept`` bytes stay for the next call."""
 
     kind: str
     plans: tuple[str, ...]
     line: str
+    kept: Size = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def graph_report(compiled: Compiled) -> GraphReport:
     kernels, calls, regions = [], [], []
     known = {kernel.name: kernel for kernel in kernels_in(plan)}
     decisions = tuple(decision for each in plans_in(plan) for decision in each.decisions)
-    for step in (step for each in plans_in(plan) for step in each.steps):
+    for owner, step in [(each, step) for each in plans_in(plan) for step in each.steps]:
         if isinstance(step, Launch):
             lines = dict.fromkeys(o.origin.describe() for o in step.origins if o.origin)
             kernels.append(
@@ -142,8 +144,15 @@ def graph_report(compiled: Compiled) -> GraphReport:
         elif isinstance(step, CallStep):
             calls.append(CallReport(step.target, step.reason, step.origin.describe()))
         elif isinstance(step, RegionStep):
-            regions.append(RegionReport(step.kind, step.plans, step.origin.describe()))
+            kept = _nbytes(owner, step.results) if step.kind == "keep" else 0
+            regions.append(RegionReport(step.kind, step.plans, step.origin.describe(), kept))
     return GraphReport(
         plan.name, plan, tuple(kernels), tuple(calls), decisions, artifact.left_to_aten, artifact.seconds,
         artifact.cached, compiled.source, tuple(unit.text for unit in artifact.units), tuple(regions),
     )  # fmt: skip
+
+
+def _nbytes(plan: Plan, names: Iterable[str]) -> Size:
+    """The bytes of values together."""
+    types = (plan.placement(name).type for name in names)
+    return add(*(mul(product(type_.shape), type_.dtype.itemsize) for type_ in types))

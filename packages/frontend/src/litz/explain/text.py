@@ -42,6 +42,7 @@ def _graph(console: Console, graph: GraphReport) -> None:
     if graph.calls:
         console.print(calls)
     for region in graph.regions:
-        console.print(f"{region.kind}: {', '.join(region.plans)} ({region.line})")
+        place = f"{region.kept} B from call to call" if region.kind == "keep" else region.line
+        console.print(f"{region.kind}: {', '.join(region.plans)} ({place})")
     for left in graph.fallbacks:
         console.print(f"left to ATen: {left.target}: {left.reason} ({left.line})")

@@ -26,6 +26,32 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) ->
     return product
 
 
+def _pack_convolution(
+    weight: torch.Tensor, factor: torch.Tensor | None, padding: Sequence[int], stride: Sequence[int],
+    dilation: Sequence[int], groups: int, shape: Sequence[int],
+) -> torch.Tensor:  # fmt: skip
+    """A weight, times ``factor`` per output channel, as oneDNN wants it for images of this shape."""
+    if factor is not None:
+        weight = weight * factor.view(-1, *(1,) * (weight.dim() - 1))
+    packed: torch.Tensor = torch.ops.mkldnn._reorder_convolution_weight.default(
+        weight.contiguous(), padding, stride, dilation, groups, shape
+    )
+    return packed
+
+
+_ACTIVATIONS = {"none": "none", "hardswish": "hardswish", "silu": "swish", "sigmoid": "sigmoid"}
+
+
+def _convolution(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, padding: Sequence[int],
+    stride: Sequence[int], dilation: Sequence[int], groups: int, activation: str,
+) -> torch.Tensor:  # fmt: skip
+    result: torch.Tensor = torch.ops.mkldnn._convolution_pointwise.default(
+        x, weight, bias, padding, stride, dilation, groups, _ACTIVATIONS[activation], [], ""
+    )
+    return result
+
+
 def _copy_with_strides(source: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
     """A copy whose memory may have gaps; elements that share a place hold the same value."""
     reach = 1 + sum((size - 1) * stride for size, stride in zip(source.shape, strides))
@@ -63,6 +89,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     "sort": _sort,
     "matmul": torch.matmul,
     "linear": _linear,
+    "convolution": _convolution,
+    "pack_convolution": _pack_convolution,
     "copy_with_strides": _copy_with_strides,
     "strided": strided,
     "strided_scatter": _strided_scatter,

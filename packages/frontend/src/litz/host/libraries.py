@@ -22,11 +22,20 @@ def linear_flops(cpu: Capabilities | None) -> int:
     MKL has AVX-512 code for Intel's processors alone. Where torch has another BLAS, or a user chose the precision of
     products or turned oneDNN off, ATen decides.
     """
-    chosen = torch.get_float32_matmul_precision() != "highest" or not torch.backends.mkldnn.enabled
-    built = torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()
-    if cpu is None or chosen or not built or cpu.vector_bytes < 64 or vendor(CPU_INFO) == "GenuineIntel":
+    if cpu is None or cpu.vector_bytes < 64 or vendor(CPU_INFO) == "GenuineIntel":
         return 0
-    return LINEAR_FLOPS
+    chosen = torch.get_float32_matmul_precision() != "highest"
+    return LINEAR_FLOPS if _has_onednn() and torch.backends.mkl.is_available() and not chosen else 0
+
+
+def has_convolutions(cpu: Capabilities | None) -> bool:
+    """True when oneDNN is at hand on a CPU that its convolutions are written for."""
+    return cpu is not None and cpu.vector_bytes >= 32 and _has_onednn()
+
+
+def _has_onednn() -> bool:
+    """True where torch has oneDNN and the user did not turn it off."""
+    return torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
 
 
 @functools.cache

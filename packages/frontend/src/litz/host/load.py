@@ -11,6 +11,7 @@ import torch
 
 from litz.host import torch_memory
 from litz.host.externs import NO_ROUTINES, resolve
+from litz.host.kept import Kept
 from litz.host.program import HostProgram, Segment
 from litz_ir.interp.regions import Runner, run_region
 
@@ -52,7 +53,8 @@ def load_program(
     for segment in program.segments:
         scope[segment.name] = bind(segment)
     for position, branch in enumerate(program.branches):
-        scope[branch.name] = load_program(branch, bind, constants, f"{file}.{position}", routines)
+        function = load_program(branch, bind, constants, f"{file}.{position}", routines)
+        scope[branch.name] = Kept(function) if branch.name in program.kept else function
     exec(compile(program.text, file, "exec"), scope)
     linecache.cache[file] = (len(program.text), None, program.text.splitlines(keepends=True), file)
     found: HostFunction = scope[program.name]

@@ -22,7 +22,7 @@ class Segment:
 class HostProgram:
     """``text`` defines the function ``name``, which takes the list of arguments; it expects ``segments``, ``externs``
     (target, name) and ``constants`` (the plan's name, the program's) as globals, and ``branches``, the programs of the
-    subplans, as functions."""
+    subplans, as functions. ``kept`` names the branches whose results are kept for the next call."""
 
     name: str
     text: str
@@ -30,6 +30,7 @@ class HostProgram:
     externs: tuple[tuple[str, str], ...]
     constants: tuple[tuple[str, str], ...] = ()
     branches: tuple[HostProgram, ...] = field(default=())
+    kept: frozenset[str] = frozenset()
 
     @property
     def listing(self) -> str:

@@ -82,6 +82,12 @@ class _Writer:
             tuple(self.externs.items()),
             tuple((value.name, self.names.value(value.name).text) for value in self.plan.constants),
             tuple(self.branches.values()),
+            frozenset(
+                self.branches[name].name
+                for step in self.plan.steps
+                if isinstance(step, RegionStep) and step.kind == "keep"
+                for name in step.plans
+            ),
         )
 
     def _line(self, template: str, *parts: Code | str | int) -> None:
@@ -239,7 +245,7 @@ class _Writer:
     def _region(self, step: RegionStep) -> None:
         functions = [self.branches[name].name for name in step.plans]
         targets = [self.tensors.result(name) for name in step.results]
-        if step.kind in ("cond", "invoke"):
+        if step.kind in ("cond", "invoke", "keep"):
             # Called directly, so that nothing but the list holds the arguments.
             arguments = [self._argument(argument) for argument in step.arguments]
             chosen = Code(functions[0])

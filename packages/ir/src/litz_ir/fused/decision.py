@@ -39,6 +39,9 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "memory.fresh": "no dead memory fits",
         "share.kernel": "equal to a kernel that exists, up to buffer names",
         "library.linear": "the host's routine for linear layers is faster than ATen's at this size",
+        "library.convolution": "its weight is packed once, and images in channels-last suit the host's routine best",
+        "library.scale": "what it does to each channel is part of the convolution's weight and bias",
+        "library.activation": "the convolution's routine applies it",
         "realise.extern": "the target has no template; its library routine runs it",
     }
 )

@@ -12,6 +12,8 @@ What a region's arguments are, by kind (tuples are nested arguments, anything el
   subgraph takes carried values, one row of each tensor and the others, and gives the next carried values followed by
   rows, which are stacked.
 - ``invoke``: the operands of the one subgraph.
+- ``keep``: the same. The subgraph is pure and its operands seldom change: whoever runs it may keep the results for the
+  next time that it meets the same operands with the same elements. They may have forms that only routines can read.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def run_region(kind: str, runners: Sequence[Runner], arguments: Sequence[Any], t
     match kind:
         case "cond":
             return list(runners[0 if bool(arguments[0]) else 1](_flat(arguments[1:])))
-        case "invoke":
+        case "invoke" | "keep":
             return list(runners[0](_flat(arguments)))
         case "while_loop":
             return _while(runners[0], runners[1], arguments, tensors)

@@ -12,7 +12,7 @@ from litz_ir.loops.values import ComplexValue, Value
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size
 
-RegionKind = Literal["cond", "while_loop", "while_stack", "scan", "invoke"]
+RegionKind = Literal["cond", "while_loop", "while_stack", "scan", "invoke", "keep"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,7 @@ class LoopGraph:
     """Inputs, constants, operations in program order (eager's order) and outputs.
 
     ``constants`` are tensors that travel beside the graph by name; an output is a value, a term, a literal or ``None``.
+    ``held`` names the inputs that are likely the same tensors, with the same elements, call after call: parameters.
     """
 
     name: str
@@ -76,6 +77,7 @@ class LoopGraph:
     constants: tuple[Value, ...]
     operations: tuple[Operation, ...]
     outputs: tuple[Output, ...]
+    held: tuple[str, ...] = ()
 
     def values(self) -> dict[str, Value]:
         """Every value by name."""

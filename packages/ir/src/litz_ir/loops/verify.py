@@ -31,6 +31,7 @@ from litz_ir.loops.verify_kinds import (
     check_call,
     check_combined_dtypes,
     check_host_scalar,
+    check_kept,
     check_mutation,
     check_pairs,
     check_pointwise_dtypes,
@@ -73,6 +74,7 @@ def _verify(graph: LoopGraph, state: State) -> None:
             state.scalars.setdefault(name, SCALAR_DTYPES[item.kind])
         else:
             state.objects.add(item.name)
+    check_held(graph, place)
     for operation in graph.operations:
         _verify_operation(operation, state)
     check_outputs(graph, state, place)
@@ -134,6 +136,8 @@ def _verify_kind(operation: Operation, state: State, place: Place) -> None:
             check_call(operation, state, place)
         case Region():
             check_region(operation, place)
+            if operation.kind == "keep":
+                check_kept(operation, state.lasting, place)
             for graph in operation.subgraphs:
                 verify_graph(graph)
         case Assert():
@@ -144,6 +148,18 @@ def _verify_kind(operation: Operation, state: State, place: Place) -> None:
                 )
         case HostScalar():
             verify_bodies((operation.body,), state.around(), place)
+
+
+def check_held(graph: LoopGraph, place: Place) -> None:
+    """Inputs that are held are tensors, and nothing overwrites them."""
+    tensors = {item.name for item in graph.inputs if isinstance(item, Value)}
+    for name in graph.held:
+        if name not in tensors:
+            place.fail("held", f"%{name} is held, but no tensor that the graph is given")
+    for operation in graph.operations:
+        overwritten = {value.replaces for value in operation.results}.intersection(graph.held)
+        if overwritten:
+            place.fail("held", f"%{min(map(str, overwritten))} is held, but {operation.name} overwrites it")
 
 
 # --- names, versions, order -----------------------------------------------------------------------------

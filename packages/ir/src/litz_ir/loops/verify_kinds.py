@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from litz_ir.dtypes import DType, i64
 from litz_ir.loops.nodes import (
@@ -211,7 +211,7 @@ def check_call(operation: Call, state: State, place: Place) -> None:
 
 
 _SUBGRAPHS: Mapping[str, int] = {
-    "cond": 2, "while_loop": 2, "while_stack": 2, "scan": 1, "invoke": 1,
+    "cond": 2, "while_loop": 2, "while_stack": 2, "scan": 1, "invoke": 1, "keep": 1,
 }  # fmt: skip
 
 
@@ -228,6 +228,15 @@ def check_region(operation: Region, place: Place) -> None:
                 "region",
                 f"{graph.name} gives {len(graph.outputs)} values, the region has {len(operation.results)}",
             )
+
+
+def check_kept(region: Region, held: Collection[str], place: Place) -> None:
+    """What is kept depends on held inputs alone, and on nothing that has an order."""
+    others = [name for name in region.reads if name not in held]
+    if others:
+        place.fail("keep", f"what is kept reads %{others[0]}, which may be another tensor in the next call")
+    if region.tokens or any(value.replaces is not None for value in region.results):
+        place.fail("keep", "what is kept has an effect, which would be missing when it is not run again")
 
 
 def check_host_scalar(operation: HostScalar, state: State, place: Place) -> None:

@@ -47,6 +47,11 @@ class State:
         self.values[value.name] = value
         self.buffers[value.name] = Buffer(value.type.dtype, value.type.shape)
 
+    @property
+    def lasting(self) -> set[str]:
+        """The values that are likely the same in the next call: held inputs, and constants."""
+        return {*self.graph.held, *(value.name for value in self.graph.constants)}
+
     def equal(self, a: Size, b: Size) -> bool:
         """False only when the sizes certainly differ."""
         return a == b or self.prover.prove(Predicate("eq", a, b)) is not False

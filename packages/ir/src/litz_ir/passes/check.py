@@ -55,7 +55,7 @@ def check_pass(
     for attempt in range(_ATTEMPTS):
         rng = np.random.default_rng(seed + attempt)
         sample = draw(graph, rng, constants)
-        if points(graph, sample.symbols) > limit or any(isinstance(o, Region) for o in graph.operations):
+        if points(graph, sample.symbols) > limit or _has_regions(graph) or _has_regions(after):
             return False
         recorder = Recorder(graph, numpy_externs() if externs is None else externs, sample.symbols, rng)
         inputs, held = sample.fresh()
@@ -80,6 +80,13 @@ def check_pass(
                 )
         return True
     return False
+
+
+def _has_regions(data: LoopGraph | FusedGraph | Plan) -> bool:
+    if isinstance(data, Plan):
+        return bool(data.subplans)
+    graph = data.graph if isinstance(data, FusedGraph) else data
+    return any(isinstance(operation, Region) for operation in graph.operations)
 
 
 def _run(

@@ -72,11 +72,12 @@ def parse_graph(text: str) -> LoopGraph:
 
 
 def graph(stream: Stream) -> LoopGraph:
-    """``graph name on device (inputs) -> (outputs) { symbols constants operations }``."""
+    """``graph name on device (inputs) held (inputs) -> (outputs) { symbols constants operations }``."""
     stream.expect("graph")
     name = stream.name("the graph's name")
     device = stream.device() if stream.accept("on") else CPU
     inputs = separated(stream, lambda: parse_input(stream, device))
+    held = separated(stream, stream.value) if stream.accept("held") else ()
     stream.expect("->")
     outputs = separated(stream, lambda: output(stream))
     stream.expect("{")
@@ -92,7 +93,7 @@ def graph(stream: Stream) -> LoopGraph:
         operation = _OperationParser(stream, scope, device).operation()
         operations.append(operation)
         scope.define(operation)
-    return LoopGraph(name, table, inputs, tuple(constants), tuple(operations), outputs)
+    return LoopGraph(name, table, inputs, tuple(constants), tuple(operations), outputs, held)
 
 
 class _OperationParser:

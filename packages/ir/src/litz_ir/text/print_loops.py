@@ -72,7 +72,8 @@ def graph_lines(graph: LoopGraph) -> list[str]:
     inputs = ", ".join(input_text(item, device) for item in graph.inputs)
     outputs = ", ".join(map(argument_text, graph.outputs))
     place = "" if device == CPU else f" on {device_text(device)} "
-    return [f"graph {name_text(graph.name)}{place}({inputs}) -> ({outputs}) {{", *indented(lines), "}"]
+    held = f" held ({values_text(graph.held)})" if graph.held else ""
+    return [f"graph {name_text(graph.name)}{place}({inputs}){held} -> ({outputs}) {{", *indented(lines), "}"]
 
 
 def operation_lines(operation: Operation, scope: Scope, device: Device) -> list[str]:

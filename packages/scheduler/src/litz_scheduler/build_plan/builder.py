@@ -363,4 +363,4 @@ def _reason(call: Call) -> str:
         return call.reason
     if not isinstance(call, Contraction):
         return ""
-    return "library.linear" if call.target == "linear" else "realise.extern"
+    return f"library.{call.target}" if call.target in ("linear", "convolution") else "realise.extern"

@@ -1,5 +1,6 @@
 """Which routine of the host runs what litz has no loops for: matrix products, convolutions."""
 
+from litz_scheduler.library.convolutions import Convolutions
 from litz_scheduler.library.products import Products
 
-__all__ = ["Products"]
+__all__ = ["Convolutions", "Products"]

@@ -27,7 +27,7 @@ class Products:
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
     name: str = "products"
-    ulp: int = 0
+    ulp: int = 64
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         if not self.options.linear_flops:

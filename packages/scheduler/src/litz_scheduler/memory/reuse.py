@@ -198,7 +198,7 @@ class _Placer:
 
 
 def _produced(step: Step) -> tuple[str, ...]:
-    """What a call or region hands over: the plan drops it after its last use."""
+    """What a call or region hands over: the plan drops it after its last use. What is kept was there before."""
     if isinstance(step, CallStep):
         return tuple(name for name in step.results if name is not None)
-    return step.results if isinstance(step, RegionStep) else ()
+    return step.results if isinstance(step, RegionStep) and step.kind != "keep" else ()

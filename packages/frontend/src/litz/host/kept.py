@@ -1,0 +1,78 @@
+"""Results that are kept from call to call, as long as the tensors they were computed from stay as they are."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+ENTRIES = 256
+"""The sets of tensors that results are kept for: a block that is compiled once may run with many sets of weights."""
+
+SAMPLES = 4
+"""Places of each tensor that are compared at every call: a write through ``.data`` leaves the version as it was."""
+
+_WORDS = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32, 8: ctypes.c_uint64}
+
+
+class Kept:
+    """A pure function of tensors that seldom change, run again only when one of them did.
+
+    A tensor has changed when it is another object, its memory moved, its version counter was raised (every write
+    that autograd sees, ``load_state_dict`` and optimisers among them), or one of :data:`SAMPLES` places reads
+    otherwise (a write through ``.data`` to all of it). Tensors made under ``torch.inference_mode`` have no version, and
+    nothing is kept for them. Results live no longer than their tensors.
+    """
+
+    def __init__(self, function: Callable[[list[Any]], Sequence[Any]]) -> None:
+        self._function = function
+        self._entries: dict[tuple[int, ...], _Entry] = {}
+
+    def __call__(self, args: list[Any]) -> Sequence[Any]:
+        """The results for ``args``, which is emptied."""
+        key = tuple(map(id, args))
+        entry = self._entries.get(key)
+        if entry is None or not entry.holds(args):
+            entry = _Entry(args, lambda: self._entries.pop(key, None))
+            entry.results = self._function(args)
+            self._entries[key] = entry
+            while len(self._entries) > ENTRIES:
+                del self._entries[next(iter(self._entries))]
+        args.clear()
+        return entry.results
+
+
+class _Entry:
+    """Results, and how their tensors were when they were computed."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor], forget: Callable[[], object]) -> None:
+        self.results: Sequence[Any] = ()
+        self._references = [weakref.ref(tensor, lambda _: forget()) for tensor in tensors]
+        self._versions = [None if tensor.is_inference() else tensor._version for tensor in tensors]
+        self._versioned = None not in self._versions
+        self._addresses = [tensor.data_ptr() for tensor in tensors]
+        self._places = [place for tensor in tensors for place in _places(tensor)]
+        self._samples = [place.value for place in self._places]
+
+    def holds(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """True when nothing tells the tensors, which are the same objects, from what they were."""
+        if not self._versioned or [tensor._version for tensor in tensors] != self._versions:
+            return False
+        if [tensor.data_ptr() for tensor in tensors] != self._addresses:
+            return False
+        return [place.value for place in self._places] == self._samples
+
+
+def _places(tensor: torch.Tensor) -> list[Any]:
+    """Some elements of a tensor on the CPU as words in memory, spread over its first dimension."""
+    if tensor.numel() == 0 or tensor.device.type != "cpu":
+        return []
+    word, width = _WORDS[min(8, tensor.element_size())], tensor.element_size()
+    flat = (
+        sum((k * (n - 1) // (SAMPLES - 1)) * s for n, s in zip(tensor.shape, tensor.stride()))
+        for k in range(SAMPLES)
+    )
+    return [word.from_address(tensor.data_ptr() + place * width) for place in dict.fromkeys(flat)]

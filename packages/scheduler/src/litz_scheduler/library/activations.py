@@ -1,0 +1,39 @@
+"""Activations that a convolution's routine applies itself, as the bodies that lowering writes for them.
+
+Those that lose a NaN are not among them: oneDNN's ``relu`` and ``hardsigmoid`` make it zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from litz_ir.scalar.build import const, op, where
+from litz_ir.scalar.expr import Expr
+
+
+def _clipped(x: Expr, low: float, high: float) -> Expr:
+    below, above = const(low, x.dtype), const(high, x.dtype)
+    x = where(op("lt", x, below), below, x)
+    return where(op("gt", x, above), above, x)
+
+
+def _hardswish(x: Expr) -> Expr:
+    bounded = _clipped(op("add", x, const(3.0, x.dtype)), 0.0, 6.0)
+    return op("div", op("mul", x, bounded), const(6.0, x.dtype))
+
+
+def _silu(x: Expr) -> Expr:
+    return op("div", x, op("add", const(1.0, x.dtype), op("exp", op("neg", x))))
+
+
+ACTIVATIONS: Mapping[str, Callable[[Expr], Expr]] = {
+    "none": lambda x: x,
+    "hardswish": _hardswish,
+    "silu": _silu,
+    "sigmoid": lambda x: op("sigmoid", x),
+}
+
+
+def activation(body: Expr, x: Expr) -> str | None:
+    """The name of the activation of ``x`` that ``body`` is, if it is one."""
+    return next((name for name, spelled in ACTIVATIONS.items() if spelled(x) == body), None)
