@@ -68,7 +68,9 @@ class Compilation:
     def run(self) -> Compiled:
         """Compile the graph, or fetch it; degrade to ATen what fails, as ``config.fallback`` says."""
         targets = targets_for(device_kinds(self.gm), self.config)
-        key = self.cache.key(self.gm, self.config, targets, self.options(targets), self.held)
+        key = self.cache.key(
+            self.gm, self.config, targets, scheduler_options(self.config, targets), self.held
+        )
         found = self._timed("cache", lambda: self.cache.read(key, targets))
         constants: Mapping[str, torch.Tensor] = {}
         if found is not None and not any(plan.constants for plan in plans_in(found.plan)):
@@ -120,14 +122,9 @@ class Compilation:
         hooks: Sequence[Hook] = hooks_for(self.config)
         return self._timed(
             "schedule",
-            lambda: schedule(lowered.graph, context, self.options(targets), hooks=hooks, timings=None),
-        )
-
-    def options(self, targets: TargetSet) -> SchedulerOptions:
-        """What the user and the libraries of this machine let the scheduler do."""
-        cpu = targets.capabilities().get(CPU)
-        return SchedulerOptions(
-            fuse=self.config.fuse, linear_flops=linear_flops(cpu), convolutions=has_convolutions(cpu)
+            lambda: schedule(
+                lowered.graph, context, scheduler_options(self.config, targets), hooks=hooks, timings=None
+            ),
         )
 
     def build(self, plan: Plan, targets: TargetSet) -> tuple[tuple[SourceUnit, ...], tuple[Path, ...]]:
@@ -166,14 +163,10 @@ class Compilation:
         targets: TargetSet,
         routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
     ) -> Compiled:
-        """A plan and its binaries to a callable."""
         start = time.perf_counter()
-        plan = artifact.plan
-        program = host_program(plan)
-        bind = segment_binder(plan, artifact.units, artifact.binaries, targets)
-        call = load_program(program, bind, constants, f"<litz {self.name} {artifact.key[:12]}>", routines)
+        made = load(artifact, self.name, constants, targets, routines)
         self.timings.add("load", time.perf_counter() - start)
-        return Compiled(call, replace(artifact, seconds=dict(self.timings.seconds)), program.listing)
+        return replace(made, artifact=replace(artifact, seconds=dict(self.timings.seconds)))
 
     # --- helpers --------------------------------------------------------------------------------------------
 
@@ -187,6 +180,28 @@ class Compilation:
     def _tell(self, message: str) -> None:
         if self.config.fallback == "warn":
             log.warning("%s", message)
+
+
+def load(
+    artifact: Artifact,
+    name: str,
+    constants: Mapping[str, torch.Tensor],
+    targets: TargetSet,
+    routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
+) -> Compiled:
+    """A plan and its binaries as a callable that tracebacks know by ``name``."""
+    program = host_program(artifact.plan)
+    bind = segment_binder(artifact.plan, artifact.units, artifact.binaries, targets)
+    call = load_program(program, bind, constants, f"<litz {name} {artifact.key[:12]}>", routines)
+    return Compiled(call, artifact, program.listing)
+
+
+def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
+    """What the user and the libraries of this machine let the scheduler do."""
+    cpu = targets.capabilities().get(CPU)
+    return SchedulerOptions(
+        fuse=config.fuse, linear_flops=linear_flops(cpu), convolutions=has_convolutions(cpu)
+    )
 
 
 def device_kinds(gm: GraphModule) -> tuple[str, ...]:

@@ -30,19 +30,21 @@ from litz_scheduler import SchedulerOptions
 
 log = logging.getLogger(__name__)
 
-PLAN, SUMMARY, BINARY = "plan.json", "summary.json", "unit"
+PLAN, SUMMARY, BINARY, GRAPH = "plan.json", "summary.json", "unit", "graph"
 PACKAGES = ("litz", "litz-ir", "litz-lowering", "litz-scheduler", "litz-codegen-cpp", "litz-codegen-triton")
 
 
 @dataclass(slots=True, weakref_slot=True)
 class ArtifactCache:
-    """Compiled graphs of one process and, when ``graphs`` and ``binaries`` are given, of those before it.
+    """Compiled graphs of one process and, when ``graphs`` and ``binaries`` are given, of those before it. ``captures``
+    knows graphs by what Dynamo captured (``litz.capture.recall``).
 
     Without a folder that can be used, everything is built in a temporary one that lives as long as the process.
     """
 
     graphs: Store | None
     binaries: Store | None
+    captures: Store | None = None
     scratch: Path | None = None
     built: dict[str, Path] = field(default_factory=dict)
 
@@ -52,7 +54,8 @@ class ArtifactCache:
         if config.cache:
             root = Path(config.cache_dir) if config.cache_dir is not None else default_folder()
             try:
-                return ArtifactCache(Store(root / "graphs"), Store(root / "binaries"))
+                graphs, binaries, captures = (Store(root / n) for n in ("graphs", "binaries", "captures"))
+                return ArtifactCache(graphs, binaries, captures)
             except CacheError as error:
                 log.warning("%s", error)
         return ArtifactCache(None, None)
@@ -62,11 +65,15 @@ class ArtifactCache:
         held: Collection[str] = (),
     ) -> str:  # fmt: skip
         """The digest of all that the compiled graph depends on; ``held`` as in :func:`litz_lowering.lower`."""
+        inputs = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
+        places = f"held {[k for k, name in enumerate(inputs) if name in held]}"
+        return graph_key(gm, config, [*self.facts(targets, options), places])
+
+    def facts(self, targets: TargetSet, options: SchedulerOptions) -> list[str]:
+        """What every compiled graph depends on: versions, machines, and what the scheduler may do."""
         facts = [f"{name} {_version(name)}" for name in PACKAGES]
         facts += [f"{device} {_facts(known)}" for device, known in targets.capabilities().items()]
-        inputs = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
-        facts += [repr(options), f"held {[k for k, name in enumerate(inputs) if name in held]}"]
-        return graph_key(gm, config, facts)
+        return [*facts, repr(options)]
 
     def read(self, key: str, targets: TargetSet) -> Artifact | None:
         """The artifact of a key, its binaries included, or ``None``."""
@@ -99,6 +106,16 @@ class ArtifactCache:
         self.graphs.write(
             artifact.key, {PLAN: to_json(artifact.plan).encode(), SUMMARY: json.dumps(summary).encode()}
         )
+
+    def recall(self, capture: str, targets: TargetSet) -> Artifact | None:
+        """The artifact that :meth:`remember` tied to a capture, or ``None``."""
+        files = self.captures.read(capture) if self.captures is not None else None
+        return None if files is None else self.read(files[GRAPH].decode(), targets)
+
+    def remember(self, capture: str, artifact: Artifact) -> None:
+        """Tie a graph as Dynamo captured it to what was compiled for it."""
+        if self.captures is not None:
+            self.captures.write(capture, {GRAPH: artifact.key.encode()})
 
     def binary(self, unit: SourceUnit, target: Target) -> Path:
         """The built file of a source: from the cache, else built now and kept. Raises ``ToolchainError``."""

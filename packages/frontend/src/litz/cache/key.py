@@ -28,7 +28,7 @@ _PROCESS = secrets.token_hex(16)
 def graph_key(gm: GraphModule, config: Config, facts: Iterable[str]) -> str:
     """The digest of a graph under ``config``; ``facts`` are the versions and capabilities that code depends on."""
     digest = hashlib.sha256()
-    for part in (f"litz {FORMAT}", torch.__version__, *facts, *_options(config)):
+    for part in (f"litz {FORMAT}", torch.__version__, *facts, *option_facts(config)):
         _feed(digest, part)
     _graph(digest, gm, {})
     return digest.hexdigest()
@@ -48,8 +48,9 @@ def _feed(digest: Any, part: str) -> None:
     digest.update(data)
 
 
-def _options(config: Config) -> tuple[str, ...]:
-    return (config.rng, config.numerics, str(config.fuse), config.fallback)
+def option_facts(config: Config) -> tuple[str, ...]:
+    """The options that change what is compiled."""
+    return (config.rng, config.numerics, str(config.fuse), str(config.pack_weights), config.fallback)
 
 
 def _graph(digest: Any, gm: GraphModule, known: dict[int, str]) -> None:

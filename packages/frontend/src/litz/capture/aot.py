@@ -15,8 +15,11 @@ from torch._guards import TracingContext
 from torch.fx import GraphModule
 
 from litz.cache.artifacts import ArtifactCache
-from litz.pipeline import Compilation, Compiled
+from litz.cache.key import option_facts
+from litz.capture.recall import capture_key, is_plain_graph
+from litz.pipeline import Compilation, Compiled, load, scheduler_options
 from litz.settings import Config
+from litz.targets import targets_for
 from litz_ir.errors import CompilerNotFound, LitzError
 from litz_ir.loops.nodes import ComplexRef, Ref
 from litz_ir.plan.program import Plan
@@ -33,13 +36,16 @@ _COUNT = itertools.count()
 class Session:
     """One call of the backend: its options and cache, shared by the forward and the backward that may come later.
 
-    ``observers`` see every compiled graph (``litz.explain`` is one).
+    ``observers`` see every compiled graph (``litz.explain`` is one). ``captured`` is the key of the graph that Dynamo
+    captured, of ``arity`` inputs, where it may be found by that the next time.
     """
 
     config: Config
     cache: ArtifactCache
     observers: Sequence[Observer] = ()
     number: int = field(default_factory=lambda: next(_COUNT))
+    captured: str | None = None
+    arity: int = 0
 
     def compile(
         self, gm: GraphModule, example_inputs: Sequence[Any], *, kind: str
@@ -49,6 +55,9 @@ class Session:
             correct_metadata(gm)
             held = held_inputs(gm) if kind == "inference" and self.config.pack_weights else frozenset()
             compiled = compile_or_fall_back(gm, f"{kind}_{self.number}", self.config, self.cache, held)
+        if self.captured is not None and kind == "inference" and compiled.artifact is not None:
+            if is_plain_graph(gm, compiled.artifact.plan, self.arity):
+                self.cache.remember(self.captured, compiled.artifact)
         if kind == "forward" and compiled.artifact is not None:
             _report_strides(gm, compiled.artifact.plan)
         for observe in self.observers:
@@ -56,6 +65,22 @@ class Session:
         call = _with_plain_tangents(gm, compiled.call) if kind == "backward" else compiled.call
         call._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of a callable that takes a list
         return call
+
+    def recall(self, gm: GraphModule, inputs: Sequence[Any]) -> Compiled | None:
+        """What was compiled for this graph before, in this process or another, found without tracing it."""
+        if self.cache.captures is None:
+            return None
+        targets = targets_for(("cpu",), self.config)
+        facts = self.cache.facts(targets, scheduler_options(self.config, targets))
+        self.captured = capture_key(gm, inputs, [*facts, *option_facts(self.config)])
+        self.arity = len(inputs)
+        artifact = None if self.captured is None else self.cache.recall(self.captured, targets)
+        if artifact is None:
+            return None
+        compiled = load(artifact, f"inference_{self.number}", {}, targets)
+        for observe in self.observers:
+            observe(compiled)
+        return compiled
 
 
 def held_inputs(gm: GraphModule) -> frozenset[str]:
@@ -120,7 +145,7 @@ def aot_backend(session: Session) -> Callable[[GraphModule, Sequence[Any]], Call
     def compiler(kind: str) -> Callable[[GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]:
         return lambda gm, inputs: session.compile(gm, inputs, kind=kind)
 
-    return aot_autograd(
+    through_aot = aot_autograd(
         fw_compiler=compiler("forward"),
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
@@ -128,6 +153,16 @@ def aot_backend(session: Session) -> Callable[[GraphModule, Sequence[Any]], Call
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
+
+    def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        known = session.recall(gm, inputs)
+        if known is None:
+            compiled: Callable[..., Any] = through_aot(gm, inputs)
+            return compiled
+        call = known.call
+        return lambda *args: call(list(args))
+
+    return backend
 
 
 def _report_strides(gm: GraphModule, plan: Plan) -> None:

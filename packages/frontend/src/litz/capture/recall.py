@@ -1,0 +1,136 @@
+"""Plain inference graphs, found again by the graph that Dynamo captured, before AOTAutograd traces it.
+
+Plain means: tensors of fixed size on the CPU go in, of torch's own class; tensors come out that share no memory with
+what went in; nothing that went in is overwritten; only torch's own functions are called. For such a graph AOTAutograd's
+wrapper does nothing at run time, so that a compiled graph can be called as it is.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._functorch._aot_autograd.schemas import OutputType
+from torch._guards import TracingContext
+from torch.fx import GraphModule, Node
+
+from litz.cache.key import text_key
+from litz_ir.plan.program import Plan
+
+_OWN_NAMESPACES = ("aten", "prims")
+_OWN_MODULES = ("torch", "_operator", "operator", "math", "builtins")
+_LITERALS = (
+    int, float, bool, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None),
+    type(Ellipsis),
+)  # fmt: skip
+
+
+class _NotPlain(Exception):
+    """The graph holds something that its text does not determine."""
+
+
+def capture_key(gm: GraphModule, inputs: Sequence[Any], facts: Iterable[str]) -> str | None:
+    """The digest of a graph as Dynamo captured it, of its inputs and of torch's settings; None where it is not plain.
+
+    ``facts`` are what else the compiled graph depends on.
+    """
+    if not all(map(_is_plain, inputs)) or len(set(map(id, inputs))) != len(inputs):
+        return None
+    if torch.is_grad_enabled() and any(each.requires_grad for each in inputs):
+        return None
+    try:
+        return text_key(*facts, *_settings(), *map(_described, inputs), *_lines(gm))
+    except _NotPlain:
+        return None
+
+
+def is_plain_graph(gm: GraphModule, plan: Plan, inputs: int) -> bool:
+    """True when AOTAutograd, which has just traced ``gm``, found nothing for its wrapper to do: ``inputs`` tensors go
+    in as they are, none is overwritten, and what comes out shares no memory."""
+    context = TracingContext.try_get()
+    known = None if context is None else context.fw_metadata
+    if known is None or known.tokens or known.num_intermediate_bases or len(plan.inputs) != inputs:
+        return False
+    if any(each.mutates_data or each.mutates_metadata for each in known.input_info):
+        return False
+    own = all(each.output_type == OutputType.non_alias for each in known.output_info)
+    tensors = all(issubclass(each.raw_type, torch.Tensor) for each in known.output_info)
+    static = not list(plan.symbols) and not plan.constants and plan.device.kind == "cpu"
+    return own and tensors and static and known.grad_enabled_mutation is None
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    return (
+        value.layout == torch.strided
+        and value.device.type == "cpu"
+        and not (value.is_conj() or value.is_neg())
+    )
+
+
+def _described(tensor: torch.Tensor) -> str:
+    sizes = (tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+    return f"{tensor.dtype} {sizes} {tensor.requires_grad} {tensor.is_inference()}"
+
+
+def _settings() -> list[str]:
+    """What tracing depends on besides the graph."""
+    if torch._C._len_torch_dispatch_stack():
+        raise _NotPlain
+    sdp = torch.backends.cuda
+    return [
+        torch.__version__,
+        f"default {torch.get_default_dtype()} {torch.get_default_device()}",
+        f"grad {torch.is_grad_enabled()} {torch.is_inference_mode_enabled()}",
+        f"autocast {torch.is_autocast_enabled('cpu')} {torch.get_autocast_dtype('cpu')}",
+        f"deterministic {torch.are_deterministic_algorithms_enabled()}",
+        f"attention {sdp.flash_sdp_enabled()} {sdp.math_sdp_enabled()} {sdp.mem_efficient_sdp_enabled()}",
+    ]
+
+
+def _lines(gm: GraphModule) -> Iterable[str]:
+    """The graph as text: nodes by number, functions by name."""
+    numbers: dict[Node, int] = {}
+    for node in gm.graph.nodes:
+        numbers[node] = len(numbers)
+        if node.op == "placeholder":
+            held = node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
+            yield f"placeholder {held}"
+            continue
+        if node.op not in ("call_function", "call_method", "output"):
+            raise _NotPlain
+        target = _function(node.target) if node.op == "call_function" else str(node.target)
+        yield f"{node.op} {target} {_spelled(node.args, numbers)} {_spelled(node.kwargs, numbers)}"
+
+
+def _function(target: Any) -> str:
+    """The name of one of torch's own functions."""
+    if isinstance(target, torch._ops.OpOverload) and target.namespace in _OWN_NAMESPACES:
+        return str(target)
+    if isinstance(target, torch._ops.OperatorBase | torch._ops.OpOverloadPacket):
+        raise _NotPlain
+    # What torch generates knows its name, but not always the class that its qualified name speaks of.
+    module, name = getattr(target, "__module__", None) or "torch", getattr(target, "__name__", "")
+    if module.partition(".")[0] not in _OWN_MODULES:
+        raise _NotPlain
+    if getattr(importlib.import_module(module), name, None) is not target:
+        raise _NotPlain
+    return f"{module}.{name}"
+
+
+def _spelled(value: Any, numbers: Mapping[Node, int]) -> str:
+    match value:
+        case Node():
+            return f"%{numbers[value]}"
+        case tuple() | list():
+            return f"{type(value).__name__}({','.join(_spelled(item, numbers) for item in value)})"
+        case dict():
+            return f"{{{','.join(f'{key}:{_spelled(item, numbers)}' for key, item in value.items())}}}"
+        case slice():
+            return f"slice({','.join(_spelled(each, numbers) for each in (value.start, value.stop, value.step))})"
+    if not isinstance(value, _LITERALS):
+        raise _NotPlain
+    return f"{type(value).__name__}:{value!r}"

@@ -1,0 +1,226 @@
+"""Plain inference graphs are found again by what Dynamo captured, without AOTAutograd; all others are traced again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+import litz
+from litz.capture import aot
+
+Function = Callable[..., Any]
+X, Y = torch.randn(6, 8), torch.randn(6, 8)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with litz.config.patch(cache=True, cache_dir=str(tmp_path / "cache"), fallback="error"):
+        yield tmp_path / "cache"
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of the graphs that AOTAutograd handed over so far."""
+    seen: list[str] = []
+    real = aot.Session.compile
+
+    def compile(self: aot.Session, *args: Any, kind: str) -> Any:
+        seen.append(kind)
+        return real(self, *args, kind=kind)
+
+    monkeypatch.setattr(aot.Session, "compile", compile)
+    return seen
+
+
+def anew(function: Function, *args: Any, **options: Any) -> Any:
+    """The result of a fresh compilation, as in another process."""
+    torch._dynamo.reset()
+    return torch.compile(function, backend="litz", **options)(*args)
+
+
+def mixed(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return F.softmax(x * 0.5 + y, -1), (x - y).sum(0, keepdim=True)
+
+
+def test_a_graph_is_traced_once(traced: list[str]) -> None:
+    for _ in range(3):
+        assert_close(anew(mixed, X, Y), mixed(X, Y))
+    assert traced == ["inference"]
+
+
+def test_a_module_with_weights(traced: list[str]) -> None:
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)
+    ).eval()
+    images = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        for _ in range(2):
+            assert_close(anew(module, images), module(images), rtol=1e-4, atol=1e-5)
+        other = nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)
+        ).eval()
+        assert_close(anew(other, images), other(images), rtol=1e-4, atol=1e-5)
+    assert traced == ["inference"], "weights are arguments, whatever their elements"
+
+
+def test_results_are_fresh_and_the_graph_is_explained() -> None:
+    first, second = litz.explain(mixed, X, Y), litz.explain(mixed, X, Y)
+    assert [first.graphs[0].cached, second.graphs[0].cached] == [False, True]
+    assert first.graphs[0].plan == second.graphs[0].plan
+    compiled = torch.compile(mixed, backend="litz")
+    assert compiled(X, Y)[0].data_ptr() != compiled(X, Y)[0].data_ptr()
+
+
+def overwrites(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.add_(y)
+    return x * 2
+
+
+def twice(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    z = x + y
+    return z, z.view(-1)
+
+
+OTHERS: dict[str, Function] = {
+    "an input is overwritten": overwrites,
+    "a result is a view of an input": lambda x, y: x.t(),
+    "a result is an input": lambda x, y: (x, x + y),
+    "results share memory": twice,
+    "a result is a number": lambda x, y: (x + y, x.shape[0]),
+    "control flow": lambda x, y: torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,)),
+    "a constant": lambda x, y: x + torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_graphs_are_traced_again(name: str, folder: Path) -> None:
+    function = OTHERS[name]
+    for _ in range(2):
+        mine, theirs = (X.clone(), Y.clone()), (X.clone(), Y.clone())
+        found, expected = anew(function, *mine), function(*theirs)
+        assert_close(found, expected)
+        assert_close(mine, theirs)
+        for a, b in zip(found, expected, strict=True) if isinstance(found, tuple) else ((found, expected),):
+            if isinstance(a, torch.Tensor):
+                assert a._is_view() == b._is_view()
+
+
+@pytest.mark.parametrize(
+    "name", ["a result is a view of an input", "an input is overwritten", "control flow"]
+)
+def test_nothing_is_noted_of_a_graph_that_is_not_plain(name: str, folder: Path) -> None:
+    anew(OTHERS[name], X.clone(), Y)
+    assert not [each for each in (folder / "captures").iterdir() if not each.name.startswith(".")]
+
+
+class Tagged(torch.Tensor):
+    """A class of its own, which may compute otherwise."""
+
+
+INPUTS: dict[str, tuple[Any, ...]] = {
+    "another shape": (torch.randn(7, 8), torch.randn(7, 8)),
+    "other strides": (torch.randn(8, 6).t(), Y),
+    "another offset": (torch.randn(49)[1:].view(6, 8), Y),
+    "another dtype": (X.double(), Y.double()),
+    "the same tensor twice": (X, X),
+    "a gradient": (X.clone().requires_grad_(), Y),
+    "a subclass": (X.as_subclass(Tagged), Y),
+    "conjugates": (torch.randn(6, 8, dtype=torch.complex64).conj(), Y),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_other_inputs_are_another_graph(name: str, traced: list[str]) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x * y + 1).sum(-1)
+
+    assert_close(anew(function, X, Y), function(X, Y))
+    traced.clear()
+    args = INPUTS[name]
+    assert_close(anew(function, *args), function(*args))
+    assert traced[:1] in (["inference"], ["forward"])
+
+
+def test_sizes_that_are_symbols_are_traced_again(traced: list[str]) -> None:
+    for rows in (5, 9):
+        x, y = torch.randn(rows, 8), torch.randn(rows, 8)
+        for _ in range(2):
+            assert_close(anew(mixed, x, y, dynamic=True), mixed(x, y))
+    assert len(traced) == 4
+
+
+def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x @ y.t() + torch.ones(6)
+
+
+def autocast() -> Any:
+    return torch.autocast("cpu", torch.bfloat16)
+
+
+SETTINGS: dict[str, Function] = {
+    "options": lambda: litz.config.patch(numerics="fast"),
+    "no packed weights": lambda: litz.config.patch(pack_weights=False),
+    "autocast": autocast,
+    "inference mode": torch.inference_mode,
+    "attention": lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_other_settings_are_another_graph(name: str, traced: list[str]) -> None:
+    anew(product, X, Y)
+    with SETTINGS[name]():
+        assert_close(anew(product, X, Y), product(X, Y), rtol=1e-2, atol=1e-2)
+    assert len(traced) == 2
+
+
+def test_the_default_dtype_is_part_of_the_graph(traced: list[str]) -> None:
+    anew(product, X, Y)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        result = anew(product, X, Y)
+    finally:
+        torch.set_default_dtype(before)
+    assert result.dtype == torch.float64 and len(traced) == 2
+
+
+def test_a_constant_of_the_function_is_part_of_the_graph(traced: list[str]) -> None:
+    for scale in (2.0, 3.0, True, 2):
+        assert_close(anew(lambda x, scale=scale: x * scale, X), X * scale)
+    assert len(traced) == 4
+
+
+def test_an_operator_of_somebody_else_is_traced_again(traced: list[str]) -> None:
+    with torch.library._scoped_library("litz_recall", "FRAGMENT") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CompositeImplicitAutograd")
+        assert_close(anew(lambda x: torch.ops.litz_recall.twice(x), X), X * 2)
+        assert_close(anew(lambda x: torch.ops.litz_recall.twice(x), X), X * 2)
+    assert len(traced) == 2
+
+
+def test_what_is_missing_or_damaged_is_made_again(folder: Path, traced: list[str]) -> None:
+    anew(mixed, X, Y)
+    shutil.rmtree(folder / "graphs")
+    (folder / "graphs").mkdir(mode=0o700)
+    assert_close(anew(mixed, X, Y), mixed(X, Y))
+    for entry in (folder / "captures").iterdir():
+        (entry / "graph").write_bytes(b"no such graph")
+    assert_close(anew(mixed, X, Y), mixed(X, Y))
+    assert traced == ["inference"] * 3
+
+
+def test_without_a_cache_nothing_is_recalled(traced: list[str]) -> None:
+    with litz.config.patch(cache=False):
+        for _ in range(2):
+            assert_close(anew(mixed, X, Y), mixed(X, Y))
+    assert len(traced) == 2
