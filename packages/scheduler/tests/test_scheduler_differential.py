@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from scheduler_builder import CPU_LIKE, CRAMPED, GPU_LIKE, MACHINES, Builder, assert_same, plan_of, run_both
@@ -38,6 +40,12 @@ def test_random_graphs_with_a_symbolic_size(machine: Capabilities, graph: LoopGr
 def test_random_graphs_without_fusion(graph: LoopGraph) -> None:
     plan = plan_of(graph, CPU_LIKE, SchedulerOptions(fuse=False))
     assert_same(graph, plan)
+
+
+@settings(max_examples=100)
+@given(graph=loop_graphs(steps=8))
+def test_random_graphs_with_reductions_in_two_steps(graph: LoopGraph) -> None:
+    assert_same(graph, plan_of(graph, replace(CPU_LIKE, threads=64), SchedulerOptions(part_bytes=4)))
 
 
 @settings(max_examples=40)

@@ -19,6 +19,7 @@ from litz_scheduler import SchedulerOptions, graph_passes, schedule
 from litz_scheduler.library import Convolutions, Products
 from litz_scheduler.realise import Inline
 from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, SinglePoints
+from litz_scheduler.split_reduction import SplitReductions
 
 Golden = Callable[[str, str], None]
 
@@ -158,6 +159,18 @@ graph convolutions(
 }
 """
 
+LONG = """
+graph long(%x: f32[2, 96, 64] fixed, %n: i64[n] fixed) -> (%all, %each, %rows, %odd, %moments, %counted) {
+  symbols { n: int from 1 to 4096 hint 64 }
+  %all = reduce.sum f32[ | r0: 2, r1: 96, r2: 64] fixed { exp(%x[r0, r1, r2]) }
+  %value, %each = reduce.argmax [i0: 2 | r0: 96, r1: 64] -> f32[2], i64[2] fixed { %x[i0, r0, r1], index(r0*64 + r1) }
+  %rows = reduce.max f32[i0: 2, i1: 96 | r0: 64] fixed { %x[i0, i1, r0] }
+  %odd = reduce.sum f32[ | r0: 89] fixed { %x[0, r0, 0] }
+  %moments, %squares, %count = reduce.welford [ | r0: 96] -> f32[] fixed, f32[], f32[] { %x[0, r0, 0] }
+  %counted = reduce.sum i64[ | r0: n] fixed { %n[r0] }
+}
+"""
+
 CASES: dict[str, tuple[Pass[LoopGraph], str]] = {
     "dead_code": (DeadCode(), DEAD),
     "compose_views": (ComposeViews(), VIEWS),
@@ -166,6 +179,7 @@ CASES: dict[str, tuple[Pass[LoopGraph], str]] = {
     "single_points": (SinglePoints(), POINTS),
     "common_subexpressions": (CommonSubexpressions(), TWINS),
     "convolutions": (Convolutions(SchedulerOptions(convolutions=True)), CONVOLUTIONS),
+    "split_reductions": (SplitReductions(SchedulerOptions(part_bytes=64)), LONG),
     "products": (Products(SchedulerOptions(linear_flops=1 << 20)), PRODUCTS),
     "inline": (Inline(), INLINED),
     "inline_mutations": (Inline(), UPDATED),
@@ -203,7 +217,7 @@ def test_every_stage_of_a_softmax(machine: object, golden: Golden) -> None:
 def test_passes_have_names_of_their_own_and_those_that_choose_no_library_are_exact() -> None:
     passes = graph_passes(SchedulerOptions())
     assert len({item.name for item in passes}) == len(passes)
-    assert [item.name for item in passes if item.ulp] == ["products", "convolutions"]
+    assert [item.name for item in passes if item.ulp] == ["products", "convolutions", "split-reductions"]
 
 
 def test_timings_name_every_stage_and_hooks_see_it() -> None:

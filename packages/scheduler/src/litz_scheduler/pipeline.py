@@ -17,6 +17,7 @@ from litz_scheduler.library import Convolutions, Products
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise import Inline
 from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, SinglePoints
+from litz_scheduler.split_reduction import SplitReductions
 
 DEFAULTS = SchedulerOptions()
 
@@ -32,6 +33,7 @@ def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph], ...]:
         Inline(options),
         DeadCode(name="dead-code-2"),
         Convolutions(options),
+        SplitReductions(options),
     )
 
 

@@ -38,6 +38,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "memory.inplace": "written over its last input",
         "memory.fresh": "no dead memory fits",
         "share.kernel": "equal to a kernel that exists, up to buffer names",
+        "split.threads": "too few results for the threads at hand: parts are reduced side by side, then their results",
         "library.linear": "the host's routine for linear layers is faster than ATen's at this size",
         "library.convolution": "its weight is packed once, and images in channels-last suit the host's routine best",
         "library.scale": "what it does to each channel is part of the convolution's weight and bias",
