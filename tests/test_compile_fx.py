@@ -1,13 +1,18 @@
-"""Graphs given by hand: traced, exported, with nested inputs and results."""
+"""Graphs given by hand: traced, exported, with nested inputs and results; and what compiling leaves as it was."""
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import litz
+from litz.api import compile_fx
 from litz_lowering import decompositions
 
 
@@ -62,3 +67,29 @@ def test_an_aten_graph_without_autograd() -> None:
         x, w
     )
     torch.testing.assert_close(list(litz.compile_fx_inner(many, [x, w])(x, w)), [x + 1, w * 2])
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_garbage_collector_is_as_it_was(wanted: bool) -> None:
+    seen: list[bool] = []
+
+    def observe(compiled: object) -> None:
+        seen.append(gc.isenabled())
+
+    def backend(gm: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        return compile_fx(gm, inputs, observers=(observe,))
+
+    before = gc.isenabled()
+    (gc.enable if wanted else gc.disable)()
+    try:
+        with litz.config.patch(cache=False):
+            x = torch.randn(5, requires_grad=True)
+            torch.compile(lambda x: torch.sin(x).sum(), backend=backend)(x).backward()
+            assert gc.isenabled() == wanted
+            with pytest.raises(torch._dynamo.exc.BackendCompilerFailed):
+                with litz.config.patch(compiler="/nowhere/g++", fallback="error"):
+                    torch.compile(lambda x: torch.cos(x), backend="litz")(torch.randn(5))
+            assert gc.isenabled() == wanted
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert len(seen) == 2

@@ -16,6 +16,7 @@ from torch.fx import GraphModule
 
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
+from litz.capture.collector import collection_paused
 from litz.capture.recall import capture_key, is_plain_graph
 from litz.pipeline import Compilation, Compiled, load, scheduler_options
 from litz.settings import Config
@@ -51,7 +52,7 @@ class Session:
         self, gm: GraphModule, example_inputs: Sequence[Any], *, kind: str
     ) -> Callable[[list[Any]], Any]:
         """An AOT graph as a boxed callable."""
-        with torch.utils._python_dispatch._disable_current_modes():
+        with collection_paused(), torch.utils._python_dispatch._disable_current_modes():
             correct_metadata(gm)
             held = held_inputs(gm) if kind == "inference" and self.config.pack_weights else frozenset()
             compiled = compile_or_fall_back(gm, f"{kind}_{self.number}", self.config, self.cache, held)
@@ -155,10 +156,11 @@ def aot_backend(session: Session) -> Callable[[GraphModule, Sequence[Any]], Call
     )
 
     def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        known = session.recall(gm, inputs)
-        if known is None:
-            compiled: Callable[..., Any] = through_aot(gm, inputs)
-            return compiled
+        with collection_paused():
+            known = session.recall(gm, inputs)
+            if known is None:
+                compiled: Callable[..., Any] = through_aot(gm, inputs)
+                return compiled
         call = known.call
         return lambda *args: call(list(args))
 

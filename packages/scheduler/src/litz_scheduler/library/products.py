@@ -58,7 +58,7 @@ class _Change:
         if not isinstance(operation, Contraction) or operation.target not in PRODUCTS or operation.attributes:
             return ()
         addends = PRODUCTS[operation.target]
-        named = [each.name for each in operation.arguments if isinstance(each, Ref)]
+        named = [each.name for each in operation.arguments if type(each) is Ref]
         if len(named) != addends + 2 or len(operation.arguments) != len(named):
             return ()
         *added, x, matrix = named
