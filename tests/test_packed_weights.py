@@ -318,3 +318,40 @@ def test_a_failure_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MemoryError, match="no memory for the weight"):
         run(IMAGES)
     assert_close(run(IMAGES), eager(module, IMAGES), rtol=1e-4, atol=1e-5)
+
+
+# --- other things that depend on parameters alone ----------------------------------------------------------
+
+
+def test_casts_of_weights_are_kept() -> None:
+    module = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)).eval()
+    x = torch.randn(16, 32)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            result: torch.Tensor = module(x)
+            return result
+
+    with torch.no_grad():
+        report = litz.explain(run, x)
+        (region,) = report.graphs[0].regions
+        assert region.kept == 2 * (32 * 64 + 64 + 64 * 8 + 8)
+        assert "library.held" in {decision.reason for decision in report.decisions}
+        function = torch.compile(run, backend="litz")
+        for _ in range(2):
+            assert_close(function(x), run(x), rtol=2e-2, atol=2e-2)
+        twice(module[0].weight)
+        assert_close(function(x), run(x), rtol=2e-2, atol=2e-2)
+
+
+def test_frozen_parameters_are_not_looked_after(packed: list[torch.Size]) -> None:
+    module = Block(padding=1).eval()
+    with litz.config.patch(freezing=True), torch.no_grad():
+        function = torch.compile(module, backend="litz")
+        first = function(IMAGES)
+        assert_close(first, module(IMAGES), rtol=1e-4, atol=1e-5)
+        twice(module.convolution.weight)
+        assert_close(function(IMAGES), first)
+        module.convolution.weight = nn.Parameter(torch.randn_like(module.convolution.weight))
+        assert_close(function(IMAGES), module(IMAGES), rtol=1e-4, atol=1e-5)
+    assert len(packed) == 2, "another parameter is another argument"

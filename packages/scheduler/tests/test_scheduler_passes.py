@@ -16,7 +16,7 @@ from litz_ir.passes.pipeline import Timings
 from litz_ir.plan.program import Launch
 from litz_ir.text import parse_graph, to_text
 from litz_scheduler import SchedulerOptions, graph_passes, schedule
-from litz_scheduler.library import Convolutions, Products
+from litz_scheduler.library import Convolutions, KeepHeld, Products
 from litz_scheduler.realise import Inline
 from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, SinglePoints
 from litz_scheduler.split_reduction import SplitReductions
@@ -171,6 +171,19 @@ graph long(%x: f32[2, 96, 64] fixed, %n: i64[n] fixed) -> (%all, %each, %rows, %
 }
 """
 
+HELD = """
+graph held(%x: f32[8, 6] fixed, %w: f32[6, 6] fixed, %v: f32[6] fixed) held (%w, %v) -> (%o, %p, %seen) {
+  %narrow = pointwise bf16[i0: 6, i1: 6] { bf16(%w[i1, i0]) }
+  %norm = reduce.sum f32[i0: 6 | r0: 6] { %w[i0, r0] * %w[i0, r0] }
+  %scaled = pointwise f32[i0: 6] { %norm[i0] * %v[i0] }
+  %wide = pointwise f32[i0: 6, i1: 6] { %v[i0] * %v[i1] }
+  %mixed = pointwise f32[i0: 6] { %x[0, i0] * %v[i0] }
+  %seen = pointwise f32[i0: 6] fixed { neg(%v[i0]) }
+  %o = extern aten.f.default(%x, %narrow, %scaled) -> f32[8, 6] fixed
+  %p = extern aten.f.default(%x, %wide, %mixed) -> f32[8, 6] fixed
+}
+"""
+
 CASES: dict[str, tuple[Pass[LoopGraph], str]] = {
     "dead_code": (DeadCode(), DEAD),
     "compose_views": (ComposeViews(), VIEWS),
@@ -180,6 +193,7 @@ CASES: dict[str, tuple[Pass[LoopGraph], str]] = {
     "common_subexpressions": (CommonSubexpressions(), TWINS),
     "convolutions": (Convolutions(SchedulerOptions(convolutions=True)), CONVOLUTIONS),
     "split_reductions": (SplitReductions(SchedulerOptions(part_bytes=64)), LONG),
+    "keep_held": (KeepHeld(), HELD),
     "products": (Products(SchedulerOptions(linear_flops=1 << 20)), PRODUCTS),
     "inline": (Inline(), INLINED),
     "inline_mutations": (Inline(), UPDATED),

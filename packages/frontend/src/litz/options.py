@@ -19,7 +19,7 @@ FOREIGN = frozenset(
     {
         "max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning", "epilogue_fusion",
         "shape_padding", "triton.cudagraphs", "triton.unique_kernel_names", "trace.enabled", "trace.graph_diagram",
-        "cpp_wrapper", "freezing", "layout_optimization", "keep_output_stride", "size_asserts", "nan_asserts",
+        "cpp_wrapper", "layout_optimization", "keep_output_stride", "size_asserts", "nan_asserts",
         "alignment_asserts", "assert_indirect_indexing", "combo_kernels", "memory_planning", "deterministic",
         "reorder_for_peak_memory", "max_autotune_gemm_backends", "emulate_precision_casts", "implicit_fallbacks",
         "triton.cudagraph_skip_dynamic_graphs", "graph_partition", "reorder_for_compute_comm_overlap",

@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from litz.artifact import Artifact, LeftToAten
 from litz.cache.artifacts import ArtifactCache
@@ -37,6 +38,8 @@ from litz_scheduler import SchedulerOptions, schedule
 log = logging.getLogger("litz")
 
 T = TypeVar("T")
+
+NO_CONSTANTS: Mapping[str, torch.Tensor] = MappingProxyType({})
 
 ROUNDS = 3
 """How often a graph is lowered again with what failed left to ATen, before all of it is."""
@@ -164,7 +167,7 @@ class Compilation:
         routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
     ) -> Compiled:
         start = time.perf_counter()
-        made = load(artifact, self.name, constants, targets, routines)
+        made = load(artifact, self.name, targets, self.config, constants, routines)
         self.timings.add("load", time.perf_counter() - start)
         return replace(made, artifact=replace(artifact, seconds=dict(self.timings.seconds)))
 
@@ -185,14 +188,16 @@ class Compilation:
 def load(
     artifact: Artifact,
     name: str,
-    constants: Mapping[str, torch.Tensor],
     targets: TargetSet,
+    config: Config,
+    constants: Mapping[str, torch.Tensor] = NO_CONSTANTS,
     routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
 ) -> Compiled:
     """A plan and its binaries as a callable that tracebacks know by ``name``."""
     program = host_program(artifact.plan)
     bind = segment_binder(artifact.plan, artifact.units, artifact.binaries, targets)
-    call = load_program(program, bind, constants, f"<litz {name} {artifact.key[:12]}>", routines)
+    file = f"<litz {name} {artifact.key[:12]}>"
+    call = load_program(program, bind, constants, file, routines, frozen=config.freezing)
     return Compiled(call, artifact, program.listing)
 
 
@@ -206,11 +211,13 @@ def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
 
 def device_kinds(gm: GraphModule) -> tuple[str, ...]:
     """The kinds of the devices that a graph's tensors are on; ``cpu`` for a graph without tensors."""
-    kinds: dict[str, None] = {}
-    for node in gm.graph.nodes:
-        for value in _tensors(node.meta.get("val")):
-            kinds[value.device.type] = None
+    kinds = dict.fromkeys(kind for node in gm.graph.nodes for kind in device_kinds_of(node))
     return tuple(kinds) or ("cpu",)
+
+
+def device_kinds_of(node: Node) -> tuple[str, ...]:
+    """The kinds of the devices that a node's tensors are on, each once."""
+    return tuple(dict.fromkeys(value.device.type for value in _tensors(node.meta.get("val"))))
 
 
 def _tensors(value: object) -> Iterable[torch.Tensor]:

@@ -34,6 +34,7 @@ class Config:
     ``compiler``: the C++ compiler to use (``None``: ``g++``, then ``clang++``).
     ``pack_weights``: in inference, keep what is computed from parameters alone (weights in the form that a library
     likes best, scaled by a batch norm that follows) until one of them changes. It takes their memory again.
+    ``freezing``: parameters never change after the first call, so that nobody looks whether one did.
     ``fuse``: off makes one kernel per operation, which is slow and good for finding a fault.
     ``verify``: check the IR's invariants after every pass. ``check``: run the reference interpreter after every pass.
     """
@@ -45,6 +46,7 @@ class Config:
     cache_dir: str | None = None
     compiler: str | None = None
     pack_weights: bool = True
+    freezing: bool = False
     fuse: bool = True
     verify: bool = False
     check: bool = False

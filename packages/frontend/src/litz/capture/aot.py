@@ -18,7 +18,7 @@ from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
 from litz.capture.collector import collection_paused
 from litz.capture.recall import capture_key, is_plain_graph
-from litz.pipeline import Compilation, Compiled, load, scheduler_options
+from litz.pipeline import Compilation, Compiled, device_kinds_of, load, scheduler_options
 from litz.settings import Config
 from litz.targets import targets_for
 from litz_ir.errors import CompilerNotFound, LitzError
@@ -78,20 +78,24 @@ class Session:
         artifact = None if self.captured is None else self.cache.recall(self.captured, targets)
         if artifact is None:
             return None
-        compiled = load(artifact, f"inference_{self.number}", {}, targets)
+        compiled = load(artifact, f"inference_{self.number}", targets, self.config)
         for observe in self.observers:
             observe(compiled)
         return compiled
 
 
 def held_inputs(gm: GraphModule) -> frozenset[str]:
-    """The placeholders for parameters and buffers, and for other tensors that Dynamo was told to find in one place."""
+    """The placeholders for parameters and buffers, and for other tensors that Dynamo was told to find in one place.
+
+    Those on the CPU: on other devices nobody could look at what a write through ``.data`` has changed.
+    """
     context = TracingContext.try_get()
     if context is None or context.fw_metadata is None:
         return frozenset()
-    inputs = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
+    inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
     first = len(context.fw_metadata.tokens)
-    return frozenset(inputs[first + position] for position in context.fw_metadata.static_input_indices)
+    found = [inputs[first + position] for position in context.fw_metadata.static_input_indices]
+    return frozenset(node.name for node in found if device_kinds_of(node) == ("cpu",))
 
 
 def compile_or_fall_back(

@@ -24,18 +24,20 @@ class Kept:
     A tensor has changed when it is another object, its memory moved, its version counter was raised (every write
     that autograd sees, ``load_state_dict`` and optimisers among them), or one of :data:`SAMPLES` places reads
     otherwise (a write through ``.data`` to all of it). Tensors made under ``torch.inference_mode`` have no version, and
-    nothing is kept for them. Results live no longer than their tensors.
+    nothing is kept for them. Results live no longer than their tensors. Where they are ``frozen``, only other objects
+    count as a change.
     """
 
-    def __init__(self, function: Callable[[list[Any]], Sequence[Any]]) -> None:
+    def __init__(self, function: Callable[[list[Any]], Sequence[Any]], frozen: bool = False) -> None:
         self._function = function
+        self._frozen = frozen
         self._entries: dict[tuple[int, ...], _Entry] = {}
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         """The results for ``args``, which is emptied."""
         key = tuple(map(id, args))
         entry = self._entries.get(key)
-        if entry is None or not entry.holds(args):
+        if entry is None or not (self._frozen or entry.holds(args)):
             entry = _Entry(args, lambda: self._entries.pop(key, None))
             entry.results = self._function(args)
             self._entries[key] = entry

@@ -25,9 +25,11 @@ def load_program(
     constants: Mapping[str, torch.Tensor],
     file: str,
     routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
+    *,
+    frozen: bool = False,
 ) -> HostFunction:
     """Compile the text; ``bind`` makes each segment callable. ``file`` names it in tracebacks; ``routines`` are what it
-    calls besides registered operators.
+    calls besides registered operators. What is kept from call to call is not looked after where it is ``frozen``.
 
     Raises ``ExternNotFound`` when the text calls an operator that is not registered here.
     """
@@ -53,8 +55,8 @@ def load_program(
     for segment in program.segments:
         scope[segment.name] = bind(segment)
     for position, branch in enumerate(program.branches):
-        function = load_program(branch, bind, constants, f"{file}.{position}", routines)
-        scope[branch.name] = Kept(function) if branch.name in program.kept else function
+        function = load_program(branch, bind, constants, f"{file}.{position}", routines, frozen=frozen)
+        scope[branch.name] = Kept(function, frozen) if branch.name in program.kept else function
     exec(compile(program.text, file, "exec"), scope)
     linecache.cache[file] = (len(program.text), None, program.text.splitlines(keepends=True), file)
     found: HostFunction = scope[program.name]

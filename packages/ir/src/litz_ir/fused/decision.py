@@ -41,6 +41,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "split.threads": "too few results for the threads at hand: parts are reduced side by side, then their results",
         "library.linear": "the host's routine for linear layers is faster than ATen's at this size",
         "library.convolution": "its weight is packed once, and images in channels-last suit the host's routine best",
+        "library.held": "it depends on parameters alone: it is kept until one of them changes",
         "library.scale": "what it does to each channel is part of the convolution's weight and bias",
         "library.activation": "the convolution's routine applies it",
         "realise.extern": "the target has no template; its library routine runs it",

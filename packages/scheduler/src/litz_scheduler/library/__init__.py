@@ -1,6 +1,7 @@
 """Which routine of the host runs what litz has no loops for: matrix products, convolutions."""
 
 from litz_scheduler.library.convolutions import Convolutions
+from litz_scheduler.library.held import KeepHeld
 from litz_scheduler.library.products import Products
 
-__all__ = ["Convolutions", "Products"]
+__all__ = ["Convolutions", "KeepHeld", "Products"]

@@ -105,7 +105,7 @@ class _Change:
 
     def run(self) -> LoopGraph:
         """The graph, with what it keeps in front."""
-        for operation in self.graph.operations:
+        for operation in self.keep.others:
             if operation.name in self.found:
                 assert isinstance(operation, Contraction)
                 self._convolution(operation, self.found[operation.name])

@@ -7,13 +7,24 @@ from litz_ir.symbols.table import SymbolTable
 
 
 class Keep:
-    """The operations and results of the region so far. They may read ``lasting`` values and one another."""
+    """The operations and results of the region so far. They may read ``lasting`` values and one another.
+
+    A region that the graph has already is taken up: ``others`` are the graph's operations without it.
+    """
 
     def __init__(self, graph: LoopGraph) -> None:
-        self.lasting = frozenset(graph.held)
+        self.lasting = set(graph.held)
+        self.others: list[Operation] = []
         self._graph = graph
         self._operations: list[Operation] = []
         self._results: list[Value] = []
+        for operation in graph.operations:
+            if isinstance(operation, Region) and operation.kind == "keep":
+                self._operations += operation.subgraphs[0].operations
+                self._results += operation.results
+                self.lasting.update(value.name for value in operation.results)
+            else:
+                self.others.append(operation)
 
     def compute(self, operation: Operation) -> None:
         """Add an operation over lasting values, or over results of earlier ones."""
@@ -22,6 +33,7 @@ class Keep:
     def result(self, name: str, type_: TensorType) -> str:
         """Hand a value that was computed here to the graph, under its name."""
         self._results.append(Value(name, type_))
+        self.lasting.add(name)
         return name
 
     def region(self) -> tuple[Region, ...]:
