@@ -238,7 +238,7 @@ def test_a_whole_reduction_leaves_the_loop_that_feeds_it_parallel() -> None:
     many = Capabilities("many", CPU, vector_bytes=64, threads=64, local_bytes=4096)
     plan = plan_of(graph, many)
     assert_same(graph, plan)
-    assert len(launches(plan)) == 2
+    assert len(launches(plan)) == 3, "the loop, the parts of the reduction, the reduction of the parts"
     assert "refuse.parallel" in refusals(plan)
 
 
