@@ -157,6 +157,20 @@ def test_sizes_that_are_symbols_are_traced_again(traced: list[str]) -> None:
     assert len(traced) == 4
 
 
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_a_graph_of_one_size_is_not_taken_for_all_sizes(dynamic: bool | None) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x) * 2
+
+    sizes = [torch.randn(rows, 8) for rows in (6, 9, 30)]
+    for x in sizes[:2]:
+        anew(function, x)
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="litz", dynamic=dynamic)
+    for x in (*sizes, *sizes):
+        assert_close(compiled(x), function(x))
+
+
 def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x @ y.t() + torch.ones(6)
 

@@ -97,6 +97,8 @@ def _lines(gm: GraphModule) -> Iterable[str]:
     for node in gm.graph.nodes:
         numbers[node] = len(numbers)
         if node.op == "placeholder":
+            if _is_symbolic(node.meta.get("example_value")):
+                raise _NotPlain
             held = node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
             yield f"placeholder {held}"
             continue
@@ -104,6 +106,15 @@ def _lines(gm: GraphModule) -> Iterable[str]:
             raise _NotPlain
         target = _function(node.target) if node.op == "call_function" else str(node.target)
         yield f"{node.op} {target} {_spelled(node.args, numbers)} {_spelled(node.kwargs, numbers)}"
+
+
+def _is_symbolic(example: Any) -> bool:
+    """True where Dynamo traced a size as a symbol: other inputs than these will be given, however large these are."""
+    if not isinstance(example, torch.Tensor):
+        return True
+    return not all(
+        type(size) is int for size in (*example.shape, *example.stride(), example.storage_offset())
+    )
 
 
 def _function(target: Any) -> str:
