@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -13,7 +14,10 @@ ENTRIES = 256
 """The sets of tensors that results are kept for: a block that is compiled once may run with many sets of weights."""
 
 SAMPLES = 4
-"""Places of each tensor that are compared at every call: a write through ``.data`` leaves the version as it was."""
+"""Places of each tensor that are compared at every call: a write through ``.data`` leaves the version as it was. A
+vector has one; each place is likely far from any other, and costs a trip to memory."""
+
+_read = attrgetter("value")
 
 _WORDS = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32, 8: ctypes.c_uint64}
 
@@ -57,7 +61,7 @@ class _Entry:
         self._versioned = None not in self._versions
         self._addresses = [tensor.data_ptr() for tensor in tensors]
         self._places = [place for tensor in tensors for place in _places(tensor)]
-        self._samples = [place.value for place in self._places]
+        self._samples = list(map(_read, self._places))
 
     def holds(self, tensors: Sequence[torch.Tensor]) -> bool:
         """True when nothing tells the tensors, which are the same objects, from what they were."""
@@ -65,16 +69,15 @@ class _Entry:
             return False
         if [tensor.data_ptr() for tensor in tensors] != self._addresses:
             return False
-        return [place.value for place in self._places] == self._samples
+        return list(map(_read, self._places)) == self._samples
 
 
 def _places(tensor: torch.Tensor) -> list[Any]:
-    """Some elements of a tensor on the CPU as words in memory, spread over its first dimension."""
+    """Some elements of a tensor on the CPU as words in memory, from its first to its last."""
     if tensor.numel() == 0 or tensor.device.type != "cpu":
         return []
     word, width = _WORDS[min(8, tensor.element_size())], tensor.element_size()
-    flat = (
-        sum((k * (n - 1) // (SAMPLES - 1)) * s for n, s in zip(tensor.shape, tensor.stride()))
-        for k in range(SAMPLES)
-    )
+    steps = range(SAMPLES if tensor.dim() > 1 else 1)
+    geometry = tuple(zip(tensor.shape, tensor.stride(), strict=True))
+    flat = (sum(k * (size - 1) // (SAMPLES - 1) * stride for size, stride in geometry) for k in steps)
     return [word.from_address(tensor.data_ptr() + place * width) for place in dict.fromkeys(flat)]
