@@ -28,6 +28,9 @@ ALIGNMENT = 64
 UNPLACED = "?"
 """The storage of a value that this pass is yet to place."""
 
+FRESH = ("linear", "convolution")
+"""Routines whose results lie in memory that nobody else has, so that a kernel may write over them."""
+
 Slot = tuple[Size, Device]
 """Bytes and device: storages that agree in both are interchangeable."""
 
@@ -75,12 +78,20 @@ class _Placer:
         for name, position in last_uses(steps, placements).items():
             self.dying.setdefault(position, []).append(name)
         self.results = {name for step in steps for name in _produced(step)}
+        self.fresh = {
+            name
+            for step in steps
+            if isinstance(step, CallStep) and step.target in FRESH
+            for name in _produced(step)
+            if placements[name].base is None and placements[name].type.layout.offset == 0
+        }
         self.demand = self._demand()
         self.slots = {name: self._slot(name) for names in self.demand for name in names}
         self.soon = Counter(slot for names in self.demand[1:NEAR] for slot in self._reusing(names))
         self.storages: dict[str, Storage] = {}
         self.pool: dict[Slot, list[str]] = {}
         self.moved: set[str] = set()
+        self.successors: dict[str, str] = {}
         self.steps: list[Step] = []
         self.live = self.peak = 0
 
@@ -133,8 +144,16 @@ class _Placer:
         slot = self.slots[name]
         storage, reason = None, "memory.fresh"
         if name not in self.kept:
-            storage, reason = self._over_input(name, slot, step, position), "memory.inplace"
-            if storage is None and self.pool.get(slot):
+            other = self._dying_input(name, slot, step, position)
+            if other is not None:
+                self.moved.add(other)
+                storage, reason = self.placements[other].storage, "memory.inplace"
+                if storage is None:
+                    self.successors[name] = other
+                    self.placements[name] = replace(self.placements[name], storage=None, base=other)
+                    self.context.decide(Decision("memory", name, "place", reason, slot[0], f"in %{other}"))
+                    return
+            elif self.pool.get(slot):
                 storage, reason = self.pool[slot].pop(), "memory.reuse"
         if storage is None:
             storage, reason = f"s{len(self.storages)}", "memory.fresh"
@@ -144,26 +163,23 @@ class _Placer:
         self.placements[name] = replace(self.placements[name], storage=storage)
         self.context.decide(Decision("memory", name, "place", reason, slot[0], f"in {storage}"))
 
-    def _over_input(self, name: str, slot: Slot, step: Step, position: int) -> str | None:
-        """The storage of an input that dies here and that the kernel reads only where, and before, it writes."""
+    def _dying_input(self, name: str, slot: Slot, step: Step, position: int) -> str | None:
+        """An input that dies here and that the kernel reads only where, and before, it writes ``name``."""
         if not isinstance(step, Launch):
             return None
         for other in self.dying.get(position, ()):
             placement = self.placements.get(other)
-            if (
-                placement is None
-                or placement.storage in (None, UNPLACED)
-                or other in self.kept
-                or other in self.moved
-            ):
+            if placement is None or other in self.kept or other in self.moved:
                 continue
-            assert placement.storage is not None
-            fits = (self.storages[placement.storage].nbytes, placement.type.device) == slot
+            if placement.storage in (None, UNPLACED):
+                fits = other in self.fresh and self._slot(other) == slot
+            else:
+                assert placement.storage is not None
+                fits = (self.storages[placement.storage].nbytes, placement.type.device) == slot
             same_width = placement.type.dtype.itemsize == self.placements[name].type.dtype.itemsize
             roots = [root(buffer, self.placements) for buffer in step.buffers]
             if fits and same_width and may_overwrite(self.kernels[step.kernel], roots, other, name):
-                self.moved.add(other)
-                return placement.storage
+                return other
         return None
 
     def _arrive(self, step: Step) -> None:
@@ -180,6 +196,9 @@ class _Placer:
         placement = self.placements.get(name)
         if placement is None or name in self.kept or name in self.moved:
             return
+        if name in self.successors:
+            name = self.successors[name]
+            placement = self.placements[name]
         if placement.storage is not None:
             storage = self.storages[placement.storage]
             self.pool.setdefault((storage.nbytes, storage.device), []).append(storage.name)
