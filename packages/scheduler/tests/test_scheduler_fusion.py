@@ -236,10 +236,13 @@ def test_a_whole_reduction_leaves_the_loop_that_feeds_it_parallel() -> None:
     first = b.op("exp", x)
     graph = b.build(first, b.sum(first, 0, 1))
     many = Capabilities("many", CPU, vector_bytes=64, threads=64, local_bytes=4096)
-    plan = plan_of(graph, many)
-    assert_same(graph, plan)
-    assert len(launches(plan)) == 3, "the loop, the parts of the reduction, the reduction of the parts"
-    assert "refuse.parallel" in refusals(plan)
+    whole = plan_of(graph, many, SchedulerOptions(part_bytes=1 << 30))
+    assert_same(graph, whole)
+    assert len(launches(whole)) == 2
+    assert "refuse.parallel" in refusals(whole)
+    divided = plan_of(graph, many)
+    assert_same(graph, divided)
+    assert len(launches(divided)) == 3, "the loop, the parts of the reduction, the reduction of the parts"
 
 
 def test_an_axis_of_two_gets_no_lanes() -> None:

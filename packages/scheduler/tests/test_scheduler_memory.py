@@ -10,6 +10,7 @@ from scheduler_strategies import loop_graphs
 
 from litz_ir.loops.nodes import LoopGraph, Ref
 from litz_ir.plan.program import Allocate, CallStep, Free, Launch, Plan, Step
+from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions
 from litz_scheduler.memory.liveness import last_uses, reads_of, root
 from litz_scheduler.memory.reuse import NEAR
@@ -177,3 +178,35 @@ def test_a_returned_copy_of_an_input_is_a_copy() -> None:
     plan = plan_of(b.build(copied, b.permute(x, 1, 0)))
     assert storage_of(plan, copied) is not None
     assert storage_of(plan, "v2") is None
+
+
+def over_a_product(outputs: str, body: str = "%o[i0, i1]") -> Plan:
+    """The plan of two products with a loop between them, which computes ``body`` from the first one's result."""
+    graph = parse_graph(
+        f"""
+graph over(%x: f32[12, 6] fixed, %w: f32[6, 10] fixed, %m: f32[10, 8] fixed) -> ({outputs}) {{
+  %o = contraction.matmul aten.mm.default(%x, %w) -> f32[12, 10] fixed flops 1440
+  %r = pointwise f32[i0: 12, i1: 10] {{ exp({body}) }}
+  %p = contraction.matmul aten.mm.default(%r, %m) -> f32[12, 8] fixed flops 1920
+  %q = pointwise f32[i0: 12, i1: 10] fixed {{ %r[i0, i1] * 2.0 }}
+}}
+"""
+    )
+    plan = plan_of(graph, CPU_LIKE, SchedulerOptions(linear_flops=1))
+    check_liveness(plan)
+    assert_same(graph, plan)
+    return plan
+
+
+def test_a_kernel_writes_over_a_routine_s_result_that_dies_in_it() -> None:
+    plan = over_a_product("%p, %q")
+    assert dict(plan.buffers)["r"].base == "o"
+    freed = [step.name for step in plan.steps if isinstance(step, Free)]
+    assert freed == ["o"], "after the last reader of what was written there"
+    last = next(k for k, step in enumerate(plan.steps) if isinstance(step, Free))
+    assert all("r" not in reads_of(step) for step in plan.steps[last:])
+
+
+def test_a_routine_s_result_that_is_wanted_later_is_not_written_over() -> None:
+    for plan in (over_a_product("%p, %q, %o"), over_a_product("%p, %q", "%o[11 - i0, i1]")):
+        assert dict(plan.buffers)["r"].base is None
