@@ -49,7 +49,9 @@ class Convolutions:
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         if not self.options.convolutions or not data.held:
             return data
-        found = {o.name: parts for o in data.operations if (parts := _parts(o, data)) is not None}
+        values = data.values()
+        held = {name: values[name] for name in data.held}
+        found = {o.name: parts for o in data.operations if (parts := _parts(o, values, held)) is not None}
         return _Change(data, found, context).run() if found else data
 
 
@@ -65,26 +67,23 @@ class _Parts:
     """Paddings, strides and dilations, two of each, and the number of groups."""
 
 
-def _parts(call: Operation, graph: LoopGraph) -> _Parts | None:
+def _parts(call: Operation, values: Mapping[str, Value], held: Mapping[str, Value]) -> _Parts | None:
     """The parts of a convolution that the host's routine can run; None for any other operation."""
     if not isinstance(call, Contraction) or call.target != "aten.convolution.default" or call.attributes:
         return None
     x, weight, bias, strides, paddings, dilations, transposed, _, groups = call.arguments
-    values = {item.name: item for item in graph.inputs if item.name in graph.held and isinstance(item, Value)}
-    if not isinstance(x, Ref) or not isinstance(weight, Ref) or weight.name not in values or transposed:
+    if not isinstance(x, Ref) or not isinstance(weight, Ref) or weight.name not in held or transposed:
         return None
-    if bias is not None and (not isinstance(bias, Ref) or bias.name not in values):
+    if bias is not None and (not isinstance(bias, Ref) or bias.name not in held):
         return None
-    source, result = graph.values()[x.name].type, call.results[0].type
-    shapes = (*source.shape, *values[weight.name].type.shape, *result.shape)
+    source, result = values[x.name].type, call.results[0].type
+    shapes = (*source.shape, *held[weight.name].type.shape, *result.shape)
     if len(result.shape) != 4 or not all(isinstance(size, int) and size > 0 for size in shapes):
         return None
     if {source.dtype, result.dtype} != {f32} or result.device.kind != "cpu":
         return None
     geometry = (paddings, strides, dilations, groups)
-    return _Parts(
-        x.name, values[weight.name], bias.name if bias is not None else None, source.shape, geometry
-    )
+    return _Parts(x.name, held[weight.name], bias.name if bias is not None else None, source.shape, geometry)
 
 
 class _Change:

@@ -43,10 +43,6 @@ class Layouts:
         """True when only loops and flexible calls read a value, so that it may have any layout."""
         return value.name not in self._bound and value.replaces is None
 
-    def type(self, name: str) -> TensorType:
-        """The type of a value as it now is."""
-        return self._types[name]
-
     def append(self, operation: Operation) -> None:
         """Emit an operation."""
         for value in operation.results:
