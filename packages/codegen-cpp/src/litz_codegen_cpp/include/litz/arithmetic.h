@@ -56,25 +56,23 @@ LITZ_WRAPPING(mul_wrapping, *)
 
 template <class V>
 LITZ_FN V minimum(V a, V b) {
-  V least = blend<V>(a < b, a, b);
-  if constexpr (is_float<elem<V>>) return blend<V>(a != a, a, least);
-  else return least;
+  if constexpr (is_float<elem<V>>) return keep_nan(a, lesser(a, b));
+  else return lesser(a, b);
 }
 template <class V>
 LITZ_FN V maximum(V a, V b) {
-  V greatest = blend<V>(a > b, a, b);
-  if constexpr (is_float<elem<V>>) return blend<V>(a != a, a, greatest);
-  else return greatest;
+  if constexpr (is_float<elem<V>>) return keep_nan(a, greater(a, b));
+  else return greater(a, b);
 }
 template <class V>
 LITZ_FN V fmin(V a, V b) {
-  V least = blend<V>(b < a, b, a);
+  V least = lesser(b, a);
   if constexpr (is_float<elem<V>>) return blend<V>(a != a, b, least);
   else return least;
 }
 template <class V>
 LITZ_FN V fmax(V a, V b) {
-  V greatest = blend<V>(b > a, b, a);
+  V greatest = greater(b, a);
   if constexpr (is_float<elem<V>>) return blend<V>(a != a, b, greatest);
   else return greatest;
 }

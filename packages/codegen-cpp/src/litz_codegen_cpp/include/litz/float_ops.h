@@ -10,6 +10,8 @@
 //   V mul_add(V a, V b, V c)    fused where the CPU has it in hardware, else two roundings
 //   V polynomial(V x, c0, c1 ...)   c0 + c1 x + ... by Horner's rule
 //   V scale_by_power(V x, V n)  x * 2^n for integral n, right in the denormal range and at overflow
+//   V lesser(V a, V b), greater(V a, V b)    a < b ? a : b and a > b ? a : b: b where either is NaN, or both are equal
+//   V keep_nan(V x, V r)        x where x is NaN, else r
 //   LITZ_MATH_UNARY(name), LITZ_MATH_BINARY(name)   the four public forms of name_lanes
 //   LITZ_LIBM_UNARY(name), LITZ_LIBM_BINARY(name)   name_libm(V), the C library's function called for each lane
 #ifndef LITZ_FLOAT_OPS_H
@@ -160,6 +162,49 @@ LITZ_FN bool none_of(I c) {
 template <class I>
 LITZ_FN bool all_of(I c) {
   return none_of(~c);
+}
+
+// GCC takes these to comparisons and blends where registers have 512 bits.
+#if defined(LITZ_AVX512) && !defined(__clang__)
+#define LITZ_BY_NAME 1
+template <class V>
+constexpr bool fills_register = sizeof(V) == 64 && !is_wide<V> && is_float<elem<V>>;
+#endif
+
+template <class V>
+LITZ_FN V lesser(V a, V b) {
+  if constexpr (is_wide<V>) return {lesser(a.lo, b.lo), lesser(a.hi, b.hi)};
+#if defined(LITZ_BY_NAME)
+  else if constexpr (fills_register<V> && is_f32<V>)
+    return __builtin_ia32_minps512_mask(a, b, a, (short)-1, 4);
+  else if constexpr (fills_register<V>) return __builtin_ia32_minpd512_mask(a, b, a, (char)-1, 4);
+#endif
+  else return blend<V>(a < b, a, b);
+}
+template <class V>
+LITZ_FN V greater(V a, V b) {
+  if constexpr (is_wide<V>) return {greater(a.lo, b.lo), greater(a.hi, b.hi)};
+#if defined(LITZ_BY_NAME)
+  else if constexpr (fills_register<V> && is_f32<V>)
+    return __builtin_ia32_maxps512_mask(a, b, a, (short)-1, 4);
+  else if constexpr (fills_register<V>) return __builtin_ia32_maxpd512_mask(a, b, a, (char)-1, 4);
+#endif
+  else return blend<V>(a > b, a, b);
+}
+template <class V>
+LITZ_FN V keep_nan(V x, V r) {
+  if constexpr (is_wide<V>) return {keep_nan(x.lo, r.lo), keep_nan(x.hi, r.hi)};
+#if defined(LITZ_BY_NAME)
+  // The table says what becomes of each class of x: its last two digits are those of NaN, 1 is x and 0 leaves r.
+  else if constexpr (fills_register<V> && is_f32<V>) {
+    typedef int v16si __attribute__((vector_size(64)));
+    return __builtin_ia32_fixupimmps512_mask(r, x, v16si{} + 0x11, 0, (short)-1, 4);
+  } else if constexpr (fills_register<V>) {
+    typedef long long v8di __attribute__((vector_size(64)));
+    return __builtin_ia32_fixupimmpd512_mask(r, x, v8di{} + 0x11, 0, (char)-1, 4);
+  }
+#endif
+  else return blend<V>(x != x, x, r);
 }
 
 template <class V>

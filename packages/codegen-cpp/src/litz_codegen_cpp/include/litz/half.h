@@ -7,11 +7,9 @@
 //   vec<uint16_t> narrow_f16(vec<float>)       uint16_t narrow_f16(float)
 //   vec<float>    round_bf16(vec<float>)       float    round_bf16(float)    the value after a store and a load
 //   vec<float>    round_f16(vec<float>)        float    round_f16(float)
-//
-// LITZ_NATIVE_BF16 lets AVX512_BF16's vcvtneps2bf16 narrow: fewer instructions, but it takes float denormals as zero.
 #ifndef LITZ_HALF_H
 #define LITZ_HALF_H
-#include "lanes.h"
+#include "float_ops.h"
 
 // Clang converts vectors of its own half type with the CPU's instructions; GCC is given those by name.
 #if defined(__clang__) && __clang_major__ >= 15 && (defined(__F16C__) || defined(__aarch64__))
@@ -53,6 +51,10 @@ LITZ_FN unsigned_lanes<V> rounded_bf16_bits(V x) {
   typedef lane_mask<V> I;
   W u = (W)x;
   W rounded = u + splat<W>(0x7fff) + (u >> splat<W>(16) & splat<W>(1));
+#if defined(LITZ_BY_NAME)
+  if constexpr (fills_register<V>)  // classes of x and what becomes of them: NaN made quiet (2), others left as they are
+    return (W)__builtin_ia32_fixupimmps512_mask((V)rounded, x, I{} + 0x22, 0, (short)-1, 4);
+#endif
   W quiet = u | splat<W>(0x400000);
   return (W)blend<I>(x != x, (I)quiet, (I)rounded);
 }
@@ -62,14 +64,16 @@ LITZ_FN half_lanes<V> narrow_bf16_lanes(V x) {
   if constexpr (is_wide<V>) {
     return join<half_lanes<V>>(narrow_bf16_lanes(x.lo), narrow_bf16_lanes(x.hi));
   }
-#if defined(LITZ_NATIVE_BF16) && defined(__AVX512BF16__) && defined(LITZ_AVX512) && !defined(__clang__)
-  else if constexpr (sizeof(V) == 64) {
-    typedef float v16sf __attribute__((vector_size(64)));
-    return bits_as<half_lanes<V>>(__builtin_ia32_cvtneps2bf16_v16sf((v16sf)x));
-  }
+  else {
+#if defined(__AVX512BF16__) && defined(LITZ_BY_NAME)
+    // The instruction takes denormals for zeros: it serves where there are none.
+    constexpr int denormal = 0x20;
+    if constexpr (fills_register<V>)
+      if (__builtin_expect(!__builtin_ia32_fpclassps512_mask(x, denormal, (short)-1), true))
+        return bits_as<half_lanes<V>>(__builtin_ia32_cvtneps2bf16_v16sf(x));
 #endif
-  else
     return convert_lanes<half_lanes<V>>(rounded_bf16_bits(x) >> splat<unsigned_lanes<V>>(16));
+  }
 }
 
 template <class V>
