@@ -44,7 +44,7 @@ def stages() -> Iterator[tuple[str, str]]:
     yield "fused", _without_decisions(seen["fuse"].split("  }\n", 1)[1])
     yield "plan", _without_decisions(seen["plan"])
     text = cpu.emit(plan)[0].text
-    yield "cpp", text[text.index("// k0") : text.index("typedef")].strip()
+    yield "cpp", text[text.index("// k0") :].strip()
     # The same loops, scheduled for a GPU: only the device of the values differs.
     gpu = CudaTarget("sm_90")
     moved = from_text(to_text(lowered.graph).replace("graph softmax(", "graph softmax on cuda ("))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +14,10 @@ from cpp_kernels import I0, I1, Array, M, N, ints, kernel
 from test_cpp_emit import load_all, plan_of
 
 from litz_codegen_cpp.capabilities import cache_sizes
-from litz_codegen_cpp.emit.kernel import OUT_OF_MEMORY
+from litz_codegen_cpp.emit.kernel import OUT_OF_MEMORY, entry_point
 from litz_codegen_cpp.runtime import call
-from litz_codegen_cpp.runtime.call import CpuModule
+from litz_codegen_cpp.runtime.call import CpuModule, Segment
+from litz_codegen_cpp.runtime.load import LoadedLibrary, make_runtime
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.build import BuildOptions
 from litz_ir.device import CPU
@@ -24,7 +26,7 @@ from litz_ir.errors import IndexOutOfRange, KernelError, ToolchainError
 from litz_ir.plan.kernel import Kernel, Store
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.build import cast, load, op
-from litz_ir.scalar.expr import Indirect, Scalar
+from litz_ir.scalar.expr import Const, Indirect, Scalar
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.target.conformance import case_plan, conformance_cases, run_conformance
 from litz_ir.target.protocol import SourceUnit, Target
@@ -185,3 +187,86 @@ def test_conforms(tmp_path: Path) -> None:
     report = run_conformance(Prebuilt(tmp_path), tmp_path)
     assert not report.failed, report.describe()
     assert len(report.passed) > 100
+
+
+def reversal() -> Kernel:
+    """What one thread writes, another reads."""
+    value = op("add", load("x", (N - 1 - I0,), f32), Const(1.0, f32))
+    return kernel(
+        "reversal", "x : o", [("i0", N)], [([], [Store("o", I0, value)])], symbols=ints("n"),
+        schedule=Schedule(parallel=("i0",), vector="i0", grain=16),
+    )  # fmt: skip
+
+
+def count() -> Kernel:
+    """Work of one thread."""
+    return kernel(
+        "count", "x : o", [("i0", N)], [([], [Store("o", I0, op("mul", load("x", (I0,), f32), Const(2.0, f32)))])],
+        symbols=ints("n"),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory: pytest.TempPathFactory) -> CpuModule:
+    target = CpuTarget(build_options=BuildOptions(optimize="-O1"), threads=3)
+    return load_all(target, [reversal(), count(), lookup()], tmp_path_factory.mktemp("team"))
+
+
+@pytest.fixture(scope="module")
+def team_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = CpuTarget(build_options=BuildOptions(optimize="-O1"))
+    (unit,) = target.emit(plan_of([reversal(), count()]))
+    return target.build(unit, tmp_path_factory.mktemp("region"))
+
+
+@pytest.mark.parametrize("n", [1, 31, 33, 1000, 4099])
+def test_a_team_waits_before_what_it_has_to_see(team: CpuModule, n: int) -> None:
+    names = ["reversal", "count", "reversal", "reversal", "count"] * 4
+    x = np.arange(n, dtype=np.float32)
+    arrays = [x, *(np.zeros_like(x) for _ in names)]
+    run = team.segment(names)
+    buffers = [[arrays[k].ctypes.data, arrays[k + 1].ctypes.data] for k in range(len(names))]
+    want = [x]
+    for name in names:
+        want.append(want[-1][::-1] + 1 if name == "reversal" else want[-1] * 2)
+    for _ in range(50):
+        for array in arrays[1:]:
+            array[:] = 0
+        run(buffers, [[n]] * len(names))
+        for got, expected in zip(arrays, want, strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+
+def test_a_run_opens_one_parallel_region(team_library: Path) -> None:
+    library = LoadedLibrary(team_library, make_runtime(3))
+    table = library.runtime
+    region = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+    opens, asked = region(table.gomp_parallel), list[int]()
+
+    def counted(function: int, argument: int, threads: int, flags: int) -> None:
+        asked.append(threads)
+        opens(function, argument, threads, flags)
+
+    counting = region(counted)
+    table.gomp_parallel = ctypes.cast(counting, ctypes.c_void_p).value
+    kernels = [reversal(), count(), reversal()]
+    symbols = [library.address(entry_point(each.name)) for each in kernels]
+    arrays = [np.ones(5000, dtype=np.float32) for _ in range(4)]
+    run = Segment(library, symbols, kernels)
+    run.run([a.ctypes.data for k in range(3) for a in arrays[k : k + 2]], [5000] * 3)
+    assert asked == [3]
+    assert (arrays[3] == 5).all()
+    run.run([a.ctypes.data for k in range(3) for a in arrays[k : k + 2]], [20] * 3)
+    assert asked == [3], "little work is one thread's"
+
+
+def test_kernels_that_meet_nowhere_need_not_wait_and_a_failure_is_told(team: CpuModule) -> None:
+    w, at = np.arange(70, dtype=np.float32), np.array([1, 99] * 40, dtype=np.int64)
+    found, x, y = np.zeros(560, np.float32), np.ones(4000, np.float32), np.zeros(4000, np.float32)
+    run = team.segment(["reversal", "lookup", "reversal"], [False, False, True])
+    buffers = [[x, y], [w, at, found], [y, x]]
+    addresses = [[a.ctypes.data for a in arrays] for arrays in buffers]
+    with pytest.raises(IndexOutOfRange, match="lookup"):
+        run(addresses, [[4000], [80, 7], [4000]])
+    assert (y == 2).all()
+    assert (x == 1).all(), "what follows a failure does not run"

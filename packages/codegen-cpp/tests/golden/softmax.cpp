@@ -108,15 +108,3 @@ extern "C" int64_t softmax(litz_runtime* rt, void** buffers, const int64_t* symb
   });
   return error;
 }
-
-typedef int64_t (*litz_kernel)(litz_runtime*, void**, const int64_t*);
-
-// Runs kernels one after another; the result is 0, or a kernel's error code and its position times 256.
-extern "C" int64_t litz_segment(litz_runtime* rt, int64_t count, const litz_kernel* kernels, void*** buffers,
-                                const int64_t* const* symbols) {
-  for (int64_t k = 0; k < count; ++k) {
-    const int64_t code = kernels[k](rt, buffers[k], symbols[k]);
-    if (code) return k * 256 + code;
-  }
-  return 0;
-}

@@ -33,7 +33,7 @@ _CALLED = frozenset(SPELLINGS) | frozenset(
     store store_partial store_masked store_scalar scatter scatter_partial scatter_masked select broadcast
     broadcast_mask iota first_lanes any_true lane convert to_mask from_mask bits_as wrap_index clamp_index
     checked_index in_range nearest_index collapse parallel_for report vec mask reg bf16 f16 b1 wide low high join
-    begin end error saturated add_wrapping sub_wrapping mul_wrapping round_bf16 round_f16 widen_bf16 narrow_bf16
+    begin end error idle saturated add_wrapping sub_wrapping mul_wrapping round_bf16 round_f16 widen_bf16 narrow_bf16
     widen_f16 narrow_f16
     LITZ_LANES main abs index select read write signal time""".split()
 )
@@ -142,7 +142,7 @@ class _KernelWriter:
         lines = scopes.stack[0].lines
         if not any("report(error" in line for line in lines):
             lines = [line.replace("return failure;", "return 0;") for line in lines[1:]]
-        return [self._signature(), *indented(lines), "}"]
+        return [self._signature(), *indented(["if (idle(rt)) return 0;", *lines]), "}"]
 
     # --- inside the function --------------------------------------------------------------------------------
 

@@ -19,20 +19,6 @@ OUTLINE_ABOVE = 24
 
 _SHOWN_OPERATIONS = 12
 
-_SEGMENT = """\
-typedef int64_t (*litz_kernel)(litz_runtime*, void**, const int64_t*);
-
-// Runs kernels one after another; the result is 0, or a kernel's error code and its position times 256.
-extern "C" int64_t litz_segment(litz_runtime* rt, int64_t count, const litz_kernel* kernels, void*** buffers,
-                                const int64_t* const* symbols) {
-  for (int64_t k = 0; k < count; ++k) {
-    const int64_t code = kernels[k](rt, buffers[k], symbols[k]);
-    if (code) return k * 256 + code;
-  }
-  return 0;
-}
-"""
-
 
 def emit_plan(plan: Plan, lanes: int, flags: tuple[str, ...]) -> tuple[SourceUnit, ...]:
     """The units of a plan, for vectors of ``lanes`` 32-bit lanes; ``flags`` tells how they will be built.
@@ -75,7 +61,6 @@ def unit_text(kernels: Sequence[Emitted]) -> str:
         "\n".join(lines),
         "using namespace litz;",
         *(kernel.text.rstrip() for kernel in kernels),
-        _SEGMENT.rstrip(),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -45,11 +45,15 @@ class CpuModule:
         segment = self.segment((kernel,))
         return segment.run
 
-    def segment(self, names: Sequence[str]) -> Segment:
-        """A run of kernels as one native call; raises ``KeyError``."""
+    def segment(self, names: Sequence[str], waits: Sequence[bool] | None = None) -> Segment:
+        """A run of kernels as one native call; raises ``KeyError``.
+
+        Where ``waits`` is false, a kernel may run beside those before it since the last that waits; by default all
+        wait. Those that several threads share run in one parallel region.
+        """
         kernels = [self._kernels[name] for name in names]
         library = self._libraries[names[0]]
-        return Segment(library, [self.address(name) for name in names], kernels)
+        return Segment(library, [self.address(name) for name in names], kernels, waits)
 
 
 class _Frame:
@@ -58,7 +62,7 @@ class _Frame:
     __slots__ = ("_tables", "addresses", "arguments", "values")
 
     def __init__(
-        self, runtime: int, entries: ctypes.Array[ctypes.c_void_p], kernels: Sequence[Kernel]
+        self, runtime: int, entries: ctypes.Array[ctypes.c_void_p], kernels: Sequence[Kernel], waits: bytes
     ) -> None:
         buffers = [len(kernel.parameters) for kernel in kernels]
         symbols = [len(kernel.symbols) for kernel in kernels]
@@ -69,7 +73,7 @@ class _Frame:
             self._table(ctypes.addressof(self.addresses), buffers),
             self._table(ctypes.addressof(self.values), symbols),
         )
-        self.arguments = (runtime, len(kernels), *map(ctypes.addressof, self._tables))
+        self.arguments = (runtime, len(kernels), *map(ctypes.addressof, self._tables), waits)
 
     @staticmethod
     def _table(base: int, counts: Sequence[int]) -> ctypes.Array[ctypes.c_void_p]:
@@ -80,12 +84,19 @@ class _Frame:
 class Segment:
     """Consecutive kernels run by one native call. Argument arrays are kept and reused, one set per concurrent call."""
 
-    def __init__(self, library: LoadedLibrary, addresses: Sequence[int], kernels: Sequence[Kernel]) -> None:
+    def __init__(
+        self,
+        library: LoadedLibrary,
+        addresses: Sequence[int],
+        kernels: Sequence[Kernel],
+        waits: Sequence[bool] | None = None,
+    ) -> None:
         self._library = library
         self._kernels = tuple(kernels)
+        self._waits = bytes([False] + [True] * (len(kernels) - 1) if waits is None else waits)
         self._entries = (ctypes.c_void_p * len(addresses))(*addresses)
         prototype = ctypes.CFUNCTYPE(
-            ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
+            ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3, ctypes.c_char_p
         )
         self._native: Callable[..., int] = prototype(library.address(SEGMENT))
         self._runtime = ctypes.addressof(library.runtime)
@@ -109,7 +120,7 @@ class Segment:
         """
         if (len(addresses), len(symbols)) != self._counts:
             raise self._miscounted(len(addresses), len(symbols))
-        frame = self._frames.pop() if self._frames else _Frame(self._runtime, self._entries, self._kernels)
+        frame = self._frames.pop() if self._frames else self._frame()
         try:
             self._addresses.pack_into(frame.addresses, 0, *addresses)
             self._symbols.pack_into(frame.values, 0, *symbols)
@@ -118,6 +129,9 @@ class Segment:
             self._frames.append(frame)
         if result:
             raise _error(self._kernels[result // _POSITION], result % _POSITION)
+
+    def _frame(self) -> _Frame:
+        return _Frame(self._runtime, self._entries, self._kernels, self._waits)
 
     def _miscounted(self, addresses: int, symbols: int) -> KernelError:
         name = self._kernels[0].name

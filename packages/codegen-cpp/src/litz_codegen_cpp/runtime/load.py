@@ -13,6 +13,9 @@ from litz_ir.errors import ToolchainError
 SYSTEM_GOMP = "libgomp.so.1"
 _GOMP_LIKE = ("libgomp", "libiomp5", "libomp")
 _MAPS = Path("/proc/self/maps")
+_ENTRY_POINTS = (
+    "GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads",
+)  # fmt: skip
 
 Kernel = Callable[[Sequence[int], Sequence[int]], int]
 """Called with buffer addresses and symbol values; gives the kernel's error code, 0 for none."""
@@ -26,7 +29,11 @@ class RuntimeTable(ctypes.Structure):
         ("thread_num", ctypes.c_void_p),
         ("num_threads_in_region", ctypes.c_void_p),
         ("max_threads", ctypes.c_void_p),
+        ("barrier", ctypes.c_void_p),
         ("threads", ctypes.c_int64),
+        ("slot", ctypes.c_int64),
+        ("slots", ctypes.c_int64),
+        ("useful", ctypes.c_void_p),
     )
 
 
@@ -68,6 +75,7 @@ def make_runtime(threads: int = 0, *, serial: bool = False) -> RuntimeTable:
         table.thread_num = _address(library, "omp_get_thread_num")
         table.num_threads_in_region = _address(library, "omp_get_num_threads")
         table.max_threads = _address(library, "omp_get_max_threads")
+        table.barrier = _address(library, "GOMP_barrier")
     return table
 
 
@@ -119,7 +127,7 @@ class LoadedLibrary:
 def _open(name: str, mode: int) -> ctypes.CDLL | None:
     try:
         library = ctypes.CDLL(name, mode=mode)
-        for symbol in ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads"):
+        for symbol in _ENTRY_POINTS:
             library[symbol]
     except (OSError, AttributeError):
         return None

@@ -38,7 +38,7 @@ def _none(segment: Segment) -> SegmentCall:
 
 
 def _one_call(module: SegmentModule, segment: Segment) -> SegmentCall:
-    run = module.segment([kernel for kernel, _, _ in segment.launches]).run
+    run = module.segment([kernel for kernel, _, _ in segment.launches], segment.waits).run
     order = [k for _, where, _ in segment.launches for k in where]
     chosen = [k for _, _, which in segment.launches for k in which]
     if order == list(range(len(order))) and not chosen:

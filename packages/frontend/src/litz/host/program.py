@@ -10,12 +10,14 @@ from litz_ir.symbols.term import Size
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A run of consecutive launches that is one native call: ``buffers`` are its distinct buffers in the order their
-    addresses are passed, ``launches`` name the kernel, the positions of its buffers and its symbol terms."""
+    addresses are passed, ``launches`` name the kernel, the positions of its buffers and its symbol terms; ``waits`` are
+    the launches that have to see what those before them did."""
 
     name: str
     buffers: tuple[str, ...]
     symbols: tuple[Size, ...]
     launches: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
+    waits: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True)

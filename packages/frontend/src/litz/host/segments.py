@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from litz.host.code import Code, code, joined, tuple_of
 from litz.host.names import Names
 from litz.host.program import Segment
 from litz.host.tensors import Tensors
+from litz.host.waits import waits
+from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Launch
 from litz_ir.symbols.term import Size
 
@@ -16,8 +20,11 @@ WAITING_LIMIT = 32 << 20
 class Segments:
     """The launches that wait for the end of their run, and the native calls made so far (``done``)."""
 
-    def __init__(self, names: Names, tensors: Tensors, lines: list[Code]) -> None:
+    def __init__(
+        self, kernels: Mapping[str, Kernel], names: Names, tensors: Tensors, lines: list[Code]
+    ) -> None:
         self.done: list[Segment] = []
+        self._kernels = kernels
         self._names = names
         self._tensors = tensors
         self._lines = lines
@@ -54,7 +61,8 @@ class Segments:
             where = tuple(buffers.setdefault(self._tensors.memory(b), len(buffers)) for b in launch.buffers)
             which = tuple(symbols.setdefault(s, len(symbols)) for s in launch.symbols)
             launches.append((launch.kernel, where, which))
-        self.done.append(Segment(name, tuple(buffers), tuple(symbols), tuple(launches)))
+        waiting = waits(self._pending, self._kernels, self._tensors.region)
+        self.done.append(Segment(name, tuple(buffers), tuple(symbols), tuple(launches), waiting))
         self._lines.append(code("# {}", joined(launch.kernel for launch in self._pending)))
         parts = [tuple_of(map(self._tensors.address, buffers))]
         if symbols:

@@ -53,7 +53,8 @@ class _Writer:
         self.lines: list[Code] = []
         self.names = Names(value.name for value in plan.constants)
         self.tensors = Tensors(plan, self.names, self.lines)
-        self.segments = Segments(self.names, self.tensors, self.lines)
+        kernels = {kernel.name: kernel for kernel in plan.kernels}
+        self.segments = Segments(kernels, self.names, self.tensors, self.lines)
         self.externs: dict[str, str] = {}
         self.branches: dict[str, HostProgram] = {}
         self.defined = {i.symbol for i in plan.inputs if isinstance(i, ScalarInput) and i.symbol is not None}

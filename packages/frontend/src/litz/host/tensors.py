@@ -164,6 +164,13 @@ class Tensors:
             return self.memory(placement.base)
         return name
 
+    def region(self, name: str) -> str:
+        """One name for all buffers that may overlap: a storage, or what all are views of."""
+        placement = self.placements[name]
+        if placement.base is not None:
+            return self.region(placement.base)
+        return placement.storage or name
+
     def address(self, name: str) -> Code:
         """The address of a buffer that :meth:`memory` gave, its offset taken off."""
         if name in self.storages:

@@ -45,8 +45,12 @@ class Run(Protocol):
 class SegmentModule(Module, Protocol):
     """A module that can run several kernels in one native call. Targets may offer it; hosts use it where it is."""
 
-    def segment(self, names: Sequence[str]) -> Run:
-        """A run of kernels, in order; raises ``KeyError``."""
+    def segment(self, names: Sequence[str], waits: Sequence[bool] | None = None) -> Run:
+        """A run of kernels, in order; raises ``KeyError``.
+
+        Where ``waits`` is false, a kernel may run beside those before it since the last that waits; by default all
+        wait.
+        """
 
 
 @runtime_checkable

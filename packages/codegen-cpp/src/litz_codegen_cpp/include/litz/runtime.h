@@ -9,7 +9,13 @@
 //   void litz_parallel_for(rt, begin, end, grain, void (*fn)(void* context, int64_t b, int64_t e), void* context)
 //   void report(int64_t* error, int64_t code)          keeps the first code; callable from any thread
 //
-// The table's layout is shared with litz_codegen_cpp.runtime.load. Nothing writes to it while kernels run.
+//   bool idle(rt)              true where a kernel that needs one thread leaves its work to another
+//   int64_t litz_segment(...)  runs kernels one after another, those that use several threads in one parallel region:
+//                              every thread of the team calls every kernel, which gives it a slice, and they wait for
+//                              one another before a kernel that has to see what others did
+//
+// The table's layout is shared with litz_codegen_cpp.runtime.load. Nothing writes to it while kernels run: a thread of
+// a team has a copy.
 #ifndef LITZ_RUNTIME_H
 #define LITZ_RUNTIME_H
 #include "types.h"
@@ -20,8 +26,12 @@ struct litz_runtime {
   int (*thread_num)(void);
   int (*num_threads_in_region)(void);
   int (*max_threads)(void);
-  int64_t threads;  // the most to use; 0 asks max_threads at every region
+  void (*barrier)(void);  // null: every kernel has a region of its own
+  int64_t threads;        // the most to use; 0 asks max_threads at every region
+  int64_t slot, slots;    // within a team: which of how many threads calls; slots is 0 outside
+  int64_t* useful;        // not null: kernels do nothing but raise this to the number of threads they would use
 };
+typedef int64_t (*litz_kernel)(litz_runtime*, void**, const int64_t*);
 }
 
 namespace litz {
@@ -40,14 +50,17 @@ struct parallel_region {
   int64_t begin, steps;
   F* body;
 
+  // The first `extra` slices are one step longer.
+  LITZ_METHOD void slice(int64_t slot, int64_t slots) {
+    int64_t each = steps / slots, extra = steps % slots;
+    int64_t b = begin + slot * each + (slot < extra ? slot : extra);
+    int64_t e = b + each + (slot < extra);
+    if (b < e) (*body)(b, e, slot);
+  }
+  // The team may be smaller than asked for, as in nested regions.
   static void run(void* self) {
     auto* region = (parallel_region*)self;
-    int64_t slot = region->rt->thread_num(), slots = region->rt->num_threads_in_region();
-    // The first `extra` slices are one step longer. The team may be smaller than asked for, as in nested regions.
-    int64_t each = region->steps / slots, extra = region->steps % slots;
-    int64_t b = region->begin + slot * each + (slot < extra ? slot : extra);
-    int64_t e = b + each + (slot < extra);
-    if (b < e) (*region->body)(b, e, slot);
+    region->slice(region->rt->thread_num(), region->rt->num_threads_in_region());
   }
 };
 
@@ -55,8 +68,17 @@ template <class F>
 static void parallel_slots(const litz_runtime* rt, int64_t begin, int64_t end, int64_t grain, F body) {
   if (begin >= end) return;
   int64_t slots = slot_count(rt, begin, end, grain);
-  if (slots <= 1) return body(begin, end, int64_t(0));
   parallel_region<F> region = {rt, begin, end - begin, &body};
+  if (rt->useful) {
+    if (slots > *rt->useful) *rt->useful = slots;
+    return;
+  }
+  if (rt->slots) {
+    slots = slots < rt->slots ? slots : rt->slots;
+    if (rt->slot < slots) region.slice(rt->slot, slots);
+    return;
+  }
+  if (slots <= 1) return body(begin, end, int64_t(0));
   rt->gomp_parallel(parallel_region<F>::run, &region, unsigned(slots), 0);
 }
 
@@ -65,12 +87,64 @@ LITZ_FN void parallel_for(const litz_runtime* rt, int64_t begin, int64_t end, in
   parallel_slots(rt, begin, end, grain, [&body](int64_t b, int64_t e, int64_t) { body(b, e); });
 }
 
+LITZ_FN bool idle(const litz_runtime* rt) { return rt->useful || rt->slot; }
+
 LITZ_FN void report(int64_t* error, int64_t code) {
   int64_t none = 0;
   __atomic_compare_exchange_n(error, &none, code, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
+// The result of a run: 0, or a kernel's error code and its position times 256.
+struct kernel_run {
+  const litz_runtime* rt;
+  int64_t count;
+  const litz_kernel* kernels;
+  void*** buffers;
+  const int64_t* const* symbols;
+  const uint8_t* waits;
+  int64_t failure;
+
+  LITZ_METHOD int64_t call(int64_t k, litz_runtime* table) {
+    const int64_t code = kernels[k](table, buffers[k], symbols[k]);
+    return code ? k * 256 + code : 0;
+  }
+  static void member(void* self) {
+    auto* run = (kernel_run*)self;
+    litz_runtime own = *run->rt;
+    own.slot = own.thread_num();
+    own.slots = own.num_threads_in_region();
+    for (int64_t k = 0; k < run->count; ++k) {
+      if (run->waits[k]) {
+        own.barrier();
+        // Failures of kernels before this one are seen by all; that of a faster thread beyond it is not looked at.
+        const int64_t failure = __atomic_load_n(&run->failure, __ATOMIC_RELAXED);
+        if (failure && failure / 256 < k) return;
+      }
+      if (const int64_t failure = run->call(k, &own)) report(&run->failure, failure);
+    }
+  }
+};
+
 }  // namespace litz
+
+// Kernel k begins when all before it have ended, where waits[k] is not 0; else it needs nothing of them.
+extern "C" int64_t litz_segment(litz_runtime* rt, int64_t count, const litz_kernel* kernels, void*** buffers,
+                                const int64_t* const* symbols, const uint8_t* waits) {
+  litz::kernel_run run = {rt, count, kernels, buffers, symbols, waits, 0};
+  if (count > 1 && rt->gomp_parallel && rt->barrier) {
+    int64_t useful = 1;
+    litz_runtime asking = *rt;
+    asking.useful = &useful;
+    for (int64_t k = 0; k < count; ++k) run.call(k, &asking);
+    if (useful > 1) {
+      rt->gomp_parallel(litz::kernel_run::member, &run, unsigned(useful), 0);
+      return run.failure;
+    }
+  }
+  for (int64_t k = 0; k < count; ++k)
+    if (const int64_t failure = run.call(k, rt)) return failure;
+  return 0;
+}
 
 LITZ_FN void litz_parallel_for(const litz_runtime* rt, int64_t begin, int64_t end, int64_t grain,
                                void (*fn)(void*, int64_t, int64_t), void* context) {
