@@ -6,17 +6,20 @@ import itertools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._dynamo import disable
+from torch._dynamo.utils import counters, flatten_graph_inputs
+from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import TracingContext
 from torch.fx import GraphModule
 
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
 from litz.capture.collector import collection_paused
+from litz.capture.partition import partition
 from litz.capture.recall import capture_key, is_plain_graph
 from litz.pipeline import Compilation, Compiled, device_kinds_of, load, scheduler_options
 from litz.settings import Config
@@ -145,30 +148,49 @@ def _as_it_came(gm: GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
 
 
 def aot_backend(session: Session) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
-    """The backend that Dynamo calls, built on torch's own ``aot_autograd``."""
-
-    def compiler(kind: str) -> Callable[[GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]:
-        return lambda gm, inputs: session.compile(gm, inputs, kind=kind)
-
-    through_aot = aot_autograd(
-        fw_compiler=compiler("forward"),
-        bw_compiler=compiler("backward"),
-        inference_compiler=compiler("inference"),
-        decompositions=decompositions(),
-        partition_fn=min_cut_rematerialization_partition,
-        keep_inference_input_mutations=True,
-    )
+    """The backend that Dynamo calls: what is known already, or what AOTAutograd makes of the graph."""
 
     def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         with collection_paused():
             known = session.recall(gm, inputs)
             if known is None:
-                compiled: Callable[..., Any] = through_aot(gm, inputs)
-                return compiled
+                return through_aot(session, gm, inputs)
         call = known.call
         return lambda *args: call(list(args))
 
     return backend
+
+
+def through_aot(session: Session, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Let AOTAutograd trace and divide a graph, and the session compile the parts.
+
+    ``torch._dynamo.backends.common`` has a helper for this. It loads the tools that debug torch's own compiler, which
+    takes a tenth of a second.
+    """
+    if any(isinstance(each, list | tuple | dict) for each in inputs):
+        return flatten_graph_inputs(gm, inputs, partial(through_aot, session))
+    counters["aot_autograd"]["total"] += 1
+    table: dict[Any, Callable[..., Any]] = {**decompositions()}
+    compiled = aot_module_simplified(
+        gm,
+        inputs,
+        fw_compiler=partial(session.compile, kind="forward"),
+        bw_compiler=partial(_compile_backward, session),
+        inference_compiler=partial(session.compile, kind="inference"),
+        decompositions=table,
+        partition_fn=partition,
+        keep_inference_input_mutations=True,
+    )
+    counters["aot_autograd"]["ok"] += 1
+    result: Callable[..., Any] = disable(compiled, reason="it is compiled")
+    return result
+
+
+def _compile_backward(session: Session, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """A backward is compiled when it is first run: in the midst of what Dynamo may trace."""
+    compile_it = disable(partial(session.compile, kind="backward"), reason="it compiles")
+    result: Callable[..., Any] = disable(compile_it(gm, inputs), reason="it is compiled")
+    return result
 
 
 def _report_strides(gm: GraphModule, plan: Plan) -> None:
