@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 
 from litz.settings import Config
 from litz_ir.device import Device
 from litz_ir.target.capabilities import Capabilities
 from litz_ir.target.protocol import Target
-from litz_ir.target.registry import load_target
+from litz_ir.target.registry import find_target, made_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,4 +32,10 @@ def targets_for(devices: Iterable[str], config: Config) -> TargetSet:
     """The targets of the device kinds that a graph uses, with the compiler that ``config`` names; raises
     ``TargetError`` naming a missing one."""
     options = {"compiler": config.compiler}
-    return TargetSet({kind: load_target(kind, options) for kind in dict.fromkeys(devices)})
+    return TargetSet({kind: made_target(_found(kind), options) for kind in dict.fromkeys(devices)})
+
+
+@functools.cache
+def _found(kind: str) -> EntryPoint:
+    """What is installed stays while the process lives. The target itself does not: a GPU's is that of one device."""
+    return find_target(kind)

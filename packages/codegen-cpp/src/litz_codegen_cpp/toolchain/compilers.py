@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 import shlex
 import shutil
@@ -68,6 +70,20 @@ def _probe(words: tuple[str, ...]) -> Compiler | str:
     path = shutil.which(words[0])
     if path is None:
         return "is not on PATH" if "/" not in words[0] else "is not an executable file"
+    state = os.stat(path)
+    try:
+        return _answer(path, words, (state.st_ino, state.st_mtime_ns, state.st_size))
+    except _Unusable as error:
+        return str(error)
+
+
+class _Unusable(Exception):
+    """What stands at a path is no compiler."""
+
+
+@functools.cache
+def _answer(path: str, words: tuple[str, ...], state: tuple[int, int, int]) -> Compiler:
+    """What the file at ``path`` says of itself; asked once while its ``state`` (inode, time, size) is the same."""
     try:
         answer = subprocess.run(
             (path, *words[1:], "--version"),
@@ -79,9 +95,9 @@ def _probe(words: tuple[str, ...]) -> Compiler | str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"does not run ({error})"
+        raise _Unusable(f"does not run ({error})") from error
     if answer.returncode != 0:
-        return f"fails when asked for its version (status {answer.returncode})"
+        raise _Unusable(f"fails when asked for its version (status {answer.returncode})")
     kind: Kind = "clang" if "clang" in answer.stdout.lower() else "gcc"
     version = re.search(r"\d+(\.\d+)+", answer.stdout)
     return Compiler(path, kind, version.group() if version else "unknown", words[1:])

@@ -29,6 +29,14 @@ def load_target(name: str, options: Mapping[str, object] | None = None) -> Targe
 
     ``options`` go to its constructor by keyword, as far as that has a parameter of the name.
     """
+    return made_target(find_target(name), options)
+
+
+def find_target(name: str) -> EntryPoint:
+    """Where the target of that name is; raises :class:`TargetError` when it is not installed.
+
+    Every installed package is asked, which takes some milliseconds.
+    """
     entries = target_entries()
     entry = entries.get(name)
     if entry is None:
@@ -36,6 +44,11 @@ def load_target(name: str, options: Mapping[str, object] | None = None) -> Targe
         raise TargetError(
             f"no target named {name!r} is installed", hint=f"installed: {known}; pip install its package"
         )
+    return entry
+
+
+def made_target(entry: EntryPoint, options: Mapping[str, object] | None = None) -> Target:
+    """A target from where it was found, as :func:`load_target` makes it."""
     factory = entry.load()
     accepted = inspect.signature(factory).parameters
     target = factory(**{key: value for key, value in (options or {}).items() if key in accepted})
