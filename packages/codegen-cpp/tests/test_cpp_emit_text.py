@@ -10,8 +10,8 @@ import pytest
 from cpp_kernels import I0, I1, R0, Case, M, N, choices, ints, kernel, layouts, softmax_local
 from test_cpp_emit import plan_of
 
-from litz_codegen_cpp.emit.kernel import emit_kernel, entry_point
-from litz_codegen_cpp.emit.unit import KERNELS_PER_UNIT, emit_plan, unit_text
+from litz_codegen_cpp.emit.kernel import Emitted, emit_kernel, entry_point
+from litz_codegen_cpp.emit.unit import KERNELS_PER_UNIT, UNIT_CHARACTERS, divided, emit_plan, unit_text
 from litz_ir.dtypes import f8e5m2, f32, i64
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import Kind
@@ -128,11 +128,25 @@ def test_many_kernels_are_split_into_units() -> None:
     simple = pointwise(op("neg", load("x", (I0 * M + I1,), f32)))
     kernels = [replace(simple, name=f"k{k}") for k in range(KERNELS_PER_UNIT + 5)]
     first, second = emit_plan(plan_of(kernels), LANES, ("-O2",))
-    assert (len(first.kernels), len(second.kernels)) == (KERNELS_PER_UNIT, 5)
+    assert sorted((len(first.kernels), len(second.kernels))) == [32, 33]
     assert first.name != second.name
     assert "#include <litz/runtime.h>" in second.text
     with pytest.raises(CodegenError, match="one name"):
         emit_plan(plan_of([simple, simple]), LANES, ())
+
+
+def test_units_that_can_be_built_side_by_side_are_of_about_equal_length() -> None:
+    lengths = (9_000, 100, 5_000, 4_000, 200, 8_700)
+    kernels = [Emitted(f"k{k}", "x" * length) for k, length in enumerate(lengths)]
+    first, second = divided(kernels, 2)
+    assert [[each.name for each in unit] for unit in (first, second)] == [
+        ["k0", "k1", "k3", "k4"],
+        ["k2", "k5"],
+    ]
+    assert [len(unit) for unit in divided(kernels, 1)] == [6]
+    assert len(divided(kernels, 64)) == sum(lengths) // UNIT_CHARACTERS
+    assert [len(unit) for unit in divided(kernels[1:4], 8)] == [3], "too little text to be worth two"
+    assert divided([], 4) == []
 
 
 def test_heavy_functions_move_out_of_line_when_there_are_many() -> None:

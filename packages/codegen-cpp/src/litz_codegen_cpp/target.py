@@ -85,7 +85,7 @@ class CpuTarget:
         isa = self.isa()
         chosen = (self._compiler,) if isinstance(self._compiler, str) else ()
         flags = (isa.name, recipe_fingerprint(isa, self._options), *chosen)
-        return emit_plan(plan, isa.lanes, flags)
+        return emit_plan(plan, isa.lanes, flags, self._threads or thread_count())
 
     def build(self, unit: SourceUnit, folder: Path) -> Path:
         """Compile a unit into a shared library in ``folder``, named after its contents; raises ``ToolchainError``."""

@@ -12,7 +12,10 @@ from litz_ir.plan.program import Launch, Plan
 from litz_ir.target.protocol import SourceUnit
 
 KERNELS_PER_UNIT = 60
-"""More kernels than this are split into units that can be compiled side by side."""
+"""More kernels than this are split into units, however many can be compiled side by side."""
+
+UNIT_CHARACTERS = 8_000
+"""Less text than this in a unit is not worth a compiler's start, which takes as long as 8,000 characters do."""
 
 OUTLINE_ABOVE = 24
 """Uses of heavy maths in one unit above which its functions are kept out of line."""
@@ -20,10 +23,13 @@ OUTLINE_ABOVE = 24
 _SHOWN_OPERATIONS = 12
 
 
-def emit_plan(plan: Plan, lanes: int, flags: tuple[str, ...]) -> tuple[SourceUnit, ...]:
+def emit_plan(
+    plan: Plan, lanes: int, flags: tuple[str, ...], side_by_side: int = 1
+) -> tuple[SourceUnit, ...]:
     """The units of a plan, for vectors of ``lanes`` 32-bit lanes; ``flags`` tells how they will be built.
 
-    Raises :class:`CodegenError` that names the fused operation and the user's line.
+    Where there is enough text there are as many units as can be built ``side_by_side``, of about equal length. Raises
+    :class:`CodegenError` that names the fused operation and the user's line.
     """
     origins = _origins(plan)
     emitted = []
@@ -34,7 +40,7 @@ def emit_plan(plan: Plan, lanes: int, flags: tuple[str, ...]) -> tuple[SourceUni
         except LitzError as error:
             error.node, error.origin = error.node or kernel.name, error.origin or origin
             raise
-    groups = [emitted[start : start + KERNELS_PER_UNIT] for start in range(0, len(emitted), KERNELS_PER_UNIT)]
+    groups = divided(emitted, side_by_side)
     name = identifier(plan.name)
     return tuple(
         SourceUnit(
@@ -43,6 +49,21 @@ def emit_plan(plan: Plan, lanes: int, flags: tuple[str, ...]) -> tuple[SourceUni
         )
         for number, group in enumerate(groups)
     )  # fmt: skip
+
+
+def divided(kernels: Sequence[Emitted], side_by_side: int) -> list[list[Emitted]]:
+    """The kernels of each unit, in the order given: the longest first find their place in the shortest unit so far."""
+    total = sum(len(kernel.text) for kernel in kernels)
+    needed = -(-len(kernels) // KERNELS_PER_UNIT)
+    count = max(needed, min(side_by_side, len(kernels), total // UNIT_CHARACTERS))
+    lengths, homes = [0] * count, [0] * len(kernels)
+    counts = [0] * count
+    for k in sorted(range(len(kernels)), key=lambda k: -len(kernels[k].text)):
+        open_units = [unit for unit in range(count) if counts[unit] < KERNELS_PER_UNIT]
+        home = homes[k] = min(open_units, key=lengths.__getitem__)
+        lengths[home] += len(kernels[k].text)
+        counts[home] += 1
+    return [[kernel for k, kernel in enumerate(kernels) if homes[k] == unit] for unit in range(count)]
 
 
 def unit_text(kernels: Sequence[Emitted]) -> str:
