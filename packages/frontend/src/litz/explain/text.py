@@ -1,16 +1,15 @@
-"""An explanation for a person, drawn with Rich."""
+"""An explanation for a person, drawn with Rich, which is loaded when one is drawn: compiling needs nothing of it."""
 
 from __future__ import annotations
 
 import io
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
 from litz_ir.fused.decision import REASONS
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from litz.explain.report import Explanation, GraphReport
 
 WIDTH = 120
@@ -18,6 +17,8 @@ WIDTH = 120
 
 def explanation_text(explanation: Explanation, width: int = WIDTH) -> str:
     """The report as plain text of at most ``width`` columns."""
+    from rich.console import Console  # noqa: PLC0415  see above
+
     console = Console(width=width, record=True, file=io.StringIO(), color_system=None)
     for graph in explanation.graphs:
         _graph(console, graph)
@@ -27,6 +28,8 @@ def explanation_text(explanation: Explanation, width: int = WIDTH) -> str:
 
 
 def _graph(console: Console, graph: GraphReport) -> None:
+    from rich.table import Table  # noqa: PLC0415  see above
+
     origin = "from the cache" if graph.cached else f"compiled in {sum(graph.seconds.values()):.2f} s"
     console.print(
         f"graph {graph.name}: {len(graph.kernels)} launches, {len(graph.calls)} library calls, {origin}"
