@@ -84,8 +84,8 @@ def test_first_calls(tmp_path: Path, train: bool) -> None:
     assert [what for what in warm.of("os.listdir", "os.scandir") if str(tmp_path) in what] == []
     opened = [what for what in warm.of("open") if str(tmp_path) in what]
     graphs = 2 if train else 1
-    # A capture (of inference alone), a plan and a binary, each with its manifest; each file is read once.
-    assert len(opened) == len(set(opened)) <= (0 if train else 2) + graphs * 5
+    # A capture, plans and binaries, each with its manifest; each file is read once.
+    assert len(opened) == len(set(opened)) <= 2 + graphs * 5
     libraries = [what for what in warm.of("ctypes.dlopen") if str(tmp_path) in what]
     assert len(libraries) == graphs
 

@@ -29,3 +29,25 @@ class Artifact:
     left_to_aten: tuple[LeftToAten, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
     cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapping:
+    """What is to be done around a graph that AOTAutograd traced.
+
+    The first ``outputs`` results are the function's, the others are saved for the backward, which takes them, then the
+    gradients of the results at the positions ``differentiable``. The inputs at ``written`` are overwritten.
+    """
+
+    outputs: int
+    differentiable: tuple[int, ...] = ()
+    written: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What a graph that Dynamo captured was compiled to; ``backward`` where gradients are wanted."""
+
+    forward: Artifact
+    wrapping: Wrapping
+    backward: Artifact | None = None

@@ -10,13 +10,13 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Collection
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from torch.fx import GraphModule
 
-from litz.artifact import Artifact, LeftToAten
+from litz.artifact import Artifact, Captured, LeftToAten, Wrapping
 from litz.cache.key import graph_key, text_key
 from litz.cache.store import Store, default_folder
 from litz.settings import Config
@@ -30,7 +30,7 @@ from litz_scheduler import SchedulerOptions
 
 log = logging.getLogger(__name__)
 
-PLAN, SUMMARY, BINARY, GRAPH = "plan.json", "summary.json", "unit", "graph"
+PLAN, SUMMARY, BINARY, CAPTURE = "plan.json", "summary.json", "unit", "capture.json"
 PACKAGES = ("litz", "litz-ir", "litz-lowering", "litz-scheduler", "litz-codegen-cpp", "litz-codegen-triton")
 
 
@@ -107,15 +107,35 @@ class ArtifactCache:
             artifact.key, {PLAN: to_json(artifact.plan).encode(), SUMMARY: json.dumps(summary).encode()}
         )
 
-    def recall(self, capture: str, targets: TargetSet) -> Artifact | None:
-        """The artifact that :meth:`remember` tied to a capture, or ``None``."""
+    def recall(self, capture: str, targets: TargetSet) -> Captured | None:
+        """What :meth:`remember` tied to a capture, or ``None``."""
         files = self.captures.read(capture) if self.captures is not None else None
-        return None if files is None else self.read(files[GRAPH].decode(), targets)
+        if files is None:
+            return None
+        try:
+            facts = json.loads(files[CAPTURE])
+            outputs, *places = (facts[each.name] for each in fields(Wrapping))
+            wrapping = Wrapping(int(outputs), *(tuple(map(int, each)) for each in places))
+            keys = [str(facts[half]) for half in ("forward", "backward") if facts[half] is not None]
+        except (KeyError, TypeError, ValueError) as error:
+            log.warning("cache entry %s cannot be used and is taken for a miss: %s", capture, error)
+            return None
+        halves = [self.read(key, targets) for key in keys]
+        if not halves or halves[0] is None or halves[-1] is None:
+            return None
+        return Captured(halves[0], wrapping, halves[1] if len(halves) > 1 else None)
 
-    def remember(self, capture: str, artifact: Artifact) -> None:
+    def remember(self, capture: str, compiled: Captured) -> None:
         """Tie a graph as Dynamo captured it to what was compiled for it."""
-        if self.captures is not None:
-            self.captures.write(capture, {GRAPH: artifact.key.encode()})
+        if self.captures is None:
+            return
+        backward = compiled.backward
+        facts: dict[str, Any] = {
+            "forward": compiled.forward.key,
+            "backward": None if backward is None else backward.key,
+            **asdict(compiled.wrapping),
+        }
+        self.captures.write(capture, {CAPTURE: json.dumps(facts).encode()})
 
     def binary(self, unit: SourceUnit, target: Target) -> Path:
         """The built file of a source: from the cache, else built now and kept. Raises ``ToolchainError``."""

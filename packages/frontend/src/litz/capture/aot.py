@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,14 +16,17 @@ from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import TracingContext
 from torch.fx import GraphModule
 
+from litz.artifact import Artifact, Captured
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
 from litz.capture.collector import collection_paused
 from litz.capture.partition import partition
-from litz.capture.recall import capture_key, is_plain_graph
+from litz.capture.recall import capture_key, is_static, saved_names, takes_what_is_saved, wrapping_of
+from litz.capture.wrapped import gradient_strides, inference_call, training_call
+from litz.host.load import HostFunction
 from litz.pipeline import Compilation, Compiled, device_kinds_of, load, scheduler_options
 from litz.settings import Config
-from litz.targets import targets_for
+from litz.targets import TargetSet, targets_for
 from litz_ir.errors import CompilerNotFound, LitzError
 from litz_ir.loops.nodes import ComplexRef, Ref
 from litz_ir.plan.program import Plan
@@ -41,7 +44,8 @@ class Session:
     """One call of the backend: its options and cache, shared by the forward and the backward that may come later.
 
     ``observers`` see every compiled graph (``litz.explain`` is one). ``captured`` is the key of the graph that Dynamo
-    captured, of ``arity`` inputs, where it may be found by that the next time.
+    captured, of ``arity`` inputs, where it may be found by that the next time; ``half`` is the forward of such a graph,
+    with the names of what it saves, while its backward is not compiled.
     """
 
     config: Config
@@ -50,6 +54,7 @@ class Session:
     number: int = field(default_factory=lambda: next(_COUNT))
     captured: str | None = None
     arity: int = 0
+    half: tuple[Captured, list[str]] | None = None
 
     def compile(
         self, gm: GraphModule, example_inputs: Sequence[Any], *, kind: str
@@ -59,9 +64,8 @@ class Session:
             correct_metadata(gm)
             held = held_inputs(gm) if kind == "inference" and self.config.pack_weights else frozenset()
             compiled = compile_or_fall_back(gm, f"{kind}_{self.number}", self.config, self.cache, held)
-        if self.captured is not None and kind == "inference" and compiled.artifact is not None:
-            if is_plain_graph(gm, compiled.artifact.plan, self.arity):
-                self.cache.remember(self.captured, compiled.artifact)
+        if self.captured is not None and compiled.artifact is not None:
+            self._remember(gm, self.captured, compiled.artifact, kind)
         if kind == "forward" and compiled.artifact is not None:
             _report_strides(gm, compiled.artifact.plan)
         for observe in self.observers:
@@ -70,7 +74,25 @@ class Session:
         call._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of a callable that takes a list
         return call
 
-    def recall(self, gm: GraphModule, inputs: Sequence[Any]) -> Compiled | None:
+    def _remember(self, gm: GraphModule, captured: str, artifact: Artifact, kind: str) -> None:
+        """Note what a plain graph was compiled to; a training graph when both its halves are."""
+        plan = artifact.plan
+        if kind == "backward":
+            if self.half is not None and is_static(plan) and len(plan.outputs) == self.arity:
+                forward, saved = self.half
+                if takes_what_is_saved(gm, saved, forward.wrapping):
+                    self.cache.remember(captured, replace(forward, backward=artifact))
+            return
+        wrapping = wrapping_of(gm, plan, self.arity)
+        saved_here = None if wrapping is None else saved_names(gm, wrapping.outputs)
+        if wrapping is None or saved_here is None:
+            return
+        if kind == "inference":
+            self.cache.remember(captured, Captured(artifact, wrapping))
+        else:
+            self.half = (Captured(artifact, wrapping), saved_here)
+
+    def recall(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any] | None:
         """What was compiled for this graph before, in this process or another, found without tracing it."""
         if self.cache.captures is None:
             return None
@@ -78,13 +100,29 @@ class Session:
         facts = self.cache.facts(targets, scheduler_options(self.config, targets))
         self.captured = capture_key(gm, inputs, [*facts, *option_facts(self.config)])
         self.arity = len(inputs)
-        artifact = None if self.captured is None else self.cache.recall(self.captured, targets)
-        if artifact is None:
+        found = None if self.captured is None else self.cache.recall(self.captured, targets)
+        if found is None:
             return None
-        compiled = load(artifact, f"inference_{self.number}", targets, self.config)
+        forward = self._loaded(found.forward, "inference" if found.backward is None else "forward", targets)
+        if found.backward is None:
+            return inference_call(found.wrapping, forward)
+        backward = self._loaded(found.backward, "backward", targets)
+        return training_call(found.wrapping, forward, backward, gradient_strides(found, found.backward.plan))
+
+    def _loaded(self, artifact: Artifact, kind: str, targets: TargetSet) -> HostFunction:
+        """An artifact as a callable for which autocasting was done while it was traced."""
+        compiled = load(artifact, f"{kind}_{self.number}", targets, self.config)
         for observe in self.observers:
             observe(compiled)
-        return compiled
+        call = compiled.call
+        if not torch._C._is_any_autocast_enabled():
+            return call
+
+        def uncast(args: list[Any]) -> Sequence[Any]:
+            with torch._C._DisableAutocast():
+                return call(args)
+
+        return uncast
 
 
 def held_inputs(gm: GraphModule) -> frozenset[str]:
@@ -152,11 +190,7 @@ def aot_backend(session: Session) -> Callable[[GraphModule, Sequence[Any]], Call
 
     def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         with collection_paused():
-            known = session.recall(gm, inputs)
-            if known is None:
-                return through_aot(session, gm, inputs)
-        call = known.call
-        return lambda *args: call(list(args))
+            return session.recall(gm, inputs) or through_aot(session, gm, inputs)
 
     return backend
 

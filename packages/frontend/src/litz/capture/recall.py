@@ -1,8 +1,8 @@
-"""Plain inference graphs, found again by the graph that Dynamo captured, before AOTAutograd traces it.
+"""Plain graphs, found again by the graph that Dynamo captured, before AOTAutograd traces it.
 
 Plain means: tensors of fixed size on the CPU go in, of torch's own class; tensors come out that share no memory with
-what went in; nothing that went in is overwritten; only torch's own functions are called. For such a graph AOTAutograd's
-wrapper does nothing at run time, so that a compiled graph can be called as it is.
+what went in; what is overwritten has no gradient; only torch's own functions are called. For such a graph AOTAutograd's
+wrapper does next to nothing at run time (``wrapped`` does it).
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from torch._functorch._aot_autograd.schemas import OutputType
 from torch._guards import TracingContext
 from torch.fx import GraphModule, Node
 
+from litz.artifact import Wrapping
 from litz.cache.key import text_key
+from litz_ir.loops.nodes import Value
 from litz_ir.plan.program import Plan
 
 _OWN_NAMESPACES = ("aten", "prims")
@@ -38,27 +40,64 @@ def capture_key(gm: GraphModule, inputs: Sequence[Any], facts: Iterable[str]) ->
     """
     if not all(map(_is_plain, inputs)) or len(set(map(id, inputs))) != len(inputs):
         return None
-    if torch.is_grad_enabled() and any(each.requires_grad for each in inputs):
-        return None
     try:
-        return text_key(*facts, *_settings(), *map(_described, inputs), *_lines(gm))
+        return text_key(*facts, *_settings(), *map(_described, inputs), _shared(inputs), *_lines(gm))
     except _NotPlain:
         return None
 
 
-def is_plain_graph(gm: GraphModule, plan: Plan, inputs: int) -> bool:
-    """True when AOTAutograd, which has just traced ``gm``, found nothing for its wrapper to do: ``inputs`` tensors go
-    in as they are, none is overwritten, and what comes out shares no memory."""
+def wrapping_of(gm: GraphModule, plan: Plan, inputs: int) -> Wrapping | None:
+    """What AOTAutograd, which has just traced the inference graph or forward ``gm``, would do around it.
+
+    None where that is more than :mod:`litz.capture.wrapped` does, or ``plan`` takes other than the ``inputs`` tensors.
+    """
     context = TracingContext.try_get()
     known = None if context is None else context.fw_metadata
-    if known is None or known.tokens or known.num_intermediate_bases or len(plan.inputs) != inputs:
-        return False
-    if any(each.mutates_data or each.mutates_metadata for each in known.input_info):
-        return False
-    own = all(each.output_type == OutputType.non_alias for each in known.output_info)
-    tensors = all(issubclass(each.raw_type, torch.Tensor) for each in known.output_info)
-    static = not list(plan.symbols) and not plan.constants and plan.device.kind == "cpu"
-    return own and tensors and static and known.grad_enabled_mutation is None
+    if known is None or known.tokens or known.num_backward_tokens or known.num_intermediate_bases:
+        return None
+    if known.num_mutated_inp_runtime_indices or any(each.mutates_metadata for each in known.input_info):
+        return None
+    if known.num_symints_saved_for_bw or getattr(known, "num_tensors_saved_with_no_vc_check", 0):
+        return None
+    if known.is_rng_op_functionalized or known.grad_enabled_mutation is not None:
+        return None
+    results = known.output_info
+    if not all(each.output_type == OutputType.non_alias for each in results) or len(plan.inputs) != inputs:
+        return None
+    tensors = all(issubclass(each.raw_type, torch.Tensor) for each in results)
+    if not (tensors and is_static(plan) and saved_names(gm, len(results)) is not None):
+        return None
+    wanted = [getattr(each, "requires_grad_for_backward", each.requires_grad) for each in results]
+    differentiable = tuple(k for k, each in enumerate(wanted) if each)
+    return Wrapping(len(results), differentiable, tuple(known.mutated_graph_handled_indices_seen_by_autograd))
+
+
+def is_static(plan: Plan) -> bool:
+    """True for a plan over tensors of fixed size on the CPU, which needs nothing but them."""
+    tensors = all(isinstance(each, Value) for each in plan.inputs)
+    return tensors and not list(plan.symbols) and not plan.constants and plan.device.kind == "cpu"
+
+
+def saved_names(forward: GraphModule, outputs: int) -> list[str] | None:
+    """The nodes that a forward saves, in order; None where it saves what is no tensor of numbers that are real."""
+    (results,) = next(iter(reversed(forward.graph.nodes))).args
+    assert isinstance(results, list | tuple)
+    saved = [each for each in results[outputs:] if isinstance(each, Node)]
+    plain = all(_is_real(each) for each in saved) and len(saved) == len(results) - outputs
+    return [each.name for each in saved] if plain else None
+
+
+def takes_what_is_saved(backward: GraphModule, saved: Sequence[str], wrapping: Wrapping) -> bool:
+    """True when a backward's inputs are what its forward saves, in that order, and then the gradients."""
+    inputs = [node for node in backward.graph.nodes if node.op == "placeholder"]
+    names = [node.name for node in inputs]
+    fits = names[: len(saved)] == list(saved) and len(names) == len(saved) + len(wrapping.differentiable)
+    return fits and all(map(_is_real, inputs))
+
+
+def _is_real(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and not value.is_complex()
 
 
 def _is_plain(value: Any) -> bool:
@@ -74,6 +113,12 @@ def _is_plain(value: Any) -> bool:
 def _described(tensor: torch.Tensor) -> str:
     sizes = (tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
     return f"{tensor.dtype} {sizes} {tensor.requires_grad} {tensor.is_inference()}"
+
+
+def _shared(inputs: Sequence[torch.Tensor]) -> str:
+    """Which inputs lie in one memory: what is overwritten may be another's."""
+    first: dict[int, int] = {}
+    return f"memory {[first.setdefault(each.untyped_storage()._cdata, k) for k, each in enumerate(inputs)]}"
 
 
 def _settings() -> list[str]:
