@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
+from litz.force import forced
 from litz.options import config_from
+from litz.pipeline import scheduler_options
 from litz.settings import Config, ConfigHandle
+from litz.targets import targets_for
 from litz_ir.errors import ConfigError
 
 
@@ -66,6 +70,29 @@ def test_wrong_values_say_what_is_taken() -> None:
         Config().replaced({"cache": 3})
     with pytest.raises(ConfigError, match="str or None"):
         Config().replaced({"cache_dir": 3})
+
+
+def test_forced_choices_are_checked_where_they_are_set() -> None:
+    handle = ConfigHandle({"LITZ_FORCE": "siblings=0 lanes=outer convolutions=0"})
+    assert forced(handle.force) == {"siblings": 0, "lanes": "outer", "convolutions": False}
+    for wrong, said in {
+        "sibling=0": "did you mean siblings",
+        "siblings": "takes a number, got ''",
+        "siblings=-1": "takes a number",
+        "lanes=all": "'lanes' takes best or inner or outer or none",
+        "fuse=2": "takes 0 or 1",
+    }.items():
+        with pytest.raises(ConfigError, match=said), handle.patch(force=wrong):
+            pass
+
+
+def test_forced_choices_reach_the_scheduler() -> None:
+    targets = targets_for(("cpu",), Config())
+    chosen = scheduler_options(Config(), targets)
+    assert scheduler_options(Config(force="unroll=4 fuse=0"), targets) == replace(
+        chosen, unroll=4, fuse=False
+    )
+    assert scheduler_options(Config(force=""), targets) == chosen
 
 
 def test_modes_and_foreign_options() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from scheduler_builder import CPU_LIKE, CRAMPED, GPU_LIKE, MACHINES, Builder, assert_same, plan_of
@@ -316,6 +317,70 @@ def test_fusion_can_be_switched_off() -> None:
     plan = plan_of(graph, CPU_LIKE, SchedulerOptions(fuse=False))
     assert_same(graph, plan)
     assert len(launches(plan)) == 4
+
+
+def forced(graph: LoopGraph, **changes: Any) -> Plan:
+    """A plan under forced choices, whose values are checked."""
+    plan = plan_of(graph, CPU_LIKE, SchedulerOptions(**changes))
+    assert_same(graph, plan)
+    return plan
+
+
+def test_readers_of_one_buffer_can_be_kept_apart_or_joined() -> None:
+    b = Builder()
+    x = b.input(64, 32)
+    graph = b.build(b.op("exp", x), b.op("neg", x))
+    assert [len(launches(forced(graph, siblings=count))) for count in (0, 1, 4)] == [2, 1, 1]
+    b = Builder()
+    x = b.input(32)
+    graph = b.build(*(b.op("add", x, b.input(256, 32)) for _ in range(2)))
+    assert [len(launches(forced(graph, sibling_bytes=most))) for most in (0, 1 << 40)] == [2, 1]
+
+
+def test_a_join_that_leaves_threads_idle_can_be_forced() -> None:
+    b = Builder()
+    x = b.input(3, 64)
+    first = b.op("exp", x)
+    graph = b.build(first, b.sum(first, 1))
+    assert [len(launches(forced(graph, busy_points=points, part_bytes=1 << 40))) for points in (2, 0)] == [
+        2,
+        1,
+    ]
+
+
+def test_a_kernel_can_be_told_how_to_run() -> None:
+    b = Builder()
+    graph = b.build(b.sum(b.op("exp", b.input(64, 48)), 1))
+
+    def axis(**changes: Any) -> tuple[str | None, int]:
+        (kernel,) = forced(graph, **changes).kernels
+        lanes = kernel.schedule.vector
+        inner = {each.name for phase in kernel.phases for each in phase.axes}
+        return (None if lanes is None else "inner" if lanes in inner else "outer"), kernel.schedule.unroll
+
+    assert axis(lanes="inner") == ("inner", 1)
+    assert axis(lanes="outer") == ("outer", 1)
+    assert axis(lanes="none", unroll=4) == (None, 4)
+    assert axis(lanes="best")[0] in ("inner", "outer")
+
+
+def test_later_phases_can_be_told_where_to_find_a_value() -> None:
+    b = Builder()
+    shared = b.op("exp", b.input(64, 32))
+    graph = b.build(b.op("div", shared, b.sum(shared, 1)))
+    kept, again = (forced(graph, scratch_cost=cost).kernels[0] for cost in (0, 1 << 40))
+    assert (len(kept.locals), len(again.locals)) == (1, 0)
+    b = Builder()
+    stored = b.op("exp", b.input(64, 32))
+    graph = b.build(stored, b.op("div", stored, b.sum(stored, 1)))
+    read, computed = (forced(graph, reload_cost=cost).kernels for cost in (0, 1 << 40))
+    assert read != computed
+
+
+def test_loops_can_stay_as_they_were_written() -> None:
+    b = Builder()
+    graph = b.build(b.sum(b.permute(b.input(32, 48), 1, 0), 0, 1))
+    assert forced(graph).kernels != forced(graph, order_loops=False).kernels
 
 
 # --- inlining --------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 from litz.artifact import Artifact, LeftToAten
 from litz.cache.artifacts import ArtifactCache
 from litz.debug.hooks import hooks_for
+from litz.force import forced
 from litz.host.externs import NO_ROUTINES
 from litz.host.libraries import has_convolutions, linear_flops
 from litz.host.load import HostFunction, load_program
@@ -202,11 +203,14 @@ def load(
 
 
 def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
-    """What the user and the libraries of this machine let the scheduler do."""
+    """What the user and the libraries of this machine let the scheduler do; raises ``ConfigError``."""
     cpu = targets.capabilities().get(CPU)
-    return SchedulerOptions(
-        fuse=config.fuse, linear_flops=linear_flops(cpu), convolutions=has_convolutions(cpu)
-    )
+    allowed: dict[str, Any] = {
+        "fuse": config.fuse,
+        "linear_flops": linear_flops(cpu),
+        "convolutions": has_convolutions(cpu),
+    }
+    return SchedulerOptions(**(allowed | forced(config.force)))
 
 
 def device_kinds(gm: GraphModule) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Literal, get_args, get_type_hints
 
+from litz.force import forced
 from litz_ir.errors import ConfigError
 
 
@@ -36,6 +37,8 @@ class Config:
     likes best, scaled by a batch norm that follows) until one of them changes. It takes their memory again.
     ``freezing``: parameters never change after the first call, so that nobody looks whether one did.
     ``fuse``: off makes one kernel per operation, which is slow and good for finding a fault.
+    ``force``: the scheduler's options that are set instead of chosen (``siblings=0 lanes=outer``), see
+    :class:`litz_scheduler.SchedulerOptions`; for measuring what its choices are worth.
     ``verify``: check the IR's invariants after every pass. ``check``: run the reference interpreter after every pass.
     """
 
@@ -48,6 +51,7 @@ class Config:
     pack_weights: bool = True
     freezing: bool = False
     fuse: bool = True
+    force: str = ""
     verify: bool = False
     check: bool = False
 
@@ -79,6 +83,8 @@ def _validate(name: str, value: object) -> None:
         text = wanted.__name__
     if not accepted:
         raise ConfigError(f"option {name!r} takes {text}, got {value!r}")
+    if name == "force":
+        forced(str(value))
 
 
 def _from_environment(environment: Mapping[str, str]) -> Config:

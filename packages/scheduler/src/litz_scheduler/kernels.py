@@ -19,9 +19,7 @@ from litz_scheduler.cost.traffic import estimate, points
 from litz_scheduler.domain import collapsed_axes
 from litz_scheduler.graph import axis_ranges
 from litz_scheduler.loop_order import Nest, collapse, map_statement, order_axes
-
-RELOAD_COST = 4
-"""A stored value dearer than this is read back in a later phase; a cheaper one is computed again."""
+from litz_scheduler.options import SchedulerOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +36,7 @@ def build_body(
     type_of: Callable[[str], TensorType],
     capabilities: Capabilities,
     symbols: SymbolTable,
+    options: SchedulerOptions,
 ) -> Body:
     """The loops of a group of pointwise operations and reductions, or of one scan or scatter."""
     first = operations[group.members[0].operation]
@@ -45,7 +44,7 @@ def build_body(
         return _scan(first, type_of, symbols)
     if isinstance(first, Scatter):
         return _scatter(first, type_of, symbols)
-    return _Builder(group, operations, type_of, capabilities, symbols).build()
+    return _Builder(group, operations, type_of, capabilities, symbols, options).build()
 
 
 def _offsets(
@@ -75,7 +74,9 @@ class _Builder:
         type_of: Callable[[str], TensorType],
         capabilities: Capabilities,
         symbols: SymbolTable,
+        options: SchedulerOptions,
     ) -> None:
+        self.options = options
         self.group = group
         self.operations = operations
         self.type_of = type_of
@@ -101,8 +102,9 @@ class _Builder:
                 phases.append(Phase((), tuple(outer[k])))
             if inner[k]:
                 phases.append(Phase(self.group.inner, tuple(inner[k])))
-        nest = collapse(order_axes(Nest(self.group.outer, tuple(phases)), self.symbols))
-        return Body(nest, tuple(self.locals.values()))
+        nest = Nest(self.group.outer, tuple(phases))
+        ordered = order_axes(nest, self.symbols) if self.options.order_loops else nest
+        return Body(collapse(ordered), tuple(self.locals.values()))
 
     def _place(self, member: Member, outer: list[list[Statement]], inner: list[list[Statement]]) -> None:
         operation = self.operations[member.operation]
@@ -169,7 +171,8 @@ class _Builder:
             if load.buffer in self.locals:
                 return Load(LOCAL + load.buffer, (self._local_offset(),), load.dtype)
             stored = self.fates[load.buffer] == "store"
-            if stored and self.reload and member.inner and body_cost(*member.bodies) > RELOAD_COST:
+            dear = body_cost(*member.bodies) > self.options.reload_cost
+            if stored and self.reload and member.inner and dear:
                 return load
         key = (load.buffer, phase)
         found = self.memo.get(key)

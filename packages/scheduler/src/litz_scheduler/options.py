@@ -3,22 +3,51 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+from litz_ir.scalar.ops_table import HEAVY
+
+Lanes = Literal["best", "inner", "outer", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """``inline_cost`` is the dearest body (in adds, see the scalar operation table) that is computed again for each of
-    several readers; ``inline_loads`` the most elements such a body may read. ``fuse`` off leaves one operation per
-    kernel, which is slow and good for finding a fault. ``serial_bytes`` is the traffic below which a kernel stays on
-    one thread; ``part_bytes`` the least that one of the parts of a reduction reads. ``linear_flops`` is the size, in
-    operations, from which a product of f32 matrices is better run by the host's ``linear`` than by ATen's own routine;
-    0 where it is not, or the host has none. ``convolutions`` is true where the host has ``convolution`` and
-    ``pack_convolution``.
+    """What the cost model weighs by. With what stands here it decides by sizes and capabilities; the ends of a range
+    force a decision one way, which tells what another choice would have cost. Results differ by the order of a sum at
+    the most.
+
+    What has memory: ``inline_cost`` is the dearest body (in adds, see the scalar operation table) that is computed
+    again for each of several readers; ``inline_loads`` the most elements such a body may read.
+
+    What is one kernel: ``fuse`` off leaves one operation per kernel, which is slow and good for finding a fault.
+    ``siblings`` is how many recent readers of a buffer are tried as partners of another reader; loops that move more
+    than ``sibling_bytes`` join them only for a good part of that. ``busy_points`` is how many outer points must be left
+    to each thread or processor where a join would take some away.
+
+    Inside a kernel with several phases: a value that costs ``scratch_cost`` or more is kept in scratch memory for later
+    phases; a stored one that costs more than ``reload_cost`` is read back by them. The others are computed again.
+
+    How a kernel runs: ``order_loops`` off leaves its axes in the order of the operations; ``lanes`` names the axis
+    along which they run, where there is one of that kind; ``unroll`` says how many registers go side by side, where 1
+    leaves the number to the code generator. ``serial_bytes`` is the traffic below which a kernel stays on one thread;
+    ``part_bytes`` the least that one of the parts of a reduction reads.
+
+    What a library runs: ``linear_flops`` is the size, in operations, from which a product of f32 matrices is better run
+    by the host's ``linear`` than by ATen's own routine; 0 where it is not, or the host has none. ``convolutions`` is
+    true where the host has ``convolution`` and ``pack_convolution``.
     """
 
     inline_cost: int = 4
     inline_loads: int = 1
     fuse: bool = True
+    siblings: int = 4
+    sibling_bytes: int = 64 << 10
+    busy_points: int = 2
+    scratch_cost: int = HEAVY
+    reload_cost: int = 4
+    order_loops: bool = True
+    lanes: Lanes = "best"
+    unroll: int = 1
     serial_bytes: int = 64 << 10
     part_bytes: int = 16 << 10
     linear_flops: int = 0

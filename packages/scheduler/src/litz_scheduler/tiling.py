@@ -10,7 +10,7 @@ from litz_ir.symbols.term import Size, coefficient, free_symbols
 from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.cost.traffic import estimate, points
 from litz_scheduler.loop_order import Nest, loads_of, stores_of
-from litz_scheduler.options import SchedulerOptions
+from litz_scheduler.options import Lanes, SchedulerOptions
 
 LANE_BYTES = 4
 """Lanes are counted in elements of the commonest compute type."""
@@ -29,15 +29,16 @@ def schedule_nest(
     chooses tiles. ``scratch`` says that the nest keeps arrays per outer point, so outer points cannot share lanes."""
     if capabilities.block_limit:
         return Schedule()
-    vector = _vector_axis(nest, capabilities, symbols, scratch)
+    vector = _vector_axis(nest, capabilities, symbols, options.lanes, scratch)
     parallel = _parallel_axes(nest, capabilities, symbols)
-    return Schedule(
-        parallel=parallel, vector=vector, grain=_grain(nest, parallel, traffic, work, symbols, options)
-    )
+    grain = _grain(nest, parallel, traffic, work, symbols, options)
+    return Schedule(parallel=parallel, vector=vector, unroll=options.unroll, grain=grain)
 
 
-def _vector_axis(nest: Nest, capabilities: Capabilities, symbols: SymbolTable, scratch: bool) -> str | None:
-    if not capabilities.vector_bytes:
+def _vector_axis(
+    nest: Nest, capabilities: Capabilities, symbols: SymbolTable, wanted: Lanes, scratch: bool
+) -> str | None:
+    if not capabilities.vector_bytes or wanted == "none":
         return None
     lanes = capabilities.vector_bytes // LANE_BYTES
     candidates = [axes[-1] for axes in (nest.inner, nest.outer) if axes]
@@ -46,6 +47,8 @@ def _vector_axis(nest: Nest, capabilities: Capabilities, symbols: SymbolTable, s
     scans = any(isinstance(s, ScanStore) for p in nest.phases for s in p.statements)
     if scans:
         candidates = [a for a in candidates if a not in nest.inner]
+    if wanted != "best":
+        candidates = [a for a in candidates if (a in nest.inner) == (wanted == "inner")] or candidates
     scores = {axis.name: _efficiency(nest, axis, lanes, symbols) for axis in candidates}
     best = max(scores, key=lambda name: scores[name], default=None)
     return best if best is not None and scores[best] >= WORTHWHILE else None

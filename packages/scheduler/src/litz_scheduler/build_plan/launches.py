@@ -73,7 +73,7 @@ class Launches:
                 if value.name in stored:
                     self.values.written(value)
         values = self.values
-        body = build_body(group, operations, values.type, capabilities, self.symbols)
+        body = build_body(group, operations, values.type, capabilities, self.symbols, self.options)
 
         def schedule(nest: Nest) -> Schedule:
             return self._schedule(nest, body, group, capabilities)

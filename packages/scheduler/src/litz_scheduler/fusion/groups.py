@@ -7,22 +7,25 @@ from collections.abc import Iterable, Mapping
 from litz_ir.fused.group import Fate, FusedGraph, Group, Member
 from litz_ir.loops.nodes import LoopGraph, Value
 from litz_ir.passes.base import PassContext
-from litz_ir.scalar.ops_table import HEAVY
 from litz_scheduler.cost.compute import body_cost
 from litz_scheduler.draft import Draft, Seen
 from litz_scheduler.graph import Residence
+from litz_scheduler.options import SchedulerOptions
 
 
-def fused_graph(graph: LoopGraph, drafts: Iterable[Draft], context: PassContext) -> FusedGraph:
+def fused_graph(
+    graph: LoopGraph, drafts: Iterable[Draft], context: PassContext, options: SchedulerOptions
+) -> FusedGraph:
     """The finished groups of ``drafts``, which come in the order that they run."""
-    made = _Groups(graph, tuple(drafts))
+    made = _Groups(graph, tuple(drafts), options)
     groups = tuple(made.group(f"g{k}", draft) for k, draft in enumerate(made.drafts))
     return FusedGraph(graph, groups, tuple(context.decisions))
 
 
 class _Groups:
-    def __init__(self, graph: LoopGraph, drafts: tuple[Draft, ...]) -> None:
+    def __init__(self, graph: LoopGraph, drafts: tuple[Draft, ...], options: SchedulerOptions) -> None:
         self.drafts = drafts
+        self.dear = options.scratch_cost
         self.memory = Residence(graph).memory
         self.names = list(graph.named())
         self.readers: dict[str, set[int]] = {}
@@ -57,4 +60,4 @@ class _Groups:
         if seen.reduces:
             return "keep"
         later = last_read.get(value.name, 0) > seen.phase
-        return "local" if later and seen.inner and body_cost(*seen.bodies) >= HEAVY else "inline"
+        return "local" if later and seen.inner and body_cost(*seen.bodies) >= self.dear else "inline"

@@ -18,9 +18,6 @@ from litz_scheduler.legality.needs import Needs
 from litz_scheduler.legality.order import Precedence
 from litz_scheduler.options import SchedulerOptions
 
-SIBLINGS = 4
-"""How many recent readers of a buffer are tried as partners of another reader."""
-
 LITTLE = 8
 """Large loops become one for the sake of what both read only if that is at least this fraction of what one moves."""
 
@@ -49,7 +46,7 @@ class _Walk:
         machines = context.capabilities.values()
         self.machine = Machine(
             min((c.max_statements for c in machines), default=512),
-            2 * max((c.threads + c.processors for c in machines), default=1),
+            options.busy_points * max((c.threads + c.processors for c in machines), default=1),
         )
 
     def place(self, position: int, operation: Operation) -> None:
@@ -69,7 +66,9 @@ class _Walk:
     def finish(self) -> FusedGraph:
         """The groups in the order that they run."""
         ordered = self.order.in_order(lambda number: self.drafts[number].position)
-        return fused_graph(self.graph, (self.drafts[number] for number in ordered), self.context)
+        return fused_graph(
+            self.graph, (self.drafts[number] for number in ordered), self.context, self.options
+        )
 
     def _fusable(self, operation: Operation) -> bool:
         if operation.token or not self.options.fuse:
@@ -99,7 +98,8 @@ class _Walk:
         producers: set[int] = set()
         for name in operation.reads:
             stake = estimate(type_bytes(self.values[name].type), self.graph.symbols)
-            partners = {self.order.find(n) for n in self.readers.get(name, ())[-SIBLINGS:]}
+            recent = self.readers.get(name, [])
+            partners = {self.order.find(n) for n in recent[max(len(recent) - self.options.siblings, 0) :]}
             if name in self.needs.owner:
                 producers.add(self.order.find(self.needs.owner[name]))
                 partners.add(self.order.find(self.needs.owner[name]))
@@ -116,7 +116,7 @@ class _Walk:
             return True
         names = (*operation.reads, *(value.name for value in operation.results))
         moved = sum(estimate(type_bytes(self.values[name].type), self.graph.symbols) for name in names)
-        return moved <= self.options.serial_bytes or LITTLE * stake >= moved
+        return moved <= self.options.sibling_bytes or LITTLE * stake >= moved
 
     def _join_any(self, operation: Operation, needed: set[int]) -> Draft | None:
         assert isinstance(operation, Pointwise | Reduction)
