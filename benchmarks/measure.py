@@ -13,6 +13,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,28 +87,44 @@ def peak_bytes(call: Callable[[], object]) -> int:
     return peak
 
 
-def measure(name: str, backend: str, mode: str, seconds: float) -> dict[str, Any]:
-    """Time a case and compare its first results, and what it did to its arguments, with eager's."""
-    torch.manual_seed(0)
-    program, args = CASES[name].build()
-    kept = [arg.detach().clone() if isinstance(arg, Tensor) else arg for arg in args]
-    step = training_step(program, args) if mode == "train" else inference_step(args)
-    function = program if backend == "eager" else compiled(program, backend)
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A case that is ready to run: its program, its arguments and their values as they were, and one step of it."""
 
-    def observe(function: Callable[..., Any]) -> tuple[list[Tensor], float]:
+    program: Callable[..., Any]
+    args: tuple[Any, ...]
+    kept: tuple[Any, ...]
+    step: Step
+
+    def observe(self, function: Callable[..., Any]) -> tuple[list[Tensor], float]:
         """Call once; results, arguments as the call left them (then set back), and the seconds it took."""
         start = time.perf_counter()
-        results = step(function)
+        results = self.step(function)
         taken = time.perf_counter() - start
-        seen = [tensor.detach().clone() for tensor in [*results, *tensors(args)]]
+        seen = [tensor.detach().clone() for tensor in [*results, *tensors(self.args)]]
         with torch.no_grad():
-            for arg, value in zip(args, kept, strict=True):
+            for arg, value in zip(self.args, self.kept, strict=True):
                 if isinstance(arg, Tensor) and not torch.equal(arg, value):
                     arg.copy_(value)
         return seen, taken
 
-    got, first = observe(function)
-    error = None if backend == "eager" else relative_error(got, observe(program)[0])
+
+def trial(name: str, mode: str) -> Trial:
+    """Build a case from a fixed seed, for inference or training."""
+    torch.manual_seed(0)
+    program, args = CASES[name].build()
+    kept = tuple(arg.detach().clone() if isinstance(arg, Tensor) else arg for arg in args)
+    step = training_step(program, args) if mode == "train" else inference_step(args)
+    return Trial(program, args, kept, step)
+
+
+def measure(name: str, backend: str, mode: str, seconds: float) -> dict[str, Any]:
+    """Time a case and compare its first results, and what it did to its arguments, with eager's."""
+    made = trial(name, mode)
+    step = made.step
+    function = made.program if backend == "eager" else compiled(made.program, backend)
+    got, first = made.observe(function)
+    error = None if backend == "eager" else relative_error(got, made.observe(made.program)[0])
     for _ in range(WARM_CALLS):
         step(function)
     samples: list[float] = []

@@ -4,7 +4,8 @@ Each case runs under each backend in a process of its own, on a fresh cache fold
 `python benchmarks/run.py --topics reduction --modes infer,train --warm --out rows.json`. With `--warm` each
 compiled case runs once more on the cache folder that the first process left. The backend `dynamo` is graph capture
 alone, the part of a first call that no backend can shorten. Exit code 1 when litz fails on a case or breaks its
-error bound. Quote ratios from one run on an idle machine, the worst case beside the geometric mean.
+error bound. With `--regret` litz alone runs, under the plans that its cost model chose and under forced ones
+(`regret.py`). Quote ratios from one run on an idle machine, the worst case beside the geometric mean.
 """
 
 from __future__ import annotations
@@ -14,23 +15,19 @@ import json
 import math
 import os
 import platform
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import regret_report
 from cases import CASES
+from processes import Row, answer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-HERE = Path(__file__).parent
 LIMIT = 900.0  # seconds that one process may take
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +41,9 @@ class Job:
 
     def run(self, folder: str, seconds: float, threads: int) -> Row:
         """Run the process and return its row; a failure is a row with the last line of what it said."""
-        environment = os.environ | {
-            "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
-            "LITZ_CACHE_DIR": f"{folder}/litz",
-            "XDG_CACHE_HOME": f"{folder}/other",
-            "OMP_NUM_THREADS": str(threads),
-        }
-        command = [sys.executable, str(HERE / "measure.py"), self.case, self.backend, self.mode]
+        arguments = [self.case, self.backend, self.mode, "--seconds", str(seconds)]
         row: Row = {"case": self.case, "backend": self.backend, "mode": self.mode, "warm": self.warm}
-        try:
-            done = subprocess.run(
-                [*command, "--seconds", str(seconds)],
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=LIMIT,
-            )
-        except subprocess.TimeoutExpired:
-            return row | {"failure": f"no answer within {LIMIT:.0f} s"}
-        if done.returncode != 0:
-            said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            return row | {"failure": said[-1][:300]}
-        measured: Row = json.loads(done.stdout.strip().splitlines()[-1])
-        return row | measured
+        return row | answer("measure.py", arguments, folder, threads, LIMIT)
 
 
 def jobs(names: list[str], backends: list[str], modes: list[str], warm: bool) -> Iterator[list[Job]]:
@@ -178,6 +155,11 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=float, default=2.0, help="how long each case is timed")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--regret",
+        action="store_true",
+        help="compare litz's plans with forced ones and say where it chose wrong",
+    )
     parser.add_argument("--warm", action="store_true", help="run again on the cache that the first run left")
     parser.add_argument("--out", type=Path, help="write all rows as JSON")
     parser.add_argument("--chart", type=Path, help="write speeds over eager as a PNG")
@@ -194,9 +176,15 @@ def main() -> int:
     topics = set(filter(None, options.topics.split(",")))
     names = list(filter(None, options.cases.split(","))) or list(CASES)
     names = [name for name in names if not topics or CASES[name].topic in topics]
+    modes = options.modes.split(",")
+    console = Console()
+    if options.regret:
+        rows = regret_report.run(names, modes, options.seconds, options.threads, console)
+        console.print(regret_report.summary(rows))
+        return finish(rows, regret_report.broken(rows), options.out, console)
     backends = options.backends.split(",")
-    planned = list(jobs(names, backends, options.modes.split(","), options.warm))
-    console, rows = Console(), []
+    planned = list(jobs(names, backends, modes, options.warm))
+    rows = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=len(planned))
@@ -211,21 +199,23 @@ def main() -> int:
                     console.print(line_of(row, eager), highlight=False, soft_wrap=True)
             progress.advance(task)
     console.print(summary(rows, backends))
-    if options.out:
-        machine = {
-            "python": platform.python_version(),
-            "cores": os.cpu_count(),
-            "machine": platform.machine(),
-        }
-        options.out.write_text(
-            json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n", encoding="utf-8"
-        )
     if options.chart:
         from chart import draw  # noqa: PLC0415  a library that only charts need
 
         compiled = [backend for backend in backends if backend not in ("eager", "dynamo")]
         draw({backend: ratios(rows, "eager", backend, "median") for backend in compiled}, options.chart)
-    complaints = broken(rows)
+    return finish(rows, broken(rows), options.out, console)
+
+
+def finish(rows: list[Row], complaints: list[str], out: Path | None, console: Console) -> int:
+    """Write the rows where they are wanted, say what is broken, and return the exit code."""
+    if out is not None:
+        machine = {
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+            "machine": platform.machine(),
+        }
+        out.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n", encoding="utf-8")
     for complaint in complaints:
         console.print(f"broken: {complaint}", style="red", highlight=False)
     return 1 if complaints else 0

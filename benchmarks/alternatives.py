@@ -1,0 +1,55 @@
+"""What the cost model could have decided instead: each row forces one of its decisions one way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+ANY_SIZE = 1 << 40  # more bytes, operations or adds than anything here has
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One decision forced one way.
+
+    `force` sets options of the scheduler (`litz_scheduler.SchedulerOptions`), by name; `pack_weights` is litz's own.
+    """
+
+    name: str
+    decision: str
+    force: str = ""
+    pack_weights: bool = True
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of litz that force the decision."""
+        return {"force": self.force, "pack_weights": self.pack_weights}
+
+
+CHOSEN = Alternative("chosen", "none")
+
+ALTERNATIVES: tuple[Alternative, ...] = (
+    Alternative("no fusion", "fusion", "fuse=0"),
+    Alternative("siblings apart", "fusion of siblings", "siblings=0"),
+    Alternative("siblings together", "fusion of siblings", f"siblings=64 sibling_bytes={ANY_SIZE}"),
+    Alternative("fused though threads idle", "points left to threads", "busy_points=0"),
+    Alternative("computed once", "computing again", "inline_cost=0 inline_loads=0"),
+    Alternative("computed again", "computing again", "inline_cost=64 inline_loads=4"),
+    Alternative("no scratch", "scratch between phases", f"scratch_cost={ANY_SIZE}"),
+    Alternative("more scratch", "scratch between phases", "scratch_cost=0"),
+    Alternative("never read back", "reading back", f"reload_cost={ANY_SIZE}"),
+    Alternative("always read back", "reading back", "reload_cost=0"),
+    Alternative("reductions whole", "splitting of reductions", f"part_bytes={ANY_SIZE}"),
+    Alternative("reductions in more parts", "splitting of reductions", "part_bytes=1024"),
+    Alternative("loops as written", "order of loops", "order_loops=0"),
+    Alternative("no lanes", "lanes", "lanes=none"),
+    Alternative("lanes inside", "lanes", "lanes=inner"),
+    Alternative("lanes outside", "lanes", "lanes=outer"),
+    Alternative("two registers", "registers side by side", "unroll=2"),
+    Alternative("four registers", "registers side by side", "unroll=4"),
+    Alternative("one thread", "threads", f"serial_bytes={ANY_SIZE}"),
+    Alternative("threads early", "threads", "serial_bytes=4096"),
+    Alternative("products by ATen", "library for products", "linear_flops=0"),
+    Alternative("products by linear", "library for products", "linear_flops=1"),
+    Alternative("convolutions by ATen", "library for convolutions", "convolutions=0"),
+    Alternative("weights as they are", "packed weights", pack_weights=False),
+)
