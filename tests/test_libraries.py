@@ -43,7 +43,7 @@ def layer(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 FACTORS = {
     "rows": (torch.randn(24, 40), torch.randn(40, 56)),
     "columns": (torch.randn(40, 24).t(), torch.randn(56, 40).t()),
-    "parts of rows": (torch.randn(24, 90)[:, 7:47], torch.randn(40, 90)[:, :56]),
+    "parts of rows": (torch.randn(24, 90)[:, 7:47], torch.randn(90, 56)[:40]),
     "parts of columns": (torch.randn(90, 24)[7:47].t(), torch.randn(90, 40)[:56].t()),
     "an offset": (torch.randn(24 * 40 + 3)[3:].view(24, 40), torch.randn(40, 56)),
 }
@@ -67,10 +67,21 @@ def test_linear_takes_every_layout_of_a_matrix(name: str) -> None:
         (torch.randn(24, 80)[:, ::2], torch.randn(40, 56)),
         (torch.randn(4, 40), torch.randn(40, 56)),
         (torch.randn(24, 0), torch.randn(0, 56)),
+        (torch.randn(24, 40), torch.randn(40, 90)[:, :56]),
+        (torch.randn(256, 256), torch.randn(512, 512)[:, :256].t()),
         (torch.randn(24, 40, dtype=torch.float64), torch.randn(40, 56, dtype=torch.float64)),
         (torch.randn(24, 40).bfloat16(), torch.randn(40, 56).bfloat16()),
     ],
-    ids=["overlapping rows", "gaps in rows", "few rows", "no elements", "f64", "bf16"],
+    ids=[
+        "overlapping rows",
+        "gaps in rows",
+        "few rows",
+        "no elements",
+        "gaps in a weight",
+        "gaps in a transposed weight",
+        "f64",
+        "bf16",
+    ],
 )
 def test_other_products_are_left_to_aten(a: torch.Tensor, b: torch.Tensor) -> None:
     assert calls(product, a, b) == ["aten.mm.default"]

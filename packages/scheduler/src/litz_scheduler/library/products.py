@@ -62,7 +62,7 @@ class _Change:
         if len(named) != addends + 2 or len(operation.arguments) != len(named):
             return ()
         *added, x, matrix = named
-        if not self._pays(operation) or not all(map(self._is_matrix, (x, matrix))):
+        if not self._pays(operation) or not self._is_matrix(x) or not self._is_matrix(matrix, gaps=False):
             return ()
         if not all(isinstance(size, int) for size in self._values[matrix].type.shape):
             return ()  # it may be empty, which ``linear`` refuses
@@ -78,13 +78,17 @@ class _Change:
         enough = estimate(product.flops, self._symbols) >= self._least
         return enough and estimate(rows, self._symbols) >= ROWS
 
-    def _is_matrix(self, name: str) -> bool:
-        """True for f32 on the CPU with elements, whose rows or columns are dense and do not overlap."""
+    def _is_matrix(self, name: str, gaps: bool = True) -> bool:
+        """True for f32 on the CPU with elements, whose rows or columns are dense and do not overlap.
+
+        A weight may have no ``gaps`` between them: for some shapes oneDNN has no product with such a one.
+        """
         type_ = self._values[name].type
         if type_.dtype != f32 or type_.device.kind != "cpu" or 0 in type_.shape:
             return False
         (rows, columns), (down, right) = type_.shape, type_.layout.strides
-        return _reaches(right, down, columns) or _reaches(down, right, rows)
+        lines = ((right, down, columns), (down, right, rows))
+        return any(_reaches(*line) and (gaps or line[1] == line[2]) for line in lines)
 
     def _is_bias(self, name: str) -> bool:
         type_ = self._values[name].type
