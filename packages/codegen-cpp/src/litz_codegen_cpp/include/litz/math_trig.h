@@ -3,9 +3,9 @@
 //   V sin(V), cos(V), tan(V), asin(V), acos(V), atan(V), atan2(V y, V x), hypot(V x, V y)
 //
 // Reduction by pi/2 in three parts (Cody and Waite), the quadrant logic of Cephes. float: minimax polynomials by
-// Lawson-weighted least squares; sin and cos are under 1.6 ulp, tan under 3, the others under 2. double: sin and cos
-// with fdlibm's polynomials, under 2 ulp; the others, and all where products are not fused, are the C library's, lane by
-// lane. So are arguments of sin, cos and tan beyond 2^17.
+// Lawson-weighted least squares; sin and cos are under 1.6 ulp, tan, computed in double, under 1.5, the others under 2.
+// double: sin and cos with fdlibm's polynomials, under 2 ulp; the others, and all where products are not fused, are the C
+// library's, lane by lane. So are arguments of sin, cos and tan beyond 2^17.
 #ifndef LITZ_MATH_TRIG_H
 #define LITZ_MATH_TRIG_H
 #include "float_ops.h"
@@ -112,18 +112,32 @@ LITZ_FN V cos_lanes(V x) {
     return __builtin_expect(any_beyond_reduction(x), 0) ? cos_far(x, y) : y;
   }
 }
+
+// For |x| <= 2^17. The high part of pi/2 has few digits, so that k times it is exact.
+template <class D>
+LITZ_FN D tan_for_float(D x) {
+  if constexpr (is_wide<D>) {
+    return {tan_for_float(x.lo), tan_for_float(x.hi)};
+  } else {
+    typedef lane_mask<D> I;
+    D k = round_lanes(x * splat<D>(0.6366197723675814)), one = splat<D>(1);
+    D r = mul_add(k, splat<D>(-0x1.921fb544p+0), x);
+    r = mul_add(k, splat<D>(-0x1.0b4611a626331p-34), r);
+    D z = r * r;
+    D p = polynomial(z, 0.33333349768518966, 0.13332662932595926, 0.054059955912501928, 0.021282003530542815,
+                     0.010836264511550151, 8.8974209163561978e-05, 0.0043765536313218707);
+    D t = mul_add(p * z, r, r);
+    I odd = (to_integer(k) & splat<I>(1)) != I{};
+    return blend<D>(odd, -one, t) / blend<D>(odd, t, one);
+  }
+}
 template <class V>
 LITZ_FN V tan_lanes(V x) {
   if constexpr (!is_f32<V>) {
     return tan_libm(x);
   } else {
-    typedef lane_mask<V> I;
-    I n;
-    V r = reduce_by_half_pi(x, n), z = r * r;
-    V p = polynomial(z, 0.33333349f, 0.13332659f, 0.054060493f, 0.021279123f, 0.010843995f, 7.8872879e-5f,
-                     0.0043816739f);
-    V t = mul_add(p * z, r, r);
-    V y = blend<V>((n & splat<I>(1)) != I{}, splat<V>(-1) / t, t);
+    typedef typename vector_of<double, lane_count<V>>::type D;
+    V y = convert_lanes<V>(tan_for_float(convert_lanes<D>(x)));
     y = blend<V>(x == V{}, x, y);
     return __builtin_expect(any_beyond_reduction(x), 0) ? tan_far(x, y) : y;
   }
