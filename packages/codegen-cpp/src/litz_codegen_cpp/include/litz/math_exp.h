@@ -4,8 +4,8 @@
 //
 // Cody and Waite's reduction (hi and lo parts of ln 2 as in Cephes for float, fdlibm for double); minimax polynomials,
 // by Lawson-weighted least squares for float, from Chebyshev nodes in 60 digits for double. float: under 1.6 ulp, tanh
-// 2; double: under 1.5 ulp, expm1 and tanh 2.5. Denormal results are rounded as others are. Where a register holds a
-// table (AVX-512), exp and exp2 of floats are shorter and under 1 ulp.
+// and sigmoid 2; double: under 1.5 ulp, sigmoid, expm1 and tanh 2. Denormal results are rounded as others are. Where a
+// register holds a table (AVX-512), exp, exp2 and sigmoid of floats are shorter, and exp and exp2 under 1 ulp.
 #ifndef LITZ_MATH_EXP_H
 #define LITZ_MATH_EXP_H
 #include "float_ops.h"
@@ -23,6 +23,9 @@ template <class V>
 constexpr elem<V> exp_highest = is_f32<V> ? 89 : 710;
 template <class V>
 constexpr elem<V> exp_lowest = is_f32<V> ? -104 : -746;
+// Under this exp(-x) overflows.
+template <class V>
+constexpr elem<V> sigmoid_vanishes = is_f32<V> ? -0x1.62e42ep6 : -0x1.62e42fefa39efp9;
 
 // x = n ln 2 + r with |r| <= ln 2 / 2; returns r. The high part of ln 2 has few digits, so that n times it is exact.
 template <class V>
@@ -49,42 +52,60 @@ LITZ_FN V exp_tail(V r) {
 }
 
 #if defined(LITZ_BY_NAME)
-// 2^n exp(r) for 16 n an integer and |r| <= ln 2 / 32. A register holds the powers 2^(k/16), chosen by the last four
-// bits of n + 1.5 2^19. Where x and n are so large that r has no meaning, it is held to what a polynomial survives:
-// scaling by n gives 0, infinity or NaN. Precise adds what the powers lose by rounding: 0.6 ulp in place of 1.
+// unit 2^n exp(r) = 2^n power (1 + tail) for 16 n an integer and |r| <= ln 2 / 32; returns tail. A register holds the
+// powers 2^(k/16), chosen by the last four bits of n + 1.5 2^19. Where x and n are so large that r has no meaning, it is
+// held to what a polynomial survives: scaling by n gives 0, infinity or NaN. Precise adds what the powers lose by rounding.
 template <bool Precise, class V>
-LITZ_FN V scaled_by_table(V r, V n, V place) {
+LITZ_FN V tail_by_table(V r, V place, V& power, float unit = 1) {
   typedef int v16si __attribute__((vector_size(64)));
   const V powers = {1.0f,       1.0442737f, 1.0905077f, 1.1387886f, 1.1892071f, 1.2418578f, 1.2968396f, 1.3542556f,
                     1.4142135f, 1.4768262f, 1.5422108f, 1.6104903f, 1.6817928f, 1.7562522f, 1.8340081f, 1.9152066f};
   r = __builtin_ia32_rangeps512_mask(r, splat<V>(0.5f), 2, r, (short)-1, 4);  // the lesser magnitude
-  V power = __builtin_ia32_permvarsf512_mask(powers, (v16si)place, powers, (short)-1);
+  power = __builtin_ia32_permvarsf512_mask(powers * splat<V>(unit), (v16si)place, powers, (short)-1);
   V tail = polynomial(r, 1.0f, 0.50001617f, 0.16666769f);
   if constexpr (Precise) {
     const V lost = {0.0f, 4.6285471e-08f, -1.1992157e-08f, 4.7297824e-08f,
                     3.1934181e-08f, 3.6210573e-08f, -3.0990721e-08f, -7.4752132e-09f,
                     1.7114271e-08f, -3.0476834e-08f, 5.2333342e-09f, 6.1075916e-09f,
                     -1.4719605e-08f, -5.2587951e-09f, -6.1282598e-09f, 5.1406092e-09f};
-    tail = mul_add(tail, r, __builtin_ia32_permvarsf512_mask(lost, (v16si)place, lost, (short)-1));
+    return mul_add(tail, r, __builtin_ia32_permvarsf512_mask(lost, (v16si)place, lost, (short)-1));
   } else {
-    tail = tail * r;
+    return tail * r;
   }
-  return scale_by_power(mul_add(power, tail, power), n);
 }
-template <bool Precise>
+// x = n ln 2 + r, with 16 n an integer.
+template <class V>
+LITZ_FN V reduce_by_sixteenths(V x, V& n, V& place) {
+  place = mul_add(x, splat<V>(1.44269504f), splat<V>(0x1.8p19f));
+  n = place - splat<V>(0x1.8p19f);
+  return mul_add(n, splat<V>(2.12194440e-4f), mul_add(n, splat<V>(-0.693359375f), x));
+}
 struct exp_by_table {
   template <class V>
   LITZ_METHOD V operator()(V x) const {
-    V place = mul_add(x, splat<V>(1.44269504f), splat<V>(0x1.8p19f)), n = place - splat<V>(0x1.8p19f);
-    V r = mul_add(n, splat<V>(2.12194440e-4f), mul_add(n, splat<V>(-0.693359375f), x));
-    return scaled_by_table<Precise>(r, n, place);
+    V n, place, r = reduce_by_sixteenths(x, n, place);
+    V power, tail = tail_by_table<false>(r, place, power);
+    return scale_by_power(mul_add(power, tail, power), n);
   }
 };
 struct exp2_by_table {
   template <class V>
   LITZ_METHOD V operator()(V x) const {
     V place = x + splat<V>(0x1.8p19f), n = place - splat<V>(0x1.8p19f);
-    return scaled_by_table<false>((x - n) * splat<V>(0.693147181f), n, place);
+    V power, tail = tail_by_table<false>((x - n) * splat<V>(0.693147181f), place, power);
+    return scale_by_power(mul_add(power, tail, power), n);
+  }
+};
+// The lesser of 1/2 and s is added first: it takes the least from the product.
+struct sigmoid_by_table {
+  template <class V>
+  LITZ_METHOD V operator()(V x) const {
+    V half_one = splat<V>(0.5f), n, place, r = reduce_by_sixteenths(-x, n, place);
+    V power, tail = tail_by_table<true>(r, place, power, 0.5f);
+    V s = scale_by_power(power, n);
+    V divisor = mul_add(s, tail, lesser(s, half_one)) + greater(s, half_one);
+    auto vanishes = x < splat<V>(sigmoid_vanishes<V>);
+    return blend<V>(vanishes, V{}, half_one / divisor);
   }
 };
 // A scalar is to be as a lane of a vector is.
@@ -101,7 +122,7 @@ LITZ_FN V in_register(V x) {
 template <class V>
 LITZ_FN V exp_lanes(V x) {
 #if defined(LITZ_BY_NAME)
-  if constexpr (is_f32<V>) return in_register<exp_by_table<false>>(x);
+  if constexpr (is_f32<V>) return in_register<exp_by_table>(x);
 #endif
   V one = splat<V>(1);
   V n, r = reduce_by_ln2(clamp_keeping_nan(x, exp_lowest<V>, exp_highest<V>), n);
@@ -138,14 +159,18 @@ LITZ_FN V exp_parts(V x, V& s) {
   return mul_add(exp_tail(r), r * r, r);
 }
 
-// As eager computes it: where exp(-x) overflows the result is 0, though a denormal is nearer.
+// As eager computes it: where exp(-x) overflows the result is 0, though a denormal is nearer. With exp(-x) = 2 s (1 + q)
+// half of the divisor is (1/2 + s q) + s, which loses less than the sum with the power itself.
 template <class V>
 LITZ_FN V sigmoid_lanes(V x) {
-  V one = splat<V>(1);
 #if defined(LITZ_BY_NAME)
-  if constexpr (is_f32<V>) return one / (one + in_register<exp_by_table<true>>(-x));
+  if constexpr (is_f32<V>) return in_register<sigmoid_by_table>(x);
 #endif
-  return one / (one + exp_lanes(-x));
+  V half_one = splat<V>(0.5), lowest = splat<V>(is_f32<V> ? -86 : -708);
+  V n, r = reduce_by_ln2(greater(lowest, -x), n);
+  V s = scale_by_power(half_one, n);
+  V y = half_one / (mul_add(mul_add(exp_tail(r), r * r, r), s, half_one) + s);
+  return blend<V>(x < splat<V>(sigmoid_vanishes<V>), V{}, y);
 }
 
 // Half of each part, so that the largest results do not overflow on the way.
@@ -153,16 +178,26 @@ template <class V>
 LITZ_FN V expm1_lanes(V x) {
   V n, r = reduce_by_ln2(clamp_keeping_nan(x, -40, exp_highest<V>), n);
   V half_power = scale_by_power(splat<V>(0.5), n);
-  V y = mul_add(mul_add(exp_tail(r), r * r, r), half_power, half_power - splat<V>(0.5));
+  V y = mul_add(r, half_power, half_power - splat<V>(0.5));
+  y = mul_add(exp_tail(r) * (r * r), half_power, y);
   return blend<V>(x == V{}, x, y + y);
 }
 
-// With t = exp(-2|x|), tanh|x| = (1 - t) / (1 + t).
+// For s (1 + q) = exp(-2|x|), tanh|x| is a quotient of sums, each rounded. In double, where products are fused, one of
+// Newton's steps takes back what rounding did to both and to the quotient.
 template <class V>
 LITZ_FN V tanh_lanes(V x) {
   V one = splat<V>(1), a = abs_lanes(x);
   V s, q = exp_parts(clamp_keeping_nan(a * splat<V>(-2), -45, 0), s);
-  V y = mul_add(-s, q, one - s) / mul_add(s, q, one + s);
+  V less = one - s, more = one + s, above = mul_add(-s, q, less), below = mul_add(s, q, more);
+  V y;
+  if constexpr (is_f32<V> || !LITZ_HAS_FMA) {
+    y = above / below;
+  } else {
+    V inverse = one / below, above_lost = mul_add(-s, q, less - above), below_lost = mul_add(s, q, more - below);
+    y = above * inverse;
+    y = mul_add(mul_add(-y, below_lost, mul_add(-y, below, above) + above_lost), inverse, y);
+  }
   V tiny = splat<V>(is_f32<V> ? 0x1p-12 : 0x1p-27);
   return copysign_lanes(blend<V>(a < tiny, a, y), x);
 }
