@@ -180,6 +180,7 @@ def types(session: nox.Session) -> None:
         "examples",
         "tests/opinfo",
         "tests/differential",
+        "packages/codegen-cpp/tests/maths",
     )
     session.run("mypy", *sources, *around)
 
@@ -235,6 +236,15 @@ def fuzz(session: nox.Session) -> None:
     install(session, *FUZZ)
     install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
     session.run("python", "-m", "differential", *session.posargs, env={"PYTHONPATH": str(ROOT / "tests")})
+
+
+@nox.session
+def maths(session: nox.Session) -> None:
+    """Judge the vector maths over all floats: `nox -s maths -- --functions exp,log --inputs 2^32`."""
+    install_torch(session)
+    install_folders(session, with_siblings("codegen-cpp", ["test"]), tested=["codegen-cpp"])
+    tests_folder = str(PACKAGES / "codegen-cpp" / "tests")
+    session.run("python", "-m", "maths", *session.posargs, env={"PYTHONPATH": tests_folder})
 
 
 @nox.session
