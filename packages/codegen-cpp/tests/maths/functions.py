@@ -60,7 +60,7 @@ _ROWS = (
     Function("cosh", 1.5, 2),
     Function("asinh", 2, 2),
     Function("acosh", 2, 2),
-    Function("atanh", 2, 2),
+    Function("atanh", 1, 2),
     Function("lgamma", 1, 5),
     Function("digamma", 1, None),
     Function("floor", 0, 0),
