@@ -117,6 +117,7 @@ class Compilation:
             numerics=self.config.numerics,
             force_extern=forced,
             fallback=self.config.fallback,
+            attention=self.config.attention,
         )
         return self._timed("lower", lambda: lower(self.gm, name=self.name, options=options, held=self.held))
 
@@ -124,12 +125,13 @@ class Compilation:
         """Loops to a plan."""
         context = PassContext(targets.capabilities())
         hooks: Sequence[Hook] = hooks_for(self.config)
-        return self._timed(
+        plan = self._timed(
             "schedule",
             lambda: schedule(
                 lowered.graph, context, scheduler_options(self.config, targets), hooks=hooks, timings=None
             ),
         )
+        return replace(plan, decisions=(*lowered.decisions, *plan.decisions))
 
     def build(self, plan: Plan, targets: TargetSet) -> tuple[tuple[SourceUnit, ...], tuple[Path, ...]]:
         """A plan to sources to binaries, units side by side."""

@@ -35,6 +35,8 @@ class Config:
     ``compiler``: the C++ compiler to use (``None``: ``g++``, then ``clang++``).
     ``pack_weights``: in inference, keep what is computed from parameters alone (weights in the form that a library
     likes best, scaled by a batch norm that follows) until one of them changes. It takes their memory again.
+    ``attention``: products around a softmax that were written by hand run as the library's attention, where that gives
+    the same (``docs/attention.md``).
     ``freezing``: parameters never change after the first call, so that nobody looks whether one did.
     ``fuse``: off makes one kernel per operation, which is slow and good for finding a fault.
     ``force``: the scheduler's options that are set instead of chosen (``siblings=0 lanes=outer``), see
@@ -49,6 +51,7 @@ class Config:
     cache_dir: str | None = None
     compiler: str | None = None
     pack_weights: bool = True
+    attention: bool = True
     freezing: bool = False
     fuse: bool = True
     force: str = ""

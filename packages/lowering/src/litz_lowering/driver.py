@@ -13,6 +13,7 @@ from torch.fx import Graph, GraphModule, Node
 from litz_ir.device import CPU, Device
 from litz_ir.dtypes import f64
 from litz_ir.errors import LitzError, UnsupportedOperation
+from litz_ir.fused.decision import Decision
 from litz_ir.loops.nodes import Extern, LoopGraph, Output, TensorType, Value
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import run_passes
@@ -24,7 +25,7 @@ from litz_lowering.context import LoweringContext
 from litz_lowering.decompose import Decompositions, decomposition_table
 from litz_lowering.fallback import OUTSIDE, Fallback, call_aten, copied_to, resolved
 from litz_lowering.fx_passes.aten_graph import AtenGraph
-from litz_lowering.fx_passes.pipeline import POST_GRAD
+from litz_lowering.fx_passes.pipeline import post_grad
 from litz_lowering.inputs import Inputs, attribute, literal
 from litz_lowering.left_to_aten import why_left
 from litz_lowering.number_range import refused_number
@@ -55,6 +56,7 @@ class LoweredGraph:
 
     ``operations_of`` maps each FX node's name to the names of the loop operations made for it. ``routines`` are what
     calls of the graph run that no name can find: operators with the traced functions that they are given.
+    ``decisions`` say what was rewritten, and what nearly was.
     """
 
     graph: LoopGraph
@@ -62,6 +64,7 @@ class LoweredGraph:
     fallbacks: tuple[Fallback, ...] = ()
     operations_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     routines: Mapping[str, Routine] = field(default_factory=dict)
+    decisions: tuple[Decision, ...] = ()
 
 
 def lower(
@@ -77,7 +80,8 @@ def lower(
     One loop operation is made for each tensor operation; ``gm`` is not changed. Errors name the node and the user's
     line: :class:`UnsupportedOperation` for what cannot be called, and for what has no rule where the options say so.
     """
-    return _Lowering(_cleaned(gm), options or LoweringOptions(), "", Constants()).run(name, held=held)
+    options, context = options or LoweringOptions(), PassContext({})
+    return _Lowering(_cleaned(gm, options, context), options, "", Constants(), context).run(name, held=held)
 
 
 def decompositions() -> Decompositions:
@@ -85,19 +89,27 @@ def decompositions() -> Decompositions:
     return decomposition_table(RULES.served)
 
 
-def _cleaned(gm: GraphModule) -> AtenGraph:
-    passes = (Unfold(decompositions()), *POST_GRAD)
-    return run_passes(passes, AtenGraph(gm, gm.graph), PassContext({}))
+def _cleaned(gm: GraphModule, options: LoweringOptions, context: PassContext) -> AtenGraph:
+    return run_passes((Unfold(decompositions()), *post_grad(options)), AtenGraph(gm, gm.graph), context)
 
 
 class _Lowering:
-    """The state of lowering one graph. ``path`` leads to a subgraph, and qualifies its nodes' names: ``body.``."""
+    """The state of lowering one graph. ``path`` leads to a subgraph, and qualifies its nodes' names: ``body.``.
+    ``context`` holds what the passes over the graph, and over its subgraphs, decided."""
 
-    def __init__(self, source: AtenGraph, options: LoweringOptions, path: str, constants: Constants) -> None:
+    def __init__(
+        self,
+        source: AtenGraph,
+        options: LoweringOptions,
+        path: str,
+        constants: Constants,
+        context: PassContext,
+    ) -> None:
         self.graph = source.graph
         self.module = source.module
         self.options = options
         self.path = path
+        self.context = context
         self.symbols = SymbolReader()
         self.builder = GraphBuilder((node.name for node in source.graph.nodes), self.symbols)
         self.constants = constants
@@ -141,8 +153,9 @@ class _Lowering:
             held=self._held(held),
         )
         return LoweredGraph(
-            graph, self.constants.tensors, tuple(self.fallbacks), self.operations_of, self.routines
-        )
+            graph, self.constants.tensors, tuple(self.fallbacks), self.operations_of, self.routines,
+            tuple(self.context.decisions),
+        )  # fmt: skip
 
     def _held(self, placeholders: Collection[str]) -> tuple[str, ...]:
         """The real tensors among the inputs for ``placeholders`` that nothing here overwrites."""
@@ -311,7 +324,8 @@ class _Lowering:
     def _subgraph(self, subgraph: Subgraph, demand: Demand) -> LoopGraph:
         """The loop graph of a subgraph; its constants and what it left to ATen are also this graph's."""
         path = f"{self.path}{subgraph.path}."
-        inner = _Lowering(_cleaned(subgraph.module), self.options, path, self.constants.inner())
+        source = _cleaned(subgraph.module, self.options, self.context)
+        inner = _Lowering(source, self.options, path, self.constants.inner(), self.context)
         lowered = inner.run(subgraph.path, demand)
         self.fallbacks += lowered.fallbacks
         self.operations_of.update(lowered.operations_of)

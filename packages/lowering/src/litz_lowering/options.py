@@ -15,9 +15,11 @@ class LoweringOptions:
     ``force_extern`` names FX nodes that are to run as their ATen operation, whatever rules exist.
     ``fallback``: ``error`` refuses what has no rule, or whose rule declines, unless it is meant for ATen
     (:mod:`litz_lowering.left_to_aten`); ``warn`` and ``silent`` record it (telling is the caller's part).
+    ``attention``: products around a softmax may run as the library's attention, where that provably gives the same.
     """
 
     rng: Literal["eager", "fast"] = "eager"
     force_extern: frozenset[str] = frozenset()
     numerics: Literal["eager", "fast"] = "eager"
     fallback: Literal["warn", "silent", "error"] = "warn"
+    attention: bool = True

@@ -50,7 +50,8 @@ def _feed(digest: Any, part: str) -> None:
 
 def option_facts(config: Config) -> tuple[str, ...]:
     """The options that change what is compiled."""
-    return (config.rng, config.numerics, str(config.fuse), str(config.pack_weights), config.fallback)
+    switches = (config.fuse, config.pack_weights, config.attention)
+    return (config.rng, config.numerics, *map(str, switches), config.fallback)
 
 
 def _graph(digest: Any, gm: GraphModule, known: dict[int, str]) -> None:

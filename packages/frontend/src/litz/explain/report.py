@@ -65,6 +65,11 @@ class GraphReport:
     units: tuple[str, ...]
     regions: tuple[RegionReport, ...] = ()
 
+    @property
+    def near_misses(self) -> tuple[Decision, ...]:
+        """What looked like something that is rewritten, and was left as it came."""
+        return tuple(each for each in self.decisions if (each.stage, each.verdict) == ("rewrite", "leave"))
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -95,8 +100,13 @@ class Explanation:
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """Every choice of the scheduler, with its reason."""
+        """Every choice of the rewrites and of the scheduler, with its reason."""
         return tuple(decision for graph in self.graphs for decision in graph.decisions)
+
+    @property
+    def near_misses(self) -> tuple[Decision, ...]:
+        """What looked like something that is rewritten, such as attention, and was left as it came, with the reason."""
+        return tuple(missed for graph in self.graphs for missed in graph.near_misses)
 
     def __str__(self) -> str:
         return explanation_text(self)

@@ -47,5 +47,8 @@ def _graph(console: Console, graph: GraphReport) -> None:
     for region in graph.regions:
         place = f"{region.kept} B from call to call" if region.kind == "keep" else region.line
         console.print(f"{region.kind}: {', '.join(region.plans)} ({place})")
+    for missed in graph.near_misses:
+        reason = REASONS.get(missed.reason, missed.reason)
+        console.print(f"left as written: {missed.subject}: {reason} ({missed.note})")
     for left in graph.fallbacks:
         console.print(f"left to ATen: {left.target}: {left.reason} ({left.line})")

@@ -44,6 +44,18 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "library.held": "it depends on parameters alone: it is kept until one of them changes",
         "library.scale": "what it does to each channel is part of the convolution's weight and bias",
         "library.activation": "the convolution's routine applies it",
+        "attention.kernel": "written by hand; the library's kernel runs it wherever numbers and masks allow",
+        "attention.read": "something else reads what stands between the products, which the kernel does not give",
+        "attention.step": "an operation between the products is none that the kernel has",
+        "attention.scale": "the scores are scaled by what is not known before the graph runs",
+        "attention.mask": "its mask is none that the kernel has",
+        "attention.order": "a step between the products sees dimensions in another order",
+        "attention.dimension": "its softmax is not over the keys",
+        "attention.dtype": "eager rounds scores and weights to a narrow float, which the kernel does not",
+        "attention.heads": "queries and values have different sizes",
+        "attention.symbols": "its sizes are not known before the graph runs",
+        "attention.device": "the kernel runs on the CPU alone",
+        "attention.small": "too few operations for the kernel to pay",
         "realise.extern": "the target has no template; its library routine runs it",
     }
 )

@@ -12,9 +12,11 @@ from torch.fx import Node
 from litz_ir.passes.base import Pass, PassContext
 from litz_lowering.fallback import EFFECT
 from litz_lowering.fx_passes.aten_graph import AtenGraph
+from litz_lowering.fx_passes.attention.rewrite import HandWrittenAttention
 from litz_lowering.fx_passes.effects import UnwrapEffects
 from litz_lowering.fx_passes.random_state import UnwrapRandomState
 from litz_lowering.fx_passes.views import is_returned
+from litz_lowering.options import LoweringOptions
 
 
 @dataclass
@@ -46,12 +48,17 @@ class RemoveDeadCode:
         return AtenGraph(data.module, graph)
 
 
-POST_GRAD: tuple[Pass[AtenGraph], ...] = (
-    UnwrapEffects(),
-    RemoveNoOps(),
-    RemoveDeadCode(),
-    UnwrapRandomState(),
-)
+def post_grad(options: LoweringOptions) -> tuple[Pass[AtenGraph], ...]:
+    """What runs on a graph before it is lowered, in order."""
+    return (
+        UnwrapEffects(),
+        RemoveNoOps(),
+        RemoveDeadCode(),
+        HandWrittenAttention(options.attention),
+        RemoveDeadCode(name="fx.remove_dead_code_2"),
+        UnwrapRandomState(),
+    )
+
 
 _IDENTITIES = ("aten.alias.default", "aten.detach.default", "aten.lift_fresh.default")
 _SAME_SHAPE = (

@@ -1,0 +1,1 @@
+"""Attention that was written by hand runs as the library's kernel."""
