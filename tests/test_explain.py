@@ -29,6 +29,7 @@ def test_report_as_text() -> None:
     text = str(litz.explain(block, torch.randn(8, 8), torch.randn(8, 8)))
     assert "softmax" in text and "aten.mm.default" in text and "test_explain.py" in text
     assert "left to ATen: aten.linalg_inv_ex.default: linear algebra is a library's" in text
+    assert "at most 516 B at once" in text
 
 
 def test_backward_is_reported() -> None:

@@ -13,7 +13,8 @@ from litz_ir.plan.program import Allocate, CallStep, Free, Launch, Plan, Step
 from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions
 from litz_scheduler.memory.liveness import last_uses, reads_of, root
-from litz_scheduler.memory.reuse import NEAR
+from litz_scheduler.memory.place import NEAR
+from litz_scheduler.memory.runs import WAITING_LIMIT, find_runs
 
 
 def storage_of(plan: Plan, buffer: str) -> str | None:
@@ -99,7 +100,7 @@ def _result_bytes(plan: Plan, name: str) -> int:
     for size in plan.placement(name).type.shape:
         assert isinstance(size, int)
         count *= size
-    return (count * plan.placement(name).type.dtype.itemsize + 63) // 64 * 64
+    return count * plan.placement(name).type.dtype.itemsize
 
 
 @settings(max_examples=80)
@@ -107,6 +108,35 @@ def _result_bytes(plan: Plan, name: str) -> int:
 def test_the_peak_is_what_the_steps_hold(graph: LoopGraph) -> None:
     plan = plan_of(graph)
     assert plan.peak == static_peak(plan)
+
+
+def softmaxes(b: Builder, x: str, count: int) -> str:
+    """Softmaxes over columns and rows in turn: a kernel each, since their spaces differ."""
+    for k in range(count):
+        powers = b.op("exp", b.op("sub", x, b.max(x, k % 2)))
+        x = b.op("div", powers, b.sum(powers, k % 2))
+    return x
+
+
+def test_memory_comes_before_a_run_of_kernels_and_goes_after_it() -> None:
+    b = Builder()
+    x = b.input(32, 32)
+    plan = plan_of(b.build(b.mm(softmaxes(b, x, 4), x)))
+    kinds = [type(step) for step in plan.steps]
+    launches = kinds.count(Launch)
+    start = kinds.index(Launch)
+    assert launches >= 4 and kinds[start : start + launches] == [Launch] * launches
+    assert set(kinds[:start]) == {Allocate} and kinds[start + launches :].count(Allocate) == 0
+    check_liveness(plan)
+
+
+def test_a_run_ends_where_much_dead_memory_waits_and_more_is_wanted() -> None:
+    steps = [Launch("k", ())] * 4 + [Free("x"), Launch("k", ())]
+    assert find_runs(steps, {0, 1, 2, 3}, {0: WAITING_LIMIT}).starts == (0, 4, 5)
+    assert find_runs(steps, {0, 1, 3}, {0: WAITING_LIMIT + 1}).starts == (0, 1, 4, 5)
+    assert find_runs(steps, {0, 3}, {1: WAITING_LIMIT + 1}).starts == (0, 3, 4, 5)
+    assert find_runs(steps, {0}, {1: WAITING_LIMIT + 1}).starts == (0, 4, 5)
+    assert len(find_runs([], set(), {})) == 0
 
 
 def test_a_chain_of_kernels_reuses_two_storages() -> None:

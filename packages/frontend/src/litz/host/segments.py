@@ -13,9 +13,6 @@ from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Launch
 from litz_ir.symbols.term import Size
 
-WAITING_LIMIT = 32 << 20
-"""Dead memory waits for the end of a run of kernels, unless more bytes than this wait while more are asked for."""
-
 
 class Segments:
     """The launches that wait for the end of their run, and the native calls made so far (``done``)."""
@@ -29,28 +26,16 @@ class Segments:
         self._tensors = tensors
         self._lines = lines
         self._pending: list[Launch] = []
-        self._waiting = 0
 
     def launch(self, step: Launch) -> None:
         """One more launch of this run."""
         self._pending.append(step)
-
-    def free(self, size: Size) -> None:
-        """Memory of ``size`` bytes is dead, and waits where a run is open."""
-        if self._pending and isinstance(size, int):
-            self._waiting += size
-
-    def relieve(self) -> None:
-        """End the run where too much dead memory waits for it; called when more is asked for."""
-        if self._waiting > WAITING_LIMIT:
-            self.flush()
 
     def flush(self) -> None:
         """Emit the pending launches as one native call."""
         if self._pending:
             self._emit()
         self._pending = []
-        self._waiting = 0
 
     def _emit(self) -> None:
         name = self._names.routine(f"segment_{len(self.done)}")

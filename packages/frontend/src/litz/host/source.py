@@ -28,7 +28,6 @@ from litz_ir.plan.program import (
     CallStep,
     Check,
     Define,
-    Free,
     Launch,
     Plan,
     RegionStep,
@@ -153,25 +152,21 @@ class _Writer:
     # --- steps ----------------------------------------------------------------------------------------------
 
     def _step(self, step: Step) -> None:
+        if isinstance(step, Launch):
+            self.segments.launch(step)
+            return
+        self.segments.flush()
         match step:
-            case Launch():
-                self.segments.launch(step)
             case Allocate():
-                self.segments.relieve()
                 self.tensors.allocate(step.storage)
-            case Free() if step.name in self.tensors.storages:
-                self.segments.free(self.tensors.storages[step.name].nbytes)
             case CallStep():
-                self.segments.flush()
                 self._call(step)
             case Define():
                 self._define(step)
             case Check():
-                self.segments.flush()
                 condition = scalar_code(step.condition, self.names, self.tensors.tensor)
                 self._line("if not {}:\n        raise {}({!r})", condition, step.error, step.message)
             case RegionStep():
-                self.segments.flush()
                 self._region(step)
 
     def _call(self, step: CallStep) -> None:
@@ -237,7 +232,6 @@ class _Writer:
     def _source(self, step: Define) -> Code:
         """The value of a symbol."""
         if isinstance(step.source, Expr):
-            self.segments.flush()
             return scalar_code(step.source, self.names, self.tensors.tensor)
         kind, value, dim = step.source
         buffer = self.names.value(value)

@@ -133,9 +133,10 @@ class Plan:
     """All that a host needs: no torch, no closures, printable and serialisable.
 
     ``device`` is where kernels run, ``capability`` the name of the instruction set or chip that it was scheduled for.
-    ``buffers`` places every value that steps name; ``peak`` is the modelled peak of allocated bytes. ``subplans`` are
-    what its control flow runs: each stands once, however many steps run it. Kernels that have one name, here and in
-    subplans, are one kernel.
+    ``buffers`` places every value that steps name; ``peak`` is the modelled number of bytes that a run of it has
+    allocated at once: its storages, what calls return and what they take while they run, without its inputs and what is
+    kept from run to run. ``subplans`` are what its control flow runs: each stands once, however many steps run it.
+    Kernels that have one name, here and in subplans, are one kernel.
     """
 
     name: str

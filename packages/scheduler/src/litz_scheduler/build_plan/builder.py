@@ -50,7 +50,8 @@ from litz_scheduler.build_plan.values import Values
 from litz_scheduler.cost.traffic import type_bytes
 from litz_scheduler.graph import Lineage, dense_type, output_names, overwritten_names, same_strides, viewed
 from litz_scheduler.kernels import single
-from litz_scheduler.memory.reuse import place
+from litz_scheduler.memory.place import place
+from litz_scheduler.memory.transient import transient_bytes
 from litz_scheduler.options import SchedulerOptions
 
 
@@ -119,9 +120,10 @@ class _Builder:
             if isinstance(output, Ref) and output.name not in objects:
                 self.values.type(output.name)
         kernels = self.launches.kernels()
-        memory = place(
-            self.steps, self.values.placements, graph.outputs, kernels, graph.symbols, self.context
-        )
+        placements = self.values.placements
+        threads = self.capabilities.threads
+        transient = transient_bytes(self.steps, placements, self.subplans.made, graph.symbols, threads)
+        memory = place(self.steps, placements, graph.outputs, kernels, graph.symbols, self.context, transient)
         return Plan(
             name=graph.name,
             device=self.device,

@@ -9,7 +9,7 @@ from litz_ir.loops.nodes import LoopGraph, Scatter, TensorType, Value, View, ind
 from litz_ir.plan.program import Placement
 from litz_ir.scalar.expr import loads
 from litz_scheduler.graph import alias_type, as_promised, dense_type, output_names
-from litz_scheduler.memory.reuse import UNPLACED
+from litz_scheduler.memory.homes import UNPLACED
 
 
 class Values:

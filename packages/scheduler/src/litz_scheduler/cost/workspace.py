@@ -1,0 +1,120 @@
+"""Memory that the host's routines take while they run and give back: measured, as formulas over their arguments.
+
+The figures are those of oneDNN 3.x and of ATen's attention for the CPU, in bytes. A routine without a row takes little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+
+from litz_ir.device import CPU
+from litz_ir.dtypes import bf16, f32
+from litz_ir.loops.nodes import Ref, TensorType
+from litz_ir.plan.program import CallStep, Placement
+from litz_ir.symbols.table import SymbolTable
+from litz_scheduler.cost.traffic import estimate
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """A tensor argument with its sizes at their hints; ``bytes`` of its elements."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    bytes: int
+    fast: bool
+
+    @property
+    def rows(self) -> bool:
+        """True when neighbours along the last dimension are neighbours in memory."""
+        return self.strides[-1] == 1 or self.shape[-1] == 1
+
+    @property
+    def channels_last(self) -> bool:
+        """True when neighbours along the second dimension are neighbours in memory, and no others."""
+        return self.strides[1] == 1 and self.shape[1] != 1
+
+
+_Formula = Callable[[Sequence[_Tensor], Sequence[_Tensor], int], int]
+"""From the leading arguments, the results that are wanted, and the number of threads."""
+
+
+def workspace(step: CallStep, placements: Mapping[str, Placement], symbols: SymbolTable, threads: int) -> int:
+    """The bytes that a routine on the CPU takes beyond its results; symbolic sizes at their hints."""
+    operands, formula = _FORMULAS.get(step.target, (0, None))
+    names = [each.name for each in step.arguments[:operands] if isinstance(each, Ref)]
+    if formula is None or len(names) < operands or any(placements[n].type.device != CPU for n in names):
+        return 0
+    given = [_tensor(placements[name].type, symbols) for name in names]
+    results = [name for name in step.results if name is not None]
+    made = [_tensor(placements[name].type, symbols) for name in results]
+    return formula(given, made, max(1, threads))
+
+
+def _tensor(type_: TensorType, symbols: SymbolTable) -> _Tensor:
+    shape = tuple(estimate(size, symbols) for size in type_.shape)
+    strides = tuple(estimate(stride, symbols) for stride in type_.layout.strides)
+    return _Tensor(shape, strides, prod(shape) * type_.dtype.itemsize, type_.dtype in (f32, bf16))
+
+
+_PANEL, _FEW, _MANY = 64, 512, 1024
+"""oneDNN's products copy panels of a weight: this many rows, by all columns up to ``_FEW``, by at most ``_MANY``."""
+
+
+def _linear(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int) -> int:
+    x, weight = given
+    copied = 0 if x.rows else x.bytes
+    if not weight.rows:
+        return copied
+    columns = weight.shape[-1]
+    width = columns if columns <= _FEW else _FEW if columns < _MANY else _MANY
+    return copied + threads * _PANEL * width * 4
+
+
+def _convolution(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int) -> int:
+    """Images that are not in channels-last are copied into blocks of channels, and results out of them."""
+    x, weight = given
+    if not x.fast:
+        return 0
+    if x.channels_last:
+        return weight.bytes
+    return max(x.bytes + weight.bytes, *(result.bytes for result in made))
+
+
+def _convolution_backward(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int) -> int:
+    gradient, x, weight = given
+    if not x.fast:
+        return 0
+    return 2 * weight.bytes if x.channels_last else gradient.bytes + x.bytes
+
+
+def _attention_tile(queries: int, keys: int) -> tuple[int, int]:
+    """How many queries and keys ATen's attention takes at a time."""
+    return (256 if queries >= 768 else 64 if queries >= 192 else 32), min(512, keys)
+
+
+def _attention(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int) -> int:
+    query, key = given
+    rows, columns = _attention_tile(query.shape[-2], key.shape[-2])
+    return threads * rows * (columns + 2 + query.shape[-1]) * 4
+
+
+def _attention_backward(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int) -> int:
+    _, query, key = given
+    rows, columns = _attention_tile(query.shape[-2], key.shape[-2])
+    return threads * 2 * rows * columns * 4
+
+
+_FORMULAS: Mapping[str, tuple[int, _Formula]] = MappingProxyType(
+    {
+        "linear": (2, _linear),
+        "aten.convolution.default": (2, _convolution),
+        "aten.convolution_backward.default": (3, _convolution_backward),
+        "aten._scaled_dot_product_flash_attention_for_cpu.default": (2, _attention),
+        "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": (3, _attention_backward),
+    }
+)
+"""How many leading arguments are tensors, and the formula over them."""

@@ -1,0 +1,190 @@
+"""What needs memory, from when until when: values that kernels write, each over a dying input where that is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from litz_ir.device import Device
+from litz_ir.loops.layout import span
+from litz_ir.loops.nodes import Output
+from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.program import CallStep, Launch, Placement, RegionStep, Step
+from litz_ir.symbols.term import Size, add, mul
+from litz_scheduler.memory.inplace import may_overwrite
+from litz_scheduler.memory.liveness import escaping, last_uses, root
+
+ALIGNMENT = 64
+"""Memory starts at, and is, a multiple of this many bytes: a cache line, and a full register."""
+
+UNPLACED = "?"
+"""The storage of a value that is yet to be placed."""
+
+FRESH = ("linear", "convolution")
+"""Routines whose results lie in memory that nobody else has, so that a kernel may write over them."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Claim:
+    """``nbytes`` bytes that are wanted from step ``first`` to step ``last``; what is ``kept`` is returned."""
+
+    nbytes: Size
+    first: int
+    last: int
+    kept: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class Home(Claim):
+    """Memory that ``values`` hold one after the other."""
+
+    values: list[str]
+    device: Device
+
+
+@dataclass(slots=True, kw_only=True)
+class Result(Claim):
+    """Memory that the step ``first`` hands over."""
+
+    name: str
+
+
+@dataclass(slots=True)
+class Demand:
+    """Everything that takes memory. ``taken`` names the values that lie in what a routine returned, and that, which
+    their placements say already."""
+
+    placements: dict[str, Placement]
+    homes: list[Home] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    taken: list[tuple[str, str]] = field(default_factory=list)
+
+    def nbytes(self, name: str) -> Size:
+        """The bytes of a value's memory, to the end of its last element."""
+        return memory_of(self.placements[name])
+
+
+def demand_of(
+    steps: Sequence[Step],
+    placements: Mapping[str, Placement],
+    outputs: tuple[Output, ...],
+    kernels: Mapping[str, Kernel],
+) -> Demand:
+    """What the steps take memory for: values whose placement says :data:`UNPLACED`, and what calls return."""
+    return _Finder(steps, placements, outputs, kernels).run()
+
+
+def memory_of(placement: Placement) -> Size:
+    """The bytes of a value's memory, to the end of its last element."""
+    return mul(span(placement.type.shape, placement.type.layout), placement.type.dtype.itemsize)
+
+
+def rounded(nbytes: Size) -> Size:
+    """The next multiple of :data:`ALIGNMENT`."""
+    return mul(add(nbytes, ALIGNMENT - 1) // ALIGNMENT, ALIGNMENT)
+
+
+def produced(step: Step) -> tuple[str, ...]:
+    """What a call or region hands over: the plan drops it after its last use. What is kept was there before."""
+    if isinstance(step, CallStep):
+        return tuple(name for name in step.results if name is not None)
+    return step.results if isinstance(step, RegionStep) and step.kind != "keep" else ()
+
+
+class _Finder:
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        placements: Mapping[str, Placement],
+        outputs: tuple[Output, ...],
+        kernels: Mapping[str, Kernel],
+    ) -> None:
+        self.steps = steps
+        self.kernels = kernels
+        self.found = Demand(dict(placements))
+        self.kept = escaping(outputs, placements)
+        self.last = last_uses(steps, placements)
+        self.dying: dict[int, list[str]] = {}
+        for name, position in self.last.items():
+            self.dying.setdefault(position, []).append(name)
+        self.homes: dict[str, Home] = {}
+        self.fresh: set[str] = set()
+        self.moved: set[str] = set()
+
+    def run(self) -> Demand:
+        for position, step in enumerate(self.steps):
+            self._note_fresh(step)
+            if isinstance(step, Launch):
+                for name in dict.fromkeys(root(buffer, self._placements) for buffer in step.buffers):
+                    if name not in self.homes and self._placements[name].storage == UNPLACED:
+                        self._house(name, step, position)
+        self._collect_results()
+        return self.found
+
+    @property
+    def _placements(self) -> dict[str, Placement]:
+        return self.found.placements
+
+    def _note_fresh(self, step: Step) -> None:
+        """Remember the results of a step that a kernel may write over."""
+        if isinstance(step, CallStep) and step.target in FRESH:
+            for name in produced(step):
+                placement = self._placements[name]
+                if placement.base is None and placement.type.layout.offset == 0:
+                    self.fresh.add(name)
+
+    def _house(self, name: str, step: Launch, position: int) -> None:
+        """Memory for a value that the launch at ``position`` is the first to touch."""
+        placement = self._placements[name]
+        nbytes, kept = rounded(memory_of(placement)), name in self.kept
+        over = None if kept else self._dying_input(name, nbytes, step, position)
+        if over is None:
+            home = Home(
+                values=[name], nbytes=nbytes, device=placement.type.device, first=position,
+                last=self.last[name], kept=kept,
+            )  # fmt: skip
+            self.found.homes.append(home)
+            self.homes[name] = home
+            return
+        self.moved.add(over)
+        if over in self.homes:
+            home = self.homes[name] = self.homes[over]
+            home.values.append(name)
+            home.last = self.last[name]
+        else:
+            self._placements[name] = replace(placement, storage=None, base=over)
+            self.found.taken.append((name, over))
+
+    def _dying_input(self, name: str, nbytes: Size, step: Launch, position: int) -> str | None:
+        """An input that dies here and that the kernel reads only where, and before, it writes ``name``."""
+        wanted = self._placements[name].type
+        for other in self.dying.get(position, ()):
+            placement = self._placements.get(other)
+            if placement is None or other in self.kept or other in self.moved:
+                continue
+            if other not in self.homes and other not in self.fresh:
+                continue
+            fits = (rounded(memory_of(placement)), placement.type.device) == (nbytes, wanted.device)
+            if not fits or placement.type.dtype.itemsize != wanted.dtype.itemsize:
+                continue
+            roots = [root(buffer, self._placements) for buffer in step.buffers]
+            if may_overwrite(self.kernels[step.kernel], roots, other, name):
+                return other
+        return None
+
+    def _collect_results(self) -> None:
+        last = last_uses(self.steps, self._placements)
+        kept = {root(name, self._placements) for name in self.kept}
+        for position, step in enumerate(self.steps):
+            for name in produced(step):
+                placement = self._placements[name]
+                if placement.base is None:
+                    self.found.results.append(
+                        Result(
+                            name=name,
+                            nbytes=memory_of(placement),
+                            first=position,
+                            last=last[name],
+                            kept=name in kept,
+                        )
+                    )

@@ -1,0 +1,43 @@
+"""The memory model: the most bytes that a plan holds at once, beyond what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from litz_ir.symbols.table import SymbolTable
+from litz_ir.symbols.term import Size
+from litz_scheduler.cost.traffic import estimate
+
+
+@dataclass(slots=True)
+class Block:
+    """``nbytes`` bytes that are taken before part ``first`` of a plan, and given back after part ``last``: never where
+    that is ``None``."""
+
+    nbytes: Size
+    first: int
+    last: int | None
+
+
+def peak(
+    parts: int, blocks: Sequence[Block], transient: Sequence[tuple[int, int]], symbols: SymbolTable
+) -> int:
+    """The most bytes held at once in a plan of so many parts; symbolic sizes at their hints.
+
+    ``transient`` gives (part, bytes) of what a part takes for itself and gives back.
+    """
+    taken, given, within = [0] * parts, [0] * parts, [0] * parts
+    for block in blocks:
+        nbytes = estimate(block.nbytes, symbols)
+        taken[block.first] += nbytes
+        if block.last is not None:
+            given[block.last] += nbytes
+    for part, nbytes in transient:
+        within[part] = max(within[part], nbytes)
+    live = most = 0
+    for part in range(parts):
+        live += taken[part]
+        most = max(most, live + within[part])
+        live -= given[part]
+    return most

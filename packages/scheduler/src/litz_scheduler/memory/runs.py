@@ -1,0 +1,40 @@
+"""Runs of kernels: launches that follow one another are one native call, so memory comes before and goes after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from litz_ir.plan.program import Launch, Step
+
+WAITING_LIMIT = 32 << 20
+"""Dead memory waits for the end of a run, unless more bytes than this wait while more are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Steps in parts: runs of launches, and every other step alone. ``starts`` are the positions of their first steps,
+    ``of`` gives the part of each step."""
+
+    starts: tuple[int, ...]
+    of: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def find_runs(steps: Sequence[Step], taking: AbstractSet[int], dying: Mapping[int, int]) -> Runs:
+    """Cut steps into runs. ``taking`` are the positions of those that take memory of their own, ``dying`` gives the
+    bytes that nothing wants after a step."""
+    starts: list[int] = []
+    of: list[int] = []
+    waiting = 0
+    for position, step in enumerate(steps):
+        goes_on = position > 0 and isinstance(step, Launch) and isinstance(steps[position - 1], Launch)
+        if not goes_on or (waiting > WAITING_LIMIT and position in taking):
+            starts.append(position)
+            waiting = 0
+        of.append(len(starts) - 1)
+        waiting += dying.get(position, 0)
+    return Runs(tuple(starts), tuple(of))
