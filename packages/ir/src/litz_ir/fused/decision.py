@@ -37,6 +37,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "memory.reuse": "takes the memory of a value that is dead",
         "memory.inplace": "written over its last input",
         "memory.fresh": "no dead memory fits",
+        "order.eager": "no other order that was tried holds clearly less memory at once",
+        "order.peak": "it holds less memory at once than eager's order",
         "share.kernel": "equal to a kernel that exists, up to buffer names",
         "split.threads": "too few results for the threads at hand: parts are reduced side by side, then their results",
         "library.linear": "the host's routine for linear layers is faster than ATen's at this size",

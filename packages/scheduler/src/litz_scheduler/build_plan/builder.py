@@ -45,13 +45,12 @@ from litz_ir.symbols.term import (
     symbol,
 )
 from litz_ir.target.capabilities import Capabilities
+from litz_scheduler.build_plan.arrange import Surroundings, arrange, blocks_of
 from litz_scheduler.build_plan.launches import KernelNames, Launches
 from litz_scheduler.build_plan.values import Values
 from litz_scheduler.cost.traffic import type_bytes
 from litz_scheduler.graph import Lineage, dense_type, output_names, overwritten_names, same_strides, viewed
 from litz_scheduler.kernels import single
-from litz_scheduler.memory.place import place
-from litz_scheduler.memory.transient import transient_bytes
 from litz_scheduler.options import SchedulerOptions
 
 
@@ -94,6 +93,8 @@ class _Builder:
             self.graph, self.values, Lineage(source, self.graph), context, options, names
         )
         self.steps: list[Step] = []
+        self.starts: list[int] = []
+        self.fused = fused
         self.subplans = _Subplans(subplan)
         self.bound = {i.symbol or i.name for i in self.graph.inputs if isinstance(i, ScalarInput)}
         self.device = self._device()
@@ -120,10 +121,15 @@ class _Builder:
             if isinstance(output, Ref) and output.name not in objects:
                 self.values.type(output.name)
         kernels = self.launches.kernels()
-        placements = self.values.placements
-        threads = self.capabilities.threads
-        transient = transient_bytes(self.steps, placements, self.subplans.made, graph.symbols, threads)
-        memory = place(self.steps, placements, graph.outputs, kernels, graph.symbols, self.context, transient)
+        memory, decisions = arrange(
+            blocks_of(self.fused, self.steps, self.starts, self.values.placements),
+            Surroundings(
+                graph.name, self.values.placements, graph.outputs, kernels, graph.symbols, self.subplans.made,
+                self.capabilities.threads,
+            ),
+        )  # fmt: skip
+        for decision in decisions:
+            self.context.decide(decision)
         return Plan(
             name=graph.name,
             device=self.device,
@@ -177,6 +183,7 @@ class _Builder:
 
     def add(self, group: Group) -> None:
         """Append the steps of a group."""
+        self.starts.append(len(self.steps))
         operation = self.operations[group.members[0].operation]
         match operation:
             case View():

@@ -9,7 +9,6 @@ from itertools import pairwise
 from litz_ir.device import Device
 from litz_ir.fused.decision import Decision
 from litz_ir.loops.nodes import Output
-from litz_ir.passes.base import PassContext
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Allocate, Free, Placement, Step, Storage
 from litz_ir.symbols.table import SymbolTable
@@ -25,13 +24,14 @@ NEAR = 8
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Every placement, the storages, the steps with allocation in between, and the modelled peak in bytes (see
-    ``litz_scheduler.memory.peak``)."""
+    """Every placement, the storages, the steps with allocation in between, the modelled peak in bytes (see
+    ``litz_scheduler.memory.peak``), and why each value is where it is."""
 
     placements: dict[str, Placement]
     storages: tuple[Storage, ...]
     steps: tuple[Step, ...]
     peak: int
+    decisions: tuple[Decision, ...]
 
 
 def place(
@@ -40,13 +40,12 @@ def place(
     outputs: tuple[Output, ...],
     kernels: Mapping[str, Kernel],
     symbols: SymbolTable,
-    context: PassContext,
     transient: Mapping[int, int],
 ) -> MemoryPlan:
     """Give memory to every value whose placement says ``UNPLACED``, in the order of the steps. ``transient`` gives, by
     position, the bytes that a step takes beyond its results while it runs."""
     demand = demand_of(steps, placements, outputs, kernels)
-    return _Placer(steps, demand, symbols, context, transient).run()
+    return _Placer(steps, demand, symbols, transient).run()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,13 +79,11 @@ class _Placer:
         steps: Sequence[Step],
         demand: Demand,
         symbols: SymbolTable,
-        context: PassContext,
         transient: Mapping[int, int],
     ) -> None:
         self.steps = steps
         self.demand = demand
         self.symbols = symbols
-        self.context = context
         self.runs = self._find_runs()
         self.transient = [(self.runs.of[position], nbytes) for position, nbytes in transient.items()]
 
@@ -96,9 +93,9 @@ class _Placer:
         peaks = [self._peak(layout) for layout in layouts]
         least = min(peaks)
         chosen = layouts[peaks.index(least)]
-        self._settle(chosen)
+        decisions = tuple(self._settle(chosen))
         storages = tuple(Storage(area.name, area.nbytes, area.device) for area in chosen.areas)
-        return MemoryPlan(self.demand.placements, storages, tuple(self._steps(chosen)), least)
+        return MemoryPlan(self.demand.placements, storages, tuple(self._steps(chosen)), least, decisions)
 
     def _find_runs(self) -> Runs:
         dying: dict[int, int] = {}
@@ -140,17 +137,17 @@ class _Placer:
         blocks = [Block(each.nbytes, of[each.first], None if each.kept else of[each.last]) for each in claims]
         return peak(len(self.runs), blocks, self.transient, self.symbols)
 
-    def _settle(self, layout: _Layout) -> None:
+    def _settle(self, layout: _Layout) -> Iterator[Decision]:
         """Enter where values are, and say why."""
         placements = self.demand.placements
         for home, (area, reason) in zip(self.demand.homes, layout.where, strict=True):
             for name in home.values:
                 placements[name] = replace(placements[name], storage=area.name)
                 why = reason if name == home.values[0] else "memory.inplace"
-                self.context.decide(Decision("memory", name, "place", why, home.nbytes, f"in {area.name}"))
+                yield Decision("memory", name, "place", why, home.nbytes, f"in {area.name}")
         for name, over in self.demand.taken:
             nbytes = self.demand.nbytes(name)
-            self.context.decide(Decision("memory", name, "place", "memory.inplace", nbytes, f"in %{over}"))
+            yield Decision("memory", name, "place", "memory.inplace", nbytes, f"in %{over}")
 
     def _steps(self, layout: _Layout) -> Iterator[Step]:
         """The steps, memory taken before each run and given back after it."""

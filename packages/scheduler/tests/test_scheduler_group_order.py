@@ -1,0 +1,149 @@
+"""The order of groups: any candidate computes what eager's order does; one that holds less memory is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scheduler_builder import CPU_LIKE, Builder, assert_same, plan_of
+from scheduler_strategies import loop_graphs
+
+from litz_ir.device import CPU
+from litz_ir.fused.group import FusedGraph
+from litz_ir.fused.verify import verify_fused
+from litz_ir.loops.nodes import LoopGraph
+from litz_ir.passes.base import PassContext
+from litz_ir.plan.program import CallStep, Check, Launch, Plan
+from litz_ir.plan.verify import verify_plan
+from litz_scheduler import SchedulerOptions, schedule
+from litz_scheduler.build_plan import KernelNames, build_plan
+from litz_scheduler.order.candidates import Block, depth_first, freeing_first
+from litz_scheduler.order.dependencies import dependencies
+
+OPTIONS = SchedulerOptions()
+
+
+def is_order(order: Sequence[int], needs: Sequence[frozenset[int]]) -> bool:
+    """True when every block runs once, after what it needs."""
+    place = {number: k for k, number in enumerate(order)}
+    after = all(place[needed] < place[number] for number in place for needed in needs[number])
+    return sorted(order) == list(range(len(needs))) and after
+
+
+@st.composite
+def block_lists(draw: st.DrawFn) -> tuple[list[Block], dict[str, int], frozenset[str]]:
+    names = [f"m{k}" for k in range(draw(st.integers(1, 6)))]
+    blocks = []
+    for number in range(draw(st.integers(0, 12))):
+        needs = draw(st.frozensets(st.integers(0, number - 1), max_size=3)) if number else frozenset()
+        blocks.append(Block(needs, draw(st.frozensets(st.sampled_from(names), max_size=3))))
+    sizes = {name: draw(st.integers(0, 100)) for name in names[1:]}
+    return blocks, sizes, draw(st.frozensets(st.sampled_from(names)))
+
+
+@given(given_blocks=block_lists())
+def test_candidates_are_orders(given_blocks: tuple[list[Block], dict[str, int], frozenset[str]]) -> None:
+    blocks, sizes, kept = given_blocks
+    needs = [block.needs for block in blocks]
+    assert is_order(freeing_first(blocks, sizes, kept), needs)
+    assert is_order(depth_first(blocks), needs)
+
+
+def test_what_frees_most_comes_first() -> None:
+    free = frozenset[int]()
+    blocks = [
+        Block(free, frozenset({"a"})),
+        Block(free, frozenset({"b"})),
+        Block(frozenset({0}), frozenset({"a", "c"})),
+        Block(frozenset({1}), frozenset({"b", "d"})),
+    ]
+    sizes = {"a": 10, "b": 20, "c": 1, "d": 1}
+    assert freeing_first(blocks, sizes, frozenset({"c", "d"})) == (0, 2, 1, 3)
+    assert depth_first(blocks) == (0, 2, 1, 3)
+
+
+def fused_of(graph: LoopGraph) -> FusedGraph:
+    """The fused graph of a graph without control flow, just before it becomes a plan."""
+    seen: list[FusedGraph] = []
+
+    def hook(name: str, before: object, after: object) -> None:
+        if isinstance(after, FusedGraph):
+            seen.append(after)
+
+    schedule(graph, PassContext({CPU: CPU_LIKE}), hooks=(hook,))
+    return seen[0]
+
+
+def plan_in_order(fused: FusedGraph, order: Sequence[int]) -> Plan:
+    """The plan of the groups in another order, verified at both levels."""
+    moved = replace(fused, groups=tuple(fused.groups[number] for number in order))
+    verify_fused(moved)
+
+    def no_branch(subgraph: LoopGraph) -> Plan:
+        raise AssertionError("the graph has no control flow")
+
+    plan = build_plan(moved, PassContext({CPU: CPU_LIKE}), OPTIONS, no_branch, fused.graph, KernelNames())
+    verify_plan(plan)
+    return plan
+
+
+@settings(max_examples=80)
+@given(graph=loop_graphs(steps=12), data=st.data())
+def test_any_order_that_needs_allow_computes_the_same(graph: LoopGraph, data: st.DataObject) -> None:
+    fused = fused_of(graph)
+    needs = dependencies(fused)
+    order: list[int] = []
+    while len(order) < len(needs):
+        ready = [k for k in range(len(needs)) if k not in order and needs[k] <= set(order)]
+        order.append(data.draw(st.sampled_from(ready)))
+    assert_same(graph, plan_in_order(fused, order))
+
+
+def wide(count: int) -> LoopGraph:
+    """Products that are all made before the first of them is summed."""
+    b = Builder()
+    x = b.input(64, 64)
+    products = [b.mm(x, b.input(64, 64)) for _ in range(count)]
+    return b.build(*(b.sum(product, 0, 1) for product in products))
+
+
+def test_an_order_of_less_memory_is_taken() -> None:
+    graph = wide(8)
+    plan = plan_of(graph)
+    [decision] = [d for d in plan.decisions if d.stage == "order"]
+    assert (decision.verdict, decision.reason) == ("freeing first", "order.peak")
+    matrix = 64 * 64 * 4
+    assert plan.peak < 2 * matrix and decision.note == f"{8 * matrix + 8 * 64} B in eager's"
+    kinds = [type(step) for step in plan.steps if isinstance(step, CallStep | Launch)]
+    assert kinds == [CallStep, Launch] * 8
+    assert_same(graph, plan)
+
+
+def test_eager_s_order_stays_where_nothing_is_clearly_better() -> None:
+    b = Builder()
+    x = b.input(64, 64)
+    plan = plan_of(b.build(b.sum(b.mm(x, x), 0), b.mm(x, x)))
+    assert [(d.verdict, d.reason) for d in plan.decisions if d.stage == "order"] == [("keep", "order.eager")]
+
+
+def test_what_an_error_leaves_behind_stays_in_order() -> None:
+    b = Builder()
+    x, y = b.input(8, 8), b.input(8, 8)
+    before = b.mm(y, y)
+    b.copy_(x, b.op("exp", y))
+    after = b.mm(before, y)
+    b.check(b.reduce("max", after, (0, 1))[0])
+    fused = fused_of(b.build(after))
+    needs = dependencies(fused)
+    kinds = {
+        type(fused.graph.named()[g.members[0].operation]).__name__: k for k, g in enumerate(fused.groups)
+    }
+    operations = [[fused.graph.named()[m.operation] for m in g.members] for g in fused.groups]
+    calls = [k for k, members in enumerate(operations) if type(members[0]).__name__ == "Contraction"]
+    writes = [k for k, ms in enumerate(operations) for m in ms if any(v.replaces == x for v in m.results)]
+    assert len(calls) == 2 and len(writes) == 1
+    assert calls[0] in needs[writes[0]] and writes[0] in needs[calls[1]]
+    assert {*calls[1:], writes[0]} <= needs[kinds["Assert"]]
+    assert any(isinstance(step, Check) for step in plan_of(b.build(after)).steps)
