@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from litz.host.code import Code, assigned, code, with_drops
+from litz.host.program import Place
 from litz.host.source import host_program
 from litz_ir.device import CPU
 from litz_ir.dtypes import f32
 from litz_ir.loops.nodes import Argument, Ref, Value, tensor_type
 from litz_ir.plan.program import CallStep, Placement, Plan
 from litz_ir.symbols.table import SymbolTable
+from litz_ir.text import from_text
 
 A, B, C = (Code(name, (name,)) for name in "abc")
 
@@ -49,3 +51,44 @@ def test_a_value_called_like_a_routine_leaves_the_routine_alone() -> None:
     ((target, function),) = program.externs
     assert target == "matmul" and function != "matmul"
     assert f"y = {function}(matmul)" in program.text
+
+
+ARENA = """
+plan p on cpu "any" (%x: f32[8]) -> (%d, %y) {
+  storage a: 128
+  storage d: 32
+  buffer %x: f32[8]
+  buffer %b: f32[8] in a
+  buffer %c: f32[8] in a at 64
+  buffer %d: f32[8] in d
+  buffer %y: f32[8]
+  kernel k(in %p0: f32, out %p1: f32) {
+    outer [i0: 8]
+    phase [] { %p1[i0] = %p0[i0]; }
+  }
+  allocate a
+  allocate d
+  launch k(%x, %b)
+  launch k(%b, %c)
+  launch k(%c, %d)
+  %y = call mylib.twice.default(%c)
+  free a
+}
+"""
+
+
+def test_an_arena_is_allocated_once_and_asked_for_its_address_once() -> None:
+    plan = from_text(ARENA)
+    assert isinstance(plan, Plan)
+    program = host_program(plan)
+    assert program.text.count("empty((128,), (1,), torch.uint8)") == 1
+    assert "(x.data_ptr(), (a_at := a.data_ptr()), a_at + 64, d.data_ptr())" in program.text
+    assert program.segments[0].buffers == (
+        Place("x"),
+        Place("a", 0, storage=True),
+        Place("a", 64, storage=True),
+        Place("d"),
+    )
+    assert [where for _, where, _ in program.segments[0].launches] == [(0, 1), (1, 2), (2, 3)]
+    assert "c = view(a[64:], torch.float32, (8,), (1,))" in program.text
+    assert program.text.index("segment_0(") < program.text.index("del ") < program.text.index("return")

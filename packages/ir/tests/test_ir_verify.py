@@ -476,3 +476,48 @@ def test_each_check_of_a_plan_finds_its_fault(name: str) -> None:
     with pytest.raises(VerifyError) as caught:
         plan(text)
     assert caught.value.check == check
+
+
+SHARING = """
+plan p on cpu "any" (%x: f32[8]) -> (%d) {
+  storage a: 128
+  storage d: 32
+  buffer %x: f32[8]
+  buffer %b: f32[8] in a
+  buffer %c: f32[8] in a at 64
+  buffer %e: f32[8] in a
+  buffer %d: f32[8] in d
+  kernel k(in %p0: f32, out %p1: f32) {
+    outer [i0: 8]
+    phase [] { %p1[i0] = %p0[i0]; }
+  }
+  allocate a
+  allocate d
+  launch k(%x, %b)
+  launch k(%b, %c)
+  launch k(%c, %e)
+  launch k(%e, %d)
+  free a
+}
+"""
+
+
+def test_buffers_may_share_a_storage_one_after_the_other() -> None:
+    plan(SHARING)
+    plan(SHARING.replace("in a at 64", "in a"))  # each over the last, which the launch reads
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("in a at 64", "in a at 16"),
+        ("launch k(%c, %e)", "launch k(%c, %e) launch k(%b, %d)"),
+        ("-> (%d)", "-> (%d, %b)"),
+        ("%b: f32[8]", "%b: f32[17]"),
+    ],
+)
+def test_buffers_that_are_wanted_at_once_do_not_overlap(right: str, wrong: str) -> None:
+    assert right in SHARING
+    with pytest.raises(VerifyError) as caught:
+        plan(SHARING.replace(right, wrong).replace("  free a\n", ""))
+    assert caught.value.check == "overlap"

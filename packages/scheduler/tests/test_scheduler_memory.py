@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from scheduler_builder import CPU_LIKE, Builder, assert_same, plan_of
 from scheduler_strategies import loop_graphs
 
 from litz_ir.loops.nodes import LoopGraph, Ref
 from litz_ir.plan.program import Allocate, CallStep, Free, Launch, Plan, Step
+from litz_ir.plan.uses import root, touched_by
 from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions
-from litz_scheduler.memory.liveness import last_uses, reads_of, root
-from litz_scheduler.memory.place import NEAR
+from litz_scheduler.memory.arena import Span, pack
+from litz_scheduler.memory.homes import memory_of
+from litz_scheduler.memory.layout import NEAR
+from litz_scheduler.memory.liveness import last_uses
 from litz_scheduler.memory.runs import WAITING_LIMIT, find_runs
 
 
@@ -32,37 +36,36 @@ def written_by(plan: Plan, step: Step) -> Iterator[tuple[str, bool]]:
 
 
 def check_liveness(plan: Plan) -> None:
-    """Walk the steps: a write must not land in a storage that holds another value which is read later."""
+    """Walk the steps byte by byte: a write must not land where another value lies that is read later."""
     placements = dict(plan.buffers)
+    sizes = {storage.name: int(str(storage.nbytes)) for storage in plan.storages}
     kept = {root(output.name, placements) for output in plan.outputs if isinstance(output, Ref)}
     last = last_uses(plan.steps, placements)
-    holds: dict[str, str] = {}
-    allocated: set[str] = set()
+    holds: dict[str, list[str | None]] = {}
     for position, step in enumerate(plan.steps):
         if isinstance(step, Allocate):
-            assert step.storage not in allocated
-            allocated.add(step.storage)
-        elif isinstance(step, Free) and step.name in dict.fromkeys(s.name for s in plan.storages):
-            assert step.name in allocated
-            allocated.remove(step.name)
-            held = holds.pop(step.name, None)
-            assert held is None or (held not in kept and last[held] < position), "freed while wanted"
-        for buffer in reads_of(step):
+            assert step.storage not in holds
+            holds[step.storage] = [None] * sizes[step.storage]
+        elif isinstance(step, Free) and step.name in sizes:
+            for held in set(holds.pop(step.name)) - {None}:
+                assert held not in kept and last[str(held)] < position, "freed while wanted"
+        for buffer in touched_by(step):
             storage = storage_of(plan, buffer)
-            assert storage is None or storage in allocated, "used while not allocated"
+            assert storage is None or storage in holds, "used while not allocated"
         for buffer, _ in written_by(plan, step):
             owner, storage = root(buffer, placements), storage_of(plan, buffer)
             if storage is None:
                 continue
-            before = holds.get(storage, owner)
-            if before != owner:
+            start = int(str(placements[owner].offset))
+            bytes_of_it = slice(start, start + int(str(memory_of(placements[owner]))))
+            for before in set(holds[storage][bytes_of_it]) - {None, owner}:
                 assert before not in kept, "a returned value is overwritten"
-                assert last[before] <= position, "a value that is still wanted is overwritten"
-            holds[storage] = owner
+                assert last[str(before)] <= position, "a value that is still wanted is overwritten"
+            holds[storage][bytes_of_it] = [owner] * len(holds[storage][bytes_of_it])
     returned = [storage_of(plan, name) for name in sorted(kept)]
     owned = [storage for storage in returned if storage is not None]
     assert len(owned) == len(set(owned)), "two returned values share memory"
-    assert all(storage in allocated for storage in owned)
+    assert all(storage in holds for storage in owned)
 
 
 @settings(max_examples=150)
@@ -234,9 +237,92 @@ def test_a_kernel_writes_over_a_routine_s_result_that_dies_in_it() -> None:
     freed = [step.name for step in plan.steps if isinstance(step, Free)]
     assert freed == ["o"], "after the last reader of what was written there"
     last = next(k for k, step in enumerate(plan.steps) if isinstance(step, Free))
-    assert all("r" not in reads_of(step) for step in plan.steps[last:])
+    assert all("r" not in touched_by(step) for step in plan.steps[last:])
 
 
 def test_a_routine_s_result_that_is_wanted_later_is_not_written_over() -> None:
     for plan in (over_a_product("%p, %q, %o"), over_a_product("%p, %q", "%o[11 - i0, i1]")):
         assert dict(plan.buffers)["r"].base is None
+
+
+# --- arenas ---------------------------------------------------------------------------------------------
+
+
+def test_what_only_kernels_see_shares_an_arena() -> None:
+    b = Builder()
+    x = b.input(32, 32)
+    last = softmaxes(b, x, 5)
+    graph = b.build(b.mm(last, x), b.reduce("sum", b.scan(last, 0), (0,))[0])
+    plan = plan_of(graph)
+    arena = [d for d in plan.decisions if d.reason == "memory.arena"]
+    placed = {storage_of(plan, d.subject) for d in arena}
+    assert len(arena) >= 4 and len(placed) == 1
+    assert storage_of(plan, last) not in placed, "what a call reads is a tensor of its own"
+    offsets = {dict(plan.buffers)[d.subject].offset for d in arena}
+    assert len(offsets) > 1 and all(int(str(offset)) % 64 == 0 for offset in offsets)
+    check_liveness(plan)
+    assert_same(graph, plan)
+
+
+def test_an_arena_that_would_raise_the_peak_is_not_made() -> None:
+    b = Builder()
+    x, w = b.input(64, 64), b.input(64, 2048)
+    # Two values live across a product as large as everything before it: an arena of the graph would stay beside it.
+    early = b.sum(softmaxes(b, x, 4), 1)
+    small = softmaxes(b, early, 2)
+    wide = b.mm(x, w)
+    graph = b.build(b.op("mul", b.sum(wide, 1), small))
+    plan = plan_of(graph)
+    result = 64 * 2048 * 4
+    assert plan.peak <= result + 2 * 64 * 4 + 64 * 4
+    check_liveness(plan)
+    assert_same(graph, plan)
+
+
+def test_what_no_arena_holds_ends_runs_when_much_of_it_waits() -> None:
+    b = Builder()
+    x = b.input(2048, 2048)  # 16 MB: an arena holds one of that size
+    plan = plan_of(b.build(b.sum(softmaxes(b, x, 6), 0, 1)))
+    assert plan.peak <= 4 * 2048 * 2048 * 4
+    assert all(int(str(storage.nbytes)) < 32 << 20 for storage in plan.storages)
+
+
+@st.composite
+def spans(draw: st.DrawFn) -> list[Span]:
+    found = []
+    for _ in range(draw(st.integers(0, 40))):
+        first = draw(st.integers(0, 30))
+        found.append(Span(first, first + draw(st.integers(0, 8)), 64 * draw(st.integers(0, 9))))
+    return found
+
+
+def largest_sum(spans: list[Span]) -> int:
+    """The most bytes wanted at one step."""
+    steps = {span.first for span in spans}
+    return max((sum(s.nbytes for s in spans if s.first <= k <= s.last) for k in steps), default=0)
+
+
+@settings(max_examples=300)
+@given(spans=spans(), limit=st.sampled_from([None, 1024, 256]))
+def test_spans_never_overlap_in_space_and_time(spans: list[Span], limit: int | None) -> None:
+    packing = pack(spans, limit)
+    placed = [(s, o) for s, o in zip(spans, packing.offsets, strict=True) if o is not None]
+    for k, (a, start) in enumerate(placed):
+        assert start % 64 == 0 and start + a.nbytes <= packing.nbytes
+        for b, other in placed[:k]:
+            empty = 0 in (a.nbytes, b.nbytes)
+            apart_in_time = a.last < b.first or b.last < a.first
+            assert empty or apart_in_time or start + a.nbytes <= other or other + b.nbytes <= start
+    inside = [span for span, _ in placed]
+    assert limit is not None or len(placed) == len(spans)
+    assert largest_sum(inside) <= packing.nbytes <= sum(span.nbytes for span in inside)
+    if limit is not None:
+        assert packing.nbytes <= limit
+        assert len(placed) == len(spans) or limit < sum(span.nbytes for span in spans)
+
+
+def test_a_freed_gap_is_taken_before_memory_grows() -> None:
+    packing = pack(
+        [Span(0, 1, 192), Span(0, 5, 64), Span(2, 3, 128), Span(2, 3, 64), Span(4, 5, 192)], 1 << 20
+    )
+    assert packing.offsets == (0, 192, 0, 128, 0) and packing.nbytes == 256

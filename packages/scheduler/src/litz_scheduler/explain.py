@@ -11,9 +11,9 @@ from litz_ir.origin import Origin
 from litz_ir.plan.kernel import Kernel, KernelOrigin
 from litz_ir.plan.program import CallStep, Launch, Placement, Plan
 from litz_ir.plan.schedule import Schedule
+from litz_ir.plan.uses import root
 from litz_ir.symbols.term import Size, add
 from litz_scheduler.cost.traffic import type_bytes
-from litz_scheduler.memory.liveness import root
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,10 @@ class Names:
         """The variable of memory that several values share."""
         return self._variable("storage", name)
 
+    def address(self, name: str) -> str:
+        """The number where a value or storage begins."""
+        return self._identifier("address", f"{name}_at")
+
     def symbol(self, name: str) -> str:
         """The variable of a symbol, which holds a number."""
         return self._identifier("symbol", name)

@@ -8,13 +8,22 @@ from litz_ir.symbols.term import Size
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """``offset`` bytes after the start of the buffer, or of the ``storage``, that is called ``owner``."""
+
+    owner: str
+    offset: Size = 0
+    storage: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of consecutive launches that is one native call: ``buffers`` are its distinct buffers in the order their
-    addresses are passed, ``launches`` name the kernel, the positions of its buffers and its symbol terms; ``waits`` are
-    the launches that have to see what those before them did."""
+    """A run of consecutive launches that is one native call: ``buffers`` are the distinct places of its buffers in the
+    order their addresses are passed, ``launches`` name the kernel, the positions of its buffers and its symbol terms;
+    ``waits`` are the launches that have to see what those before them did."""
 
     name: str
-    buffers: tuple[str, ...]
+    buffers: tuple[Place, ...]
     symbols: tuple[Size, ...]
     launches: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
     waits: tuple[bool, ...]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from litz.host.code import Code, code, joined, tuple_of
 from litz.host.names import Names
-from litz.host.program import Segment
+from litz.host.program import Place, Segment
 from litz.host.tensors import Tensors
 from litz.host.waits import waits
 from litz_ir.plan.kernel import Kernel
@@ -39,7 +41,7 @@ class Segments:
 
     def _emit(self) -> None:
         name = self._names.routine(f"segment_{len(self.done)}")
-        buffers: dict[str, int] = {}
+        buffers: dict[Place, int] = {}
         symbols: dict[Size, int] = {}
         launches = []
         for launch in self._pending:
@@ -49,7 +51,20 @@ class Segments:
         waiting = waits(self._pending, self._kernels, self._tensors.region)
         self.done.append(Segment(name, tuple(buffers), tuple(symbols), tuple(launches), waiting))
         self._lines.append(code("# {}", joined(launch.kernel for launch in self._pending)))
-        parts = [tuple_of(map(self._tensors.address, buffers))]
+        parts = [tuple_of(self._addresses(tuple(buffers)))]
         if symbols:
             parts.append(self._names.terms(symbols))
         self._lines.append(code("{}({})", name, joined(parts)))
+
+    def _addresses(self, places: Sequence[Place]) -> Iterator[Code]:
+        """The address of each place; an owner of several is asked for its own once."""
+        owners = Counter(replace(place, offset=0) for place in places)
+        asked: set[Place] = set()
+        for place in places:
+            owner = replace(place, offset=0)
+            address = self._tensors.address(owner)
+            if owners[owner] > 1:
+                name = self._names.address(place.owner)
+                address = Code(name) if owner in asked else code("({} := {})", name, address)
+                asked.add(owner)
+            yield address if place.offset == 0 else code("{} + {}", address, self._names.term(place.offset))

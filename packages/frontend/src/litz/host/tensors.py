@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from litz.host.code import Code, code
 from litz.host.names import Names
+from litz.host.program import Place
 from litz.host.torch_types import COMPLEX_DTYPES, TORCH_DTYPES
 from litz_ir.device import Device
 from litz_ir.errors import CodegenError
@@ -106,11 +107,11 @@ class Tensors:
                 and placement.base not in self._made
                 and placement.type.layout.offset == 0
             ):
-                self._lines.append(code("{} = {}", found, self._over(under.storage, placement.type)))
+                self._lines.append(code("{} = {}", found, self._over(under, placement.type)))
             else:
                 self._lines.append(code("{} = {}", found, self._strided(placement.base, placement.type)))
         elif placement.storage is not None:
-            self._lines.append(code("{} = {}", found, self._over(placement.storage, placement.type)))
+            self._lines.append(code("{} = {}", found, self._over(placement, placement.type)))
         else:
             raise CodegenError("a value is read before a step defines it", node=name)
         self._made.add(name)
@@ -134,10 +135,13 @@ class Tensors:
         base = self.placements[name].base if name in self.placements else None
         return name if base is None else self.root(base)
 
-    def _over(self, storage: str, type_: TensorType) -> Code:
-        """A tensor over the start of a storage that several values share."""
+    def _over(self, place: Placement, type_: TensorType) -> Code:
+        """A tensor over the part of a storage that ``place`` says begins there."""
+        assert place.storage is not None
         shape, strides = self._names.terms(type_.shape), self._names.terms(type_.layout.strides)
-        memory = self._names.storage(storage)
+        memory = self._names.storage(place.storage)
+        if place.offset != 0:
+            memory = code("{}[{}:]", memory, self._names.term(place.offset))
         return code("view({}, {}, {}, {})", memory, TORCH_DTYPES[type_.dtype], shape, strides)
 
     def _strided(self, name: str, type_: TensorType) -> Code:
@@ -154,15 +158,15 @@ class Tensors:
 
     # --- addresses ------------------------------------------------------------------------------------------
 
-    def memory(self, name: str) -> str:
-        """The buffer whose address stands for ``name``: a storage, or what it is a view of when the offset is none."""
+    def memory(self, name: str) -> Place:
+        """Where the memory of a buffer begins: in a storage, or with what it is a view of when the offset is none."""
         placement = self.placements[name]
         if placement.storage is not None and len(self._occupants[placement.storage]) > 1:
-            return placement.storage
+            return Place(placement.storage, placement.offset, storage=True)
         if placement.base is not None and name not in self._called:
             # A view's offset is part of the kernel's own index, counted from the base's first element.
             return self.memory(placement.base)
-        return name
+        return Place(name)
 
     def region(self, name: str) -> str:
         """One name for all buffers that may overlap: a storage, or what all are views of."""
@@ -171,13 +175,13 @@ class Tensors:
             return self.region(placement.base)
         return placement.storage or name
 
-    def address(self, name: str) -> Code:
-        """The address of a buffer that :meth:`memory` gave, its offset taken off."""
-        if name in self.storages:
-            return code("{}.data_ptr()", self._names.storage(name))
-        first = code("{}.data_ptr()", self._names.value(name))
-        type_ = self.placements[name].type
-        if name in self._called or type_.layout.offset == 0:
+    def address(self, place: Place) -> Code:
+        """The address where the owner of what :meth:`memory` gave begins; a buffer's own offset is taken off."""
+        if place.storage:
+            return code("{}.data_ptr()", self._names.storage(place.owner))
+        first = code("{}.data_ptr()", self._names.value(place.owner))
+        type_ = self.placements[place.owner].type
+        if place.owner in self._called or type_.layout.offset == 0:
             return first
         return code("{} - ({})", first, self._names.term(mul(type_.layout.offset, type_.dtype.itemsize)))
 

@@ -36,6 +36,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "copy.layout": "the reader needs another layout",
         "memory.reuse": "takes the memory of a value that is dead",
         "memory.inplace": "written over its last input",
+        "memory.arena": "only kernels see it: it lies beside others in one allocation",
         "memory.fresh": "no dead memory fits",
         "order.eager": "no other order that was tried holds clearly less memory at once",
         "order.peak": "it holds less memory at once than eager's order",

@@ -34,6 +34,7 @@ from litz_ir.plan.program import (
     plans_in,
 )
 from litz_ir.plan.verify_kernel import verify_kernel
+from litz_ir.plan.verify_memory import check_shared_storages
 from litz_ir.scalar.expr import Expr, loads
 from litz_ir.scalar.verify import Buffer, Place, Surroundings, verify_bodies
 from litz_ir.symbols.prove import Predicate, Prover
@@ -59,6 +60,7 @@ def verify_plan(plan: Plan) -> None:
     for step in plan.steps:
         _verify_step(step, state)
     check_outputs(state, place)
+    check_shared_storages(plan)
 
 
 @dataclass(slots=True)

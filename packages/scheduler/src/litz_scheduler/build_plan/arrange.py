@@ -10,10 +10,11 @@ from litz_ir.fused.group import FusedGraph
 from litz_ir.loops.nodes import Output
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Placement, Plan, Step
+from litz_ir.plan.uses import root, touched_by
 from litz_ir.symbols.table import SymbolTable
 from litz_scheduler.cost.traffic import estimate
 from litz_scheduler.memory.homes import UNPLACED, memory_of, produced
-from litz_scheduler.memory.liveness import escaping, reads_of, root
+from litz_scheduler.memory.liveness import escaping
 from litz_scheduler.memory.place import MemoryPlan, place
 from litz_scheduler.memory.transient import transient_bytes
 from litz_scheduler.order.candidates import Block, depth_first, freeing_first
@@ -61,7 +62,7 @@ def blocks_of(
     ends = (*starts[1:], len(steps))
     parts = tuple(tuple(steps[start:end]) for start, end in zip(starts, ends, strict=False))
     nodes = (
-        Block(needed, frozenset(root(name, placements) for step in part for name in reads_of(step)))
+        Block(needed, frozenset(root(name, placements) for step in part for name in touched_by(step)))
         for part, needed in zip(parts, dependencies(fused), strict=True)
     )
     return Blocks(tuple(steps[: starts[0]] if starts else steps), parts, tuple(nodes))

@@ -10,9 +10,10 @@ from litz_ir.loops.layout import span
 from litz_ir.loops.nodes import Output
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import CallStep, Launch, Placement, RegionStep, Step
+from litz_ir.plan.uses import root, touched_by
 from litz_ir.symbols.term import Size, add, mul
 from litz_scheduler.memory.inplace import may_overwrite
-from litz_scheduler.memory.liveness import escaping, last_uses, root
+from litz_scheduler.memory.liveness import escaping, last_uses
 
 ALIGNMENT = 64
 """Memory starts at, and is, a multiple of this many bytes: a cache line, and a full register."""
@@ -36,10 +37,12 @@ class Claim:
 
 @dataclass(slots=True, kw_only=True)
 class Home(Claim):
-    """Memory that ``values`` hold one after the other."""
+    """Memory that ``values`` hold one after the other. What steps other than launches touch is ``seen`` by the host as
+    a tensor; of the rest it needs the address alone."""
 
     values: list[str]
     device: Device
+    seen: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -118,6 +121,7 @@ class _Finder:
                 for name in dict.fromkeys(root(buffer, self._placements) for buffer in step.buffers):
                     if name not in self.homes and self._placements[name].storage == UNPLACED:
                         self._house(name, step, position)
+        self._mark_seen()
         self._collect_results()
         return self.found
 
@@ -171,6 +175,13 @@ class _Finder:
             if may_overwrite(self.kernels[step.kernel], roots, other, name):
                 return other
         return None
+
+    def _mark_seen(self) -> None:
+        for step in self.steps:
+            for name in () if isinstance(step, Launch) else touched_by(step):
+                home = self.homes.get(root(name, self._placements))
+                if home is not None:
+                    home.seen = True
 
     def _collect_results(self) -> None:
         last = last_uses(self.steps, self._placements)

@@ -4,45 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from litz_ir.loops.nodes import Output, Ref, references
-from litz_ir.plan.program import CallStep, Check, Define, Launch, Placement, RegionStep, Step
-from litz_ir.scalar.expr import Expr, loads
-
-
-def reads_of(step: Step) -> tuple[str, ...]:
-    """The buffers that a step touches, results included."""
-    match step:
-        case Launch():
-            return step.buffers
-        case CallStep():
-            named = (value for _, value in step.attributes)
-            used = [name for argument in (*step.arguments, *named) for name in references(argument)]
-            return (*used, *(name for name in step.results if name is not None))
-        case RegionStep():
-            return (*(name for argument in step.arguments for name in references(argument)), *step.results)
-        case Check():
-            return tuple(load.buffer for load in loads(step.condition))
-        case Define():
-            if isinstance(step.source, Expr):
-                return tuple(load.buffer for load in loads(step.source))
-            return (step.source[1],)
-    return ()
-
-
-def root(name: str, placements: Mapping[str, Placement]) -> str:
-    """The buffer whose memory ``name`` is in the end."""
-    while True:
-        placement = placements.get(name)
-        if placement is None or placement.base is None:
-            return name
-        name = placement.base
+from litz_ir.loops.nodes import Output, Ref
+from litz_ir.plan.program import Placement, Step
+from litz_ir.plan.uses import root, touched_by
 
 
 def last_uses(steps: Iterable[Step], placements: Mapping[str, Placement]) -> dict[str, int]:
     """The position of the last step that touches each root."""
     found: dict[str, int] = {}
     for position, step in enumerate(steps):
-        for name in reads_of(step):
+        for name in touched_by(step):
             found[root(name, placements)] = position
     return found
 

@@ -1,25 +1,24 @@
-"""Places values in storages: over a dying input where a kernel allows it, else in dead memory, else in fresh memory."""
+"""Places values: in the layout, of those that are tried, that holds least at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from litz_ir.device import Device
 from litz_ir.fused.decision import Decision
 from litz_ir.loops.nodes import Output
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Allocate, Free, Placement, Step, Storage
 from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size
 from litz_scheduler.cost.traffic import estimate
-from litz_scheduler.memory.homes import Claim, Demand, Home, demand_of
+from litz_scheduler.memory.homes import Claim, Demand, demand_of
+from litz_scheduler.memory.layout import Layout, Scope, arena_members, lay_out
 from litz_scheduler.memory.peak import Block, peak
 from litz_scheduler.memory.runs import Runs, find_runs
 
-NEAR = 8
-"""Dead memory waits at most this many steps for a value of its size; then the host gets it back."""
+SCOPES: tuple[Scope, ...] = ("graph", "run", "none")
+"""Arenas that are tried: what allocates least first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,31 +47,6 @@ def place(
     return _Placer(steps, demand, symbols, transient).run()
 
 
-@dataclass(slots=True, kw_only=True)
-class _Area(Claim):
-    """A storage to be."""
-
-    name: str
-    device: Device
-
-
-@dataclass(slots=True)
-class _Layout:
-    """Areas, and for each home its area and the reason for it."""
-
-    areas: list[_Area] = field(default_factory=list)
-    where: list[tuple[_Area, str]] = field(default_factory=list)
-
-    def fresh(self, home: Home) -> _Area:
-        """An area for one home."""
-        area = _Area(
-            name=f"s{len(self.areas)}", nbytes=home.nbytes, device=home.device, first=home.first, last=home.last,
-            kept=home.kept,
-        )  # fmt: skip
-        self.areas.append(area)
-        return area
-
-
 class _Placer:
     def __init__(
         self,
@@ -84,12 +58,17 @@ class _Placer:
         self.steps = steps
         self.demand = demand
         self.symbols = symbols
+        self.members = arena_members(demand.homes)
         self.runs = self._find_runs()
         self.transient = [(self.runs.of[position], nbytes) for position, nbytes in transient.items()]
 
     def run(self) -> MemoryPlan:
-        """The layout of least peak; of equal ones that which waits longest, which allocates least."""
-        layouts = [self._separate(across) for across in (True, False)]
+        """The layout of least peak; of equal ones that which allocates least."""
+        layouts = [
+            lay_out(self.demand.homes, self.members, self.runs, scope, across)
+            for scope in (SCOPES if self.members else SCOPES[-1:])
+            for across in (True, False)
+        ]
         peaks = [self._peak(layout) for layout in layouts]
         least = min(peaks)
         chosen = layouts[peaks.index(least)]
@@ -98,58 +77,37 @@ class _Placer:
         return MemoryPlan(self.demand.placements, storages, tuple(self._steps(chosen)), least, decisions)
 
     def _find_runs(self) -> Runs:
+        """The runs of kernels, as they are when arenas hold what fits them."""
+        alone = [home for number, home in enumerate(self.demand.homes) if number not in self.members]
         dying: dict[int, int] = {}
-        claims: tuple[Claim, ...] = (*self.demand.homes, *self.demand.results)
+        claims: tuple[Claim, ...] = (*alone, *self.demand.results)
         for each in claims:
             if not each.kept:
                 dying[each.last] = dying.get(each.last, 0) + estimate(each.nbytes, self.symbols)
-        return find_runs(self.steps, {home.first for home in self.demand.homes}, dying)
+        return find_runs(self.steps, {home.first for home in alone}, dying)
 
-    def _separate(self, across: bool) -> _Layout:
-        """Each home in a storage that is dead, if one of its size is, else in a fresh one. What died in an earlier run
-        waits for it only where ``across`` says so."""
-        layout = _Layout()
-        pool: dict[tuple[Size, Device], list[_Area]] = {}
-        for home in self.demand.homes:
-            waiting = pool.setdefault((home.nbytes, home.device), [])
-            dead = [
-                area for area in waiting[-NEAR:] if area.last < home.first and self._near(area, home, across)
-            ]
-            if home.kept or not dead:
-                area, reason = layout.fresh(home), "memory.fresh"
-            else:
-                area, reason = dead[-1], "memory.reuse"
-                waiting.remove(area)
-                area.last = home.last
-            layout.where.append((area, reason))
-            if not home.kept:
-                waiting.append(area)
-        return layout
-
-    def _near(self, area: _Area, home: Home, across: bool) -> bool:
-        if self.runs.of[area.last] == self.runs.of[home.first]:
-            return True
-        return across and home.first - area.last <= NEAR
-
-    def _peak(self, layout: _Layout) -> int:
+    def _peak(self, layout: Layout) -> int:
         of = self.runs.of
         claims: tuple[Claim, ...] = (*layout.areas, *self.demand.results)
         blocks = [Block(each.nbytes, of[each.first], None if each.kept else of[each.last]) for each in claims]
         return peak(len(self.runs), blocks, self.transient, self.symbols)
 
-    def _settle(self, layout: _Layout) -> Iterator[Decision]:
+    def _settle(self, layout: Layout) -> Iterator[Decision]:
         """Enter where values are, and say why."""
         placements = self.demand.placements
-        for home, (area, reason) in zip(self.demand.homes, layout.where, strict=True):
+        for home, spot in zip(self.demand.homes, layout.spots, strict=True):
+            where = f"in {spot.area.name}"
+            if spot.reason == "memory.arena":
+                where += f" at {spot.offset}"
             for name in home.values:
-                placements[name] = replace(placements[name], storage=area.name)
-                why = reason if name == home.values[0] else "memory.inplace"
-                yield Decision("memory", name, "place", why, home.nbytes, f"in {area.name}")
+                placements[name] = replace(placements[name], storage=spot.area.name, offset=spot.offset)
+                why = spot.reason if name == home.values[0] else "memory.inplace"
+                yield Decision("memory", name, "place", why, home.nbytes, where)
         for name, over in self.demand.taken:
             nbytes = self.demand.nbytes(name)
             yield Decision("memory", name, "place", "memory.inplace", nbytes, f"in %{over}")
 
-    def _steps(self, layout: _Layout) -> Iterator[Step]:
+    def _steps(self, layout: Layout) -> Iterator[Step]:
         """The steps, memory taken before each run and given back after it."""
         of = self.runs.of
         taken: dict[int, list[Step]] = {}
