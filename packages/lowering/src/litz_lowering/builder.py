@@ -34,6 +34,7 @@ class GraphBuilder:
         self.symbols = symbols
         self._taken = set(reserved)
         self._claimed: set[str] = set()
+        self._counts: dict[str, int] = {}
         self._simplifiers: dict[tuple[Axis, ...], Simplifier] = {}
         self._newer: dict[str, Tensor] = {}
         self._views: dict[str, View] = {}
@@ -47,10 +48,10 @@ class GraphBuilder:
         if own and wanted not in self._claimed:
             self._claimed.add(wanted)
             return wanted
-        name, count = wanted, 0
+        name = wanted
         while name in self._taken or name in self._claimed:
-            count += 1
-            name = f"{wanted}_{count}"
+            self._counts[wanted] = self._counts.get(wanted, 0) + 1
+            name = f"{wanted}_{self._counts[wanted]}"
         self._claimed.add(name)
         return name
 

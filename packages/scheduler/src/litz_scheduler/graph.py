@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import replace
 
 from litz_ir.loops.layout import Layout, contiguous, is_dense
@@ -164,6 +164,7 @@ class Residence:
         self.own = output_names(graph) | overwritten_names(graph) | shared_homes(graph)
         self._types = {v.name: v.type for v in (*graph.inputs, *graph.constants) if isinstance(v, Value)}
         self._values = {v.name: (v, operation) for operation in graph.operations for v in operation.results}
+        self._shown: dict[Hashable, TensorType | None] = {}
         self.memory = set(self.own)
         for operation in graph.operations:
             self.memory.update(_wanted(operation))
@@ -178,7 +179,12 @@ class Residence:
     def _alias(self, view: View) -> TensorType | None:
         if not view.aliases and view.name in self.own:
             return None
-        found = alias_type(view, self._type(view.base), self.symbols)
+        base, type_ = self._type(view.base), view.results[0].type
+        # Layers that are alike have views that are alike.
+        key = (base, type_, view.axes, view.index, view.base_strides)
+        if key not in self._shown:
+            self._shown[key] = alias_type(view, base, self.symbols)
+        found = self._shown[key]
         return found if found is not None and as_promised(view.results[0].type, found.layout) else None
 
     def _type(self, name: str) -> TensorType:

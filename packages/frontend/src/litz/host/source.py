@@ -47,6 +47,7 @@ def host_program(plan: Plan, name: str = "call", *, inner: bool = False) -> Host
 class _Writer:
     def __init__(self, plan: Plan, name: str, inner: bool) -> None:
         self.plan = plan
+        self.kernels = {kernel.name: kernel for kernel in plan.kernels}
         self.inner = inner
         self.name = name
         self.lines: list[Code] = []
@@ -132,16 +133,18 @@ class _Writer:
 
     def _settle(self) -> None:
         """Complex inputs that a step may have written: where their pairs are a copy, the caller's tensor is told."""
-        written = {self.tensors.root(name) for step in self.plan.steps for name in self._written(step)}
-        for item in self.plan.inputs:
-            if isinstance(item, ComplexValue) and item.name in written:
+        given = [item for item in self.plan.inputs if isinstance(item, ComplexValue)]
+        steps = self.plan.steps if given else ()
+        written = {self.tensors.root(name) for step in steps for name in self._written(step)}
+        for item in given:
+            if item.name in written:
                 self._line("settle({}, {})", self.tensors.wholes[item.name], self.names.value(item.name))
 
     def _written(self, step: Step) -> Iterable[str]:
         """The buffers that a step writes; all that a call is given, since its plan does not say which."""
         match step:
             case Launch():
-                parameters = self.plan.kernel(step.kernel).parameters
+                parameters = self.kernels[step.kernel].parameters
                 return [name for p, name in zip(parameters, step.buffers, strict=True) if p.access != "in"]
             case CallStep():
                 return references((*step.arguments, *(value for _, value in step.attributes)))

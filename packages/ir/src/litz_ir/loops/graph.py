@@ -89,10 +89,12 @@ class LoopGraph:
     def named(self) -> dict[str, Operation]:
         """Every operation by name, in order; those that define no value are told apart by a number."""
         found: dict[str, Operation] = {}
+        met: dict[str, int] = {}
         for operation in self.operations:
-            name, count = operation.name, 1
+            name = called = operation.name
             while name in found and not operation.results:
-                name, count = f"{operation.name[:-1]} {count}>", count + 1
+                met[called] = met.get(called, 0) + 1
+                name = f"{called[:-1]} {met[called]}>"
             found[name] = operation
         return found
 
