@@ -6,6 +6,9 @@ compiled case runs once more on the cache folder that the first process left. Th
 alone, the part of a first call that no backend can shorten. Exit code 1 when litz fails on a case or breaks its
 error bound. With `--regret` litz alone runs, under the plans that its cost model chose and under forced ones
 (`regret.py`). Quote ratios from one run on an idle machine, the worst case beside the geometric mean.
+
+`--scaling` times how compiling grows with the length of a graph instead (`scaling.py`); exit code 1 when a bar is
+missed.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from processes import Row, answer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from scaling import measure_scaling
 
 LIMIT = 900.0  # seconds that one process may take
 
@@ -162,6 +166,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--warm", action="store_true", help="run again on the cache that the first run left")
     parser.add_argument("--out", type=Path, help="write all rows as JSON")
+    parser.add_argument(
+        "--scaling", action="store_true", help="compile graphs of up to 10,000 operations instead"
+    )
     parser.add_argument("--chart", type=Path, help="write speeds over eager as a PNG")
     options = parser.parse_args()
     unknown = {name for name in options.cases.split(",") if name} - set(CASES)
@@ -173,6 +180,10 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Run the jobs that were asked for and print how they fared."""
     options = parse()
+    if options.scaling:
+        console = Console(width=110)
+        complaints, figures = measure_scaling(console)
+        return finish(figures, complaints, options.out, console)
     topics = set(filter(None, options.topics.split(",")))
     names = list(filter(None, options.cases.split(","))) or list(CASES)
     names = [name for name in names if not topics or CASES[name].topic in topics]
