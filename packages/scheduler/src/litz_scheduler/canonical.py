@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from litz_ir.loops.nodes import Axis, Operation, TensorType
 from litz_ir.plan.kernel import Access, Accumulate, Kernel, Parameter, Phase, ScanStore, Statement, Store
 from litz_ir.plan.schedule import Schedule
-from litz_ir.scalar.expr import Expr, Indirect, Load, Scalar, map_indirects, substitute_expr, transform, walk
+from litz_ir.scalar.expr import Expr, Indirect, Load, Scalar, map_indirects, substitute_expr, transform
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, free_symbols, substitute, symbol
 from litz_scheduler.kernels import Body
-from litz_scheduler.loop_order import Nest, bodies_of, terms_of
+from litz_scheduler.loop_order import Nest, bodies_of, nodes_of, terms_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class _Names:
         self.locals: dict[str, str] = {local.name: f"l{k}" for k, local in enumerate(body.locals)}
         self.scalars: dict[str, str] = {}
         self.axes: dict[str, Size] = {}
+        self._moved: dict[Expr, Expr] = {}
+        self._named: dict[Any, Any] = {}
 
     def nest(self, nest: Nest) -> Nest:
         outer = self._rename_axes(nest.outer, "i")
@@ -89,7 +92,7 @@ class _Names:
 
     def _expr(self, body: Expr) -> Expr:
         """Axes are renamed first, all at once: a name may be old for one axis and new for another."""
-        return self._renamed(substitute_expr(body, self.axes))
+        return self._renamed(substitute_expr(body, self.axes, self._moved))
 
     def _term(self, term: Size) -> Size:
         def change(atom: Indirect) -> Size:
@@ -98,14 +101,15 @@ class _Names:
         return map_indirects(substitute(term, self.axes), change)
 
     def _renamed(self, body: Expr) -> Expr:
-        def visit(node: Expr) -> Expr:
-            if isinstance(node, Load):
-                return Load(self._buffer(node.buffer, False), node.index, node.dtype)
-            if isinstance(node, Scalar) and node.name in self.scalars:
-                return Scalar(self.scalars[node.name], node.dtype)
-            return node
+        """Bodies share what they are made of, and a name stays what it is: each node is renamed once."""
+        return transform(body, self._rename, memo=self._named)
 
-        return transform(body, visit)
+    def _rename(self, node: Expr) -> Expr:
+        if isinstance(node, Load):
+            return Load(self._buffer(node.buffer, False), node.index, node.dtype)
+        if isinstance(node, Scalar) and node.name in self.scalars:
+            return Scalar(self.scalars[node.name], node.dtype)
+        return node
 
     def _statement(self, statement: Statement) -> Statement:
         values = tuple(self._expr(value) for value in bodies_of(statement))
@@ -134,12 +138,9 @@ def _symbols(nest: Nest, table: SymbolTable) -> tuple[str, ...]:
     for axis in axes:
         names |= free_symbols(axis.size)
     for phase in nest.phases:
-        for statement in phase.statements:
-            for term in terms_of(statement):
-                names |= free_symbols(term)
-            for body in bodies_of(statement):
-                names |= body.free_symbols
-                names.update(node.name for node in walk(body) if isinstance(node, Scalar))
+        names.update(*map(free_symbols, terms_of(phase.statements)))
+        names.update(*(body.free_symbols for each in phase.statements for body in bodies_of(each)))
+        names.update(node.name for node in nodes_of(phase.statements) if isinstance(node, Scalar))
     own = {axis.name for axis in axes}
     return tuple(info.name for info in table if info.name in names - own)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from litz_ir.dtypes import DType
 from litz_ir.fused.group import Fate, Group, Member
 from litz_ir.loops.nodes import Axis, Operation, Pointwise, Reduction, Scan, Scatter, TensorType
 from litz_ir.plan.kernel import Accumulate, Local, Phase, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Expr, Indirect, Load, Scalar, map_indirects, substitute_expr, transform
-from litz_ir.symbols.simplify import simplify
+from litz_ir.scalar.expr import Expr, Load, Scalar, map_indirects, substitute_expr, transform
+from litz_ir.symbols.simplify import Simplifier
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, add, mul, symbol
 from litz_ir.target.capabilities import Capabilities
@@ -18,7 +20,7 @@ from litz_scheduler.cost.compute import body_cost
 from litz_scheduler.cost.traffic import estimate, points
 from litz_scheduler.domain import collapsed_axes
 from litz_scheduler.graph import axis_ranges
-from litz_scheduler.loop_order import Nest, collapse, map_statement, order_axes
+from litz_scheduler.loop_order import Nest, collapse, map_statements, order_axes
 from litz_scheduler.options import SchedulerOptions
 
 
@@ -47,19 +49,32 @@ def build_body(
     return _Builder(group, operations, type_of, capabilities, symbols, options).build()
 
 
-def _offsets(
-    body: Expr, type_of: Callable[[str], TensorType], axes: tuple[Axis, ...], symbols: SymbolTable
-) -> Expr:
-    """Logical loads as loads at element offsets."""
-    ranges = axis_ranges(axes, symbols)
+class _Offsets:
+    """Logical loads as loads at element offsets, in bodies over the same axes: what these share is rewritten once."""
 
-    def visit(node: Expr) -> Expr:
+    def __init__(
+        self, type_of: Callable[[str], TensorType], axes: tuple[Axis, ...], symbols: SymbolTable
+    ) -> None:
+        self._type_of = type_of
+        self._simplifier = Simplifier(axis_ranges(axes, symbols))
+        self._memo: dict[Any, Any] = {}
+
+    def element(self, name: str, index: Sequence[Size]) -> Size:
+        """The offset of a value's element."""
+        return self._simplifier.simplify(self._type_of(name).layout.element(index))
+
+    def body(self, body: Expr) -> Expr:
+        """The body with every load at its offset."""
+        return transform(body, self._visit, memo=self._memo)
+
+    def term(self, term: Size) -> Size:
+        """The term with every load in it at its offset."""
+        return map_indirects(term, lambda atom: atom.of(self.body(atom.value)))
+
+    def _visit(self, node: Expr) -> Expr:
         if isinstance(node, Load) and not node.buffer.startswith(LOCAL):
-            element = type_of(node.buffer).layout.element(node.index)
-            return Load(node.buffer, (simplify(element, ranges),), node.dtype)
+            return Load(node.buffer, (self.element(node.buffer, node.index),), node.dtype)
         return node
-
-    return transform(body, visit)
 
 
 LOCAL = "local:"
@@ -81,11 +96,10 @@ class _Builder:
         self.operations = operations
         self.type_of = type_of
         self.symbols = symbols
-        self.axes = group.outer + group.inner
-        self.ranges = axis_ranges(self.axes, symbols)
+        self.offsets = _Offsets(type_of, group.outer + group.inner, symbols)
         self.fates = dict(group.fates)
         self.producer = {v.name: m for m in group.members for v in operations[m.operation].results}
-        self.memo: dict[tuple[str, int], Expr] = {}
+        self.resolved: defaultdict[int, dict[Any, Any]] = defaultdict(dict)
         self.room = capabilities.local_bytes
         self.reload = capabilities.local_bytes > 0
         self.locals: dict[str, Local] = {}
@@ -129,7 +143,7 @@ class _Builder:
                 lists[member.phase].append(Store(LOCAL + value.name, self._local_offset(), done))
 
     def _element(self, name: str, member: Member) -> Size:
-        return simplify(self.type_of(name).layout.element(member.index), self.ranges)
+        return self.offsets.element(name, member.index)
 
     def _local(self, name: str, dtype: DType) -> bool:
         """Make room for one outer point's values, if the target has any."""
@@ -150,7 +164,7 @@ class _Builder:
         return offset
 
     def _finish(self, body: Expr, phase: int) -> Expr:
-        return _offsets(self._resolve(body, phase), self.type_of, self.axes, self.symbols)
+        return self.offsets.body(self._resolve(body, phase))
 
     def _resolve(self, body: Expr, phase: int) -> Expr:
         """The body with what the group itself computes put in place of its loads."""
@@ -160,7 +174,7 @@ class _Builder:
                 return self._read(node, phase)
             return node
 
-        return transform(body, visit)
+        return transform(body, visit, memo=self.resolved[phase])
 
     def _read(self, load: Load, phase: int) -> Expr:
         member = self.producer[load.buffer]
@@ -174,23 +188,16 @@ class _Builder:
             dear = body_cost(*member.bodies) > self.options.reload_cost
             if stored and self.reload and member.inner and dear:
                 return load
-        key = (load.buffer, phase)
-        found = self.memo.get(key)
-        if found is None:
-            position = [value.name for value in operation.results].index(load.buffer)
-            found = self.memo[key] = self._resolve(member.bodies[position], phase)
-        return found
+        position = [value.name for value in operation.results].index(load.buffer)
+        return self._resolve(member.bodies[position], phase)
 
 
 def _scan(operation: Scan, type_of: Callable[[str], TensorType], symbols: SymbolTable) -> Body:
-    axes = (*operation.axes, operation.scan_axis)
-    ranges = axis_ranges(axes, symbols)
+    offsets = _Offsets(type_of, (*operation.axes, operation.scan_axis), symbols)
     index: list[Size] = [symbol(axis.name) for axis in operation.axes]
     index.insert(operation.dimension, symbol(operation.scan_axis.name))
-    targets = tuple(
-        (v.name, simplify(type_of(v.name).layout.element(index), ranges)) for v in operation.results
-    )
-    values = tuple(_offsets(body, type_of, axes, symbols) for body in operation.bodies)
+    targets = tuple((value.name, offsets.element(value.name, index)) for value in operation.results)
+    values = tuple(map(offsets.body, operation.bodies))
     statement = ScanStore(operation.combiner, values, targets)
     nest = Nest(operation.axes, (Phase((operation.scan_axis,), (statement,)),))
     return Body(collapse(_without_ones(nest)), ())
@@ -210,22 +217,10 @@ def _scatter(operation: Scatter, type_of: Callable[[str], TensorType], symbols: 
         if len(own) == 1 and not others:
             free.append(axis)
     rest = tuple(axis for axis in operation.axes if axis not in free)
-    ranges = axis_ranges(operation.axes, symbols)
-    result = type_of(operation.results[0].name)
-    index = tuple(_offset_term(t, type_of, operation.axes, symbols) for t in operation.index)
-    offset = simplify(result.layout.element(index), ranges)
-    value = _offsets(operation.body, type_of, operation.axes, symbols)
-    statement = Store(operation.results[0].name, offset, value, operation.mode)
+    offsets = _Offsets(type_of, operation.axes, symbols)
+    name, index = operation.results[0].name, tuple(map(offsets.term, operation.index))
+    statement = Store(name, offsets.element(name, index), offsets.body(operation.body), operation.mode)
     return Body(_without_ones(Nest(tuple(free), (Phase(rest, (statement,)),))), ())
-
-
-def _offset_term(
-    term: Size, type_of: Callable[[str], TensorType], axes: tuple[Axis, ...], symbols: SymbolTable
-) -> Size:
-    def change(atom: Indirect) -> Size:
-        return atom.of(_offsets(atom.value, type_of, axes, symbols))
-
-    return map_indirects(term, change)
 
 
 def _without_ones(nest: Nest) -> Nest:
@@ -238,7 +233,7 @@ def _without_ones(nest: Nest) -> Nest:
         tuple(
             Phase(
                 tuple(axis for axis in phase.axes if axis not in dropped),
-                tuple(map_statement(s, mapping) for s in phase.statements),
+                map_statements(phase.statements, mapping),
             )
             for phase in nest.phases
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from litz_ir.loops.nodes import Axis, Combine
@@ -41,35 +41,41 @@ def stores_of(statement: Statement) -> tuple[tuple[str, Size], ...]:
     return ()
 
 
-def loads_of(statement: Statement) -> tuple[Size, ...]:
-    """The offsets that a statement reads."""
-    return tuple(node.index[0] for node in walk(*bodies_of(statement)) if isinstance(node, Load))
+def nodes_of(statements: Iterable[Statement]) -> Iterator[Expr]:
+    """Every distinct node of what statements evaluate, once: their bodies share most of what they are made of."""
+    return walk(*(body for statement in statements for body in bodies_of(statement)))
 
 
-def terms_of(statement: Statement) -> tuple[Size, ...]:
-    """Every term that a statement evaluates: offsets and indices used as values."""
-    own = [term for _, term in stores_of(statement)]
-    for node in walk(*bodies_of(statement)):
-        own.extend(node.terms if isinstance(node, Load | Index) else ())
-    return tuple(own)
+def loads_of(statements: Iterable[Statement]) -> tuple[Size, ...]:
+    """The offsets that statements read, of each distinct load."""
+    return tuple(node.index[0] for node in nodes_of(statements) if isinstance(node, Load))
 
 
-def map_statement(statement: Statement, mapping: dict[str, Size]) -> Statement:
-    """The statement with axes replaced by terms."""
-    match statement:
-        case Store():
-            return Store(
-                statement.buffer,
-                substitute(statement.offset, mapping),
-                substitute_expr(statement.value, mapping),
-                statement.mode,
-            )
-        case Accumulate():
-            return replace(statement, values=tuple(substitute_expr(v, mapping) for v in statement.values))
-        case ScanStore():
-            targets = tuple((buffer, substitute(offset, mapping)) for buffer, offset in statement.targets)
-            values = tuple(substitute_expr(v, mapping) for v in statement.values)
-            return replace(statement, values=values, targets=targets)
+def terms_of(statements: Sequence[Statement]) -> tuple[Size, ...]:
+    """Every distinct term that statements evaluate: offsets and indices used as values."""
+    found = dict.fromkeys(term for statement in statements for _, term in stores_of(statement))
+    for node in nodes_of(statements):
+        found.update(dict.fromkeys(node.terms if isinstance(node, Load | Index) else ()))
+    return tuple(found)
+
+
+def map_statements(statements: Iterable[Statement], mapping: Mapping[str, Size]) -> tuple[Statement, ...]:
+    """The statements with axes replaced by terms."""
+    memo: dict[Expr, Expr] = {}
+
+    def change(statement: Statement) -> Statement:
+        values = tuple(substitute_expr(value, mapping, memo) for value in bodies_of(statement))
+        match statement:
+            case Store():
+                offset = substitute(statement.offset, mapping)
+                return Store(statement.buffer, offset, values[0], statement.mode)
+            case Accumulate():
+                return replace(statement, values=values)
+            case ScanStore():
+                targets = tuple((buffer, substitute(offset, mapping)) for buffer, offset in statement.targets)
+                return replace(statement, values=values, targets=targets)
+
+    return tuple(map(change, statements))
 
 
 def order_axes(nest: Nest, symbols: SymbolTable) -> Nest:
@@ -84,7 +90,7 @@ def order_axes(nest: Nest, symbols: SymbolTable) -> Nest:
     ):
         return nest
     stores = [term for p in nest.phases for s in p.statements for _, term in stores_of(s)]
-    reads = [term for p in nest.phases for s in p.statements for term in loads_of(s)]
+    reads = list(loads_of(s for p in nest.phases for s in p.statements))
     outer = _sorted(nest.outer, stores + reads, symbols)
     inner = nest.inner if _combines_in_order(nest) else _sorted(nest.inner, reads + stores, symbols)
     return Nest(outer, tuple(replace(p, axes=inner if p.axes else ()) for p in nest.phases))
@@ -122,7 +128,7 @@ def _collapse(nest: Nest, which: str) -> Nest:
     while k > 0:
         slow, fast = axes[k - 1], axes[k]
         statements = [s for p in nest.phases for s in p.statements if which == "outer" or p.axes]
-        terms = [term for s in statements for term in terms_of(s)]
+        terms = terms_of(statements)
         scans = which == "inner" and any(isinstance(s, ScanStore) for s in statements)
         if not scans and all(_mergeable(term, slow, fast) for term in terms):
             merged = Axis(slow.name, mul(slow.size, fast.size))
@@ -146,9 +152,7 @@ def _rebuilt(nest: Nest, which: str, axes: tuple[Axis, ...], mapping: dict[str, 
     phases = []
     for phase in nest.phases:
         touched = which == "outer" or bool(phase.axes)
-        statements = (
-            tuple(map_statement(s, mapping) for s in phase.statements) if touched else phase.statements
-        )
+        statements = map_statements(phase.statements, mapping) if touched else phase.statements
         own = axes if which == "inner" and phase.axes else phase.axes
         phases.append(Phase(own, statements))
     return Nest(axes if which == "outer" else nest.outer, tuple(phases))

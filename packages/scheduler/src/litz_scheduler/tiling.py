@@ -70,10 +70,10 @@ def _efficiency(nest: Nest, axis: Axis, lanes: int, symbols: SymbolTable) -> flo
     total = reached = 0.0
     for phase in nest.phases:
         weight = float(max(estimate(points(phase.axes), symbols), 1)) if phase.axes else 1.0
-        for statement in phase.statements:
-            for term in (*(term for _, term in stores_of(statement)), *loads_of(statement)):
-                total += weight
-                reached += weight * _access(term, axis)
+        stored = [term for statement in phase.statements for _, term in stores_of(statement)]
+        for term in (*stored, *loads_of(phase.statements)):
+            total += weight
+            reached += weight * _access(term, axis)
     size = max(estimate(axis.size, symbols), 1)
     if size <= PAIR and isinstance(axis.size, int):
         return 0.0

@@ -35,20 +35,20 @@ def stored_buffers(phase: Phase) -> frozenset[str]:
 def checked_sizes(phase: Phase) -> tuple[tuple[Size, str], ...]:
     """The sizes of dimensions that checked indices of a phase reach into at every point, each with the fault."""
     axes = {axis.name for axis in phase.axes}
-    found: dict[tuple[Size, str], None] = {}
-    for statement in phase.statements:
-        roots = (statement.value,) if isinstance(statement, Store) else statement.values
-        atoms = [atom for node in _always_evaluated(roots) for atom in indirects(node)]
-        if isinstance(statement, Store):
-            atoms.extend(indirects_in(statement.offset))
-        for atom in atoms:
-            if atom.check != "assumed" and not free_symbols(atom.size) & axes:
-                found[atom.size, atom.fault] = None
-    return tuple(found)
+    stores = [statement for statement in phase.statements if isinstance(statement, Store)]
+    others = (value for each in phase.statements if not isinstance(each, Store) for value in each.values)
+    atoms = [
+        atom
+        for node in _always_evaluated((*(store.value for store in stores), *others))
+        for atom in indirects(node)
+    ]
+    atoms.extend(atom for store in stores for atom in indirects_in(store.offset))
+    checked = [atom for atom in atoms if atom.check != "assumed" and not free_symbols(atom.size) & axes]
+    return tuple(dict.fromkeys((atom.size, atom.fault) for atom in checked))
 
 
 def _always_evaluated(roots: tuple[Expr, ...]) -> Iterator[Expr]:
-    """The expressions under ``roots`` that no condition guards."""
+    """The expressions under ``roots`` that no condition guards, each once."""
     seen: set[Expr] = set()
     stack = list(roots)
     while stack:

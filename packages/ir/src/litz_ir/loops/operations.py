@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from litz_ir.loops.combiners import Combiner
@@ -51,7 +52,7 @@ class Pointwise(Operation):
     axes: tuple[Axis, ...]
     bodies: tuple[Expr, ...]
 
-    @property
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         return load_names(self.bodies)
 
@@ -65,7 +66,7 @@ class Reduction(Operation):
     combiner: Combiner
     bodies: tuple[Expr, ...]
 
-    @property
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         return load_names(self.bodies)
 
@@ -83,7 +84,7 @@ class Scan(Operation):
     combiner: Combiner
     bodies: tuple[Expr, ...]
 
-    @property
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         return load_names(self.bodies)
 
@@ -99,7 +100,7 @@ class Scatter(Operation):
     body: Expr
     mode: ScatterMode = "set"
 
-    @property
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((self.base, *load_names((self.body,)), *index_reads(self.index))))
 

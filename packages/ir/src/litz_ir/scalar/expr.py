@@ -27,13 +27,14 @@ class Expr:
     ``dtype`` is the type of the value, ``children`` the sub-expressions in order and ``terms`` the index terms.
     """
 
-    __slots__ = ("__weakref__", "_free", "_hash", "_key", "dtype", "fields")
+    __slots__ = ("__weakref__", "_below", "_free", "_hash", "_key", "dtype", "fields")
 
     dtype: DType
     fields: tuple[Hashable, ...]
     _hash: int
     _free: frozenset[str] | None
     _key: str | None
+    _below: tuple[Expr, ...] | None
     _table: ClassVar[weakref.WeakValueDictionary[tuple[Hashable, ...], Any]] = weakref.WeakValueDictionary()
     """Nodes by class, dtype and fields, so that what is found under a key is of the class in it."""
 
@@ -51,6 +52,7 @@ class Expr:
         put(self, "_hash", hash(key))
         put(self, "_free", None)
         put(self, "_key", None)
+        put(self, "_below", None)
         kept: E = Expr._table.setdefault(key, self)
         return kept
 
@@ -77,6 +79,15 @@ class Expr:
     @property
     def terms(self) -> tuple[Size, ...]:
         return ()
+
+    @property
+    def below(self) -> tuple[Expr, ...]:
+        """Every node that this one holds: its children, then what the indirect indices in its terms hold."""
+        if self._below is None:
+            held = (atom.value for atom in indirects(self))
+            object.__setattr__(self, "_below", (*self.children, *held))
+        assert self._below is not None
+        return self._below
 
     @property
     def free_symbols(self) -> frozenset[str]:
@@ -330,18 +341,19 @@ def map_indirects(term: Size, change: Callable[[Indirect], Size]) -> Size:
 def walk(*roots: Expr) -> Iterator[Expr]:
     """Every distinct node once, children (and what indirect indices hold) before parents."""
     seen: set[Expr] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    stack: list[Expr | None] = [*reversed(roots)]
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
+        node = stack.pop()
+        if node is None:  # all below the next one was served
+            ready = stack.pop()
+            assert ready is not None
+            yield ready
         elif node not in seen:
             seen.add(node)
-            stack.append((node, True))
-            for atom in indirects(node):
-                stack.append((atom.value, False))
-            for child in reversed(node.children):
-                stack.append((child, False))
+            if node.below:
+                stack += (node, None, *reversed(node.below))
+            else:
+                yield node
 
 
 def indirects(node: Expr) -> Iterator[Indirect]:
@@ -403,24 +415,21 @@ def _unvisited(root: Expr, cache: Mapping[Any, Any]) -> Iterator[Expr]:
         if expr in cache:
             stack.pop()
             continue
-        missing = [part for part in _parts(expr) if part not in cache]
+        missing = [part for part in expr.below if part not in cache]
         if missing:
             stack.extend(missing)
         else:
             yield stack.pop()
 
 
-def _parts(expr: Expr) -> Iterator[Expr]:
-    yield from expr.children
-    for atom in indirects(expr):
-        yield atom.value
+def substitute_expr(root: Expr, mapping: Mapping[str, Size], memo: dict[Expr, Expr] | None = None) -> Expr:
+    """Replace axes and symbols by terms, everywhere, simultaneously.
 
-
-def substitute_expr(root: Expr, mapping: Mapping[str, Size]) -> Expr:
-    """Replace axes and symbols by terms, everywhere, simultaneously."""
+    ``memo`` may be shared between calls with the same mapping.
+    """
     if not (root.free_symbols & mapping.keys()):
         return root
-    cache: dict[Expr, Expr] = {}
+    cache: dict[Expr, Expr] = {} if memo is None else memo
 
     def change(atom: Indirect) -> Indirect:
         return Indirect(cache[atom.value], substitute(atom.size, mapping), atom.wrap, atom.check, atom.fault)

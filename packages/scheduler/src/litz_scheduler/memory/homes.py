@@ -12,7 +12,7 @@ from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import CallStep, Launch, Placement, RegionStep, Step
 from litz_ir.plan.uses import root, touched_by
 from litz_ir.symbols.term import Size, add, mul
-from litz_scheduler.memory.inplace import may_overwrite
+from litz_scheduler.memory.inplace import Overwriting
 from litz_scheduler.memory.liveness import escaping, last_uses
 
 ALIGNMENT = 64
@@ -104,6 +104,7 @@ class _Finder:
     ) -> None:
         self.steps = steps
         self.kernels = kernels
+        self.overwriting: dict[str, Overwriting] = {}
         self.found = Demand(dict(placements))
         self.kept = escaping(outputs, placements)
         self.last = last_uses(steps, placements)
@@ -161,20 +162,25 @@ class _Finder:
 
     def _dying_input(self, name: str, nbytes: Size, step: Launch, position: int) -> str | None:
         """An input that dies here and that the kernel reads only where, and before, it writes ``name``."""
-        wanted = self._placements[name].type
-        for other in self.dying.get(position, ()):
-            placement = self._placements.get(other)
-            if placement is None or other in self.kept or other in self.moved:
-                continue
-            if other not in self.homes and other not in self.fresh:
-                continue
-            fits = (rounded(memory_of(placement)), placement.type.device) == (nbytes, wanted.device)
-            if not fits or placement.type.dtype.itemsize != wanted.dtype.itemsize:
-                continue
-            roots = [root(buffer, self._placements) for buffer in step.buffers]
-            if may_overwrite(self.kernels[step.kernel], roots, other, name):
-                return other
-        return None
+        fitting = [other for other in self.dying.get(position, ()) if self._fits(other, name, nbytes)]
+        if not fitting:
+            return None
+        if step.kernel not in self.overwriting:
+            self.overwriting[step.kernel] = Overwriting(self.kernels[step.kernel])
+        roots = [root(buffer, self._placements) for buffer in step.buffers]
+        allows = self.overwriting[step.kernel].allows
+        return next((other for other in fitting if allows(roots, other, name)), None)
+
+    def _fits(self, other: str, name: str, nbytes: Size) -> bool:
+        """True where ``other`` has memory of its own that is nobody's soon, as large as ``name`` wants it."""
+        placement, wanted = self._placements.get(other), self._placements[name].type
+        if placement is None or other in self.kept or other in self.moved:
+            return False
+        if other not in self.homes and other not in self.fresh:
+            return False
+        same_width = placement.type.dtype.itemsize == wanted.dtype.itemsize
+        room = (rounded(memory_of(placement)), placement.type.device)
+        return same_width and room == (nbytes, wanted.device)
 
     def _mark_seen(self) -> None:
         for step in self.steps:

@@ -2,46 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from litz_ir.plan.kernel import Kernel, Phase, ScanStore, Store
-from litz_ir.scalar.expr import Load, indirects_in, walk
+from litz_ir.plan.kernel import Kernel, Phase, Statement, Store
+from litz_ir.scalar.expr import Expr, Load, indirects_in, walk
 from litz_ir.symbols.term import Size
 from litz_scheduler.loop_order import bodies_of, stores_of
 
 
-def may_overwrite(kernel: Kernel, roots: Sequence[str], read: str, written: str) -> bool:
-    """True when ``written`` may take the memory of ``read``; ``roots`` says whose memory each parameter is bound to.
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """What a phase touches: the offsets at which it reads each buffer, and the statements that store to each."""
 
-    Both must be bound once, the one only read, the other only stored to; and the only phase that touches either must
-    load ``read`` at the very offset at which it stores, since a phase computes all values before it stores any.
-    """
-    source, target = _only(kernel, roots, read, "in"), _only(kernel, roots, written, "out")
-    if source is None or target is None:
-        return False
-    touching = [p for p in kernel.phases if target in _stored(p) or _loads(p, source)]
-    if len(touching) != 1:
-        return False
-    stores = [s for s in touching[0].statements if target in _stored(Phase((), (s,)))]
-    if len(stores) != 1 or not isinstance(stores[0], Store) or stores[0].mode != "set":
-        return False
-    return _loads(touching[0], source) <= {stores[0].offset}
+    loads: Mapping[str, set[Size]]
+    stores: Mapping[str, list[Statement]]
 
 
-def _only(kernel: Kernel, roots: Sequence[str], name: str, access: str) -> str | None:
-    """The parameter that is bound to a memory, when it is one and has that access."""
-    bound = [p for p, each in zip(kernel.parameters, roots, strict=True) if each == name]
-    return bound[0].name if len(bound) == 1 and bound[0].access == access else None
+class Overwriting:
+    """What may be asked of a kernel, which is read through once."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._parameters = kernel.parameters
+        self._phases = tuple(map(_touched, kernel.phases))
+
+    def allows(self, roots: Sequence[str], read: str, written: str) -> bool:
+        """True when ``written`` may take the memory of ``read``; ``roots`` says whose memory each parameter is bound
+        to.
+
+        Both must be bound once, the one only read, the other only stored to; and the only phase that touches either
+        must load ``read`` at the very offset at which it stores, since a phase computes all values before it stores
+        any.
+        """
+        source, target = self._only(roots, read, "in"), self._only(roots, written, "out")
+        if source is None or target is None:
+            return False
+        touching = [phase for phase in self._phases if target in phase.stores or source in phase.loads]
+        if len(touching) != 1:
+            return False
+        stores = touching[0].stores.get(target, [])
+        if len(stores) != 1 or not isinstance(stores[0], Store) or stores[0].mode != "set":
+            return False
+        return touching[0].loads.get(source, set()) <= {stores[0].offset}
+
+    def _only(self, roots: Sequence[str], name: str, access: str) -> str | None:
+        """The parameter that is bound to a memory, when it is one and has that access."""
+        bound = [p for p, each in zip(self._parameters, roots, strict=True) if each == name]
+        return bound[0].name if len(bound) == 1 and bound[0].access == access else None
 
 
-def _stored(phase: Phase) -> set[str]:
-    return {buffer for statement in phase.statements for buffer, _ in stores_of(statement)}
-
-
-def _loads(phase: Phase, buffer: str) -> set[Size]:
-    """The offsets at which a phase reads a buffer, those read to find out where to store included."""
-    bodies = [body for statement in phase.statements for body in bodies_of(statement)]
+def _touched(phase: Phase) -> _Touched:
+    stores: dict[str, list[Statement]] = {}
     for statement in phase.statements:
-        for _, offset in stores_of(statement) if isinstance(statement, Store | ScanStore) else ():
-            bodies.extend(atom.value for atom in indirects_in(offset))
-    return {node.index[0] for node in walk(*bodies) if isinstance(node, Load) and node.buffer == buffer}
+        for buffer, _ in stores_of(statement):
+            stores.setdefault(buffer, []).append(statement)
+    return _Touched(_loads(phase.statements), stores)
+
+
+def _loads(statements: Iterable[Statement]) -> dict[str, set[Size]]:
+    """The offsets at which statements read each buffer, those read to find out where to store included."""
+    bodies: list[Expr] = []
+    for statement in statements:
+        bodies.extend(bodies_of(statement))
+        bodies.extend(atom.value for _, offset in stores_of(statement) for atom in indirects_in(offset))
+    found: dict[str, set[Size]] = {}
+    for node in walk(*bodies):
+        if isinstance(node, Load):
+            found.setdefault(node.buffer, set()).add(node.index[0])
+    return found
