@@ -5,10 +5,8 @@ Each case runs under each backend in a process of its own, on a fresh cache fold
 compiled case runs once more on the cache folder that the first process left. The backend `dynamo` is graph capture
 alone, the part of a first call that no backend can shorten. Exit code 1 when litz fails on a case or breaks its
 error bound. With `--regret` litz alone runs, under the plans that its cost model chose and under forced ones
-(`regret.py`). Quote ratios from one run on an idle machine, the worst case beside the geometric mean.
-
-`--scaling` times how compiling grows with the length of a graph instead (`scaling.py`); exit code 1 when a bar is
-missed.
+(`regret.py`); with `--scaling` graphs of up to 10,000 operations are compiled (`scaling.py`). Quote ratios from one
+run on an idle machine, the worst case beside the geometric mean.
 """
 
 from __future__ import annotations
@@ -182,8 +180,8 @@ def main() -> int:
     options = parse()
     if options.scaling:
         console = Console(width=110)
-        complaints, figures = measure_scaling(console)
-        return finish(figures, complaints, options.out, console)
+        rows, complaints = measure_scaling(console)
+        return finish(rows, complaints, options.out, console)
     topics = set(filter(None, options.topics.split(",")))
     names = list(filter(None, options.cases.split(","))) or list(CASES)
     names = [name for name in names if not topics or CASES[name].topic in topics]

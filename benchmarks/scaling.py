@@ -169,24 +169,16 @@ def complaints(points: Sequence[Point]) -> list[str]:
     return found
 
 
-def measure_scaling(
-    console: Console, most: int = SIZES[-1], names: Sequence[str] = ()
-) -> tuple[list[str], Any]:
-    """Measure and print graphs of up to ``most`` operations, of all families or of those named.
-
-    Return where a bar is missed, and all figures for JSON.
-    """
+def measure_scaling(console: Console) -> tuple[list[dict[str, Any]], list[str]]:
+    """Measure and print all families, and the C++ compiler; return rows for JSON, and where a bar is missed."""
     targets = targets_for(("cpu",), litz.config.current())
     stages(chain(SIZES[0]), targets)  # what is loaded or made once is no graph's
     points = []
     for name, build in FAMILIES.items():
-        if not names or name in names:
-            for size in SIZES:
-                if size <= most:
-                    console.print(f"{name}: {size:,} operations", style="dim", highlight=False)
-                    points.append(point(name, build, size, targets))
+        for size in SIZES:
+            console.print(f"{name}: {size:,} operations", style="dim", highlight=False)
+            points.append(point(name, build, size, targets))
     rows = list(compiled(targets))
     console.print(table_of_points(points))
     console.print(table_of_built(rows))
-    figures = [asdict(p) | {"total": p.total} for p in points]
-    return complaints(points), {"scaling": figures, "compiler": [asdict(row) for row in rows]}
+    return [*(asdict(p) | {"total": p.total} for p in points), *map(asdict, rows)], complaints(points)

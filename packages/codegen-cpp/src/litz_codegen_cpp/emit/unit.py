@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 
 from litz_codegen_cpp.emit.kernel import Emitted, emit_kernel, entry_point
@@ -56,14 +57,14 @@ def divided(kernels: Sequence[Emitted], side_by_side: int) -> list[list[Emitted]
     total = sum(len(kernel.text) for kernel in kernels)
     needed = -(-len(kernels) // KERNELS_PER_UNIT)
     count = max(needed, min(side_by_side, len(kernels), total // UNIT_CHARACTERS))
-    lengths, homes = [0] * count, [0] * len(kernels)
-    counts = [0] * count
+    chosen: list[list[int]] = [[] for _ in range(count)]
+    shortest = [(0, unit) for unit in range(count)]
     for k in sorted(range(len(kernels)), key=lambda k: -len(kernels[k].text)):
-        open_units = [unit for unit in range(count) if counts[unit] < KERNELS_PER_UNIT]
-        home = homes[k] = min(open_units, key=lengths.__getitem__)
-        lengths[home] += len(kernels[k].text)
-        counts[home] += 1
-    return [[kernel for k, kernel in enumerate(kernels) if homes[k] == unit] for unit in range(count)]
+        length, unit = heapq.heappop(shortest)
+        chosen[unit].append(k)
+        if len(chosen[unit]) < KERNELS_PER_UNIT:
+            heapq.heappush(shortest, (length + len(kernels[k].text), unit))
+    return [[kernels[k] for k in sorted(unit)] for unit in chosen]
 
 
 def unit_text(kernels: Sequence[Emitted]) -> str:
