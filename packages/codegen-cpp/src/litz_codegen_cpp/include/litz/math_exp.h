@@ -173,14 +173,14 @@ LITZ_FN V sigmoid_lanes(V x) {
   return blend<V>(x < splat<V>(sigmoid_vanishes<V>), V{}, y);
 }
 
-// Half of each part, so that the largest results do not overflow on the way.
+// Half of each part, so that the largest results do not overflow on the way. Where the half vanishes the result is x.
 template <class V>
 LITZ_FN V expm1_lanes(V x) {
   V n, r = reduce_by_ln2(clamp_keeping_nan(x, -40, exp_highest<V>), n);
   V half_power = scale_by_power(splat<V>(0.5), n);
   V y = mul_add(r, half_power, half_power - splat<V>(0.5));
   y = mul_add(exp_tail(r) * (r * r), half_power, y);
-  return blend<V>(x == V{}, x, y + y);
+  return blend<V>(y == V{}, x, y + y);
 }
 
 // For s (1 + q) = exp(-2|x|), tanh|x| is a quotient of sums, each rounded. In double, where products are fused, one of
