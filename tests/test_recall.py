@@ -268,6 +268,7 @@ TRAINING: dict[str, Function] = {
     "several": lambda x, y: (x.exp() + y, (x * y).sum(0), x @ y.t()),
     "one that has no gradient": lambda x, y: (x * y, (x + y).argmax(-1), (x * 2).detach() + 1),
     "saved results": lambda x, y: (x * y).tanh().sigmoid(),
+    "a view of a product": lambda x, y: F.linear((x * 2).view(2, 3, 8), y),
     "an input without a gradient": lambda x, y: x * y.detach(),
 }
 
@@ -328,6 +329,17 @@ def test_autograd_is_asked_for_what_eager_is_asked_for() -> None:
     assert_close((found, other), expected)
     with pytest.raises(RuntimeError, match="second time"):
         torch.autograd.grad(first, x, strided)
+
+
+def test_results_may_be_written_to() -> None:
+    for _ in range(2):
+        torch._dynamo.reset()
+        compiled = torch.compile(TRAINING["a view of a product"], backend="litz")
+        x = X.clone().requires_grad_()
+        result = compiled(x, Y)
+        result.mul_(3)
+        result.sum().backward()
+        assert_close(x.grad, (Y.sum(0) * 6).expand(6, 8))
 
 
 def test_gradients_of_gradients_are_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from scheduler_strategies import loop_graphs
 from litz_ir.device import CPU
 from litz_ir.fused.group import FusedGraph
 from litz_ir.fused.verify import verify_fused
-from litz_ir.loops.nodes import LoopGraph
+from litz_ir.loops.nodes import Contraction, LoopGraph
 from litz_ir.passes.base import PassContext
 from litz_ir.plan.program import CallStep, Check, Launch, Plan
 from litz_ir.plan.verify import verify_plan
@@ -147,3 +148,21 @@ def test_what_an_error_leaves_behind_stays_in_order() -> None:
     assert calls[0] in needs[writes[0]] and writes[0] in needs[calls[1]]
     assert {*calls[1:], writes[0]} <= needs[kinds["Assert"]]
     assert any(isinstance(step, Check) for step in plan_of(b.build(after)).steps)
+
+
+def test_operators_of_others_run_in_eager_s_order() -> None:
+    graph = wide(4)
+    renamed = (
+        replace(each, target="mine.product.default") if isinstance(each, Contraction) else each
+        for each in graph.operations
+    )
+    fused = fused_of(graph.with_operations(tuple(renamed)))
+    named, needs = fused.graph.named(), dependencies(fused)
+    calls = [
+        k
+        for k, group in enumerate(fused.groups)
+        if isinstance(named[group.members[0].operation], Contraction)
+    ]
+    assert len(calls) == 4
+    assert all(before in needs[after] for before, after in pairwise(calls))
+    assert not any(dependencies(fused_of(graph))[k] & {*calls} for k in calls)

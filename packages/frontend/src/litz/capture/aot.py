@@ -21,8 +21,15 @@ from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
 from litz.capture.collector import collection_paused
 from litz.capture.partition import partition
-from litz.capture.recall import capture_key, is_static, saved_names, takes_what_is_saved, wrapping_of
-from litz.capture.wrapped import gradient_strides, inference_call, training_call
+from litz.capture.recall import (
+    capture_key,
+    is_static,
+    own_views,
+    saved_names,
+    takes_what_is_saved,
+    wrapping_of,
+)
+from litz.capture.wrapped import gradient_strides, inference_call, training_call, with_own_results
 from litz.host.load import HostFunction
 from litz.pipeline import Compilation, Compiled, device_kinds_of, load, scheduler_options
 from litz.settings import Config
@@ -71,6 +78,8 @@ class Session:
         for observe in self.observers:
             observe(compiled)
         call = _with_plain_tangents(gm, compiled.call) if kind == "backward" else compiled.call
+        if kind == "forward" and compiled.artifact is not None:
+            call = with_own_results(call, own_views(compiled.artifact.plan))
         call._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of a callable that takes a list
         return call
 

@@ -18,8 +18,11 @@ from torch.fx import GraphModule, Node
 
 from litz.artifact import Wrapping
 from litz.cache.key import text_key
-from litz_ir.loops.nodes import Value
+from litz_ir.loops.nodes import Ref, Value
 from litz_ir.plan.program import Plan
+
+_OWN_RESULTS = (OutputType.non_alias, OutputType.unsafe_view_alias)
+"""Results in memory that is nobody else's: the second kind shows all of what an operation has made."""
 
 _OWN_NAMESPACES = ("aten", "prims")
 _OWN_MODULES = ("torch", "_operator", "operator", "math", "builtins")
@@ -62,7 +65,7 @@ def wrapping_of(gm: GraphModule, plan: Plan, inputs: int) -> Wrapping | None:
     if known.is_rng_op_functionalized or known.grad_enabled_mutation is not None:
         return None
     results = known.output_info
-    if not all(each.output_type == OutputType.non_alias for each in results) or len(plan.inputs) != inputs:
+    if not all(each.output_type in _OWN_RESULTS for each in results) or len(plan.inputs) != inputs:
         return None
     tensors = all(issubclass(each.raw_type, torch.Tensor) for each in results)
     if not (tensors and is_static(plan) and saved_names(gm, len(results)) is not None):
@@ -70,6 +73,20 @@ def wrapping_of(gm: GraphModule, plan: Plan, inputs: int) -> Wrapping | None:
     wanted = [getattr(each, "requires_grad_for_backward", each.requires_grad) for each in results]
     differentiable = tuple(k for k, each in enumerate(wanted) if each)
     return Wrapping(len(results), differentiable, tuple(known.mutated_graph_handled_indices_seen_by_autograd))
+
+
+def own_views(forward: Plan) -> tuple[int, ...]:
+    """Which results of a forward are views in ``forward``, but of memory that nobody else sees."""
+    context = TracingContext.try_get()
+    known = None if context is None else context.fw_metadata
+    if known is None:
+        return ()
+    first = len(known.tokens) + known.num_mutated_inp_runtime_indices
+    own = (k for k, each in enumerate(known.output_info, first) if each.output_type == OutputType.non_alias)
+    placements = dict(forward.buffers)
+    names = [output.name if isinstance(output, Ref) else None for output in forward.outputs]
+    found = ((k, placements.get(names[k] or "")) for k in own)
+    return tuple(k for k, placement in found if placement is not None and placement.base is not None)
 
 
 def is_static(plan: Plan) -> bool:

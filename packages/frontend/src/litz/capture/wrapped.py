@@ -48,7 +48,7 @@ def training_call(
         @staticmethod
         def forward(ctx: Any, *inputs: torch.Tensor) -> Any:
             results = run_forward(*inputs)
-            returned = tuple(results[:outputs])
+            returned = tuple(map(as_own, results[:outputs]))
             ctx.save_for_backward(*(x.detach() if x._is_view() else x for x in results[outputs:]))
             ctx.mark_non_differentiable(*(returned[k] for k in constants))
             ctx._materialize_non_diff_grads = False
@@ -80,6 +80,26 @@ class _Once(Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         raise RuntimeError("torch.compile with aot_autograd does not currently support double backward")
+
+
+def with_own_results(call: HostFunction, places: Sequence[int]) -> HostFunction:
+    """The call of a forward whose results at ``places`` are views of memory that nobody else sees."""
+    if not places:
+        return call
+
+    def run(args: list[Any]) -> Sequence[Any]:
+        results = list(call(args))
+        for k in places:
+            results[k] = as_own(results[k])
+        return results
+
+    return run
+
+
+def as_own(result: torch.Tensor) -> torch.Tensor:
+    """A result that autograd takes for no view, which it would not let anybody write to."""
+    own: torch.Tensor = torch.ops.aten._unsafe_view(result, result.shape) if result._is_view() else result
+    return own
 
 
 def gradient_strides(captured: Captured, backward: Plan) -> list[Strides]:

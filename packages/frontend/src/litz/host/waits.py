@@ -20,6 +20,7 @@ def waits(
     found: list[bool] = []
     read: set[str] = set()
     written: set[str] = set()
+    fails = {name: may_fail(kernels[name]) for name in {launch.kernel for launch in launches}}
     risky = False
     for launch in launches:
         kernel = kernels[launch.kernel]
@@ -32,7 +33,7 @@ def waits(
         found.append(wait)
         read |= reads
         written |= writes
-        risky = may_fail(kernel)
+        risky = fails[launch.kernel]
     return tuple(found)
 
 
