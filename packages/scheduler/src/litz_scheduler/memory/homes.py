@@ -94,6 +94,9 @@ def produced(step: Step) -> tuple[str, ...]:
     return step.results if isinstance(step, RegionStep) and step.kind != "keep" else ()
 
 
+Slot = tuple[Size, Device, int]
+
+
 class _Finder:
     def __init__(
         self,
@@ -105,6 +108,7 @@ class _Finder:
         self.steps = steps
         self.kernels = kernels
         self.overwriting: dict[str, Overwriting] = {}
+        self.slots: dict[int, dict[Slot, list[str]]] = {}
         self.found = Demand(dict(placements))
         self.kept = escaping(outputs, placements)
         self.last = last_uses(steps, placements)
@@ -162,7 +166,9 @@ class _Finder:
 
     def _dying_input(self, name: str, nbytes: Size, step: Launch, position: int) -> str | None:
         """An input that dies here and that the kernel reads only where, and before, it writes ``name``."""
-        fitting = [other for other in self.dying.get(position, ()) if self._fits(other, name, nbytes)]
+        placement = self._placements[name]
+        slot = (nbytes, placement.type.device, placement.type.dtype.itemsize)
+        fitting = [other for other in self._dying_slots(position).get(slot, ()) if self._is_free(other)]
         if not fitting:
             return None
         if step.kernel not in self.overwriting:
@@ -171,16 +177,22 @@ class _Finder:
         allows = self.overwriting[step.kernel].allows
         return next((other for other in fitting if allows(roots, other, name)), None)
 
-    def _fits(self, other: str, name: str, nbytes: Size) -> bool:
-        """True where ``other`` has memory of its own that is nobody's soon, as large as ``name`` wants it."""
-        placement, wanted = self._placements.get(other), self._placements[name].type
-        if placement is None or other in self.kept or other in self.moved:
-            return False
-        if other not in self.homes and other not in self.fresh:
-            return False
-        same_width = placement.type.dtype.itemsize == wanted.dtype.itemsize
-        room = (rounded(memory_of(placement)), placement.type.device)
-        return same_width and room == (nbytes, wanted.device)
+    def _dying_slots(self, position: int) -> dict[Slot, list[str]]:
+        """What dies at a step by its bytes, device and bytes per element; what is kept left out."""
+        if position not in self.slots:
+            found: dict[Slot, list[str]] = {}
+            for other in self.dying.get(position, ()):
+                placement = self._placements.get(other)
+                if placement is not None and other not in self.kept:
+                    type_ = placement.type
+                    slot = (rounded(memory_of(placement)), type_.device, type_.dtype.itemsize)
+                    found.setdefault(slot, []).append(other)
+            self.slots[position] = found
+        return self.slots[position]
+
+    def _is_free(self, other: str) -> bool:
+        """True for memory of its own that nothing has taken yet."""
+        return other not in self.moved and (other in self.homes or other in self.fresh)
 
     def _mark_seen(self) -> None:
         for step in self.steps:
