@@ -92,14 +92,16 @@ class Session:
                 if takes_what_is_saved(gm, saved, forward.wrapping):
                     self.cache.remember(captured, replace(forward, backward=artifact))
             return
-        wrapping = wrapping_of(gm, plan, self.arity)
-        saved_here = None if wrapping is None else saved_names(gm, wrapping.outputs)
-        if wrapping is None or saved_here is None:
+        wrapping = wrapping_of(plan, self.arity)
+        if wrapping is None:
+            return
+        names = saved_names(gm, wrapping.outputs)
+        if names is None:
             return
         if kind == "inference":
             self.cache.remember(captured, Captured(artifact, wrapping))
         else:
-            self.half = (Captured(artifact, wrapping), saved_here)
+            self.half = (Captured(artifact, wrapping), names)
 
     def recall(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any] | None:
         """What was compiled for this graph before, in this process or another, found without tracing it."""

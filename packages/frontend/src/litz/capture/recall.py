@@ -49,8 +49,8 @@ def capture_key(gm: GraphModule, inputs: Sequence[Any], facts: Iterable[str]) ->
         return None
 
 
-def wrapping_of(gm: GraphModule, plan: Plan, inputs: int) -> Wrapping | None:
-    """What AOTAutograd, which has just traced the inference graph or forward ``gm``, would do around it.
+def wrapping_of(plan: Plan, inputs: int) -> Wrapping | None:
+    """What AOTAutograd, which has just traced the inference graph or forward of ``plan``, would do around it.
 
     None where that is more than :mod:`litz.capture.wrapped` does, or ``plan`` takes other than the ``inputs`` tensors.
     """
@@ -68,7 +68,7 @@ def wrapping_of(gm: GraphModule, plan: Plan, inputs: int) -> Wrapping | None:
     if not all(each.output_type in _OWN_RESULTS for each in results) or len(plan.inputs) != inputs:
         return None
     tensors = all(issubclass(each.raw_type, torch.Tensor) for each in results)
-    if not (tensors and is_static(plan) and saved_names(gm, len(results)) is not None):
+    if not (tensors and is_static(plan)):
         return None
     wanted = [getattr(each, "requires_grad_for_backward", each.requires_grad) for each in results]
     differentiable = tuple(k for k, each in enumerate(wanted) if each)

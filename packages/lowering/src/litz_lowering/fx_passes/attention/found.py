@@ -19,7 +19,7 @@ DTYPES = (torch.float32, torch.float64)
 
 WORTH = 4 << 20
 """The bytes of scores from which the kernel is faster: it never writes them to memory, which matters once they leave
-the caches (1.1 times at 8 MB, 2.4 times at 50 MB; AMD Zen 5, f32, two cores). Below, both take as long, and the look at
+the caches (1.1 times at 8 MB, 2.4 times at 50 MB; AMD Zen 4, f32, two cores). Below, both take as long, and the look at
 queries, keys and values is lost."""
 
 
