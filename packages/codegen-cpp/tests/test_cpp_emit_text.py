@@ -12,14 +12,14 @@ from test_cpp_emit import plan_of
 
 from litz_codegen_cpp.emit.kernel import Emitted, emit_kernel, entry_point
 from litz_codegen_cpp.emit.unit import KERNELS_PER_UNIT, UNIT_CHARACTERS, divided, emit_plan, unit_text
-from litz_ir.dtypes import f8e5m2, f32, i64
+from litz_ir.dtypes import bf16, f8e5m2, f32, i64
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import Kind
 from litz_ir.origin import Origin
 from litz_ir.plan.kernel import Accumulate, Kernel, KernelOrigin, Local, Store
 from litz_ir.plan.program import Launch
 from litz_ir.plan.schedule import Schedule
-from litz_ir.scalar.build import const, index, load, op
+from litz_ir.scalar.build import cast, const, index, load, op
 from litz_ir.scalar.expr import Expr, Indirect, Scalar
 from litz_ir.symbols.term import floordiv, symbol
 
@@ -104,6 +104,19 @@ def test_a_uniform_choice_is_a_branch_and_a_varying_one_a_mask() -> None:
 )  # fmt: skip
 def test_accesses_take_the_form_that_their_stride_allows(name: str, form: str) -> None:
     assert form in emit_kernel(named(layouts(), name), LANES).text
+
+
+def test_bf16_goes_through_memory_two_registers_at_a_time() -> None:
+    rounded = op("mul", cast(load("x", (I0,), bf16), f32), const(2.5, f32))
+    twice = op("add", cast(cast(rounded, bf16), f32), const(1.0, f32))
+    made = kernel(
+        "k", "x : o", [("i0", N)], [([], [Store("o", I0, cast(twice, bf16))])], dtypes=dict.fromkeys("xo", bf16),
+        symbols=ints("n"), schedule=Schedule(parallel=("i0",), vector="i0"),
+    )  # fmt: skip
+    text = emit_kernel(made, LANES).text
+    counts = {name: text.count(f" {name}(") for name in ("load_pair", "round_bf16_pair", "store_pair")}
+    assert counts == {"load_pair": 2, "round_bf16_pair": 2, "store_pair": 2}
+    assert "load_partial(x" in text and "store_partial(o" in text
 
 
 def test_a_transposing_kernel_is_tiled() -> None:

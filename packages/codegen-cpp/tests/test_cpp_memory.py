@@ -78,6 +78,17 @@ extern "C" int64_t lanes() { return LITZ_LANES; }
   }
 NARROW(bf16)
 NARROW(f16)
+extern "C" void pairs(const float* x, bf16* y, float* back, float* read, int64_t n) {
+  for (int64_t i = 0; i < n; i += 2 * LITZ_LANES) {
+    const vec<float> lo = load(x + i), hi = load(x + i + LITZ_LANES);
+    store_pair(y + i, lo, hi);
+    const wide<vec<float>> rounded = round_bf16_pair(lo, hi), held = load_pair(y + i);
+    store(back + i, rounded.lo);
+    store(back + i + LITZ_LANES, rounded.hi);
+    store(read + i, held.lo);
+    store(read + i + LITZ_LANES, held.hi);
+  }
+}
 #define CAST(S, T)                                                                                             \\
   extern "C" void cast_##S##_##T(const S* x, T* y, T* z, int64_t n) {                                          \\
     for (int64_t i = 0; i < n; i += LITZ_LANES) store_partial(y + i, n - i, convert<T>(load_partial(x + i, n - i))); \\
@@ -288,6 +299,26 @@ def test_narrow_floats_round_to_nearest_even(unit: ctypes.CDLL, lanes: int, kind
     assert np.isnan(decode(narrow if dtype is bf16 else narrow.view(np.float16), dtype)[nan]).all()
     back = decode(narrow if dtype is bf16 else narrow.view(np.float16), dtype)
     np.testing.assert_array_equal(wide, back)
+
+
+def test_two_registers_narrow_as_one_does(unit: ctypes.CDLL, lanes: int) -> None:
+    draw = np.random.default_rng(2)
+    patterns = draw.integers(0, 2**32, 64 * lanes, dtype=np.uint32).view(np.float32)
+    normal = draw.standard_normal(64 * lanes).astype(np.float32)
+    denormal = draw.integers(0, 2**23, 64 * lanes, dtype=np.uint32).view(np.float32)
+    specials = np.resize(np.array([0, -0.0, NAN, INF, -INF, 1e-40, -1e-45, 3.4e38], np.float32), 64 * lanes)
+    sparse = np.where(np.arange(64 * lanes) % 64 == 5, denormal, normal)
+    x = np.concatenate([patterns, normal, denormal, specials, sparse, np.maximum(normal, 0)])
+    narrow, lone = np.zeros(len(x), np.uint16), np.zeros(len(x), np.uint16)
+    back, wide, read = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
+    call(unit, "pairs", x, narrow, back, read, len(x))
+    call(unit, "narrow_bf16", x, np.zeros_like(narrow), lone, wide, len(x))
+    nan = np.isnan(x)
+    np.testing.assert_array_equal(narrow[~nan], lone[~nan])
+    assert np.isnan(decode(narrow, bf16)[nan]).all()
+    np.testing.assert_array_equal(back.view(np.uint32)[~nan], wide.view(np.uint32)[~nan])
+    assert np.isnan(back[nan]).all()
+    np.testing.assert_array_equal(read, decode(narrow, bf16))
 
 
 @pytest.mark.parametrize(("source", "target"), CASTS)

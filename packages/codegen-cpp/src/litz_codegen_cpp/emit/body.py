@@ -12,7 +12,7 @@ from litz_codegen_cpp.emit.ops_table import SPELLINGS
 from litz_codegen_cpp.emit.scopes import Lanes, Value, indented
 from litz_codegen_cpp.emit.spelling import literal, memory_type, register_type, vector_type
 from litz_codegen_cpp.emit.vector import Memory
-from litz_ir.dtypes import DType, b1, f32, i32, i64
+from litz_ir.dtypes import DType, b1, bf16, f32, i32, i64
 from litz_ir.errors import CodegenError
 from litz_ir.scalar.expr import (
     Checked,
@@ -143,6 +143,11 @@ class Body(Indices):
         home = max((argument.home for argument in arguments), default=0)
         reads = frozenset[str]().union(*(argument.reads for argument in arguments))
         count = max(len(argument.parts) for argument in arguments)
+        if expr.name == "cast" and (expr.args[0].dtype, expr.dtype) == (f32, bf16) and count % 2 == 0:
+            # The CPU narrows two registers by one instruction.
+            parts = arguments[0].parts
+            rounded = [f"round_bf16_pair({a}, {b})" for a, b in zip(parts[::2], parts[1::2], strict=True)]
+            return self.context.define_pairs("cast", rounded, bf16, home, reads)
         texts = tuple(
             self._spelled(expr, [argument.part(part) for argument in arguments], varying)
             for part in range(count)

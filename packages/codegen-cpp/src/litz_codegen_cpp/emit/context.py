@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -66,6 +66,16 @@ class Context:
             self.scopes.line(f"const {kind} {name} = {each};", home)
             names.append(name)
         return Value(tuple(names), dtype, home, varying, reads)
+
+    def define_pairs(self, stem: str, texts: Sequence[str], dtype: DType, home: int,
+                     reads: frozenset[str]) -> Value:  # fmt: skip
+        """Name values of two registers each."""
+        parts: list[str] = []
+        for each in texts:
+            name = self.names.fresh(stem)
+            self.scopes.line(f"const wide<{vector_type(dtype)}> {name} = {each};", home)
+            parts.extend((f"{name}.lo", f"{name}.hi"))
+        return Value(tuple(parts), dtype, home, True, reads)
 
     def flag(self, fault: str) -> str:
         """The flag of a fault, declared in the outermost scope."""

@@ -6,7 +6,7 @@ from litz_codegen_cpp.emit.context import Buffer, Context, spread
 from litz_codegen_cpp.emit.index import Indices
 from litz_codegen_cpp.emit.scopes import Lanes, Value
 from litz_codegen_cpp.emit.spelling import literal
-from litz_ir.dtypes import DType, u16
+from litz_ir.dtypes import DType, bf16, u16
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import ScatterMode
 from litz_ir.scalar.expr import Load
@@ -85,6 +85,12 @@ class Memory:
         lanes = context.scopes.active
         stride = self.indices.lane_stride(offset)
         home, texts = floor, []
+        if stride == 1 and buffer.dtype == bf16 and lanes is None and context.parts % 2 == 0:
+            for part in range(0, context.parts, 2):
+                piece = self.indices.scalar(self.indices.shifted(offset, part))
+                home, reads = max(home, piece.home), reads | piece.reads
+                texts.append(f"load_pair({_at(buffer.pointer, piece.text)})")
+            return context.define_pairs(expr.buffer, texts, expr.dtype, home, reads)
         if stride is None:
             at = self.indices.per_lane(offset, self.indices.fits_int32(offset))
             home, reads = max(home, at.home), reads | at.reads
@@ -140,6 +146,10 @@ class Memory:
         context = self.context
         lanes = context.scopes.active
         stride = self.indices.lane_stride(offset)
+        pairs = context.parts % 2 == 0 and lanes is None and mode == "set"
+        if pairs and stride == 1 and buffer.dtype == bf16:
+            self._store_pairs(buffer, offset, value)
+            return
         at = None if stride is not None else self.indices.per_lane(offset, self.indices.fits_int32(offset))
         for part in range(context.parts):
             text = value.part(part)
@@ -164,6 +174,13 @@ class Memory:
             else:
                 steps = f"iota<int64_t>(0) * broadcast<int64_t>({step})"
                 self._scatter(Buffer(f"({address})", buffer.dtype), steps, text, mode, lanes)
+
+    def _store_pairs(self, buffer: Buffer, offset: Size, value: Value) -> None:
+        """Two registers at once, which the CPU narrows by one instruction."""
+        for part in range(0, self.context.parts, 2):
+            address = _at(buffer.pointer, self.indices.scalar(self.indices.shifted(offset, part)).text)
+            pair = f"{value.part(part)}, {value.part(part + 1)}"
+            self.context.scopes.line(f"store_pair({address}, {pair});")
 
     def _scatter(self, buffer: Buffer, at: str, value: str, mode: ScatterMode, lanes: Lanes | None) -> None:
         """Lane by lane in order, since two lanes may meet at one element. No store runs under a mask."""

@@ -7,6 +7,7 @@
 //   vec<uint16_t> narrow_f16(vec<float>)       uint16_t narrow_f16(float)
 //   vec<float>    round_bf16(vec<float>)       float    round_bf16(float)    the value after a store and a load
 //   vec<float>    round_f16(vec<float>)        float    round_f16(float)
+//   wide<vec<float>> round_bf16_pair(vec<float>, vec<float>)      two registers at once
 #ifndef LITZ_HALF_H
 #define LITZ_HALF_H
 #include "float_ops.h"
@@ -182,6 +183,35 @@ LITZ_FN V round_f16_lanes(V x) {
 LITZ_HALF(bf16)
 LITZ_HALF(f16)
 #undef LITZ_HALF
+
+#if defined(__AVX512BF16__) && defined(LITZ_BY_NAME) && LITZ_LANES == 16
+#define LITZ_BF16_PAIRS 1
+// Two registers narrowed into one. False where a lane is denormal, which the instruction takes for zero.
+typedef short packed_halves __attribute__((vector_size(64)));
+LITZ_FN bool narrow_bf16_pair(vec<float> lo, vec<float> hi, packed_halves& narrow) {
+  constexpr int denormal = 0x20;
+  narrow = (packed_halves)__builtin_ia32_cvtne2ps2bf16_v32hi(hi, lo);
+  if (__builtin_expect(!__builtin_ia32_ptestnmw512(narrow, packed_halves{} + 0x7fff, -1), true)) return true;
+  return !(__builtin_ia32_fpclassps512_mask(lo, denormal, (short)-1) |
+           __builtin_ia32_fpclassps512_mask(hi, denormal, (short)-1));
+}
+// The numbers of one half, each in the upper half of its lane.
+LITZ_FN vec<float> widen_bf16_half(packed_halves narrow, short start) {
+  const packed_halves places = {0, 0, 0, 1, 0, 2,  0, 3,  0, 4,  0, 5,  0, 6,  0, 7,
+                                0, 8, 0, 9, 0, 10, 0, 11, 0, 12, 0, 13, 0, 14, 0, 15};
+  constexpr unsigned upper = 0xaaaaaaaa;
+  return bits_as<vec<float>>(__builtin_ia32_permvarhi512_mask(narrow, places + start, packed_halves{}, upper));
+}
+#endif
+
+LITZ_FN wide<vec<float>> round_bf16_pair(vec<float> lo, vec<float> hi) {
+#if defined(LITZ_BF16_PAIRS)
+  packed_halves narrow;
+  if (__builtin_expect(narrow_bf16_pair(lo, hi, narrow), true))
+    return {widen_bf16_half(narrow, 0), widen_bf16_half(narrow, LITZ_LANES)};
+#endif
+  return {round_bf16(lo), round_bf16(hi)};
+}
 
 }  // namespace litz
 

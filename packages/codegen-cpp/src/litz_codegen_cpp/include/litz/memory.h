@@ -11,6 +11,8 @@
 //   vec<R> gather_partial(const T* p, vec<int64_t> or vec<int32_t> i, int64_t n)
 //   void   store, store_partial, store_masked, store_strided, store_strided_partial, scatter, scatter_masked,
 //          scatter_partial                                    the same arguments, then the value; later lanes win
+//   wide<vec<float>> load_pair(const bf16* p)                 p[0 .. 2 LITZ_LANES)
+//   void   store_pair(bf16* p, vec<float> lo, vec<float> hi)  p[0 .. 2 LITZ_LANES)
 //   float, bool or T  load_scalar(const T* p)                 one element
 //   void   store_scalar(T* p, x)
 #ifndef LITZ_MEMORY_H
@@ -182,6 +184,23 @@ LITZ_FN void scatter(T* p, X at, vec<reg<T>> v) {
 template <class T>
 LITZ_FN void store_scalar(T* p, scalar<T> x) {
   *(stored<T>*)p = element<T>::pack_scalar(x);
+}
+
+LITZ_FN wide<vec<float>> load_pair(const bf16* p) {
+#if defined(LITZ_BF16_PAIRS)
+  const packed_halves both = raw_load<packed_halves>(p);
+  return {widen_bf16_half(both, 0), widen_bf16_half(both, LITZ_LANES)};
+#else
+  return {load(p), load(p + LITZ_LANES)};
+#endif
+}
+LITZ_FN void store_pair(bf16* p, vec<float> lo, vec<float> hi) {
+#if defined(LITZ_BF16_PAIRS)
+  packed_halves narrow;
+  if (__builtin_expect(narrow_bf16_pair(lo, hi, narrow), true)) return raw_store(p, narrow);
+#endif
+  store(p, lo);
+  store(p + LITZ_LANES, hi);
 }
 
 }  // namespace litz
