@@ -267,6 +267,28 @@ def test_results_that_share_memory() -> None:
     agree(program, (6, 5))
 
 
+@pytest.mark.parametrize("shape", [(6, 6), (3, 3)])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_result_written_over_dead_memory_is_a_tensor_of_its_own(
+    shape: tuple[int, ...], gradients: bool
+) -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        kept = x.exp()
+        total = kept @ x + kept
+        return total, total.t()
+
+    x = torch.rand(shape, requires_grad=gradients)
+    expected, found = program(x), torch.compile(program, backend="litz", fullgraph=True)(x)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs)
+        assert mine.stride() == theirs.stride()
+        assert mine._is_view() == theirs._is_view()
+        assert mine.untyped_storage().nbytes() == theirs.untyped_storage().nbytes()
+    with torch.no_grad():
+        found[0].mul_(3)
+        torch.testing.assert_close(found[1], expected[0].t() * 3)
+
+
 def test_a_view_of_a_copy_that_is_returned_too() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
         doubled = (x * 2).repeat(2, 1)

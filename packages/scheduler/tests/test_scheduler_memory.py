@@ -168,6 +168,32 @@ def test_an_input_that_dies_is_overwritten_in_place() -> None:
     assert_same(graph, plan)
 
 
+def test_a_result_is_written_over_what_dies_of_its_very_size() -> None:
+    b = Builder()
+    x, y = b.input(8, 8), b.input(8, 8)
+    first = b.op("exp", x)
+    product = b.mm(first, y)
+    second = b.op("add", product, first)
+    graph = b.build(second)
+    plan = plan_of(graph)
+    # The product is free too, but what a routine returned would make a view of the result.
+    assert storage_of(plan, second) == storage_of(plan, first)
+    assert not any(isinstance(step, Free) and step.name == storage_of(plan, second) for step in plan.steps)
+    assert_same(graph, plan)
+
+
+def test_a_result_takes_no_memory_that_is_rounded_up_to_its_size() -> None:
+    b = Builder()
+    x, y = b.input(3, 5), b.input(5, 5)
+    first = b.op("exp", x)
+    product = b.mm(first, y)
+    part = b.view(first, (2, 5), lambda a: a)
+    graph = b.build(b.op("add", b.view(product, (2, 5), lambda a: a), part))
+    plan = plan_of(graph)
+    assert storage_of(plan, graph.outputs[0].name) != storage_of(plan, first)
+    assert_same(graph, plan)
+
+
 def test_an_input_that_the_kernel_also_overwrites_is_not_taken() -> None:
     b = Builder()
     x, y = b.input(4, 4), b.input(4, 4)

@@ -10,7 +10,7 @@ from litz.host.program import Place
 from litz.host.torch_types import COMPLEX_DTYPES, TORCH_DTYPES
 from litz_ir.device import Device
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import ComplexRef, TensorType
+from litz_ir.loops.nodes import ComplexRef, Ref, TensorType
 from litz_ir.plan.program import Placement, Plan, Storage
 from litz_ir.symbols.term import Size, add, floordiv, mul
 
@@ -30,10 +30,21 @@ class Tensors:
         self._made = {value.name for value in plan.constants}
         self._called: set[str] = set()
         self._returned = {output.name for output in plan.outputs if isinstance(output, ComplexRef)}
-        self._occupants: dict[str, list[str]] = {}
+        self._owners = self._find_owners(plan)
+
+    def _find_owners(self, plan: Plan) -> dict[str, str]:
+        """The value that a storage is allocated as: the one that lies in it, or that of them which is returned."""
+        occupants: dict[str, list[str]] = {}
         for buffer, placement in plan.buffers:
             if placement.storage is not None:
-                self._occupants.setdefault(placement.storage, []).append(buffer)
+                occupants.setdefault(placement.storage, []).append(buffer)
+        returned = {self.root(output.name) for output in plan.outputs if isinstance(output, Ref)}
+        owners: dict[str, str] = {}
+        for storage, values in occupants.items():
+            owner = next((name for name in values if name in returned), None)
+            if owner is not None or len(values) == 1:
+                owners[storage] = owner or values[0]
+        return owners
 
     # --- made by a step -------------------------------------------------------------------------------------
 
@@ -56,10 +67,9 @@ class Tensors:
         return found
 
     def allocate(self, storage: str) -> None:
-        """Memory for a storage: of the value's own type where it has one occupant, else bytes."""
-        owned = self._occupants.get(storage, [])
-        if len(owned) == 1:
-            self._allocate_value(owned[0])
+        """Memory for a storage: of its owner's type where it has one, else bytes."""
+        if storage in self._owners:
+            self._allocate_value(self._owners[storage])
             return
         item = self.storages[storage]
         size = self._names.terms((item.nbytes,))
@@ -139,7 +149,8 @@ class Tensors:
         """A tensor over the part of a storage that ``place`` says begins there."""
         assert place.storage is not None
         shape, strides = self._names.terms(type_.shape), self._names.terms(type_.layout.strides)
-        memory = self._names.storage(place.storage)
+        owner = self._owners.get(place.storage)
+        memory = self._names.storage(place.storage) if owner is None else self._names.value(owner)
         if place.offset != 0:
             memory = code("{}[{}:]", memory, self._names.term(place.offset))
         return code("view({}, {}, {}, {})", memory, TORCH_DTYPES[type_.dtype], shape, strides)
@@ -161,8 +172,9 @@ class Tensors:
     def memory(self, name: str) -> Place:
         """Where the memory of a buffer begins: in a storage, or with what it is a view of when the offset is none."""
         placement = self.placements[name]
-        if placement.storage is not None and len(self._occupants[placement.storage]) > 1:
-            return Place(placement.storage, placement.offset, storage=True)
+        if placement.storage is not None:
+            owner = self._owners.get(placement.storage)
+            return Place(placement.storage, placement.offset, storage=True) if owner is None else Place(owner)
         if placement.base is not None and name not in self._called:
             # A view's offset is part of the kernel's own index, counted from the base's first element.
             return self.memory(placement.base)

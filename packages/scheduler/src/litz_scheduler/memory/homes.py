@@ -146,7 +146,7 @@ class _Finder:
         """Memory for a value that the launch at ``position`` is the first to touch."""
         placement = self._placements[name]
         nbytes, kept = rounded(memory_of(placement)), name in self.kept
-        over = None if kept else self._dying_input(name, nbytes, step, position)
+        over = self._dying_input(name, nbytes, kept, step, position)
         if over is None:
             home = Home(
                 values=[name], nbytes=nbytes, device=placement.type.device, first=position,
@@ -159,16 +159,17 @@ class _Finder:
         if over in self.homes:
             home = self.homes[name] = self.homes[over]
             home.values.append(name)
-            home.last = self.last[name]
+            home.last, home.kept = self.last[name], kept
         else:
             self._placements[name] = replace(placement, storage=None, base=over)
             self.found.taken.append((name, over))
 
-    def _dying_input(self, name: str, nbytes: Size, step: Launch, position: int) -> str | None:
+    def _dying_input(self, name: str, nbytes: Size, kept: bool, step: Launch, position: int) -> str | None:
         """An input that dies here and that the kernel reads only where, and before, it writes ``name``."""
         placement = self._placements[name]
         slot = (nbytes, placement.type.device, placement.type.dtype.itemsize)
-        fitting = [other for other in self._dying_slots(position).get(slot, ()) if self._is_free(other)]
+        fits = self._suits_caller if kept else self._is_free
+        fitting = [other for other in self._dying_slots(position).get(slot, ()) if fits(other, placement)]
         if not fitting:
             return None
         if step.kernel not in self.overwriting:
@@ -190,9 +191,18 @@ class _Finder:
             self.slots[position] = found
         return self.slots[position]
 
-    def _is_free(self, other: str) -> bool:
+    def _is_free(self, other: str, _: Placement) -> bool:
         """True for memory of its own that nothing has taken yet."""
         return other not in self.moved and (other in self.homes or other in self.fresh)
+
+    def _suits_caller(self, other: str, result: Placement) -> bool:
+        """True for such memory where it is allocated as the ``result`` that the caller keeps: of its very size, and
+        not what a routine returned, of which the result would be a view."""
+        if other in self.moved or other not in self.homes or result.type.layout.offset != 0:
+            return False
+        return all(
+            memory_of(self._placements[value]) == memory_of(result) for value in self.homes[other].values
+        )
 
     def _mark_seen(self) -> None:
         for step in self.steps:
