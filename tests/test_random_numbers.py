@@ -142,6 +142,7 @@ class Exchanged:
         self.own.set_state(state if isinstance(state, Tensor) else state.get_state())
 
 
+@pytest.mark.skipif(not hasattr(aot_utils, "supports_graphsafe_rng"), reason="torch 2.12 has it")
 def test_a_draw_from_a_generator_that_the_graph_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aot_utils, "supports_graphsafe_rng", lambda device: True)
     monkeypatch.setattr(torch.cpu, "default_generators", {None: Exchanged()}, raising=False)

@@ -47,7 +47,8 @@ def auto_functionalized_v2(ctx: LoweringContext, operator: Any, **kwargs: Any) -
     if not isinstance(operator, torch._ops.OpOverload):
         return Declined("it wraps a higher-order operator")
     memory = _Memory(ctx)
-    if torch.Tag.out in operator.tags:
+    out_tag = getattr(torch.Tag, "out", None)  # since torch 2.12
+    if out_tag in operator.tags:
         return _into_new(ctx, operator, kwargs, memory)
     nodes: Any = ctx.node.kwargs["_all_bases"]
     bases = [memory.of(node, tensor) for node, tensor in zip(nodes, kwargs["_all_bases"], strict=True)]

@@ -190,7 +190,11 @@ LITZ_HALF(f16)
 typedef short packed_halves __attribute__((vector_size(64)));
 LITZ_FN bool narrow_bf16_pair(vec<float> lo, vec<float> hi, packed_halves& narrow) {
   constexpr int denormal = 0x20;
+#if __GNUC__ >= 13
+  narrow = (packed_halves)__builtin_ia32_cvtne2ps2bf16_v32bf(hi, lo);
+#else
   narrow = (packed_halves)__builtin_ia32_cvtne2ps2bf16_v32hi(hi, lo);
+#endif
   if (__builtin_expect(!__builtin_ia32_ptestnmw512(narrow, packed_halves{} + 0x7fff, -1), true)) return true;
   return !(__builtin_ia32_fpclassps512_mask(lo, denormal, (short)-1) |
            __builtin_ia32_fpclassps512_mask(hi, denormal, (short)-1));
