@@ -89,6 +89,10 @@ extern "C" void pairs(const float* x, bf16* y, float* back, float* read, int64_t
     store(read + i + LITZ_LANES, held.hi);
   }
 }
+extern "C" void divided(const float* x, const float* d, float* y, int64_t n) {
+  const divisor<float> by(*d);
+  for (int64_t i = 0; i < n; i += LITZ_LANES) store(y + i, load(x + i) / by);
+}
 #define CAST(S, T)                                                                                             \\
   extern "C" void cast_##S##_##T(const S* x, T* y, T* z, int64_t n) {                                          \\
     for (int64_t i = 0; i < n; i += LITZ_LANES) store_partial(y + i, n - i, convert<T>(load_partial(x + i, n - i))); \\
@@ -319,6 +323,29 @@ def test_two_registers_narrow_as_one_does(unit: ctypes.CDLL, lanes: int) -> None
     np.testing.assert_array_equal(back.view(np.uint32)[~nan], wide.view(np.uint32)[~nan])
     assert np.isnan(back[nan]).all()
     np.testing.assert_array_equal(read, decode(narrow, bf16))
+
+
+def test_many_divided_by_one(unit: ctypes.CDLL, lanes: int) -> None:
+    draw = np.random.default_rng(3)
+    patterns = draw.integers(0, 2**32, 1 << 14, dtype=np.uint32).view(np.float32)
+    ones = (1 + draw.integers(0, 2**23, 1 << 14) * 2.0**-23).astype(np.float32)
+    specials = np.resize(
+        np.array([0, -0.0, NAN, INF, -INF, 1e-40, -1e-45, 3.4e38, 1, -1], np.float32), 16 * lanes
+    )
+    x = np.concatenate([patterns, ones, specials])
+    divisors = [*draw.integers(0, 2**32, 300, dtype=np.uint32).view(np.float32), *ones[:100],
+                *np.array([0, -0.0, NAN, INF, -INF, 1e-40, 1e-30, 1e30, 1e-31, 1e31, 3, -7], np.float32),
+                np.float32(2 - 2**-23)]  # fmt: skip
+    for d in divisors:
+        y = np.zeros_like(x)
+        call(unit, "divided", x, np.array([d], np.float32), y, len(x))
+        with np.errstate(all="ignore"):
+            want = x / np.float32(d)
+        usual = ~(np.abs(x) < 2.0**-100) & ~(np.abs(want) > 2.0**127)
+        np.testing.assert_array_equal(y[usual], want[usual])
+        np.testing.assert_array_equal(np.signbit(y[~np.isnan(want)]), np.signbit(want[~np.isnan(want)]))
+        away = np.abs(y.view(np.int32).astype(np.int64) - want.view(np.int32))
+        assert away[~np.isnan(want)].max(initial=0) <= 1, d
 
 
 @pytest.mark.parametrize(("source", "target"), CASTS)

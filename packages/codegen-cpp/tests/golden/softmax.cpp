@@ -75,16 +75,16 @@ static void softmax_range(void** buffers, const int64_t* symbols, int64_t* error
     const auto sum_all_0 = collapse(sum_0);
     const float sum_4 = sum_all_0.result();
     const int64_t r0_whole_2 = 72 / (4 * LITZ_LANES) * (4 * LITZ_LANES);
-    const vec<float> sum_4_all_0 = broadcast<float>(sum_4);
+    const divisor<float> sum_4_divisor_0(sum_4);
     for (int64_t r0 = 0; r0 < r0_whole_2; r0 += 4 * LITZ_LANES) {
       const vec<float> e_0 = load(e + r0);
       const vec<float> e_1 = load(e + r0 + LITZ_LANES);
       const vec<float> e_2 = load(e + r0 + 2 * LITZ_LANES);
       const vec<float> e_3 = load(e + r0 + 3 * LITZ_LANES);
-      const vec<float> div_0 = e_0 / sum_4_all_0;
-      const vec<float> div_1 = e_1 / sum_4_all_0;
-      const vec<float> div_2 = e_2 / sum_4_all_0;
-      const vec<float> div_3 = e_3 / sum_4_all_0;
+      const vec<float> div_0 = e_0 / sum_4_divisor_0;
+      const vec<float> div_1 = e_1 / sum_4_divisor_0;
+      const vec<float> div_2 = e_2 / sum_4_divisor_0;
+      const vec<float> div_3 = e_3 / sum_4_divisor_0;
       store(o + at_0 + r0, div_0);
       store(o + at_0 + r0 + LITZ_LANES, div_1);
       store(o + at_0 + r0 + 2 * LITZ_LANES, div_2);
@@ -93,7 +93,7 @@ static void softmax_range(void** buffers, const int64_t* symbols, int64_t* error
     for (int64_t r0 = r0_whole_2; r0 < 72; r0 += LITZ_LANES) {
       const int64_t left_2 = 72 - r0;
       const vec<float> e_4 = load_partial(e + r0, left_2);
-      const vec<float> div_4 = e_4 / sum_4_all_0;
+      const vec<float> div_4 = e_4 / sum_4_divisor_0;
       store_partial(o + at_0 + r0, left_2, div_4);
     }
   }

@@ -139,6 +139,8 @@ class Body(Indices):
         arguments = [self._node(arg) for arg in expr.args]
         varying = any(argument.varying for argument in arguments)
         if varying:
+            if expr.name == "div" and expr.dtype == f32 and self._serves_many(arguments[1]):
+                arguments[1] = self.context.divisor(arguments[1])
             arguments = [self.context.spread(argument) for argument in arguments]
         home = max((argument.home for argument in arguments), default=0)
         reads = frozenset[str]().union(*(argument.reads for argument in arguments))
@@ -155,6 +157,10 @@ class Body(Indices):
         if expr.name == "cast" and texts == arguments[0].parts:
             return replace(arguments[0], dtype=expr.dtype)
         return self.context.define(expr.name, texts, expr.dtype, home, varying=varying, reads=reads)
+
+    def _serves_many(self, value: Value) -> bool:
+        """True for a number, no literal, that is known outside the innermost loop."""
+        return not value.varying and value.home < self.context.scopes.top and value.parts[0].isidentifier()
 
     def _spelled(self, expr: Op, arguments: list[str], varying: bool) -> str:
         source = expr.args[-1].dtype

@@ -98,6 +98,17 @@ class Context:
             )
         return found
 
+    def divisor(self, value: Value) -> Value:
+        """A number that all lanes are divided by, in its own scope."""
+        key = ("divisor", value.parts)
+        found = self.scopes.find(key)
+        if found is None:
+            name = self.names.fresh(f"{value.parts[0]}_divisor")
+            kind = f"divisor<{register_type(value.dtype)}>"
+            self.scopes.line(f"const {kind} {name}({value.parts[0]});", value.home)
+            found = self.scopes.remember(key, Value((name,), value.dtype, value.home, True, value.reads))
+        return found
+
 
 def spread(text: str, dtype: DType) -> str:
     """A scalar in every lane."""

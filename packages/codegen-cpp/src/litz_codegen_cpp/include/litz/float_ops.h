@@ -207,6 +207,33 @@ LITZ_FN V keep_nan(V x, V r) {
   else return blend<V>(x != x, x, r);
 }
 
+// A number that many registers are divided by: x / divisor<T>(d). Where registers have 512 bits and d is between 2^-100
+// and 2^100, a product with its reciprocal is corrected once, which rounds as division does (P. Markstein, Computation
+// of elementary functions on the IBM RISC System/6000, 1990) unless x is below 2^-100 or x / d beyond 2^127: there the
+// last place may differ.
+template <class T>
+struct divisor {
+  vec<T> number, reciprocal;
+  bool usual;
+  LITZ_METHOD explicit divisor(T d)
+      : number(splat<vec<T>>(d)),
+        reciprocal(splat<vec<T>>(1 / d)),
+        usual((d < 0 ? -d : d) > T(0x1p-100) && (d < 0 ? -d : d) < T(0x1p100)) {}
+};
+template <class T>
+LITZ_FN vec<T> operator/(vec<T> x, divisor<T> d) {
+#if defined(LITZ_BY_NAME)
+  if constexpr (fills_register<vec<T>> && is_f32<vec<T>>)
+    if (__builtin_expect(d.usual, true)) {
+      typedef int v16si __attribute__((vector_size(64)));
+      vec<T> q = x * d.reciprocal, rest = fma_lanes(-q, d.number, x);
+      // Zeros keep their sign, and infinities have no rest: digits two, four and five of the table.
+      return __builtin_ia32_fixupimmps512_mask(fma_lanes(rest, d.reciprocal, q), q, v16si{} + 0x110100, 0, (short)-1, 4);
+    }
+#endif
+  return x / d.number;
+}
+
 template <class V>
 LITZ_FN V sqrt_lanes(V x) {
 #if LITZ_CLANG_HAS(__builtin_elementwise_sqrt)
