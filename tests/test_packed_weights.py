@@ -204,7 +204,7 @@ def test_what_is_kept_is_a_plan_of_its_own() -> None:
     assert kept == [f"{report.graphs[0].name}_kept"]
     (region,) = report.graphs[0].regions
     assert (region.kind, region.kept) == ("keep", 4 * (16 * 8 * 3 * 3 + 16))
-    assert f"{region.kept} B from call to call" in str(report)
+    assert f"{region.kept} B until a parameter changes" in " ".join(str(report).split())
     assert "library.convolution" in {decision.reason for decision in report.decisions}
 
 
@@ -355,3 +355,17 @@ def test_frozen_parameters_are_not_looked_after(packed: list[torch.Size]) -> Non
         module.convolution.weight = nn.Parameter(torch.randn_like(module.convolution.weight))
         assert_close(function(IMAGES), module(IMAGES), rtol=1e-4, atol=1e-5)
     assert len(packed) == 2, "another parameter is another argument"
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_explanation_says_what_is_folded(frozen: bool) -> None:
+    module = Block(padding=1).eval()
+    with litz.config.patch(freezing=frozen), torch.no_grad():
+        report = litz.explain(module, IMAGES)
+    (region,) = report.graphs[0].regions
+    assert region.frozen == frozen and region.parameters > 1
+    assert region.folded == (("convolution.factor", 1), ("pack_convolution", 1))
+    until = "for good, since parameters are frozen" if frozen else "until a parameter changes"
+    text = " ".join(str(report).split())
+    assert f"{region.kept} B {until}; made of {region.parameters} parameters by" in text
+    assert "1 x convolution.factor, 1 x pack_convolution" in text

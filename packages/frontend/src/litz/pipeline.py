@@ -48,11 +48,13 @@ ROUNDS = 3
 
 @dataclass(slots=True)
 class Compiled:
-    """A callable graph: takes the list of arguments (and empties it), gives the sequence of results."""
+    """A callable graph: takes the list of arguments (and empties it), gives the sequence of results. Where it is
+    ``frozen``, what was computed of parameters alone is never made again."""
 
     call: HostFunction
     artifact: Artifact | None
     source: str = ""
+    frozen: bool = False
 
 
 @dataclass(slots=True)
@@ -201,7 +203,7 @@ def load(
     bind = segment_binder(artifact.plan, artifact.units, artifact.binaries, targets)
     file = f"<litz {name} {artifact.key[:12]}>"
     call = load_program(program, bind, constants, file, routines, frozen=config.freezing)
-    return Compiled(call, artifact, program.listing)
+    return Compiled(call, artifact, program.listing, config.freezing)
 
 
 def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -39,12 +40,19 @@ class CallReport:
 
 @dataclass(frozen=True, slots=True)
 class RegionReport:
-    """Control flow: its kind, the subplans that it runs, and the user's line; ``kept`` bytes stay for the next call."""
+    """Control flow: its kind, the subplans that it runs, and the user's line.
+
+    What a region of kind ``keep`` makes of so many ``parameters``, by the operations and routines in ``folded`` (each
+    with how often), takes ``kept`` bytes: for good where it is ``frozen``, else until a parameter changes.
+    """
 
     kind: str
     plans: tuple[str, ...]
     line: str
     kept: Size = 0
+    parameters: int = 0
+    folded: tuple[tuple[str, int], ...] = ()
+    frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +162,26 @@ def graph_report(compiled: Compiled) -> GraphReport:
         elif isinstance(step, CallStep):
             calls.append(CallReport(step.target, step.reason, step.origin.describe()))
         elif isinstance(step, RegionStep):
-            kept = _nbytes(owner, step.results) if step.kind == "keep" else 0
-            regions.append(RegionReport(step.kind, step.plans, step.origin.describe(), kept))
+            regions.append(_region_report(compiled, owner, step))
     return GraphReport(
         plan.name, plan, tuple(kernels), tuple(calls), decisions, artifact.left_to_aten, artifact.seconds,
         artifact.cached, compiled.source, tuple(unit.text for unit in artifact.units), tuple(regions),
     )  # fmt: skip
+
+
+def _region_report(compiled: Compiled, owner: Plan, step: RegionStep) -> RegionReport:
+    line = step.origin.describe()
+    if step.kind != "keep":
+        return RegionReport(step.kind, step.plans, line)
+    folded: Counter[str] = Counter()
+    for plan in owner.subplans:
+        for inner in plan.steps if plan.name in step.plans else ():
+            if isinstance(inner, Launch):
+                folded.update(origin.operation for origin in inner.origins)
+            elif isinstance(inner, CallStep):
+                folded[inner.target] += 1
+    kept, counts = _nbytes(owner, step.results), tuple(folded.items())
+    return RegionReport(step.kind, step.plans, line, kept, len(step.arguments), counts, compiled.frozen)
 
 
 def _nbytes(plan: Plan, names: Iterable[str]) -> Size:

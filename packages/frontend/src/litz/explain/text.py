@@ -10,7 +10,7 @@ from litz_ir.fused.decision import REASONS
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from litz.explain.report import Explanation, GraphReport
+    from litz.explain.report import Explanation, GraphReport, RegionReport
 
 WIDTH = 120
 
@@ -46,10 +46,16 @@ def _graph(console: Console, graph: GraphReport) -> None:
     if graph.calls:
         console.print(calls)
     for region in graph.regions:
-        place = f"{region.kept} B from call to call" if region.kind == "keep" else region.line
+        place = _kept(region) if region.kind == "keep" else region.line
         console.print(f"{region.kind}: {', '.join(region.plans)} ({place})")
     for missed in graph.near_misses:
         reason = REASONS.get(missed.reason, missed.reason)
         console.print(f"left as written: {missed.subject}: {reason} ({missed.note})")
     for left in graph.fallbacks:
         console.print(f"left to ATen: {left.target}: {left.reason} ({left.line})")
+
+
+def _kept(region: RegionReport) -> str:
+    until = "for good, since parameters are frozen" if region.frozen else "until a parameter changes"
+    how = ", ".join(f"{count} x {name}" for name, count in region.folded)
+    return f"{region.kept} B {until}; made of {region.parameters} parameters by {how}"
