@@ -289,6 +289,24 @@ def test_a_result_written_over_dead_memory_is_a_tensor_of_its_own(
         torch.testing.assert_close(found[1], expected[0].t() * 3)
 
 
+def test_a_detached_result_beside_views_of_it_keeps_their_gradients() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        y = x * 2
+        return y.detach(), y[1:], y.sum()
+
+    x, y = torch.rand(3, 4), torch.rand(3, 4)
+    x.requires_grad_(), y.requires_grad_()
+    y.data = x.data
+    expected, found = program(x), torch.compile(program, backend="litz", fullgraph=True)(y)
+    assert [t.requires_grad for t in found] == [t.requires_grad for t in expected] == [False, True, True]
+    (expected[1].square().sum() + expected[2]).backward()
+    (found[1].square().sum() + found[2]).backward()
+    torch.testing.assert_close(y.grad, x.grad)
+    with torch.no_grad():
+        found[0].zero_()
+    assert found[1].sum() == 0, "they share memory"
+
+
 def test_a_view_of_a_copy_that_is_returned_too() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
         doubled = (x * 2).repeat(2, 1)

@@ -17,6 +17,7 @@ from litz_ir.loops.nodes import (
     ComplexValue,
     Input,
     OpaqueInput,
+    Ref,
     ScalarInput,
     TensorType,
     Value,
@@ -73,8 +74,7 @@ class _Writer:
             self._step(step)
         self.segments.flush()
         self._settle()
-        results = [output_code(output, self.names, self.tensors) for output in self.plan.outputs]
-        self._line("return {}", tuple_of(results))
+        self._line("return {}", tuple_of(self._results()))
         body = "\n".join(f"    {line}" for line in with_drops(self.lines))
         return HostProgram(
             self.name,
@@ -90,6 +90,17 @@ class _Writer:
                 for name in step.plans
             ),
         )
+
+    def _results(self) -> list[Code]:
+        """What is returned. Values that are one tensor come as two: autograd notes whether each has a gradient."""
+        owners: dict[Code, str] = {}
+        results: list[Code] = []
+        for output in self.plan.outputs:
+            result = output_code(output, self.names, self.tensors)
+            if isinstance(output, Ref) and owners.setdefault(result, output.name) != output.name:
+                result = code("{}.detach()", result)
+            results.append(result)
+        return results
 
     def _line(self, template: str, *parts: Code | str | int) -> None:
         self.lines.append(code(template, *parts))
