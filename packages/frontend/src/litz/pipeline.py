@@ -24,6 +24,7 @@ from litz.host.libraries import has_convolutions, linear_flops
 from litz.host.load import HostFunction, load_program
 from litz.host.native import segment_binder
 from litz.host.source import host_program
+from litz.host.torch_memory import keep_freed_memory
 from litz.settings import Config
 from litz.targets import TargetSet, targets_for
 from litz_ir.device import CPU
@@ -202,6 +203,7 @@ def load(
     program = host_program(artifact.plan)
     bind = segment_binder(artifact.plan, artifact.units, artifact.binaries, targets)
     file = f"<litz {name} {artifact.key[:12]}>"
+    keep_freed_memory()
     call = load_program(program, bind, constants, file, routines, frozen=config.freezing)
     return Compiled(call, artifact, program.listing, config.freezing)
 

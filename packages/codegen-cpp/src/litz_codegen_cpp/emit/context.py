@@ -55,6 +55,11 @@ class Context:
         yield
         self.vector, self.parts = before
 
+    @property
+    def pairs(self) -> bool:
+        """Whether registers come in twos, of which all lanes count: the CPU narrows and widens bf16 two at a time."""
+        return self.parts % 2 == 0 and self.scopes.active is None
+
     def define(self, stem: str, text: str | tuple[str, ...], dtype: DType, home: int, *, varying: bool = False,
                reads: frozenset[str] = frozenset()) -> Value:  # fmt: skip
         """Name a value in the scope at ``home``; several texts make several registers."""

@@ -85,7 +85,7 @@ class Memory:
         lanes = context.scopes.active
         stride = self.indices.lane_stride(offset)
         home, texts = floor, []
-        if stride == 1 and buffer.dtype == bf16 and lanes is None and context.parts % 2 == 0:
+        if stride == 1 and buffer.dtype == bf16 and context.pairs:
             for part in range(0, context.parts, 2):
                 piece = self.indices.scalar(self.indices.shifted(offset, part))
                 home, reads = max(home, piece.home), reads | piece.reads
@@ -146,8 +146,7 @@ class Memory:
         context = self.context
         lanes = context.scopes.active
         stride = self.indices.lane_stride(offset)
-        pairs = context.parts % 2 == 0 and lanes is None and mode == "set"
-        if pairs and stride == 1 and buffer.dtype == bf16:
+        if stride == 1 and buffer.dtype == bf16 and context.pairs and mode == "set":
             self._store_pairs(buffer, offset, value)
             return
         at = None if stride is not None else self.indices.per_lane(offset, self.indices.fits_int32(offset))

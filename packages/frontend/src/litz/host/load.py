@@ -57,7 +57,6 @@ def load_program(
     for position, branch in enumerate(program.branches):
         function = load_program(branch, bind, constants, f"{file}.{position}", routines, frozen=frozen)
         scope[branch.name] = Kept(function, frozen) if branch.name in program.kept else function
-    torch_memory.keep_freed_memory()
     exec(compile(program.text, file, "exec"), scope)
     linecache.cache[file] = (len(program.text), None, program.text.splitlines(keepends=True), file)
     found: HostFunction = scope[program.name]
