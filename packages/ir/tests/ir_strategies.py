@@ -333,6 +333,7 @@ def loop_graphs(draw: st.DrawFn, depth: int = 1) -> n.LoopGraph:
         draw(tuples(operations(depth), 0, 3 if depth else 1)),
         draw(tuples(outputs)),
         draw(tuples(NAMES, 0, 2)),
+        draw(tuples(NAMES, 0, 2)),
     )
 
 
@@ -436,4 +437,5 @@ def plans(draw: st.DrawFn, depth: int = 1) -> p.Plan:
         draw(plain_terms),
         draw(tuples(decisions)),
         draw(tuples(plans(depth - 1), 0, 2)) if depth else (),
+        draw(tuples(NAMES, 0, 2)),
     )

@@ -22,7 +22,7 @@ from litz_ir.text import from_text, parse_graph
 GRAPH = """
 graph every(
   %x: f32[4, 8], %ids: i64[4], %dyn: f32[s0, 8], $n: int as s0, $q: float, opaque %gen: generator, %w: f32[4]
-) held (%w) -> (%o, s0, $q) {
+) held (%w) donated (%ids) -> (%o, s0, $q) {
   symbols { s0: int from 2 to 64   q: float   u0: int }
   const %c: f32[8]
   %p = pointwise f32[i0: 4, i1: 8] { %x[i0, i1] * f32($q) + %c[i1] }
@@ -152,6 +152,13 @@ WRONG_GRAPHS = {
     "what is held is overwritten": (
         "held",
         small("%x1 replaces %x = mutate %x with %y -> f32[4, 8]", held="held (%x)"),
+    ),
+    "what is donated is no input": ("donated", small("", held="donated (%z)")),
+    "what is donated is no tensor": ("donated", small("", inputs="opaque %z: gen", held="donated (%z)")),
+    "what is donated is held": ("donated", small("", held="held (%x) donated (%x)")),
+    "what is donated is overwritten": (
+        "donated",
+        small("%x1 replaces %x = mutate %x with %y -> f32[4, 8]", held="donated (%x)"),
     ),
     "what is kept reads more": (
         "keep",
@@ -382,7 +389,7 @@ def test_each_check_of_a_kernel_finds_its_fault(name: str) -> None:
 # --- plans ----------------------------------------------------------------------------------------------
 
 PLAN = """
-plan p on cpu "any" (%x: f32[s0, 8], %mask: b1[2], $q: float, opaque %gen: generator) -> (%o, %v, s0, $q) {
+plan p on cpu "any" (%x: f32[s0, 8], %mask: b1[2], $q: float, opaque %gen: generator) donated (%x) -> (%o, %v, s0, $q) {
   symbols { s0: int from 1 to 4   q: float   u0: float }
   const %c: f32[8]
   storage a: 128
@@ -456,6 +463,7 @@ WRONG_PLANS = {
     "a body out of range": ("index-bounds", "check { %mask[0] }", "check { %mask[2] }"),
     "a wrong kernel": ("access", "out %p1", "in %p1"),
     "an output": ("live", "-> (%o, ", "-> (%t, %o, "),
+    "what is donated is no tensor": ("donated", "donated (%x)", "donated (%gen)"),
     "no such branch": ("region", "free a", "region.invoke() { q } free a"),
     "a branch": ("placed", "define s0", 'plan q on cpu "any" () -> (%z) { } define s0'),
     "two branches of a name": (

@@ -10,7 +10,7 @@ from scheduler_builder import CPU_LIKE, CRAMPED, GPU_LIKE, MACHINES, Builder, as
 from scheduler_strategies import loop_graphs
 
 from litz_ir.dtypes import f32, f64, i64
-from litz_ir.loops.nodes import LoopGraph, Need, Ref
+from litz_ir.loops.nodes import LoopGraph, Need, Ref, Value
 from litz_ir.plan.program import CallStep, Launch
 from litz_ir.scalar.build import cast, op
 from litz_ir.scalar.expr import Scalar
@@ -46,6 +46,18 @@ def test_random_graphs_without_fusion(graph: LoopGraph) -> None:
 @given(graph=loop_graphs(steps=8))
 def test_random_graphs_with_reductions_in_two_steps(graph: LoopGraph) -> None:
     assert_same(graph, plan_of(graph, replace(CPU_LIKE, threads=64), SchedulerOptions(part_bytes=4)))
+
+
+@settings(max_examples=100)
+@given(graph=loop_graphs(steps=10))
+def test_random_graphs_that_may_write_over_their_inputs(graph: LoopGraph) -> None:
+    written = {value.replaces for operation in graph.operations for value in operation.results}
+    free = tuple(v.name for v in graph.inputs if isinstance(v, Value) and v.name not in written)
+    donating = replace(graph, donated=free)
+    plan = plan_of(donating)
+    assert set(plan.donated) <= set(free)
+    assert plan.peak <= plan_of(graph).peak
+    assert_same(donating, plan)
 
 
 @settings(max_examples=40)

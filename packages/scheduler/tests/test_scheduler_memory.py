@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scheduler_builder import CPU_LIKE, Builder, assert_same, plan_of
 from scheduler_strategies import loop_graphs
 
+from litz_ir.dtypes import f64
 from litz_ir.loops.nodes import LoopGraph, Ref
 from litz_ir.plan.program import Allocate, CallStep, Free, Launch, Plan, Step
 from litz_ir.plan.uses import root, touched_by
+from litz_ir.scalar.build import cast
 from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions
 from litz_scheduler.memory.arena import Span, pack
@@ -114,8 +117,10 @@ def test_the_peak_is_what_the_steps_hold(graph: LoopGraph) -> None:
 
 
 def softmaxes(b: Builder, x: str, count: int) -> str:
-    """Softmaxes over columns and rows in turn: a kernel each, since their spaces differ."""
+    """Softmaxes over columns and rows in turn: a kernel each, since their spaces differ. Each reads what is before it
+    backwards, so that it cannot be written over that."""
     for k in range(count):
+        x = b.flip(x, k % 2)
         powers = b.op("exp", b.op("sub", x, b.max(x, k % 2)))
         x = b.op("div", powers, b.sum(powers, k % 2))
     return x
@@ -192,6 +197,34 @@ def test_a_result_takes_no_memory_that_is_rounded_up_to_its_size() -> None:
     plan = plan_of(graph)
     assert storage_of(plan, graph.outputs[0].name) != storage_of(plan, first)
     assert_same(graph, plan)
+
+
+def test_a_donated_input_is_written_over_where_it_dies() -> None:
+    b = Builder()
+    x, y = b.input(8, 8), b.input(8, 8)
+    first = b.op("exp", b.mm(x, y))
+    second = b.op("add", first, x)
+    graph = replace(b.build(b.mm(second, y), b.op("mul", x, b.sum(x, 1))), donated=(x, y))
+    plan = plan_of(graph)
+    returned = graph.outputs[1]
+    assert isinstance(returned, Ref)
+    # The sum of a row is read before the row is written over. The other input is read by a product to the end.
+    assert dict(plan.buffers)[returned.name].base == x
+    assert plan.donated == (x,)
+    assert plan_of(replace(graph, donated=())).donated == ()
+    assert_same(graph, plan)
+
+
+def test_a_donated_input_that_is_wanted_otherwise_stays() -> None:
+    b = Builder()
+    x = b.input(8, 8)
+    backwards, wider = b.op("exp", b.flip(x, 1)), b.pointwise(lambda e: cast(e, f64), x)
+    shown = b.permute(x, 1, 0)
+    for outputs in ([backwards], [wider], [b.op("exp", x), shown]):
+        graph = replace(b.build(*outputs), donated=(x,))
+        plan = plan_of(graph)
+        assert plan.donated == ()
+        assert_same(graph, plan)
 
 
 def test_an_input_that_the_kernel_also_overwrites_is_not_taken() -> None:

@@ -62,7 +62,8 @@ class Compiled:
 class Compilation:
     """One graph on its way: the stages, in order. The instance belongs to one thread.
 
-    ``held`` names the placeholders that are parameters, or otherwise likely the same call after call.
+    ``held`` names the placeholders that are parameters, or otherwise likely the same call after call; ``donated`` those
+    that nobody reads afterwards.
     """
 
     gm: GraphModule
@@ -70,13 +71,14 @@ class Compilation:
     config: Config
     cache: ArtifactCache
     held: frozenset[str] = frozenset()
+    donated: frozenset[str] = frozenset()
     timings: Timings = field(default_factory=Timings)
 
     def run(self) -> Compiled:
         """Compile the graph, or fetch it; degrade to ATen what fails, as ``config.fallback`` says."""
         targets = targets_for(device_kinds(self.gm), self.config)
         key = self.cache.key(
-            self.gm, self.config, targets, scheduler_options(self.config, targets), self.held
+            self.gm, self.config, targets, scheduler_options(self.config, targets), self.held, self.donated
         )
         found = self._timed("cache", lambda: self.cache.read(key, targets))
         constants: Mapping[str, torch.Tensor] = {}
@@ -122,7 +124,10 @@ class Compilation:
             fallback=self.config.fallback,
             attention=self.config.attention,
         )
-        return self._timed("lower", lambda: lower(self.gm, name=self.name, options=options, held=self.held))
+        return self._timed(
+            "lower",
+            lambda: lower(self.gm, name=self.name, options=options, held=self.held, donated=self.donated),
+        )
 
     def schedule(self, lowered: LoweredGraph, targets: TargetSet) -> Plan:
         """Loops to a plan."""

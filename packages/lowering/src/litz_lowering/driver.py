@@ -73,15 +73,18 @@ def lower(
     name: str = "graph",
     options: LoweringOptions | None = None,
     held: Collection[str] = (),
+    donated: Collection[str] = (),
 ) -> LoweredGraph:
     """The loop graph of ``gm``: functional ATen operations that carry ``meta["val"]``, as AOTAutograd gives them.
 
-    ``held`` names the placeholders that are likely the same tensors, with the same elements, call after call.
-    One loop operation is made for each tensor operation; ``gm`` is not changed. Errors name the node and the user's
-    line: :class:`UnsupportedOperation` for what cannot be called, and for what has no rule where the options say so.
+    ``held`` names the placeholders that are likely the same tensors, with the same elements, call after call;
+    ``donated`` those whose tensors nobody reads afterwards. One loop operation is made for each tensor operation;
+    ``gm`` is not changed. Errors name the node and the user's line: :class:`UnsupportedOperation` for what cannot be
+    called, and for what has no rule where the options say so.
     """
     options, context = options or LoweringOptions(), PassContext({})
-    return _Lowering(_cleaned(gm, options, context), options, "", Constants(), context).run(name, held=held)
+    lowering = _Lowering(_cleaned(gm, options, context), options, "", Constants(), context)
+    return lowering.run(name, held=held, donated=donated)
 
 
 def decompositions() -> Decompositions:
@@ -124,8 +127,14 @@ class _Lowering:
         self.routines: dict[str, Routine] = {}
         self.device = main_device(source.graph)
 
-    def run(self, name: str, demand: Demand | None = None, held: Collection[str] = ()) -> LoweredGraph:
-        """Lower every node; ``demand`` is made of the outputs of a subgraph, ``held`` names placeholders that last."""
+    def run(
+        self,
+        name: str,
+        demand: Demand | None = None,
+        held: Collection[str] = (),
+        donated: Collection[str] = (),
+    ) -> LoweredGraph:
+        """Lower every node; ``demand`` is made of the outputs of a subgraph. For the other names see :func:`lower`."""
         self.demand = demand
         for node in self.graph.nodes:
             before = len(self.builder.operations)
@@ -150,14 +159,15 @@ class _Lowering:
             constants=tuple(self.constants.values),
             operations=with_fixed_outputs(self.builder.operations, self.outputs, self.wanted),
             outputs=tuple(self.outputs),
-            held=self._held(held),
+            held=self._unwritten(held),
+            donated=self._unwritten(donated),
         )
         return LoweredGraph(
             graph, self.constants.tensors, tuple(self.fallbacks), self.operations_of, self.routines,
             tuple(self.context.decisions),
         )  # fmt: skip
 
-    def _held(self, placeholders: Collection[str]) -> tuple[str, ...]:
+    def _unwritten(self, placeholders: Collection[str]) -> tuple[str, ...]:
         """The real tensors among the inputs for ``placeholders`` that nothing here overwrites."""
         wanted = {self.inputs.named[each] for each in placeholders}
         written = {value.replaces for each in self.builder.operations for value in each.results}

@@ -62,12 +62,16 @@ class ArtifactCache:
 
     def key(
         self, gm: GraphModule, config: Config, targets: TargetSet, options: SchedulerOptions,
-        held: Collection[str] = (),
+        held: Collection[str] = (), donated: Collection[str] = (),
     ) -> str:  # fmt: skip
-        """The digest of all that the compiled graph depends on; ``held`` as in :func:`litz_lowering.lower`."""
+        """The digest of all that the compiled graph depends on; ``held`` and ``donated`` as in
+        :func:`litz_lowering.lower`."""
         inputs = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
-        places = f"held {[k for k, name in enumerate(inputs) if name in held]}"
-        return graph_key(gm, config, [*self.facts(targets, options), places])
+        places = [
+            f"{what} {[k for k, name in enumerate(inputs) if name in names]}"
+            for what, names in (("held", held), ("donated", donated))
+        ]
+        return graph_key(gm, config, [*self.facts(targets, options), *places])
 
     def facts(self, targets: TargetSet, options: SchedulerOptions) -> list[str]:
         """What every compiled graph depends on: versions, machines, and what the scheduler may do."""

@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Node
 
 from litz.settings import Config
 
-FORMAT = 1
+FORMAT = 2
 """Raised when the meaning of what is stored changes."""
 
 
@@ -37,7 +37,7 @@ def graph_key(gm: GraphModule, config: Config, facts: Iterable[str]) -> str:
 def text_key(*parts: str) -> str:
     """The digest of texts: a source and its flags."""
     digest = hashlib.sha256()
-    for part in parts:
+    for part in (f"litz {FORMAT}", *parts):
         _feed(digest, part)
     return digest.hexdigest()
 

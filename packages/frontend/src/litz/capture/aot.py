@@ -20,6 +20,7 @@ from litz.artifact import Artifact, Captured
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
 from litz.capture.collector import collection_paused
+from litz.capture.donated import SavedTensors, allow_retained_graphs, saved_alone
 from litz.capture.partition import partition
 from litz.capture.recall import (
     capture_key,
@@ -52,7 +53,7 @@ class Session:
 
     ``observers`` see every compiled graph (``litz.explain`` is one). ``captured`` is the key of the graph that Dynamo
     captured, of ``arity`` inputs, where it may be found by that the next time; ``half`` is the forward of such a graph,
-    with the names of what it saves, while its backward is not compiled.
+    with the names of what it saves, while its backward is not compiled. ``saved`` is what passes between the two.
     """
 
     config: Config
@@ -62,6 +63,7 @@ class Session:
     captured: str | None = None
     arity: int = 0
     half: tuple[Captured, list[str]] | None = None
+    saved: SavedTensors = field(default_factory=SavedTensors)
 
     def compile(
         self, gm: GraphModule, example_inputs: Sequence[Any], *, kind: str
@@ -70,18 +72,35 @@ class Session:
         with collection_paused(), torch.utils._python_dispatch._disable_current_modes():
             correct_metadata(gm)
             held = held_inputs(gm) if kind == "inference" and self.config.pack_weights else frozenset()
-            compiled = compile_or_fall_back(gm, f"{kind}_{self.number}", self.config, self.cache, held)
+            donated = self.saved.names if kind == "backward" else frozenset()
+            name = f"{kind}_{self.number}"
+            compiled = compile_or_fall_back(gm, name, self.config, self.cache, held, donated)
         if self.captured is not None and compiled.artifact is not None:
             self._remember(gm, self.captured, compiled.artifact, kind)
-        if kind == "forward" and compiled.artifact is not None:
-            _report_strides(gm, compiled.artifact.plan)
         for observe in self.observers:
             observe(compiled)
-        call = _with_plain_tangents(gm, compiled.call) if kind == "backward" else compiled.call
-        if kind == "forward" and compiled.artifact is not None:
-            call = with_own_results(call, own_views(compiled.artifact.plan))
+        plan = None if compiled.artifact is None else compiled.artifact.plan
+        call = compiled.call
+        if kind == "forward":
+            call = self._forward(gm, call, plan)
+        elif kind == "backward":
+            call = self._backward(gm, call, plan)
         call._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of a callable that takes a list
         return call
+
+    def _forward(self, gm: GraphModule, call: HostFunction, plan: Plan | None) -> HostFunction:
+        """The call of a forward as AOTAutograd wants it."""
+        allow_retained_graphs()
+        if plan is None:
+            return call
+        _report_strides(gm, plan)
+        self.saved.names = saved_alone(gm, plan)
+        call = with_own_results(call, own_views(plan))
+        return self.saved.watched(call) if self.saved.names else call
+
+    def _backward(self, gm: GraphModule, call: HostFunction, plan: Plan | None) -> HostFunction:
+        """The call of a backward, whatever AOTAutograd gives it."""
+        return _with_plain_tangents(gm, call if plan is None else self.saved.guarded(call, plan))
 
     def _remember(self, gm: GraphModule, captured: str, artifact: Artifact, kind: str) -> None:
         """Note what a plain graph was compiled to; a training graph when both its halves are."""
@@ -118,6 +137,8 @@ class Session:
         if found.backward is None:
             return inference_call(found.wrapping, forward)
         backward = self._loaded(found.backward, "backward", targets)
+        if found.backward.plan.donated:
+            forward, backward = self.saved.watched(forward), self.saved.guarded(backward, found.backward.plan)
         return training_call(found.wrapping, forward, backward, gradient_strides(found, found.backward.plan))
 
     def _loaded(self, artifact: Artifact, kind: str, targets: TargetSet) -> HostFunction:
@@ -151,11 +172,16 @@ def held_inputs(gm: GraphModule) -> frozenset[str]:
 
 
 def compile_or_fall_back(
-    gm: GraphModule, name: str, config: Config, cache: ArtifactCache, held: frozenset[str] = frozenset()
+    gm: GraphModule,
+    name: str,
+    config: Config,
+    cache: ArtifactCache,
+    held: frozenset[str] = frozenset(),
+    donated: frozenset[str] = frozenset(),
 ) -> Compiled:
     """Compile a graph; when that fails as a whole, run it as it came, unless ``config.fallback`` is ``error``."""
     try:
-        return Compilation(gm, name, config, cache, held).run()
+        return Compilation(gm, name, config, cache, held, donated).run()
     except LitzError as error:
         if config.fallback == "error":
             raise

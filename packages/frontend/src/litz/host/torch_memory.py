@@ -36,6 +36,12 @@ def empty_at(
     return torch.empty(0, dtype=dtype, device=device).set_(storage, offset, shape, strides)
 
 
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """The same elements and strides in memory of their own."""
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)
+
+
 def view(
     storage: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]
 ) -> torch.Tensor:

@@ -69,6 +69,7 @@ class LoopGraph:
 
     ``constants`` are tensors that travel beside the graph by name; an output is a value, a term, a literal or ``None``.
     ``held`` names the inputs that are likely the same tensors, with the same elements, call after call: parameters.
+    ``donated`` names inputs that nobody reads after the graph has run: it may write what it likes over them.
     """
 
     name: str
@@ -78,6 +79,7 @@ class LoopGraph:
     operations: tuple[Operation, ...]
     outputs: tuple[Output, ...]
     held: tuple[str, ...] = ()
+    donated: tuple[str, ...] = ()
 
     def values(self) -> dict[str, Value]:
         """Every value by name."""

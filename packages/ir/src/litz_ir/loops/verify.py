@@ -75,6 +75,7 @@ def _verify(graph: LoopGraph, state: State) -> None:
         else:
             state.objects.add(item.name)
     check_held(graph, place)
+    check_donated(graph, place)
     for operation in graph.operations:
         _verify_operation(operation, state)
     check_outputs(graph, state, place)
@@ -152,14 +153,27 @@ def _verify_kind(operation: Operation, state: State, place: Place) -> None:
 
 def check_held(graph: LoopGraph, place: Place) -> None:
     """Inputs that are held are tensors, and nothing overwrites them."""
+    _check_inputs("held", graph.held, graph, place)
+
+
+def check_donated(graph: LoopGraph, place: Place) -> None:
+    """Inputs that are donated are tensors that are not held, and nothing overwrites them: that would be seen."""
+    _check_inputs("donated", graph.donated, graph, place)
+    for name in graph.donated:
+        if name in graph.held:
+            place.fail("donated", f"%{name} is donated, but also held: the next call reads it")
+
+
+def _check_inputs(what: str, names: tuple[str, ...], graph: LoopGraph, place: Place) -> None:
+    """The named inputs are tensors that no operation overwrites."""
     tensors = {item.name for item in graph.inputs if isinstance(item, Value)}
-    for name in graph.held:
+    for name in names:
         if name not in tensors:
-            place.fail("held", f"%{name} is held, but no tensor that the graph is given")
+            place.fail(what, f"%{name} is {what}, but no tensor that the graph is given")
     for operation in graph.operations:
-        overwritten = {value.replaces for value in operation.results}.intersection(graph.held)
+        overwritten = {value.replaces for value in operation.results}.intersection(names)
         if overwritten:
-            place.fail("held", f"%{min(map(str, overwritten))} is held, but {operation.name} overwrites it")
+            place.fail(what, f"%{min(map(str, overwritten))} is {what}, but {operation.name} overwrites it")
 
 
 # --- names, versions, order -----------------------------------------------------------------------------

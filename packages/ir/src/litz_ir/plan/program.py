@@ -135,7 +135,8 @@ class Plan:
     ``device`` is where kernels run, ``capability`` the name of the instruction set or chip that it was scheduled for.
     ``buffers`` places every value that steps name; ``peak`` is the modelled number of bytes that a run of it has
     allocated at once: its storages, what calls return and what they take while they run, without its inputs and what is
-    kept from run to run. ``subplans`` are what its control flow runs: each stands once, however many steps run it.
+    kept from run to run. ``donated`` names the inputs that the plan writes over for want of memory: what they held is
+    lost when it has run. ``subplans`` are what its control flow runs: each stands once, however many steps run it.
     Kernels that have one name, here and in subplans, are one kernel.
     """
 
@@ -153,6 +154,7 @@ class Plan:
     peak: Size = 0
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
     subplans: tuple[Plan, ...] = ()
+    donated: tuple[str, ...] = ()
 
     def kernel(self, name: str) -> Kernel:
         """The kernel of that name; raises ``KeyError``."""

@@ -50,6 +50,7 @@ def verify_plan(plan: Plan) -> None:
     for kernel in plan.kernels:
         verify_kernel(kernel)
     check_kernel_names(plan, place)
+    check_donated(plan, place)
     unique("subplans", [(each.name, each) for each in plan.subplans], place)
     for branch in plan.subplans:
         verify_plan(branch)
@@ -291,6 +292,14 @@ def check_kernel_names(plan: Plan, place: Place) -> None:
     for kernel in (kernel for each in plans_in(plan) for kernel in each.kernels):
         if known.setdefault(kernel.name, kernel) != kernel:
             place.fail("kernel-names", f"two kernels that differ are called {kernel.name}")
+
+
+def check_donated(plan: Plan, place: Place) -> None:
+    """Inputs that are written over are tensors."""
+    tensors = {item.name for item in plan.inputs if isinstance(item, Value)}
+    for name in plan.donated:
+        if name not in tensors:
+            place.fail("donated", f"%{name} is donated, but no tensor that the plan is given")
 
 
 def check_branches(step: RegionStep, state: _State, place: Place) -> None:

@@ -72,12 +72,16 @@ def parse_graph(text: str) -> LoopGraph:
 
 
 def graph(stream: Stream) -> LoopGraph:
-    """``graph name on device (inputs) held (inputs) -> (outputs) { symbols constants operations }``."""
+    """``graph name on device (inputs) held (inputs) donated (inputs) -> (outputs) { symbols constants operations }``.
+
+    What is held, and what is donated, may be left out.
+    """
     stream.expect("graph")
     name = stream.name("the graph's name")
     device = stream.device() if stream.accept("on") else CPU
     inputs = separated(stream, lambda: parse_input(stream, device))
     held = separated(stream, stream.value) if stream.accept("held") else ()
+    donated = separated(stream, stream.value) if stream.accept("donated") else ()
     stream.expect("->")
     outputs = separated(stream, lambda: output(stream))
     stream.expect("{")
@@ -93,7 +97,7 @@ def graph(stream: Stream) -> LoopGraph:
         operation = _OperationParser(stream, scope, device).operation()
         operations.append(operation)
         scope.define(operation)
-    return LoopGraph(name, table, inputs, tuple(constants), tuple(operations), outputs, held)
+    return LoopGraph(name, table, inputs, tuple(constants), tuple(operations), outputs, held, donated)
 
 
 class _OperationParser:

@@ -47,13 +47,14 @@ def parse_plan(text: str) -> Plan:
 
 
 def plan(stream: Stream) -> Plan:
-    """``plan name on device "capability" (inputs) -> (outputs) { … }``."""
+    """``plan name on device "capability" (inputs) donated (inputs) -> (outputs) { … }``."""
     stream.expect("plan")
     name = stream.name("the plan's name")
     stream.expect("on")
     device = stream.device()
     capability = stream.string("the capability's name")
     inputs = separated(stream, lambda: parse_input(stream, device))
+    donated = separated(stream, stream.value) if stream.accept("donated") else ()
     stream.expect("->")
     outputs = separated(stream, lambda: output(stream))
     stream.expect("{")
@@ -90,7 +91,7 @@ def plan(stream: Stream) -> Plan:
     return Plan(
         name=name, device=device, capability=capability, symbols=table, inputs=inputs, constants=tuple(constants),
         buffers=tuple(buffers), storages=tuple(storages), kernels=tuple(kernels), steps=tuple(steps), outputs=outputs,
-        peak=peak, decisions=choices, subplans=tuple(subplans),
+        peak=peak, decisions=choices, subplans=tuple(subplans), donated=donated,
     )  # fmt: skip
 
 

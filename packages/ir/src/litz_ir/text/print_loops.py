@@ -72,8 +72,17 @@ def graph_lines(graph: LoopGraph) -> list[str]:
     inputs = ", ".join(input_text(item, device) for item in graph.inputs)
     outputs = ", ".join(map(argument_text, graph.outputs))
     place = "" if device == CPU else f" on {device_text(device)} "
-    held = f" held ({values_text(graph.held)})" if graph.held else ""
-    return [f"graph {name_text(graph.name)}{place}({inputs}){held} -> ({outputs}) {{", *indented(lines), "}"]
+    lasting = named_inputs("held", graph.held) + named_inputs("donated", graph.donated)
+    return [
+        f"graph {name_text(graph.name)}{place}({inputs}){lasting} -> ({outputs}) {{",
+        *indented(lines),
+        "}",
+    ]
+
+
+def named_inputs(what: str, names: tuple[str, ...]) -> str:
+    """The inputs of which something is said, after the list of all: `` held (%a, %b)``."""
+    return f" {what} ({values_text(names)})" if names else ""
 
 
 def operation_lines(operation: Operation, scope: Scope, device: Device) -> list[str]:

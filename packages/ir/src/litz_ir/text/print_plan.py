@@ -20,7 +20,7 @@ from litz_ir.scalar.expr import Expr
 from litz_ir.text.print_bodies import BodyPrinter, print_term
 from litz_ir.text.print_fused import decision_text
 from litz_ir.text.print_kernel import kernel_lines
-from litz_ir.text.print_loops import values_text
+from litz_ir.text.print_loops import named_inputs, values_text
 from litz_ir.text.print_types import (
     INDENT,
     WIDTH,
@@ -64,7 +64,8 @@ def plan_lines(plan: Plan) -> list[str]:
     for step in plan.steps:
         lines += _step_lines(step, scope)
     lines += map(decision_text, plan.decisions)
-    return [f"{head} ({inputs}) -> ({outputs}) {{", *indented(lines), "}"]
+    donated = named_inputs("donated", plan.donated)
+    return [f"{head} ({inputs}){donated} -> ({outputs}) {{", *indented(lines), "}"]
 
 
 def plan_scope(plan: Plan) -> Scope:

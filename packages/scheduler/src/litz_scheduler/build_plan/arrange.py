@@ -31,6 +31,7 @@ class Surroundings:
     name: str
     placements: Mapping[str, Placement]
     outputs: tuple[Output, ...]
+    donated: tuple[str, ...]
     kernels: Mapping[str, Kernel]
     symbols: SymbolTable
     subplans: Sequence[Plan]
@@ -39,7 +40,9 @@ class Surroundings:
     def place(self, steps: Sequence[Step]) -> MemoryPlan:
         """The memory of the steps in this order."""
         transient = transient_bytes(steps, self.placements, self.subplans, self.symbols, self.threads)
-        return place(steps, self.placements, self.outputs, self.kernels, self.symbols, transient)
+        return place(
+            steps, self.placements, self.outputs, self.kernels, self.symbols, transient, self.donated
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,8 +124,8 @@ class _Builder:
         memory, decisions = arrange(
             blocks_of(self.fused, self.steps, self.starts, self.values.placements),
             Surroundings(
-                graph.name, self.values.placements, graph.outputs, kernels, graph.symbols, self.subplans.made,
-                self.capabilities.threads,
+                graph.name, self.values.placements, graph.outputs, graph.donated, kernels, graph.symbols,
+                self.subplans.made, self.capabilities.threads,
             ),
         )  # fmt: skip
         for decision in decisions:
@@ -145,6 +145,7 @@ class _Builder:
             peak=memory.peak,
             decisions=tuple(self.context.decisions),
             subplans=self.subplans.made,
+            donated=memory.donated,
         )
 
     def define_sizes(self) -> None:

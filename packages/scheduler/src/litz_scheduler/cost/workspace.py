@@ -74,6 +74,10 @@ def _linear(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int) -> 
     return copied + threads * _PANEL * width * 4
 
 
+_PLAIN = 3
+"""oneDNN's convolutions read images of so few channels as they are, not in blocks of channels."""
+
+
 def _convolution(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int) -> int:
     """Images that are not in channels-last are copied into blocks of channels, and results out of them."""
     x, weight = given
@@ -88,7 +92,9 @@ def _convolution_backward(given: Sequence[_Tensor], made: Sequence[_Tensor], thr
     gradient, x, weight = given
     if not x.fast:
         return 0
-    return 2 * weight.bytes if x.channels_last else gradient.bytes + x.bytes
+    if x.channels_last:
+        return 2 * weight.bytes
+    return gradient.bytes + (x.bytes if x.shape[1] > _PLAIN else 0)
 
 
 def _attention_tile(queries: int, keys: int) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from litz_ir.device import Device
@@ -54,8 +54,8 @@ class Result(Claim):
 
 @dataclass(slots=True)
 class Demand:
-    """Everything that takes memory. ``taken`` names the values that lie in what a routine returned, and that, which
-    their placements say already."""
+    """Everything that takes memory. ``taken`` names the values that lie in what a routine returned or in a donated
+    input, and that, which their placements say already."""
 
     placements: dict[str, Placement]
     homes: list[Home] = field(default_factory=list)
@@ -72,9 +72,12 @@ def demand_of(
     placements: Mapping[str, Placement],
     outputs: tuple[Output, ...],
     kernels: Mapping[str, Kernel],
+    donated: Iterable[str] = (),
 ) -> Demand:
-    """What the steps take memory for: values whose placement says :data:`UNPLACED`, and what calls return."""
-    return _Finder(steps, placements, outputs, kernels).run()
+    """What the steps take memory for: values whose placement says :data:`UNPLACED`, and what calls return.
+
+    ``donated`` names the inputs whose memory is free once they are read."""
+    return _Finder(steps, placements, outputs, kernels, donated).run()
 
 
 def memory_of(placement: Placement) -> Size:
@@ -104,6 +107,7 @@ class _Finder:
         placements: Mapping[str, Placement],
         outputs: tuple[Output, ...],
         kernels: Mapping[str, Kernel],
+        donated: Iterable[str],
     ) -> None:
         self.steps = steps
         self.kernels = kernels
@@ -116,7 +120,9 @@ class _Finder:
         for name, position in self.last.items():
             self.dying.setdefault(position, []).append(name)
         self.homes: dict[str, Home] = {}
-        self.fresh: set[str] = set()
+        own = (name for name in donated if self.found.placements[name].type.layout.offset == 0)
+        self.donated = frozenset(own)
+        self.fresh = set(self.donated)
         self.moved: set[str] = set()
 
     def run(self) -> Demand:
@@ -163,6 +169,8 @@ class _Finder:
         else:
             self._placements[name] = replace(placement, storage=None, base=over)
             self.found.taken.append((name, over))
+            if not kept:
+                self.fresh.add(name)
 
     def _dying_input(self, name: str, nbytes: Size, kept: bool, step: Launch, position: int) -> str | None:
         """An input that dies here and that the kernel reads only where, and before, it writes ``name``."""
@@ -197,7 +205,9 @@ class _Finder:
 
     def _suits_caller(self, other: str, result: Placement) -> bool:
         """True for such memory where it is allocated as the ``result`` that the caller keeps: of its very size, and
-        not what a routine returned, of which the result would be a view."""
+        neither what a routine returned, of which the result would be a view, nor a donated input of another type."""
+        if other in self.donated:
+            return other not in self.moved and self._placements[other].type == result.type
         if other in self.moved or other not in self.homes or result.type.layout.offset != 0:
             return False
         return all(

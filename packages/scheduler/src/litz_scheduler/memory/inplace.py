@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from litz_ir.loops.nodes import Axis
 from litz_ir.plan.kernel import Kernel, Phase, Statement, Store
 from litz_ir.scalar.expr import Expr, Load, indirects_in, walk
-from litz_ir.symbols.term import Size
+from litz_ir.symbols.term import Size, substitute, symbol
 from litz_scheduler.loop_order import bodies_of, stores_of
 
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """What a phase touches: the offsets at which it reads each buffer, and the statements that store to each."""
+    """What a phase over these axes touches: the offsets at which it reads each buffer, and the statements that store to
+    each."""
 
+    axes: tuple[Axis, ...]
     loads: Mapping[str, set[Size]]
     stores: Mapping[str, list[Statement]]
 
@@ -30,20 +33,24 @@ class Overwriting:
         """True when ``written`` may take the memory of ``read``; ``roots`` says whose memory each parameter is bound
         to.
 
-        Both must be bound once, the one only read, the other only stored to; and the only phase that touches either
-        must load ``read`` at the very offset at which it stores, since a phase computes all values before it stores
-        any.
+        Both must be bound once, the one only read, the other only stored to; and the phase that stores must be the last
+        that touches either, and load ``read`` at the very offset at which it stores, since a phase computes all values
+        of a point before it stores any. Phases before it must read within an outer point what that point stores.
         """
         source, target = self._only(roots, read, "in"), self._only(roots, written, "out")
         if source is None or target is None:
             return False
         touching = [phase for phase in self._phases if target in phase.stores or source in phase.loads]
-        if len(touching) != 1:
+        if not touching or any(target in phase.stores for phase in touching[:-1]):
             return False
-        stores = touching[0].stores.get(target, [])
+        *before, final = touching
+        stores = final.stores.get(target, [])
         if len(stores) != 1 or not isinstance(stores[0], Store) or stores[0].mode != "set":
             return False
-        return touching[0].loads.get(source, set()) <= {stores[0].offset}
+        offset = stores[0].offset
+        if not final.loads.get(source, set()) <= {offset}:
+            return False
+        return all(_over(final, phase, source) <= {offset} for phase in before)
 
     def _only(self, roots: Sequence[str], name: str, access: str) -> str | None:
         """The parameter that is bound to a memory, when it is one and has that access."""
@@ -51,12 +58,21 @@ class Overwriting:
         return bound[0].name if len(bound) == 1 and bound[0].access == access else None
 
 
+def _over(final: _Touched, phase: _Touched, source: str) -> set[Size | None]:
+    """The offsets at which ``phase`` reads a buffer, as offsets over the axes of ``final``; None where those are not of
+    the same sizes."""
+    if [axis.size for axis in phase.axes] != [axis.size for axis in final.axes]:
+        return {None}
+    names = {own.name: symbol(axis.name) for own, axis in zip(phase.axes, final.axes, strict=True)}
+    return {substitute(offset, names) for offset in phase.loads.get(source, set())}
+
+
 def _touched(phase: Phase) -> _Touched:
     stores: dict[str, list[Statement]] = {}
     for statement in phase.statements:
         for buffer, _ in stores_of(statement):
             stores.setdefault(buffer, []).append(statement)
-    return _Touched(_loads(phase.statements), stores)
+    return _Touched(phase.axes, _loads(phase.statements), stores)
 
 
 def _loads(statements: Iterable[Statement]) -> dict[str, set[Size]]:

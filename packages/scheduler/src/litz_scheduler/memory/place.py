@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -24,13 +24,14 @@ SCOPES: tuple[Scope, ...] = ("graph", "run", "none")
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """Every placement, the storages, the steps with allocation in between, the modelled peak in bytes (see
-    ``litz_scheduler.memory.peak``), and why each value is where it is."""
+    ``litz_scheduler.memory.peak``), why each value is where it is, and the donated inputs that are written over."""
 
     placements: dict[str, Placement]
     storages: tuple[Storage, ...]
     steps: tuple[Step, ...]
     peak: int
     decisions: tuple[Decision, ...]
+    donated: tuple[str, ...]
 
 
 def place(
@@ -40,11 +41,15 @@ def place(
     kernels: Mapping[str, Kernel],
     symbols: SymbolTable,
     transient: Mapping[int, int],
+    donated: Collection[str] = (),
 ) -> MemoryPlan:
     """Give memory to every value whose placement says ``UNPLACED``, in the order of the steps. ``transient`` gives, by
-    position, the bytes that a step takes beyond its results while it runs."""
-    demand = demand_of(steps, placements, outputs, kernels)
-    return _Placer(steps, demand, symbols, transient).run()
+    position, the bytes that a step takes beyond its results while it runs. Over inputs that are ``donated`` values may
+    be written once all that reads them has run."""
+    demand = demand_of(steps, placements, outputs, kernels, donated)
+    found = _Placer(steps, demand, symbols, transient).run()
+    over = {name for _, name in demand.taken}
+    return replace(found, donated=tuple(name for name in donated if name in over))
 
 
 class _Placer:
@@ -74,7 +79,7 @@ class _Placer:
         chosen = layouts[peaks.index(least)]
         decisions = tuple(self._settle(chosen))
         storages = tuple(Storage(area.name, area.nbytes, area.device) for area in chosen.areas)
-        return MemoryPlan(self.demand.placements, storages, tuple(self._steps(chosen)), least, decisions)
+        return MemoryPlan(self.demand.placements, storages, tuple(self._steps(chosen)), least, decisions, ())
 
     def _find_runs(self) -> Runs:
         """The runs of kernels, as they are when arenas hold what fits them."""

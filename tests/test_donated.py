@@ -1,0 +1,145 @@
+"""A backward writes over what its forward saved for it alone, and nobody sees that: graphs that run twice, hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
+
+import litz
+import litz.pipeline
+from litz.artifact import Artifact
+
+Function = Callable[[Tensor, Tensor], Tensor]
+Gradients = tuple[Tensor, ...]
+
+
+def normed(x: Tensor, r: Tensor) -> Tensor:
+    """What is saved is read twice within a row, and a gradient is written over it."""
+    return F.layer_norm(x + r, (48,))
+
+
+def waves(x: Tensor, r: Tensor) -> Tensor:
+    made = F.gelu(x @ r.t())
+    return torch.sin(made) * torch.tanh(made)
+
+
+def given() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    x, r = (torch.randn(32, 48, generator=generator) for _ in range(2))
+    return x.requires_grad_(), r.requires_grad_()
+
+
+def weighted(y: Tensor) -> Tensor:
+    return (y * torch.arange(y.numel()).view_as(y).sin()).sum()
+
+
+@pytest.fixture(params=["traced", "recalled"])
+def compiled(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[Function], Function]]:
+    """Compiles, or finds what was compiled before."""
+
+    def compile(function: Function) -> Function:
+        torch._dynamo.reset()
+        made: Function = torch.compile(function, backend="litz")
+        if request.param == "recalled":
+            weighted(made(*given())).backward()
+            torch._dynamo.reset()
+            made = torch.compile(function, backend="litz")
+        return made
+
+    with litz.config.patch(cache=True, cache_dir=str(tmp_path), fallback="error"):
+        yield compile
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def donated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """What each backward that is loaded writes over."""
+    found: list[tuple[str, ...]] = []
+    load = litz.pipeline.load
+
+    def noting(artifact: Artifact, name: str, *args: object, **kwargs: object) -> object:
+        if name.startswith("backward"):
+            found.append(artifact.plan.donated)
+        return load(artifact, name, *args, **kwargs)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(litz.pipeline, "load", noting)
+    return found
+
+
+def gradients(function: Function, **options: bool) -> Gradients:
+    x, r = given()
+    return torch.autograd.grad(weighted(function(x, r)), (x, r), **options)
+
+
+@pytest.mark.parametrize("function", [normed, waves])
+def test_what_is_saved_is_written_over(
+    function: Function, compiled: Callable[[Function], Function], donated: list[tuple[str, ...]]
+) -> None:
+    run, expected = compiled(function), gradients(function)
+    for _ in range(2):
+        assert_close(gradients(run), expected)
+    assert donated and all(donated)
+
+
+@pytest.mark.parametrize("function", [normed, waves])
+@pytest.mark.parametrize("option", ["retain_graph", "create_graph"])
+def test_a_graph_that_is_retained_runs_again(
+    function: Function, option: str, compiled: Callable[[Function], Function]
+) -> None:
+    run, expected = compiled(function), gradients(function)
+    assert_close(gradients(run), expected)
+    x, r = given()
+    total = weighted(run(x, r))
+    for _ in range(2):
+        found = torch.autograd.grad(total, (x, r), **{option: True})
+        assert_close(tuple(each.detach() for each in found), expected)
+    assert_close(torch.autograd.grad(total, (x, r)), expected)
+
+
+def test_hooks_keep_what_they_were_given(compiled: Callable[[Function], Function]) -> None:
+    run, expected = compiled(normed), gradients(normed)
+    assert_close(gradients(run), expected)
+    kept: list[tuple[Tensor, Tensor]] = []
+
+    def pack(saved: Tensor) -> Tensor:
+        kept.append((saved, saved.clone()))
+        return saved
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
+        assert_close(gradients(run), expected)
+    assert kept
+    for saved, before in kept:
+        assert_close(saved, before, rtol=0, atol=0)
+
+
+def test_a_graph_within_a_checkpoint(compiled: Callable[[Function], Function]) -> None:
+    run, expected = compiled(normed), gradients(normed)
+    assert_close(gradients(lambda x, r: checkpoint(run, x, r, use_reentrant=False)), expected)
+    x, r = given()
+    weighted(checkpoint(run, x, r, use_reentrant=True)).backward()
+    assert_close((x.grad, r.grad), expected)
+
+
+def test_what_is_returned_is_not_written_over(
+    compiled: Callable[[Function], Function], donated: list[tuple[str, ...]]
+) -> None:
+    shown: list[Tensor] = []
+
+    def function(x: Tensor, r: Tensor) -> Tensor:
+        total = x + r
+        shown.append(total)
+        return F.layer_norm(total, (48,))
+
+    run, expected = compiled(function), gradients(function)
+    shown.clear()
+    assert_close(gradients(run), expected)
+    x, r = given()
+    assert_close(shown[-1].detach(), (x + r).detach())
+    assert not any(donated)
