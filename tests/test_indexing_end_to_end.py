@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -62,3 +63,18 @@ def test_bags_of_embeddings_and_their_gradients() -> None:
         with litz.config.patch(fallback="error"):
             results.append(torch.autograd.grad(run(*own, indices, offsets), own))
     torch.testing.assert_close(results[1], results[0])
+
+
+def test_an_index_outside_raises_where_nothing_depends_on_it() -> None:
+    """Along a dimension of one element, or one that repeats its element, all indices read the same."""
+    one, row = torch.tensor(1.0), torch.arange(3.0)
+    cases = {
+        "of one element": (lambda x, i: x.gather(0, i) + 1, (one, torch.tensor(1))),
+        "repeated": (lambda x, i: x.expand(4, 3).index_select(0, i) * 2, (row, torch.tensor([0, 4]))),
+    }
+    for function, (x, i) in cases.values():
+        with litz.config.patch(fallback="error"):
+            compiled = torch.compile(function, backend="litz", fullgraph=True)
+            torch.testing.assert_close(compiled(x, i * 0), function(x, i * 0))
+            with pytest.raises((IndexError, RuntimeError)):
+                compiled(x, i)

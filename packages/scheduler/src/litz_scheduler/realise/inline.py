@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from litz_ir.dtypes import i64
 from litz_ir.loops.nodes import (
     Axis,
     LoopGraph,
@@ -22,9 +23,11 @@ from litz_ir.loops.nodes import (
 )
 from litz_ir.loops.rewriter import map_bodies
 from litz_ir.passes.base import PassContext
-from litz_ir.scalar.expr import Expr, Load, substitute_expr, transform
+from litz_ir.scalar.build import cast, checked, const, logical_and, op
+from litz_ir.scalar.build import index as index_expression
+from litz_ir.scalar.expr import Expr, Load, indirects_in, substitute_expr, transform, walk
 from litz_ir.symbols.simplify import Simplifier
-from litz_ir.symbols.term import symbol
+from litz_ir.symbols.term import Size, symbol
 from litz_scheduler.graph import axes_of, axis_ranges, is_identity, named, viewed
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise.choices import Choices
@@ -103,6 +106,22 @@ class _Substitution:
             if own == axes and is_identity(node.index, axes):
                 return inner
             moved = substitute_expr(inner, named(own, node.index))
-            return transform(moved, lambda e: e, simplifier.simplify)
+            return _with_checks(transform(moved, lambda e: e, simplifier.simplify), node.index)
 
         return transform(body, visit)
+
+
+def _with_checks(found: Expr, index: tuple[Size, ...]) -> Expr:
+    """What an inlined value is at ``index``, and the checks of indices that it does not depend on: along a dimension of
+    one element, or one that it is repeated along."""
+    raising = [atom for term in index for atom in indirects_in(term) if atom.check == "raised"]
+    if not raising:
+        return found
+    left = {atom for node in walk(found) for term in node.terms for atom in indirects_in(term)}
+    for atom in raising:
+        if atom not in left:
+            place, size = cast(atom.value, i64), index_expression(atom.size)
+            least = op("neg", size) if atom.wrap else const(0, i64)
+            inside = logical_and(op("ge", place, least), op("lt", place, size))
+            found = checked(inside, found, atom.fault)
+    return found
