@@ -48,6 +48,14 @@ def test_random_graphs_with_reductions_in_two_steps(graph: LoopGraph) -> None:
     assert_same(graph, plan_of(graph, replace(CPU_LIKE, threads=64), SchedulerOptions(part_bytes=4)))
 
 
+@settings(max_examples=150)
+@given(graph=loop_graphs(steps=8))
+def test_random_graphs_on_a_gpu_that_keeps_and_reads_little(graph: LoopGraph) -> None:
+    """Reductions are divided among processors, and what follows from another one is computed along with it."""
+    options = SchedulerOptions(program_bytes=4, long_row=1, tall_column=1)
+    assert_same(graph, plan_of(graph, GPU_LIKE, options))
+
+
 @settings(max_examples=100)
 @given(graph=loop_graphs(steps=10))
 def test_random_graphs_that_may_write_over_their_inputs(graph: LoopGraph) -> None:

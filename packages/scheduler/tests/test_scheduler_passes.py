@@ -16,7 +16,8 @@ from litz_ir.passes.pipeline import Timings
 from litz_ir.plan.program import Launch
 from litz_ir.text import parse_graph, to_text
 from litz_scheduler import SchedulerOptions, graph_passes, schedule
-from litz_scheduler.library import Convolutions, KeepHeld, Products
+from litz_scheduler.library import Addends, Convolutions, KeepHeld, Products
+from litz_scheduler.one_pass import OnePass
 from litz_scheduler.realise import Inline
 from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, SinglePoints
 from litz_scheduler.split_reduction import SplitReductions
@@ -171,6 +172,45 @@ graph long(%x: f32[2, 96, 64] fixed, %n: i64[n] fixed) -> (%all, %each, %rows, %
 }
 """
 
+TWICE = """
+graph twice(%x: f32[8, 40] fixed, %y: f32[40, 8] fixed) -> (%soft, %again, %var, %kept, %count) {
+  %most = reduce.max f32[i0: 8, i1: 1 | r0: 40] { %x[i0, r0] * 0.5 }
+  %powers = pointwise f32[i0: 8, i1: 40] { exp(%x[i0, i1] * 0.5 - %most[i0, 0]) }
+  %total = reduce.sum f32[i0: 8, i1: 1 | r0: 40] { %powers[i0, r0] }
+  %soft = pointwise f32[i0: 8, i1: 40] fixed { %powers[i0, i1] / %total[i0, 0] }
+  %again = reduce.sum f32[i0: 8 | r0: 40] fixed { exp(%x[i0, r0] * 0.5 - %most[i0, 0]) }
+  %sum = reduce.sum f32[i0: 1, i1: 8 | r0: 40] { %y[r0, i1] }
+  %squares = reduce.sum f32[i0: 8 | r0: 40] {
+    let apart = %y[r0, i0] - %sum[0, i0] / 40.0;
+    apart * apart
+  }
+  %var = pointwise f32[i0: 8] fixed { %squares[i0] / 39.0 }
+  %kept = reduce.sum f32[i0: 8 | r0: 40] fixed {
+    let other = %y[r0, i0] - %sum[0, i0] / 39.0;
+    other * other
+  }
+  %count = reduce.sum f32[i0: 8 | r0: 40] fixed { floor(%y[r0, i0]) }
+  %about = reduce.sum f32[i0: 8 | r0: 40] {
+    let far = floor(%y[r0, i0]) - %count[i0] / 40.0;
+    far * far
+  }
+}
+"""
+
+SUMS = """
+graph sums(%x: f32[8, 6] fixed, %w: f32[6, 4] fixed, %b: f32[4] fixed, %h: bf16[4, 4] fixed, %g: bf16[4] fixed)
+  -> (%o, %called, %half, %z) {
+  %s = contraction.matmul aten.addmm.default(%b, %x, %w) -> f32[8, 4] fixed flops 384
+  %o = pointwise f32[i0: 8, i1: 4] fixed { exp(%s[i0, i1]) }
+  %t = contraction.matmul aten.addmm.default(%b, %x, %w) -> f32[8, 4] fixed flops 384
+  %shown = view f32[i0: 4, i1: 8] { %t[i1, i0] }
+  %called = contraction.matmul aten.mm.default(%shown, %o) -> f32[4, 4] fixed flops 256
+  %n = contraction.matmul aten.addmm.default(%g, %h, %h) -> bf16[4, 4] fixed flops 128
+  %half = pointwise bf16[i0: 4, i1: 4] fixed { %n[i0, i1] * 2.0:bf16 }
+  %z = contraction.matmul aten.addmm.default(%b, %x, %w) -> f32[8, 4] fixed flops 384
+}
+"""
+
 HELD = """
 graph held(%x: f32[8, 6] fixed, %w: f32[6, 6] fixed, %v: f32[6] fixed) held (%w, %v) -> (%o, %p, %seen) {
   %narrow = pointwise bf16[i0: 6, i1: 6] { bf16(%w[i1, i0]) }
@@ -200,15 +240,23 @@ CASES: dict[str, tuple[Pass[LoopGraph], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+ON_A_GPU: dict[str, tuple[Pass[LoopGraph], str]] = {
+    "addends": (Addends(), SUMS),
+    "one_pass": (OnePass(SchedulerOptions(long_row=32, tall_column=32)), TWICE),
+    "split_reductions_sm_90": (SplitReductions(SchedulerOptions(program_bytes=512)), LONG),
+}
+
+
+@pytest.mark.parametrize("name", [*CASES, *ON_A_GPU])
 def test_a_pass(name: str, golden: Golden) -> None:
-    item, text = CASES[name]
+    item, text = (CASES | ON_A_GPU)[name]
     graph = parse_graph(text)
-    context = PassContext({CPU: CPU_LIKE})
+    machine = GPU_LIKE if name in ON_A_GPU else CPU_LIKE
+    context = PassContext({CPU: machine})
     verify_stage("before", None, graph)
     after = item.apply(graph, context)
     verify_stage(item.name, graph, after)
-    assert item.apply(parse_graph(text), PassContext({CPU: CPU_LIKE})) == after
+    assert item.apply(parse_graph(text), PassContext({CPU: machine})) == after
     notes = "".join(f"# {decision.describe()}\n" for decision in context.decisions)
     golden(f"{name}.txt", to_text(after) + "\n" + notes)
 
@@ -231,7 +279,9 @@ def test_every_stage_of_a_softmax(machine: object, golden: Golden) -> None:
 def test_passes_have_names_of_their_own_and_those_that_choose_no_library_are_exact() -> None:
     passes = graph_passes(SchedulerOptions())
     assert len({item.name for item in passes}) == len(passes)
-    assert [item.name for item in passes if item.ulp] == ["products", "convolutions", "split-reductions"]
+    assert [item.name for item in passes if item.ulp] == [
+        "products", "addends", "convolutions", "one-pass", "split-reductions",
+    ]  # fmt: skip
 
 
 def test_timings_name_every_stage_and_hooks_see_it() -> None:

@@ -30,7 +30,9 @@ class SchedulerOptions:
     How a kernel runs: ``order_loops`` off leaves its axes in the order of the operations; ``lanes`` names the axis
     along which they run, where there is one of that kind; ``unroll`` says how many registers go side by side, where 1
     leaves the number to the code generator. ``serial_bytes`` is the traffic below which a kernel stays on one thread;
-    ``part_bytes`` the least that one of the parts of a reduction reads.
+    ``part_bytes`` the least that one of the parts of a reduction reads, ``program_bytes`` the same on a GPU, where a
+    launch takes as long as reading that. A GPU reads rows from ``long_row`` elements on piece by piece, and so columns
+    from ``tall_column`` elements on, of which a program takes several.
 
     What a library runs: ``linear_flops`` is the size, in operations, from which a product of f32 matrices is better run
     by the host's ``linear`` than by ATen's own routine; 0 where it is not, or the host has none. ``convolutions`` is
@@ -50,5 +52,8 @@ class SchedulerOptions:
     unroll: int = 1
     serial_bytes: int = 64 << 10
     part_bytes: int = 16 << 10
+    program_bytes: int = 64 << 10
+    long_row: int = 16384
+    tall_column: int = 256
     linear_flops: int = 0
     convolutions: bool = False

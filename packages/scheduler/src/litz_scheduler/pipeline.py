@@ -13,7 +13,8 @@ from litz_ir.passes.pipeline import Hook, Timings, run_passes
 from litz_ir.plan.program import Plan
 from litz_scheduler.build_plan import KernelNames, build_plan
 from litz_scheduler.fusion import fuse
-from litz_scheduler.library import Convolutions, KeepHeld, Products
+from litz_scheduler.library import Addends, Convolutions, KeepHeld, Products
+from litz_scheduler.one_pass import OnePass
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise import Inline
 from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, SinglePoints
@@ -28,12 +29,14 @@ def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph], ...]:
         DeadCode(),
         ComposeViews(),
         Products(options),
+        Addends(),
         SinglePoints(),
         CommonSubexpressions(),
         Inline(options),
         DeadCode(name="dead-code-2"),
         KeepHeld(),
         Convolutions(options),
+        OnePass(options),
         SplitReductions(options),
     )
 

@@ -1,27 +1,39 @@
-"""Reductions to few points in two steps, so that every thread has a part."""
+"""Reductions to few points in two steps, so that every thread, or every processor of a GPU, has a part."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from litz_ir.device import Device
+from litz_ir.dtypes import DType
 from litz_ir.fused.decision import Decision
 from litz_ir.loops.layout import contiguous
-from litz_ir.loops.nodes import Axis, Kind, LoopGraph, Operation, Reduction, Value
+from litz_ir.loops.nodes import Axis, Combine, Kind, LoopGraph, Operation, Reduction, Value
 from litz_ir.passes.base import PassContext
-from litz_ir.scalar.expr import Load, substitute_expr
-from litz_ir.symbols.term import Size, add, mul, symbol
+from litz_ir.scalar.build import cast, const, op, where
+from litz_ir.scalar.expr import Load, Param, loads, substitute_expr
+from litz_ir.symbols.term import Size, add, coefficient, mul, symbol
 from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.cost.compute import body_cost, load_count
 from litz_scheduler.cost.traffic import estimate, points
 from litz_scheduler.options import SchedulerOptions
 
-SPLIT = ("sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax")
-"""What combines partial results as it combines elements."""
+SPLIT = (
+    "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax",
+)  # fmt: skip
+"""What can be combined of parts; all but the last two as elements are."""
 
 PARTS = 16
 """The parts wanted for each thread: enough to even out threads of unequal speed."""
+
+PROGRAMS = 4
+"""The programs wanted for each processor of a GPU."""
+
+COLUMNS = 32
+"""The results that a GPU's program takes on at a time where they, not what is reduced, are neighbours in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,38 +47,78 @@ class SplitReductions:
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         operations: list[Operation] = []
         for operation in data.operations:
-            most = self._parts(operation, data, context) if isinstance(operation, Reduction) else 0
-            if most < 2:
-                operations.append(operation)
-                continue
-            assert isinstance(operation, Reduction)
-            division = _divided(operation.reduce_axes, most)
-            if division.parts < 2:
-                operations.append(operation)
-                continue
-            operations += _in_two_steps(operation, division)
-            note = f"{division.parts} parts"
-            context.decide(Decision("split", operation.name, "split", "split.threads", note=note))
+            parts = self._divided(operation, data, context) if isinstance(operation, Reduction) else ()
+            operations += parts or (operation,)
+            if parts:
+                note = f"{math.prod(axis.size for axis in parts[1].reduce_axes)} parts"
+                context.decide(Decision("split", operation.name, "split", "split.threads", note=note))
         return data.with_operations(tuple(operations))
 
-    def _parts(self, operation: Reduction, graph: LoopGraph, context: PassContext) -> int:
-        """The most parts that pay for a reduction."""
-        if not isinstance(operation.combiner, Kind) or operation.combiner.name not in SPLIT:
+    def _divided(self, operation: Reduction, graph: LoopGraph, context: PassContext) -> tuple[Reduction, ...]:
+        """The two steps of a reduction; none where it stays whole."""
+        machine = machine_of(operation.results[0].type.device, context)
+        if (
+            machine is None
+            or not isinstance(operation.combiner, Kind)
+            or operation.combiner.name not in SPLIT
+        ):
+            return ()
+        if not isinstance(points(operation.reduce_axes), int):
+            return ()
+        columns = machine.processors > 0 and reads_columns(operation, graph)
+        most = (self._programs if machine.processors else self._threads)(operation, graph, machine, columns)
+        if most < 2:
+            return ()
+        division = _divided(operation.reduce_axes, most)
+        return _in_two_steps(operation, division, columns) if division.parts > 1 else ()
+
+    def _threads(self, operation: Reduction, graph: LoopGraph, machine: Capabilities, _: bool) -> int:
+        """The most parts that pay on the threads of a CPU."""
+        outer, inner = estimate(points(operation.axes), graph.symbols), _inner(operation)
+        if machine.threads < 2 or outer >= 2 * machine.threads or outer == machine.threads:
             return 0
-        machine = _machine(operation.results[0].type.device, context)
-        if machine is None or machine.block_limit or machine.threads < 2:
-            return 0
-        outer = estimate(points(operation.axes), graph.symbols)
-        inner = points(operation.reduce_axes)
-        if outer >= 2 * machine.threads or outer == machine.threads or not isinstance(inner, int):
-            return 0
-        width = sum(value.type.dtype.itemsize for value in operation.results)
-        effort = max(load_count(*operation.bodies) * width, body_cost(*operation.bodies) // 4, 1)
-        worthwhile = min(inner // 2, inner * effort // self.options.part_bytes)
+        worthwhile = min(inner // 2, inner * _effort(operation) // self.options.part_bytes)
         return min(PARTS * machine.threads // max(outer, 1), worthwhile)
 
+    def _programs(self, operation: Reduction, graph: LoopGraph, machine: Capabilities, columns: bool) -> int:
+        """The most parts that pay on the processors of a GPU."""
+        together = COLUMNS if columns else 1
+        programs = -(-estimate(points(operation.axes), graph.symbols) // together)
+        if programs >= 2 * machine.processors:
+            return 0
+        inner = _inner(operation)
+        # Of equal reads, whatever is made of them: what shares a read should share a kernel.
+        nbytes = inner * together * load_count(*operation.bodies) * operation.results[0].type.dtype.itemsize
+        worthwhile = min(inner // 2, nbytes // self.options.program_bytes)
+        return min(PROGRAMS * machine.processors // max(programs, 1), worthwhile)
 
-def _machine(device: Device, context: PassContext) -> Capabilities | None:
+
+def _inner(operation: Reduction) -> int:
+    """The elements that are combined to one; their number is known."""
+    inner = points(operation.reduce_axes)
+    assert isinstance(inner, int)
+    return inner
+
+
+def _effort(operation: Reduction) -> int:
+    """What an element takes, in bytes that are read in the same time."""
+    width = sum(value.type.dtype.itemsize for value in operation.results)
+    return max(load_count(*operation.bodies) * width, body_cost(*operation.bodies) // 4, 1)
+
+
+def reads_columns(operation: Reduction, graph: LoopGraph) -> bool:
+    """True where neighbours in memory are neighbours among the results, more often than among what is reduced."""
+    types = {name: value.type for name, value in graph.values().items()}
+    votes = 0
+    for load in loads(*operation.bodies):
+        offset = types[load.buffer].layout.element(load.index)
+        votes += any(coefficient(offset, axis.name) == 1 for axis in operation.axes)
+        votes -= any(coefficient(offset, axis.name) == 1 for axis in operation.reduce_axes)
+    return votes > 0
+
+
+def machine_of(device: Device, context: PassContext) -> Capabilities | None:
+    """What is known of the machine that a device is, if it is known."""
     return next((known for each, known in context.capabilities.items() if each.kind == device.kind), None)
 
 
@@ -104,9 +156,10 @@ def _size(axis: Axis) -> int:
     return axis.size
 
 
-def _in_two_steps(operation: Reduction, division: _Division) -> tuple[Operation, Operation]:
-    """The reduction of each part, whose place is told by the last axes of its results, and that of all parts."""
-    axes = (*operation.axes, *division.between)
+def _in_two_steps(operation: Reduction, division: _Division, columns: bool) -> tuple[Reduction, Reduction]:
+    """The reduction of each part, and that of all parts. The last axes of the parts' results tell them apart, or the
+    first where results are neighbours in memory: ``columns``."""
+    axes = (*division.between, *operation.axes) if columns else (*operation.axes, *division.between)
     shape = tuple(axis.size for axis in axes)
     partial = tuple(
         Value(f"{value.name}.parts", replace(value.type, shape=shape, layout=contiguous(shape)))
@@ -115,5 +168,45 @@ def _in_two_steps(operation: Reduction, division: _Division) -> tuple[Operation,
     bodies = tuple(substitute_expr(body, division.place) for body in operation.bodies)
     some = replace(operation, results=partial, axes=axes, reduce_axes=division.within, bodies=bodies)
     index = tuple(symbol(axis.name) for axis in axes)
-    loads = tuple(Load(value.name, index, value.type.dtype) for value in partial)
-    return some, replace(operation, reduce_axes=division.between, bodies=loads)
+    parts = tuple(Load(value.name, index, value.type.dtype) for value in partial)
+    whole = replace(operation, reduce_axes=division.between, bodies=parts)
+    assert isinstance(operation.combiner, Kind)
+    merged = _MERGED.get(operation.combiner.name)
+    if merged is not None:
+        whole = replace(whole, combiner=merged(tuple(value.type.dtype for value in partial)))
+    return some, whole
+
+
+def _merged_moments(dtypes: tuple[DType, ...]) -> Combine:
+    """How (mean, sum of squared differences, count) of two parts become those of both (Chan, Golub and LeVeque)."""
+    parameters = [Param(k, dtype) for k, dtype in enumerate((*dtypes, *dtypes))]
+    mean, squares, count, other, more, number = parameters
+    zero, one = const(0, count.dtype), const(1, count.dtype)
+    total = op("add", count, number)
+    share = op("div", cast(number, mean.dtype), cast(where(op("eq", total, zero), one, total), mean.dtype))
+    apart = op("sub", other, mean)
+    between = op("mul", op("mul", apart, apart), op("mul", cast(count, mean.dtype), share))
+    merged = (
+        op("add", mean, op("mul", apart, share)),
+        op("add", op("add", squares, more), cast(between, squares.dtype)),
+        total,
+    )
+    return Combine(merged, tuple(const(0, dtype) for dtype in dtypes), tuple(parameters[:3]))
+
+
+def _merged_softmax(dtypes: tuple[DType, ...]) -> Combine:
+    """How (maximum, sum of exponentials relative to it) of two parts become those of both."""
+    parameters = [Param(k, dtype) for k, dtype in enumerate((*dtypes, *dtypes))]
+    most, total, other, more = parameters
+    lowest = const(-math.inf, most.dtype)
+    top = op("maximum", most, other)
+    # Where both are as low as can be there is nothing to scale.
+    base = where(op("eq", top, lowest), const(0.0, most.dtype), top)
+    sums = [op("mul", each, op("exp", op("sub", at, base))) for at, each in ((most, total), (other, more))]
+    return Combine((top, op("add", *sums)), (lowest, const(0.0, total.dtype)), tuple(parameters[:2]))
+
+
+_MERGED: Mapping[str, Callable[[tuple[DType, ...]], Combine]] = MappingProxyType(
+    {"welford": _merged_moments, "online_softmax": _merged_softmax}
+)
+"""How parts are combined, where that is not how elements are."""

@@ -1,7 +1,8 @@
 """Which routine of the host runs what litz has no loops for: matrix products, convolutions."""
 
+from litz_scheduler.library.addends import Addends
 from litz_scheduler.library.convolutions import Convolutions
 from litz_scheduler.library.held import KeepHeld
 from litz_scheduler.library.products import Products
 
-__all__ = ["Convolutions", "KeepHeld", "Products"]
+__all__ = ["Addends", "Convolutions", "KeepHeld", "Products"]

@@ -1,0 +1,91 @@
+"""Addends of matrix products, taken out where a generated kernel that reads the sum can add them on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from litz_ir.dtypes import f32, f64
+from litz_ir.fused.decision import Decision
+from litz_ir.loops.nodes import (
+    Axis,
+    Contraction,
+    LoopGraph,
+    Operation,
+    Pointwise,
+    Reduction,
+    Ref,
+    TensorType,
+    Value,
+    View,
+)
+from litz_ir.passes.base import PassContext
+from litz_ir.scalar.build import op
+from litz_ir.scalar.expr import Load
+from litz_ir.symbols.term import Size, symbol
+from litz_scheduler.graph import output_names
+
+SUMS: Mapping[str, str] = {"aten.addmm.default": "aten.mm.default"}
+"""The calls that add something to a product, and the call that does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addends:
+    """Let a product on a GPU be a product alone, where only generated kernels read its sum with something else.
+
+    A library chooses among more routines for it, and the sum is made in registers. Narrow floats stay: their product
+    would be rounded before the sum.
+    """
+
+    name: str = "addends"
+    ulp: int = 64
+
+    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        graphics = {device.kind for device, machine in context.capabilities.items() if machine.processors > 0}
+        called = _read_by_calls(data)
+        values = data.values()
+        operations: list[Operation] = []
+        for operation in data.operations:
+            parts = _parts(operation, values) if isinstance(operation, Contraction) else None
+            if parts is None or operation.name in called or parts[0].device.kind not in graphics:
+                operations.append(operation)
+                continue
+            assert isinstance(operation, Contraction)
+            operations += _taken_apart(operation, *parts)
+            context.decide(Decision("library", operation.name, "call", "library.addend"))
+        return data.with_operations(tuple(operations))
+
+
+def _parts(sum_: Contraction, values: Mapping[str, Value]) -> tuple[TensorType, str, TensorType] | None:
+    """The type of a sum that can be taken apart, its addend and the addend's type."""
+    if sum_.target not in SUMS or sum_.attributes or not all(type(each) is Ref for each in sum_.arguments):
+        return None
+    addend = sum_.arguments[0]
+    assert isinstance(addend, Ref)
+    made, added = sum_.results[0].type, values[addend.name].type
+    return (made, addend.name, added) if made.dtype in (f32, f64) and added.dtype == made.dtype else None
+
+
+def _taken_apart(
+    sum_: Contraction, made: TensorType, addend: str, added: TensorType
+) -> tuple[Contraction, Pointwise]:
+    product = Value(f"{sum_.name}.product", made)
+    axes = tuple(Axis(f"i{k}", size) for k, size in enumerate(made.shape))
+    points = tuple(symbol(axis.name) for axis in axes)
+    own = points[len(points) - len(added.shape) :]
+    index: tuple[Size, ...] = tuple(0 if size == 1 else at for size, at in zip(added.shape, own, strict=True))
+    body = op("add", Load(product.name, points, made.dtype), Load(addend, index, made.dtype))
+    call = replace(sum_, target=SUMS[sum_.target], results=(product,), arguments=sum_.arguments[1:])
+    return call, Pointwise(results=sum_.results, axes=axes, bodies=(body,), origin=sum_.origin)
+
+
+def _read_by_calls(graph: LoopGraph) -> set[str]:
+    """The values that must be in memory, themselves or through views: returned, or read by what is not generated."""
+    wanted = set(output_names(graph))
+    for operation in reversed(graph.operations):
+        if isinstance(operation, View):
+            if operation.name in wanted:
+                wanted.add(operation.base)
+        elif not isinstance(operation, Pointwise | Reduction):
+            wanted.update(operation.reads)
+    return wanted
