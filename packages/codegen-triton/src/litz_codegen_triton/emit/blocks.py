@@ -1,8 +1,9 @@
 """How a kernel's axes are cut into tiles, and how many warps work on one.
 
-The schedule decides where it names blocks. Otherwise the rule is bytes in flight: a thread moves 16 bytes per load, a
-program's tile gives each thread a few such loads, rows stay in registers while they fit, and no tile is so large that
-processors are left without one.
+The schedule decides where it names blocks. Otherwise the rule is threads in flight: each moves 16 bytes by one load,
+and there are as many as a processor holds, which hides more of the memory's delay than several loads a thread do. Rows
+stay in registers while they fit, and no tile is so large that processors are left without one. The figures were
+measured on an H200, over programs of a quarter of a gigabyte and more.
 """
 
 from __future__ import annotations
@@ -14,15 +15,33 @@ from dataclasses import dataclass
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import Axis
 from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Expr, loads
+from litz_ir.scalar.expr import Expr, indirects_in, loads
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, cdiv, coefficient, free_symbols, product
 
 LOAD_BYTES = 16
 """What one thread moves by one instruction, at most."""
 
-LOADS_IN_FLIGHT = 4
-"""Loads that a thread of a map has on the way at a time, at least."""
+MAP_THREADS = 256
+"""Threads of a program of a map."""
+
+HEAVY = 24
+"""The work of a point, as the scheduler counts it, from which a thread of a map has no more than four of them: more
+want so many registers that fewer threads fit a processor."""
+
+ROW_ELEMENTS = 8
+"""Elements of a row that a thread holds in registers, while ``ROW_WARPS`` are enough for that; otherwise, and where a
+program has several short rows, ``TILE_ELEMENTS``. ``PAIRED_ELEMENTS`` where each comes with its index, since such pairs
+are dear to combine across threads; ``LOOPED_ELEMENTS`` where the row is read piece by piece."""
+
+TILE_ELEMENTS, PAIRED_ELEMENTS, LOOPED_ELEMENTS = 16, 32, 4
+ROW_WARPS = 16
+
+SIDE, SQUARE_ELEMENTS = 64, 32
+"""The sides of a square tile, and how many of its elements a thread has."""
+
+GATHERS = 4
+"""Loads of 16 bytes for each thread of a map that looks up where to read: it does that once for all of them."""
 
 PERSISTENT_LIMIT = 16384
 """The longest row that stays in registers, in elements."""
@@ -181,8 +200,24 @@ class _Chooser:
         block, x, persistent = (self.column_tile if columns else self.row_tile)(longest, rows)
         inner = tuple(self.chosen_inner(k, block, persistent) for k in range(len(self.phases)))
         outer = (Dim("x", self.outer, x),) if self.outer else ()
-        warps = next_power_of_two(x * block // (_WARP * 16))
-        return Tiling(outer, inner, max(1, min(warps, _MOST_WARPS if persistent else 16)))
+        return Tiling(outer, inner, self.warps(x, block, columns, persistent))
+
+    def warps(self, x: int, block: int, columns: bool, persistent: bool) -> int:
+        """The warps for a tile of ``x`` rows, or columns, and ``block`` elements of each."""
+
+        def at(elements: int) -> int:
+            return next_power_of_two(x * block // (_WARP * elements))
+
+        statements = (each for phase in self.kernel.phases for each in phase.statements)
+        if any(isinstance(each, Accumulate) and len(each.values) > 1 for each in statements):
+            wanted = at(PAIRED_ELEMENTS)
+        elif columns or x > 1:
+            wanted = at(TILE_ELEMENTS)
+        elif persistent:
+            wanted = max(min(at(ROW_ELEMENTS), ROW_WARPS), at(TILE_ELEMENTS))
+        else:
+            wanted = at(LOOPED_ELEMENTS)
+        return max(1, min(wanted, 16 if columns and not persistent else _MOST_WARPS))
 
     def chosen_inner(self, phase: int, block: int, persistent: bool) -> Inner | None:
         serial, axes = self.split(phase)
@@ -262,22 +297,25 @@ class _Chooser:
         ):
             # Two accesses want different neighbours: a square tile serves both through shared memory.
             y, x = wanted[1], wanted[0]
-            side = 64 if self.widest() <= 2 else 32
-            blocks = [min(side, next_power_of_two(self.extent([axis]))) for axis in (y, x)]
-            return Tiling(
-                self.dims([y, x], blocks), inner, max(1, min(8, blocks[0] * blocks[1] // (_WARP * 8)))
-            )
+            blocks = [min(SIDE, next_power_of_two(self.extent([axis]))) for axis in (y, x)]
+            if min(blocks) == SIDE and self.extent(axes) < 2 * self.processors * SIDE * SIDE:
+                blocks = [SIDE // 2] * 2
+            warps = blocks[0] * blocks[1] // (_WARP * SQUARE_ELEMENTS)
+            return Tiling(self.dims([y, x], blocks), inner, max(1, warps))
         if wanted and axes and wanted[0] is not axes[-1] and not votes[axes[-1].name]:
             axes = [axis for axis in axes if axis is not wanted[0]] + [wanted[0]]
         points = self.extent(axes)
-        # A kernel of few loads lets each thread have several of them on the way.
-        pieces = max(1, LOADS_IN_FLIGHT // max(1, len(self.accesses) - 1))
-        block = LOAD_BYTES // self.widest() * _WARP * 4 * next_power_of_two(pieces)
+        each, threads = LOAD_BYTES // self.widest(), MAP_THREADS
+        if any(indirects_in(access.offset) for access in self.accesses):
+            each, threads = each * GATHERS, threads // GATHERS
+        elif self.known.hint(self.kernel.work) >= HEAVY * points:
+            each = min(each, 4)
+        block = threads * each
         while block > _LEAST_TILE and cdiv_int(points, block) < 2 * self.processors:
             block //= 2
         block = min(block, next_power_of_two(points))
         outer = (Dim("x", tuple(axes), block),) if axes else ()
-        return Tiling(outer, inner, max(1, min(4, block // _WARP)))
+        return Tiling(outer, inner, max(1, min(threads // _WARP, block // (_WARP * each))))
 
     def conflict(self, first: Axis, second: Axis) -> bool:
         """True when an access runs along ``second`` and takes strides along ``first``."""

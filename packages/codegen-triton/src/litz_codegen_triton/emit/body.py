@@ -65,6 +65,7 @@ class Body:
         self.functions: dict[str, str] = {}
         self.stored: set[str] = set()
         self.loaded: set[str] = set()
+        self.reading: dict[Expr, bool] = {}
         self.asserts = False
         self.eviction: Mapping[str, str] = {}
         # Loads that would be hoisted out of a loop over no point stay inside it.
@@ -102,19 +103,35 @@ class Body:
             expr, ready = stack.pop()
             if ready:
                 self._visit(expr)
-            elif isinstance(expr, (Op, Masked)) and self.writer.known(self._key(expr)) is None:
+            elif isinstance(expr, (Op, Masked)) and self._known(expr) is None:
                 children = expr.args if isinstance(expr, Op) else (expr.cond,)
                 stack.append((expr, True))
                 stack.extend((child, False) for child in reversed(children))
 
-    def _key(self, expr: Expr) -> Hashable:
-        # Under a condition, what was read there is good for nothing else.
-        return (expr, self.masks.conditions) if self.masks.conditions and loads(expr) else expr
+    def _key(self, expr: Expr, conditions: tuple[Value, ...]) -> Hashable:
+        # Under a condition, what was read there is good for nothing outside.
+        return (expr, conditions) if conditions and self._reads(expr) else expr
+
+    def _reads(self, expr: Expr) -> bool:
+        """True for an expression that reads a buffer."""
+        found = self.reading.get(expr)
+        if found is None:
+            found = self.reading[expr] = bool(loads(expr))
+        return found
+
+    def _known(self, expr: Expr) -> Value | None:
+        """What an expression's value is known as, here or under fewer conditions."""
+        conditions = self.masks.conditions
+        for count in range(len(conditions) if self._reads(expr) else 0, -1, -1):
+            found = self.writer.known(self._key(expr, conditions[:count]))
+            if found is not None:
+                return found
+        return None
 
     def _visit(self, expr: Expr) -> Value:
-        key = self._key(expr)
-        found = self.writer.known(key)
+        found = self._known(expr)
         if found is None:
+            key = self._key(expr, self.masks.conditions)
             found = self.writer.remember(key, self._write(expr))
         return found
 
@@ -197,7 +214,7 @@ class Body:
             filled = (
                 isinstance(body, Load) and other.literal and body.dtype.is_float and body.dtype.bits >= 32
             )
-            if filled and self.writer.known(self._key(body)) is None:
+            if filled and self._known(body) is None:
                 assert isinstance(body, Load)
                 return self._load(body, other.text)
             value = self.value(body)
