@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import struct
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +12,12 @@ from typing import Any
 import pytest
 import triton_corpus
 
+from litz_codegen_triton.emit.blocks import tiling
 from litz_codegen_triton.runtime import launch
 from litz_codegen_triton.runtime.compile import CompiledKernel
 from litz_ir.errors import KernelError
+from litz_ir.plan.kernel import Kernel
+from litz_ir.symbols.term import evaluate
 
 
 class Driver:
@@ -22,6 +28,16 @@ class Driver:
         self.launches = 0
         self._thread = threading.local()
 
+        def launch(*arguments: object) -> int:
+            if self.broken or not hasattr(self._thread, "context"):
+                return 201
+            self.launches += 1
+            self.seen.append(arguments)
+            return 0
+
+        self.seen: list[tuple[Any, ...]] = []
+        self.cuLaunchKernel = launch
+
     def __getattr__(self, name: str) -> Any:
         return lambda *_: 0
 
@@ -29,22 +45,31 @@ class Driver:
         self._thread.context = context
         return 0
 
-    def cuLaunchKernel(self, *_: object) -> int:
-        if self.broken or not hasattr(self._thread, "context"):
-            return 201
-        self.launches += 1
-        return 0
+
+def loaded(driver: Driver, kernels: list[Kernel], monkeypatch: pytest.MonkeyPatch) -> launch.LaunchModule:
+    """A module of kernels; a binary for any alignment takes 64 threads, the others 128."""
+    stream = SimpleNamespace(cuda_stream=7)
+    cuda = SimpleNamespace(current_device=lambda: 0, current_stream=lambda _: stream)
+    monkeypatch.setattr(launch, "torch", SimpleNamespace(cuda=cuda, _C=None))
+    monkeypatch.setattr(launch, "cuda_library", lambda: driver)
+    by_name = {each.name: each for each in kernels}
+
+    def built(name: str, warps: int) -> CompiledKernel:
+        return CompiledKernel(name, b"", "entry", warps, 0, arity(by_name[name]) + 1)
+
+    return launch.LaunchModule(
+        {name: built(name, 4) for name in by_name}, by_name, 132, lambda name: built(name, 2)
+    )
+
+
+def arity(kernel: Kernel) -> int:
+    return len(kernel.parameters) + len(kernel.symbols)
 
 
 def launched(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     """Launch a kernel in this thread and in a new one; what they raised."""
-    stream = SimpleNamespace(cuda_stream=0)
-    cuda = SimpleNamespace(current_device=lambda: 0, current_stream=lambda: stream)
-    monkeypatch.setattr(launch, "torch", SimpleNamespace(cuda=cuda))
-    monkeypatch.setattr(launch, "_driver", lambda: driver)
     kernel = next(case.kernel for case in triton_corpus.cases() if not case.kernel.symbols)
-    built = CompiledKernel(kernel.name, b"", "entry", 4, 0, len(kernel.parameters))
-    module = launch.LaunchModule({kernel.name: built}, {kernel.name: kernel}, 132, lambda _: built)
+    module = loaded(driver, [kernel], monkeypatch)
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -69,3 +94,44 @@ def test_a_thread_that_has_no_context_yet_gets_the_one_of_torch(monkeypatch: pyt
 def test_a_context_that_stays_invalid_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     raised = launched(Driver(broken=True), monkeypatch)
     assert [getattr(error, "code", None) for error in raised] == [201, 201]
+
+
+def words(block: Any, count: int) -> list[int]:
+    """What the addresses in a launch's argument block point to."""
+    return [ctypes.c_uint64.from_address(block[k]).value for k in range(count)]
+
+
+def bits(value: int | float) -> int:
+    """A symbol's value as a kernel gets it."""
+    packed = struct.pack("=d" if isinstance(value, float) else "=q", value)
+    return int.from_bytes(packed, sys.byteorder)
+
+
+def test_a_run_of_kernels_is_launched_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = triton_corpus.cases()
+    fixed = next(case for case in cases if not case.kernel.symbols)
+    sized = next(case for case in cases if case.kernel.symbols)
+    kernels = [fixed.kernel, sized.kernel]
+    driver = Driver()
+    module = loaded(driver, kernels, monkeypatch)
+    run = module.segment([kernel.name for kernel in kernels]).run
+    counts = [len(kernel.parameters) for kernel in kernels]
+    addresses = [16 * (k + 1) for k in range(sum(counts))]
+    symbols = [sized.symbols[info.name] for info in sized.kernel.symbols]
+    integers = {name: int(value) for name, value in sized.symbols.items()}
+    programs = [evaluate(tiling(kernel, 132).programs, integers) for kernel in kernels]
+    run(addresses, symbols)
+    assert [(seen[1], seen[4], seen[8]) for seen in driver.seen] == [(count, 128, 7) for count in programs]
+    first, second = (seen[9] for seen in driver.seen)
+    assert words(first, counts[0]) == addresses[: counts[0]]
+    assert words(second, counts[1] + len(symbols)) == [*addresses[counts[0] :], *map(bits, symbols)]
+
+
+def test_addresses_that_are_not_aligned_get_a_kernel_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = [case.kernel for case in triton_corpus.cases() if not case.kernel.symbols][:2]
+    driver = Driver()
+    run = loaded(driver, kernels, monkeypatch).segment([kernel.name for kernel in kernels]).run
+    first, second = (len(kernel.parameters) for kernel in kernels)
+    run([16] * (first + second))
+    run([16] * first + [16] * (second - 1) + [24])
+    assert [seen[4] for seen in driver.seen] == [128, 128, 128, 64]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities
 from litz_codegen_triton.emit.kernel import KernelSource
-from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source, plan_sources, write_compiled
+from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source, plan_sources
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
+from litz_codegen_triton.runtime.workers import shared_pool
 from litz_ir.errors import ToolchainError
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
@@ -57,10 +58,16 @@ class CudaTarget:
         )
         return SourceUnit(source.name, "triton", source.text, (source.name,), flags)
 
+    def prepare(self) -> int:
+        """Start the processes that compile units; how many are compiled side by side."""
+        pool = shared_pool()
+        pool.start()
+        return len(pool.workers) + 1
+
     def build(self, unit: SourceUnit, folder: Path) -> Path:
         """Compile a unit to a file that holds its cubin; needs no GPU. Raises ``ToolchainError``."""
         source, chip = _source(unit)
-        return write_compiled(compile_source(source, chip, folder), folder)
+        return shared_pool().build(source, chip, folder)
 
     def load(
         self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]

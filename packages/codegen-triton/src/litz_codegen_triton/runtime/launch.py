@@ -1,17 +1,23 @@
-"""Loading cubins and launching them on torch's current stream, through the CUDA driver's own functions."""
+"""Launching kernels on torch's current stream: a run of them is a loop over arguments that are ready."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate
+from operator import or_
+from struct import Struct
 from types import ModuleType
 from typing import Any
 
 from litz_codegen_triton.emit.blocks import tiling
 from litz_codegen_triton.runtime.compile import CompiledKernel
+from litz_codegen_triton.runtime.driver import INVALID_CONTEXT, Driver, cuda_library
 from litz_ir.errors import KernelError, ToolchainError
 from litz_ir.plan.kernel import Kernel
-from litz_ir.symbols.term import evaluate
+from litz_ir.symbols.term import Size, evaluate
 from litz_ir.target.protocol import LaunchFunction
 
 torch: ModuleType | None
@@ -23,11 +29,6 @@ except ImportError:  # plans can be made and compiled without it
 _WARP = 32
 _ALIGNED = 15
 """The bits of an address that are zero where it is a multiple of 16."""
-_STATIC_SHARED = 48 << 10
-_MAX_DYNAMIC_SHARED = 8
-"""``CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES``; above the static limit a kernel has to ask for it."""
-_INVALID_CONTEXT = 201
-"""``CUDA_ERROR_INVALID_CONTEXT``: the driver's answer in a thread where nothing has made a context current."""
 
 
 def current_chip() -> str | None:
@@ -38,8 +39,20 @@ def current_chip() -> str | None:
     return f"sm_{major}{minor}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """A kernel on the device: the driver's handle, threads per program, bytes of shared memory, and how many scratch
+    pointers of Triton's own it takes after its arguments."""
+
+    kernel: Kernel
+    handle: int
+    threads: int
+    shared: int
+    hidden: int
+
+
 class LaunchModule:
-    """Compiled kernels on the current device; a ``Module`` as ``litz_ir.target.protocol`` has it.
+    """Compiled kernels on the current device; a ``SegmentModule`` as ``litz_ir.target.protocol`` has it.
 
     The kernels take their buffers to be aligned to 16 bytes. ``unaligned`` makes one of that name that does not, and is
     called when buffers are met that are not. Raises ``ToolchainError`` when there is no driver or it refuses a cubin.
@@ -52,132 +65,149 @@ class LaunchModule:
         processors: int,
         unaligned: Callable[[str], CompiledKernel],
     ) -> None:
-        self._driver = _driver()
         if torch is None:
             raise ToolchainError(
                 "kernels run on torch's stream", hint="pip install litz-codegen-triton[runtime]"
             )
-        self._context = _primary_context(self._driver, torch.cuda.current_device())
-        self._driver.cuCtxSetCurrent(self._context)
-        self._stream = torch.cuda.current_stream
-        self._modules: list[ctypes.c_void_p] = []
-        self._processors = processors
+        library = cuda_library()
+        self.device = torch.cuda.current_device()
+        self.driver = Driver(library, self.device)
+        self.processors = processors
         self._kernels = dict(kernels)
         self._unaligned = unaligned
-        self._any_alignment: dict[str, LaunchFunction] = {}
-        self._functions = {
-            name: self._checked(name, self._launcher(found)) for name, found in compiled.items()
-        }
+        self._any_alignment: dict[str, _Function] = {}
+        self._functions = {name: self._loaded(found) for name, found in compiled.items()}
 
     def function(self, kernel: str) -> LaunchFunction:
         """The launcher of a kernel; raises ``KeyError``."""
-        return self._functions[kernel]
+        return self.segment((kernel,)).run
 
-    def _load(self, compiled: CompiledKernel) -> ctypes.c_void_p:
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        _must(
-            self._driver, self._driver.cuModuleLoadData(ctypes.byref(module), compiled.cubin), compiled.name
-        )
-        self._modules.append(module)
-        entry = compiled.entry.encode()
-        _must(
-            self._driver,
-            self._driver.cuModuleGetFunction(ctypes.byref(function), module, entry),
-            compiled.name,
-        )
-        if compiled.shared > _STATIC_SHARED:
-            code = self._driver.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, compiled.shared)
-            _must(self._driver, code, compiled.name)
-        return function
+    def segment(self, names: Sequence[str], waits: Sequence[bool] | None = None) -> Launches:
+        """A run of kernels; raises ``KeyError``. On a stream each waits for those before it, whatever is said."""
+        return Launches(self, [self._functions[name] for name in names])
 
-    def _checked(self, name: str, aligned: LaunchFunction) -> LaunchFunction:
-        """A launcher that turns to the other binary where an address asks for it."""
+    def any_alignment(self, name: str) -> _Function:
+        """A kernel built for buffers at any address, when it is first wanted."""
+        if name not in self._any_alignment:
+            self._any_alignment[name] = self._loaded(self._unaligned(name))
+        return self._any_alignment[name]
 
-        def run(addresses: Sequence[int], symbols: Sequence[int | float]) -> None:
-            if not any(address & _ALIGNED for address in addresses):
-                aligned(addresses, symbols)
-                return
-            if name not in self._any_alignment:
-                self._any_alignment[name] = self._launcher(self._unaligned(name))
-            self._any_alignment[name](addresses, symbols)
-
-        return run
-
-    def _launcher(self, compiled: CompiledKernel) -> LaunchFunction:
-        function, kernel = self._load(compiled), self._kernels[compiled.name]
-        programs = tiling(kernel, self._processors).programs
-        names = [info.name for info in kernel.symbols]
-        kinds: list[Any] = [
-            ctypes.c_double if info.kind == "float" else ctypes.c_int64 for info in kernel.symbols
-        ]
+    def _loaded(self, compiled: CompiledKernel) -> _Function:
+        kernel = self._kernels[compiled.name]
         hidden = compiled.parameters - len(kernel.parameters) - len(kernel.symbols)
         if hidden < 0:
             raise ToolchainError(
                 f"kernel {kernel.name} takes fewer arguments than its plan passes", hint="build it again"
             )
-        threads = compiled.warps * _WARP
-        driver, stream, context = self._driver, self._stream, self._context
+        handle = self.driver.load(compiled.cubin, compiled.entry, compiled.shared, compiled.name)
+        return _Function(kernel, handle, compiled.warps * _WARP, compiled.shared, hidden)
 
-        def launch(count: int, block: Any) -> int:
-            on = ctypes.c_void_p(stream().cuda_stream)
-            code: int = driver.cuLaunchKernel(
-                function, count, 1, 1, threads, 1, 1, compiled.shared, on, block, None
+
+class _Frame:
+    """Arguments of one call: two flat arrays, and for each kernel the addresses of its arguments in them."""
+
+    __slots__ = ("_scratch", "addresses", "blocks", "values")
+
+    def __init__(self, functions: Sequence[_Function]) -> None:
+        buffers = [len(each.kernel.parameters) for each in functions]
+        symbols = [len(each.kernel.symbols) for each in functions]
+        self.addresses = (ctypes.c_uint64 * max(1, sum(buffers)))()
+        self.values = (ctypes.c_uint64 * max(1, sum(symbols)))()
+        self._scratch = ctypes.c_uint64(0)
+        first, second = ctypes.addressof(self.addresses), ctypes.addressof(self.values)
+        starts = zip(accumulate([0, *buffers]), accumulate([0, *symbols]), functions, strict=False)
+        self.blocks = []
+        for at, where, function in starts:
+            slots = [first + 8 * (at + k) for k in range(len(function.kernel.parameters))]
+            slots += [second + 8 * (where + k) for k in range(len(function.kernel.symbols))]
+            slots += [ctypes.addressof(self._scratch)] * function.hidden
+            self.blocks.append((ctypes.c_void_p * max(1, len(slots)))(*slots))
+
+
+class Launches:
+    """Consecutive kernels. Argument arrays are kept and reused, one set per concurrent call: the driver copies what a
+    launch is given before it returns."""
+
+    def __init__(self, module: LaunchModule, functions: Sequence[_Function]) -> None:
+        self._module = module
+        self._functions = tuple(functions)
+        self._launch = module.driver.launch
+        self._stream = _stream_of(module.device)
+        kernels = [each.kernel for each in functions]
+        self._counts = [_programs(kernel, module.processors) for kernel in kernels]
+        fixed = [count for count in self._counts if isinstance(count, int)]
+        self._fixed = fixed if len(fixed) == len(functions) else None
+        kinds = [info.kind for kernel in kernels for info in kernel.symbols]
+        self._addresses = Struct(f"={sum(len(kernel.parameters) for kernel in kernels)}Q")
+        self._symbols = Struct("=" + "".join("d" if kind == "float" else "q" for kind in kinds))
+        self._frames: list[_Frame] = []
+
+    def run(self, addresses: Sequence[int], symbols: Sequence[int | float] = ()) -> None:
+        """Launch on the addresses of all kernels' buffers, one after another, and likewise the symbol values.
+
+        Raises ``KernelError`` where the driver refuses a launch; those after it are not made.
+        """
+        functions: Sequence[_Function] = self._functions
+        if reduce(or_, addresses, 0) & _ALIGNED:
+            functions = self._for_alignment(addresses)
+        counts = self._fixed or self._evaluated(symbols)
+        stream, launch = self._stream(), self._launch
+        frame = self._frames.pop() if self._frames else _Frame(self._functions)
+        try:
+            self._addresses.pack_into(frame.addresses, 0, *addresses)
+            self._symbols.pack_into(frame.values, 0, *symbols)
+            for each, count, block in zip(functions, counts, frame.blocks):
+                if count:
+                    code = launch(
+                        each.handle, count, 1, 1, each.threads, 1, 1, each.shared, stream, block, None
+                    )
+                    if code:
+                        self._again(code, each, count, stream, block)
+        finally:
+            self._frames.append(frame)
+
+    def _again(self, code: int, function: _Function, count: int, stream: int, block: Any) -> None:
+        """Launch in a thread where no context was current, or say why it cannot be done."""
+        driver = self._module.driver
+        if code == INVALID_CONTEXT:
+            driver.make_current()
+            code = self._launch(
+                function.handle, count, 1, 1, function.threads, 1, 1, function.shared, stream, block, None
             )
-            return code
+        if code:
+            name = function.kernel.name
+            raise KernelError(f"launching {name}: {driver.explained(code)}", code=code, node=name)
 
-        def run(addresses: Sequence[int], symbols: Sequence[int | float]) -> None:
-            count = programs if isinstance(programs, int) else evaluate(programs, _integers(names, symbols))
-            if count == 0:
-                return
-            slots: list[Any] = [ctypes.c_void_p(address) for address in addresses]
-            slots += [kind(value) for kind, value in zip(kinds, symbols)]
-            slots += [ctypes.c_void_p(0)] * hidden
-            block = (ctypes.c_void_p * len(slots))(*map(ctypes.addressof, slots))
-            code = launch(count, block)
-            if code == _INVALID_CONTEXT:
-                driver.cuCtxSetCurrent(context)
-                code = launch(count, block)
-            if code:
-                raise KernelError(
-                    f"launching {kernel.name}: {_explained(driver, code)}", code=code, node=kernel.name
-                )
+    def _for_alignment(self, addresses: Sequence[int]) -> list[_Function]:
+        """For each kernel the binary that its addresses ask for."""
+        given = iter(addresses)
+        found = []
+        for each in self._functions:
+            own = [next(given) for _ in each.kernel.parameters]
+            unaligned = reduce(or_, own, 0) & _ALIGNED
+            found.append(self._module.any_alignment(each.kernel.name) if unaligned else each)
+        return found
 
-        return run
-
-
-def _driver() -> Any:
-    try:
-        return ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        raise ToolchainError(
-            "no CUDA driver on this machine", hint="kernels can be compiled here, but only a GPU runs them"
-        ) from error
+    def _evaluated(self, symbols: Sequence[int | float]) -> list[int]:
+        """How many programs each kernel has, its sizes being ``symbols``."""
+        given = iter(symbols)
+        counts = []
+        for each, count in zip(self._functions, self._counts, strict=True):
+            own = {info.name: next(given) for info in each.kernel.symbols}
+            integers = {name: int(value) for name, value in own.items() if not isinstance(value, float)}
+            counts.append(evaluate(count, integers))
+        return counts
 
 
-def _primary_context(driver: Any, ordinal: int) -> ctypes.c_void_p:
-    """The context of a device that torch works in. torch makes it current in a thread with its first call to the CUDA
-    runtime there; in a thread of autograd's, where memory may come from torch's cache, litz's call may be the first."""
-    device, context = ctypes.c_int(), ctypes.c_void_p()
-    code = (
-        driver.cuInit(0)
-        or driver.cuDeviceGet(ctypes.byref(device), ordinal)
-        or driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
-    )
-    if code:
-        raise ToolchainError(f"the CUDA driver gives no context: {_explained(driver, code)}")
-    return context
+def _programs(kernel: Kernel, processors: int) -> Size:
+    return tiling(kernel, processors).programs
 
 
-def _must(driver: Any, code: int, name: str) -> None:
-    if code:
-        raise ToolchainError(f"the CUDA driver refused kernel {name}: {_explained(driver, code)}")
-
-
-def _explained(driver: Any, code: int) -> str:
-    text = ctypes.c_char_p()
-    driver.cuGetErrorString(code, ctypes.byref(text))
-    return f"{(text.value or b'unknown error').decode()} ({code})"
-
-
-def _integers(names: Sequence[str], symbols: Sequence[int | float]) -> dict[str, int]:
-    return {name: int(value) for name, value in zip(names, symbols) if not isinstance(value, float)}
+def _stream_of(device: int) -> Callable[[], int]:
+    """What gives the handle of torch's current stream on a device."""
+    assert torch is not None
+    quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    if quick is not None:
+        return lambda: int(quick(device))
+    current = torch.cuda.current_stream
+    return lambda: int(current(device).cuda_stream)

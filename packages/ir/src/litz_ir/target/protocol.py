@@ -54,6 +54,14 @@ class SegmentModule(Module, Protocol):
 
 
 @runtime_checkable
+class PreparedTarget(Protocol):
+    """A target that takes a while until it can build: told early, it is ready when the first units are."""
+
+    def prepare(self) -> int:
+        """Start what builds units; how many are built side by side."""
+
+
+@runtime_checkable
 class Target(Protocol):
     """A device as litz sees it. Instances are cheap, hold no process-wide state and are found by entry point."""
 

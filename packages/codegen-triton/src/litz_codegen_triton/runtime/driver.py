@@ -1,0 +1,82 @@
+"""The CUDA driver: loading cubins and launching them, in the context that torch works in."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from litz_ir.errors import ToolchainError
+
+INVALID_CONTEXT = 201
+"""``CUDA_ERROR_INVALID_CONTEXT``: the driver's answer in a thread where nothing has made a context current."""
+
+_STATIC_SHARED = 48 << 10
+_MAX_DYNAMIC_SHARED = 8
+"""``CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES``; above the static limit a kernel has to ask for it."""
+
+_LAUNCH_TYPES = (ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+"""Function; programs along three dimensions; threads along three; shared bytes; stream; arguments; nothing."""
+
+
+class Driver:
+    """The functions of the driver's ``library``, for one device.
+
+    Its context is torch's. torch makes it current in a thread with its first call to the CUDA runtime there; in a
+    thread of autograd's, where memory may come from torch's cache, litz's call may be the first.
+    """
+
+    def __init__(self, library: Any, ordinal: int) -> None:
+        self._library = library
+        self._context = self._primary_context(ordinal)
+        self.make_current()
+        self.launch: Callable[..., int] = self._library.cuLaunchKernel
+        self._library.cuLaunchKernel.argtypes = _LAUNCH_TYPES
+
+    def make_current(self) -> None:
+        """Make the context current in this thread."""
+        self._library.cuCtxSetCurrent(self._context)
+
+    def load(self, cubin: bytes, entry: str, shared: int, name: str) -> int:
+        """The handle of a binary's entry point, allowed ``shared`` bytes of shared memory. It stays loaded.
+
+        Raises ``ToolchainError`` naming the kernel where the driver refuses it.
+        """
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        library = self._library
+        self._must(library.cuModuleLoadData(ctypes.byref(module), cubin), name)
+        self._must(library.cuModuleGetFunction(ctypes.byref(function), module, entry.encode()), name)
+        if shared > _STATIC_SHARED:
+            self._must(library.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, shared), name)
+        return function.value or 0
+
+    def explained(self, code: int) -> str:
+        """An error code in the driver's words."""
+        text = ctypes.c_char_p()
+        self._library.cuGetErrorString(code, ctypes.byref(text))
+        return f"{(text.value or b'unknown error').decode()} ({code})"
+
+    def _primary_context(self, ordinal: int) -> ctypes.c_void_p:
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        code = (
+            self._library.cuInit(0)
+            or self._library.cuDeviceGet(ctypes.byref(device), ordinal)
+            or self._library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+        )
+        if code:
+            raise ToolchainError(f"the CUDA driver gives no context: {self.explained(code)}")
+        return context
+
+    def _must(self, code: int, name: str) -> None:
+        if code:
+            raise ToolchainError(f"the CUDA driver refused kernel {name}: {self.explained(code)}")
+
+
+def cuda_library() -> Any:
+    """The driver's library; raises ``ToolchainError`` where there is none."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise ToolchainError(
+            "no CUDA driver on this machine", hint="kernels can be compiled here, but only a GPU runs them"
+        ) from error

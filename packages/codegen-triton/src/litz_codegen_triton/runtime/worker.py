@@ -1,0 +1,59 @@
+"""A process that compiles Triton kernels for another one: a line of JSON in, a line of JSON out, to the last one.
+
+It never imports torch, and ends when the process that started it closes its pipe or dies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+from litz_codegen_triton.emit.kernel import KernelSource
+from litz_codegen_triton.runtime.compile import compile_source, write_compiled
+from litz_ir.errors import CompileFailed, ToolchainError
+
+
+def request_of(source: KernelSource, chip: str, folder: Path, *, aligned: bool) -> dict[str, Any]:
+    """What a worker is sent: a kernel and how to compile it, into a file in ``folder``."""
+    return {
+        "name": source.name, "text": source.text, "signature": source.signature, "divisible": source.divisible,
+        "warps": source.warps, "asserts": source.asserts, "chip": chip, "folder": str(folder), "aligned": aligned,
+    }  # fmt: skip
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """The path of a request's binary, or why there is none."""
+    source = KernelSource(
+        request["name"], request["text"], tuple(request["signature"]), tuple(request["divisible"]),
+        request["warps"], request["asserts"], 0,
+    )  # fmt: skip
+    folder = Path(request["folder"])
+    try:
+        built = compile_source(source, request["chip"], folder, aligned=request["aligned"])
+        return {"path": str(write_compiled(built, folder))}
+    except CompileFailed as error:
+        return {
+            "message": error.message,
+            "command": error.command,
+            "output": error.output,
+            "hint": error.hint,
+        }
+    except ToolchainError as error:
+        return {"message": error.message, "hint": error.hint}
+
+
+def serve(requests: TextIO, answers: TextIO) -> None:
+    """Answer requests in the order in which they come."""
+    for line in requests:
+        answers.write(json.dumps(answer(json.loads(line))) + "\n")
+        answers.flush()
+
+
+def main() -> None:
+    """Serve this process's pipes. What compiling prints goes to the standard error."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    serve(sys.stdin, answers)

@@ -1,0 +1,66 @@
+"""Processes that compile: they give what this one would, say what is wrong, and do not outlive their use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import triton_corpus
+
+from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
+from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
+from litz_codegen_triton.runtime.workers import Pool, Worker
+from litz_ir.errors import CompileFailed
+
+
+def source() -> KernelSource:
+    return emit_kernel(triton_corpus.cases()[0].kernel)
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    made = Worker()
+    yield made
+    made.close()
+
+
+def test_a_worker_builds_what_this_process_builds(worker: Worker, tmp_path: Path) -> None:
+    built = CompiledKernel.from_bytes(worker.build(source(), "sm_90", tmp_path).read_bytes())
+    expected = compile_source(source(), "sm_90", tmp_path)
+    assert built == replace(expected, ptx="")
+
+
+def test_a_worker_tells_why_and_goes_on(worker: Worker, tmp_path: Path) -> None:
+    broken = replace(source(), text=source().text.replace("tl.store", "tl.stor"))
+    with pytest.raises(CompileFailed, match="refused") as caught:
+        worker.build(broken, "sm_90", tmp_path)
+    assert "stor" in caught.value.output
+    assert worker.build(source(), "sm_90", tmp_path).exists()
+
+
+def test_what_takes_too_long_is_refused(tmp_path: Path) -> None:
+    hasty = Worker(seconds=0.01)
+    with pytest.raises(CompileFailed, match="took longer"):
+        hasty.build(source(), "sm_90", tmp_path)
+    hasty.close()
+
+
+def test_a_pool_builds_side_by_side(tmp_path: Path) -> None:
+    pool = Pool(1)
+    kernels = [replace(source(), name=source().name, text=f"# {k}\n{source().text}") for k in range(3)]
+    found: list[Path] = []
+
+    def build(number: int) -> None:
+        found.append(pool.build(kernels[number], "sm_90", tmp_path / str(number)))
+
+    threads = [threading.Thread(target=build, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for each in pool.workers:
+        each.close()
+    assert sorted(path.parent.name for path in found) == ["0", "1", "2"]
