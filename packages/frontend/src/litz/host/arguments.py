@@ -23,7 +23,7 @@ def argument_code(argument: Argument, names: Names, tensors: Tensors) -> Code:
         case Window():
             shape, strides = names.terms(argument.shape), names.terms(argument.layout.strides)
             offset = names.term(argument.layout.offset)
-            return code("strided({}, {}, {}, {})", tensors.tensor(argument.name), shape, strides, offset)
+            return code("alias({}, {}, {}, {})", tensors.tensor(argument.name), shape, strides, offset)
         case ScalarRef():
             return Code(names.symbol(argument.name))
         case Keyword():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from litz.host.code import Code, code
 from litz.host.names import Names
@@ -13,6 +14,9 @@ from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import ComplexRef, Ref, TensorType
 from litz_ir.plan.program import Placement, Plan, Storage
 from litz_ir.symbols.term import Size, add, floordiv, mul
+
+ALLOCATORS = MappingProxyType({"cpu": "empty", "cuda": "empty_cuda"})
+"""The names, in a host program, of :mod:`litz.host.torch_memory`'s functions by kind of device."""
 
 
 class Tensors:
@@ -30,6 +34,7 @@ class Tensors:
         self._made = {value.name for value in plan.constants}
         self._called: set[str] = set()
         self._returned = {output.name for output in plan.outputs if isinstance(output, ComplexRef)}
+        self._shown = {output.name for output in plan.outputs if isinstance(output, Ref)}
         self._owners = self._find_owners(plan)
 
     def _find_owners(self, plan: Plan) -> dict[str, str]:
@@ -73,13 +78,12 @@ class Tensors:
             return
         item = self.storages[storage]
         size = self._names.terms((item.nbytes,))
-        device = _device_keyword(item.device)
         name = self._names.storage(storage)
-        self._lines.append(code("{} = empty({}, (1,), torch.uint8{})", name, size, device))
+        self._lines.append(code("{} = {}({}, (1,), torch.uint8)", name, _allocator(item.device), size))
 
     def _allocate_value(self, name: str) -> None:
         type_ = self.placements[name].type
-        shape, layout, device = type_.shape, type_.layout, _device_keyword(type_.device)
+        shape, layout, device = type_.shape, type_.layout, type_.device
         terms, value = self._names.terms, self.made(name)
         if name in self._returned:
             like = code("{}, {}", terms(shape[:-1]), terms(complex_strides(layout.strides)))
@@ -90,12 +94,12 @@ class Tensors:
         like = code("{}, {}", terms(shape), terms(layout.strides))
         self._empty(value, like, layout.offset, TORCH_DTYPES[type_.dtype], device)
 
-    def _empty(self, name: Code, like: Code, offset: Size, dtype: str, device: str) -> None:
+    def _empty(self, name: Code, like: Code, offset: Size, dtype: str, device: Device) -> None:
         if offset == 0:
-            self._lines.append(code("{} = empty({}, {}{})", name, like, dtype, device))
+            self._lines.append(code("{} = {}({}, {})", name, _allocator(device), like, dtype))
         else:
             place = self._names.term(offset)
-            self._lines.append(code("{} = empty_at({}, {}, {}{})", name, like, place, dtype, device))
+            self._lines.append(code("{} = empty_at({}, {}, {}, {!r})", name, like, place, dtype, device.kind))
 
     # --- where values are -----------------------------------------------------------------------------------
 
@@ -119,7 +123,9 @@ class Tensors:
             ):
                 self._lines.append(code("{} = {}", found, self._over(under, placement.type)))
             else:
-                self._lines.append(code("{} = {}", found, self._strided(placement.base, placement.type)))
+                shown = name in self._shown
+                view = self._strided(placement.base, placement.type, "strided" if shown else "alias")
+                self._lines.append(code("{} = {}", found, view))
         elif placement.storage is not None:
             self._lines.append(code("{} = {}", found, self._over(placement, placement.type)))
         else:
@@ -155,8 +161,9 @@ class Tensors:
             memory = code("{}[{}:]", memory, self._names.term(place.offset))
         return code("view({}, {}, {}, {})", memory, TORCH_DTYPES[type_.dtype], shape, strides)
 
-    def _strided(self, name: str, type_: TensorType) -> Code:
-        """A view of ``name``'s memory. Offsets are counted from the root of both, so the base's own is taken off."""
+    def _strided(self, name: str, type_: TensorType, how: str) -> Code:
+        """A view of ``name``'s memory, made by the function ``how``. Offsets are counted from the root of both, so the
+        base's own is taken off."""
         base, under = self.tensor(name), self.placements[name].type
         kind = ""
         if under.dtype != type_.dtype:
@@ -165,7 +172,7 @@ class Tensors:
             kind = ".detach()"
         offset = self._names.term(add(type_.layout.offset, mul(under.layout.offset, -1)))
         shape, strides = self._names.terms(type_.shape), self._names.terms(type_.layout.strides)
-        return code("strided({}, {}, {}, {}){}", base, shape, strides, offset, kind)
+        return code("{}({}, {}, {}, {}){}", how, base, shape, strides, offset, kind)
 
     # --- addresses ------------------------------------------------------------------------------------------
 
@@ -203,5 +210,8 @@ def complex_strides(strides: Sequence[Size]) -> tuple[Size, ...]:
     return tuple(floordiv(stride, 2) for stride in strides[:-1])
 
 
-def _device_keyword(device: Device) -> str:
-    return "" if device.kind == "cpu" else f", device={device.kind!r}"
+def _allocator(device: Device) -> str:
+    """What a host program calls for memory on a device."""
+    if device.kind not in ALLOCATORS:
+        raise CodegenError(f"the host program has no memory on {device}", hint="report the plan's text form")
+    return ALLOCATORS[device.kind]
