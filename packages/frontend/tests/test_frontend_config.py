@@ -97,8 +97,10 @@ def test_forced_choices_reach_the_scheduler() -> None:
 
 def test_modes_and_foreign_options() -> None:
     base = Config()
-    assert config_from(base, "max-autotune", None) == base
-    assert config_from(base, None, {"triton.cudagraphs": True, "numerics": "fast"}).numerics == "fast"
+    assert config_from(base, "default", None) == base
+    assert config_from(base, "reduce-overhead", None) == base.replaced({"cuda_graphs": True})
+    assert not config_from(base, "max-autotune", {"triton.cudagraphs": False}).cuda_graphs
+    assert config_from(base, None, {"max_autotune_gemm": True, "numerics": "fast"}).numerics == "fast"
     with pytest.raises(ConfigError, match="did you mean 'max-autotune'"):
         config_from(base, "max-autotun", None)
     with pytest.raises(ConfigError, match="unknown option 'nope'"):

@@ -23,8 +23,8 @@ def litz(
 ) -> Callable[..., Any]:
     """Compile a graph that Dynamo captured.
 
-    ``mode`` takes torch's names; on CPUs they all mean the default. ``options`` holds litz's options and, so that
-    existing scripts run, the peer's names, which are mapped or said to be ignored once. Raises ``ConfigError`` for
-    anything else.
+    ``mode`` takes torch's names; on CPUs they all mean the default, on GPUs ``reduce-overhead`` and ``max-autotune``
+    replay CUDA graphs. ``options`` holds litz's options and, so that existing scripts run, the peer's names, which are
+    mapped or said to be ignored once. Raises ``ConfigError`` for anything else.
     """
     return compile_fx(gm, example_inputs, config=config_from(config.current(), mode, options))

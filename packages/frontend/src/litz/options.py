@@ -14,11 +14,14 @@ log = logging.getLogger("litz")
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
 
+RECORDED = ("reduce-overhead", "max-autotune")
+"""The modes that record what is launched on a GPU."""
+
 # Names that scripts written for the peer pass. litz has nothing for them to switch: said once, then ignored.
 FOREIGN = frozenset(
     {
         "max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning", "epilogue_fusion",
-        "shape_padding", "triton.cudagraphs", "triton.unique_kernel_names", "trace.enabled", "trace.graph_diagram",
+        "shape_padding", "triton.unique_kernel_names", "trace.enabled", "trace.graph_diagram",
         "cpp_wrapper", "layout_optimization", "keep_output_stride", "size_asserts", "nan_asserts",
         "alignment_asserts", "assert_indirect_indexing", "combo_kernels", "memory_planning", "deterministic",
         "reorder_for_peak_memory", "max_autotune_gemm_backends", "emulate_precision_casts", "implicit_fallbacks",
@@ -32,11 +35,13 @@ def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | Non
     if mode is not None and mode not in MODES:
         near = difflib.get_close_matches(mode, MODES, n=1) or MODES
         raise ConfigError(f"unknown mode {mode!r}", hint=f"did you mean {near[0]!r}?")
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {"cuda_graphs": True} if mode in RECORDED else {}
     ignored: list[str] = []
     for name, value in (options or {}).items():
         if name == "fallback_random":
             changes["rng"] = "eager" if value else base.rng
+        elif name == "triton.cudagraphs":
+            changes["cuda_graphs"] = bool(value)
         elif name in FOREIGN:
             ignored.append(name)
         else:

@@ -25,6 +25,9 @@ from litz.host.load import HostFunction, load_program
 from litz.host.native import segment_binder
 from litz.host.source import host_program
 from litz.host.torch_memory import keep_freed_memory
+from litz.replay.cuda import recorder_of
+from litz.replay.plans import obstacle, overwritten, shared_with_inputs
+from litz.replay.replayed import Replayed
 from litz.settings import Config
 from litz.targets import TargetSet, targets_for
 from litz_ir.device import CPU
@@ -33,7 +36,7 @@ from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import Hook, Timings
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Launch, Plan, Step, kernels_in, plans_in
-from litz_ir.target.protocol import SourceUnit
+from litz_ir.target.protocol import PreparedTarget, SourceUnit
 from litz_lowering import LoweredGraph, LoweringOptions, lower
 from litz_scheduler import SchedulerOptions, schedule
 
@@ -50,12 +53,14 @@ ROUNDS = 3
 @dataclass(slots=True)
 class Compiled:
     """A callable graph: takes the list of arguments (and empties it), gives the sequence of results. Where it is
-    ``frozen``, what was computed of parameters alone is never made again."""
+    ``frozen``, what was computed of parameters alone is never made again. ``replay`` says whether it is recorded and
+    replayed, and why not, where that was asked for."""
 
     call: HostFunction
     artifact: Artifact | None
     source: str = ""
     frozen: bool = False
+    replay: str = ""
 
 
 @dataclass(slots=True)
@@ -63,7 +68,7 @@ class Compilation:
     """One graph on its way: the stages, in order. The instance belongs to one thread.
 
     ``held`` names the placeholders that are parameters, or otherwise likely the same call after call; ``donated`` those
-    that nobody reads afterwards.
+    that nobody reads afterwards. ``side_by_side`` is how many units are built at a time.
     """
 
     gm: GraphModule
@@ -73,6 +78,7 @@ class Compilation:
     held: frozenset[str] = frozenset()
     donated: frozenset[str] = frozenset()
     timings: Timings = field(default_factory=Timings)
+    side_by_side: int = field(default_factory=torch.get_num_threads)
 
     def run(self) -> Compiled:
         """Compile the graph, or fetch it; degrade to ATen what fails, as ``config.fallback`` says."""
@@ -84,6 +90,9 @@ class Compilation:
         constants: Mapping[str, torch.Tensor] = {}
         if found is not None and not any(plan.constants for plan in plans_in(found.plan)):
             return self._finish(found, constants, targets)
+        for target in targets.by_kind.values():
+            if isinstance(target, PreparedTarget):
+                self.side_by_side = target.prepare()
         forced: frozenset[str] = frozenset()
         for _ in range(ROUNDS):
             lowered: LoweredGraph | None = None
@@ -149,7 +158,7 @@ class Compilation:
         target = targets[plan.device]
         units = self._timed("emit", lambda: target.emit(plan))
         start = time.perf_counter()
-        with ThreadPoolExecutor(max_workers=max(1, min(len(units), torch.get_num_threads()))) as pool:
+        with ThreadPoolExecutor(max_workers=max(1, min(len(units), self.side_by_side))) as pool:
             binaries = tuple(pool.map(lambda unit: self.cache.binary(unit, target), units))
         self.timings.add("compile", time.perf_counter() - start)
         return units, binaries
@@ -210,7 +219,19 @@ def load(
     file = f"<litz {name} {artifact.key[:12]}>"
     keep_freed_memory()
     call = load_program(program, bind, constants, file, routines, frozen=config.freezing)
-    return Compiled(call, artifact, program.listing, config.freezing)
+    made = Compiled(call, artifact, program.listing, config.freezing)
+    return _recorded(made, artifact.plan) if config.cuda_graphs else made
+
+
+def _recorded(compiled: Compiled, plan: Plan) -> Compiled:
+    """The same, recorded as a CUDA graph where that can be done."""
+    found = obstacle(plan)
+    if found:
+        log.info("litz: %s is not replayed: %s", plan.name, found)
+        return replace(compiled, replay=f"not replayed: {found}")
+    recorder = recorder_of(torch.cuda.current_device())
+    call = Replayed(compiled.call, recorder, overwritten(plan), shared_with_inputs(plan))
+    return replace(compiled, call=call, replay="replayed as a CUDA graph")
 
 
 def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:

@@ -38,6 +38,8 @@ class Config:
     ``attention``: products around a softmax that were written by hand run as the library's attention, where that gives
     the same (``docs/attention.md``).
     ``freezing``: parameters never change after the first call, so that nobody looks whether one did.
+    ``cuda_graphs``: record what a call launches on a GPU and replay it by one call of the driver, where sizes are fixed
+    and nothing looks at values. Results stay what they are. It takes memory of its own.
     ``fuse``: off makes one kernel per operation, which is slow and good for finding a fault.
     ``force``: the scheduler's options that are set instead of chosen (``siblings=0 lanes=outer``), see
     :class:`litz_scheduler.SchedulerOptions`; for measuring what its choices are worth.
@@ -53,6 +55,7 @@ class Config:
     pack_weights: bool = True
     attention: bool = True
     freezing: bool = False
+    cuda_graphs: bool = False
     fuse: bool = True
     force: str = ""
     verify: bool = False

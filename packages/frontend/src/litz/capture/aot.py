@@ -72,7 +72,9 @@ class Session:
         with collection_paused(), torch.utils._python_dispatch._disable_current_modes():
             correct_metadata(gm)
             held = held_inputs(gm) if kind == "inference" and self.config.pack_weights else frozenset()
-            donated = self.saved.names if kind == "backward" else frozenset()
+            # A replay reads what is saved where it lay when it was recorded: nothing may be written over that.
+            spare = kind == "backward" and not self.config.cuda_graphs
+            donated = self.saved.names if spare else frozenset()
             name = f"{kind}_{self.number}"
             compiled = compile_or_fall_back(gm, name, self.config, self.cache, held, donated)
         if self.captured is not None and compiled.artifact is not None:

@@ -58,8 +58,9 @@ class RegionReport:
 @dataclass(frozen=True, slots=True)
 class GraphReport:
     """One compiled graph. ``seconds`` gives the time of each stage; ``source`` is the host program, ``units`` the
-    kernels' sources. Kernels, calls, regions and decisions are those of the plan and of its subplans, each written
-    once however often control flow runs it."""
+    kernels' sources; ``replay`` says whether it is replayed as a CUDA graph, and why not, where that was asked for.
+    Kernels, calls, regions and decisions are those of the plan and of its subplans, each written once however often
+    control flow runs it."""
 
     name: str
     plan: Plan
@@ -72,6 +73,7 @@ class GraphReport:
     source: str
     units: tuple[str, ...]
     regions: tuple[RegionReport, ...] = ()
+    replay: str = ""
 
     @property
     def near_misses(self) -> tuple[Decision, ...]:
@@ -166,6 +168,7 @@ def graph_report(compiled: Compiled) -> GraphReport:
     return GraphReport(
         plan.name, plan, tuple(kernels), tuple(calls), decisions, artifact.left_to_aten, artifact.seconds,
         artifact.cached, compiled.source, tuple(unit.text for unit in artifact.units), tuple(regions),
+        compiled.replay,
     )  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""Compiled graphs as CUDA graphs: recorded once, replayed by one call of the driver."""

@@ -1,0 +1,208 @@
+"""Graphs that are recorded and replayed: what is read where, and that nothing a caller holds is overwritten.
+
+The recorder is one of the CPU: to repeat a call is to make it again, and to copy what it gives over what it gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from litz.replay.plans import obstacle, overwritten, shared_with_inputs
+from litz.replay.replayed import RECORDINGS, WARM_CALLS, HostFunction, Replayed
+from litz_ir.plan.program import Plan
+from litz_ir.text import parse_plan
+
+
+class Recorder:
+    """Counts recordings and replays; a recording reads the very tensors that it was made with."""
+
+    def __init__(self) -> None:
+        self.recordings = 0
+        self.replays = 0
+        self.given: list[list[Tensor]] = []
+
+    def record(self, call: HostFunction, args: list[Any]) -> tuple[Callable[[], None], list[Any]]:
+        self.recordings += 1
+        self.given.append(list(args))
+        kept, results = list(args), list(call(list(args)))
+
+        def replay() -> None:
+            self.replays += 1
+            for old, new in zip(results, call(list(kept)), strict=True):
+                if old is not None:
+                    old.copy_(new)
+
+        return replay, results
+
+
+def graph(function: Callable[..., Sequence[Any]]) -> HostFunction:
+    """A function of tensors as a compiled graph is called: with a list, which it empties."""
+
+    def call(args: list[Any]) -> Sequence[Any]:
+        given = list(args)
+        args.clear()
+        return function(*given)
+
+    return call
+
+
+doubled = graph(lambda x, w: [x * w, None, x + w])
+
+
+def test_what_lies_still_is_read_where_it_lies_and_the_rest_is_copied() -> None:
+    recorder = Recorder()
+    run = Replayed(doubled, recorder)
+    w, kept = torch.randn(4), []
+    for _ in range(WARM_CALLS + 4):
+        x = torch.randn(4)
+        kept.append(x)
+        args = [x, w]
+        first, nothing, second = run(args)
+        assert args == [] and nothing is None
+        assert_close((first, second), (x * w, x + w))
+        del first, second
+    assert (recorder.recordings, recorder.replays) == (1, 4)
+    buffer, read = recorder.given[0]
+    assert buffer.data_ptr() not in {each.data_ptr() for each in kept}
+    assert read.data_ptr() == w.data_ptr()
+    w.mul_(2)
+    assert_close(run([kept[0], w])[0], kept[0] * w)
+
+
+def test_results_that_are_held_stay_what_they_are() -> None:
+    recorder = Recorder()
+    run = Replayed(doubled, recorder)
+    w, held = torch.randn(4), []
+    for _ in range(WARM_CALLS + 5):
+        x = torch.randn(4)
+        result = run([x, w])[0]
+        held.append((result.view(2, 2), x * w))
+    assert recorder.recordings == 2, "the second copies the result out"
+    for result, expected in held:
+        assert_close(result, expected.view(2, 2))
+
+
+def test_one_result_over_the_other_of_another_call() -> None:
+    """``g(f(x))``: what ``f`` gave is read by ``g`` while ``f`` runs again."""
+    f, g = (Replayed(graph(lambda x: [x.sin()]), Recorder()) for _ in range(2))
+    x = torch.randn(8)
+    for _ in range(8):
+        once = f([x])[0]
+        twice = f([once])[0]
+        assert_close((once, twice, g([twice])[0]), (x.sin(), x.sin().sin(), x.sin().sin().sin()))
+
+
+def test_results_are_tensors_of_their_own() -> None:
+    run = Replayed(graph(lambda x: [x + 1]), Recorder())
+    x = torch.zeros(3)
+    for _ in range(WARM_CALLS + 3):
+        result = run([x])[0]
+        assert not result._is_view()
+        assert_close(result.requires_grad_().detach(), x + 1)
+
+
+def test_an_argument_that_moves_is_copied_from_then_on() -> None:
+    recorder = Recorder()
+    run = Replayed(graph(lambda x: [x * 3]), recorder)
+    x = torch.randn(4)
+    for _ in range(WARM_CALLS + 2):
+        run([x])
+    others = [torch.randn(4) for _ in range(4)]
+    for each in others:
+        assert_close(run([each])[0], each * 3)
+    assert recorder.recordings == 2
+
+
+def test_what_the_call_changes_is_changed() -> None:
+    def change(x: Tensor) -> Sequence[Any]:
+        x.add_(1)
+        return []
+
+    run = Replayed(graph(change), Recorder(), overwritten=frozenset({0}))
+    for _ in range(WARM_CALLS + 3):
+        x = torch.zeros(4)
+        run([x])
+        assert_close(x, torch.ones(4))
+
+
+def test_a_result_in_an_argument_s_memory_is_there() -> None:
+    run = Replayed(graph(lambda x: [x.t(), x * 2]), Recorder(), shared={0: 0})
+    kept = [torch.randn(2, 3) for _ in range(WARM_CALLS + 3)]
+    for x in kept:
+        assert run([x])[0].data_ptr() == x.data_ptr()
+
+
+@pytest.mark.parametrize("stride", [(0, 1), (1, 0), (0, 0), (4, 1)])
+def test_arguments_that_repeat_in_memory(stride: tuple[int, int]) -> None:
+    run = Replayed(graph(lambda x: [x * 2]), Recorder())
+    kept = [torch.randn(20) for _ in range(WARM_CALLS + 3)]
+    for base in kept:
+        x = base.as_strided((3, 4), stride)
+        assert_close(run([x])[0], x * 2)
+
+
+def test_a_graph_whose_results_are_somewhere_else_every_time_runs_as_it_is() -> None:
+    recorder = Recorder()
+    run = Replayed(graph(lambda *xs: [each * 2 for each in xs]), recorder)
+    fixed = [torch.randn(2) for _ in range(RECORDINGS + 3)]
+    for moving in range(len(fixed)):
+        fixed[moving] = torch.randn(2)
+        for _ in range(WARM_CALLS + 1):
+            found = run(list(fixed))
+            assert_close(tuple(found), tuple(each * 2 for each in fixed))
+    assert recorder.recordings == RECORDINGS
+    assert "somewhere else" in run.obstacle
+
+
+PLAN = """
+plan p on cuda "sm_90" (%x: f32[8], %y: f32[8]) -> (%o, %v, none) {
+  storage s0: 32
+  buffer %x: f32[8]
+  buffer %y: f32[8]
+  buffer %o: f32[8] in s0
+  buffer %v: f32[2, 4] shares %y
+  kernel k(in %a: f32, out %b: f32) {
+    outer [i0: 8]
+    phase [] { %b[i0] = %a[i0]; }
+  }
+  allocate s0
+  launch k(%x, %o)
+  STEP
+}
+"""
+
+
+def plan(step: str = "", **changes: str) -> Plan:
+    text = PLAN.replace("STEP", step)
+    for change in changes.values():
+        old, new = change.split(" -> ")
+        assert old in text
+        text = text.replace(old, new)
+    return parse_plan(text)
+
+
+def test_what_a_plan_says() -> None:
+    made = plan("launch k(%x, %y)")
+    assert obstacle(made) == ""
+    assert overwritten(made) == {1}
+    assert shared_with_inputs(made) == {1: 1}
+
+
+@pytest.mark.parametrize(
+    ("why", "made"),
+    [
+        ("not run on a GPU", lambda: plan(device="on cuda -> on cpu")),
+        ("checks values", lambda: plan('check { true } "no"')),
+        ("cannot be recorded", lambda: plan("call somebody.s_routine(%x)")),
+        ("is not on the GPU", lambda: plan("call aten.a.b(%y)", place="%y: f32[8]\n -> %y: f32[8] on cpu\n")),
+        ("is no tensor", lambda: plan(number="%y: f32[8]) -> %y: f32[8], $n: int)")),
+    ],
+)
+def test_what_cannot_be_recorded(why: str, made: Callable[[], Plan]) -> None:
+    assert why in obstacle(made())
