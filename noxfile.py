@@ -239,6 +239,36 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def corpus(session: nox.Session) -> None:
+    """Run lowering's tests with every kernel in Triton's interpreter, then compile each of these kernels to a cubin."""
+    install_torch(session)
+    install_folders(session, FOLDERS, tested=FOLDERS)
+    session.install(XDIST)
+    sources = Path(session.create_tmp()) / "sources"
+    shutil.rmtree(sources, ignore_errors=True)
+    sources.mkdir()
+    interpreted = {
+        "TRITON_INTERPRET": "1",
+        "LITZ_TRITON_SOURCES": str(sources),
+        "PYTHONPATH": str(ROOT / "tests"),
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }
+    tests = ["-n", "2", "--dist", "worksteal", "-p", "triton_instead", "packages/lowering/tests"]
+    session.run("pytest", "--quiet", *tests, env=interpreted)
+    session.run("python", str(ROOT / "tests" / "triton_cubins.py"), str(sources), "--least", "1500")
+
+
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """On a machine with an NVIDIA GPU: the Triton corpus and the side-by-side benchmark; `-- --help` lists options."""
+    install_torch(session)
+    install(session, *MODELS)
+    install_folders(session, FOLDERS, tested=["codegen-triton"])
+    session.run("python", str(PACKAGES / "codegen-triton" / "tests" / "triton_on_device.py"))
+    session.run("python", str(ROOT / "benchmarks" / "gpu.py"), *session.posargs)
+
+
+@nox.session
 def maths(session: nox.Session) -> None:
     """Judge the vector maths over all floats: `nox -s maths -- --functions exp,log --inputs 2^32`."""
     install_torch(session)

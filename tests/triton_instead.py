@@ -16,6 +16,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
 from litz_ir.device import CPU
@@ -46,3 +48,18 @@ def run_as_triton(
 
 
 lowering_check.run_graph = run_as_triton
+
+OF_THE_REFERENCE = {
+    "test_an_index_outside_raises_as_in_eager": "the reference names the index that is outside, a kernel does not",
+    "test_advanced_indexing_outside_raises": "the reference names the size, a kernel does not",
+    "test_scatter_outside_raises": "the reference names the index that is outside, a kernel does not",
+}
+"""Tests of what the reference interpreter says; that kernels fail there too is tested in test_triton_plans.py."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what is not about values."""
+    for item in items:
+        reason = OF_THE_REFERENCE.get(getattr(item, "originalname", ""))
+        if reason is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))

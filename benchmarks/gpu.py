@@ -1,0 +1,277 @@
+"""Eager, Inductor and litz side by side on the NVIDIA GPU at hand: `python benchmarks/gpu.py --modes infer,train`.
+
+All backends run in one process, one after another for each case, on fresh cache folders. `infer` and `train` are the
+cases of `cases.py`: a call and the synchronisation after it, on the host's clock. `large` are the programs of
+`gpu_cases.py`: time between events over a run of calls, and the bytes of what goes in and out divided by it, beside the
+rate of a copy. `--mode` is handed to `torch.compile` for both. Exit code 1 when litz fails or is off eager's values.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from cases import CASES
+from gpu_cases import LARGE
+from measure import training_step
+from models import relative_error, tensors
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+Row = dict[str, Any]
+Program = Callable[..., Any]
+BACKENDS = ("inductor", "litz")
+LARGE_BOUND = 2e-2  # bf16 rounds to eight bits
+
+
+def moved(value: Any) -> Any:
+    """A case's argument, module or list of arguments on the GPU."""
+    if isinstance(value, Tensor | nn.Module):
+        return value.cuda()
+    return [moved(each) for each in value] if isinstance(value, list) else value
+
+
+def cloned(args: Sequence[Any]) -> tuple[Any, ...]:
+    """Arguments that a program may write to."""
+
+    def clone(value: Any) -> Any:
+        if isinstance(value, list):
+            return [each.clone() for each in value]
+        return value.detach().clone() if isinstance(value, Tensor) else value
+
+    return tuple(map(clone, args))
+
+
+def flat(values: Sequence[Any]) -> list[Tensor]:
+    """All tensors in arguments, of which some are lists of tensors."""
+    single = (each for value in values for each in (value if isinstance(value, list) else [value]))
+    return [each for each in single if isinstance(each, Tensor)]
+
+
+def apart(got: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
+    """The norm of all differences over that of all that was wanted: gradients that are zero but for rounding, such as
+    those of a bias in front of a batch norm, count for what they are."""
+    pairs = [(a.double(), b.double()) for a, b in zip(got, wanted, strict=True)]
+    total = sum(float(b.square().sum()) for _, b in pairs)
+    return float((sum(float((a - b).square().sum()) for a, b in pairs) / (total + 1e-30)) ** 0.5)
+
+
+def on_the_host(call: Callable[[], Any], seconds: float) -> float:
+    """The median of the seconds of a call and the synchronisation after it."""
+    for _ in range(5):
+        call()
+    torch.cuda.synchronize()
+    samples: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(samples) < 7 or time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        samples.append(time.perf_counter() - start)
+    return sorted(samples)[len(samples) // 2]
+
+
+def between_events(call: Callable[[], Any], rounds: int = 15, calls: int = 5) -> float:
+    """The median, over rounds, of the seconds that the device takes for one of several calls."""
+    for _ in range(3):
+        call()
+    samples = []
+    for _ in range(rounds):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(calls):
+            call()
+        end.record()
+        end.synchronize()
+        samples.append(float(start.elapsed_time(end)) / 1e3 / calls)
+    return sorted(samples)[rounds // 2]
+
+
+def copy_rate() -> float:
+    """Bytes per second of a copy of 1 GiB, what is read and what is written counted."""
+    source = torch.empty(1 << 28, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / between_events(lambda: target.copy_(source))
+
+
+class Measured:
+    """A case that is ready: how to call a function once, and how to time that."""
+
+    def __init__(self, name: str, mode: str, seconds: float) -> None:
+        torch.manual_seed(0)
+        self.large = mode == "large"
+        program, args = LARGE[name]() if self.large else CASES[name].build()
+        self.program, self.args = moved(program), tuple(map(moved, args))
+        self.bound = LARGE_BOUND if self.large else CASES[name].bound
+        self._seconds = seconds
+        self._train = training_step(self.program, self.args) if mode == "train" else None
+        self._kept = cloned(self.args)
+
+    def once(self, function: Program) -> list[Tensor]:
+        """One call: results, or gradients, and what became of the arguments."""
+        if self._train is not None:
+            return [each.detach().clone() for each in self._train(function)]
+        args = cloned(self._kept)
+        with torch.no_grad():
+            return [*tensors(function(*args)), *flat(args)]
+
+    def seconds(self, function: Program) -> float:
+        """The median of a call."""
+        if self._train is not None:
+            step = self._train
+            return on_the_host(lambda: step(function), self._seconds)
+        with torch.no_grad():
+            if self.large:
+                return between_events(lambda: function(*self.args))
+            return on_the_host(lambda: function(*self.args), self._seconds)
+
+    def nbytes(self) -> int:
+        """Bytes that have to move: arguments are read, results written, as are arguments that change."""
+        before = cloned(self._kept)
+        results = self.once(self.program)
+        outs = results[: len(results) - len(flat(before))]
+        changed = zip(flat(before), results[len(outs) :], strict=True)
+        written = sum(new.nbytes for old, new in changed if not torch.equal(old, new))
+        return sum(each.nbytes for each in (*flat(before), *outs)) + written
+
+
+def measure(name: str, mode: str, compile_mode: str | None, seconds: float) -> Row:
+    """One case under all backends."""
+    case = Measured(name, mode, seconds)
+    row: Row = {"case": name, "mode": mode}
+    expected = case.once(case.program)
+    row["eager"] = case.seconds(case.program)
+    if case.large:
+        row["bytes"] = case.nbytes()
+    for backend in BACKENDS:
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        try:
+            function = torch.compile(case.program, backend=backend, mode=compile_mode)
+            start = time.perf_counter()
+            found = case.once(function)
+            torch.cuda.synchronize()
+            row[f"{backend} first"] = time.perf_counter() - start
+            row[f"{backend} error"] = (apart if mode == "train" else relative_error)(found, expected)
+            del found
+            row[backend] = case.seconds(function)
+            row[f"{backend} peak"] = torch.cuda.max_memory_allocated()
+        except Exception as error:  # whatever a backend raises is a row of the table
+            row[f"{backend} failure"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    row["bound"] = case.bound
+    return row
+
+
+def warm_up(compile_mode: str | None) -> None:
+    """Have every backend do once what it does once per process."""
+    for backend in BACKENDS:
+        x = torch.randn(1000, device="cuda", requires_grad=True)
+        torch.compile(lambda x: x.sin() * 3, backend=backend, mode=compile_mode)(x).sum().backward()
+        torch._dynamo.reset()
+
+
+def broken(rows: Sequence[Row]) -> list[str]:
+    """What litz failed on, and where it is off eager's values."""
+    found = [f"{row['case']} ({row['mode']}): {row['litz failure']}" for row in rows if "litz failure" in row]
+    off = [row for row in rows if not row.get("litz error", 0.0) <= row["bound"]]
+    return found + [f"{row['case']} ({row['mode']}): error {row['litz error']:.1e}" for row in off]
+
+
+def tables(rows: Sequence[Row], rate: float) -> list[list[list[str]]]:
+    """For each mode a table as lines of cells, its head first."""
+    made = []
+    for mode in dict.fromkeys(row["mode"] for row in rows):
+        unit, scale = ("ms", 1e3) if mode == "large" else ("us", 1e6)
+        names = ("eager", *BACKENDS)
+        head = ["case", *(f"{name} {unit}" for name in names), "litz over Inductor"]
+        head += ["first, Inductor s", "first, litz s"]
+        if mode == "large":
+            head += ["litz GB/s", "of a copy"]
+        body = []
+        for row in (row for row in rows if row["mode"] == mode):
+            digits = 3 if mode == "large" else 0
+            times = (f"{row[name] * scale:.{digits}f}" if name in row else "failed" for name in names)
+            cells = [row["case"], *times]
+            both = all(name in row for name in BACKENDS)
+            cells.append(f"{row['inductor'] / row['litz']:.2f}" if both else "")
+            cells += [f"{row[f'{name} first']:.2f}" if f"{name} first" in row else "" for name in BACKENDS]
+            if mode == "large" and "litz" in row:
+                speed = row["bytes"] / row["litz"]
+                cells += [f"{speed / 1e9:.0f}", f"{speed / rate:.0%}"]
+            body.append(cells)
+        done = [row for row in rows if row["mode"] == mode and all(name in row for name in BACKENDS)]
+        if done:
+            mean = statistics.geometric_mean([row["inductor"] / row["litz"] for row in done])
+            first = statistics.geometric_mean([row["inductor first"] / row["litz first"] for row in done])
+            body.append(["geometric mean", "", "", "", f"{mean:.3f}", "", f"{first:.2f} times as quick"])
+        made.append([[f"{mode}: {head[0]}", *head[1:]], *body])
+    return made
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--modes", default="infer,train,large")
+    parser.add_argument("--cases", default="", help="names, with commas between them; all of them by default")
+    parser.add_argument("--mode", default=None, help="the mode of torch.compile, for both backends")
+    parser.add_argument("--seconds", type=float, default=0.3, help="how long each small case is timed")
+    parser.add_argument("--out", type=Path, help="write all rows as JSON")
+    parser.add_argument("--markdown", type=Path, help="write the tables as a page")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure what the command line names."""
+    options = parse()
+    if not torch.cuda.is_available():
+        print("no NVIDIA GPU here", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="litz-bench-") as folder:
+        for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "LITZ_CACHE_DIR"):
+            os.environ[name] = f"{folder}/{name}"
+        warm_up(options.mode)
+        chosen = set(filter(None, options.cases.split(",")))
+        rows: list[Row] = []
+        rate = copy_rate()
+        for mode in options.modes.split(","):
+            known = LARGE if mode == "large" else CASES
+            for name in known:
+                if (chosen and name not in chosen) or (mode == "train" and not CASES[name].trains):
+                    continue
+                rows.append(measure(name, mode, options.mode, options.seconds))
+                print(json.dumps(rows[-1]), flush=True)
+    software = f"torch {torch.__version__}, Python {platform.python_version()}"
+    machine = f"{torch.cuda.get_device_name()}, {software}, a copy at {rate / 1e9:.0f} GB/s"
+    if options.out is not None:
+        options.out.write_text(
+            json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n", encoding="utf-8"
+        )
+    page = [machine]
+    for head, *body in tables(rows, rate):
+        shown = Table(*head, title=machine)
+        for cells in body:
+            shown.add_row(*cells)
+        Console(width=160).print(shown)
+        lines = [f"| {' | '.join(cells)} |" for cells in (head, *body)]
+        page += ["", lines[0], "|---" * len(head) + "|", *lines[1:]]
+    if options.markdown is not None:
+        options.markdown.write_text("\n".join(page) + "\n", encoding="utf-8")
+    for complaint in broken(rows):
+        print(f"broken: {complaint}", file=sys.stderr)
+    return 1 if broken(rows) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
