@@ -240,7 +240,10 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def corpus(session: nox.Session) -> None:
-    """Run lowering's tests with every kernel in Triton's interpreter, then compile each of these kernels to a cubin."""
+    """Run lowering's tests with every kernel in Triton's interpreter, and compile each of these kernels to a cubin.
+
+    That is for sm_90, or the chips that are named: `nox -s corpus -- sm_80 sm_90 sm_100`.
+    """
     install_torch(session)
     install_folders(session, FOLDERS, tested=FOLDERS)
     session.install(XDIST)
@@ -255,7 +258,9 @@ def corpus(session: nox.Session) -> None:
     }
     tests = ["-n", "2", "--dist", "worksteal", "-p", "triton_instead", "packages/lowering/tests"]
     session.run("pytest", "--quiet", *tests, env=interpreted)
-    session.run("python", str(ROOT / "tests" / "triton_cubins.py"), str(sources), "--least", "1500")
+    for chip in session.posargs or ["sm_90"]:
+        cubins = str(ROOT / "tests" / "triton_cubins.py")
+        session.run("python", cubins, str(sources), "--chip", chip, "--least", "1500")
 
 
 @nox.session

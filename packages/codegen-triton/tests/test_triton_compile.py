@@ -11,7 +11,7 @@ import triton_corpus
 
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
-from litz_ir.dtypes import f32
+from litz_ir.dtypes import DType, bf16, f32
 from litz_ir.errors import CompileFailed, TargetError, ToolchainError
 
 CASES = {case.name: case for case in triton_corpus.cases()}
@@ -35,18 +35,22 @@ def test_kernel_compiles_to_a_cubin(name: str, tmp_path: Path) -> None:
     assert ".target sm_90" in found.ptx
 
 
-def test_accesses_are_as_wide_as_alignment_allows(tmp_path: Path) -> None:
-    source = emit_kernel(wide_map(1 << 20))
-    assert "ld.global.v4.b32" in compile_source(source, "sm_90", tmp_path).ptx
-    unaligned = replace(source, divisible=())
-    assert "ld.global.v4.b32" not in compile_source(unaligned, "sm_90", tmp_path, aligned=False).ptx
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("dtype", [f32, bf16], ids=str)
+def test_accesses_are_as_wide_as_alignment_allows(dtype: DType, chip: str, tmp_path: Path) -> None:
+    source = emit_kernel(wide_map(1 << 20, dtype))
+    ptx = compile_source(source, chip, tmp_path).ptx
+    assert "ld.global.v4.b32" in ptx and "st.global.v4.b32" in ptx
+    assert not re.search(r"(ld|st)\.global\.(b16|b32|v2)", ptx), "all accesses are of 16 bytes"
+    unaligned = compile_source(replace(source, divisible=()), chip, tmp_path, aligned=False).ptx
+    assert "global.v4.b32" not in unaligned
 
 
-def wide_map(count: int) -> triton_corpus.Kernel:
+def wide_map(count: int, dtype: DType) -> triton_corpus.Kernel:
     kernel = triton_corpus.kernel
-    body = triton_corpus.op("neg", triton_corpus.load("x", (triton_corpus.I0,), f32))
+    body = triton_corpus.op("neg", triton_corpus.load("x", (triton_corpus.I0,), dtype))
     store = triton_corpus.Store("o", triton_corpus.I0, body)
-    return kernel("wide", [("x", f32, "in"), ("o", f32, "out")], [("i0", count)], ((), [store]))
+    return kernel("wide", [("x", dtype, "in"), ("o", dtype, "out")], [("i0", count)], ((), [store]))
 
 
 def test_a_row_wider_than_a_vector_is_read_in_vectors(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from litz.artifact import Artifact, LeftToAten
 from litz.cache.artifacts import ArtifactCache
 from litz.debug.hooks import hooks_for
 from litz.force import forced
+from litz.host.devices import device_of, on_current_device
 from litz.host.externs import NO_ROUTINES
 from litz.host.libraries import has_convolutions, linear_flops
 from litz.host.load import HostFunction, load_program
@@ -82,6 +83,11 @@ class Compilation:
 
     def run(self) -> Compiled:
         """Compile the graph, or fetch it; degrade to ATen what fails, as ``config.fallback`` says."""
+        values = (node.meta.get("val") for node in self.gm.graph.nodes)
+        with device_of(tensor for value in values for tensor in _tensors(value)):
+            return self._run()
+
+    def _run(self) -> Compiled:
         targets = targets_for(device_kinds(self.gm), self.config)
         key = self.cache.key(
             self.gm, self.config, targets, scheduler_options(self.config, targets), self.held, self.donated
@@ -219,6 +225,8 @@ def load(
     file = f"<litz {name} {artifact.key[:12]}>"
     keep_freed_memory()
     call = load_program(program, bind, constants, file, routines, frozen=config.freezing)
+    if artifact.plan.device.kind == "cuda":
+        call = on_current_device(call)
     made = Compiled(call, artifact, program.listing, config.freezing)
     return _recorded(made, artifact.plan) if config.cuda_graphs else made
 

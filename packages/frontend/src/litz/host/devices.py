@@ -1,0 +1,33 @@
+"""Running on the GPU that a graph is compiled for, whichever is the current one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+HostFunction = Callable[[list[Any]], Sequence[Any]]
+
+
+def device_of(tensors: Iterable[torch.Tensor]) -> AbstractContextManager[object]:
+    """The GPU of the first tensor that is on one, as the current device; nothing where none is."""
+    found = next((each.device for each in tensors if each.device.type == "cuda"), None)
+    if found is None or found.index is None or not torch.cuda.is_available():
+        return contextlib.nullcontext()
+    return torch.cuda.device(found.index)
+
+
+def on_current_device(call: HostFunction) -> HostFunction:
+    """A call whose kernels were loaded on the GPU that is current now: later it makes that one current for itself."""
+    ordinal, current = torch.cuda.current_device(), torch.cuda.current_device
+
+    def run(args: list[Any]) -> Sequence[Any]:
+        if current() == ordinal:
+            return call(args)
+        with torch.cuda.device(ordinal):
+            return call(args)
+
+    return run

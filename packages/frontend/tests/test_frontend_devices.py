@@ -1,0 +1,64 @@
+"""Graphs on a GPU that is not the current one, on a stand-in for CUDA: which device is current when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from litz.host.devices import device_of, on_current_device
+
+
+class Cuda:
+    """Remembers the current device."""
+
+    def __init__(self) -> None:
+        self.current = 0
+
+    @contextmanager
+    def device(self, ordinal: int) -> Iterator[None]:
+        before, self.current = self.current, ordinal
+        try:
+            yield
+        finally:
+            self.current = before
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
+    made = Cuda()
+    monkeypatch.setattr(torch.cuda, "device", made.device)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: made.current)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    return made
+
+
+def test_a_graph_is_compiled_with_its_device_current(cuda: Cuda) -> None:
+    class On:
+        def __init__(self, device: str) -> None:
+            self.device = torch.device(device)
+
+    tensors: list[Any] = [On("cpu"), On("cuda:1"), On("cuda:0")]
+    with device_of(tensors):
+        assert cuda.current == 1
+    assert cuda.current == 0
+    with device_of([torch.empty(2)]):
+        assert cuda.current == 0
+
+
+def test_a_call_runs_on_the_device_that_it_was_loaded_on(cuda: Cuda) -> None:
+    seen: list[int] = []
+
+    def call(args: list[Any]) -> list[Any]:
+        seen.append(cuda.current)
+        return []
+
+    with cuda.device(1):
+        run = on_current_device(call)
+        run([])
+    run([])
+    assert seen == [1, 1]
+    assert cuda.current == 0
