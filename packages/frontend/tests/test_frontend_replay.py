@@ -160,6 +160,19 @@ def test_a_graph_whose_results_are_somewhere_else_every_time_runs_as_it_is() -> 
     assert "somewhere else" in run.obstacle
 
 
+def test_a_graph_that_cannot_be_recorded_runs_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    class Refusing(Recorder):
+        def record(self, call: HostFunction, args: list[Any]) -> tuple[Callable[[], None], list[Any]]:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    run, x = Replayed(graph(lambda x: [x * 2]), Refusing()), torch.randn(3)
+    with caplog.at_level("WARNING", logger="litz"):
+        for _ in range(WARM_CALLS + 3):
+            assert_close(run([x])[0], x * 2)
+    assert "not permitted" in run.obstacle
+    assert len(caplog.records) == 1
+
+
 PLAN = """
 plan p on cuda "sm_90" (%x: f32[8], %y: f32[8]) -> (%o, %v, none) {
   storage s0: 32

@@ -120,7 +120,7 @@ class Segment:
         """
         if (len(addresses), len(symbols)) != self._counts:
             raise self._miscounted(len(addresses), len(symbols))
-        frame = self._frames.pop() if self._frames else self._frame()
+        frame = self._frame()
         try:
             self._addresses.pack_into(frame.addresses, 0, *addresses)
             self._symbols.pack_into(frame.values, 0, *symbols)
@@ -131,7 +131,11 @@ class Segment:
             raise _error(self._kernels[result // _POSITION], result % _POSITION)
 
     def _frame(self) -> _Frame:
-        return _Frame(self._runtime, self._entries, self._kernels, self._waits)
+        """Arrays that no other thread is using."""
+        try:
+            return self._frames.pop()
+        except IndexError:
+            return _Frame(self._runtime, self._entries, self._kernels, self._waits)
 
     def _miscounted(self, addresses: int, symbols: int) -> KernelError:
         name = self._kernels[0].name

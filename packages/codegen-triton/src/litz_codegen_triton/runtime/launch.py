@@ -152,7 +152,7 @@ class Launches:
             functions = self._for_alignment(addresses)
         counts = self._fixed or self._evaluated(symbols)
         stream, launch = self._stream(), self._launch
-        frame = self._frames.pop() if self._frames else _Frame(self._functions)
+        frame = self._frame()
         try:
             self._addresses.pack_into(frame.addresses, 0, *addresses)
             self._symbols.pack_into(frame.values, 0, *symbols)
@@ -165,6 +165,13 @@ class Launches:
                         self._again(code, each, count, stream, block)
         finally:
             self._frames.append(frame)
+
+    def _frame(self) -> _Frame:
+        """Arrays that no other thread is using."""
+        try:
+            return self._frames.pop()
+        except IndexError:
+            return _Frame(self._functions)
 
     def _again(self, code: int, function: _Function, count: int, stream: int, block: Any) -> None:
         """Launch in a thread where no context was current, or say why it cannot be done."""

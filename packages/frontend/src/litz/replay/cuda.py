@@ -4,6 +4,7 @@ next may use. Their results stay allocated."""
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,10 +18,11 @@ T = TypeVar("T")
 class CudaRecorder:
     """Records on a stream of its own, as CUDA asks, and replays on torch's current one.
 
-    A replay waits for the last one where that was on another stream: they share memory.
+    A replay waits for the last one where that was on another stream: they share memory. Threads take turns.
     """
 
     def __init__(self, device: int) -> None:
+        self._lock = threading.Lock()
         self._pool = torch.cuda.graph_pool_handle()
         self._side = torch.cuda.Stream(device)
         self._last: torch.cuda.Stream | None = None
@@ -30,9 +32,10 @@ class CudaRecorder:
 
     def record(self, call: HostFunction, args: list[Any]) -> tuple[Callable[[], None], list[Any]]:
         """See :class:`litz.replay.replayed.Recorder`."""
-        self._side.wait_stream(torch.cuda.current_stream())
-        graph, results = self._captured(lambda: list(call(args)))
-        torch.cuda.current_stream().wait_stream(self._side)
+        with self._lock:
+            self._side.wait_stream(torch.cuda.current_stream())
+            graph, results = self._captured(lambda: list(call(args)))
+            torch.cuda.current_stream().wait_stream(self._side)
         return functools.partial(self._replay, graph), results
 
     def _captured(self, work: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
@@ -49,11 +52,12 @@ class CudaRecorder:
 
     def _replay(self, graph: torch.cuda.CUDAGraph) -> None:
         stream = torch.cuda.current_stream()
-        if self._last is not None and stream != self._last:
-            stream.wait_event(self._done)
-        graph.replay()
-        self._last = stream
-        self._done.record(stream)
+        with self._lock:
+            if self._last is not None and stream != self._last:
+                stream.wait_event(self._done)
+            graph.replay()
+            self._last = stream
+            self._done.record(stream)
 
 
 @functools.cache

@@ -97,13 +97,20 @@ class Replayed:
             elif self._fits(recording, args):
                 return self._replayed(recording, args)
             if self._recordings == RECORDINGS:
-                self.obstacle = "its arguments or results are somewhere else in every call"
-                self._recording = None
-                log.info("litz: a graph is not replayed: %s", self.obstacle)
-                return self._call(args)
+                return self._given_up("its arguments or results are somewhere else in every call", args)
             self._recordings += 1
-            recording = self._recording = self._record(args)
+            try:
+                recording = self._recording = self._record(args)
+            except Exception as error:  # whatever is raised by what cannot be recorded
+                return self._given_up(f"recording it failed: {type(error).__name__}: {error}", args)
             return self._replayed(recording, args)
+
+    def _given_up(self, why: str, args: list[Any]) -> Sequence[Any]:
+        """Run as it is, now and from now on."""
+        self.obstacle = why
+        self._recording = None
+        log.warning("litz: a graph is not replayed: %s", why)
+        return self._call(args)
 
     def _is_settled(self, args: Sequence[Any]) -> bool:
         """Note which arguments lie where they lay in the call before. True when they are the same twice in a row, after
