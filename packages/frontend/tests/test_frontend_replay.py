@@ -201,7 +201,7 @@ def plan(step: str = "", **changes: str) -> Plan:
 
 
 def test_what_a_plan_says() -> None:
-    made = plan("launch k(%x, %y)")
+    made = plan("launch k(%x, %y) call matmul(%x, %x)")
     assert obstacle(made) == ""
     assert overwritten(made) == {1}
     assert shared_with_inputs(made) == {1: 1}

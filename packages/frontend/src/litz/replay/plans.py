@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -12,6 +13,9 @@ from litz_ir.plan.uses import root, touched_by
 
 SEEDED = "scaled_dot_product"
 """Operators that hand on the state of a generator: on the CPU as a rule, on the GPU while they are recorded."""
+
+PLAIN = frozenset({"matmul", "sort", "copy_with_strides", "strided", "strided_scatter"})
+"""Routines of litz's own that launch the same in every call, and write to nothing that they are given."""
 
 _UNSAFE = "cudagraph_unsafe"
 """The tag of operators that look at values, or wait for the device."""
@@ -39,17 +43,24 @@ def obstacle(plan: Plan) -> str:
             case CallStep() if _is_unsafe(step.target):
                 return f"{step.target} cannot be recorded"
     if not all(isinstance(output, Ref | None) for output in plan.outputs):
-        return "it returns more than tensors of real numbers"
+        return "it returns numbers"
     return ""
 
 
-def _is_unsafe(target: str) -> bool:
-    """True for an operator with the tag, and for a routine that torch does not know."""
+def _overload(target: str) -> Any:
+    """The operator of torch's that a plan calls; ``None`` for a routine that torch does not know."""
     namespace, _, rest = target.partition(".")
     name, _, overload = rest.rpartition(".")
     found = getattr(getattr(getattr(torch.ops, namespace, None), name, None), overload, None)
-    tag = getattr(torch.Tag, _UNSAFE, None)
-    return not isinstance(found, torch._ops.OpOverload) or tag in found.tags
+    return found if isinstance(found, torch._ops.OpOverload) else None
+
+
+def _is_unsafe(target: str) -> bool:
+    """True for an operator with the tag, and for a routine that neither torch nor litz knows."""
+    found = _overload(target)
+    if found is None:
+        return target not in PLAIN
+    return getattr(torch.Tag, _UNSAFE, None) in found.tags
 
 
 def overwritten(plan: Plan) -> frozenset[int]:
@@ -73,10 +84,8 @@ def _written(plan: Plan) -> Iterable[str]:
 
 
 def _mutates(target: str) -> bool:
-    namespace, _, rest = target.partition(".")
-    name, _, overload = rest.rpartition(".")
-    found = getattr(getattr(getattr(torch.ops, namespace, None), name, None), overload, None)
-    return found is None or found._schema.is_mutable
+    found = _overload(target)
+    return target not in PLAIN if found is None else bool(found._schema.is_mutable)
 
 
 def shared_with_inputs(plan: Plan) -> dict[int, int]:
