@@ -128,7 +128,8 @@ class _KernelWriter:
         self.phases.write()
         arguments = [*self.pointers.values(), *self.arguments.values()]
         blocks = [f"{name}: tl.constexpr = {size}" for name, size in self._block_sizes()]
-        lines = [*comments, *blocks, *self.body.writer.scopes[0].lines]
+        warps = f"# a program has {self.tiles.warps} warp{'s' if self.tiles.warps > 1 else ''}"
+        lines = [*comments, warps, *blocks, *self.body.writer.scopes[0].lines]
         function = f"@triton.jit\ndef {self.kernel.name}({', '.join(arguments)}):\n"
         function += "\n".join(f"    {line}" for line in lines)
         own = [text for _, texts in self.phases.functions.values() for text in texts]
