@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from scheduler_builder import CPU_LIKE, GPU_LIKE, verify_stage
+from scheduler_builder import CPU_LIKE, GPU_LIKE, assert_same, plan_of, verify_stage
 
 from litz_ir.device import CPU
 from litz_ir.errors import ScheduleError
@@ -173,13 +173,14 @@ graph long(%x: f32[2, 96, 64] fixed, %n: i64[n] fixed) -> (%all, %each, %rows, %
 """
 
 TWICE = """
-graph twice(%x: f32[8, 40] fixed, %y: f32[40, 8] fixed) -> (%soft, %again, %var, %kept, %count) {
+graph twice(%x: f32[8, 40] fixed, %y: f32[40, 8] fixed) -> (%soft, %again, %mean, %var, %kept, %count) {
   %most = reduce.max f32[i0: 8, i1: 1 | r0: 40] { %x[i0, r0] * 0.5 }
   %powers = pointwise f32[i0: 8, i1: 40] { exp(%x[i0, i1] * 0.5 - %most[i0, 0]) }
   %total = reduce.sum f32[i0: 8, i1: 1 | r0: 40] { %powers[i0, r0] }
   %soft = pointwise f32[i0: 8, i1: 40] fixed { %powers[i0, i1] / %total[i0, 0] }
   %again = reduce.sum f32[i0: 8 | r0: 40] fixed { exp(%x[i0, r0] * 0.5 - %most[i0, 0]) }
   %sum = reduce.sum f32[i0: 1, i1: 8 | r0: 40] { %y[r0, i1] }
+  %mean = pointwise f32[i0: 8] fixed { %sum[0, i0] / 40.0 }
   %squares = reduce.sum f32[i0: 8 | r0: 40] {
     let apart = %y[r0, i0] - %sum[0, i0] / 40.0;
     apart * apart
@@ -259,6 +260,17 @@ def test_a_pass(name: str, golden: Golden) -> None:
     assert item.apply(parse_graph(text), PassContext({CPU: machine})) == after
     notes = "".join(f"# {decision.describe()}\n" for decision in context.decisions)
     golden(f"{name}.txt", to_text(after) + "\n" + notes)
+
+
+@pytest.mark.parametrize("program_bytes", [16, 1 << 20])
+def test_what_one_pass_computes(program_bytes: int) -> None:
+    graph = parse_graph(TWICE)
+    plan = plan_of(
+        graph, GPU_LIKE, SchedulerOptions(long_row=32, tall_column=32, program_bytes=program_bytes)
+    )
+    merged = [d.subject for d in plan.decisions if d.reason == "merge.one_pass"]
+    assert merged == ["total", "squares"]
+    assert_same(graph, plan)
 
 
 @pytest.mark.parametrize("machine", [CPU_LIKE, GPU_LIKE], ids=lambda machine: machine.name)

@@ -37,9 +37,10 @@ class OnePass:
             if isinstance(operation, Reduction) and self._is_long(operation, data, context):
                 first = made.first_of(operation)
                 if first is not None:
-                    operations[operations.index(first.operation)] = first.merged
-                    operations += first.others
-                    made.known[first.operation.name] = first.merged
+                    place = operations.index(first.operation)
+                    operations[place : place + 1] = first.merged
+                    operations.append(first.shown)
+                    made.known[first.operation.name] = first.merged[0]
                     context.decide(Decision("split", operation.name, "merge", "merge.one_pass"))
                     continue
             made.known[operation.name] = operation
@@ -58,11 +59,11 @@ class OnePass:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """The first of two reductions, what replaces it, and what replaces the second."""
+    """The first of two reductions, what replaces it, and what shows the second's results where that was."""
 
     operation: Reduction
-    merged: Operation
-    others: tuple[Operation, ...]
+    merged: tuple[Operation, ...]
+    shown: Operation
 
 
 class _Merged:
@@ -104,7 +105,7 @@ class _Merged:
                     f"{second.name}.total", replace(first.results[0].type, dtype=second.bodies[0].dtype)
                 )
                 merged = replace(first, results=(*first.results, total), combiner=Kind("online_softmax"))
-                return _Pair(first, merged, (_shown(second, total, first),))
+                return _Pair(first, (merged,), _shown(second, total, first))
         return None
 
     def _variance(self, second: Reduction, difference: Expr) -> _Pair | None:
@@ -124,7 +125,7 @@ class _Merged:
                 merged = replace(first, results=(mean, squares, count), combiner=Kind("welford"))
                 back = op("mul", _load(mean, first.axes), const(float(n), total.type.dtype))
                 sums = Pointwise(results=(total,), axes=first.axes, bodies=(back,), origin=first.origin)
-                return _Pair(first, merged, (sums, _shown(second, squares, first)))
+                return _Pair(first, (merged, sums), _shown(second, squares, first))
         return None
 
     def _same_elements(
