@@ -43,13 +43,14 @@ class Recorder(Protocol):
 @dataclass(slots=True)
 class _Recording:
     """``static`` gives (position, address) of the inputs that are read where they lie; ``copied`` (position, buffer) of
-    the others; ``results`` what the recorded call returned; ``storages`` their memory, how many knew it then, and which
-    results lie there."""
+    the others; ``results`` what the recorded call returned; ``starts`` where each argument began in its memory, in
+    elements; ``storages`` the results' memory, how many knew it then, and which results lie there."""
 
     replay: Callable[[], None]
     static: list[tuple[int, int]]
     copied: list[tuple[int, Tensor]]
     results: list[Tensor | None]
+    starts: list[int]
     storages: list[tuple[int, int, list[int]]] = field(default_factory=list)
 
     def held(self) -> list[int]:
@@ -137,8 +138,9 @@ class Replayed:
         given = list(args)
         for k, buffer in copied:
             given[k] = buffer
+        starts = [each.storage_offset() for each in given]
         replay, results = self._recorder.record(self._call, given)
-        recording = _Recording(replay, static, copied, results)
+        recording = _Recording(replay, static, copied, results, starts)
         places: dict[int, list[int]] = {}
         for k, each in enumerate(results):
             if each is not None and k not in self._shared:
@@ -152,17 +154,21 @@ class Replayed:
         recording.replay()
         changed = [(args[k], buffer) for k, buffer in recording.copied if k in self._overwritten]
         fill([given for given, _ in changed], [buffer for _, buffer in changed])
-        results = [self._result(k, each, args) for k, each in enumerate(recording.results)]
+        results = [self._result(k, each, args, recording.starts) for k, each in enumerate(recording.results)]
         args.clear()
         return results
 
-    def _result(self, position: int, result: Tensor | None, args: Sequence[Any]) -> Tensor | None:
+    def _result(
+        self, position: int, result: Tensor | None, args: Sequence[Any], starts: Sequence[int]
+    ) -> Tensor | None:
         """A tensor of its own over a result's memory, or over a copy of it."""
         if result is None:
             return None
         if position in self._shared:
-            base: Tensor = args[self._shared[position]]
-            return base.as_strided(result.shape, result.stride(), result.storage_offset())
+            source = self._shared[position]
+            base: Tensor = args[source]
+            start = result.storage_offset() - starts[source] + base.storage_offset()
+            return base.as_strided(result.shape, result.stride(), start)
         if position in self._copied_out:
             made = like(result)
             fill([made], [result])
