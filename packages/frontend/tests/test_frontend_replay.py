@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from litz.host.load import HostFunction
 from litz.replay.plans import obstacle, overwritten, shared_with_inputs
-from litz.replay.replayed import RECORDINGS, WARM_CALLS, HostFunction, Replayed
+from litz.replay.replayed import RECORDINGS, WARM_CALLS, Replayed
 from litz_ir.plan.program import Plan
 from litz_ir.text import parse_plan
 

@@ -139,7 +139,7 @@ class _Merged:
         if first.combiner.name != kind or first.results[0].type.dtype != second.results[0].type.dtype:
             return None
         one, other = _canonical(first), _canonical(second)
-        if one is None or other is None or one.sizes != other.sizes:
+        if one.sizes != other.sizes:
             return None
         places = tuple(substitute(at, other.names) for at in index)
         if places != tuple(one.names[axis.name] for axis in first.axes):
@@ -156,7 +156,7 @@ class _Canonical:
     sizes: tuple[tuple[Size, ...], tuple[Size, ...]]
 
 
-def _canonical(operation: Reduction) -> _Canonical | None:
+def _canonical(operation: Reduction) -> _Canonical:
     names: dict[str, Size] = {}
     sizes: list[tuple[Size, ...]] = []
     for letter, axes in (("outer", operation.axes), ("inner", operation.reduce_axes)):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
-HostFunction = Callable[[list[Any]], Sequence[Any]]
+from litz.host.load import HostFunction
 
 
 def device_of(tensors: Iterable[torch.Tensor]) -> AbstractContextManager[object]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from litz.replay.replayed import HostFunction
+from litz.host.load import HostFunction
 
 T = TypeVar("T")
 

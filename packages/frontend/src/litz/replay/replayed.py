@@ -17,11 +17,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from litz.host.load import HostFunction
 from litz.host.torch_memory import own
 
 log = logging.getLogger("litz")
-
-HostFunction = Callable[[list[Any]], Sequence[Any]]
 
 WARM_CALLS = 2
 """Calls before the first recording: libraries make their workspaces, and saved tensors find their place."""
