@@ -129,6 +129,20 @@ def test_rows_stay_in_registers_while_they_fit() -> None:
     assert "for " in emit_kernel(row_sum(4096, PERSISTENT_LIMIT + 1)).text
 
 
+def test_loops_with_nothing_in_common_follow_one_another() -> None:
+    def of(source: str) -> Store:
+        return Store(f"{source}o", I0, op("exp", load(source, (I0,), f32)))
+
+    names = [("x", "in"), ("y", "in"), ("xo", "out"), ("yo", "out")]
+    parameters = [(name, f32, access) for name, access in names]
+    text = emit_kernel(kernel("pair", parameters, [("i0", 4096)], ((), [of("x"), of("y")]))).text
+    assert text.index("tl.store(xo_ptr") < text.index("tl.load(y_ptr")
+    shared = emit_kernel(
+        kernel("one", parameters, [("i0", 4096)], ((), [of("x"), replace(of("x"), buffer="yo")]))
+    )
+    assert shared.text.count("tl.load(") == 1
+
+
 def test_a_value_that_several_phases_need_is_read_once() -> None:
     assert emit_kernel(CASES["softmax"].kernel).text.count("tl.load") == 1
     assert emit_kernel(CASES["softmax_loop"].kernel).text.count("tl.load") == 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -201,6 +201,49 @@ def test_an_optimiser_step_reads_and_writes_each_state_once() -> None:
     assert_same(graph, plan)
     assert len(launches(plan)) == 1
     assert bytes_moved(plan) == 3 * (1 << 12) * 4
+
+
+def lists_of(b: Builder, sizes: Sequence[int]) -> LoopGraph:
+    """A graph of one loop for each of several tensors."""
+    return b.build(*[b.scale(b.input(size), 2.0, 1.0) for size in sizes])
+
+
+def test_lists_of_loops_share_a_launch_on_a_gpu() -> None:
+    graph = lists_of(Builder(), [40, 24, 40, 40, 24])
+    plan = plan_of(graph, GPU_LIKE)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 2
+    assert [d.reason for d in plan.decisions if d.verdict == "fuse"] == ["fuse.packed"] * 3
+    assert len(launches(plan_of(graph, CPU_LIKE))) == 5
+    assert len(launches(plan_of(graph, GPU_LIKE, SchedulerOptions(packed_bytes=0)))) == 5
+
+
+def test_a_pack_has_an_end() -> None:
+    graph = lists_of(Builder(), [40] * 60)
+    plan = plan_of(graph, GPU_LIKE)
+    assert_same(graph, plan)
+    assert [len(launch.buffers) for launch in launches(plan)] == [48, 48, 24]
+
+
+def test_loops_that_wait_for_one_another_are_not_packed() -> None:
+    b = Builder()
+    first = b.op("exp", b.input(16, 16))
+    second = b.op("sub", first, b.flip(first, 0))
+    third = b.op("sub", second, b.flip(second, 1))
+    graph = b.build(first, second, third, b.op("exp", b.input(16, 16)))
+    plan = plan_of(graph, GPU_LIKE)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 3
+
+
+def test_a_call_ends_a_pack() -> None:
+    b = Builder()
+    x, y, w = b.input(16, 16), b.input(16, 16), b.input(16, 16)
+    first = b.op("exp", x)
+    graph = b.build(first, b.mm(x, w), b.op("neg", y))
+    plan = plan_of(graph, GPU_LIKE)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 2
 
 
 # --- what must not fuse ------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from litz_ir.symbols.term import Size, substitute, symbol
 from litz_scheduler.cost.traffic import estimate, points
 from litz_scheduler.graph import output_names
 from litz_scheduler.options import SchedulerOptions
-from litz_scheduler.split_reduction import machine_of, reads_columns
+from litz_scheduler.split_reduction import reads_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class OnePass:
 
     def _is_long(self, operation: Reduction, graph: LoopGraph, context: PassContext) -> bool:
         """True on a GPU for what does not stay in registers."""
-        machine = machine_of(operation.results[0].type.device, context)
+        machine = context.machine(operation.results[0].type.device)
         if machine is None or not machine.processors or operation.results[0].type.dtype not in (f32, f64):
             return False
         inner = estimate(points(operation.reduce_axes), graph.symbols)

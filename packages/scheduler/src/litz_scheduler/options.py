@@ -22,7 +22,8 @@ class SchedulerOptions:
     What is one kernel: ``fuse`` off leaves one operation per kernel, which is slow and good for finding a fault.
     ``siblings`` is how many recent readers of a buffer are tried as partners of another reader; loops that move more
     than ``sibling_bytes`` join them only for a good part of that. ``busy_points`` is how many outer points must be left
-    to each thread or processor where a join would take some away.
+    to each thread or processor where a join would take some away. On a GPU maps over the same points become one kernel
+    whatever they share, where each moves less than ``packed_bytes``.
 
     Inside a kernel with several phases: a value that costs ``scratch_cost`` or more is kept in scratch memory for later
     phases; a stored one that costs more than ``reload_cost`` is read back by them. The others are computed again.
@@ -45,6 +46,7 @@ class SchedulerOptions:
     siblings: int = 4
     sibling_bytes: int = 64 << 10
     busy_points: int = 2
+    packed_bytes: int = 64 << 20
     scratch_cost: int = HEAVY
     reload_cost: int = 4
     order_loops: bool = True

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from litz_ir.device import Device
 from litz_ir.dtypes import DType
 from litz_ir.fused.decision import Decision
 from litz_ir.loops.layout import contiguous
@@ -56,7 +55,7 @@ class SplitReductions:
 
     def _divided(self, operation: Reduction, graph: LoopGraph, context: PassContext) -> tuple[Reduction, ...]:
         """The two steps of a reduction; none where it stays whole."""
-        machine = machine_of(operation.results[0].type.device, context)
+        machine = context.machine(operation.results[0].type.device)
         if (
             machine is None
             or not isinstance(operation.combiner, Kind)
@@ -115,11 +114,6 @@ def reads_columns(operation: Reduction, graph: LoopGraph) -> bool:
         votes += any(coefficient(offset, axis.name) == 1 for axis in operation.axes)
         votes -= any(coefficient(offset, axis.name) == 1 for axis in operation.reduce_axes)
     return votes > 0
-
-
-def machine_of(device: Device, context: PassContext) -> Capabilities | None:
-    """What is known of the machine that a device is, if it is known."""
-    return next((known for each, known in context.capabilities.items() if each.kind == device.kind), None)
 
 
 @dataclass(frozen=True, slots=True)

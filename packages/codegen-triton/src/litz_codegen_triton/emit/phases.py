@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from litz_codegen_triton.emit.blocks import Inner, targets_of
 from litz_codegen_triton.emit.body import Body
@@ -15,7 +15,7 @@ from litz_codegen_triton.emit.text import Value
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import Combine
 from litz_ir.plan.kernel import Accumulate, ScanStore, Statement, Store
-from litz_ir.scalar.expr import loads
+from litz_ir.scalar.expr import Load, Scalar, loads, walk
 from litz_ir.symbols.ranges import bounds
 from litz_ir.symbols.term import product
 
@@ -74,6 +74,11 @@ class Phases:
             body.barrier()
 
     def _single(self, statements: Sequence[Statement]) -> None:
+        # Loops that were packed have nothing in common: the registers of one are free before the next begins.
+        for unrelated in apart(statements):
+            self._at_a_point(unrelated)
+
+    def _at_a_point(self, statements: Sequence[Statement]) -> None:
         writes = []
         for statement in statements:
             match statement:
@@ -220,6 +225,28 @@ class Phases:
             name = self.body.writer.names.fresh(f"{self.kernel.name}_combine")
             self.functions[combiner] = (name, combine_functions(name, combiner, self.body.form))
         return self.functions[combiner][0]
+
+
+def apart(statements: Sequence[Statement]) -> Iterator[Sequence[Statement]]:
+    """Runs of statements, each of which reads nothing that an earlier one reads or writes and vice versa."""
+    touched = [_touched(statement) for statement in statements]
+    last = {each: k for k, own in enumerate(touched) for each in own}
+    start = end = 0
+    for k, own in enumerate(touched):
+        if start < k and end < k:
+            yield statements[start:k]
+            start = k
+        end = max([end, k, *(last[each] for each in own)])
+    yield statements[start:]
+
+
+def _touched(statement: Statement) -> set[object]:
+    """The buffers and accumulated results that a statement reads or writes."""
+    nodes = list(walk(*expressions(statement)))
+    read: set[object] = {node.buffer for node in nodes if isinstance(node, Load)}
+    read |= {node.name for node in nodes if isinstance(node, Scalar)}
+    results = [name for name, _ in statement.results] if isinstance(statement, Accumulate) else []
+    return read | {buffer for buffer, _ in targets_of(statement)} | set(results)
 
 
 def expanded(position: int, rank: int) -> str:

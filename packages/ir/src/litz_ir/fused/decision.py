@@ -22,6 +22,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "keep.version": "it is the new content of memory that exists",
         "fuse.producer": "reads what the group computes, at the same points",
         "fuse.sibling": "reads what the group reads, over the same points",
+        "fuse.packed": "both run over the same points, and move too little for a launch each",
         "refuse.domain": "the loops do not run over the same points",
         "refuse.order": "fusing would make a cycle",
         "refuse.index": "reads another point of what the group computes",

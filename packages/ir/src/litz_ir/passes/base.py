@@ -22,6 +22,10 @@ class PassContext:
     capabilities: dict[Device, Capabilities]
     decisions: list[Decision] = field(default_factory=list)
 
+    def machine(self, device: Device) -> Capabilities | None:
+        """What is known of the machine that a device is, whichever of its kind; ``None`` where nothing is."""
+        return next((known for each, known in self.capabilities.items() if each.kind == device.kind), None)
+
     def decide(self, decision: Decision) -> None:
         """Record a choice."""
         self.decisions.append(decision)

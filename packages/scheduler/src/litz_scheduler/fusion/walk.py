@@ -14,6 +14,7 @@ from litz_scheduler.cost.traffic import estimate, type_bytes
 from litz_scheduler.draft import Draft, Seen, start
 from litz_scheduler.fusion.groups import fused_graph
 from litz_scheduler.fusion.join import Join, Machine, try_join
+from litz_scheduler.fusion.pack import Packer
 from litz_scheduler.legality.needs import Needs
 from litz_scheduler.legality.order import Precedence
 from litz_scheduler.options import SchedulerOptions
@@ -65,10 +66,13 @@ class _Walk:
 
     def finish(self) -> FusedGraph:
         """The groups in the order that they run."""
-        ordered = self.order.in_order(lambda number: self.drafts[number].position)
-        return fused_graph(
-            self.graph, (self.drafts[number] for number in ordered), self.context, self.options
-        )
+        if self.options.fuse:
+            Packer(self.graph, self.context, self.options, self._pack).pack(self._ordered())
+        return fused_graph(self.graph, self._ordered(), self.context, self.options)
+
+    def _ordered(self) -> list[Draft]:
+        """The groups so far, each after those that it waits for."""
+        return [self.drafts[n] for n in self.order.in_order(lambda number: self.drafts[number].position)]
 
     def _fusable(self, operation: Operation) -> bool:
         if operation.token or not self.options.fuse:
@@ -153,7 +157,7 @@ class _Walk:
         subject = f"{name} + group of {draft.members[0].operation.name}"
         self.context.decide(Decision("fusion", subject, verdict, reason, stake))
 
-    # --- merging the other producers --------------------------------------------------------------------
+    # --- merging groups --------------------------------------------------------------------------------
 
     def _absorb(self, home: Draft, operation: Operation) -> None:
         """Merge other producers of the operation into its group where that is legal."""
@@ -170,27 +174,36 @@ class _Walk:
                 stake = estimate(type_bytes(self.values[name].type), self.graph.symbols)
                 self._merge(home, other, stake)
 
+    def _pack(self, home: Draft, other: Draft) -> bool:
+        """Make one of two groups neither of which waits for the other, where a kernel may be that large."""
+        first, second = other.number, home.number
+        if self.order.before(first, second) or self.order.before(second, first):
+            return False
+        fits = home.size + other.size <= self.machine.statements and len(home.reads | other.reads) <= BUFFERS
+        return fits and self._merge(home, other, 0, "fuse.packed")
+
     def _adjacent(self, first: int, second: int) -> bool:
         """True when nothing must run between two groups, nor the second before the first."""
         return not self.order.before(second, first) and not self.order.between(
             first, self.order.parents(second)
         )
 
-    def _merge(self, home: Draft, other: Draft, stake: int) -> None:
+    def _merge(self, home: Draft, other: Draft, stake: int, why: str = "fuse.producer") -> bool:
         """Rebuild ``other`` with the members of ``home`` after its own; nothing changes when one does not fit."""
         trial = Draft(other.number, other.device, other.outer, other.inner, list(other.members))
         for seen in home.members:
             assert isinstance(seen.operation, Pointwise | Reduction)
             joined = try_join(trial, seen.operation, self.graph.symbols, self.needs.roots, self.machine)
             if isinstance(joined, str):
-                return
+                return False
             joined.apply(trial)
         home.outer, home.inner, home.members = trial.outer, trial.inner, trial.members
         home.size += other.size
         home.reads |= other.reads
         self.order.merge(home.number, other.number)
         del self.drafts[other.number]
-        self._note(home, other.members[0].operation.name, "fuse", "fuse.producer", stake)
+        self._note(home, other.members[0].operation.name, "fuse", why, stake)
+        return True
 
 
 def _device(operation: Operation) -> Device:
