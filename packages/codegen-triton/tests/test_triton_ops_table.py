@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from fractions import Fraction
+from math import floor
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 
 import litz_codegen_triton.emit
@@ -49,7 +53,7 @@ def test_what_the_interpreter_runs_differently_is_listed() -> None:
         "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "erfc", "erfinv", "expm1", "fmod", "hypot",
         "lgamma", "log10", "log1p", "pow", "round", "sinh", "tan", "tanh", "trunc",
     }  # fmt: skip
-    assert COMPILED_FUNCTIONS.keys() == {"litz_fmod"}
+    assert COMPILED_FUNCTIONS.keys() == {"litz_fmod", "litz_exp_flushed", "litz_reciprocal_of_normal"}
     differing_pointers = [d for d in HELD if pointer_type(d, "compiled") != pointer_type(d, "interpreted")]
     assert differing_pointers == [bf16]
 
@@ -60,6 +64,31 @@ def test_every_libdevice_function_has_a_stand_in_of_our_own() -> None:
             if row.libdevice:
                 assert "libdevice" not in row.in_form("interpreted")
                 assert called(row.in_form("interpreted")), row
+
+
+def test_a_quotient_of_bf16_is_far_enough_from_what_lies_between_two_bf16() -> None:
+    # the distance in units of the quotient, where two units in the last place of an f32 are 2^-22
+    nearest = Fraction(1)
+    for a, b in itertools.product(range(128, 256), range(128, 256)):
+        quotient = Fraction(a, b) * (2 if a < b else 1)
+        midpoint = Fraction(2 * floor(quotient * 128) + 1, 256)
+        nearest = min(nearest, abs(quotient - midpoint) / quotient)
+    assert nearest > Fraction(1, 2**18)
+
+
+def test_the_brief_tanh_is_good_to_two_to_the_minus_21() -> None:
+    x = np.concatenate([np.geomspace(1e-8, 90.0, 200_000), [0.2499999, 0.25, 0.2500001]]).astype(np.float32)
+    square = x * x
+    series = np.polynomial.polynomial.polyval(
+        square, np.array([1.0, -0.33333333, 0.13333333, -0.053968254, 0.021869488], np.float32)
+    )
+    power = np.exp(x * np.float32(-2.0))
+    brief = np.where(x < 0.25, x * series, (1 - power) / (1 + power))
+    assert brief.dtype == np.float32
+    exact = np.tanh(x.astype(np.float64))
+    assert np.max(np.abs(brief - exact) / exact) < 2.0**-21
+    for constant in ("0.021869488", "0.053968254", "0.13333333", "0.33333333", "0.25"):
+        assert constant in FUNCTIONS["litz_brief_tanh"]
 
 
 def test_every_function_of_the_library_is_used() -> None:

@@ -141,6 +141,23 @@ def maps() -> Iterator[Case]:
             ),
             {"x": count, "o": count},
         )
+    for dtype in (bf16, f16, f32):
+        x, y = load("x", (I0,), dtype), load("y", (I0,), dtype)
+        wide = [cast(each, f32) for each in (x, y)]
+        made = [op("tanh", wide[0]), op("div", *wide), op("reciprocal", wide[1]), op("sigmoid", wide[0])]
+        rounded = [cast(each, dtype) for each in made]
+        names = [f"o{k}" for k in range(len(made))]
+        stores = [Store(name, I0, op("neg", cast(value, f32))) for name, value in zip(names, rounded)]
+        yield Case(
+            kernel(
+                f"rounded_{dtype.name}",
+                [("x", dtype, "in"), ("y", dtype, "in"), *((name, f32, "out") for name in names)],
+                [("i0", 500)],
+                ((), stores),
+            ),
+            {"x": 500, "y": 500, **dict.fromkeys(names, 500)},
+            {"x": special, "y": special},
+        )
     yield Case(
         kernel(
             "broadcast",

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from litz_codegen_triton.emit import casts
 from litz_codegen_triton.emit.index import NARROW, IndexTerms
 from litz_codegen_triton.emit.mask import Masks
-from litz_codegen_triton.emit.ops_table import Form, spelling, triton_type
+from litz_codegen_triton.emit.ops_table import BRIEF, Form, Spelling, spelling, triton_type
 from litz_codegen_triton.emit.text import Value, Writer
-from litz_ir.dtypes import DType, b1, f32, i32, i64
+from litz_ir.dtypes import DType, b1, bf16, f32, i32, i64
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS, Fault
 from litz_ir.plan.kernel import Parameter
@@ -105,6 +105,10 @@ class Body:
                 self._visit(expr)
             elif isinstance(expr, (Op, Masked)) and self._known(expr) is None:
                 children = expr.args if isinstance(expr, Op) else (expr.cond,)
+                if isinstance(expr, Op) and self._brief(expr) is not None:
+                    (rounded,) = expr.args
+                    assert isinstance(rounded, Op)
+                    children = rounded.args
                 stack.append((expr, True))
                 stack.extend((child, False) for child in reversed(children))
 
@@ -237,9 +241,11 @@ class Body:
         narrow = self._narrow_compare(expr)
         if narrow is not None:
             return narrow
+        dtype = expr.dtype if OPS[expr.name].rule == "random" else expr.args[-1].dtype
+        return self._spelt(expr, spelling(expr.name, dtype))
+
+    def _spelt(self, expr: Op, row: Spelling) -> Value:
         rule = OPS[expr.name].rule
-        dtype = expr.dtype if rule == "random" else expr.args[-1].dtype
-        row = spelling(expr.name, dtype)
         args = [self._visit(arg) for arg in expr.args]
         tensors = (
             row.wants_tensors or all(arg.literal for arg in args) or (rule == "compare" and args[0].literal)
@@ -265,12 +271,36 @@ class Body:
 
     def _conversion(self, expr: Op) -> Value:
         (source,) = expr.args
-        value = self._visit(source)
+        value = self.before_rounding(expr)
         convert = casts.cast if expr.name == "cast" else casts.bitcast
         text = convert(self.typed(value, source.dtype), source.dtype, expr.dtype, self.form)
         if text == value.text:
             return value
         return self._define(f"to_{expr.dtype.name}", text, (value,))
+
+    def before_rounding(self, conversion: Op) -> Value:
+        """The value that a conversion converts, good enough for its result."""
+        (source,) = conversion.args
+        row = self._brief(conversion)
+        if row is None:
+            return self.value(source)
+        assert isinstance(source, Op)
+        key = (source, self.masks.conditions if self._reads(source) else (), "brief")
+        found = self.writer.known(key)
+        if found is None:
+            for arg in source.args:
+                self._prepare(arg)
+            found = self.writer.remember(key, self._spelt(source, row))
+        return found
+
+    def _brief(self, conversion: Op) -> Spelling | None:
+        """How the operand of a conversion is spelt where the conversion rounds so much that a short way will do."""
+        source = conversion.args[0]
+        if conversion.name != "cast" or conversion.dtype != bf16 or source.dtype != f32:
+            return None
+        if not isinstance(source, Op) or self._known(source) is not None:
+            return None
+        return BRIEF.get(source.name)
 
     def _narrow_compare(self, expr: Op) -> Value | None:
         """A comparison of indices, written in the type of indices: 64 bits would double its cost."""

@@ -26,12 +26,17 @@ class Write:
 
 def prepare(body: Body, statement: Store) -> Write:
     """Write what a store needs, without storing yet: a phase computes all its values first."""
+    return Write(statement.buffer, _value(body, statement), body.index.value(statement.offset), statement)
+
+
+def _value(body: Body, statement: Store) -> Value:
+    """What is stored, not yet rounded where storing rounds and nobody needs the rounded value in a register."""
     expr = statement.value
-    if _rounds(expr) and statement.buffer not in body.setting.read:
-        # Storing rounds, so nobody needs the rounded value in a register.
-        assert isinstance(expr, Op)
-        expr = cast(expr.args[0], f32)
-    return Write(statement.buffer, body.value(expr), body.index.value(statement.offset), statement)
+    if not _rounds(expr) or statement.buffer in body.setting.read:
+        return body.value(expr)
+    assert isinstance(expr, Op)
+    source = expr.args[0]
+    return body.before_rounding(expr) if source.dtype == f32 else body.value(cast(source, f32))
 
 
 def store(body: Body, write: Write, every: frozenset[str]) -> None:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from litz_codegen_triton.emit.library import (
     arithmetic,
     bits,
+    brief,
     combine,
     narrow_floats,
     portable_angles,
@@ -38,6 +39,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         combine.SOURCE,
         arithmetic.SOURCE,
         bits.SOURCE,
+        brief.SOURCE,
         special.SOURCE,
         recurrences.SOURCE,
         random.SOURCE,
@@ -52,6 +54,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
 COMPILED_FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {
         "litz_fmod": "@triton.jit\ndef litz_fmod(x, y):\n    return libdevice.fmod(x, y)",
+        **brief.COMPILED,
     }
 )
 """What the compiled form has instead of the function of the same name."""
