@@ -238,6 +238,46 @@ def test_without_a_cache_nothing_is_recalled(traced: list[str]) -> None:
     assert len(traced) == 2
 
 
+def test_results_that_want_no_gradients_have_none(traced: list[str]) -> None:
+    def found(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x @ w).detach(), (x @ w).argmax()
+
+    x, w = X.clone().requires_grad_(), Y.T.clone().requires_grad_()
+    for _ in range(2):
+        compiled = torch.compile(found, backend="litz")
+        for got in (*compiled(x, w), *compiled(x, w)):
+            assert not got.requires_grad
+        torch._dynamo.reset()
+    assert traced == ["inference"]
+
+
+def test_a_plain_graph_is_called_without_the_wrapper_once_it_is_known(folder: Path) -> None:
+    def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ w)
+
+    compiled = torch.compile(step, backend="litz")
+    names = []
+    for k in range(3):
+        x, w = X + k, Y.T.clone().requires_grad_()
+        result = compiled(x, w)
+        names.append(result.grad_fn.name())
+        result.sum().backward()
+        wanted = torch.autograd.grad(step(x, w).sum(), w)
+        assert_close(w.grad, *wanted)
+    assert names[0] != names[1] == names[2] == "CompiledBackward"
+
+
+def test_compiled_autograd_gets_the_graphs_as_they_are() -> None:
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        for _ in range(2):
+            torch._dynamo.reset()
+            compiled = torch.compile(lambda x, w: torch.relu(x @ w).sum(), backend="litz")
+            for k in range(2):
+                x, w = X + k, Y.T.clone().requires_grad_()
+                compiled(x, w).backward()
+                assert_close(w.grad, *torch.autograd.grad(torch.relu(x @ w).sum(), w))
+
+
 def test_a_region_without_autocast_keeps_its_dtype(traced: list[str]) -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         with torch.autocast("cpu", enabled=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -22,15 +22,10 @@ from litz.cache.key import option_facts
 from litz.capture.collector import collection_paused
 from litz.capture.donated import SavedTensors, allow_retained_graphs, saved_alone
 from litz.capture.partition import partition
-from litz.capture.recall import (
-    capture_key,
-    is_static,
-    own_views,
-    saved_names,
-    takes_what_is_saved,
-    wrapping_of,
-)
-from litz.capture.wrapped import gradient_strides, inference_call, training_call, with_own_results
+from litz.capture.plain import PlainGraph, with_gradients
+from litz.capture.recall import capture_key, own_views, plain_device
+from litz.capture.wrapped import with_own_results
+from litz.host.devices import device_of
 from litz.host.load import HostFunction
 from litz.pipeline import Compilation, Compiled, device_kinds_of, load, scheduler_options
 from litz.settings import Config
@@ -51,18 +46,15 @@ _COUNT = itertools.count()
 class Session:
     """One call of the backend: its options and cache, shared by the forward and the backward that may come later.
 
-    ``observers`` see every compiled graph (``litz.explain`` is one). ``captured`` is the key of the graph that Dynamo
-    captured, of ``arity`` inputs, where it may be found by that the next time; ``half`` is the forward of such a graph,
-    with the names of what it saves, while its backward is not compiled. ``saved`` is what passes between the two.
+    ``observers`` see every compiled graph (``litz.explain`` is one). ``plain`` is what is known of a graph that may be
+    called, and found the next time, without AOTAutograd. ``saved`` is what passes between a forward and its backward.
     """
 
     config: Config
     cache: ArtifactCache
     observers: Sequence[Observer] = ()
     number: int = field(default_factory=lambda: next(_COUNT))
-    captured: str | None = None
-    arity: int = 0
-    half: tuple[Captured, list[str]] | None = None
+    plain: PlainGraph | None = None
     saved: SavedTensors = field(default_factory=SavedTensors)
 
     def compile(
@@ -77,8 +69,8 @@ class Session:
             donated = self.saved.names if spare else frozenset()
             name = f"{kind}_{self.number}"
             compiled = compile_or_fall_back(gm, name, self.config, self.cache, held, donated)
-        if self.captured is not None and compiled.artifact is not None:
-            self._remember(gm, self.captured, compiled.artifact, kind)
+        if self.plain is not None and compiled.artifact is not None:
+            self._take(self.plain, gm, compiled.artifact, compiled.call, kind)
         for observe in self.observers:
             observe(compiled)
         plan = None if compiled.artifact is None else compiled.artifact.plan
@@ -104,59 +96,53 @@ class Session:
         """The call of a backward, whatever AOTAutograd gives it."""
         return _with_plain_tangents(gm, call if plan is None else self.saved.guarded(call, plan))
 
-    def _remember(self, gm: GraphModule, captured: str, artifact: Artifact, kind: str) -> None:
+    def _take(
+        self, plain: PlainGraph, gm: GraphModule, artifact: Artifact, call: HostFunction, kind: str
+    ) -> None:
         """Note what a plain graph was compiled to; a training graph when both its halves are."""
-        plan = artifact.plan
-        if kind == "backward":
-            if self.half is not None and is_static(plan) and len(plan.outputs) == self.arity:
-                forward, saved = self.half
-                if takes_what_is_saved(gm, saved, forward.wrapping):
-                    self.cache.remember(captured, replace(forward, backward=artifact))
-            return
-        wrapping = wrapping_of(plan, self.arity)
-        if wrapping is None:
-            return
-        names = saved_names(gm, wrapping.outputs)
-        if names is None:
-            return
+        whole: Captured | None = None
         if kind == "inference":
-            self.cache.remember(captured, Captured(artifact, wrapping))
+            whole = plain.inference(gm, artifact, call)
+        elif kind == "forward":
+            plain.forward(gm, artifact, plain.uncast(call))
         else:
-            self.half = (Captured(artifact, wrapping), names)
+            whole = plain.backward(gm, artifact, plain.uncast(call), self.saved)
+        if whole is not None and plain.key is not None:
+            self.cache.remember(plain.key, whole)
 
     def recall(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any] | None:
         """What was compiled for this graph before, in this process or another, found without tracing it."""
+        device = plain_device(gm, inputs)
+        if device is None or torch._dynamo.config.compiled_autograd:
+            # Compiled autograd takes AOTAutograd's graphs into its own.
+            return None
+        self.plain = PlainGraph.of(inputs)
         if self.cache.captures is None:
             return None
-        targets = targets_for(("cpu",), self.config)
+        targets = targets_for((device,), self.config)
         facts = self.cache.facts(targets, scheduler_options(self.config, targets))
-        self.captured = capture_key(gm, inputs, [*facts, *option_facts(self.config)])
-        self.arity = len(inputs)
-        found = None if self.captured is None else self.cache.recall(self.captured, targets)
+        self.plain.key = capture_key(gm, inputs, [*facts, *option_facts(self.config)])
+        found = None if self.plain.key is None else self.cache.recall(self.plain.key, targets)
         if found is None:
             return None
-        forward = self._loaded(found.forward, "inference" if found.backward is None else "forward", targets)
+        with device_of(inputs):
+            return self._recalled(self.plain, found, targets)
+
+    def _recalled(self, plain: PlainGraph, found: Captured, targets: TargetSet) -> Callable[..., Any]:
         if found.backward is None:
-            return inference_call(found.wrapping, forward)
-        backward = self._loaded(found.backward, "backward", targets)
-        if found.backward.plan.donated:
-            forward, backward = self.saved.watched(forward), self.saved.guarded(backward, found.backward.plan)
-        return training_call(found.wrapping, forward, backward, gradient_strides(found, found.backward.plan))
+            return plain.without_gradients(found, self._loaded(found.forward, "inference", targets))
+        forward, backward = (
+            plain.uncast(self._loaded(half, kind, targets))
+            for half, kind in ((found.forward, "forward"), (found.backward, "backward"))
+        )
+        return with_gradients(found, forward, backward, self.saved)
 
     def _loaded(self, artifact: Artifact, kind: str, targets: TargetSet) -> HostFunction:
-        """An artifact as a callable for which autocasting was done while it was traced."""
+        """An artifact as a callable."""
         compiled = load(artifact, f"{kind}_{self.number}", targets, self.config)
         for observe in self.observers:
             observe(compiled)
-        call = compiled.call
-        if not torch._C._is_any_autocast_enabled():
-            return call
-
-        def uncast(args: list[Any]) -> Sequence[Any]:
-            with torch._C._DisableAutocast():
-                return call(args)
-
-        return uncast
+        return compiled.call
 
 
 def held_inputs(gm: GraphModule) -> frozenset[str]:
@@ -255,8 +241,15 @@ def through_aot(session: Session, gm: GraphModule, inputs: Sequence[Any]) -> Cal
         keep_inference_input_mutations=True,
     )
     counters["aot_autograd"]["ok"] += 1
-    result: Callable[..., Any] = disable(compiled, reason="it is compiled")
-    return result
+    wrapped: Callable[..., Any] = disable(compiled, reason="it is compiled")
+    plain = session.plain
+    if plain is None:
+        return wrapped
+
+    def call(*args: Any) -> Any:
+        return (plain.call or wrapped)(*args)
+
+    return call
 
 
 def _compile_backward(session: Session, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -1,13 +1,13 @@
 """Plain graphs, found again by the graph that Dynamo captured, before AOTAutograd traces it.
 
-Plain means: tensors of fixed size on the CPU go in, of torch's own class; tensors come out that share no memory with
-what went in; what is overwritten has no gradient; only torch's own functions are called. For such a graph AOTAutograd's
-wrapper does next to nothing at run time (``wrapped`` does it).
+Plain means: tensors of fixed size on one device go in, of torch's own class; tensors come out that share no memory with
+what went in; what is overwritten has no gradient. For such a graph AOTAutograd's wrapper does next to nothing at run
+time (``wrapped`` does it). It is found again where only torch's own functions are called.
 """
 
 from __future__ import annotations
 
-import importlib
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -32,21 +32,37 @@ _LITERALS = (
 )  # fmt: skip
 
 
+_DEVICES = ("cpu", "cuda")
+
+
 class _NotPlain(Exception):
     """The graph holds something that its text does not determine."""
 
 
 def capture_key(gm: GraphModule, inputs: Sequence[Any], facts: Iterable[str]) -> str | None:
-    """The digest of a graph as Dynamo captured it, of its inputs and of torch's settings; None where it is not plain.
+    """The digest of a plain graph as Dynamo captured it, of its inputs and of torch's settings; None where something
+    else than torch's own functions is called.
 
     ``facts`` are what else the compiled graph depends on.
     """
-    if not all(map(_is_plain, inputs)) or len(set(map(id, inputs))) != len(inputs):
-        return None
+    kinds = {each.device.type for each in inputs}
     try:
-        return text_key(*facts, *_settings(), *map(_described, inputs), _shared(inputs), *_lines(gm))
+        return text_key(*facts, *_settings(kinds), *map(_described, inputs), _shared(inputs), *_lines(gm))
     except _NotPlain:
         return None
+
+
+def plain_device(gm: GraphModule, inputs: Sequence[Any]) -> str | None:
+    """The kind of the device that all inputs of a graph are on; None where one is not plain, or there is none."""
+    if not all(map(_is_plain, inputs)) or len(set(map(id, inputs))) != len(inputs):
+        return None
+    placeholders = (node for node in gm.graph.nodes if node.op == "placeholder")
+    if torch._C._len_torch_dispatch_stack() or any(
+        _is_symbolic(node.meta.get("example_value")) for node in placeholders
+    ):
+        return None
+    devices = {each.device for each in inputs}
+    return devices.pop().type if len(devices) == 1 else None
 
 
 def wrapping_of(plan: Plan, inputs: int) -> Wrapping | None:
@@ -90,9 +106,9 @@ def own_views(forward: Plan) -> tuple[int, ...]:
 
 
 def is_static(plan: Plan) -> bool:
-    """True for a plan over tensors of fixed size on the CPU, which needs nothing but them."""
+    """True for a plan over tensors of fixed size, which needs nothing but them."""
     tensors = all(isinstance(each, Value) for each in plan.inputs)
-    return tensors and not list(plan.symbols) and not plan.constants and plan.device.kind == "cpu"
+    return tensors and not list(plan.symbols) and not plan.constants
 
 
 def saved_names(forward: GraphModule, outputs: int) -> list[str] | None:
@@ -122,14 +138,14 @@ def _is_plain(value: Any) -> bool:
         return False
     return (
         value.layout == torch.strided
-        and value.device.type == "cpu"
+        and value.device.type in _DEVICES
         and not (value.is_conj() or value.is_neg())
     )
 
 
 def _described(tensor: torch.Tensor) -> str:
     sizes = (tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
-    return f"{tensor.dtype} {sizes} {tensor.requires_grad} {tensor.is_inference()}"
+    return f"{tensor.device} {tensor.dtype} {sizes} {tensor.requires_grad} {tensor.is_inference()}"
 
 
 def _shared(inputs: Sequence[torch.Tensor]) -> str:
@@ -138,16 +154,17 @@ def _shared(inputs: Sequence[torch.Tensor]) -> str:
     return f"memory {[first.setdefault(each.untyped_storage()._cdata, k) for k, each in enumerate(inputs)]}"
 
 
-def _settings() -> list[str]:
-    """What tracing depends on besides the graph."""
-    if torch._C._len_torch_dispatch_stack():
-        raise _NotPlain
+def _settings(kinds: Iterable[str]) -> list[str]:
+    """What tracing a graph on devices of some ``kinds`` depends on besides the graph."""
     sdp = torch.backends.cuda
     return [
         torch.__version__,
         f"default {torch.get_default_dtype()} {torch.get_default_device()}",
         f"grad {torch.is_grad_enabled()} {torch.is_inference_mode_enabled()}",
-        f"autocast {torch.is_autocast_enabled('cpu')} {torch.get_autocast_dtype('cpu')}",
+        *(
+            f"autocast {k} {torch.is_autocast_enabled(k)} {torch.get_autocast_dtype(k)}"
+            for k in sorted(kinds)
+        ),
         f"deterministic {torch.are_deterministic_algorithms_enabled()}",
         f"attention {sdp.flash_sdp_enabled()} {sdp.math_sdp_enabled()} {sdp.mem_efficient_sdp_enabled()}",
     ]
@@ -159,8 +176,6 @@ def _lines(gm: GraphModule) -> Iterable[str]:
     for node in gm.graph.nodes:
         numbers[node] = len(numbers)
         if node.op == "placeholder":
-            if _is_symbolic(node.meta.get("example_value")):
-                raise _NotPlain
             held = node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
             yield f"placeholder {held}"
             continue
@@ -189,7 +204,8 @@ def _function(target: Any) -> str:
     module, name = getattr(target, "__module__", None) or "torch", getattr(target, "__name__", "")
     if module.partition(".")[0] not in _OWN_MODULES:
         raise _NotPlain
-    if getattr(importlib.import_module(module), name, None) is not target:
+    # What torch generates may name a module that nobody can import.
+    if getattr(sys.modules.get(module), name, None) is not target:
         raise _NotPlain
     return f"{module}.{name}"
 
