@@ -218,6 +218,16 @@ def test_lists_of_loops_share_a_launch_on_a_gpu() -> None:
     assert len(launches(plan_of(graph, GPU_LIKE, SchedulerOptions(packed_bytes=0)))) == 5
 
 
+def test_small_reductions_share_a_launch_on_a_gpu() -> None:
+    b = Builder()
+    small, large = [b.input(16, 48) for _ in range(3)], [b.input(1024, 1024) for _ in range(2)]
+    graph = b.build(*[b.sum(x, 0) for x in small], *[b.sum(x, 1) for x in large])
+    options = SchedulerOptions(program_bytes=1 << 30)
+    plan = plan_of(graph, GPU_LIKE, options)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 3
+
+
 def test_a_pack_has_an_end() -> None:
     graph = lists_of(Builder(), [40] * 60)
     plan = plan_of(graph, GPU_LIKE)

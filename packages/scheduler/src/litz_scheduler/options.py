@@ -23,7 +23,7 @@ class SchedulerOptions:
     ``siblings`` is how many recent readers of a buffer are tried as partners of another reader; loops that move more
     than ``sibling_bytes`` join them only for a good part of that. ``busy_points`` is how many outer points must be left
     to each thread or processor where a join would take some away. On a GPU maps over the same points become one kernel
-    whatever they share, where each moves less than ``packed_bytes``.
+    whatever they share, where each moves less than ``packed_bytes``, and small reductions do.
 
     Inside a kernel with several phases: a value that costs ``scratch_cost`` or more is kept in scratch memory for later
     phases; a stored one that costs more than ``reload_cost`` is read back by them. The others are computed again.

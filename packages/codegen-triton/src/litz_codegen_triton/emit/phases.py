@@ -159,7 +159,8 @@ class Phases:
     def _looped(self, number: int, inner: Inner, statements: Sequence[Statement]) -> None:
         body = self.body
         span, block = self._span(inner), self._block(inner)
-        runs = [self._run(statement) for statement in statements]
+        exact = isinstance(inner.size, int) and inner.size % inner.block == 0
+        runs = [self._run(statement, exact) for statement in statements]
         size = body.index.unit(inner.size).text
         offset = body.writer.names.fresh("roffset")
         least = bounds(inner.size, body.setting.ranges).low
@@ -168,9 +169,8 @@ class Phases:
         body.load_depth = 0 if least is not None and least > 0 else depth
         index = body.writer.define("rindex", f"{offset} + {span.text}", span.dims, depth)
         body.index.symbols[self.coordinates.indices[f"r{number}"]] = index
-        if not (isinstance(inner.size, int) and inner.size % inner.block == 0):
+        if not exact:
             body.masks.tails["r"] = body.writer.define("rmask", f"{index.text} < {size}", span.dims, depth)
-        exact = "r" not in body.masks.tails
         stop = f"{offset} + {block}" if exact else f"tl.minimum({offset} + {block}, {size})"
         body.masks.last = f"({index.text} == {stop} - 1)"
         body.eviction = self._eviction(number)
@@ -193,7 +193,7 @@ class Phases:
         kept = dict.fromkeys(sorted(read[number] & later), "evict_last")
         return kept | dict.fromkeys(sorted((read[number] & earlier) - later), "evict_first")
 
-    def _run(self, statement: Statement) -> tuple[Callable[[], list[Write]], Callable[[], None]]:
+    def _run(self, statement: Statement, exact: bool) -> tuple[Callable[[], list[Write]], Callable[[], None]]:
         """(what a statement does inside the loop and wants stored, what it does after the loop); accumulators are
         written at once."""
         match statement:
@@ -201,7 +201,7 @@ class Phases:
                 return lambda: [prepare(self.body, statement)], lambda: None
             case Accumulate():
                 reduction = self._reduction(statement)
-                reduction.begin()
+                reduction.begin(exact)
                 return reduction.step, reduction.end
             case ScanStore():
                 scan = self._scan(statement)

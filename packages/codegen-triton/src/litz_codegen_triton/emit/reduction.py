@@ -27,10 +27,14 @@ class Reduction:
         self.recipe = recipe(self.combiner, dtypes, function)
         self.every = every
         self.accumulators: tuple[Value, ...] = ()
+        self.alike = False
 
     @property
     def _name(self) -> str:
         return self.statement.results[0][0]
+
+    def _is(self, kind: str) -> bool:
+        return isinstance(self.combiner, Kind) and self.combiner.name == kind
 
     @property
     def _axis(self) -> int:
@@ -70,9 +74,10 @@ class Reduction:
         # Nobody promised that a user-given combination is commutative.
         return isinstance(self.combiner, Combine)
 
-    def begin(self) -> None:
-        """Write the accumulators, before the loop opens."""
+    def begin(self, exact: bool) -> None:
+        """Write the accumulators, before the loop opens; ``exact`` where its tiles are all full."""
         body = self.body
+        self.alike = exact and self._is("welford")
         dims = self.every - {"r"} if self._ordered else self.every
         shape = body.shape(dims) if dims else "[]"
         self.accumulators = tuple(
@@ -81,10 +86,19 @@ class Reduction:
             )
             for dtype, identity in zip(self.recipe.dtypes, self.recipe.identity)
         )  # fmt: skip
+        if self.alike:
+            # Every place of the tile has seen as many values.
+            count = body.writer.define(
+                "count", "tl.full([], 0.0, tl.float32)", frozenset(), body.writer.depth
+            )
+            self.accumulators = (*self.accumulators[:2], count)
 
     def step(self) -> list[Write]:
         """Write the merging of one tile into the accumulators, inside the loop; nothing is to be stored."""
         names = [value.text for value in self.accumulators]
+        if self.alike:
+            self._one_more(*names)
+            return []
         tiles = [value.text for value in (self._in_order() if self._ordered else self.tiles())]
         if self.recipe.step:
             merged = self.recipe.step.format(names[0], tiles[0])
@@ -95,9 +109,11 @@ class Reduction:
 
     def end(self) -> None:
         """Write the reduction of the accumulators, after the loop, and define the results."""
-        if isinstance(self.combiner, Kind) and self.combiner.name == "online_softmax":
+        if self._is("online_softmax"):
             top, total = (value.text for value in self.accumulators)
             self._softmax(top, lambda base: f"{total} * tl.exp({top} - {base})")
+        elif self._is("welford"):
+            self._merged(*self.accumulators)
         elif self._ordered:
             self._results(self.accumulators)
         else:
@@ -105,12 +121,11 @@ class Reduction:
 
     def at_once(self, points: int) -> None:
         """Write the reduction of a phase of so many points that one tile covers, and define the results."""
-        name = self.combiner.name if isinstance(self.combiner, Kind) else ""
-        if name == "online_softmax":
+        if self._is("online_softmax"):
             state = lift(self.body, self.combiner, self.recipe, self.statement.values)
             top = self._named(self.tile(state[0], 0), "tile").text
             self._softmax(top, lambda base: f"tl.exp({top} - {base})")
-        elif name == "welford":
+        elif self._is("welford"):
             self._two_passes(points)
         elif self._ordered:
             self._results(self._in_order())
@@ -186,6 +201,27 @@ class Reduction:
         squares = self._define("squares", f"tl.sum({masked} * {masked}, {self._axis})")
         count = f"tl.full([], {float(points)}, {triton_type(dtype)})"
         self._results([mean, squares, body.writer.define("count", count, frozenset(), total.depth)])
+
+    def _one_more(self, mean: str, squares: str, count: str) -> None:
+        """Welford's step where all places have seen as many values: one division for all of them."""
+        value = self._named(
+            self.tile(lift(self.body, self.combiner, self.recipe, self.statement.values)[0], 0), "tile"
+        )
+        self.body.writer.line(f"{count} = {count} + 1.0")
+        share = f"1.0 / {count}"
+        self.body.writer.line(
+            f"{mean}, {squares} = litz_welford_step({mean}, {squares}, {value.text}, {share})"
+        )
+
+    def _merged(self, means: Value, squares: Value, counts: Value) -> None:
+        """The states of all places as one: the mean of their means, and how far these are from it."""
+        counted = self.tile(counts, 2).text
+        count = self._define("count", f"tl.sum({counted}, {self._axis})")
+        total = self._define("total", f"tl.sum({means.text} * {counts.text}, {self._axis})")
+        mean = self.body.writer.define("mean", f"{total.text} / {count.text}", total.dims, total.depth)
+        delta = self.body.writer.define("delta", f"{means.text} - {mean.text}", self.every, total.depth)
+        spread = f"{squares.text} + {delta.text} * {delta.text} * {counts.text}"
+        self._results([mean, self._define("squares", f"tl.sum({spread}, {self._axis})"), count])
 
     def _results(self, state: Sequence[Value]) -> None:
         done = finish(self.body, self.combiner, state, self.recipe)

@@ -65,6 +65,14 @@ def litz_welford(mean_a, square_a, count_a, mean_b, square_b, count_b):
 
 
 @triton.jit
+def litz_welford_step(mean, square, value, share):
+    # one more value, the same number of them everywhere: its share of the mean is 1 / number
+    delta = value - mean
+    mean = mean + delta * share
+    return mean, square + delta * (value - mean)
+
+
+@triton.jit
 def litz_finite_or_zero(x):
     return tl.where(x == float("-inf"), 0.0, x)
 
@@ -72,7 +80,7 @@ def litz_finite_or_zero(x):
 @triton.jit
 def litz_online_softmax(max_a, sum_a, max_b, sum_b):
     top = tl.maximum(max_a, max_b, propagate_nan=tl.PropagateNan.ALL)
-    # where both sides are -inf there is nothing to scale
-    base = litz_finite_or_zero(top)
-    return top, sum_a * tl.exp(max_a - base) + sum_b * tl.exp(max_b - base)
+    # the side of the maximum keeps its scale; where both are equal, infinite ones too, both do
+    scale = tl.exp(tl.where(max_a == max_b, 0.0, tl.abs(max_a - max_b) * -1.0))
+    return top, tl.where(max_a >= max_b, sum_a + sum_b * scale, sum_a * scale + sum_b)
 """
