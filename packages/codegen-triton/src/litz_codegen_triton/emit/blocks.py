@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import Axis
+from litz_ir.loops.nodes import Axis, Kind
 from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Expr, indirects_in, loads
+from litz_ir.scalar.expr import Expr, Op, indirects_in, loads, walk
+from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, cdiv, coefficient, free_symbols, product
 
@@ -25,9 +26,9 @@ LOAD_BYTES = 16
 MAP_THREADS = 256
 """Threads of a program of a map."""
 
-HEAVY = 24
-"""The work of a point, as the scheduler counts it, from which a thread of a map has no more than four of them: more
-want so many registers that fewer threads fit a processor."""
+HEAVY = 16
+"""The cost of a point, in adds, from which half as many threads of a map have twice as many points each: what one point
+waits for, another computes meanwhile."""
 
 ROW_ELEMENTS = 8
 """Elements of a row that a thread holds in registers, while ``ROW_WARPS`` are enough for that; otherwise, and where a
@@ -45,6 +46,17 @@ GATHERS = 4
 
 PERSISTENT_LIMIT = 16384
 """The longest row that stays in registers, in elements."""
+
+LOOPED_ROW, REREAD_ROW = 4096, 8192
+"""The elements of a tile that moves along a row. A row that later phases read again should still be in the second-level
+cache then: the larger tile lets a processor work on one row at a time."""
+
+COLUMN_TILE = 4096
+"""The elements of a tile that moves down several columns. Where these are combined into more than ``LIGHT_STATES``
+values each, a quarter of that leaves registers for them."""
+
+LIGHT_STATES = 3
+_STATES = {"welford": 3, "online_softmax": 2, "argmin": 2, "argmax": 2}
 
 LARGEST_TILE = 32768
 _LEAST_TILE = 128
@@ -211,6 +223,8 @@ class _Chooser:
         statements = (each for phase in self.kernel.phases for each in phase.statements)
         if any(isinstance(each, Accumulate) and len(each.values) > 1 for each in statements):
             wanted = at(PAIRED_ELEMENTS)
+        elif columns and not persistent and self.states() > LIGHT_STATES:
+            wanted = at(TILE_ELEMENTS // 2)
         elif columns or x > 1:
             wanted = at(TILE_ELEMENTS)
         elif persistent:
@@ -234,7 +248,8 @@ class _Chooser:
         static = isinstance(product(axis.size for axis in axes), int)
         limit = PERSISTENT_LIMIT // max(1, self.live_rows() - 2)
         persistent = static and length <= limit
-        block = length if persistent else min(length, 4096)
+        again = sum(bool(axes) for axes in self.phases) > 1
+        block = length if persistent else min(length, REREAD_ROW if again else LOOPED_ROW)
         x = max(1, 2048 // block)
         return block, self.shared_out(x, rows), persistent
 
@@ -246,8 +261,25 @@ class _Chooser:
         # Below a sector's 32 bytes a read brings what nobody asked for.
         sector = max(1, 32 // self.widest())
         x = max(sector, self.shared_out(min(64, next_power_of_two(rows)), rows))
-        block = min(length, max(1, 4096 // x))
+        block = min(length, max(1, COLUMN_TILE // x))
+        if block < length and self.states() > LIGHT_STATES:
+            block = max(1, block // 4)
         return block, min(x, next_power_of_two(rows)), static and length == block
+
+    def effort(self) -> int:
+        """The cost of the dearest statement at a point, in adds."""
+        bodies = (values_of(each) for phase in self.kernel.phases for each in phase.statements)
+        return max(
+            (sum(OPS[node.name].cost for node in walk(*body) if isinstance(node, Op)) for body in bodies),
+            default=0,
+        )
+
+    def states(self) -> int:
+        """How many values an element of a tile is combined into, those of all reductions together."""
+        statements = (each for phase in self.kernel.phases for each in phase.statements)
+        accumulated = [each for each in statements if isinstance(each, Accumulate)]
+        kinds = (each.combiner.name if isinstance(each.combiner, Kind) else "" for each in accumulated)
+        return sum(_STATES.get(kind, len(each.values)) for kind, each in zip(kinds, accumulated))
 
     def shared_out(self, x: int, rows: int) -> int:
         """At most ``x`` rows per program, fewer where processors would be left idle."""
@@ -308,8 +340,8 @@ class _Chooser:
         each, threads = LOAD_BYTES // self.widest(), MAP_THREADS
         if any(indirects_in(access.offset) for access in self.accesses):
             each, threads = each * GATHERS, threads // GATHERS
-        elif self.known.hint(self.kernel.work) >= HEAVY * points:
-            each = min(each, 4)
+        elif self.effort() >= HEAVY:
+            each, threads = each * 2, threads // 2
         block = threads * each
         while block > _LEAST_TILE and cdiv_int(points, block) < 2 * self.processors:
             block //= 2
