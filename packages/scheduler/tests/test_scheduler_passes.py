@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from litz_scheduler.one_pass import OnePass
 from litz_scheduler.realise import Inline
 from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, SinglePoints
 from litz_scheduler.split_reduction import SplitReductions
+from litz_scheduler.split_scan import SplitScans
 
 Golden = Callable[[str, str], None]
 
@@ -172,6 +174,15 @@ graph long(%x: f32[2, 96, 64] fixed, %n: i64[n] fixed) -> (%all, %each, %rows, %
 }
 """
 
+RUNNING = """
+graph running(%x: f32[640] fixed, %y: i64[4, 96, 2] fixed, %h: f16[640] fixed) -> (%a, %b, %c, %d) {
+  %a = scan.sum dimension 0 f32[ | k: 640] fixed { exp(%x[k]) }
+  %b = scan.max dimension 1 i64[i0: 4, i1: 2 | k: 96] fixed { %y[i0, k, i1] }
+  %c = scan.sum dimension 0 f16[ | k: 640] fixed { %h[k] }
+  %d = pointwise f32[i0: 640] fixed { %a[i0] * 2.0 }
+}
+"""
+
 TWICE = """
 graph twice(%x: f32[8, 40] fixed, %y: f32[40, 8] fixed) -> (%soft, %again, %mean, %var, %kept, %count) {
   %most = reduce.max f32[i0: 8, i1: 1 | r0: 40] { %x[i0, r0] * 0.5 }
@@ -244,6 +255,7 @@ CASES: dict[str, tuple[Pass[LoopGraph], str]] = {
 ON_A_GPU: dict[str, tuple[Pass[LoopGraph], str]] = {
     "addends": (Addends(), SUMS),
     "one_pass": (OnePass(SchedulerOptions(long_row=32, tall_column=32)), TWICE),
+    "split_scans": (SplitScans(SchedulerOptions(program_bytes=512)), RUNNING),
     "split_reductions_sm_90": (SplitReductions(SchedulerOptions(program_bytes=512)), LONG),
 }
 
@@ -292,8 +304,16 @@ def test_passes_have_names_of_their_own_and_those_that_choose_no_library_are_exa
     passes = graph_passes(SchedulerOptions())
     assert len({item.name for item in passes}) == len(passes)
     assert [item.name for item in passes if item.ulp] == [
-        "products", "addends", "convolutions", "one-pass", "split-reductions",
+        "products", "addends", "convolutions", "one-pass", "split-reductions", "split-scans",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("program_bytes", [16, 512, 1 << 20])
+def test_what_scans_in_parts_give(program_bytes: int) -> None:
+    # what is filled in with numbers holds no narrow floats
+    wide = re.sub(r", %h: f16\[640\] fixed|, %c|  %c = .*\n", "", RUNNING)
+    graph = parse_graph(wide)
+    assert_same(graph, plan_of(graph, GPU_LIKE, SchedulerOptions(program_bytes=program_bytes)))
 
 
 def test_timings_name_every_stage_and_hooks_see_it() -> None:

@@ -19,6 +19,7 @@ from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise import Inline
 from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, SinglePoints
 from litz_scheduler.split_reduction import SplitReductions
+from litz_scheduler.split_scan import SplitScans
 
 DEFAULTS = SchedulerOptions()
 
@@ -38,6 +39,7 @@ def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph], ...]:
         Convolutions(options),
         OnePass(options),
         SplitReductions(options),
+        SplitScans(options),
     )
 
 
