@@ -370,6 +370,7 @@ schedules = st.builds(
     tuples(st.tuples(NAMES, st.integers(1, 64))),
     st.booleans(),
     st.sampled_from((4, 8)),
+    st.sampled_from((0, 3)),
 )
 
 

@@ -13,7 +13,8 @@ class Schedule:
     side by side. ``lanes`` 0 leaves the number to the code generator.
 
     For GPUs: ``blocks`` gives the extent of a program's tile per axis; an inner axis whose block covers it is
-    ``persistent`` (its values stay in registers between phases); ``warps`` is threads / 32 per program.
+    ``persistent`` (its values stay in registers between phases); ``warps`` is threads / 32 per program. ``stages`` is
+    how many tiles a loop that multiplies matrices reads ahead; 0 leaves that to the code generator.
     """
 
     parallel: tuple[str, ...] = ()
@@ -24,3 +25,4 @@ class Schedule:
     blocks: tuple[tuple[str, int], ...] = ()
     persistent: bool = False
     warps: int = 4
+    stages: int = 0

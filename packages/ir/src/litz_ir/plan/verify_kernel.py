@@ -114,6 +114,7 @@ def check_schedule(kernel: Kernel, place: Place) -> None:
         ("unroll", schedule.unroll, 1),
         ("grain", schedule.grain, 1),
         ("warps", schedule.warps, 1),
+        ("stages", schedule.stages, 0),
     ):
         if number < least:
             place.fail("schedule", f"{name} is {number}, at least {least} expected")

@@ -90,6 +90,7 @@ def _schedule(stream: Stream) -> Schedule:
         blocks=separated(stream, lambda: _block(stream)) if stream.accept("blocks") else (),
         persistent=stream.accept("persistent"),
         warps=stream.integer() if stream.accept("warps") else default.warps,
+        stages=stream.integer() if stream.accept("stages") else default.stages,
     )
 
 

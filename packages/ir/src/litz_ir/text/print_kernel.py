@@ -85,6 +85,8 @@ def _schedule_lines(schedule: Schedule) -> list[str]:
         parts.append("persistent")
     if schedule.warps != default.warps:
         parts.append(f"warps {schedule.warps}")
+    if schedule.stages:
+        parts.append(f"stages {schedule.stages}")
     return [f"schedule {' '.join(parts)}"] if parts else []
 
 
