@@ -1047,10 +1047,10 @@ def interpreted(case: Case, folder: Path) -> dict[str, Any]:
     return buffers
 
 
-def main(names: Sequence[str]) -> None:
-    """Compare every case (or the named ones), one line of JSON each."""
+def main(chosen: Sequence[Case], names: Sequence[str]) -> None:
+    """Compare these cases (or the named ones of them), one line of JSON each."""
     with tempfile.TemporaryDirectory() as folder:
-        for case in cases():
+        for case in chosen:
             if names and case.name not in names:
                 continue
             try:
@@ -1061,4 +1061,4 @@ def main(names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(cases(), sys.argv[1:])

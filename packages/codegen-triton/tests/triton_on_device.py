@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import triton_corpus
+import triton_products
 
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
@@ -43,7 +44,7 @@ def main() -> int:
         print("no NVIDIA GPU here", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix="litz-triton-") as folder:
-        for case in triton_corpus.cases():
+        for case in (*triton_corpus.cases(), *triton_products.cases()):
             try:
                 difference = triton_corpus.difference(
                     case, computed(case, chip, Path(folder)), triton_corpus.reference(case)

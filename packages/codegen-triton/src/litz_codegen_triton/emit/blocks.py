@@ -12,13 +12,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from litz_codegen_triton.emit.contraction import contraction
+from litz_codegen_triton.emit.product_tiles import product_tiling
+from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import Axis, Kind
 from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Statement, Store
 from litz_ir.scalar.expr import Expr, Op, indirects_in, loads, walk
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, cdiv, coefficient, free_symbols, product
+from litz_ir.symbols.term import Size, coefficient, free_symbols, product
 
 LOAD_BYTES = 16
 """What one thread moves by one instruction, at most."""
@@ -64,49 +67,6 @@ _WARP = 32
 _MOST_WARPS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Dim:
-    """Outer axes flattened into one dimension of the tile, row-major; ``block`` 1 means one point per program, which
-    makes its index a scalar."""
-
-    letter: str
-    axes: tuple[Axis, ...]
-    block: int
-
-    @property
-    def size(self) -> Size:
-        return product(axis.size for axis in self.axes)
-
-
-@dataclass(frozen=True, slots=True)
-class Inner:
-    """How a phase's own axes are covered: ``serial`` ones by a loop over single points, ``axes`` (flattened) by a tile
-    of ``block``, at once when ``persistent``, else in a loop."""
-
-    serial: tuple[Axis, ...]
-    axes: tuple[Axis, ...]
-    block: int
-    persistent: bool
-
-    @property
-    def size(self) -> Size:
-        return product(axis.size for axis in self.axes)
-
-
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """``outer`` from slowest to fastest; one entry of ``inner`` per phase (``None``: the phase is one point)."""
-
-    outer: tuple[Dim, ...]
-    inner: tuple[Inner | None, ...]
-    warps: int
-
-    @property
-    def programs(self) -> Size:
-        """How many programs a launch has; 0 when an outer axis is empty."""
-        return product(cdiv(dim.size, dim.block) for dim in self.outer)
-
-
 def is_map(statement: Statement) -> bool:
     """True for a statement that writes every point on its own."""
     return isinstance(statement, Store)
@@ -120,14 +80,23 @@ def flat(kernel: Kernel) -> bool:
 def tiling(kernel: Kernel, processors: int = 132) -> Tiling:
     """The tiles of a kernel on a device with so many processors. Raises ``CodegenError`` when the schedule names blocks
     that are no powers of two or an axis that the kernel lacks."""
+    _check_blocks(kernel)
     known = SymbolTable(kernel.symbols)
+    found = contraction(kernel, known)
+    if found is not None:
+        return product_tiling(kernel, found, known, processors)
     chooser = _Chooser(kernel, known, processors)
     return chooser.scheduled() if kernel.schedule.blocks else chooser.chosen()
 
 
-def next_power_of_two(number: int) -> int:
-    """The smallest power of two that is not below ``number``; 1 for what is below 1."""
-    return 1 << max(0, number - 1).bit_length()
+def _check_blocks(kernel: Kernel) -> None:
+    axes = [axis.name for axis in (*kernel.outer, *(axis for phase in kernel.phases for axis in phase.axes))]
+    for name, block in kernel.schedule.blocks:
+        if name not in axes or block < 1 or block & (block - 1):
+            raise CodegenError(
+                f"the schedule of {kernel.name} gives axis {name!r} a block of {block}",
+                hint=f"a block is a power of two on one of the axes {', '.join(sorted(set(axes)))}",
+            )
 
 
 @dataclass(frozen=True)
@@ -159,13 +128,6 @@ class _Chooser:
     def scheduled(self) -> Tiling:
         schedule = self.kernel.schedule
         blocks = dict(schedule.blocks)
-        axes = {axis.name for axis in (*self.outer, *(a for phase in self.phases for a in phase))}
-        for name, block in blocks.items():
-            if name not in axes or block < 1 or block & (block - 1):
-                raise CodegenError(
-                    f"the schedule of {self.kernel.name} gives axis {name!r} a block of {block}",
-                    hint=f"a block is a power of two on one of the axes {', '.join(sorted(axes))}",
-                )
         named = [axis for axis in self.outer if axis.name in blocks]
         outer = self.dims(named[-2:], [blocks[axis.name] for axis in named[-2:]])
         inner = tuple(self.scheduled_inner(k, blocks) for k in range(len(self.phases)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from litz_codegen_triton.emit import casts
 from litz_codegen_triton.emit.index import NARROW, IndexTerms
@@ -182,6 +183,12 @@ class Body:
         return value if text == value.text else self._define(expr.name, text, (value,))
 
     def _load(self, expr: Load, other: str = "") -> Value:
+        raw = self.stored_element(expr, other)
+        dtype = self.setting.parameters[expr.buffer].dtype
+        return self.writer.define(expr.buffer, casts.decode(raw.text, dtype, self.form), raw.dims, raw.depth)
+
+    def stored_element(self, expr: Load, other: str = "") -> Value:
+        """The text that reads an element as it is in memory, ``other`` where its tile has no point."""
         parameter = self.setting.parameters[expr.buffer]
         offset = self.index.value(expr.index[0])
         dims = offset.dims | self.masks.condition_dims
@@ -196,8 +203,21 @@ class Body:
         more = "" if mask is None else f", mask={mask.text}" + (f", other={other}" if other else "")
         if "r" in dims and expr.buffer in self.eviction:
             more += f', eviction_policy="{self.eviction[expr.buffer]}"'
-        raw = f"tl.load({pointer}{more})"
-        return self.writer.define(expr.buffer, casts.decode(raw, parameter.dtype, self.form), dims, depth)
+        return Value(f"tl.load({pointer}{more})", dims, depth)
+
+    @contextmanager
+    def over(self, dims: tuple[tuple[str, str], ...]) -> Iterator[None]:
+        """Write what follows over tiles of other dimensions. One that both have must be at the same place in both."""
+        outside = self.setting
+        self._set_dims(replace(outside, dims=dims))
+        try:
+            yield
+        finally:
+            self._set_dims(outside)
+
+    def _set_dims(self, setting: Setting) -> None:
+        self.setting = setting
+        self.masks.order = tuple(letter for letter, _ in setting.dims)
 
     def _settle(self, buffer: str) -> None:
         """Wait for what other threads of the program stored to ``buffer``."""

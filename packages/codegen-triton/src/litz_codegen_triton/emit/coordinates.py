@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from litz_codegen_triton.emit.blocks import Tiling, flat, targets_of, values_of
+from litz_codegen_triton.emit.blocks import flat, targets_of, values_of
 from litz_codegen_triton.emit.index import fits_narrow
+from litz_codegen_triton.emit.tiles import Tiling
 from litz_ir.loops.nodes import Axis
 from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Statement, Store
 from litz_ir.scalar.expr import Expr, Index, indirects_in, loads, transform, walk
 from litz_ir.symbols.ranges import Range, extent
 from litz_ir.symbols.simplify import Simplifier
-from litz_ir.symbols.term import Size, Term, add, floordiv, mod, product, substitute, symbol
+from litz_ir.symbols.term import Size, Symbol, add, floordiv, mod, product, substitute, symbol
 
 
 class Coordinates:
     """A kernel's statements over the indices of its tiles.
 
     ``indices`` names the index of each dimension: ``x``, ``y`` and ``z`` for outer ones; ``r0`` for the tile of phase
-    0, ``s0`` for the loop that a scan restarts in. ``mapping`` gives, per phase, each axis as a term of them,
-    ``phases`` the statements so rewritten, and ``ranges`` what is known of all symbols.
+    0, ``s0`` for the loop that a scan restarts in. ``summed`` names those of a contraction's two factors. ``mapping``
+    gives, per phase, each axis as a term of them, ``phases`` the statements so rewritten, and ``ranges`` what is known
+    of all symbols.
     """
 
     def __init__(self, kernel: Kernel, tiles: Tiling) -> None:
@@ -31,6 +33,7 @@ class Coordinates:
             info.name: info.range for info in kernel.symbols if info.kind != "float"
         }
         outer = self._outer()
+        self.summed = self._summed()
         self.mapping = tuple(outer | self._inner(number) for number in range(len(tiles.inner)))
         simplifier = Simplifier(self.ranges)
         self.phases: tuple[tuple[Statement, ...], ...] = tuple(
@@ -38,7 +41,7 @@ class Coordinates:
             for phase, mapping in zip(kernel.phases, self.mapping)
         )
 
-    def _index(self, letter: str, size: Size) -> Term:
+    def _index(self, letter: str, size: Size) -> Symbol:
         taken = {info.name for info in self.kernel.symbols}
         name = f"{letter}index"
         while name in taken:
@@ -54,6 +57,17 @@ class Coordinates:
         for dim in self.tiles.outer:
             terms.update(_unflattened(self._index(dim.letter, dim.size), dim.axes))
         return terms
+
+    def _summed(self) -> tuple[str, str]:
+        """Names for the summed points of a contraction in the tiles of its left factor and of its right one."""
+        found = self.tiles.contraction
+        if found is None:
+            return "", ""
+        inner = self.tiles.inner[found.phase]
+        assert inner is not None
+        letters = f"r{found.phase}", f"r{found.phase}_right"
+        self._index(letters[1], inner.size)
+        return self._index(letters[0], inner.size).name, self.indices[letters[1]]
 
     def _inner(self, number: int) -> dict[str, Size]:
         inner = self.tiles.inner[number]

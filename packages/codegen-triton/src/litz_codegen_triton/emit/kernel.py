@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from litz_codegen_triton.emit.blocks import Tiling, tiling
+from litz_codegen_triton.emit.blocks import tiling
 from litz_codegen_triton.emit.body import Body, Setting
 from litz_codegen_triton.emit.coordinates import Coordinates
 from litz_codegen_triton.emit.library.registry import called, library_source
 from litz_codegen_triton.emit.ops_table import Form, pointer_type
 from litz_codegen_triton.emit.phases import Phases, expanded
 from litz_codegen_triton.emit.text import Value
+from litz_codegen_triton.emit.tiles import Dim, Tiling
 from litz_ir.dtypes import b1, f64
 from litz_ir.errors import CodegenError
 from litz_ir.plan.kernel import Kernel, KernelOrigin
-from litz_ir.symbols.term import Size, Term, cdiv
+from litz_ir.symbols.term import Size, Term, mul
 
+BAND = 8
+"""How many rows of tiles of a contraction run side by side."""
+
+_GROUPED = ("band", "height", "zplace", "yplace", "xplace")
 _SYMBOL_TYPES = {"int": "i64", "float": "fp64", "bool": "i64"}
 
 
@@ -93,7 +98,7 @@ class _KernelWriter:
         self.form = form
         self.coordinates = Coordinates(kernel, tiles)
         dims = tuple((dim.letter, f"{dim.letter.upper()}BLOCK") for dim in tiles.outer if dim.block > 1)
-        if any(inner is not None for inner in tiles.inner):
+        if tiles.contraction is None and any(inner is not None for inner in tiles.inner):
             dims = (*dims, ("r", "RBLOCK"))
         self.pointers: dict[str, str] = {}
         setting = Setting(
@@ -116,7 +121,7 @@ class _KernelWriter:
             raise CodegenError(
                 f"a kernel cannot be called {self.kernel.name!r}", hint="use an identifier of Python"
             )
-        for name in ("XBLOCK", "YBLOCK", "RBLOCK", "program"):
+        for name in ("XBLOCK", "YBLOCK", "RBLOCK", "program", *_GROUPED):
             names.fresh(name)
         for parameter in self.kernel.parameters:
             self.pointers[parameter.name] = names.fresh(f"{parameter.name}_ptr")
@@ -170,34 +175,59 @@ class _KernelWriter:
 
     def _programs(self) -> None:
         """From the program's number to the indices of its tile."""
-        body, index = self.body, self.body.index
-        wide = "" if index.narrow else ".to(tl.int64)"
-        letters = [letter for letter, _ in body.setting.dims]
-        rest = f"tl.program_id(0){wide}"
+        places = self._grouped() if self.tiles.contraction is not None else self._in_order()
+        for dim, place in zip(reversed(self.tiles.outer), reversed(places), strict=True):
+            self._indices(dim, place)
+
+    def _in_order(self) -> list[str]:
+        """The place of the program's tile along each dimension, the last one running fastest."""
+        rest, places = self._program(), []
         if len(self.tiles.outer) > 1:
-            body.writer.line(f"program = {rest}")
+            self.body.writer.line(f"program = {rest}")
             rest = "program"
         for dim in reversed(self.tiles.outer):
-            programs = _programs_along(dim.size, dim.block)
             place = rest
-            if programs == 1:
+            if dim.programs == 1:
                 place = "0"
             elif dim is not self.tiles.outer[0]:
-                count = index.unit(programs).text
+                count = self.body.index.unit(dim.programs).text
                 place, rest = f"({rest} % {count})", f"{rest} // {count}"
-            name = self.coordinates.indices[dim.letter]
-            if dim.block == 1:
-                index.symbols[name] = body.writer.define(name, place, frozenset(), 0)
-                continue
-            dims = frozenset(dim.letter)
-            block = f"{dim.letter.upper()}BLOCK"
-            span = f"tl.arange(0, {block}){expanded(letters.index(dim.letter), len(letters))}{wide}"
-            text = span if place == "0" else f"{place} * {block} + {span}"
-            index.symbols[name] = body.writer.define(name, text, dims, 0)
-            if not (isinstance(dim.size, int) and dim.size % dim.block == 0):
-                text = f"{name} < {index.unit(dim.size).text}"
-                body.masks.tails[dim.letter] = body.writer.define(f"{dim.letter}mask", text, dims, 0)
+            places.append(place)
+        return places[::-1]
 
+    def _grouped(self) -> list[str]:
+        """The same for a contraction, whose tiles run down bands of ``BAND`` rows of tiles: what programs that run at
+        the same time read of both factors then stays in the cache."""
+        writer, unit = self.body.writer, self.body.index.unit
+        *batch, y, x = self.tiles.outer
+        writer.line(f"program = {self._program()}")
+        if batch:
+            each = unit(mul(y.programs, x.programs)).text
+            writer.line(f"zplace = program // {each}")
+            writer.line(f"program = program % {each}")
+        across = unit(mul(BAND, x.programs)).text
+        writer.line(f"band = program // {across} * {BAND}")
+        writer.line(f"height = tl.minimum({unit(y.programs).text} - band, {BAND})")
+        writer.line(f"yplace = band + program % {across} % height")
+        writer.line(f"xplace = program % {across} // height")
+        return [*(["zplace"] if batch else []), "yplace", "xplace"]
 
-def _programs_along(size: Size, block: int) -> Size:
-    return size if block == 1 else cdiv(size, block)
+    def _program(self) -> str:
+        return "tl.program_id(0)" if self.body.index.narrow else "tl.program_id(0).to(tl.int64)"
+
+    def _indices(self, dim: Dim, place: str) -> None:
+        """The indices of the program's tile along a dimension, and the mask of those that exist."""
+        body, index = self.body, self.body.index
+        letters = [letter for letter, _ in body.setting.dims]
+        name = self.coordinates.indices[dim.letter]
+        if dim.block == 1:
+            index.symbols[name] = body.writer.define(name, place, frozenset(), 0)
+            return
+        dims = frozenset(dim.letter)
+        wide = "" if index.narrow else ".to(tl.int64)"
+        span = f"tl.arange(0, {dim.letter.upper()}BLOCK){expanded(letters.index(dim.letter), len(letters))}{wide}"
+        text = span if place == "0" else f"{place} * {dim.letter.upper()}BLOCK + {span}"
+        index.symbols[name] = body.writer.define(name, text, dims, 0)
+        if not (isinstance(dim.size, int) and dim.size % dim.block == 0):
+            text = f"{name} < {index.unit(dim.size).text}"
+            body.masks.tails[dim.letter] = body.writer.define(f"{dim.letter}mask", text, dims, 0)

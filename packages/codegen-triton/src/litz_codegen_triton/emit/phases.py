@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from litz_codegen_triton.emit.blocks import Inner, targets_of
+from litz_codegen_triton.emit.blocks import targets_of
 from litz_codegen_triton.emit.body import Body
 from litz_codegen_triton.emit.coordinates import Coordinates, expressions
+from litz_codegen_triton.emit.dot import Dot
 from litz_codegen_triton.emit.recipe import combine_functions
 from litz_codegen_triton.emit.reduction import Reduction
 from litz_codegen_triton.emit.scan import Scan
 from litz_codegen_triton.emit.store import Write, prepare, store
 from litz_codegen_triton.emit.text import Value
+from litz_codegen_triton.emit.tiles import Inner
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import Combine
 from litz_ir.plan.kernel import Accumulate, ScanStore, Statement, Store
@@ -55,7 +57,12 @@ class Phases:
                 if isinstance(statement, Accumulate):
                     self._reduction(statement).empty()
             return
-        if inner.serial:
+        found = self.tiles.contraction
+        if found is not None:
+            (statement,) = statements
+            assert isinstance(statement, Accumulate)
+            Dot(body, self.coordinates, found, inner).write(statement, self.tiles.stages)
+        elif inner.serial:
             self._serial(number, inner, statements)
         else:
             self._tiled(number, inner, statements)

@@ -1,0 +1,97 @@
+"""How products of matrices are cut into tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from litz_codegen_triton.emit.contraction import Contraction
+from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
+from litz_ir.dtypes import DType, bf16, f16, f32
+from litz_ir.loops.nodes import Axis
+from litz_ir.plan.kernel import Kernel
+from litz_ir.symbols.table import SymbolTable
+from litz_ir.symbols.term import product
+
+LEAST_SIDE = 16
+"""The smallest side of a tile that is multiplied."""
+
+STAGE_BYTES = 32 << 10
+"""What the tiles of both factors take at most: with ``STAGES`` of them on their way, all chips hold them."""
+
+STAGES = 3
+
+MOST_SUMMED = 256
+"""The most points that are summed at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """The largest side of a tile of results, and the smallest that idle processors make of it."""
+
+    most: int
+    fewest: int
+
+
+_SIDES: Mapping[DType, _Sides] = MappingProxyType(
+    {bf16: _Sides(128, 32), f16: _Sides(128, 32), f32: _Sides(64, 32)}
+)
+
+MANY_RESULTS = 128 * 128
+"""The results of a program from which it has eight warps, not four."""
+
+
+def product_tiling(kernel: Kernel, found: Contraction, known: SymbolTable, processors: int) -> Tiling:
+    """The tiles of a kernel that computes a contraction: those of its schedule where that names blocks, else as large
+    as leaves no processor without one."""
+
+    def extent(axes: Sequence[Axis]) -> int:
+        return known.hint(product(axis.size for axis in axes))
+
+    summed, schedule = kernel.phases[found.phase].axes, kernel.schedule
+    if schedule.blocks:
+        named = dict(schedule.blocks)
+        y, x, r = (_block(axes, named) for axes in (found.rows, found.columns, summed))
+        warps, stages = schedule.warps, schedule.stages or STAGES
+    else:
+        y, x = _sides(found.dtype, extent(found.rows), extent(found.columns), extent(found.batch), processors)
+        r = _summed(found.dtype, y + x, extent(summed))
+        warps, stages = (8 if y * x >= MANY_RESULTS else 4), STAGES
+    batch = (Dim("z", found.batch, 1),) if found.batch else ()
+    outer = (*batch, Dim("y", found.rows, y), Dim("x", found.columns, x))
+    inner = tuple(
+        Inner((), summed, r, False) if number == found.phase else None for number in range(len(kernel.phases))
+    )
+    return Tiling(outer, inner, warps, found, stages)
+
+
+def _block(axes: Sequence[Axis], named: Mapping[str, int]) -> int:
+    """The block of several axes as one: the product of those that are named."""
+    block = 1
+    for axis in axes:
+        block *= named.get(axis.name, 1)
+    return max(block, LEAST_SIDE)
+
+
+def _sides(dtype: DType, rows: int, columns: int, batch: int, processors: int) -> tuple[int, int]:
+    """The rows and columns of a tile: halved, the longer side first, while processors would be left idle."""
+    sides = _SIDES[dtype]
+    y, x = (min(sides.most, max(LEAST_SIDE, next_power_of_two(size))) for size in (rows, columns))
+
+    def programs() -> int:
+        return batch * -(-rows // y) * -(-columns // x)
+
+    while programs() < processors and max(y, x) > sides.fewest:
+        if x >= y:
+            x //= 2
+        else:
+            y //= 2
+    return y, x
+
+
+def _summed(dtype: DType, lines: int, length: int) -> int:
+    """How many points are summed at a time, of so many lines of both factors."""
+    most = min(MOST_SUMMED, STAGE_BYTES // (lines * dtype.itemsize))
+    fits = 1 << (most.bit_length() - 1)
+    return max(LEAST_SIDE, min(fits, next_power_of_two(length)))

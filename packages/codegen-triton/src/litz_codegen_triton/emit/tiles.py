@@ -1,0 +1,68 @@
+"""What a tile is: the nouns that the choice of tiles and the writing of kernels share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from litz_codegen_triton.emit.contraction import Contraction
+from litz_ir.loops.nodes import Axis
+from litz_ir.symbols.term import Size, cdiv, product
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """Outer axes flattened into one dimension of the tile, row-major; ``block`` 1 means one point per program, which
+    makes its index a scalar."""
+
+    letter: str
+    axes: tuple[Axis, ...]
+    block: int
+
+    @property
+    def size(self) -> Size:
+        return product(axis.size for axis in self.axes)
+
+    @property
+    def programs(self) -> Size:
+        """How many programs lie side by side along it."""
+        return self.size if self.block == 1 else cdiv(self.size, self.block)
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """How a phase's own axes are covered: ``serial`` ones by a loop over single points, ``axes`` (flattened) by a tile
+    of ``block``, at once when ``persistent``, else in a loop."""
+
+    serial: tuple[Axis, ...]
+    axes: tuple[Axis, ...]
+    block: int
+    persistent: bool
+
+    @property
+    def size(self) -> Size:
+        return product(axis.size for axis in self.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """``outer`` from slowest to fastest; one entry of ``inner`` per phase (``None``: the phase is one point).
+
+    ``contraction`` is the one that the kernel computes by products of tiles, if it does: then ``y`` and ``x`` are its
+    rows and columns, and ``stages`` says how many tiles of its factors are on their way at a time.
+    """
+
+    outer: tuple[Dim, ...]
+    inner: tuple[Inner | None, ...]
+    warps: int
+    contraction: Contraction | None = None
+    stages: int = 1
+
+    @property
+    def programs(self) -> Size:
+        """How many programs a launch has; 0 when an outer axis is empty."""
+        return product(dim.programs for dim in self.outer)
+
+
+def next_power_of_two(number: int) -> int:
+    """The smallest power of two that is not below ``number``; 1 for what is below 1."""
+    return 1 << max(0, number - 1).bit_length()
