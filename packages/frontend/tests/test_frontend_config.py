@@ -73,8 +73,13 @@ def test_wrong_values_say_what_is_taken() -> None:
 
 
 def test_forced_choices_are_checked_where_they_are_set() -> None:
-    handle = ConfigHandle({"LITZ_FORCE": "siblings=0 lanes=outer convolutions=0"})
-    assert forced(handle.force) == {"siblings": 0, "lanes": "outer", "convolutions": False}
+    handle = ConfigHandle({"LITZ_FORCE": "siblings=0 lanes=outer convolutions=0 generated_products=mm,mm_1"})
+    assert forced(handle.force) == {
+        "siblings": 0,
+        "lanes": "outer",
+        "convolutions": False,
+        "generated_products": frozenset({"mm", "mm_1"}),
+    }
     for wrong, said in {
         "sibling=0": "did you mean siblings",
         "siblings": "takes a number, got ''",

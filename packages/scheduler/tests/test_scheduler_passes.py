@@ -14,10 +14,11 @@ from litz_ir.errors import ScheduleError
 from litz_ir.loops.nodes import LoopGraph
 from litz_ir.passes.base import Pass, PassContext
 from litz_ir.passes.pipeline import Timings
-from litz_ir.plan.program import Launch
+from litz_ir.plan.program import CallStep, Launch
+from litz_ir.target.capabilities import Capabilities
 from litz_ir.text import parse_graph, to_text
 from litz_scheduler import SchedulerOptions, graph_passes, schedule
-from litz_scheduler.library import Addends, Convolutions, KeepHeld, Products
+from litz_scheduler.library import Addends, Convolutions, GeneratedProducts, KeepHeld, Products
 from litz_scheduler.one_pass import OnePass
 from litz_scheduler.realise import Inline
 from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, SinglePoints
@@ -252,8 +253,28 @@ CASES: dict[str, tuple[Pass[LoopGraph], str]] = {
 }
 
 
+FACTORS = """
+graph factors(
+  %x: bf16[64, 96] fixed, %w: bf16[128, 96] fixed, %b: bf16[128] fixed, %g: bf16[64, 128] strides(1, 64) fixed,
+  %t: f32[3, 64, 96] fixed, %u: f32[3, 96, 8] fixed, %d: f64[64, 96] fixed, %e: f64[96, 8] fixed
+) -> (%o, %p, %scaled, %zero, %odd, %q, %double) {
+  %turned = view bf16[i0: 96, i1: 128] { %w[i1, i0] }
+  %o = contraction.matmul aten.addmm.default(%b, %x, %turned) -> bf16[64, 128] fixed flops 1572864
+  %p = contraction.matmul aten.mm.default(%x, %turned) -> bf16[64, 128] fixed flops 1572864
+  %scaled = contraction.matmul aten.addmm.default(%g, %x, %turned, alpha=2, beta=0.5)
+    -> bf16[64, 128] fixed flops 1572864
+  %zero = contraction.matmul aten.addmm.default(%b, %x, %turned, beta=0) -> bf16[64, 128] fixed flops 1572864
+  %odd = contraction.matmul aten.mv.default(%x, %b) -> bf16[64] fixed flops 1572864
+  %q = contraction.matmul aten.bmm.default(%t, %u) -> f32[3, 64, 8] fixed flops 1572864
+  %double = contraction.matmul aten.mm.default(%d, %e) -> f64[64, 8] fixed flops 1572864
+}
+"""
+
+EVERY = SchedulerOptions(generated_products=frozenset({"all"}))
+
 ON_A_GPU: dict[str, tuple[Pass[LoopGraph], str]] = {
     "addends": (Addends(), SUMS),
+    "generated_products": (GeneratedProducts(EVERY), FACTORS),
     "one_pass": (OnePass(SchedulerOptions(long_row=32, tall_column=32)), TWICE),
     "split_scans": (SplitScans(SchedulerOptions(program_bytes=512)), RUNNING),
     "split_reductions_sm_90": (SplitReductions(SchedulerOptions(program_bytes=512)), LONG),
@@ -300,11 +321,26 @@ def test_every_stage_of_a_softmax(machine: object, golden: Golden) -> None:
     golden(f"softmax_{capabilities.name}.txt", "\n".join(stages))
 
 
+def test_named_products_are_generated_and_only_on_a_gpu() -> None:
+    graph = parse_graph(FACTORS)
+
+    def calls(options: SchedulerOptions, machine: Capabilities = GPU_LIKE) -> list[str]:
+        plan = plan_of(graph, machine, options)
+        return [name or "" for step in plan.steps if isinstance(step, CallStep) for name in step.results]
+
+    every = ["o", "p", "scaled", "zero", "odd", "q", "double"]
+    assert sorted(calls(SchedulerOptions())) == sorted(every)
+    assert sorted(calls(EVERY, CPU_LIKE)) == sorted(every)
+    assert sorted(calls(EVERY)) == ["double", "odd"]
+    chosen = calls(SchedulerOptions(generated_products=frozenset({"p", "q", "double"})))
+    assert sorted(chosen) == ["double", "o", "odd", "scaled", "zero"]
+
+
 def test_passes_have_names_of_their_own_and_those_that_choose_no_library_are_exact() -> None:
     passes = graph_passes(SchedulerOptions())
     assert len({item.name for item in passes}) == len(passes)
     assert [item.name for item in passes if item.ulp] == [
-        "products", "addends", "convolutions", "one-pass", "split-reductions", "split-scans",
+        "generated-products", "products", "addends", "convolutions", "one-pass", "split-reductions", "split-scans",
     ]  # fmt: skip
 
 

@@ -12,19 +12,22 @@ from litz_scheduler import SchedulerOptions
 _TYPES: Mapping[str, Any] = get_type_hints(SchedulerOptions)
 
 
-def forced(text: str) -> dict[str, int | str]:
+def forced(text: str) -> dict[str, int | str | frozenset[str]]:
     """``siblings=0 lanes=outer`` as fields of :class:`litz_scheduler.SchedulerOptions` and their values.
 
-    Numbers are decimal, flags 0 or 1. Raises :class:`ConfigError` for other names and values.
+    Numbers are decimal, flags 0 or 1, sets of names separated by commas. Raises :class:`ConfigError` for other names
+    and values.
     """
     return dict(_field(word) for word in text.split())
 
 
-def _field(word: str) -> tuple[str, int | str]:
+def _field(word: str) -> tuple[str, int | str | frozenset[str]]:
     name, _, value = word.partition("=")
     if name not in _TYPES:
         near = difflib.get_close_matches(name, _TYPES, n=1) or list(_TYPES)
         raise ConfigError(f"the scheduler has no option {name!r}", hint=f"did you mean {' or '.join(near)}?")
+    if _TYPES[name] == frozenset[str]:
+        return name, frozenset(filter(None, value.split(",")))
     names = get_args(_TYPES[name])
     if names:
         accepted, wanted = value in names, " or ".join(names)

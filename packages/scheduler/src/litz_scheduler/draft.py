@@ -41,7 +41,7 @@ class Seen:
 class Draft:
     """``loops`` is false for a group that nothing may join; ``reads`` are the values that members read, each other's
     included; ``size`` counts the nodes of their bodies; ``position`` is that of the member that comes last in the
-    graph."""
+    graph. ``product`` is true where the first member is a product of matrices: the others then use its result."""
 
     number: int
     device: Device
@@ -52,6 +52,7 @@ class Draft:
     reads: set[str] = field(default_factory=set)
     size: int = 0
     position: int = 0
+    product: bool = False
 
     @property
     def axes(self) -> tuple[Axis, ...]:

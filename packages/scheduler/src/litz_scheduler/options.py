@@ -37,7 +37,8 @@ class SchedulerOptions:
 
     What a library runs: ``linear_flops`` is the size, in operations, from which a product of f32 matrices is better run
     by the host's ``linear`` than by ATen's own routine; 0 where it is not, or the host has none. ``convolutions`` is
-    true where the host has ``convolution`` and ``pack_convolution``.
+    true where the host has ``convolution`` and ``pack_convolution``. ``generated_products`` are the products of
+    matrices that are loops on a GPU, fused with what surrounds them: names of operations or of their nodes, or ``all``.
     """
 
     inline_cost: int = 4
@@ -59,3 +60,4 @@ class SchedulerOptions:
     tall_column: int = 256
     linear_flops: int = 0
     convolutions: bool = False
+    generated_products: frozenset[str] = frozenset()

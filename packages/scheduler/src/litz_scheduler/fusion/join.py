@@ -62,6 +62,9 @@ def try_join(
         if sibling and not {load for seen in members for load in seen.loads}.intersection(newcomer.loads):
             reason = "refuse.little"
             continue
+        if draft.product and (newcomer.inner or phase == 0):
+            reason = "refuse.product"
+            continue
         members.append(replace(newcomer, phase=phase))
         if keeps_versions(members, roots):
             return Join(alignment, members)

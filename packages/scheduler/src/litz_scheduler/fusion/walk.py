@@ -17,6 +17,7 @@ from litz_scheduler.fusion.join import Join, Machine, try_join
 from litz_scheduler.fusion.pack import Packer
 from litz_scheduler.legality.needs import Needs
 from litz_scheduler.legality.order import Precedence
+from litz_scheduler.legality.product import graphics, is_product
 from litz_scheduler.options import SchedulerOptions
 
 LITTLE = 8
@@ -44,6 +45,7 @@ class _Walk:
         self.order = Precedence()
         self.drafts: dict[int, Draft] = {}
         self.readers: dict[str, list[int]] = {}
+        self.graphics = graphics(context)
         machines = context.capabilities.values()
         self.machine = Machine(
             min((c.max_statements for c in machines), default=512),
@@ -91,6 +93,7 @@ class _Walk:
         else:
             draft = Draft(number, device, members=[Seen(operation, 0, False, (), (), ())])
         draft.loops = self._fusable(operation)
+        draft.product = is_product(operation, self.graphics)
         self.drafts[number] = draft
         return draft
 
@@ -110,7 +113,10 @@ class _Walk:
             for number in partners:
                 shared.setdefault(number, {})[name] = stake
         stakes = {number: sum(names.values()) for number, names in shared.items()}
-        ranked = sorted(stakes, key=lambda n: (n not in producers, -stakes[n], -n))
+        # What uses the result of a product of matrices has no other chance to find it in registers.
+        ranked = sorted(
+            stakes, key=lambda n: (n not in producers, not self.drafts[n].product, -stakes[n], -n)
+        )
         reasons = {True: "fuse.producer", False: "fuse.sibling"}
         return [(self.drafts[n], reasons[n in producers], stakes[n]) for n in ranked if self.drafts[n].loops]
 
@@ -124,6 +130,8 @@ class _Walk:
 
     def _join_any(self, operation: Operation, needed: set[int]) -> Draft | None:
         assert isinstance(operation, Pointwise | Reduction)
+        if is_product(operation, self.graphics):
+            return None
         size = body_size(*operation.bodies)
         for draft, why, stake in self._candidates(operation):
             worth = self._worthwhile(operation, why, stake)
@@ -165,7 +173,7 @@ class _Walk:
             if name not in self.needs.owner:
                 continue
             other = self.drafts[self.order.find(self.needs.owner[name])]
-            if other is home or not other.loops or other.device != home.device:
+            if other is home or not other.loops or other.device != home.device or home.product:
                 continue
             fits = (
                 home.size + other.size <= self.machine.statements and len(home.reads | other.reads) <= BUFFERS
@@ -191,6 +199,7 @@ class _Walk:
     def _merge(self, home: Draft, other: Draft, stake: int, why: str = "fuse.producer") -> bool:
         """Rebuild ``other`` with the members of ``home`` after its own; nothing changes when one does not fit."""
         trial = Draft(other.number, other.device, other.outer, other.inner, list(other.members))
+        trial.product = other.product
         for seen in home.members:
             assert isinstance(seen.operation, Pointwise | Reduction)
             joined = try_join(trial, seen.operation, self.graph.symbols, self.needs.roots, self.machine)
@@ -198,6 +207,7 @@ class _Walk:
                 return False
             joined.apply(trial)
         home.outer, home.inner, home.members = trial.outer, trial.inner, trial.members
+        home.product = other.product
         home.size += other.size
         home.reads |= other.reads
         self.order.merge(home.number, other.number)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from litz_ir.loops.nodes import Axis, Operation, Pointwise, Reduction
 from litz_ir.scalar.expr import loads
 from litz_ir.symbols.simplify import Simplifier
 from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, Symbol, Term, substitute, symbol
+from litz_ir.symbols.term import Size, Symbol, Term, coefficient, substitute, symbol
 from litz_scheduler.domain import Space, refine, space_of
 from litz_scheduler.draft import Draft, Seen, axes_named, rewritten, sizes_of
 from litz_scheduler.graph import axis_ranges, named
@@ -130,19 +130,32 @@ def _whole(draft: Draft, space: Space) -> Alignment | None:
 
 def _reordered(space: Space, operation: Operation, draft: Draft) -> Space | None:
     """The newcomer's axes in the order in which the group walks what it reads of it (per channel, say), the others
-    last; ``None`` when that changes nothing."""
+    last; ``None`` when that changes nothing. Of a product of matrices, whose tiles may be stored in any order, what is
+    read may also have its rows or columns divided into several axes (heads, say)."""
     if not isinstance(operation, Pointwise):
         return None
     defined = draft.defined()
     place = {axis.name: k for k, axis in enumerate(draft.axes)}
-    known: dict[str, int] = {}
+    known: dict[str, tuple[int, int]] = {}
     for load in loads(*operation.bodies):
         seen = defined.get(load.buffer)
         for mine, theirs in zip(seen.index, load.index, strict=True) if seen is not None else ():
             if isinstance(mine, Symbol) and isinstance(theirs, Symbol):
-                known.setdefault(theirs.name, place[mine.name])
-    order = tuple(sorted(space.outer, key=lambda axis: known.get(axis.name, len(place))))
+                known.setdefault(theirs.name, (place[mine.name], 0))
+            elif draft.product and isinstance(mine, Term):
+                first = min((place[name] for name in mine.free_symbols & place.keys()), default=len(place))
+                for axis, step in _steps(theirs, space.outer):
+                    known.setdefault(axis, (first, -step))
+    order = tuple(sorted(space.outer, key=lambda axis: known.get(axis.name, (len(place), 0))))
     return Space(order, ()) if order != space.outer else None
+
+
+def _steps(index: Size, axes: Sequence[Axis]) -> Iterator[tuple[str, int]]:
+    """The axes along which an index moves by a known number of elements, and that number."""
+    for axis in axes:
+        step = coefficient(index, axis.name)
+        if isinstance(step, int) and step:
+            yield axis.name, step
 
 
 def realign(draft: Draft, alignment: Alignment, symbols: SymbolTable) -> list[Seen]:

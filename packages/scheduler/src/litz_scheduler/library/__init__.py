@@ -2,7 +2,8 @@
 
 from litz_scheduler.library.addends import Addends
 from litz_scheduler.library.convolutions import Convolutions
+from litz_scheduler.library.generated import GeneratedProducts
 from litz_scheduler.library.held import KeepHeld
 from litz_scheduler.library.products import Products
 
-__all__ = ["Addends", "Convolutions", "KeepHeld", "Products"]
+__all__ = ["Addends", "Convolutions", "GeneratedProducts", "KeepHeld", "Products"]

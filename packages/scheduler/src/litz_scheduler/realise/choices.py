@@ -15,6 +15,7 @@ from litz_scheduler.graph import (
     axes_of,
     output_names,
 )
+from litz_scheduler.legality.product import graphics, is_product
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise.uses import (
     MANY,
@@ -31,6 +32,13 @@ BODY_SHARE = 4
 """An inlined body may take this fraction of the statements that a kernel may have: several must fit into one."""
 
 
+FACTOR_COST = 8
+"""The dearest body (in adds) that is computed for each tile of a factor: a number taken apart and scaled."""
+
+BESIDES = 4
+"""What is read beside the elements of a factor, its scales say, is at most this fraction of it."""
+
+
 class Choices:
     """Walks the graph from its end, so that the readers of a value are settled before the value is."""
 
@@ -41,12 +49,19 @@ class Choices:
         self.returned = output_names(graph)
         self.residence = Residence(graph)
         self.memory = self.residence.memory
-        self.shapes = {name: value.type.shape for name, value in graph.values().items()}
+        self.types = {name: value.type for name, value in graph.values().items()}
+        self.shapes = {name: type_.shape for name, type_ in self.types.items()}
         self.inlined: set[str] = set()
         self.copied: set[str] = set()
         self.deadlines: dict[str, Deadline] = {}
         self.uses: dict[str, Uses] = {name: Uses(last=len(graph.operations)) for name in self.returned}
         self.weight: dict[int, int] = {}
+        kinds = graphics(context)
+        self.products = {k for k, each in enumerate(graph.operations) if is_product(each, kinds)}
+        self.sums = {graph.operations[k].name for k in self.products}
+        for view in (each for each in graph.operations if isinstance(each, View)):
+            if view.base in self.sums:
+                self.sums.add(view.name)
         limit = min((c.max_statements for c in context.capabilities.values()), default=512)
         self.limit = limit // BODY_SHARE
 
@@ -110,6 +125,10 @@ class Choices:
         if not self._in_time(value.name):
             self._note(value, "keep", "refuse.version")
             return False
+        if self.sums.intersection(operation.reads):
+            # Its readers may well run elsewhere: then its result is what is stored, not the sum in full precision.
+            self._note(value, "keep", "keep.product")
+            return False
         verdict, reason = self._pays(operation)
         self._note(value, verdict, reason)
         return verdict == "inline"
@@ -128,6 +147,11 @@ class Choices:
         heavier = {p: self.weight[p] + size * use.count for p, use in uses.readers.items()}
         if max(heavier.values(), default=size) > self.limit:
             return "keep", "keep.size"
+        if self.products.intersection(uses.readers):
+            if not self._is_light(operation, uses):
+                return "keep", "keep.factor"
+            self.weight.update(heavier)
+            return "inline", "inline.factor"
         if uses.steady and len(uses.readers) == 1:
             self.weight.update(heavier)
             return "inline", "inline.steady"
@@ -136,6 +160,15 @@ class Choices:
             return "keep", "keep.heavy"
         self.weight.update(heavier)
         return "inline", "inline.single" if single else "inline.cheap"
+
+    def _is_light(self, operation: Pointwise, uses: Uses) -> bool:
+        """True for a factor that its product may compute: again for every tile that it reads of it, so that what that
+        takes must be small and what it reads no wider than the factor."""
+        if len(uses.readers) > 1 or body_cost(*operation.bodies) > FACTOR_COST:
+            return False
+        read = sum(estimate(type_bytes(self.types[name]), self.graph.symbols) for name in operation.reads)
+        own = estimate(type_bytes(operation.results[0].type), self.graph.symbols)
+        return BESIDES * read <= (BESIDES + 1) * own
 
     def _expands(self, operation: Pointwise, uses: Uses) -> bool:
         """True when a reader would compute the value several times and pay for it."""

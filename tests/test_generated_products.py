@@ -1,0 +1,63 @@
+"""Products of matrices generated for a GPU: eager's values, what surrounds them, cubins."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import generated_products
+import pytest
+
+from litz_codegen_triton.emit.kernel import KernelSource
+from litz_codegen_triton.runtime.compile import compile_source
+
+CASES = generated_products.CASES
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sources")
+
+
+@pytest.fixture(scope="module")
+def found(sources: Path) -> Mapping[str, dict[str, Any]]:
+    """What the program says of each function, whose kernels it leaves in ``sources``."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(generated_products.__file__), str(sources)],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stderr
+    return {line["case"]: line for line in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", CASES)
+def test_a_plan_computes_what_eager_computes(name: str, found: Mapping[str, dict[str, Any]]) -> None:
+    assert found[name]["difference"] == ""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products_have_kernels_of_their_own_with_what_surrounds_them(
+    name: str, found: Mapping[str, dict[str, Any]]
+) -> None:
+    case, seen = CASES[name], found[name]
+    assert (seen["products"], seen["kernels"], seen["calls"]) == (case.products, case.kernels, [])
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
+def test_kernels_compile(
+    name: str, chip: str, found: Mapping[str, dict[str, Any]], sources: Path, tmp_path: Path
+) -> None:
+    for number in range(found[name]["kernels"]):
+        source = KernelSource(**json.loads((sources / f"{name}_{number}.json").read_text()))
+        compiled = compile_source(source, chip, tmp_path)
+        assert compiled.shared <= {"sm_80": 163 << 10, "sm_90": 227 << 10}[chip]
