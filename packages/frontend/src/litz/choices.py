@@ -1,0 +1,124 @@
+"""Which products of matrices are better generated than called: two plans of one graph, compared part by part.
+
+One plan calls the library for its products, the other one generates them with what surrounds them. Where the two differ
+they fall into parts that share no work, so that each part can be decided on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from litz_ir.loops.nodes import Ref
+from litz_ir.origin import Origin
+from litz_ir.plan.program import CallStep, Launch, Plan, Step
+
+GAIN = 0.03
+"""The share of a part's time that generated kernels must save: timings differ by as much."""
+
+Seconds = Callable[[Plan, tuple[int, ...]], float]
+"""How long the steps at these positions of a plan take, one after another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``products`` names the products that are called in one plan and generated in the other, as the scheduler's option
+    ``generated_products`` takes them; ``library`` and ``generated`` are the positions, in each plan, of the steps that
+    do the same work."""
+
+    products: tuple[str, ...]
+    library: tuple[int, ...]
+    generated: tuple[int, ...]
+
+
+def product_choices(library: Plan, generated: Plan) -> tuple[Choice, ...]:
+    """The parts of two plans of one graph that differ in products, in the order of ``library``'s steps.
+
+    Steps belong to one part when they compute something of the same node, in whichever plan. What the control flow of
+    a graph runs is not looked into.
+    """
+    parts = _Parts()
+    for side, plan in enumerate((library, generated)):
+        for position, step in enumerate(plan.steps):
+            for name in _nodes(step):
+                parts.join((side, position), name)
+    still_called = {name for step in generated.steps if isinstance(step, CallStep) for name in _nodes(step)}
+    products: dict[Hashable, list[str]] = {}
+    for position, step in enumerate(library.steps):
+        if isinstance(step, CallStep):
+            names = [name for name in _nodes(step) if name not in still_called]
+            if names:
+                products.setdefault(parts.find((0, position)), []).extend(names)
+    steps = [
+        {
+            root: tuple(k for k, _ in enumerate(plan.steps) if parts.find((side, k)) == root)
+            for root in products
+        }
+        for side, plan in enumerate((library, generated))
+    ]
+    return tuple(Choice(tuple(names), steps[0][root], steps[1][root]) for root, names in products.items())
+
+
+def worth_generating(library: Plan, generated: Plan, seconds: Seconds) -> frozenset[str]:
+    """The products that save time where they are generated. Parts that are alike are timed once."""
+    timed: dict[Hashable, float] = {}
+
+    def of(plan: Plan, steps: tuple[int, ...]) -> float:
+        key = tuple(_likeness(plan, plan.steps[position]) for position in steps)
+        if key not in timed:
+            timed[key] = seconds(plan, steps)
+        return timed[key]
+
+    return frozenset(
+        name
+        for choice in product_choices(library, generated)
+        if of(generated, choice.generated) < (1 - GAIN) * of(library, choice.library)
+        for name in choice.products
+    )
+
+
+def _nodes(step: Step) -> Iterator[str]:
+    """The nodes of the source graph that a step computes something of."""
+    if isinstance(step, Launch):
+        for each in step.origins:
+            yield _name(each.origin, each.operation)
+    elif isinstance(step, CallStep):
+        yield _name(step.origin, next((name for name in step.results if name is not None), step.target))
+
+
+def _name(origin: Origin, operation: str) -> str:
+    return origin.node or operation
+
+
+def _likeness(plan: Plan, step: Step) -> Hashable:
+    """What steps that take equally long have in common: their kernel or routine, and the types of what it is given."""
+    names: Sequence[str] = ()
+    what: Hashable = step
+    if isinstance(step, Launch):
+        names, what = step.buffers, (step.kernel, step.symbols)
+    elif isinstance(step, CallStep):
+        names = [each.name for each in step.arguments if isinstance(each, Ref)]
+        what = (
+            step.target,
+            tuple(each for each in step.arguments if not isinstance(each, Ref)),
+            step.attributes,
+        )
+    return what, tuple(plan.placement(name).type for name in names)
+
+
+class _Parts:
+    """Disjoint sets of steps and names."""
+
+    def __init__(self) -> None:
+        self._parents: dict[Hashable, Hashable] = {}
+
+    def find(self, item: Hashable) -> Hashable:
+        """What stands for the set that an item is in."""
+        while (parent := self._parents.get(item, item)) != item:
+            self._parents[item] = self._parents.get(parent, parent)
+            item = parent
+        return item
+
+    def join(self, first: Hashable, second: Hashable) -> None:
+        """Make one set of two."""
+        self._parents[self.find(second)] = self.find(first)

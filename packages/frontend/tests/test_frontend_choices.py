@@ -1,0 +1,96 @@
+"""Two plans of a graph, with and without generated products, compared part by part."""
+
+from __future__ import annotations
+
+from litz.choices import Choice, product_choices, worth_generating
+from litz_ir.device import Device
+from litz_ir.passes.base import PassContext
+from litz_ir.plan.program import CallStep, Launch, Plan
+from litz_ir.target.capabilities import Capabilities
+from litz_ir.text import parse_graph
+from litz_scheduler import SchedulerOptions, schedule
+
+CUDA = Device("cuda")
+MACHINE = Capabilities("sm_90", CUDA, processors=132, block_limit=32768)
+
+LAYERS = """
+graph layers on cuda(
+  %x: bf16[512, 96] fixed, %u: bf16[96, 96] fixed, %v: bf16[96, 96] fixed, %w: bf16[96, 96] fixed,
+  %d: f64[64, 64] fixed
+) -> (%o, %q, %e) {
+  %a = contraction.matmul aten.mm.default(%x, %u) -> bf16[512, 96] flops 1
+  %b = pointwise bf16[i0: 512, i1: 96] { bf16(exp(f32(%a[i0, i1]))) }
+  %c = contraction.matmul aten.mm.default(%b, %v) -> bf16[512, 96] flops 1
+  %s = pointwise bf16[i0: 512, i1: 96] { bf16(exp(f32(%c[i0, i1]))) }
+  %m = reduce.max bf16[i0: 512, i1: 1 | r0: 96] { %s[i0, r0] }
+  %o = pointwise bf16[i0: 512, i1: 96] fixed { %s[i0, i1] - %m[i0, 0] }
+  %q = contraction.matmul aten.mm.default(%x, %w) -> bf16[512, 96] fixed flops 1
+  %e = contraction.matmul aten.mm.default(%d, %d) -> f64[64, 64] fixed flops 1
+}
+"""
+
+
+def planned(*generated: str) -> Plan:
+    options = SchedulerOptions(generated_products=frozenset(generated))
+    return schedule(parse_graph(LAYERS), PassContext({CUDA: MACHINE}), options)
+
+
+def described(plan: Plan, steps: tuple[int, ...]) -> list[str]:
+    """What steps do: calls by their result, launches by what they compute."""
+    found = []
+    for step in (plan.steps[position] for position in steps):
+        if isinstance(step, CallStep):
+            found.append(f"call {step.results[0]}")
+        elif isinstance(step, Launch):
+            found.append(" ".join(each.operation for each in step.origins))
+    return found
+
+
+def test_parts_hold_what_both_plans_do_for_the_same_values() -> None:
+    library, generated = planned(), planned("all")
+    found = product_choices(library, generated)
+    assert [choice.products for choice in found] == [("a",), ("c",), ("q",)]
+    first, second, third = found
+    assert described(library, first.library) == ["call a", "b"]
+    assert described(generated, first.generated) == ["a b"]
+    assert described(library, second.library) == ["call c", "s m o"]
+    assert described(generated, second.generated) == ["c s", "m o"]
+    assert described(library, third.library) == ["call q"]
+    assert described(generated, third.generated) == ["q"]
+
+
+def test_plans_that_agree_leave_no_choice() -> None:
+    assert product_choices(planned(), planned()) == ()
+    assert [choice.products for choice in product_choices(planned(), planned("c"))] == [("c",)]
+
+
+def test_what_saves_time_is_generated_and_the_plan_made_of_it_has_those_kernels() -> None:
+    library, generated = planned(), planned("all")
+    times = {"call a": 5.0, "b": 2.0, "a b": 6.0, "call c": 5.0, "s m o": 3.0, "c s": 6.0, "m o": 3.0}
+    times |= {"call q": 5.0, "q": 4.9}
+
+    def seconds(plan: Plan, steps: tuple[int, ...]) -> float:
+        return sum(times[name] for name in described(plan, steps))
+
+    chosen = worth_generating(library, generated, seconds)
+    assert chosen == {"a"}, "c takes longer, q saves too little"
+    made = planned(*chosen)
+    assert [choice.products for choice in product_choices(library, made)] == [("a",)]
+
+
+def test_parts_that_are_alike_are_timed_once() -> None:
+    again = "  %p = contraction.matmul aten.mm.default(%x, %v) -> bf16[512, 96] fixed flops 1\n"
+    text = LAYERS.replace("  %q =", f"{again}  %q =").replace("%q, %e)", "%q, %p, %e)")
+    both = [
+        schedule(parse_graph(text), PassContext({CUDA: MACHINE}), SchedulerOptions(generated_products=names))
+        for names in (frozenset[str](), frozenset({"all"}))
+    ]
+    asked: list[tuple[int, ...]] = []
+
+    def seconds(plan: Plan, steps: tuple[int, ...]) -> float:
+        asked.append(steps)
+        return 1.0 if plan is both[0] else 0.5
+
+    choices: tuple[Choice, ...] = product_choices(*both)
+    assert worth_generating(*both, seconds) == {"a", "c", "p", "q"}
+    assert len(choices) == 4 and len(asked) == 2 * len(choices) - 2
