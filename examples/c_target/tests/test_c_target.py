@@ -33,6 +33,12 @@ NARROW = {
     "rounding_after_each_bf16",
     "rounding_after_each_f16",
     "sum_f32_of_bf16",
+    "product_bf16",
+    "product_f16",
+    "product_of_turned",
+    "product_of_dequantised",
+    "product_with_bias",
+    "product_of_batches",
 }
 
 
