@@ -125,6 +125,7 @@ CASES: Mapping[str, Case] = {
     "heads": Case(heads, (INPUT, normal(32, 70), normal(32)), 1, 1),
     "attention": Case(attention, (normal(4, 18, 20), normal(4, 24, 20), normal(4, 24, 32)), 2, 3),
     "normalised": Case(normalised, (X, SQUARE, normal(70)), 1, 2),
+    "deep": Case(lambda x, w, b: F.relu(F.linear(x, w, b)), (normal(20, 8192), normal(33, 8192), B), 1, 2),
     "int8_weights": Case(quantised, (X, torch.arange(33 * 70).view(33, 70).sub(900).to(torch.int8), B), 1, 1),
     "of_relu": Case(lambda x, w: F.relu(x) @ w.t(), (X, W), 1, 1),
     "of_gelu": Case(lambda x, w: F.gelu(x) @ w.t(), (X, W), 1, 2),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scheduler_builder import GPU_LIKE, externs, plan_of
@@ -103,3 +105,18 @@ def test_a_factor_of_two_products_is_stored() -> None:
         "  %q = contraction.matmul aten.mm.default(%f, %v) -> f16[12, 16] fixed flops 7680\n"
     )
     assert fused(planned(body, "%p, %q"))[0] == ["f"]
+
+
+@pytest.mark.parametrize(("summed", "parts"), [(8192, 2), (1024, 0)])
+def test_a_deep_product_of_few_tiles_is_divided(summed: int, parts: int) -> None:
+    graph = parse_graph(
+        f"graph g(%x: f16[40, {summed}] fixed, %w: f16[{summed}, 50] fixed, %b: f16[50] fixed) -> (%o) {{\n"
+        "  %o = contraction.matmul aten.addmm.default(%b, %x, %w) -> f16[40, 50] fixed flops 1\n}"
+    )
+    plan = plan_of(graph, replace(GPU_LIKE, processors=3), EVERY)
+    (divided, *rest) = plan.kernels
+    assert [d.note for d in plan.decisions if d.reason == "split.threads"] == (
+        [f"{parts} parts"] if parts else []
+    )
+    assert len(rest) == (1 if parts else 0)
+    assert [axis.size for axis in divided.outer] == ([parts] if parts else []) + [40, 50]

@@ -18,6 +18,7 @@ from litz_ir.symbols.term import Size, add, coefficient, mul, symbol
 from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.cost.compute import body_cost, load_count
 from litz_scheduler.cost.traffic import estimate, points
+from litz_scheduler.legality.product import Sides, graphics, product_sides
 from litz_scheduler.options import SchedulerOptions
 
 SPLIT = (
@@ -33,6 +34,14 @@ PROGRAMS = 4
 
 COLUMNS = 32
 """The results that a GPU's program takes on at a time where they, not what is reduced, are neighbours in memory."""
+
+
+TILE, PART = 64, 1024
+"""The side of the least tile of a product of matrices that multiplies well, and the least that one part of it sums."""
+
+DEEP = 4
+"""A product is divided where it sums this many times what its longer side has: else its parts cost more than they
+give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +73,14 @@ class SplitReductions:
             return ()
         if not isinstance(points(operation.reduce_axes), int):
             return ()
-        columns = machine.processors > 0 and reads_columns(operation, graph)
-        most = (self._programs if machine.processors else self._threads)(operation, graph, machine, columns)
+        sides = product_sides(operation, graphics(context))
+        if sides is not None:
+            columns, most = True, _parts_of_product(operation, sides, graph, machine)
+        else:
+            columns = machine.processors > 0 and reads_columns(operation, graph)
+            most = (self._programs if machine.processors else self._threads)(
+                operation, graph, machine, columns
+            )
         if most < 2:
             return ()
         division = _divided(operation.reduce_axes, most)
@@ -90,6 +105,17 @@ class SplitReductions:
         nbytes = inner * together * load_count(*operation.bodies) * operation.results[0].type.dtype.itemsize
         worthwhile = min(inner // 2, nbytes // self.options.program_bytes)
         return min(PROGRAMS * machine.processors // max(programs, 1), worthwhile)
+
+
+def _parts_of_product(operation: Reduction, sides: Sides, graph: LoopGraph, machine: Capabilities) -> int:
+    """The most parts that pay for a product of matrices, whose tiles leave processors without one."""
+    rows, columns, batch = (
+        estimate(points(axes), graph.symbols) for axes in (sides.rows, sides.columns, sides.batch)
+    )
+    tiles, inner = batch * -(-rows // TILE) * -(-columns // TILE), _inner(operation)
+    if 2 * tiles > machine.processors or inner < DEEP * max(rows, columns):
+        return 0
+    return min(machine.processors // max(tiles, 1), inner // PART)
 
 
 def _inner(operation: Reduction) -> int:
