@@ -15,7 +15,10 @@ import pytest
 
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.store import Store
+from litz.settings import Config
+from litz.targets import targets_for
 from litz_ir.target.protocol import SourceUnit, Target
+from litz_scheduler import SchedulerOptions
 
 PROGRAM = """
 import json, subprocess, sys
@@ -88,6 +91,12 @@ def test_nothing_on_disk_is_a_pickle(tmp_path: Path) -> None:
     files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert files
     assert all(path.suffix in (".json", ".so") for path in files), sorted(path.name for path in files)
+
+
+def test_options_that_are_sets_are_told_in_order() -> None:
+    chosen = SchedulerOptions(generated_products=frozenset({"mm_2", "mm", "addmm", "bmm"}))
+    facts = ArtifactCache(None, None).facts(targets_for(("cpu",), Config()), chosen)
+    assert "generated_products=['addmm', 'bmm', 'mm', 'mm_2']" in facts[-1]
 
 
 def test_processes_that_build_the_same_source_at_once(tmp_path: Path) -> None:

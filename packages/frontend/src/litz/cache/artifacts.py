@@ -77,7 +77,7 @@ class ArtifactCache:
         """What every compiled graph depends on: versions, machines, and what the scheduler may do."""
         facts = [f"{name} {_version(name)}" for name in PACKAGES]
         facts += [f"{device} {_facts(known)}" for device, known in targets.capabilities().items()]
-        return [*facts, repr(options)]
+        return [*facts, _facts(options)]
 
     def read(self, key: str, targets: TargetSet) -> Artifact | None:
         """The artifact of a key, its binaries included, or ``None``."""
@@ -174,11 +174,11 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _facts(capabilities: Capabilities) -> str:
-    """Capabilities as text that is the same in every process: sets have no order of their own."""
+def _facts(known: Capabilities | SchedulerOptions) -> str:
+    """Capabilities or options as text that is the same in every process: sets have no order of their own."""
     parts = []
-    for item in fields(capabilities):
-        value = getattr(capabilities, item.name)
+    for item in fields(known):
+        value = getattr(known, item.name)
         parts.append(f"{item.name}={sorted(map(str, value)) if isinstance(value, frozenset) else value}")
     return " ".join(parts)
 
