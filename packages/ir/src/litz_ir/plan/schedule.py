@@ -12,9 +12,13 @@ class Schedule:
     last outer one, in which case every phase runs for ``lanes`` outer points at once), ``unroll`` how many registers
     side by side. ``lanes`` 0 leaves the number to the code generator.
 
-    For GPUs: ``blocks`` gives the extent of a program's tile per axis; an inner axis whose block covers it is
-    ``persistent`` (its values stay in registers between phases); ``warps`` is threads / 32 per program. ``stages`` is
-    how many tiles a loop that multiplies matrices reads ahead; 0 leaves that to the code generator.
+    For GPUs: ``blocks`` gives the extent of a program's tile along axes, those left out being one point. Two outer axes
+    that are named are two dimensions of the tile, the second the faster one; one that is named is the faster end of a
+    dimension that all outer axes are flattened into. Inner axes are flattened into one; where the product of their
+    blocks covers it, a row is ``persistent`` (its values stay in registers between phases). A product of matrices has
+    its rows, columns and summed points for dimensions, each flattened. ``warps`` is threads / 32 per program.
+    ``stages`` is how many tiles a loop that multiplies matrices reads ahead; 0 leaves that to the code generator, as no
+    blocks leave all of this to it.
     """
 
     parallel: tuple[str, ...] = ()

@@ -62,6 +62,17 @@ class PreparedTarget(Protocol):
 
 
 @runtime_checkable
+class TunableTarget(Protocol):
+    """A target that cannot tell which of a few schedules is the quickest without trying them on the device."""
+
+    def candidates(self, kernel: Kernel) -> tuple[Kernel, ...]:
+        """The kernel as it is, and others with other schedules; pure. Raises ``CodegenError``."""
+
+    def described(self, kernel: Kernel) -> str:
+        """How the kernel is cut into programs, in a few words for a person. Raises ``CodegenError``."""
+
+
+@runtime_checkable
 class Target(Protocol):
     """A device as litz sees it. Instances are cheap, hold no process-wide state and are found by entry point."""
 
