@@ -20,7 +20,7 @@ from litz_ir.origin import Origin
 from litz_ir.plan.kernel import KernelOrigin
 from litz_ir.plan.program import Launch, Plan
 from litz_ir.symbols.table import SymbolTable
-from litz_ir.target.protocol import SourceUnit, Target
+from litz_ir.target.protocol import SourceUnit, Target, TunableTarget
 from litz_ir.target.registry import load_target
 
 CASES = {case.name: case for case in triton_corpus.cases()}
@@ -57,6 +57,15 @@ def test_time_grows_with_traffic_and_launches() -> None:
         < target.seconds(10**9, 0, 2)
         < target.seconds(10**9, 10**13, 2)
     )
+
+
+def test_tiles_can_be_tuned() -> None:
+    target = CudaTarget("sm_90")
+    assert isinstance(target, TunableTarget)
+    first, *others = target.candidates(CASES["softmax"].kernel)
+    assert first is CASES["softmax"].kernel and others
+    words = [target.described(each) for each in (first, *others)]
+    assert len(set(words)) == len(words) and all(each.startswith(("x ", "r ")) for each in words)
 
 
 def test_a_plan_becomes_cubins(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities
+from litz_codegen_triton.emit.blocks import tiling
 from litz_codegen_triton.emit.kernel import KernelSource
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source, plan_sources
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
 from litz_codegen_triton.runtime.workers import shared_pool
+from litz_codegen_triton.tune import candidates, described
 from litz_ir.errors import ToolchainError
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
@@ -57,6 +59,14 @@ class CudaTarget:
             f"asserts={int(source.asserts)}",
         )
         return SourceUnit(source.name, "triton", source.text, (source.name,), flags)
+
+    def candidates(self, kernel: Kernel) -> tuple[Kernel, ...]:
+        """The kernel, and at most five like it with other tiles. Raises ``CodegenError``."""
+        return candidates(kernel, self.capabilities().processors)
+
+    def described(self, kernel: Kernel) -> str:
+        """A kernel's tiles and warps, as in ``x 2, r 1024, 4 warps``. Raises ``CodegenError``."""
+        return described(tiling(kernel, self.capabilities().processors))
 
     def prepare(self) -> int:
         """Start the processes that compile units; how many are compiled side by side."""

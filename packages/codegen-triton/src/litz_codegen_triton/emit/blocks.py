@@ -128,8 +128,14 @@ class _Chooser:
     def scheduled(self) -> Tiling:
         schedule = self.kernel.schedule
         blocks = dict(schedule.blocks)
-        named = [axis for axis in self.outer if axis.name in blocks]
-        outer = self.dims(named[-2:], [blocks[axis.name] for axis in named[-2:]])
+        by_name = {axis.name: axis for axis in self.outer}
+        named = [by_name[name] for name in blocks if name in by_name]
+        if len(named) > 2:
+            raise CodegenError(
+                f"the schedule of {self.kernel.name} names {len(named)} outer axes",
+                hint="a tile has one outer dimension, or two",
+            )
+        outer = self.dims(named, [blocks[axis.name] for axis in named])
         inner = tuple(self.scheduled_inner(k, blocks) for k in range(len(self.phases)))
         return Tiling(outer, inner, schedule.warps)
 
@@ -141,17 +147,17 @@ class _Chooser:
         block = 1
         for axis in axes:
             block *= blocks.get(axis.name, 1)
-        if block == 1:
-            block = min(next_power_of_two(self.extent(axes)), 1024)
+        length = next_power_of_two(self.extent(axes))
+        block = min(block if block > 1 else 1024, length)
         fits = isinstance(size, int) and size <= block
         return Inner(serial, axes, block, fits)
 
     def dims(self, tiled: Sequence[Axis], blocks: Sequence[int]) -> tuple[Dim, ...]:
-        """The outer dimensions: two tiles of their own, or all axes flattened into one."""
+        """The outer dimensions: two tiles of their own, or all axes flattened into one that ends with ``tiled``."""
+        rest = tuple(axis for axis in self.outer if axis not in tiled)
         if len(tiled) < 2:
             block = blocks[0] if blocks else 1
-            return (Dim("x", self.outer, block),) if self.outer else ()
-        rest = tuple(axis for axis in self.outer if axis not in tiled)
+            return (Dim("x", (*rest, *tiled), block),) if self.outer else ()
         tiles = tuple(Dim(letter, (axis,), block) for letter, axis, block in zip("yx", tiled, blocks))
         return ((Dim("z", rest, 1),) if rest else ()) + tiles
 

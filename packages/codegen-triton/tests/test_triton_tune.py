@@ -1,0 +1,160 @@
+"""Other tiles for a kernel: which are offered, and that each computes what the kernel computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import triton_candidates
+from test_triton_emit import copy, row_sum
+from test_triton_interpret import run_interpreted
+from triton_corpus import I0, I1, R0, kernel, load, op, scalar
+from triton_products import product
+
+from litz_codegen_triton.emit.blocks import LARGEST_TILE, tiling
+from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_codegen_triton.emit.tiles import Tiling
+from litz_codegen_triton.runtime.compile import compile_source
+from litz_codegen_triton.tune import MOST, candidates, described
+from litz_ir.dtypes import f32
+from litz_ir.errors import CodegenError
+from litz_ir.loops.nodes import Kind
+from litz_ir.plan.kernel import Accumulate, Kernel, Store
+from litz_ir.plan.schedule import Schedule
+from litz_ir.plan.verify_kernel import verify_kernel
+
+CASES = {part: [name for name, _, _ in cases()] for part, cases in triton_candidates.CASES.items()}
+Outcomes = Mapping[str, dict[str, str]]
+
+
+def outcomes(part: str) -> Outcomes:
+    program = Path(triton_candidates.__file__)
+    return {line["case"]: line for line in run_interpreted(program, part)}
+
+
+@pytest.fixture(scope="module")
+def of_the_suite() -> Outcomes:
+    return outcomes("suite")
+
+
+@pytest.fixture(scope="module")
+def of_the_corpus() -> Outcomes:
+    return outcomes("corpus")
+
+
+@pytest.mark.parametrize("name", CASES["suite"])
+def test_candidates_of_the_suite_compute_what_the_kernel_computes(name: str, of_the_suite: Outcomes) -> None:
+    assert of_the_suite[name]["difference"] == ""
+
+
+@pytest.mark.parametrize("name", CASES["corpus"])
+def test_candidates_of_the_corpus_compute_what_the_kernel_computes(
+    name: str, of_the_corpus: Outcomes
+) -> None:
+    assert of_the_corpus[name]["difference"] == ""
+
+
+def test_nearly_every_kernel_has_candidates(of_the_suite: Outcomes, of_the_corpus: Outcomes) -> None:
+    found = {**of_the_suite, **of_the_corpus}
+    alone = {name for name, line in found.items() if not line["candidates"]}
+    assert len(alone) * 20 < len(found), sorted(alone)
+
+
+def columns(rows: int, width: int) -> Kernel:
+    x = load("x", (R0 * width + I0,), f32)
+    return kernel(
+        "columns",
+        [("x", f32, "in"), ("o", f32, "out")],
+        [("i0", width)],
+        ([("r0", rows)], [Accumulate((("s", f32),), Kind("sum"), (x,))]),
+        ((), [Store("o", I0, scalar("s", f32))]),
+    )
+
+
+def transpose(size: int) -> Kernel:
+    store = Store("o", I0 * size + I1, op("neg", load("x", (I1 * size + I0,), f32)))
+    return kernel("t", [("x", f32, "in"), ("o", f32, "out")], [("i0", size), ("i1", size)], ((), [store]))
+
+
+LARGE = {
+    "map": copy(1 << 26),
+    "rows": row_sum(1 << 14, 4096),
+    "short rows": row_sum(1 << 19, 128),
+    "long rows": row_sum(1 << 10, 1 << 16),
+    "columns": columns(1 << 14, 4096),
+    "transpose": transpose(8192),
+    "product": product("product", 4096, 4096, 4096).kernel,
+}
+
+
+def shape(tiles: Tiling) -> tuple[object, ...]:
+    outer = tuple(dim.block for dim in tiles.outer)
+    inner = tuple(each and (each.block, each.persistent) for each in tiles.inner)
+    return outer, inner, tiles.warps, tiles.stages
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_candidates_differ_in_their_tiles_alone(name: str) -> None:
+    first, *others = found = candidates(LARGE[name])
+    assert first is LARGE[name] and MOST - 1 <= len(found) <= MOST
+    assert len({shape(tiling(each)) for each in found}) == len(found)
+    for each in others:
+        verify_kernel(each)
+        assert (each.name, each.phases, each.outer) == (first.name, first.phases, first.outer)
+        tiles = tiling(each)
+        points = max((inner.block for inner in tiles.inner if inner), default=1)
+        points = 1 if tiles.contraction is not None else points
+        for dim in tiles.outer:
+            points *= dim.block
+        assert points <= LARGEST_TILE and 32 * tiles.warps <= points
+
+
+def test_tiles_of_candidates_in_words() -> None:
+    words = {name: [described(tiling(each)) for each in candidates(found)] for name, found in LARGE.items()}
+    assert words["map"] == [
+        "x 1024, 8 warps", "x 512, 8 warps", "x 2048, 8 warps", "x 2048, 16 warps", "x 512, 4 warps", "x 4096, 8 warps",
+    ]  # fmt: skip
+    assert words["transpose"][:3] == ["y 64, x 64, 4 warps", "y 64, x 64, 8 warps", "y 32, x 64, 4 warps"]
+    assert "r 1024 in pieces, 16 warps" in words["rows"]
+    assert words["product"][1].endswith("4 stages") and len(set(words["product"])) == MOST
+    assert words["long rows"][0].endswith("in pieces, 32 warps")
+
+
+def test_no_candidate_leaves_processors_idle() -> None:
+    for count in (1 << 12, 1 << 18):
+        base, *others = (tiling(each).programs for each in candidates(copy(count)))
+        assert isinstance(base, int)
+        assert all(isinstance(each, int) and each >= min(132, base) for each in others)
+
+
+def test_a_kernel_of_one_point_has_no_candidates() -> None:
+    alone = kernel("alone", [("o", f32, "out")], [], ((), [Store("o", 0, load("o", (0,), f32))]))
+    assert candidates(alone) == (alone,)
+
+
+@pytest.mark.parametrize("name", ["map", "long rows", "transpose", "product"])
+def test_candidates_compile(name: str, tmp_path: Path) -> None:
+    for each in candidates(LARGE[name])[1:3]:
+        built = compile_source(emit_kernel(each), "sm_90", tmp_path)
+        assert built.warps == each.schedule.warps
+
+
+def over(*named: tuple[str, int]) -> Tiling:
+    """The tiles of a transpose whose schedule names blocks."""
+    return tiling(replace(transpose(512), schedule=Schedule(blocks=named, warps=2)))
+
+
+def test_what_a_schedule_names() -> None:
+    swapped = over(("i1", 16), ("i0", 64))
+    assert [(dim.axes[0].name, dim.block) for dim in swapped.outer] == [("i1", 16), ("i0", 64)]
+    (flat,) = over(("i0", 256)).outer
+    assert ([axis.name for axis in flat.axes], flat.block) == (["i1", "i0"], 256)
+    (inner, _) = tiling(replace(row_sum(64, 100), schedule=Schedule(blocks=(("r0", 1024),)))).inner
+    assert inner is not None and (inner.block, inner.persistent) == (128, True)
+    three = kernel(
+        "three", [("o", f32, "out")], [("i0", 8), ("i1", 8), ("i2", 8)], ((), [Store("o", I0, scalar("s"))])
+    )
+    with pytest.raises(CodegenError, match="names 3 outer axes"):
+        tiling(replace(three, schedule=Schedule(blocks=(("i0", 2), ("i1", 2), ("i2", 2)))))
