@@ -1,12 +1,22 @@
 """litz: a backend for ``torch.compile``, in layers.
 
 ``torch.compile(model, backend="litz")`` needs no import of this package; ``litz.explain(fn, *args)`` says what became
-of a function, ``litz.config`` holds the options.
+of a function, ``litz.bench(fn, *args)`` how long it takes, ``litz.config`` holds the options.
 """
 
 from litz.api import compile_fx, compile_fx_inner, config
 from litz.explain.report import Explanation, explain
+from litz.timing import Timing, bench
 
 __version__ = "0.1.0"
 
-__all__ = ["Explanation", "__version__", "compile_fx", "compile_fx_inner", "config", "explain"]
+__all__ = [
+    "Explanation",
+    "Timing",
+    "__version__",
+    "bench",
+    "compile_fx",
+    "compile_fx_inner",
+    "config",
+    "explain",
+]
