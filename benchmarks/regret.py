@@ -28,7 +28,7 @@ from models import relative_error
 from torch.fx import GraphModule
 
 import litz
-from litz.pipeline import Compiled
+from litz.loading import Compiled
 from litz_ir.errors import LitzError
 from litz_ir.plan.program import plans_in
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 import litz
 from litz.explain.report import Explanation, graph_report
-from litz.pipeline import Compiled
+from litz.loading import Compiled
 
 Program = Callable[..., Any]
 

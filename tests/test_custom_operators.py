@@ -18,7 +18,7 @@ from torch.testing._internal.torchbind_impls import init_torchbind_implementatio
 from torch.utils._pytree import tree_leaves, tree_map
 
 import litz
-from litz.pipeline import Compiled
+from litz.loading import Compiled
 from litz_ir.plan.program import Launch
 
 SEEN: list[tuple[tuple[int, ...], ...]] = []

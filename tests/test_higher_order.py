@@ -22,7 +22,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 import litz
 from litz.explain.report import graph_report
-from litz.pipeline import Compiled
+from litz.loading import Compiled
 from litz_lowering import registry
 
 Program = Callable[..., Any]

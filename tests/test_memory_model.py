@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import litz
 import litz.pipeline
-from litz.pipeline import Compiled
+from litz.loading import Compiled
 from litz_ir.plan.program import Plan
 
 TOLERANCE = 0.05

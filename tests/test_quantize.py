@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 import litz
-from litz.pipeline import Compiled
+from litz.loading import Compiled
 
 Q: Any = torch.ops.quantized_decomposed
 INT8 = (-128, 127, torch.int8)

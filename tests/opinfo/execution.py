@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from litz.api import compile_fx, config
-from litz.pipeline import Compiled
+from litz.loading import Compiled
 from litz_ir.plan.program import CallStep
 from opinfo.entries import ENTRIES, Unit
 from opinfo.samples import Mode, Sample, seed

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from litz.cache.artifacts import ArtifactCache
 from litz.capture.aot import Observer, Session, aot_backend, compile_or_fall_back
-from litz.pipeline import Compiled
+from litz.loading import Compiled
 from litz.settings import Config, ConfigHandle
 
 config = ConfigHandle(os.environ)

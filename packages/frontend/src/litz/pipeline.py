@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -19,16 +18,10 @@ from litz.artifact import Artifact, LeftToAten
 from litz.cache.artifacts import ArtifactCache
 from litz.debug.hooks import hooks_for
 from litz.force import forced
-from litz.host.devices import device_of, on_current_device
+from litz.host.devices import device_of
 from litz.host.externs import NO_ROUTINES
 from litz.host.libraries import has_convolutions, linear_flops
-from litz.host.load import HostFunction, load_program
-from litz.host.native import segment_binder
-from litz.host.source import host_program
-from litz.host.torch_memory import keep_freed_memory
-from litz.replay.cuda import recorder_of
-from litz.replay.plans import obstacle, overwritten, shared_with_inputs
-from litz.replay.replayed import Replayed
+from litz.loading import Compiled, all_launches, load
 from litz.settings import Config
 from litz.targets import TargetSet, targets_for
 from litz_ir.device import CPU
@@ -36,7 +29,7 @@ from litz_ir.errors import CodegenError, CompilerNotFound, LitzError, ToolchainE
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import Hook, Timings
 from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Launch, Plan, Step, kernels_in, plans_in
+from litz_ir.plan.program import Launch, Plan, Step, plans_in
 from litz_ir.target.protocol import PreparedTarget, SourceUnit
 from litz_lowering import LoweredGraph, LoweringOptions, lower
 from litz_scheduler import SchedulerOptions, schedule
@@ -45,23 +38,8 @@ log = logging.getLogger("litz")
 
 T = TypeVar("T")
 
-NO_CONSTANTS: Mapping[str, torch.Tensor] = MappingProxyType({})
-
 ROUNDS = 3
 """How often a graph is lowered again with what failed left to ATen, before all of it is."""
-
-
-@dataclass(slots=True)
-class Compiled:
-    """A callable graph: takes the list of arguments (and empties it), gives the sequence of results. Where it is
-    ``frozen``, what was computed of parameters alone is never made again. ``replay`` says whether it is recorded and
-    replayed, and why not, where that was asked for."""
-
-    call: HostFunction
-    artifact: Artifact | None
-    source: str = ""
-    frozen: bool = False
-    replay: str = ""
 
 
 @dataclass(slots=True)
@@ -211,37 +189,6 @@ class Compilation:
             log.warning("%s", message)
 
 
-def load(
-    artifact: Artifact,
-    name: str,
-    targets: TargetSet,
-    config: Config,
-    constants: Mapping[str, torch.Tensor] = NO_CONSTANTS,
-    routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
-) -> Compiled:
-    """A plan and its binaries as a callable that tracebacks know by ``name``."""
-    program = host_program(artifact.plan)
-    bind = segment_binder(artifact.plan, artifact.units, artifact.binaries, targets)
-    file = f"<litz {name} {artifact.key[:12]}>"
-    keep_freed_memory()
-    call = load_program(program, bind, constants, file, routines, frozen=config.freezing)
-    if artifact.plan.device.kind == "cuda":
-        call = on_current_device(call)
-    made = Compiled(call, artifact, program.listing, config.freezing)
-    return _recorded(made, artifact.plan) if config.cuda_graphs else made
-
-
-def _recorded(compiled: Compiled, plan: Plan) -> Compiled:
-    """The same, recorded as a CUDA graph where that can be done."""
-    found = obstacle(plan)
-    if found:
-        log.info("litz: %s is not replayed: %s", plan.name, found)
-        return replace(compiled, replay=f"not replayed: {found}")
-    recorder = recorder_of(torch.cuda.current_device())
-    call = Replayed(compiled.call, recorder, overwritten(plan), shared_with_inputs(plan))
-    return replace(compiled, call=call, replay="replayed as a CUDA graph")
-
-
 def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
     """What the user and the libraries of this machine let the scheduler do; raises ``ConfigError``."""
     cpu = targets.capabilities().get(CPU)
@@ -285,12 +232,6 @@ def nodes_at_fault(error: LitzError, lowered: LoweredGraph | None) -> frozenset[
     known = set(lowered.operations_of)
     owners = {made: node for node, operations in lowered.operations_of.items() for made in operations}
     return frozenset({n for n in names if n in known} | {owners[n] for n in names if n in owners})
-
-
-def all_launches(plan: Plan) -> Plan:
-    """The plan as those see it who write and build sources: its launches and those of its subplans, nothing else."""
-    launches = tuple(step for each in plans_in(plan) for step in each.steps if isinstance(step, Launch))
-    return replace(plan, kernels=kernels_in(plan), steps=launches, subplans=())
 
 
 def _launches_other(step: Step, kernel: Kernel) -> bool:

@@ -27,7 +27,8 @@ from litz.capture.recall import capture_key, own_views, plain_device
 from litz.capture.wrapped import with_own_results
 from litz.host.devices import device_of
 from litz.host.load import HostFunction
-from litz.pipeline import Compilation, Compiled, device_kinds_of, load, scheduler_options
+from litz.loading import Compiled, load
+from litz.pipeline import Compilation, device_kinds_of, scheduler_options
 from litz.settings import Config
 from litz.targets import TargetSet, targets_for
 from litz_ir.errors import CompilerNotFound, LitzError

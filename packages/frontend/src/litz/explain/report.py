@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 from litz.api import compile_fx, config
 from litz.artifact import LeftToAten
 from litz.explain.text import explanation_text
-from litz.pipeline import Compiled
+from litz.loading import Compiled
 from litz_ir.fused.decision import Decision
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import CallStep, Launch, Plan, RegionStep, kernels_in, plans_in

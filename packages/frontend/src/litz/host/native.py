@@ -10,23 +10,34 @@ from litz.host.program import Segment
 from litz.targets import TargetSet
 from litz_ir.errors import CodegenError
 from litz_ir.plan.program import Plan, kernels_in
-from litz_ir.target.protocol import Module, SegmentModule, SourceUnit
+from litz_ir.target.protocol import LaunchFunction, Module, SegmentModule, SourceUnit
 
 SegmentCall = Callable[..., None]
 
+Watch = Callable[[str, LaunchFunction, Sequence[int], Sequence[int | float]], None]
+"""Sees a launch before it is made: the kernel's name, what launches it, the addresses of its buffers and its symbols'
+values."""
+
 
 def segment_binder(
-    plan: Plan, units: Sequence[SourceUnit], binaries: Sequence[Path], targets: TargetSet
+    plan: Plan,
+    units: Sequence[SourceUnit],
+    binaries: Sequence[Path],
+    targets: TargetSet,
+    watch: Watch | None = None,
 ) -> SegmentBinder:
-    """Loads the binaries and returns what makes a segment callable with (addresses, symbol values)."""
+    """Loads the binaries and returns what makes a segment callable with (addresses, symbol values).
+
+    With a ``watch`` kernels are launched one by one, each shown to it before.
+    """
     if not units:
         return _none
     module = targets[plan.device].load(units, binaries, {kernel.name: kernel for kernel in kernels_in(plan)})
 
     def bind(segment: Segment) -> SegmentCall:
-        return (
-            _one_call(module, segment) if isinstance(module, SegmentModule) else _one_by_one(module, segment)
-        )
+        if watch is None and isinstance(module, SegmentModule):
+            return _one_call(module, segment)
+        return _one_by_one(module, segment, watch or _unseen)
 
     return bind
 
@@ -35,6 +46,12 @@ def _none(segment: Segment) -> SegmentCall:
     raise CodegenError(
         f"{segment.name} launches kernels that no source defines", hint="report the plan's text form"
     )
+
+
+def _unseen(
+    kernel: str, function: LaunchFunction, addresses: Sequence[int], symbols: Sequence[int | float]
+) -> None:
+    """Nobody watches."""
 
 
 def _one_call(module: SegmentModule, segment: Segment) -> SegmentCall:
@@ -50,11 +67,13 @@ def _one_call(module: SegmentModule, segment: Segment) -> SegmentCall:
     return call
 
 
-def _one_by_one(module: Module, segment: Segment) -> SegmentCall:
-    steps = [(module.function(kernel), where, which) for kernel, where, which in segment.launches]
+def _one_by_one(module: Module, segment: Segment, watch: Watch) -> SegmentCall:
+    steps = [(kernel, module.function(kernel), where, which) for kernel, where, which in segment.launches]
 
     def call(addresses: Sequence[int], symbols: Sequence[int | float] = ()) -> None:
-        for function, where, which in steps:
-            function([addresses[k] for k in where], [symbols[k] for k in which])
+        for kernel, function, where, which in steps:
+            places, values = [addresses[k] for k in where], [symbols[k] for k in which]
+            watch(kernel, function, places, values)
+            function(places, values)
 
     return call

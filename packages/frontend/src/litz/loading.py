@@ -1,0 +1,117 @@
+"""From an artifact to a callable: its binaries loaded, its host program bound to them, its calls recorded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from litz.artifact import Artifact
+from litz.host.devices import on_current_device
+from litz.host.externs import NO_ROUTINES
+from litz.host.load import HostFunction, load_program
+from litz.host.native import Watch, segment_binder
+from litz.host.program import HostProgram
+from litz.host.source import host_program
+from litz.host.torch_memory import keep_freed_memory
+from litz.replay.cuda import recorder_of
+from litz.replay.plans import obstacle, overwritten, shared_with_inputs
+from litz.replay.replayed import Replayed
+from litz.settings import Config
+from litz.targets import TargetSet
+from litz_ir.plan.program import Launch, Plan, kernels_in, plans_in
+
+log = logging.getLogger("litz")
+
+NO_CONSTANTS: Mapping[str, torch.Tensor] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class Compiled:
+    """A callable graph: takes the list of arguments (and empties it), gives the sequence of results. Where it is
+    ``frozen``, what was computed of parameters alone is never made again. ``replay`` says whether it is recorded and
+    replayed, and why not, where that was asked for. ``loader`` makes the callable anew, for those who watch it run."""
+
+    call: HostFunction
+    artifact: Artifact | None
+    source: str = ""
+    frozen: bool = False
+    replay: str = ""
+    loader: Loader | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """All that makes an artifact callable, as often as that is wanted; tracebacks know it by ``name``."""
+
+    artifact: Artifact
+    name: str
+    targets: TargetSet
+    config: Config
+    program: HostProgram
+    constants: Mapping[str, torch.Tensor]
+    routines: Mapping[str, Callable[..., Any]]
+
+    def call(self, watch: Watch | None = None) -> HostFunction:
+        """The graph on the device that is current, as it is; ``watch`` sees its launches. Raises ``LitzError``."""
+        artifact = self.artifact
+        bind = segment_binder(artifact.plan, artifact.units, artifact.binaries, self.targets, watch)
+        file = f"<litz {self.name} {artifact.key[:12]}>"
+        keep_freed_memory()
+        frozen = self.config.freezing
+        call = load_program(self.program, bind, self.constants, file, self.routines, frozen=frozen)
+        return on_current_device(call) if artifact.plan.device.kind == "cuda" else call
+
+    def compiled(self, call: HostFunction | None = None) -> Compiled:
+        """The graph as the options want it called: as ``call``, where somebody else sees to that. Raises
+        ``LitzError``."""
+        called = self.replayed(self.call()) if call is None else call
+        made = Compiled(called, self.artifact, self.program.listing, self.config.freezing, loader=self)
+        if not self.config.cuda_graphs:
+            return made
+        found = obstacle(self.artifact.plan)
+        if found:
+            log.info("litz: %s is not replayed: %s", self.artifact.plan.name, found)
+        return replace(made, replay=f"not replayed: {found}" if found else "replayed as a CUDA graph")
+
+    def replayed(self, call: HostFunction) -> HostFunction:
+        """A call of the graph, recorded as a CUDA graph where the options ask for that and it can be done."""
+        plan = self.artifact.plan
+        if not self.config.cuda_graphs or obstacle(plan):
+            return call
+        recorder = recorder_of(torch.cuda.current_device())
+        return Replayed(call, recorder, overwritten(plan), shared_with_inputs(plan))
+
+
+def loader_of(
+    artifact: Artifact,
+    name: str,
+    targets: TargetSet,
+    config: Config,
+    constants: Mapping[str, torch.Tensor] = NO_CONSTANTS,
+    routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
+) -> Loader:
+    """What loads an artifact; raises ``CodegenError`` for a plan that the host cannot express."""
+    return Loader(artifact, name, targets, config, host_program(artifact.plan), constants, routines)
+
+
+def load(
+    artifact: Artifact,
+    name: str,
+    targets: TargetSet,
+    config: Config,
+    constants: Mapping[str, torch.Tensor] = NO_CONSTANTS,
+    routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
+) -> Compiled:
+    """A plan and its binaries as a callable that tracebacks know by ``name``. Raises ``LitzError``."""
+    return loader_of(artifact, name, targets, config, constants, routines).compiled()
+
+
+def all_launches(plan: Plan) -> Plan:
+    """The plan as those see it who write and build sources: its launches and those of its subplans, nothing else."""
+    launches = tuple(step for each in plans_in(plan) for step in each.steps if isinstance(step, Launch))
+    return replace(plan, kernels=kernels_in(plan), steps=launches, subplans=())
