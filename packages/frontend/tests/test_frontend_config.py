@@ -27,6 +27,15 @@ def test_the_environment_is_checked() -> None:
         ConfigHandle({"LITZ_FALLBACK": "shout"})
 
 
+def test_numbers_are_read_and_checked() -> None:
+    assert ConfigHandle({"LITZ_AUTOTUNE_SECONDS": "2.5"}).autotune_seconds == 2.5
+    with pytest.raises(ConfigError, match="LITZ_AUTOTUNE_SECONDS takes a number, got 'long'"):
+        ConfigHandle({"LITZ_AUTOTUNE_SECONDS": "long"})
+    for wrong in (-1.0, True, "2"):
+        with pytest.raises(ConfigError, match="a number that is not negative"):
+            Config().replaced({"autotune_seconds": wrong})
+
+
 def test_patch_is_scoped() -> None:
     handle = ConfigHandle({})
     with handle.patch(fallback="error"):
@@ -106,6 +115,12 @@ def test_modes_and_foreign_options() -> None:
     assert config_from(base, "reduce-overhead", None) == base.replaced({"cuda_graphs": True})
     assert not config_from(base, "max-autotune", {"triton.cudagraphs": False}).cuda_graphs
     assert config_from(base, None, {"max_autotune_gemm": True, "numerics": "fast"}).numerics == "fast"
+    tuned = base.replaced({"autotune": True})
+    assert config_from(base, "max-autotune-no-cudagraphs", None) == tuned
+    assert config_from(base, "max-autotune", None) == tuned.replaced({"cuda_graphs": True})
+    assert config_from(base, "max-autotune", {"autotune": False, "triton.cudagraphs": False}) == base
+    assert config_from(base, None, {"coordinate_descent_tuning": True, "autotune_seconds": 3}).autotune
+    assert not config_from(base, None, {"max_autotune": False}).autotune
     with pytest.raises(ConfigError, match="did you mean 'max-autotune'"):
         config_from(base, "max-autotun", None)
     with pytest.raises(ConfigError, match="unknown option 'nope'"):

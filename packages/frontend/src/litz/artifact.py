@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from litz_ir.plan.program import Plan
+from litz_ir.plan.schedule import Schedule
 from litz_ir.target.protocol import SourceUnit
 
 
@@ -19,8 +20,19 @@ class LeftToAten:
 
 
 @dataclass(frozen=True, slots=True)
+class TileChoice:
+    """The schedule with which a kernel was quickest when it was tuned, the ``seconds`` that it took, and those that it
+    took ``before`` with the schedule that it came with, which may have been the quickest."""
+
+    schedule: Schedule
+    seconds: float
+    before: float
+
+
+@dataclass(frozen=True, slots=True)
 class Artifact:
-    """A compiled graph. ``seconds`` says how long each stage took when it was compiled; ``cached`` that it was not."""
+    """A compiled graph. ``seconds`` says how long each stage took when it was compiled; ``cached`` that it was not.
+    ``tiles`` are the choices that its kernels were made with, by name, of those that were tuned."""
 
     key: str
     plan: Plan
@@ -29,6 +41,7 @@ class Artifact:
     left_to_aten: tuple[LeftToAten, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
     cached: bool = False
+    tiles: tuple[tuple[str, TileChoice], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

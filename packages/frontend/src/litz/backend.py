@@ -24,7 +24,8 @@ def litz(
     """Compile a graph that Dynamo captured.
 
     ``mode`` takes torch's names; on CPUs they all mean the default, on GPUs ``reduce-overhead`` and ``max-autotune``
-    replay CUDA graphs. ``options`` holds litz's options and, so that existing scripts run, the peer's names, which are
-    mapped or said to be ignored once. Raises ``ConfigError`` for anything else.
+    replay CUDA graphs, and the modes with ``max-autotune`` tune kernels. ``options`` holds litz's options and, so that
+    existing scripts run, the peer's names, which are mapped or said to be ignored once. Raises ``ConfigError`` for
+    anything else.
     """
     return compile_fx(gm, example_inputs, config=config_from(config.current(), mode, options))

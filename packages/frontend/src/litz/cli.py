@@ -15,7 +15,7 @@ from litz.cache.store import MANIFEST, Store, default_folder
 from litz_ir.errors import LitzError
 from litz_ir.target.registry import load_target, target_entries
 
-KINDS = ("graphs", "binaries")
+KINDS = ("graphs", "binaries", "tiles")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -99,18 +99,6 @@ def loader_of(
     return Loader(artifact, name, targets, config, host_program(artifact.plan), constants, routines)
 
 
-def load(
-    artifact: Artifact,
-    name: str,
-    targets: TargetSet,
-    config: Config,
-    constants: Mapping[str, torch.Tensor] = NO_CONSTANTS,
-    routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
-) -> Compiled:
-    """A plan and its binaries as a callable that tracebacks know by ``name``. Raises ``LitzError``."""
-    return loader_of(artifact, name, targets, config, constants, routines).compiled()
-
-
 def all_launches(plan: Plan) -> Plan:
     """The plan as those see it who write and build sources: its launches and those of its subplans, nothing else."""
     launches = tuple(step for each in plans_in(plan) for step in each.steps if isinstance(step, Launch))

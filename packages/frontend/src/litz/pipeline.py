@@ -21,9 +21,10 @@ from litz.force import forced
 from litz.host.devices import device_of
 from litz.host.externs import NO_ROUTINES
 from litz.host.libraries import has_convolutions, linear_flops
-from litz.loading import Compiled, all_launches, load
+from litz.loading import Compiled, all_launches
 from litz.settings import Config
 from litz.targets import TargetSet, targets_for
+from litz.tuning.tuned import load
 from litz_ir.device import CPU
 from litz_ir.errors import CodegenError, CompilerNotFound, LitzError, ToolchainError
 from litz_ir.passes.base import PassContext
@@ -171,9 +172,10 @@ class Compilation:
         routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
     ) -> Compiled:
         start = time.perf_counter()
-        made = load(artifact, self.name, targets, self.config, constants, routines)
+        made = load(artifact, self.name, targets, self.config, self.cache, constants, routines)
         self.timings.add("load", time.perf_counter() - start)
-        return replace(made, artifact=replace(artifact, seconds=dict(self.timings.seconds)))
+        assert made.artifact is not None
+        return replace(made, artifact=replace(made.artifact, seconds=dict(self.timings.seconds)))
 
     # --- helpers --------------------------------------------------------------------------------------------
 

@@ -40,6 +40,8 @@ class Config:
     ``freezing``: parameters never change after the first call, so that nobody looks whether one did.
     ``cuda_graphs``: record what a call launches on a GPU and replay it by one call of the driver, where sizes are fixed
     and nothing looks at values. Results stay what they are. It takes memory of its own.
+    ``autotune``: from the second call on, time other tiles for the kernels that move much on a GPU, and go on with
+    those that are quicker. What is found is kept in the cache. ``autotune_seconds``: what that may take for a graph.
     ``fuse``: off makes one kernel per operation, which is slow and good for finding a fault.
     ``force``: the scheduler's options that are set instead of chosen (``siblings=0 lanes=outer``), see
     :class:`litz_scheduler.SchedulerOptions`; for measuring what its choices are worth.
@@ -56,6 +58,8 @@ class Config:
     attention: bool = True
     freezing: bool = False
     cuda_graphs: bool = False
+    autotune: bool = False
+    autotune_seconds: float = 10.0
     fuse: bool = True
     force: str = ""
     verify: bool = False
@@ -84,6 +88,9 @@ def _validate(name: str, value: object) -> None:
     elif choices:
         accepted = isinstance(value, choices)
         text = " or ".join("None" if c is type(None) else c.__name__ for c in choices)
+    elif wanted is float:
+        accepted = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+        text = "a number that is not negative"
     else:
         accepted = isinstance(value, wanted)
         text = wanted.__name__
@@ -106,9 +113,18 @@ def _from_environment(environment: Mapping[str, str]) -> Config:
             if text.lower() not in _BOOLEANS:
                 raise ConfigError(f"LITZ_{option.name.upper()} takes 0 or 1, got {text!r}")
             changes[option.name] = _BOOLEANS[text.lower()]
+        elif _TYPES[option.name] is float:
+            changes[option.name] = _number(option.name, text)
         else:
             changes[option.name] = text
     return Config().replaced(changes)
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ConfigError(f"LITZ_{name.upper()} takes a number, got {text!r}") from error
 
 
 _BOOLEANS = {

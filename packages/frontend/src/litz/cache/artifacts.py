@@ -19,6 +19,7 @@ from torch.fx import GraphModule
 from litz.artifact import Artifact, Captured, LeftToAten, Wrapping
 from litz.cache.key import graph_key, text_key
 from litz.cache.store import Store, default_folder
+from litz.cache.tiles import TileChoices
 from litz.settings import Config
 from litz.targets import TargetSet
 from litz_ir.errors import CacheError, LitzError
@@ -31,13 +32,14 @@ from litz_scheduler import SchedulerOptions
 log = logging.getLogger(__name__)
 
 PLAN, SUMMARY, BINARY, CAPTURE = "plan.json", "summary.json", "unit", "capture.json"
+FOLDERS = ("graphs", "binaries", "captures", "tiles")
 PACKAGES = ("litz", "litz-ir", "litz-lowering", "litz-scheduler", "litz-codegen-cpp", "litz-codegen-triton")
 
 
 @dataclass(slots=True, weakref_slot=True)
 class ArtifactCache:
     """Compiled graphs of one process and, when ``graphs`` and ``binaries`` are given, of those before it. ``captures``
-    knows graphs by what Dynamo captured (``litz.capture.recall``).
+    knows graphs by what Dynamo captured (``litz.capture.recall``), ``tiles`` what tuning found.
 
     Without a folder that can be used, everything is built in a temporary one that lives as long as the process.
     """
@@ -45,6 +47,7 @@ class ArtifactCache:
     graphs: Store | None
     binaries: Store | None
     captures: Store | None = None
+    tiles: TileChoices = field(default_factory=TileChoices)
     scratch: Path | None = None
     built: dict[str, Path] = field(default_factory=dict)
 
@@ -54,8 +57,8 @@ class ArtifactCache:
         if config.cache:
             root = Path(config.cache_dir) if config.cache_dir is not None else default_folder()
             try:
-                graphs, binaries, captures = (Store(root / n) for n in ("graphs", "binaries", "captures"))
-                return ArtifactCache(graphs, binaries, captures)
+                graphs, binaries, captures, tiles = (Store(root / name) for name in FOLDERS)
+                return ArtifactCache(graphs, binaries, captures, TileChoices(tiles))
             except CacheError as error:
                 log.warning("%s", error)
         return ArtifactCache(None, None)
@@ -75,7 +78,7 @@ class ArtifactCache:
 
     def facts(self, targets: TargetSet, options: SchedulerOptions) -> list[str]:
         """What every compiled graph depends on: versions, machines, and what the scheduler may do."""
-        facts = [f"{name} {_version(name)}" for name in PACKAGES]
+        facts = list(versions())
         facts += [f"{device} {_facts(known)}" for device, known in targets.capabilities().items()]
         return [*facts, _facts(options)]
 
@@ -184,6 +187,11 @@ def _facts(known: Capabilities | SchedulerOptions) -> str:
 
 
 @functools.cache
+def versions() -> tuple[str, ...]:
+    """The packages of litz, each with its version."""
+    return tuple(f"{name} {_version(name)}" for name in PACKAGES)
+
+
 def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)

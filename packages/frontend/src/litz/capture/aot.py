@@ -27,10 +27,11 @@ from litz.capture.recall import capture_key, own_views, plain_device
 from litz.capture.wrapped import with_own_results
 from litz.host.devices import device_of
 from litz.host.load import HostFunction
-from litz.loading import Compiled, load
+from litz.loading import Compiled
 from litz.pipeline import Compilation, device_kinds_of, scheduler_options
 from litz.settings import Config
 from litz.targets import TargetSet, targets_for
+from litz.tuning.tuned import load
 from litz_ir.errors import CompilerNotFound, LitzError
 from litz_ir.loops.nodes import ComplexRef, Ref
 from litz_ir.plan.program import Plan
@@ -70,10 +71,10 @@ class Session:
             donated = self.saved.names if spare else frozenset()
             name = f"{kind}_{self.number}"
             compiled = compile_or_fall_back(gm, name, self.config, self.cache, held, donated)
+        for observe in self.observers:
+            observe(compiled)  # which may put another call in the place of its own
         if self.plain is not None and compiled.artifact is not None:
             self._take(self.plain, gm, compiled.artifact, compiled.call, kind)
-        for observe in self.observers:
-            observe(compiled)
         plan = None if compiled.artifact is None else compiled.artifact.plan
         call = compiled.call
         if kind == "forward":
@@ -140,7 +141,7 @@ class Session:
 
     def _loaded(self, artifact: Artifact, kind: str, targets: TargetSet) -> HostFunction:
         """An artifact as a callable."""
-        compiled = load(artifact, f"{kind}_{self.number}", targets, self.config)
+        compiled = load(artifact, f"{kind}_{self.number}", targets, self.config, self.cache)
         for observe in self.observers:
             observe(compiled)
         return compiled.call

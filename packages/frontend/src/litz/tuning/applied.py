@@ -1,0 +1,54 @@
+"""An artifact with its kernels made as they were found to be quickest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from litz.artifact import Artifact, TileChoice
+from litz.cache.artifacts import ArtifactCache
+from litz.loading import all_launches
+from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.program import Plan, kernels_in
+from litz_ir.target.protocol import Target
+
+
+def applied(
+    artifact: Artifact, choices: Mapping[str, TileChoice], target: Target, cache: ArtifactCache
+) -> Artifact:
+    """The artifact with the choices' schedules; what they change is emitted and built anew. Raises ``CodegenError`` and
+    ``ToolchainError``."""
+    changed = changes(artifact.plan, choices)
+    known = dict(artifact.tiles) | dict(choices)
+    artifact = replace(artifact, tiles=tuple(known.items()))
+    if not changed:
+        return artifact
+    plan = _scheduled(artifact.plan, changed)
+    launches = all_launches(plan)
+    if all(len(unit.kernels) == 1 for unit in artifact.units):
+        launches = replace(launches, kernels=tuple(k for k in launches.kernels if k.name in changed))
+    built = {unit.name: (unit, cache.binary(unit, target)) for unit in target.emit(launches)}
+    pairs = zip(artifact.units, artifact.binaries, strict=True)
+    merged = {unit.name: (unit, binary) for unit, binary in pairs} | built
+    units, binaries = zip(*merged.values(), strict=True)
+    return replace(artifact, plan=plan, units=units, binaries=binaries)
+
+
+def changes(plan: Plan, choices: Mapping[str, TileChoice]) -> dict[str, TileChoice]:
+    """Those of the choices that differ from the kernel as the plan has it."""
+    own = {kernel.name: kernel.schedule for kernel in kernels_in(plan)}
+    return {name: choice for name, choice in choices.items() if choice.schedule != own[name]}
+
+
+def _scheduled(plan: Plan, choices: Mapping[str, TileChoice]) -> Plan:
+    """The plan with the kernels so scheduled, in its subplans too."""
+
+    def scheduled(kernel: Kernel) -> Kernel:
+        choice = choices.get(kernel.name)
+        return kernel if choice is None else replace(kernel, schedule=choice.schedule)
+
+    return replace(
+        plan,
+        kernels=tuple(map(scheduled, plan.kernels)),
+        subplans=tuple(_scheduled(each, choices) for each in plan.subplans),
+    )

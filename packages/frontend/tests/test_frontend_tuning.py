@@ -1,0 +1,475 @@
+"""Tuning: which kernels, when, on what, and what is kept. The device is the CPU, on a stopwatch that the test sets."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing import assert_close
+from tuning_target import BROKEN, Stopwatch, TunableCpu
+
+import litz.pipeline
+from litz.artifact import Artifact, TileChoice
+from litz.cache.artifacts import ArtifactCache
+from litz.cache.store import Store
+from litz.cache.tiles import FILE, TileChoices
+from litz.host.source import host_program
+from litz.loading import Compiled, Loader
+from litz.pipeline import Compilation
+from litz.settings import Config
+from litz.targets import TargetSet
+from litz.timing import Sample
+from litz.tuning.applied import applied
+from litz.tuning.search import LAST_ROUNDS, PATIENCE, ROUNDS, Search
+from litz.tuning.sites import sites_in
+from litz.tuning.subjects import subjects_of
+from litz.tuning.trial import can_be_tried, trial_places
+from litz.tuning.tuned import Tuned, load
+from litz_codegen_triton.runtime.compile import CompiledKernel
+from litz_codegen_triton.target import CudaTarget
+from litz_ir.passes.base import PassContext
+from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.schedule import Schedule
+from litz_ir.target.protocol import SourceUnit
+from litz_ir.text import parse_graph, parse_kernel, parse_plan
+from litz_scheduler import schedule
+
+UNTUNED = 1
+QUICK = {UNTUNED: 1.0, 2: 0.5, 4: 0.9}
+Function = Callable[..., Sequence[Tensor]]
+
+
+def two_kernels(x: Tensor, y: Tensor) -> Sequence[Tensor]:
+    """A sum, and after a product that a library makes, a map."""
+    return [x.sum(1), torch.tanh(y @ y)]
+
+
+def written(x: Tensor, y: Tensor) -> Sequence[Tensor]:
+    """What is given is overwritten by something that depends on it."""
+    return [x.copy_(x * 2 + y)]
+
+
+@dataclass
+class Process:
+    """A compiled function as one process has it."""
+
+    compiled: Compiled
+    target: TunableCpu
+    watch: Stopwatch
+
+    def __call__(self, *args: Tensor) -> Sequence[Any]:
+        """A call; ``target.launched`` holds what it launched."""
+        self.target.launched.clear()
+        return self.compiled.call(list(args))
+
+    @property
+    def launched(self) -> set[int]:
+        return set(self.target.launched)
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Process]:
+    """Compiles a function for arguments in what counts as a new process: only the disk is shared."""
+
+    def make(
+        function: Function,
+        *args: Tensor,
+        seconds: Mapping[int, float] = QUICK,
+        clock: Any = None,
+        **options: Any,
+    ) -> Process:
+        target = TunableCpu(tuple(each for each in seconds if each != UNTUNED))
+        watch = Stopwatch(target, seconds)
+        monkeypatch.setattr(litz.pipeline, "targets_for", lambda *_: TargetSet({"cpu": target}))
+        monkeypatch.setattr(litz.pipeline, "load", partial(load, clock=clock or watch))
+        given = {"autotune": True, "autotune_seconds": 1000.0, **options}
+        config = Config(fallback="error", cache_dir=str(tmp_path)).replaced(given)
+        graph = make_fx(function, tracing_mode="fake")(*args)
+        compiled = Compilation(graph, "graph", config, ArtifactCache.open(config)).run()
+        return Process(compiled, target, watch)
+
+    return make
+
+
+X, Y = torch.linspace(-1, 1, 6000).reshape(60, 100), torch.linspace(0, 1, 3600).reshape(60, 60)
+
+
+def test_the_first_call_runs_as_it_is_and_later_ones_the_quickest(process: Callable[..., Process]) -> None:
+    made = process(two_kernels, X, Y)
+    assert_close(made(X, Y), two_kernels(X, Y))
+    assert made.launched == {UNTUNED} and made.watch.samples == 0
+    assert_close(made(X, Y), two_kernels(X, Y))
+    assert made.launched == {UNTUNED, 2, 4} and made.watch.samples > 0
+    samples = made.watch.samples
+    for _ in range(2):
+        assert_close(made(X, Y), two_kernels(X, Y))
+        assert made.launched == {2} and made.watch.samples == samples
+
+
+@pytest.mark.parametrize(("other", "kept"), [(0.98, UNTUNED), (0.96, 2)])
+def test_less_than_three_in_a_hundred_is_no_gain(
+    process: Callable[..., Process], other: float, kept: int
+) -> None:
+    made = process(two_kernels, X, Y, seconds={UNTUNED: 1.0, 2: other})
+    for _ in range(3):
+        made(X, Y)
+    assert made.launched == {kept}
+
+
+def test_nothing_that_a_caller_sees_is_written_in_a_trial(process: Callable[..., Process]) -> None:
+    x, y = X.clone(), X + 1
+    made = process(written, x.clone(), y)
+    for calls in range(1, 5):
+        wanted = x * 2 + y
+        (found,) = made(x, y)
+        assert found.data_ptr() == x.data_ptr(), calls
+        assert_close(x, wanted)
+    assert made.launched == {2}
+
+
+def test_a_second_process_begins_with_the_winner(process: Callable[..., Process]) -> None:
+    first = process(two_kernels, X, Y)
+    for _ in range(2):
+        first(X, Y)
+    second = process(two_kernels, X, Y)
+    assert_close(second(X, Y), two_kernels(X, Y))
+    assert second.launched == {2} and not isinstance(second.compiled.call, Tuned)
+    for _ in range(2):
+        second(X, Y)
+    assert second.watch.samples == 0
+    assert second.compiled.artifact is not None
+    assert {choice.schedule.unroll for _, choice in second.compiled.artifact.tiles} == {2}
+    untuned = process(two_kernels, X, Y, autotune=False)
+    untuned(X, Y)
+    assert untuned.launched == {UNTUNED}, "the graph itself is kept as it is without tuning"
+
+
+def test_that_the_rule_was_best_is_kept_too(process: Callable[..., Process]) -> None:
+    slow = {UNTUNED: 1.0, 2: 2.0}
+    first = process(two_kernels, X, Y, seconds=slow)
+    for _ in range(2):
+        first(X, Y)
+    second = process(two_kernels, X, Y, seconds=slow)
+    for _ in range(3):
+        second(X, Y)
+        assert second.launched == {UNTUNED}
+    assert second.watch.samples == 0
+
+
+@pytest.mark.parametrize("damage", ["", "{}", '{"version": 0}'])
+def test_choices_that_cannot_be_read_are_found_again(
+    process: Callable[..., Process], tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = process(two_kernels, X, Y)
+    for _ in range(2):
+        first(X, Y)
+    store = Store(tmp_path / "tiles")
+    keys = [path.name for path in (tmp_path / "tiles").iterdir()]
+    assert len(keys) == 2
+    for key in keys:
+        store.drop(key)
+        store.write(key, {FILE: damage.encode()})
+    with caplog.at_level(logging.ERROR):
+        second = process(two_kernels, X, Y)
+    for _ in range(3):
+        assert_close(second(X, Y), two_kernels(X, Y))
+    assert second.watch.samples > 0 and second.launched == {2}
+
+
+def test_choices_are_json(tmp_path: Path) -> None:
+    schedule = Schedule(blocks=(("i0", 4), ("r0", 256)), warps=8)
+    TileChoices(Store(tmp_path)).write("key", TileChoice(schedule, 1e-6, 2e-6))
+    assert TileChoices(Store(tmp_path)).read("key") == TileChoice(schedule, 1e-6, 2e-6)
+    data = json.loads((tmp_path / "key" / FILE).read_text())
+    assert data["schedule"]["blocks"] == [["i0", 4], ["r0", 256]] and data["version"] == 1
+
+
+def test_candidates_that_cannot_be_made_are_left_out(process: Callable[..., Process]) -> None:
+    made = process(two_kernels, X, Y, seconds={UNTUNED: 1.0, BROKEN: 0.1, 2: 0.5})
+    for _ in range(3):
+        assert_close(made(X, Y), two_kernels(X, Y))
+    assert made.launched == {2}
+
+
+def test_without_time_everything_stays(process: Callable[..., Process]) -> None:
+    made = process(two_kernels, X, Y, autotune_seconds=0.0)
+    for _ in range(3):
+        assert_close(made(X, Y), two_kernels(X, Y))
+        assert made.launched == {UNTUNED}
+
+
+def test_without_memory_everything_stays(process: Callable[..., Process]) -> None:
+    def clock() -> Sample:
+        raise torch.OutOfMemoryError
+
+    made = process(two_kernels, X, Y, clock=clock)
+    for _ in range(3):
+        assert_close(made(X, Y), two_kernels(X, Y))
+    assert made.launched == {UNTUNED}
+
+
+def test_what_is_not_tuned_in_time_stays(process: Callable[..., Process], tmp_path: Path) -> None:
+    made = process(two_kernels, X, Y)
+    loader = made.compiled.loader
+    assert loader is not None
+    subjects = subjects_of(loader.artifact.plan, made.target)
+    assert [each.kernel.name for each in subjects] == ["k1_tanh", "k0_sum"], "the dearest come first"
+    cache = ArtifactCache(None, None)
+    trials = 3 * ROUNDS + 2 * LAST_ROUNDS
+    # Time passes by one with each launch that is timed: there is enough of it for the first kernel that is launched.
+    search = Search(loader, subjects, cache, made.watch, 1.5 * trials, now=lambda: float(made.watch.samples))
+    assert_close(search.run([X, Y]), two_kernels(X, Y))
+    assert made.watch.samples < 1.5 * trials + 3
+    assert list(search.found) == ["k0_sum"] and len(cache.tiles.known) == 1 and search.over
+
+
+def test_what_was_built_too_late_is_not_kept(
+    process: Callable[..., Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = process(two_kernels, X, Y)
+    loader = made.compiled.loader
+    assert loader is not None
+    subjects = subjects_of(loader.artifact.plan, made.target)
+    build, slow = made.target.build, threading.Event()
+
+    def building(unit: SourceUnit, folder: Path) -> Path:
+        if "unrolled 4" in unit.flags:
+            slow.wait(60)
+        return build(unit, folder)
+
+    def waiting(futures: Mapping[Future[Any], Kernel], timeout: float) -> None:
+        for future, kernel in futures.items():
+            if kernel.schedule.unroll != 4:
+                future.result()
+
+    monkeypatch.setattr(made.target, "build", building)
+    monkeypatch.setattr("litz.tuning.search.wait", waiting)
+    monkeypatch.setattr(made.target, "prepare", lambda: 8, raising=False)
+    cache = ArtifactCache(None, None)
+    search = Search(loader, subjects, cache, made.watch, 1000.0)
+    assert_close(search.run([X, Y]), two_kernels(X, Y))
+    slow.set()
+    assert {choice.schedule.unroll for choice in search.found.values()} == {2}
+    assert not cache.tiles.known
+
+
+def test_kernels_that_move_little_are_left_alone(process: Callable[..., Process]) -> None:
+    made = process(two_kernels, X, Y)
+    assert made.compiled.artifact is not None
+    plan = made.compiled.artifact.plan
+    moved = {site.kernel.name: site.nbytes for site in sites_in(plan)}
+    assert moved == {"k0_sum": 4 * (6000 + 60), "k1_tanh": 4 * 2 * 3600}
+    names = [each.kernel.name for each in subjects_of(plan, made.target, least=25e-3)]
+    assert names == ["k1_tanh"]
+
+
+GROWING = """
+plan growing on cpu "avx2" (%x: f32[s0] fixed) -> (%o) {
+  symbols { s0: int from 1 hint 1000 }
+  storage st0: s0*4
+  buffer %x: f32[s0] fixed
+  buffer %o: f32[s0] fixed in st0
+  kernel k(in %p0: f32, out %p1: f32) {
+    symbols { s0: int from 1 }
+    outer [i0: s0]
+    phase [] {
+      %p1[i0] = %p0[i0] + 1.0;
+    }
+  }
+  allocate st0
+  launch k(%x, %o; s0)
+}
+"""
+
+
+def test_sizes_of_another_class_are_not_what_is_tuned() -> None:
+    (subject,) = subjects_of(parse_plan(GROWING), TunableCpu())
+    assert subject.classes == (10,)
+    assert [size for size in (1, 512, 513, 1000, 1024, 1025) if subject.fits([size])] == [513, 1000, 1024]
+
+
+KERNEL = """
+kernel k({parameters}) {{
+  outer [i0: 1000]
+  phase [] {{
+    {statement}
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "statement", "tried"),
+    [
+        ("in %a: f32, inout %b: f32", "%b[i0] = %b[i0] + %a[i0];", True),
+        ("in %a: f32, in %n: i64, out %b: f32", "%b[i0] = %a[indirect(%n[i0], size=9, raised)];", True),
+        ("in %n: i64, inout %b: f32", "%b[indirect(%n[i0], size=9, raised)] add = 1.0;", True),
+        ("in %a: f32, inout %n: i64", "%n[i0] = i64(%a[indirect(%n[i0], size=9, raised)]);", False),
+        ("inout %b: f32", "%b[i0] = %b[indirect(i64(%b[i0]), size=9, assumed)];", False),
+    ],
+)
+def test_what_is_written_must_not_say_where_to_read(parameters: str, statement: str, tried: bool) -> None:
+    kernel = parse_kernel(KERNEL.format(parameters=parameters, statement=statement))
+    assert can_be_tried(kernel) == tried
+
+
+def test_a_trial_reads_what_is_there_and_writes_elsewhere() -> None:
+    kernel = parse_kernel(
+        KERNEL.format(parameters="in %a: f32, out %b: f32", statement="%b[i0 + 500] = %a[i0];")
+    )
+    found = trial_places(kernel, [4096, 8192], [], torch.device("cpu"))
+    assert found is not None
+    (read, write), (memory,) = found
+    assert read == 4096
+    first, last = write + 500 * 4, write + 1500 * 4
+    assert memory.data_ptr() <= first and last <= memory.data_ptr() + memory.nbytes
+    assert (memory.data_ptr() - write) % 256 == 0, "what is aligned stays aligned"
+
+
+GPU = """
+graph both on cuda (%x: f32[16384, 4096] fixed) -> (%s, %t) {
+  %s = reduce.sum f32[i0: 16384 | r0: 4096] fixed { %x[i0, r0] }
+  %t = pointwise f32[i0: 4096, i1: 16384] fixed { %x[i1, i0] * 2.0 }
+}
+"""
+
+
+def test_a_choice_for_a_gpu_changes_its_own_kernel_alone() -> None:
+    target, cache = CudaTarget("sm_90"), ArtifactCache(None, None)
+    capabilities = target.capabilities()
+    plan = schedule(parse_graph(GPU), PassContext({capabilities.device: capabilities}))
+    units = target.emit(plan)
+    assert len(units) == 2
+    artifact = Artifact("key", plan, units, tuple(cache.binary(unit, target) for unit in units))
+    subject, other = subjects_of(plan, target)
+    assert subject.seconds > other.seconds
+    faster = target.candidates(subject.kernel)[1]
+    name, kept = subject.kernel.name, other.kernel.name
+    choices = {name: TileChoice(faster.schedule, 1.0, 2.0), kept: TileChoice(other.kernel.schedule, 1.0, 1.0)}
+    made = applied(artifact, choices, target, cache)
+    before, after = ({unit.name: unit for unit in each.units} for each in (artifact, made))
+    assert before[kept] == after[kept] and before[name] != after[name]
+    assert {kernel.name: kernel.schedule for kernel in made.plan.kernels}[name] == faster.schedule
+    binary = dict(zip(after, made.binaries, strict=True))[name]
+    assert CompiledKernel.from_bytes(binary.read_bytes()).warps == faster.schedule.warps
+    assert host_program(made.plan) == host_program(plan)
+
+
+# --- when -----------------------------------------------------------------------------------------------
+
+
+class Rehearsal:
+    """A loader and a search that note who is called; the search is over after so many calls."""
+
+    def __init__(self, calls: int = 1, kind: str = "cpu") -> None:
+        self.seen: list[str] = []
+        self.found: dict[str, TileChoice] = {}
+        self.spent = 0.0
+        self.artifact = SimpleNamespace(
+            plan=SimpleNamespace(device=SimpleNamespace(kind=kind), name="g", kernels=())
+        )
+        self._left = calls
+
+    def call(self) -> Callable[[list[Any]], Sequence[Any]]:
+        return partial(self._note, "plain")
+
+    def run(self, args: list[Any]) -> Sequence[Any]:
+        self._left -= 1
+        return self._note("search", args)
+
+    @property
+    def over(self) -> bool:
+        return self._left == 0
+
+    def replayed(self, call: Callable[..., Any]) -> Callable[[list[Any]], Sequence[Any]]:
+        assert self.over, "nothing is recorded before"
+        return partial(self._note, "recorded")
+
+    def tuned(self) -> Tuned:
+        return Tuned(cast(Loader, self), cast(Search, self), ArtifactCache(None, None))
+
+    def _note(self, what: str, args: list[Any]) -> Sequence[Any]:
+        self.seen.append(what)
+        return []
+
+
+@pytest.fixture(autouse=True)
+def no_changes(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """A rehearsal's plan has no kernels to change."""
+    if "rehears" in request.node.name:
+        monkeypatch.setattr("litz.tuning.tuned.changes", lambda *_: {})
+
+
+def test_rehearsed_recording_waits_for_the_end_of_the_search() -> None:
+    stage = Rehearsal(calls=2)
+    call = stage.tuned()
+    for _ in range(5):
+        call([])
+    assert stage.seen == ["plain", "search", "search", "recorded", "recorded"]
+
+
+def test_rehearsed_calls_that_somebody_records_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    stage = Rehearsal(kind="cuda")
+    call = stage.tuned()
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    for _ in range(3):
+        call([])
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    call([])
+    assert stage.seen == ["plain", "plain", "plain", "search"]
+
+
+def test_rehearsed_threads_do_not_wait_for_one_that_searches() -> None:
+    stage = Rehearsal()
+    call = stage.tuned()
+    call([])
+    inside = stage.run
+
+    def searching(args: list[Any]) -> Sequence[Any]:
+        other = threading.Thread(target=call, args=([],))
+        other.start()
+        other.join(timeout=20)
+        return inside(args)
+
+    stage.run = searching  # type: ignore[method-assign]  # another thread calls meanwhile
+    call([])
+    call([])
+    assert stage.seen == ["plain", "plain", "search", "recorded"]
+
+
+def test_what_no_call_launches_is_waited_for_so_long(process: Callable[..., Process]) -> None:
+    made = process(two_kernels, X, Y)
+    loader = made.compiled.loader
+    assert loader is not None
+    (subject, *_) = subjects_of(loader.artifact.plan, made.target)
+    elsewhere = replace(subject, kernel=replace(subject.kernel, name="elsewhere"))
+    search = Search(loader, [elsewhere], ArtifactCache(None, None), made.watch, 60.0)
+    calls = 0
+    while not search.over:
+        assert_close(search.run([X, Y]), two_kernels(X, Y))
+        calls += 1
+    assert calls == PATIENCE and not search.found
+
+
+def test_a_target_that_offers_no_candidates_is_not_tuned(tmp_path: Path) -> None:
+    graph = make_fx(two_kernels, tracing_mode="fake")(X, Y)
+    config = Config(fallback="error", cache_dir=str(tmp_path), autotune=True)
+    compiled = Compilation(graph, "graph", config, ArtifactCache.open(config)).run()
+    assert not isinstance(compiled.call, Tuned)
+    for _ in range(3):
+        assert_close(compiled.call([X, Y]), two_kernels(X, Y))
