@@ -52,3 +52,23 @@ def test_a_scale_per_channel_is_computed_outside_the_inner_loop() -> None:
         counts[name] = len(report.kernels)
         assert ("inline.steady" in {d.reason for d in report.decisions}) == (name == "contiguous")
     assert counts == {"contiguous": 1, "channels last": 2}
+
+
+def test_kernels_are_measured_when_asked() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return y.mul_(2).add_(x.sum(1, keepdim=True))
+
+    x, y = torch.randn(300, 40), torch.randn(300, 40)
+    wanted = function(x, y.clone())
+    report = litz.explain(function, x, y, measure=True)
+    torch.testing.assert_close(y, wanted)
+    moved = sum(kernel.nbytes for kernel in report.kernels)
+    assert moved >= 3 * x.nbytes
+    for kernel in report.kernels:
+        assert kernel.seconds is not None and kernel.rate == kernel.nbytes / kernel.seconds
+    text = str(report)
+    assert "GB/s" in text and "moves MB" in text and "tuned" not in text
+    plain = litz.explain(torch.softmax, x, -1, measure=True)
+    assert all(kernel.seconds is not None for kernel in plain.kernels)
+    unmeasured = litz.explain(function, x, y)
+    assert {kernel.rate for kernel in unmeasured.kernels} == {None} and "GB/s" not in str(unmeasured)

@@ -26,6 +26,7 @@ from litz.artifact import Artifact, TileChoice
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.store import Store
 from litz.cache.tiles import FILE, TileChoices
+from litz.explain.report import graph_report
 from litz.host.source import host_program
 from litz.loading import Compiled, Loader
 from litz.pipeline import Compilation
@@ -152,6 +153,8 @@ def test_a_second_process_begins_with_the_winner(process: Callable[..., Process]
     assert second.watch.samples == 0
     assert second.compiled.artifact is not None
     assert {choice.schedule.unroll for _, choice in second.compiled.artifact.tiles} == {2}
+    said = graph_report(second.compiled).kernels[0]
+    assert (said.tiles, said.tuned) == ("unroll 2", "was unroll 1, 2.00 times as long")
     untuned = process(two_kernels, X, Y, autotune=False)
     untuned(X, Y)
     assert untuned.launched == {UNTUNED}, "the graph itself is kept as it is without tuning"

@@ -4,29 +4,47 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
 from litz.api import compile_fx, config
-from litz.artifact import LeftToAten
+from litz.artifact import Artifact, LeftToAten
+from litz.explain.rates import LaunchTimes
 from litz.explain.text import explanation_text
 from litz.loading import Compiled
+from litz.tuning.sites import Site, sites_in, sizes_of
 from litz_ir.fused.decision import Decision
 from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import CallStep, Launch, Plan, RegionStep, kernels_in, plans_in
+from litz_ir.plan.program import CallStep, Launch, Plan, RegionStep, plans_in
+from litz_ir.plan.schedule import Schedule
 from litz_ir.symbols.term import Size, add, mul, product
+from litz_ir.target.protocol import TunableTarget
 
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """A launch: the kernel, the operations that it fuses and the user's lines that they came from."""
+    """A launch: the kernel, the operations that it fuses and the user's lines that they came from.
+
+    ``tiles`` says how a GPU's kernel is cut into programs, and ``tuned`` what tuning made of that, where it was tuned.
+    A launch has to move ``nbytes`` at sizes that are typical, each element counted once; ``seconds`` is what it took,
+    where that was measured.
+    """
 
     kernel: Kernel
     operations: tuple[str, ...]
     lines: tuple[str, ...]
+    tiles: str = ""
+    tuned: str = ""
+    nbytes: int = 0
+    seconds: float | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """The bytes per second that it achieved, where that was measured."""
+        return None if self.seconds is None else self.nbytes / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +140,27 @@ class Explanation:
         return explanation_text(self)
 
 
-def explain(function: Callable[..., Any], *args: Any, backward: bool = False, **kwargs: Any) -> Explanation:
+def explain(
+    function: Callable[..., Any], *args: Any, backward: bool = False, measure: bool = False, **kwargs: Any
+) -> Explanation:
     """Compile ``function`` for these arguments, call it once, and say what was made of it.
 
-    ``backward`` also runs the backward of the results' sum. The function's own compiled state is not touched.
+    ``backward`` also runs the backward of the results' sum. ``measure`` times each kernel alone while the call runs:
+    on a GPU with an empty cache, and nothing is recorded as a CUDA graph then. With the option ``autotune`` tiles are
+    those that tuning found before; one call finds none. The function's own compiled state is not touched.
     """
-    seen: list[Compiled] = []
+    seen: list[tuple[Compiled, LaunchTimes | None]] = []
     chosen = config.current()
 
+    def observe(compiled: Compiled) -> None:
+        times = None
+        if measure and compiled.loader is not None:
+            times = LaunchTimes(compiled.loader.artifact.plan)
+            compiled.call = compiled.loader.call(times.watch)
+        seen.append((compiled, times))
+
     def backend(gm: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-        return compile_fx(gm, inputs, config=chosen, observers=(seen.append,))
+        return compile_fx(gm, inputs, config=chosen, observers=(observe,))
 
     compiled = torch.compile(function, backend=backend)
     with torch.set_grad_enabled(backward or torch.is_grad_enabled()):
@@ -143,33 +172,47 @@ def explain(function: Callable[..., Any], *args: Any, backward: bool = False, **
                 if isinstance(t, torch.Tensor) and t.requires_grad
             ]
             torch.autograd.backward([t.float().sum() for t in leaves])
-    graphs = tuple(graph_report(c) for c in seen if c.artifact is not None)
-    return Explanation(graphs, sum(c.artifact is None for c in seen))
+    graphs = tuple(graph_report(c, times) for c, times in seen if c.artifact is not None)
+    return Explanation(graphs, sum(c.artifact is None for c, _ in seen))
 
 
-def graph_report(compiled: Compiled) -> GraphReport:
-    """The report of one compiled graph."""
+def graph_report(compiled: Compiled, times: LaunchTimes | None = None) -> GraphReport:
+    """The report of one compiled graph, and of what its kernels took where that was measured."""
     artifact = compiled.artifact
     assert artifact is not None
     plan = artifact.plan
-    kernels, calls, regions = [], [], []
-    known = {kernel.name: kernel for kernel in kernels_in(plan)}
+    kernels = tuple(_kernel_report(compiled, artifact, site, times) for site in sites_in(plan))
+    calls, regions = [], []
     decisions = tuple(decision for each in plans_in(plan) for decision in each.decisions)
     for owner, step in [(each, step) for each in plans_in(plan) for step in each.steps]:
-        if isinstance(step, Launch):
-            lines = dict.fromkeys(o.origin.describe() for o in step.origins if o.origin)
-            kernels.append(
-                KernelReport(known[step.kernel], tuple(o.operation for o in step.origins), tuple(lines))
-            )
-        elif isinstance(step, CallStep):
+        if isinstance(step, CallStep):
             calls.append(CallReport(step.target, step.reason, step.origin.describe()))
         elif isinstance(step, RegionStep):
             regions.append(_region_report(compiled, owner, step))
     return GraphReport(
-        plan.name, plan, tuple(kernels), tuple(calls), decisions, artifact.left_to_aten, artifact.seconds,
+        plan.name, plan, kernels, tuple(calls), decisions, artifact.left_to_aten, artifact.seconds,
         artifact.cached, compiled.source, tuple(unit.text for unit in artifact.units), tuple(regions),
         compiled.replay,
     )  # fmt: skip
+
+
+def _kernel_report(
+    compiled: Compiled, artifact: Artifact, site: Site, times: LaunchTimes | None
+) -> KernelReport:
+    kernel, origins = site.kernel, site.launch.origins
+    lines = dict.fromkeys(each.origin.describe() for each in origins if each.origin)
+    target: object = None if compiled.loader is None else compiled.loader.targets[artifact.plan.device]
+    tiles = tuned = ""
+    if isinstance(target, TunableTarget):
+        tiles = target.described(kernel)
+        choice = dict(artifact.tiles).get(kernel.name)
+        if choice is not None:
+            own = target.described(replace(kernel, schedule=Schedule()))
+            gain = f"was {own}, {choice.before / choice.seconds:.2f} times as long"
+            tuned = "stays" if own == tiles else gain
+    seconds = None if times is None else times.seconds.get((kernel.name, sizes_of(kernel, site.values)))
+    operations = tuple(each.operation for each in origins)
+    return KernelReport(kernel, operations, tuple(lines), tiles, tuned, site.nbytes, seconds)
 
 
 def _region_report(compiled: Compiled, owner: Plan, step: RegionStep) -> RegionReport:

@@ -10,7 +10,7 @@ from litz_ir.fused.decision import REASONS
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from litz.explain.report import Explanation, GraphReport, RegionReport
+    from litz.explain.report import Explanation, GraphReport, KernelReport, RegionReport
 
 WIDTH = 120
 
@@ -42,6 +42,7 @@ def _graph(console: Console, graph: GraphReport) -> None:
         table.add_row(report.kernel.name, " ".join(report.operations), "\n".join(report.lines))
     if graph.kernels:
         console.print(table)
+    _launches(console, graph)
     calls = Table("library call", "why", "from")
     for call in graph.calls:
         calls.add_row(call.target, REASONS.get(call.reason, call.reason), call.line)
@@ -55,6 +56,36 @@ def _graph(console: Console, graph: GraphReport) -> None:
         console.print(f"left as written: {missed.subject}: {reason} ({missed.note})")
     for left in graph.fallbacks:
         console.print(f"left to ATen: {left.target}: {left.reason} ({left.line})")
+
+
+def _launches(console: Console, graph: GraphReport) -> None:
+    """How kernels are cut into programs, and how quick they were, where either is known."""
+    from rich.table import Table  # noqa: PLC0415  see above
+
+    rows = [_launch_cells(report) for report in graph.kernels if report.tiles or report.seconds is not None]
+    shown = [
+        title
+        for title in dict.fromkeys(title for row in rows for title in row)
+        if any(r[title] for r in rows)
+    ]
+    table = Table(*shown)
+    for row in rows:
+        table.add_row(*(row[title] for title in shown))
+    if rows:
+        console.print(table)
+
+
+def _launch_cells(report: KernelReport) -> dict[str, str]:
+    """A launch's cells by the titles of their columns, empty where nothing is known."""
+    seconds, rate = report.seconds, report.rate
+    return {
+        "kernel": report.kernel.name,
+        "tiles": report.tiles,
+        "tuned": report.tuned,
+        "moves MB": f"{report.nbytes / 1e6:.1f}",
+        "takes us": "" if seconds is None else f"{seconds * 1e6:.1f}",
+        "GB/s": "" if rate is None else f"{rate / 1e9:.0f}",
+    }
 
 
 def _kept(region: RegionReport) -> str:

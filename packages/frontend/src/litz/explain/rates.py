@@ -1,0 +1,50 @@
+"""How long the kernels of a call take, each timed alone on what the call gives it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+
+from litz.timing import Sample, sampler
+from litz.tuning.sites import sizes_of
+from litz.tuning.trial import can_be_tried, trial_places
+from litz_ir.errors import KernelError
+from litz_ir.plan.program import Plan, kernels_in
+from litz_ir.target.protocol import LaunchFunction
+
+SAMPLES = 7
+
+
+class LaunchTimes:
+    """Watches a call of a plan. ``seconds`` holds, by kernel and sizes (:func:`litz.tuning.sites.sizes_of`), the median
+    of some launches: they read what the call's own reads, and write elsewhere. What cannot be tried that way, or has no
+    memory for it, is left out."""
+
+    def __init__(self, plan: Plan, clock: Callable[[], Sample] | None = None) -> None:
+        self.seconds: dict[tuple[str, tuple[int, ...]], float] = {}
+        self._kernels = {kernel.name: kernel for kernel in kernels_in(plan) if can_be_tried(kernel)}
+        self._device = torch.device(plan.device.kind)
+        self._clock = clock or partial(sampler, "events" if plan.device.kind == "cuda" else "host")
+
+    def watch(
+        self, name: str, function: LaunchFunction, addresses: Sequence[int], symbols: Sequence[int | float]
+    ) -> None:
+        """Time a launch that is about to be made, unless one like it was."""
+        kernel = self._kernels.get(name)
+        if kernel is None or (name, sizes_of(kernel, symbols)) in self.seconds:
+            return
+        try:
+            tried = trial_places(kernel, addresses, symbols, self._device)
+            if tried is None:
+                return
+            places, memory = tried
+            call, sample = partial(function, places, symbols), self._clock()
+            call()
+            taken = statistics.median(sample(call) for _ in range(SAMPLES))
+            del memory
+        except (KernelError, torch.OutOfMemoryError):
+            return  # where the kernel fails, the call itself is about to say so
+        self.seconds[name, sizes_of(kernel, symbols)] = taken
