@@ -276,11 +276,17 @@ def corpus(session: nox.Session) -> None:
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """On a machine with an NVIDIA GPU: the Triton corpus and the side-by-side benchmark; `-- --help` lists options."""
+    """On a machine with an NVIDIA GPU: the Triton corpus, a sample of PyTorch's operator database, and the side-by-side
+    benchmark with its check of values and gradients; `-- --help` lists options of the last."""
     install_torch(session)
-    install(session, *MODELS)
+    install(session, *MODELS, *OPINFO)
     install_folders(session, FOLDERS, tested=["codegen-triton"])
     session.run("python", str(PACKAGES / "codegen-triton" / "tests" / "triton_on_device.py"))
+    workers = str(min(16, os.cpu_count() or 1))
+    sample = ("--device", "cuda", "--dtypes", "f32", "--modes", "forward,gradient", "--samples", "1")
+    session.run(
+        "python", "-m", "opinfo", *sample, "--workers", workers, env={"PYTHONPATH": str(ROOT / "tests")}
+    )
     session.run("python", str(ROOT / "benchmarks" / "gpu.py"), *session.posargs)
 
 
