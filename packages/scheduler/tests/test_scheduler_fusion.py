@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -388,6 +389,19 @@ def test_readers_of_one_buffer_can_be_kept_apart_or_joined() -> None:
     x = b.input(32)
     graph = b.build(*(b.op("add", x, b.input(256, 32)) for _ in range(2)))
     assert [len(launches(forced(graph, sibling_bytes=most))) for most in (0, 1 << 40)] == [2, 1]
+
+
+def test_a_short_row_on_a_gpu_is_walked_by_one_program() -> None:
+    b = Builder()
+    x = b.input(3, 64)
+    first = b.op("exp", x)
+    graph = b.build(first, b.sum(first, 1))
+    options = SchedulerOptions(program_bytes=1 << 30)
+    plan = plan_of(graph, GPU_LIKE, options)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 1
+    apart = plan_of(graph, GPU_LIKE, replace(options, long_row=63))
+    assert len(launches(apart)) == 2
 
 
 def test_a_join_that_leaves_threads_idle_can_be_forced() -> None:

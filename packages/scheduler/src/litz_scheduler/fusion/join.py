@@ -7,19 +7,30 @@ from dataclasses import dataclass, replace
 
 from litz_ir.loops.nodes import Pointwise, Reduction
 from litz_ir.symbols.table import SymbolTable
+from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.cost.traffic import estimate, points
 from litz_scheduler.draft import Draft, Seen, see
 from litz_scheduler.legality.horizontal import Alignment, alignments, realign
 from litz_scheduler.legality.vertical import keeps_versions, phase_for
+from litz_scheduler.options import SchedulerOptions
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What joining asks of the machine: the statements that a kernel may have, and the points that must be left to run
-    side by side."""
+    """What joining asks of the machine: the statements that a kernel may have, the points that must be left to run
+    side by side, and the length of a row that a GPU's program takes in one go (0: the machine is none)."""
 
     statements: int
     points: int
+    row: int = 0
+
+    @staticmethod
+    def of(known: Capabilities | None, options: SchedulerOptions) -> Machine:
+        """What is asked of a machine with such capabilities."""
+        if known is None:
+            return Machine(512, options.busy_points)
+        side_by_side = options.busy_points * (known.threads + known.processors)
+        return Machine(known.max_statements, side_by_side, options.long_row if known.processors else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +84,8 @@ def try_join(
 
 
 def _starves(draft: Draft, alignment: Alignment, symbols: SymbolTable, machine: Machine) -> bool:
-    """True when joining would leave too few outer points to keep the machine busy."""
+    """True when joining would leave too few outer points to keep the machine busy, and each of them much to do. Rows
+    that a program of a GPU takes in one go are walked sooner than another kernel is launched."""
     before = estimate(points(draft.outer), symbols)
     after = estimate(points(alignment.outer), symbols)
-    return after < before and after < machine.points
+    return after < before and after < machine.points and before > machine.row * max(after, 1)

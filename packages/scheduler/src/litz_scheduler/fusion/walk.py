@@ -46,11 +46,6 @@ class _Walk:
         self.drafts: dict[int, Draft] = {}
         self.readers: dict[str, list[int]] = {}
         self.graphics = graphics(context)
-        machines = context.capabilities.values()
-        self.machine = Machine(
-            min((c.max_statements for c in machines), default=512),
-            options.busy_points * max((c.threads + c.processors for c in machines), default=1),
-        )
 
     def place(self, position: int, operation: Operation) -> None:
         """Find or make the group of the operation at ``position``."""
@@ -154,12 +149,17 @@ class _Walk:
             return "refuse.device"
         if self.order.between(draft.number, needed):
             return "refuse.order"
-        if draft.size + size > self.machine.statements:
+        machine = self._machine(draft)
+        if draft.size + size > machine.statements:
             return "refuse.size"
         if len(draft.reads.union(operation.reads)) > BUFFERS:
             return "refuse.buffers"
         symbols, roots = self.graph.symbols, self.needs.roots
-        return try_join(draft, operation, symbols, roots, self.machine, sibling=sibling)
+        return try_join(draft, operation, symbols, roots, machine, sibling=sibling)
+
+    def _machine(self, draft: Draft) -> Machine:
+        """The machine that a group runs on."""
+        return Machine.of(self.context.machine(draft.device), self.options)
 
     def _note(self, draft: Draft, name: str, verdict: str, reason: str, stake: int) -> None:
         subject = f"{name} + group of {draft.members[0].operation.name}"
@@ -175,10 +175,7 @@ class _Walk:
             other = self.drafts[self.order.find(self.needs.owner[name])]
             if other is home or not other.loops or other.device != home.device or home.product:
                 continue
-            fits = (
-                home.size + other.size <= self.machine.statements and len(home.reads | other.reads) <= BUFFERS
-            )
-            if fits and self._adjacent(other.number, home.number):
+            if self._fit(home, other) and self._adjacent(other.number, home.number):
                 stake = estimate(type_bytes(self.values[name].type), self.graph.symbols)
                 self._merge(home, other, stake)
 
@@ -187,8 +184,12 @@ class _Walk:
         first, second = other.number, home.number
         if self.order.before(first, second) or self.order.before(second, first):
             return False
-        fits = home.size + other.size <= self.machine.statements and len(home.reads | other.reads) <= BUFFERS
-        return fits and self._merge(home, other, 0, "fuse.packed")
+        return self._fit(home, other) and self._merge(home, other, 0, "fuse.packed")
+
+    def _fit(self, home: Draft, other: Draft) -> bool:
+        """True where a kernel may be as large as both together."""
+        most = self._machine(home).statements
+        return home.size + other.size <= most and len(home.reads | other.reads) <= BUFFERS
 
     def _adjacent(self, first: int, second: int) -> bool:
         """True when nothing must run between two groups, nor the second before the first."""
@@ -198,11 +199,12 @@ class _Walk:
 
     def _merge(self, home: Draft, other: Draft, stake: int, why: str = "fuse.producer") -> bool:
         """Rebuild ``other`` with the members of ``home`` after its own; nothing changes when one does not fit."""
+        machine = self._machine(home)
         trial = Draft(other.number, other.device, other.outer, other.inner, list(other.members))
         trial.product = other.product
         for seen in home.members:
             assert isinstance(seen.operation, Pointwise | Reduction)
-            joined = try_join(trial, seen.operation, self.graph.symbols, self.needs.roots, self.machine)
+            joined = try_join(trial, seen.operation, self.graph.symbols, self.needs.roots, machine)
             if isinstance(joined, str):
                 return False
             joined.apply(trial)
