@@ -1,9 +1,10 @@
 """Eager, Inductor and litz side by side on the NVIDIA GPU at hand: `python benchmarks/gpu.py --modes infer,train`.
 
 All backends run in one process, one after another for each case, on fresh cache folders. `infer` and `train` are the
-cases of `cases.py`: a call and the synchronisation after it, on the host's clock. `large` are the programs of
-`gpu_cases.py`: time between events over a run of calls, and the bytes of what goes in and out divided by it, beside the
-rate of a copy. `--mode` is handed to `torch.compile` for both. Exit code 1 when litz fails or is off eager's values.
+cases of `cases.py`: a call and the synchronisation after it, on the host's clock. `large` and `products` are the
+programs of `gpu_cases.py`: time between events over a run of calls, and for `large` the bytes of what goes in and out
+divided by it, beside the rate of a copy. `--mode` is handed to `torch.compile` for both; where it tunes, `ready` is the
+time of the first four calls. Exit code 1 when litz fails or is off eager's values.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 import torch
 from cases import CASES
-from gpu_cases import LARGE
+from gpu_cases import LARGE, PRODUCTS
 from measure import training_step
 from models import relative_error, tensors
 from rich.console import Console
@@ -33,6 +34,10 @@ Row = dict[str, Any]
 Program = Callable[..., Any]
 BACKENDS = ("inductor", "litz")
 LARGE_BOUND = 2e-2  # bf16 rounds to eight bits
+READY = 3
+"""Calls after the first, in which what is tuned is tuned."""
+
+ON_THE_DEVICE = {"large": LARGE, "products": PRODUCTS}
 
 
 def moved(value: Any) -> Any:
@@ -110,8 +115,9 @@ class Measured:
 
     def __init__(self, name: str, mode: str, seconds: float) -> None:
         torch.manual_seed(0)
-        self.large = mode == "large"
-        program, args = LARGE[name]() if self.large else CASES[name].build()
+        known = ON_THE_DEVICE.get(mode)
+        self.large = known is not None
+        program, args = CASES[name].build() if known is None else known[name]()
         self.program, self.args = moved(program), tuple(map(moved, args))
         self.bound = LARGE_BOUND if self.large else CASES[name].bound
         self._seconds = seconds
@@ -152,7 +158,7 @@ def measure(name: str, mode: str, compile_mode: str | None, seconds: float) -> R
     row: Row = {"case": name, "mode": mode}
     expected = case.once(case.program)
     row["eager"] = case.seconds(case.program)
-    if case.large:
+    if mode == "large":
         row["bytes"] = case.nbytes()
     for backend in BACKENDS:
         torch._dynamo.reset()
@@ -164,6 +170,10 @@ def measure(name: str, mode: str, compile_mode: str | None, seconds: float) -> R
             found = case.once(function)
             torch.cuda.synchronize()
             row[f"{backend} first"] = time.perf_counter() - start
+            for _ in range(READY):
+                found = case.once(function)
+            torch.cuda.synchronize()
+            row[f"{backend} ready"] = time.perf_counter() - start
             row[f"{backend} error"] = (apart if mode == "train" else relative_error)(found, expected)
             del found
             row[backend] = case.seconds(function)
@@ -189,24 +199,25 @@ def broken(rows: Sequence[Row]) -> list[str]:
     return found + [f"{row['case']} ({row['mode']}): error {row['litz error']:.1e}" for row in off]
 
 
-def tables(rows: Sequence[Row], rate: float) -> list[list[list[str]]]:
-    """For each mode a table as lines of cells, its head first."""
+def tables(rows: Sequence[Row], rate: float, compiling: str) -> list[list[list[str]]]:
+    """For each mode a table as lines of cells, its head first; ``compiling`` says until when compiling is counted."""
     made = []
     for mode in dict.fromkeys(row["mode"] for row in rows):
-        unit, scale = ("ms", 1e3) if mode == "large" else ("us", 1e6)
+        unit, scale = ("ms", 1e3) if mode in ON_THE_DEVICE else ("us", 1e6)
         names = ("eager", *BACKENDS)
         head = ["case", *(f"{name} {unit}" for name in names), "litz over Inductor"]
-        head += ["first, Inductor s", "first, litz s"]
+        head += [f"{compiling}, Inductor s", f"{compiling}, litz s"]
         if mode == "large":
             head += ["litz GB/s", "of a copy"]
         body = []
         for row in (row for row in rows if row["mode"] == mode):
-            digits = 3 if mode == "large" else 0
+            digits = 3 if mode in ON_THE_DEVICE else 0
             times = (f"{row[name] * scale:.{digits}f}" if name in row else "failed" for name in names)
             cells = [row["case"], *times]
             both = all(name in row for name in BACKENDS)
             cells.append(f"{row['inductor'] / row['litz']:.2f}" if both else "")
-            cells += [f"{row[f'{name} first']:.2f}" if f"{name} first" in row else "" for name in BACKENDS]
+            taken = (row.get(f"{name} {compiling}") for name in BACKENDS)
+            cells += ["" if each is None else f"{each:.2f}" for each in taken]
             if mode == "large" and "litz" in row:
                 speed = row["bytes"] / row["litz"]
                 cells += [f"{speed / 1e9:.0f}", f"{speed / rate:.0%}"]
@@ -214,7 +225,9 @@ def tables(rows: Sequence[Row], rate: float) -> list[list[list[str]]]:
         done = [row for row in rows if row["mode"] == mode and all(name in row for name in BACKENDS)]
         if done:
             mean = statistics.geometric_mean([row["inductor"] / row["litz"] for row in done])
-            first = statistics.geometric_mean([row["inductor first"] / row["litz first"] for row in done])
+            first = statistics.geometric_mean(
+                [row[f"inductor {compiling}"] / row[f"litz {compiling}"] for row in done]
+            )
             body.append(["geometric mean", "", "", "", f"{mean:.3f}", "", f"{first:.2f} times as quick"])
         made.append([[f"{mode}: {head[0]}", *head[1:]], *body])
     return made
@@ -246,8 +259,7 @@ def main() -> int:
         rows: list[Row] = []
         rate = copy_rate()
         for mode in options.modes.split(","):
-            known = LARGE if mode == "large" else CASES
-            for name in known:
+            for name in ON_THE_DEVICE.get(mode, CASES):
                 if (chosen and name not in chosen) or (mode == "train" and not CASES[name].trains):
                     continue
                 rows.append(measure(name, mode, options.mode, options.seconds))
@@ -259,7 +271,8 @@ def main() -> int:
             json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n", encoding="utf-8"
         )
     page = [machine]
-    for head, *body in tables(rows, rate):
+    compiling = "ready" if (options.mode or "").startswith("max-autotune") else "first"
+    for head, *body in tables(rows, rate, compiling):
         shown = Table(*head, title=machine)
         for cells in body:
             shown.add_row(*cells)

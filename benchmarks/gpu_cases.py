@@ -1,4 +1,4 @@
-"""Programs that are bound by a GPU's memory: each touches a quarter of a gigabyte and more."""
+"""Programs for a GPU: some touch a quarter of a gigabyte and more, others multiply matrices."""
 
 from __future__ import annotations
 
@@ -39,6 +39,67 @@ def adam(weights: list[Tensor], gradients: list[Tensor], means: list[Tensor], sq
     torch._foreach_add_(steps, 1e-8)
     torch._foreach_addcdiv_(weights, means, steps, -1e-3)
 
+
+def dequantised(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+    """A product with weights that are kept as integers of eight bits."""
+    return F.linear(x, weight.to(x.dtype) * scale)
+
+
+def gated(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    """The feed-forward part of a language model."""
+    return F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention as a text book has it, with scores that are capped."""
+    scores = 30.0 * torch.tanh(q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 / 30.0))
+    return torch.softmax(scores.float(), -1).to(q.dtype) @ v
+
+
+def half(*shape: int, scale: float = 1.0) -> Tensor:
+    """Normal numbers in bf16."""
+    return normal(*shape, dtype=torch.bfloat16) * scale
+
+
+def bytes_(*shape: int) -> Tensor:
+    """Integers of eight bits."""
+    return torch.randint(-127, 128, shape, device="cuda", dtype=torch.int8)
+
+
+PRODUCTS: dict[str, Build] = {
+    "linear and GELU": lambda: (
+        lambda x, w, b: F.gelu(F.linear(x, w, b)),
+        (half(8192, 1024), half(4096, 1024, scale=0.03), half(4096)),
+    ),
+    "logits of an odd vocabulary": lambda: (
+        lambda x, w: F.linear(x, w),
+        (half(2048, 2048), half(50257, 2048, scale=0.03)),
+    ),
+    "int8 weights, 16 rows": lambda: (
+        dequantised,
+        (half(16, 4096), bytes_(4096, 4096), half(4096, 1, scale=1e-3)),
+    ),
+    "gated MLP, 16 rows": lambda: (
+        gated,
+        (
+            half(16, 2048),
+            half(5632, 2048, scale=0.03),
+            half(5632, 2048, scale=0.03),
+            half(2048, 5632, scale=0.03),
+        ),
+    ),
+    "gated MLP, 4096 rows": lambda: (
+        gated,
+        (
+            half(4096, 2048),
+            half(5632, 2048, scale=0.03),
+            half(5632, 2048, scale=0.03),
+            half(2048, 5632, scale=0.03),
+        ),
+    ),
+    "capped attention": lambda: (attention, tuple(half(8, 16, 512, 64) for _ in range(3))),
+}
+"""Products in bf16 with what comes before and after them: the device takes longer than the host to ask for them."""
 
 LARGE: dict[str, Build] = {
     "copy and scale": lambda: (lambda x: x * 2, (normal(ROWS, COLUMNS),)),
