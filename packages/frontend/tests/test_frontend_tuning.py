@@ -402,7 +402,7 @@ class Rehearsal:
         return partial(self._note, "recorded")
 
     def tuned(self) -> Tuned:
-        return Tuned(cast(Loader, self), cast(Search, self), ArtifactCache(None, None))
+        return Tuned(cast(Loader, self), cast(Search, self), ArtifactCache(None, None), lambda: lambda _: 0.0)
 
     def _note(self, what: str, args: list[Any]) -> Sequence[Any]:
         self.seen.append(what)

@@ -40,13 +40,13 @@ def product_choices(library: Plan, generated: Plan) -> tuple[Choice, ...]:
     parts = _Parts()
     for side, plan in enumerate((library, generated)):
         for position, step in enumerate(plan.steps):
-            for name in _nodes(step):
+            for name in nodes_of(step):
                 parts.join((side, position), name)
-    still_called = {name for step in generated.steps if isinstance(step, CallStep) for name in _nodes(step)}
+    still_called = {name for step in generated.steps if isinstance(step, CallStep) for name in nodes_of(step)}
     products: dict[Hashable, list[str]] = {}
     for position, step in enumerate(library.steps):
         if isinstance(step, CallStep):
-            names = [name for name in _nodes(step) if name not in still_called]
+            names = [name for name in nodes_of(step) if name not in still_called]
             if names:
                 products.setdefault(parts.find((0, position)), []).extend(names)
     steps = [
@@ -77,7 +77,7 @@ def worth_generating(library: Plan, generated: Plan, seconds: Seconds) -> frozen
     )
 
 
-def _nodes(step: Step) -> Iterator[str]:
+def nodes_of(step: Step) -> Iterator[str]:
     """The nodes of the source graph that a step computes something of."""
     if isinstance(step, Launch):
         for each in step.origins:

@@ -34,13 +34,15 @@ NO_CONSTANTS: Mapping[str, torch.Tensor] = MappingProxyType({})
 class Compiled:
     """A callable graph: takes the list of arguments (and empties it), gives the sequence of results. Where it is
     ``frozen``, what was computed of parameters alone is never made again. ``replay`` says whether it is recorded and
-    replayed, and why not, where that was asked for. ``loader`` makes the callable anew, for those who watch it run."""
+    replayed, and why not, where that was asked for. ``settled`` is false where the next calls may find a better plan.
+    ``loader`` makes the callable anew, for those who watch it run."""
 
     call: HostFunction
     artifact: Artifact | None
     source: str = ""
     frozen: bool = False
     replay: str = ""
+    settled: bool = True
     loader: Loader | None = None
 
 
@@ -65,6 +67,11 @@ class Loader:
         frozen = self.config.freezing
         call = load_program(self.program, bind, self.constants, file, self.routines, frozen=frozen)
         return on_current_device(call) if artifact.plan.device.kind == "cuda" else call
+
+    def of(self, artifact: Artifact) -> Loader:
+        """What loads another artifact of the same graph. Raises ``LitzError``."""
+        given = (self.name, self.targets, self.config, self.constants, self.routines)
+        return loader_of(artifact, *given)
 
     def compiled(self, call: HostFunction | None = None) -> Compiled:
         """The graph as the options want it called: as ``call``, where somebody else sees to that. Raises

@@ -21,12 +21,16 @@ from litz.force import forced
 from litz.host.devices import device_of
 from litz.host.externs import NO_ROUTINES
 from litz.host.libraries import has_convolutions, linear_flops
-from litz.loading import Compiled, all_launches
+from litz.host.load import HostFunction
+from litz.loading import Compiled, all_launches, loader_of
 from litz.settings import Config
 from litz.targets import TargetSet, targets_for
-from litz.tuning.tuned import load
+from litz.timing import Sample
+from litz.tuning.products import better_generated, may_be_generated
+from litz.tuning.tuned import Better, load
 from litz_ir.device import CPU
 from litz_ir.errors import CodegenError, CompilerNotFound, LitzError, ToolchainError
+from litz_ir.loops.nodes import LoopGraph
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import Hook, Timings
 from litz_ir.plan.kernel import Kernel
@@ -48,7 +52,9 @@ class Compilation:
     """One graph on its way: the stages, in order. The instance belongs to one thread.
 
     ``held`` names the placeholders that are parameters, or otherwise likely the same call after call; ``donated`` those
-    that nobody reads afterwards. ``side_by_side`` is how many units are built at a time.
+    that nobody reads afterwards. ``side_by_side`` is how many units are built at a time. ``free`` says that another
+    plan may take this one's place later, since nothing was compiled for what this one saves; ``products`` are those
+    that are generated.
     """
 
     gm: GraphModule
@@ -59,6 +65,8 @@ class Compilation:
     donated: frozenset[str] = frozenset()
     timings: Timings = field(default_factory=Timings)
     side_by_side: int = field(default_factory=torch.get_num_threads)
+    free: bool = False
+    products: frozenset[str] = frozenset()
 
     def run(self) -> Compiled:
         """Compile the graph, or fetch it; degrade to ATen what fails, as ``config.fallback`` says."""
@@ -68,12 +76,15 @@ class Compilation:
 
     def _run(self) -> Compiled:
         targets = targets_for(device_kinds(self.gm), self.config)
-        key = self.cache.key(
-            self.gm, self.config, targets, scheduler_options(self.config, targets), self.held, self.donated
-        )
+        key = self._key(targets)
+        chosen = self.cache.products.read(key) if self._chooses(targets) else frozenset()
+        first = key
+        if chosen:
+            self.products = chosen
+            key = self._key(targets)
         found = self._timed("cache", lambda: self.cache.read(key, targets))
         constants: Mapping[str, torch.Tensor] = {}
-        if found is not None and not any(plan.constants for plan in plans_in(found.plan)):
+        if chosen is not None and found and not any(plan.constants for plan in plans_in(found.plan)):
             return self._finish(found, constants, targets)
         for target in targets.by_kind.values():
             if isinstance(target, PreparedTarget):
@@ -90,7 +101,12 @@ class Compilation:
                 artifact = Artifact(key, plan, units, binaries, left, dict(self.timings.seconds))
                 if found is None and not lowered.routines:
                     self._timed("store", partial(self.cache.write, artifact))
-                return self._finish(artifact, lowered.constants, targets, lowered.routines)
+                better: Better | None = None
+                if chosen is None and may_be_generated(lowered.graph):
+                    better = partial(self._better, first, lowered, targets)
+                elif chosen is None:
+                    self.cache.products.write(first, frozenset())
+                return self._finish(artifact, lowered.constants, targets, lowered.routines, better)
             except CompilerNotFound:
                 raise
             except LitzError as error:
@@ -106,6 +122,44 @@ class Compilation:
         raise CodegenError(
             f"{self.name} still fails after {ROUNDS} rounds", hint="report it with LITZ_FALLBACK=error"
         )
+
+    def _key(self, targets: TargetSet) -> str:
+        options = self.options(targets)
+        return self.cache.key(self.gm, self.config, targets, options, self.held, self.donated)
+
+    def options(self, targets: TargetSet) -> SchedulerOptions:
+        """What the scheduler may do."""
+        allowed = scheduler_options(self.config, targets)
+        return replace(allowed, generated_products=allowed.generated_products | self.products)
+
+    def _chooses(self, targets: TargetSet) -> bool:
+        """True where products are generated or called, whatever takes less time."""
+        tuned = self.config.autotune and self.free and "cuda" in targets.by_kind
+        return tuned and not scheduler_options(self.config, targets).generated_products
+
+    def _better(self, key: str, lowered: LoweredGraph, targets: TargetSet, sample: Sample) -> Artifact | None:
+        """The graph with the products generated that take less time so; the choice is kept by ``key``."""
+        end = time.perf_counter() + self.config.autotune_seconds / 2
+
+        def planned(graph: LoopGraph, products: frozenset[str]) -> Plan:
+            options = replace(scheduler_options(self.config, targets), generated_products=products)
+            return schedule(graph, PassContext(targets.capabilities()), options)
+
+        def loaded(plan: Plan) -> HostFunction:
+            alone = Artifact("part", plan, *self.build(plan, targets))
+            return loader_of(alone, plan.name, targets, self.config).call()
+
+        self.products = better_generated(
+            lowered.graph, planned, loaded, sample, lambda: time.perf_counter() < end
+        )
+        self.cache.products.write(key, self.products)
+        if not self.products:
+            return None
+        plan = self.schedule(lowered, targets)
+        artifact = Artifact(self._key(targets), plan, *self.build(plan, targets), left_to_aten(lowered))
+        if not lowered.routines:
+            self.cache.write(artifact)
+        return artifact
 
     # --- the stages -----------------------------------------------------------------------------------------
 
@@ -129,9 +183,7 @@ class Compilation:
         hooks: Sequence[Hook] = hooks_for(self.config)
         plan = self._timed(
             "schedule",
-            lambda: schedule(
-                lowered.graph, context, scheduler_options(self.config, targets), hooks=hooks, timings=None
-            ),
+            lambda: schedule(lowered.graph, context, self.options(targets), hooks=hooks, timings=None),
         )
         return replace(plan, decisions=(*lowered.decisions, *plan.decisions))
 
@@ -170,9 +222,11 @@ class Compilation:
         constants: Mapping[str, torch.Tensor],
         targets: TargetSet,
         routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
+        better: Better | None = None,
     ) -> Compiled:
         start = time.perf_counter()
-        made = load(artifact, self.name, targets, self.config, self.cache, constants, routines)
+        given = (targets, self.config, self.cache, constants, routines)
+        made = load(artifact, self.name, *given, better=better)
         self.timings.add("load", time.perf_counter() - start)
         assert made.artifact is not None
         return replace(made, artifact=replace(made.artifact, seconds=dict(self.timings.seconds)))

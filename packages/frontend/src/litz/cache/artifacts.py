@@ -18,6 +18,7 @@ from torch.fx import GraphModule
 
 from litz.artifact import Artifact, Captured, LeftToAten, Wrapping
 from litz.cache.key import graph_key, text_key
+from litz.cache.products import ProductChoices
 from litz.cache.store import Store, default_folder
 from litz.cache.tiles import TileChoices
 from litz.settings import Config
@@ -32,14 +33,14 @@ from litz_scheduler import SchedulerOptions
 log = logging.getLogger(__name__)
 
 PLAN, SUMMARY, BINARY, CAPTURE = "plan.json", "summary.json", "unit", "capture.json"
-FOLDERS = ("graphs", "binaries", "captures", "tiles")
+FOLDERS = ("graphs", "binaries", "captures", "tiles", "products")
 PACKAGES = ("litz", "litz-ir", "litz-lowering", "litz-scheduler", "litz-codegen-cpp", "litz-codegen-triton")
 
 
 @dataclass(slots=True, weakref_slot=True)
 class ArtifactCache:
     """Compiled graphs of one process and, when ``graphs`` and ``binaries`` are given, of those before it. ``captures``
-    knows graphs by what Dynamo captured (``litz.capture.recall``), ``tiles`` what tuning found.
+    knows graphs by what Dynamo captured (``litz.capture.recall``), ``tiles`` and ``products`` what tuning found.
 
     Without a folder that can be used, everything is built in a temporary one that lives as long as the process.
     """
@@ -48,6 +49,7 @@ class ArtifactCache:
     binaries: Store | None
     captures: Store | None = None
     tiles: TileChoices = field(default_factory=TileChoices)
+    products: ProductChoices = field(default_factory=ProductChoices)
     scratch: Path | None = None
     built: dict[str, Path] = field(default_factory=dict)
 
@@ -57,8 +59,8 @@ class ArtifactCache:
         if config.cache:
             root = Path(config.cache_dir) if config.cache_dir is not None else default_folder()
             try:
-                graphs, binaries, captures, tiles = (Store(root / name) for name in FOLDERS)
-                return ArtifactCache(graphs, binaries, captures, TileChoices(tiles))
+                graphs, binaries, captures, tiles, products = (Store(root / name) for name in FOLDERS)
+                return ArtifactCache(graphs, binaries, captures, TileChoices(tiles), ProductChoices(products))
             except CacheError as error:
                 log.warning("%s", error)
         return ArtifactCache(None, None)

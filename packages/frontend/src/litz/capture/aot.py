@@ -70,11 +70,12 @@ class Session:
             spare = kind == "backward" and not self.config.cuda_graphs
             donated = self.saved.names if spare else frozenset()
             name = f"{kind}_{self.number}"
-            compiled = compile_or_fall_back(gm, name, self.config, self.cache, held, donated)
+            free = kind == "inference"
+            compiled = compile_or_fall_back(gm, name, self.config, self.cache, held, donated, free=free)
         for observe in self.observers:
             observe(compiled)  # which may put another call in the place of its own
         if self.plain is not None and compiled.artifact is not None:
-            self._take(self.plain, gm, compiled.artifact, compiled.call, kind)
+            self._take(self.plain, gm, compiled, kind)
         plan = None if compiled.artifact is None else compiled.artifact.plan
         call = compiled.call
         if kind == "forward":
@@ -98,10 +99,10 @@ class Session:
         """The call of a backward, whatever AOTAutograd gives it."""
         return _with_plain_tangents(gm, call if plan is None else self.saved.guarded(call, plan))
 
-    def _take(
-        self, plain: PlainGraph, gm: GraphModule, artifact: Artifact, call: HostFunction, kind: str
-    ) -> None:
+    def _take(self, plain: PlainGraph, gm: GraphModule, compiled: Compiled, kind: str) -> None:
         """Note what a plain graph was compiled to; a training graph when both its halves are."""
+        artifact, call = compiled.artifact, compiled.call
+        assert artifact is not None
         whole: Captured | None = None
         if kind == "inference":
             whole = plain.inference(gm, artifact, call)
@@ -109,7 +110,7 @@ class Session:
             plain.forward(gm, artifact, plain.uncast(call))
         else:
             whole = plain.backward(gm, artifact, plain.uncast(call), self.saved)
-        if whole is not None and plain.key is not None:
+        if whole is not None and plain.key is not None and compiled.settled:
             self.cache.remember(plain.key, whole)
 
     def recall(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any] | None:
@@ -168,10 +169,11 @@ def compile_or_fall_back(
     cache: ArtifactCache,
     held: frozenset[str] = frozenset(),
     donated: frozenset[str] = frozenset(),
+    free: bool = False,
 ) -> Compiled:
     """Compile a graph; when that fails as a whole, run it as it came, unless ``config.fallback`` is ``error``."""
     try:
-        return Compilation(gm, name, config, cache, held, donated).run()
+        return Compilation(gm, name, config, cache, held, donated, free=free).run()
     except LitzError as error:
         if config.fallback == "error":
             raise

@@ -23,10 +23,12 @@ from litz.tuning.applied import applied, changes
 from litz.tuning.search import Search
 from litz.tuning.subjects import subjects_of
 from litz_ir.errors import LitzError
-from litz_ir.plan.program import kernels_in
 from litz_ir.target.protocol import TunableTarget
 
 log = logging.getLogger("litz")
+
+Better = Callable[[Sample], Artifact | None]
+"""Looks for a better plan of a graph, timing by the sample; its artifact, where there is one. Raises ``LitzError``."""
 
 
 def load(
@@ -38,33 +40,46 @@ def load(
     constants: Mapping[str, torch.Tensor] = NO_CONSTANTS,
     routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
     clock: Callable[[], Sample] | None = None,
+    better: Better | None = None,
 ) -> Compiled:
     """A plan and its binaries as a callable that tracebacks know by ``name``, tuned by what ``clock`` makes where the
-    options ask for that. Raises ``LitzError``."""
+    options ask for that; ``better`` finds a better plan. Raises ``LitzError``."""
     loader = loader_of(artifact, name, targets, config, constants, routines)
-    return with_tuning(loader, cache, clock) if config.autotune else loader.compiled()
+    return with_tuning(loader, cache, clock, better) if config.autotune else loader.compiled()
 
 
-def with_tuning(loader: Loader, cache: ArtifactCache, clock: Callable[[], Sample] | None = None) -> Compiled:
+def with_tuning(
+    loader: Loader,
+    cache: ArtifactCache,
+    clock: Callable[[], Sample] | None = None,
+    better: Better | None = None,
+) -> Compiled:
     """The graph with the tiles that are known to be quickest; where some are not known, they are sought in its next
     calls, timed by what ``clock`` makes. Raises ``LitzError``."""
+    device = loader.artifact.plan.device
+    if not isinstance(loader.targets[device], TunableTarget):
+        return loader.compiled()
+    if clock is None:
+        clock = partial(sampler, "events" if device.kind == "cuda" else "host")
+    loader, search = _begun(loader, cache, clock)
+    if search is None and better is None:
+        return loader.compiled()
+    made = loader.compiled(Tuned(loader, search, cache, clock, better))
+    return replace(made, settled=better is None)
+
+
+def _begun(loader: Loader, cache: ArtifactCache, clock: Callable[[], Sample]) -> tuple[Loader, Search | None]:
+    """The graph with what is known of its tiles, and the search for the others, if there are any."""
     plan = loader.artifact.plan
-    if not kernels_in(plan):
-        return loader.compiled()
     target = loader.targets[plan.device]
-    if not isinstance(target, TunableTarget):
-        return loader.compiled()
     subjects = subjects_of(plan, target)
     known = {each.kernel.name: cache.tiles.read(each.key) for each in subjects}
     choices = {name: choice for name, choice in known.items() if choice is not None}
     loader = _with_choices(loader, choices, cache)
     unknown = [each for each in subjects if each.kernel.name not in choices]
     if not unknown:
-        return loader.compiled()
-    if clock is None:
-        clock = partial(sampler, "events" if plan.device.kind == "cuda" else "host")
-    search = Search(loader, unknown, cache, clock, loader.config.autotune_seconds)
-    return loader.compiled(Tuned(loader, search, cache))
+        return loader, None
+    return loader, Search(loader, unknown, cache, clock, loader.config.autotune_seconds)
 
 
 def _with_choices(loader: Loader, choices: Mapping[str, TileChoice], cache: ArtifactCache) -> Loader:
@@ -83,13 +98,23 @@ class Tuned:
 
     The first call runs it as it is, so that a graph that is called once is never tuned. The next ones search; when
     that is over, the graph is loaded anew with what was found and, where options ask for it, recorded from then on.
-    Meanwhile other threads, and calls that somebody records, run it as it is.
+    Meanwhile other threads, and calls that somebody records, run it as it is. Where ``better`` finds a better plan, it
+    takes the place of the graph's own before tiles are sought.
     """
 
-    def __init__(self, loader: Loader, search: Search, cache: ArtifactCache) -> None:
+    def __init__(
+        self,
+        loader: Loader,
+        search: Search | None,
+        cache: ArtifactCache,
+        clock: Callable[[], Sample],
+        better: Better | None = None,
+    ) -> None:
         self._loader = loader
         self._search = search
         self._cache = cache
+        self._clock = clock
+        self._better = better
         self._plain = loader.call()
         self._final: HostFunction | None = None
         self._on_gpu = loader.artifact.plan.device.kind == "cuda"
@@ -115,21 +140,39 @@ class Tuned:
         """A call that searches, unless another thread has ended that just now."""
         if self._final is not None:
             return self._final(args)
-        results = self._search.run(args)
-        if self._search.over:
-            self._final = self._settled()
+        if self._better is not None:
+            better, self._better = self._better, None
+            self._improve(better)
+        results = self._plain(args) if self._search is None else self._search.run(args)
+        if self._search is None or self._search.over:
+            self._final = self._settled(self._search)
         return results
+
+    def _improve(self, better: Better) -> None:
+        """Let a better plan take the place of the graph's own, where there is one."""
+        try:
+            artifact = better(self._clock())
+            if artifact is None:
+                return
+            loader, search = _begun(self._loader.of(artifact), self._cache, self._clock)
+            self._plain = loader.call()
+        except LitzError as error:
+            log.warning("litz: %s keeps its plan: %s", self._loader.name, error)
+            return
+        self._loader, self._search = loader, search
 
     def _is_recorded(self) -> bool:
         """True while somebody records this stream, who can neither be waited for nor timed."""
         return self._on_gpu and torch.cuda.is_current_stream_capturing()
 
-    def _settled(self) -> HostFunction:
+    def _settled(self, search: Search | None) -> HostFunction:
         """The graph as it runs from now on."""
-        found, loader = self._search.found, self._loader
-        plan = loader.artifact.plan
+        loader = self._loader
+        if search is None:
+            return loader.replayed(self._plain)
+        found, plan = search.found, loader.artifact.plan
         gains = changes(plan, found)
         said = "litz: %s: %d kernels tuned in %.1f s, %d made quicker"
-        log.info(said, plan.name, len(found), self._search.spent, len(gains))
+        log.info(said, plan.name, len(found), search.spent, len(gains))
         call = _with_choices(loader, found, self._cache).call() if gains else self._plain
         return loader.replayed(call)
