@@ -385,8 +385,6 @@ def kernels(draw: st.DrawFn) -> k.Kernel:
         draw(tuples(st.builds(k.Local, VALUES, DTYPES, st.integers(0, 64) | plain_terms))),
         draw(tuples(st.builds(k.Phase, axes, tuples(statements)))),
         draw(schedules),
-        draw(plain_terms),
-        draw(plain_terms),
     )
 
 

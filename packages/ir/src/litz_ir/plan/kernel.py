@@ -109,8 +109,7 @@ class Kernel:
     """One function of the generated program.
 
     ``parameters`` are passed in order as pointers, ``symbols`` (name and kind: ``int`` as ``int64_t``, ``float`` as
-    double, ``bool`` as ``int64_t``) after them. ``traffic`` and ``work`` are bytes moved and scalar operations per
-    call.
+    double, ``bool`` as ``int64_t``) after them.
     """
 
     name: str
@@ -120,8 +119,6 @@ class Kernel:
     locals: tuple[Local, ...]
     phases: tuple[Phase, ...]
     schedule: Schedule
-    traffic: Size = 0
-    work: Size = 0
 
     def parameter(self, name: str) -> Parameter:
         """The parameter of that name; raises ``KeyError``."""

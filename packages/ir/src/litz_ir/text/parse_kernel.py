@@ -26,7 +26,7 @@ def parse_kernel(text: str) -> Kernel:
 
 
 def kernel(stream: Stream) -> Kernel:
-    """``kernel name(parameters) { symbols schedule outer locals traffic work phases }``."""
+    """``kernel name(parameters) { symbols schedule outer locals phases }``."""
     stream.expect("kernel")
     name = stream.name("the kernel's name")
     parameters = separated(stream, lambda: _parameter(stream))
@@ -41,8 +41,6 @@ def kernel(stream: Stream) -> Kernel:
     locals_: list[Local] = []
     while stream.accept("local"):
         locals_.append(_local(stream))
-    traffic = term(stream) if stream.accept("traffic") else 0
-    work = term(stream) if stream.accept("work") else 0
     scope = Scope()
     scope.declare_symbols(infos)
     scope.buffers.update((parameter.name, parameter.dtype) for parameter in parameters)
@@ -53,9 +51,7 @@ def kernel(stream: Stream) -> Kernel:
         for statement in phases[-1].statements:
             if isinstance(statement, Accumulate):
                 scope.scalars.update(statement.results)
-    return Kernel(
-        name, parameters, tuple(infos), outer, tuple(locals_), tuple(phases), schedule, traffic, work
-    )
+    return Kernel(name, parameters, tuple(infos), outer, tuple(locals_), tuple(phases), schedule)
 
 
 def _parameter(stream: Stream) -> Parameter:

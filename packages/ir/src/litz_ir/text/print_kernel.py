@@ -31,11 +31,6 @@ def kernel_lines(kernel: Kernel) -> list[str]:
     lines += [
         f"local {value_text(local.name)}: {local.dtype}[{print_term(local.size)}]" for local in kernel.locals
     ]
-    lines += [
-        f"{word} {print_term(n)}"
-        for word, n in (("traffic", kernel.traffic), ("work", kernel.work))
-        if n != 0
-    ]
     for phase in kernel.phases:
         lines += _phase_lines(phase, scope)
         define_phase(phase, scope)
