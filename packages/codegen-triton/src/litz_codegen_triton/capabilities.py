@@ -16,25 +16,32 @@ CUDA = Device("cuda")
 
 @dataclass(frozen=True, slots=True)
 class _Chip:
-    """SM count, L2 bytes, memory bytes per second and f32 operations per second of a chip's largest part."""
+    """SM count, L2 bytes, memory bytes per second and f32 operations per second of a chip's largest part; bytes of
+    shared memory that a program can have."""
 
     processors: int
     l2_bytes: int
     memory_rate: float
     flop_rate: float
+    shared_bytes: int
 
 
 _CHIPS: Mapping[str, _Chip] = MappingProxyType(
     {
-        "sm_80": _Chip(108, 40 << 20, 2.0e12, 19.5e12),
-        "sm_86": _Chip(84, 6 << 20, 0.77e12, 35e12),
-        "sm_89": _Chip(128, 72 << 20, 1.0e12, 82e12),
-        "sm_90": _Chip(132, 50 << 20, 4.8e12, 67e12),
-        "sm_100": _Chip(148, 126 << 20, 8.0e12, 75e12),
+        "sm_80": _Chip(108, 40 << 20, 2.0e12, 19.5e12, 163 << 10),
+        "sm_86": _Chip(84, 6 << 20, 0.77e12, 35e12, 99 << 10),
+        "sm_89": _Chip(128, 72 << 20, 1.0e12, 82e12, 99 << 10),
+        "sm_90": _Chip(132, 50 << 20, 4.8e12, 67e12, 227 << 10),
+        "sm_100": _Chip(148, 126 << 20, 8.0e12, 75e12, 227 << 10),
     }
 )
 
 DEFAULT_CHIP = "sm_90"
+
+
+def shared_limit(chip: str) -> int:
+    """The bytes of shared memory that a program of a chip can have; raises ``TargetError`` naming the known chips."""
+    return _known(chip).shared_bytes
 
 
 def chip_capabilities(chip: str) -> Capabilities:
@@ -43,9 +50,7 @@ def chip_capabilities(chip: str) -> Capabilities:
     Local arrays are none, so that the scheduler recomputes what it would keep in one: in a Triton kernel what is kept
     are tiles in registers. There is one thread per launch, the block its unit of work.
     """
-    found = _CHIPS.get(chip)
-    if found is None:
-        raise TargetError(f"no chip named {chip!r}", hint=f"one of {', '.join(_CHIPS)}")
+    found = _known(chip)
     return Capabilities(
         name=chip,
         device=CUDA,
@@ -63,3 +68,10 @@ def chip_capabilities(chip: str) -> Capabilities:
         dtypes=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
         atomics=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
     )
+
+
+def _known(chip: str) -> _Chip:
+    found = _CHIPS.get(chip)
+    if found is None:
+        raise TargetError(f"no chip named {chip!r}", hint=f"one of {', '.join(_CHIPS)}")
+    return found

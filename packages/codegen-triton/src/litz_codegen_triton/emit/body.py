@@ -12,6 +12,7 @@ from litz_codegen_triton.emit.index import NARROW, IndexTerms
 from litz_codegen_triton.emit.mask import Masks
 from litz_codegen_triton.emit.ops_table import BRIEF, Form, Spelling, spelling, triton_type
 from litz_codegen_triton.emit.text import Value, Writer
+from litz_codegen_triton.emit.wide import Access
 from litz_ir.dtypes import DType, b1, bf16, f32, i32, i64
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS, Fault
@@ -66,6 +67,8 @@ class Body:
         self.functions: dict[str, str] = {}
         self.stored: set[str] = set()
         self.loaded: set[str] = set()
+        self.accesses: list[Access] = []
+        self.conditions: tuple[Expr, ...] = ()
         self.reading: dict[Expr, bool] = {}
         self.asserts = False
         self.eviction: Mapping[str, str] = {}
@@ -199,6 +202,7 @@ class Body:
             depth = self.writer.depth
             self._settle(expr.buffer)
         self.loaded.add(expr.buffer)
+        self.accesses.append(Access("load", expr.buffer, expr.index[0], dims, self.conditions))
         pointer = f"{self.setting.pointers[expr.buffer]} + {self.spread(offset, dims)}"
         more = "" if mask is None else f", mask={mask.text}" + (f", other={other}" if other else "")
         if "r" in dims and expr.buffer in self.eviction:
@@ -234,7 +238,7 @@ class Body:
         cond = self._visit(expr.cond)
         other = self.value(expr.other)
         body = expr.body
-        with self.masks.under(cond):
+        with self._under(expr.cond, cond):
             filled = (
                 isinstance(body, Load) and other.literal and body.dtype.is_float and body.dtype.bits >= 32
             )
@@ -247,6 +251,14 @@ class Body:
         )
         parts = (cond, value, other)
         return self._define("masked", text, parts)
+
+    @contextmanager
+    def _under(self, condition: Expr, value: Value) -> Iterator[None]:
+        outside = self.conditions
+        self.conditions = (*outside, condition)
+        with self.masks.under(value):
+            yield
+        self.conditions = outside
 
     def _operand(self, value: Value, dtype: DType) -> str:
         return value.text if not value.literal or dtype in (f32, i32) else self.typed(value, dtype)

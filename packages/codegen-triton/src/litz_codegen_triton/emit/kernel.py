@@ -13,6 +13,7 @@ from litz_codegen_triton.emit.ops_table import Form, pointer_type
 from litz_codegen_triton.emit.phases import Phases, expanded
 from litz_codegen_triton.emit.text import Value
 from litz_codegen_triton.emit.tiles import Dim, Tiling
+from litz_codegen_triton.emit.wide import WideAccess, wide_accesses
 from litz_ir.dtypes import b1, f64
 from litz_ir.errors import CodegenError
 from litz_ir.plan.kernel import Kernel, KernelOrigin
@@ -28,8 +29,9 @@ _SYMBOL_TYPES = {"int": "i64", "float": "fp64", "bool": "i64"}
 @dataclass(frozen=True, slots=True)
 class KernelSource:
     """A Triton function: a module's text, the types of its arguments in Triton's spelling, the positions of those that
-    are promised to be multiples of 16, warps per program, whether it checks indices, and the number of programs as a
-    term of the kernel's symbols (0 programs: nothing to launch)."""
+    are promised to be multiples of 16, warps per program, whether it checks indices, the number of programs as a term
+    of the kernel's symbols (0 programs: nothing to launch), and the accesses that have to be of 16 bytes a thread where
+    buffers are aligned (see ``emit.wide``)."""
 
     name: str
     text: str
@@ -38,6 +40,7 @@ class KernelSource:
     warps: int
     asserts: bool
     programs: Size
+    wide: tuple[WideAccess, ...] = ()
 
 
 def emit_kernel(
@@ -60,6 +63,7 @@ def emit_kernel(
         tiles.warps,
         writer.body.asserts,
         tiles.programs,
+        tuple(wide_accesses(writer.body.accesses, writer.coordinates)),
     )
 
 

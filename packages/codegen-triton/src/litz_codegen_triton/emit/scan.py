@@ -95,5 +95,6 @@ class Scan:
         results = finish(body, self.statement.combiner, state, self.recipe)
         for (buffer, offset), (value, source) in zip(self.statement.targets, results):
             wanted = body.setting.parameters[buffer].dtype
-            writes.append(Write(buffer, converted(body, value, source, wanted), body.index.value(offset)))
+            stored = converted(body, value, source, wanted)
+            writes.append(Write(buffer, stored, body.index.value(offset), offset))
         return writes

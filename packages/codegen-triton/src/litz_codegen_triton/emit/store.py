@@ -8,25 +8,30 @@ from litz_codegen_triton.emit import casts
 from litz_codegen_triton.emit.atomics import native, swapping
 from litz_codegen_triton.emit.body import Body
 from litz_codegen_triton.emit.text import Value
+from litz_codegen_triton.emit.wide import Access
 from litz_ir.dtypes import DType, f32
 from litz_ir.plan.kernel import Store
 from litz_ir.scalar.build import cast
 from litz_ir.scalar.expr import Expr, Load, Op
+from litz_ir.symbols.term import Size
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A store whose value and offset have been written; ``statement`` is absent where a scan stores."""
+    """A store whose value and offset have been written, the latter for ``place``; ``statement`` is absent where a scan
+    stores."""
 
     buffer: str
     value: Value
     offset: Value
+    place: Size
     statement: Store | None = None
 
 
 def prepare(body: Body, statement: Store) -> Write:
     """Write what a store needs, without storing yet: a phase computes all its values first."""
-    return Write(statement.buffer, _value(body, statement), body.index.value(statement.offset), statement)
+    value, offset = _value(body, statement), body.index.value(statement.offset)
+    return Write(statement.buffer, value, offset, statement.offset, statement)
 
 
 def _value(body: Body, statement: Store) -> Value:
@@ -50,6 +55,7 @@ def store(body: Body, write: Write, every: frozenset[str]) -> None:
         pointer = f"{body.setting.pointers[write.buffer]} + {body.spread(write.offset, dims)}"
         more = "" if mask is None else f", mask={mask.text}"
         body.writer.line(f"tl.store({pointer}, {stored}{more})")
+        body.accesses.append(Access("store", write.buffer, write.place, dims))
     else:
         _combine(body, write, mode, parameter.dtype, dims)
     body.stored.add(write.buffer)

@@ -14,6 +14,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from litz_codegen_triton.capabilities import shared_limit
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.modules import load_function, write_atomically
 from litz_ir.errors import CompileFailed, TargetError, ToolchainError
@@ -71,11 +72,13 @@ def chip_number(chip: str) -> int:
 
 
 def compile_source(source: KernelSource, chip: str, folder: Path, *, aligned: bool = True) -> CompiledKernel:
-    """Compile a kernel for a chip; the source text is kept in ``folder``. Raises ``CompileFailed``.
+    """Compile a kernel for a chip; the source text is kept in ``folder``. Raises ``CompileFailed``, also for a kernel
+    that wants more shared memory than the chip has, and ``TargetError`` for a chip that is not known.
 
     ``aligned`` takes every buffer to start at a multiple of 16 bytes, which loads and stores of 16 bytes need; without
     it only those are that the source promises.
     """
+    limit = shared_limit(chip)
     function = load_function(source.text, source.name, folder)
     target = GPUTarget("cuda", chip_number(chip), 32)
     types = dict(zip(function.arg_names, source.signature))
@@ -94,7 +97,15 @@ def compile_source(source: KernelSource, chip: str, folder: Path, *, aligned: bo
             output=f"{type(error).__name__}: {error}",
             hint=f"the source is in {folder / (source.name + '.py')}",
         ) from error
-    return _described(source, built)
+    described = _described(source, built)
+    if described.shared > limit:
+        raise CompileFailed(
+            f"kernel {source.name} wants more shared memory than {chip} has",
+            command=("triton.compile", chip),
+            output=f"{described.shared} bytes, of which a program can have {limit}",
+            hint="report the kernel's text form",
+        )
+    return described
 
 
 def _described(source: KernelSource, built: Any) -> CompiledKernel:
