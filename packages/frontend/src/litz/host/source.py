@@ -34,6 +34,7 @@ from litz_ir.plan.program import (
     RegionStep,
     Step,
 )
+from litz_ir.plan.uses import written
 from litz_ir.scalar.expr import Expr
 
 
@@ -48,7 +49,6 @@ def host_program(plan: Plan, name: str = "call", *, inner: bool = False) -> Host
 class _Writer:
     def __init__(self, plan: Plan, name: str, inner: bool) -> None:
         self.plan = plan
-        self.kernels = {kernel.name: kernel for kernel in plan.kernels}
         self.inner = inner
         self.name = name
         self.lines: list[Code] = []
@@ -145,23 +145,10 @@ class _Writer:
     def _settle(self) -> None:
         """Complex inputs that a step may have written: where their pairs are a copy, the caller's tensor is told."""
         given = [item for item in self.plan.inputs if isinstance(item, ComplexValue)]
-        steps = self.plan.steps if given else ()
-        written = {self.tensors.root(name) for step in steps for name in self._written(step)}
+        changed = written(self.plan) if given else frozenset()
         for item in given:
-            if item.name in written:
+            if item.name in changed:
                 self._line("settle({}, {})", self.tensors.wholes[item.name], self.names.value(item.name))
-
-    def _written(self, step: Step) -> Iterable[str]:
-        """The buffers that a step writes; all that a call is given, since its plan does not say which."""
-        match step:
-            case Launch():
-                parameters = self.kernels[step.kernel].parameters
-                return [name for p, name in zip(parameters, step.buffers, strict=True) if p.access != "in"]
-            case CallStep():
-                return references((*step.arguments, *(value for _, value in step.attributes)))
-            case RegionStep():
-                return references(step.arguments)
-        return ()
 
     # --- steps ----------------------------------------------------------------------------------------------
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from litz_ir.loops.nodes import ComplexRef, OpaqueInput, Ref, ScalarInput, references
-from litz_ir.plan.program import CallStep, Check, Launch, Plan, RegionStep
-from litz_ir.plan.uses import root, touched_by
+from litz_ir.loops.nodes import ComplexRef, OpaqueInput, Ref, ScalarInput
+from litz_ir.plan.program import CallStep, Check, Plan, RegionStep
+from litz_ir.plan.uses import root, touched_by, written
 
 SEEDED = "scaled_dot_product"
 """Operators that hand on the state of a generator: on the CPU as a rule, on the GPU while they are recorded."""
@@ -65,22 +64,10 @@ def _is_unsafe(target: str) -> bool:
 
 def overwritten(plan: Plan) -> frozenset[int]:
     """The positions of the inputs that the plan writes to and somebody reads afterwards."""
-    placements = dict(plan.buffers)
-    written = {root(name, placements) for name in _written(plan)}
+    changed = written(plan, _mutates)
     return frozenset(
-        k for k, each in enumerate(plan.inputs) if each.name in written and each.name not in plan.donated
+        k for k, each in enumerate(plan.inputs) if each.name in changed and each.name not in plan.donated
     )
-
-
-def _written(plan: Plan) -> Iterable[str]:
-    """The buffers that steps may write: of what a call is given the plan does not say which."""
-    kernels = {kernel.name: kernel for kernel in plan.kernels}
-    for step in plan.steps:
-        if isinstance(step, Launch):
-            parameters = kernels[step.kernel].parameters
-            yield from (name for p, name in zip(parameters, step.buffers, strict=True) if p.access != "in")
-        elif isinstance(step, CallStep) and _mutates(step.target):
-            yield from references((*step.arguments, *(value for _, value in step.attributes)))
 
 
 def _mutates(target: str) -> bool:

@@ -28,7 +28,6 @@ from litz_ir.loops.nodes import (
     TensorType,
     Value,
     Window,
-    references,
 )
 from litz_ir.origin import UNKNOWN
 from litz_ir.plan.kernel import Kernel
@@ -39,11 +38,11 @@ from litz_ir.plan.program import (
     Define,
     Free,
     Launch,
-    Placement,
     Plan,
     RegionStep,
     Step,
 )
+from litz_ir.plan.uses import root, written
 from litz_ir.scalar.expr import Expr, loads
 from litz_ir.symbols.term import Size, Term, evaluate
 
@@ -75,7 +74,7 @@ class Executor:
         self.placements = dict(plan.buffers)
         self.storages = {storage.name: storage for storage in plan.storages}
         self.kernels = {kernel.name: kernel for kernel in plan.kernels}
-        self.written = _written(plan, self.placements)
+        self.written = written(plan)
         absent = [value.name for value in plan.constants if value.name not in self.constants]
         if absent:
             raise GraphError(
@@ -93,25 +92,6 @@ class Executor:
         :class:`GraphError` for inputs that do not fit, and what kernels, routines and checks raise.
         """
         return _Execution(self, inputs, symbols or {}).run()
-
-
-def _written(plan: Plan, placements: Mapping[str, Placement]) -> frozenset[str]:
-    """The buffers at the end of their chain of bases that a step may write."""
-    kernels = {kernel.name: kernel for kernel in plan.kernels}
-    names: set[str] = set()
-    for step in plan.steps:
-        if isinstance(step, Launch):
-            parameters = kernels[step.kernel].parameters
-            names.update(b for p, b in zip(parameters, step.buffers, strict=True) if p.access != "in")
-        elif isinstance(step, (CallStep, RegionStep)):
-            attributes = step.attributes if isinstance(step, CallStep) else ()
-            names.update(references((*step.arguments, *(value for _, value in attributes))))
-    return frozenset(_root(name, placements) for name in names)
-
-
-def _root(name: str, placements: Mapping[str, Placement]) -> str:
-    placement = placements.get(name)
-    return name if placement is None or placement.base is None else _root(placement.base, placements)
 
 
 class _Execution:
@@ -235,9 +215,9 @@ class _Execution:
             del self.tensors[held]
 
     def lives_in(self, buffer: str, name: str) -> bool:
-        root = _root(buffer, self.executor.placements)
-        placement = self.executor.placements.get(root)
-        return root == name or (placement is not None and placement.storage == name)
+        home = root(buffer, self.executor.placements)
+        placement = self.executor.placements.get(home)
+        return home == name or (placement is not None and placement.storage == name)
 
     def launch(self, kernel: Kernel, step: Launch) -> None:
         values = [self.symbol_value(term) for term in step.symbols]
@@ -328,11 +308,11 @@ class _Execution:
 
     def output(self, output: Output) -> Any:
         if isinstance(output, Ref):
-            root = _root(output.name, self.executor.placements)
-            whole = root in self.arguments and (
-                output.name == root or self.type(output.name) == self.type(root)
+            home = root(output.name, self.executor.placements)
+            whole = home in self.arguments and (
+                output.name == home or self.type(output.name) == self.type(home)
             )
-            return self.given[root] if whole else self.tensor(output.name)
+            return self.given[home] if whole else self.tensor(output.name)
         if isinstance(output, ScalarRef):
             return self.symbols[output.name]
         return evaluate(output, self.symbols) if isinstance(output, Term) else output

@@ -1,11 +1,12 @@
-"""Which memory the steps of a plan touch."""
+"""Which memory the steps of a plan touch, and which of it they may write."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from litz_ir.loops.nodes import references
-from litz_ir.plan.program import CallStep, Check, Define, Launch, Placement, RegionStep, Step
+from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.program import CallStep, Check, Define, Launch, Placement, Plan, RegionStep, Step
 from litz_ir.scalar.expr import Expr, loads
 
 
@@ -27,6 +28,29 @@ def touched_by(step: Step) -> tuple[str, ...]:
                 return tuple(load.buffer for load in loads(step.source))
             return (step.source[1],)
     return ()
+
+
+def written_by(
+    step: Step, kernels: Mapping[str, Kernel], mutates: Callable[[str], bool] = lambda target: True
+) -> tuple[str, ...]:
+    """The buffers that a step may write, its results left out. Of what it gives to a routine or to control flow a plan
+    does not say which, so it is all of that, but for the routines of which ``mutates`` says that they write to none."""
+    match step:
+        case Launch():
+            parameters = kernels[step.kernel].parameters
+            return tuple(b for p, b in zip(parameters, step.buffers, strict=True) if p.access != "in")
+        case CallStep() if mutates(step.target):
+            return tuple(references((*step.arguments, *(value for _, value in step.attributes))))
+        case RegionStep():
+            return tuple(references(step.arguments))
+    return ()
+
+
+def written(plan: Plan, mutates: Callable[[str], bool] = lambda target: True) -> frozenset[str]:
+    """The buffers, each at the end of its chain of bases, that :func:`written_by` gives for the steps of a plan."""
+    kernels, placements = {kernel.name: kernel for kernel in plan.kernels}, dict(plan.buffers)
+    names = (name for step in plan.steps for name in written_by(step, kernels, mutates))
+    return frozenset(root(name, placements) for name in names)
 
 
 def root(name: str, placements: Mapping[str, Placement]) -> str:

@@ -1,0 +1,38 @@
+"""What the steps of a plan may write."""
+
+from __future__ import annotations
+
+from litz_ir.plan.program import Launch
+from litz_ir.plan.uses import written, written_by
+from litz_ir.text import parse_plan
+
+PLAN = """
+plan p on cpu "avx2" (%x: f32[8], %y: f32[8], %z: f32[8]) -> (%o) {
+  storage s0: 32
+  buffer %x: f32[8]
+  buffer %y: f32[8]
+  buffer %z: f32[8]
+  buffer %o: f32[8] in s0
+  buffer %v: f32[2, 4] shares %y
+  kernel k(in %a: f32, out %b: f32, inout %c: f32) {
+    outer [i0: 8]
+    phase [] { %c[i0] = %c[i0] + %a[i0]; %b[i0] = %a[i0]; }
+  }
+  allocate s0
+  launch k(%x, %o, %v)
+  STEP
+}
+"""
+
+
+def test_a_launch_writes_what_its_kernel_does() -> None:
+    plan = parse_plan(PLAN.replace("STEP", ""))
+    launch = next(step for step in plan.steps if isinstance(step, Launch))
+    assert written_by(launch, {kernel.name: kernel for kernel in plan.kernels}) == ("o", "v")
+    assert written(plan) == {"o", "y"}, "what is a view stands for the memory that it shows"
+
+
+def test_a_routine_may_write_all_that_it_is_given() -> None:
+    plan = parse_plan(PLAN.replace("STEP", "call somebody.s_routine(%x, [%z])"))
+    assert written(plan) == {"o", "x", "y", "z"}
+    assert written(plan, lambda target: not target.startswith("somebody.")) == {"o", "y"}
