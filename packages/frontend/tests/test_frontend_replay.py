@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+import litz
 from litz.host.load import HostFunction
 from litz.replay.plans import obstacle, overwritten, shared_with_inputs
-from litz.replay.replayed import RECORDINGS, WARM_CALLS, Replayed
+from litz.replay.replayed import RECORDINGS, WARM_CALLS, Replayed, copied, fill
 from litz_ir.plan.program import Plan
 from litz_ir.text import parse_plan
 
@@ -31,13 +32,16 @@ class Recorder:
     def record(self, call: HostFunction, args: list[Any]) -> tuple[Callable[[], None], list[Any]]:
         self.recordings += 1
         self.given.append(list(args))
+        before = [copied([each])[0] for each in args]
         kept, results = list(args), list(call(list(args)))
+        # A recording computes nothing.
+        fill(kept, before)
 
         def replay() -> None:
             self.replays += 1
             for old, new in zip(results, call(list(kept)), strict=True):
                 if old is not None:
-                    old.copy_(new)
+                    fill([old], [new])
 
         return replay, results
 
@@ -216,9 +220,43 @@ def test_what_a_plan_says() -> None:
         ("not run on a GPU", lambda: plan(device="on cuda -> on cpu")),
         ("checks values", lambda: plan('check { true } "no"')),
         ("cannot be recorded", lambda: plan("call somebody.s_routine(%x)")),
+        ("by position", lambda: plan("call strided(%x, [2], [1], 3)")),
         ("is not on the GPU", lambda: plan("call aten.a.b(%y)", place="%y: f32[8]\n -> %y: f32[8] on cpu\n")),
         ("is no tensor", lambda: plan(number="%y: f32[8]) -> %y: f32[8], $n: int)")),
     ],
 )
 def test_what_cannot_be_recorded(why: str, made: Callable[[], Plan]) -> None:
     assert why in obstacle(made())
+
+
+def test_results_that_share_memory_share_it_in_their_copies() -> None:
+    def rows(x: Tensor) -> Sequence[Any]:
+        made = x * 2
+        return [made, made.t(), made.view(torch.int32)[1:]]
+
+    run, held = Replayed(graph(rows), Recorder()), []
+    for _ in range(WARM_CALLS + 4):
+        x = torch.randn(3, 4)
+        held.append((run([x]), rows(x)))
+    for found, expected in held:
+        assert_close(found, expected)
+        assert len({each.untyped_storage().data_ptr() for each in found}) == 1
+        assert found[2].data_ptr() - found[0].data_ptr() == 16
+    assert len({found[0].data_ptr() for found, _ in held}) == len(held)
+
+
+def test_arguments_whose_elements_overlap_are_copied() -> None:
+    run = Replayed(graph(lambda x: [x.sum(0)]), Recorder())
+    for _ in range(WARM_CALLS + 3):
+        x = torch.randn(12).unfold(0, 4, 2)
+        assert_close(run([x])[0], x.sum(0))
+
+
+def test_marks_change_nothing() -> None:
+    run, x = Replayed(doubled, Recorder()), torch.randn(4)
+    kept = []
+    for number in range(WARM_CALLS + 4):
+        litz.mark_step_begin()
+        kept.append((run([x * number, x])[0], x * number * x))
+    for found, expected in kept:
+        assert_close(found, expected)

@@ -32,6 +32,22 @@ def test_a_launch_writes_what_its_kernel_does() -> None:
     assert written(plan) == {"o", "y"}, "what is a view stands for the memory that it shows"
 
 
+INNER = """  plan inner on cpu "avx2" (%a: f32[8], %b: f32[8]) -> () {
+    buffer %a: f32[8]
+    buffer %b: f32[8]
+    call somebody.s_routine(%b)
+  }
+"""
+
+
+def test_a_subplan_writes_what_its_steps_do() -> None:
+    text = PLAN.replace("  allocate s0\n", INNER + "  allocate s0\n").replace(
+        "STEP", "region.invoke(%x, %z) { inner }"
+    )
+    assert written(parse_plan(text)) == {"o", "y", "z"}
+    assert written(parse_plan(text.replace("region.invoke", "region.cond"))) == {"o", "x", "y", "z"}
+
+
 def test_a_routine_may_write_all_that_it_is_given() -> None:
     plan = parse_plan(PLAN.replace("STEP", "call somebody.s_routine(%x, [%z])"))
     assert written(plan) == {"o", "x", "y", "z"}

@@ -4,7 +4,7 @@
 of a function, ``litz.bench(fn, *args)`` how long it takes, ``litz.config`` holds the options.
 """
 
-from litz.api import compile_fx, compile_fx_inner, config
+from litz.api import compile_fx, compile_fx_inner, config, mark_step_begin
 from litz.explain.report import Explanation, explain
 from litz.timing import Timing, bench
 
@@ -19,4 +19,5 @@ __all__ = [
     "compile_fx_inner",
     "config",
     "explain",
+    "mark_step_begin",
 ]

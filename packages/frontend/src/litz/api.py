@@ -1,4 +1,4 @@
-"""What users call: ``compile_fx``, ``compile_fx_inner``, ``explain``, ``config``."""
+"""What users call: ``compile_fx``, ``compile_fx_inner``, ``mark_step_begin``, ``explain``, ``config``."""
 
 from __future__ import annotations
 
@@ -60,6 +60,15 @@ def compile_fx_inner(
         return results[0] if single and compiled.artifact is not None else results
 
     return call
+
+
+def mark_step_begin() -> None:
+    """Say that a new step of inference or training begins: nothing, and allowed anywhere.
+
+    A recorded graph never writes over what somebody holds, so there is nothing that a mark could release: what nobody
+    holds is free without one, what somebody holds stays as it is. The function is there so that scripts which mark
+    their steps for other backends run as they are; ``torch.compiler.cudagraph_mark_step_begin`` may stay in them too.
+    """
 
 
 def _current() -> Config:

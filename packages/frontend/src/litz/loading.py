@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -13,13 +14,14 @@ import torch
 from litz.artifact import Artifact
 from litz.host.devices import on_current_device
 from litz.host.externs import NO_ROUTINES
-from litz.host.load import HostFunction, load_program
+from litz.host.load import NO_PARTS, HostFunction, Instead, load_program
 from litz.host.native import Watch, segment_binder
 from litz.host.program import HostProgram
 from litz.host.source import host_program
 from litz.host.torch_memory import keep_freed_memory
+from litz.replay.choice import chosen
 from litz.replay.cuda import recorder_of
-from litz.replay.plans import obstacle, overwritten, shared_with_inputs
+from litz.replay.plans import overwritten, shared_with_inputs
 from litz.replay.replayed import Replayed
 from litz.settings import Config
 from litz.targets import TargetSet
@@ -60,12 +62,20 @@ class Loader:
 
     def call(self, watch: Watch | None = None) -> HostFunction:
         """The graph on the device that is current, as it is; ``watch`` sees its launches. Raises ``LitzError``."""
+        return self._loaded(self.program, watch)
+
+    def _loaded(
+        self, program: HostProgram, watch: Watch | None = None, instead: Instead = NO_PARTS
+    ) -> HostFunction:
+        """A host program of the graph, with other functions instead of some of its branches."""
         artifact = self.artifact
         bind = segment_binder(artifact.plan, artifact.units, artifact.binaries, self.targets, watch)
         file = f"<litz {self.name} {artifact.key[:12]}>"
         keep_freed_memory()
         frozen = self.config.freezing
-        call = load_program(self.program, bind, self.constants, file, self.routines, frozen=frozen)
+        call = load_program(
+            program, bind, self.constants, file, self.routines, frozen=frozen, instead=instead
+        )
         return on_current_device(call) if artifact.plan.device.kind == "cuda" else call
 
     def of(self, artifact: Artifact) -> Loader:
@@ -80,18 +90,33 @@ class Loader:
         made = Compiled(called, self.artifact, self.program.listing, self.config.freezing, loader=self)
         if not self.config.cuda_graphs:
             return made
-        found = obstacle(self.artifact.plan)
-        if found:
-            log.info("litz: %s is not replayed: %s", self.artifact.plan.name, found)
-        return replace(made, replay=f"not replayed: {found}" if found else "replayed as a CUDA graph")
+        choice = chosen(self.artifact.plan)
+        if not choice.whole:
+            log.info("litz: %s: %s", self.artifact.plan.name, choice.says)
+        return replace(made, replay=choice.says)
 
     def replayed(self, call: HostFunction) -> HostFunction:
-        """A call of the graph, recorded as a CUDA graph where the options ask for that and it can be done."""
-        plan = self.artifact.plan
-        if not self.config.cuda_graphs or obstacle(plan):
+        """A call of the graph, recorded as a CUDA graph where the options ask for that and it can be done, or the graph
+        with parts of it recorded. Raises ``LitzError``."""
+        if not self.config.cuda_graphs:
             return call
-        recorder = recorder_of(torch.cuda.current_device())
-        return Replayed(call, recorder, overwritten(plan), shared_with_inputs(plan))
+        choice = chosen(self.artifact.plan)
+        if choice.whole:
+            return on_current_device(_recorded(choice.plan, call))
+        if not choice.parts:
+            return call
+        program = host_program(choice.plan)
+        branches = zip(choice.plan.subplans, program.branches, strict=True)
+        parts = {
+            branch.name: partial(_recorded, plan) for plan, branch in branches if plan.name in choice.parts
+        }
+        return self._loaded(program, instead=parts)
+
+
+def _recorded(plan: Plan, call: HostFunction) -> HostFunction:
+    """The calls of a plan, recorded and replayed as CUDA graphs."""
+    recorder = recorder_of(torch.cuda.current_device())
+    return Replayed(call, recorder, overwritten(plan), shared_with_inputs(plan))
 
 
 def loader_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from litz_ir.interp.regions import Runner, run_region
 
 SegmentBinder = Callable[[Segment], Callable[..., None]]
 HostFunction = Callable[[list[Any]], Sequence[Any]]
+Instead = Mapping[str, Callable[[HostFunction], HostFunction]]
+NO_PARTS: Instead = MappingProxyType({})
 
 
 def load_program(
@@ -27,9 +30,11 @@ def load_program(
     routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
     *,
     frozen: bool = False,
+    instead: Instead = NO_PARTS,
 ) -> HostFunction:
     """Compile the text; ``bind`` makes each segment callable. ``file`` names it in tracebacks; ``routines`` are what it
     calls besides registered operators. What is kept from call to call is not looked after where it is ``frozen``.
+    ``instead`` gives, by the name of a branch, what makes that which is called instead of it.
 
     Raises ``ExternNotFound`` when the text calls an operator that is not registered here.
     """
@@ -58,7 +63,8 @@ def load_program(
         scope[segment.name] = bind(segment)
     for position, branch in enumerate(program.branches):
         function = load_program(branch, bind, constants, f"{file}.{position}", routines, frozen=frozen)
-        scope[branch.name] = Kept(function, frozen) if branch.name in program.kept else function
+        function = Kept(function, frozen) if branch.name in program.kept else function
+        scope[branch.name] = instead[branch.name](function) if branch.name in instead else function
     exec(compile(program.text, file, "exec"), scope)
     linecache.cache[file] = (len(program.text), None, program.text.splitlines(keepends=True), file)
     found: HostFunction = scope[program.name]

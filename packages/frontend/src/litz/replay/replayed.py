@@ -153,46 +153,69 @@ class Replayed:
         recording.replay()
         changed = [(args[k], buffer) for k, buffer in recording.copied if k in self._overwritten]
         fill([given for given, _ in changed], [buffer for _, buffer in changed])
-        results = [self._result(k, each, args, recording.starts) for k, each in enumerate(recording.results)]
+        results = self._results(recording, args)
         args.clear()
         return results
 
-    def _result(
-        self, position: int, result: Tensor | None, args: Sequence[Any], starts: Sequence[int]
-    ) -> Tensor | None:
-        """A tensor of its own over a result's memory, or over a copy of it."""
-        if result is None:
-            return None
-        if position in self._shared:
-            source = self._shared[position]
-            base: Tensor = args[source]
-            start = result.storage_offset() - starts[source] + base.storage_offset()
-            return base.as_strided(result.shape, result.stride(), start)
-        if position in self._copied_out:
-            made = like(result)
-            fill([made], [result])
-            return made
-        return own(result)
+    def _results(self, recording: _Recording, args: Sequence[Any]) -> list[Tensor | None]:
+        """Tensors of their own over the results' memory, or over copies of it."""
+        made: dict[int, Tensor] = {}
+        for _, _, places in recording.storages:
+            together = [each for each in map(recording.results.__getitem__, places) if each is not None]
+            copies = not self._copied_out.isdisjoint(places)
+            made.update(zip(places, copied(together) if copies else map(own, together), strict=True))
+        for position, source in self._shared.items():
+            result, base = recording.results[position], args[source]
+            if result is not None:
+                start = result.storage_offset() - recording.starts[source] + base.storage_offset()
+                made[position] = base.as_strided(result.shape, result.stride(), start)
+        return [made.get(k) for k in range(len(recording.results))]
+
+
+def copied(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Copies of tensors that lie in one storage, which lie in one as they do."""
+    if len(tensors) == 1:
+        made = like(tensors[0])
+        fill([made], tensors)
+        return [made]
+    first = tensors[0]
+    memory = torch.empty(0, dtype=torch.uint8, device=first.device).set_(first.untyped_storage()).clone()
+    return [_over(memory.untyped_storage(), each) for each in tensors]
+
+
+def _over(storage: torch.UntypedStorage, tensor: Tensor) -> Tensor:
+    """A tensor that is to ``storage`` what another one is to its own."""
+    made = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    made.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+    if tensor.is_conj():
+        torch._C._set_conj(made, True)
+    return made
 
 
 def like(tensor: Tensor) -> Tensor:
     """Memory for a tensor of the same sizes and strides; what repeats in memory repeats there."""
-    sizes = compact(tensor).shape
-    made = torch.empty_strided(sizes, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    return made if sizes == tensor.shape else made.as_strided(tensor.shape, tensor.stride())
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
 def compact(tensor: Tensor) -> Tensor:
-    """The elements of a tensor that have a place of their own: those that repeat along a dimension once."""
-    if 0 not in tensor.stride():
-        return tensor
+    """The elements of a tensor that have a place of their own: those that repeat along a dimension once, and all that
+    lies between the first and the last where dimensions overlap otherwise."""
     sizes = [
         1 if step == 0 and size else size for size, step in zip(tensor.shape, tensor.stride(), strict=True)
     ]
-    return tensor.as_strided(sizes, tensor.stride())
+    reach = 1
+    for step, size in sorted(zip(tensor.stride(), sizes, strict=True)):
+        if size > 1 and step < reach:
+            ends = [(n - 1) * stride for n, stride in zip(sizes, tensor.stride(), strict=True)]
+            return tensor.as_strided((1 + sum(ends),), (1,))
+        reach += (size - 1) * step
+    return tensor if 0 not in tensor.stride() else tensor.as_strided(sizes, tensor.stride())
 
 
 def fill(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     """Copy elements between tensors of the same sizes and strides, pair by pair."""
-    if targets:
+    if any(each.is_conj() for each in targets):
+        for target, source in zip(targets, sources, strict=True):
+            compact(target).copy_(compact(source))
+    elif targets:
         torch._foreach_copy_(list(map(compact, targets)), list(map(compact, sources)))

@@ -174,5 +174,5 @@ class Tuned:
         gains = changes(plan, found)
         said = "litz: %s: %d kernels tuned in %.1f s, %d made quicker"
         log.info(said, plan.name, len(found), search.spent, len(gains))
-        call = _with_choices(loader, found, self._cache).call() if gains else self._plain
-        return loader.replayed(call)
+        tuned = _with_choices(loader, found, self._cache) if gains else loader
+        return tuned.replayed(tuned.call() if gains else self._plain)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from litz_ir.loops.nodes import references
 from litz_ir.plan.kernel import Kernel
@@ -47,16 +47,33 @@ def written_by(
 
 
 def written(plan: Plan, mutates: Callable[[str], bool] = lambda target: True) -> frozenset[str]:
-    """The buffers, each at the end of its chain of bases, that :func:`written_by` gives for the steps of a plan."""
+    """The buffers, each at the end of its chain of bases, that :func:`written_by` gives for the steps of a plan. Of
+    what is given to a subplan that is run as it is, those that its own steps write."""
     kernels, placements = {kernel.name: kernel for kernel in plan.kernels}, dict(plan.buffers)
-    names = (name for step in plan.steps for name in written_by(step, kernels, mutates))
+    names: list[str] = []
+    for step in plan.steps:
+        if isinstance(step, RegionStep) and step.kind in ("invoke", "keep"):
+            inner = plan.subplan(step.plans[0])
+            changed = written(inner, mutates)
+            given = zip(step.arguments, inner.inputs, strict=True)
+            names += [
+                name for argument, item in given if item.name in changed for name in references(argument)
+            ]
+        else:
+            names += written_by(step, kernels, mutates)
     return frozenset(root(name, placements) for name in names)
+
+
+def chain(name: str, placements: Mapping[str, Placement]) -> Iterator[str]:
+    """A buffer, what it is a view of, and so on."""
+    at: str | None = name
+    while at is not None:
+        yield at
+        placement = placements.get(at)
+        at = None if placement is None else placement.base
 
 
 def root(name: str, placements: Mapping[str, Placement]) -> str:
     """The buffer whose memory ``name`` is in the end."""
-    while True:
-        placement = placements.get(name)
-        if placement is None or placement.base is None:
-            return name
-        name = placement.base
+    *_, last = chain(name, placements)
+    return last
