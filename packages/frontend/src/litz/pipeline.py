@@ -29,7 +29,7 @@ from litz.timing import Sample
 from litz.tuning.products import better_generated, may_be_generated
 from litz.tuning.tuned import Better, load
 from litz_ir.device import CPU
-from litz_ir.errors import CodegenError, CompilerNotFound, LitzError, ToolchainError
+from litz_ir.errors import CodegenError, CompilerNotFound, LitzError, ToolchainError, UnsupportedOperation
 from litz_ir.loops.nodes import LoopGraph
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import Hook, Timings
@@ -70,8 +70,14 @@ class Compilation:
 
     def run(self) -> Compiled:
         """Compile the graph, or fetch it; degrade to ATen what fails, as ``config.fallback`` says."""
-        values = (node.meta.get("val") for node in self.gm.graph.nodes)
-        with device_of(tensor for value in values for tensor in _tensors(value)):
+        tensors = [each for node in self.gm.graph.nodes for each in _tensors(node.meta.get("val"))]
+        gpus = dict.fromkeys(each.device for each in tensors if each.device.index is not None)
+        if len(gpus) > 1:
+            raise UnsupportedOperation(
+                f"tensors on {' and '.join(map(str, gpus))} in one graph",
+                hint="break the graph where tensors go from one GPU to the next",
+            )
+        with device_of(tensors):
             return self._run()
 
     def _run(self) -> Compiled:

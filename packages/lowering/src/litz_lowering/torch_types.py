@@ -64,8 +64,8 @@ def torch_dtype(dtype: DType) -> torch.dtype:
 
 
 def litz_device(device: torch.device) -> Device:
-    """A device kind; the ordinal is kept where it is given."""
-    return Device(device.type, device.index or 0)
+    """A device kind. Which of several it is, is not part of a graph: all that is on a GPU is on one."""
+    return Device(device.type)
 
 
 def keyword(value: object) -> Keyword | None:

@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Node
 
 from litz.settings import Config
 
-FORMAT = 2
+FORMAT = 3
 """Raised when the meaning of what is stored changes."""
 
 
@@ -97,6 +97,8 @@ def _spelled(value: Any, numbers: Mapping[Node, int]) -> str:
         return f"[{','.join(_spelled(item, numbers) for item in value)}]"
     if isinstance(value, Mapping):
         return f"{{{','.join(f'{key}:{_spelled(value[key], numbers)}' for key in sorted(value, key=str))}}}"
+    if isinstance(value, torch.device):
+        return f"device:{value.type}"
     return f"{type(value).__name__}:{value!r}"
 
 

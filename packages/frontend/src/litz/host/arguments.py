@@ -54,7 +54,8 @@ def output_code(output: Output, names: Names, tensors: Tensors) -> Code:
 
 
 def _device(device: Device) -> str:
-    return "torch.device('cpu')" if device.kind == "cpu" else f"torch.device({device.kind!r}, {device.index})"
+    """A device's kind: its ordinal is that of the GPU that is current while the program runs."""
+    return f"torch.device({device.kind!r})"
 
 
 def _literal(value: object) -> str:
