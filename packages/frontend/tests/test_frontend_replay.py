@@ -260,3 +260,12 @@ def test_marks_change_nothing() -> None:
         kept.append((run([x * number, x])[0], x * number * x))
     for found, expected in kept:
         assert_close(found, expected)
+
+
+def test_a_result_of_another_dtype_in_an_argument_s_memory() -> None:
+    run = Replayed(graph(lambda x: [x.view(torch.int32)[1:], x * 2]), Recorder(), shared={0: 0})
+    kept = [torch.randn(4, 3)[k : k + 2] for k in (0, 0, 1, 2, 0, 1)]
+    for x in kept:
+        result = run([x])[0]
+        assert_close(result, x.view(torch.int32)[1:])
+        assert result.data_ptr() == x[1:].data_ptr()

@@ -167,9 +167,17 @@ class Replayed:
         for position, source in self._shared.items():
             result, base = recording.results[position], args[source]
             if result is not None:
-                start = result.storage_offset() - recording.starts[source] + base.storage_offset()
-                made[position] = base.as_strided(result.shape, result.stride(), start)
+                made[position] = _shifted(result, base, recording.starts[source])
         return [made.get(k) for k in range(len(recording.results))]
+
+
+def _shifted(result: Tensor, base: Tensor, start: int) -> Tensor:
+    """A result in the memory of ``base``, that was recorded when ``base`` began at its element ``start``."""
+    apart = (base.storage_offset() - start) * base.itemsize
+    offset = result.storage_offset() + apart // result.itemsize
+    if result.dtype == base.dtype:
+        return base.as_strided(result.shape, result.stride(), offset)
+    return _over(base.untyped_storage(), result, offset)
 
 
 def copied(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -180,13 +188,13 @@ def copied(tensors: Sequence[Tensor]) -> list[Tensor]:
         return [made]
     first = tensors[0]
     memory = torch.empty(0, dtype=torch.uint8, device=first.device).set_(first.untyped_storage()).clone()
-    return [_over(memory.untyped_storage(), each) for each in tensors]
+    return [_over(memory.untyped_storage(), each, each.storage_offset()) for each in tensors]
 
 
-def _over(storage: torch.UntypedStorage, tensor: Tensor) -> Tensor:
-    """A tensor that is to ``storage`` what another one is to its own."""
+def _over(storage: torch.UntypedStorage, tensor: Tensor, offset: int | torch.SymInt) -> Tensor:
+    """A tensor like another one over ``storage``, from its element ``offset`` on."""
     made = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    made.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+    made.set_(storage, offset, tensor.shape, tensor.stride())
     if tensor.is_conj():
         torch._C._set_conj(made, True)
     return made
