@@ -132,7 +132,7 @@ CASES: Mapping[str, Case] = {
     "of_narrowed": Case(lambda x, w: x.bfloat16() @ w.t(), (X.float(), W), 1, 2),
     "of_one_relu": Case(lambda x, w, v: (F.relu(x) @ w.t(), F.relu(x) @ v.t()), (X, W, SQUARE), 2, 3),
     "of_looked_up": Case(looked_up, (normal(50, 70), torch.arange(40) % 50, normal(70, 33)), 1, 2),
-    "gradients": Case(mlp, (X, W, B), 3, 5, gradients=True),
+    "gradients": Case(mlp, (X, W, B), 3, 4, gradients=True),
 }  # fmt: skip
 
 
