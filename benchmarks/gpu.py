@@ -125,12 +125,12 @@ class Measured:
         self._kept = cloned(self.args)
 
     def once(self, function: Program) -> list[Tensor]:
-        """One call: results, or gradients, and what became of the arguments."""
+        """One call: copies of results or gradients, and of what became of the arguments, so that none is held."""
         if self._train is not None:
             return [each.detach().clone() for each in self._train(function)]
         args = cloned(self._kept)
         with torch.no_grad():
-            return [*tensors(function(*args)), *flat(args)]
+            return [each.clone() for each in (*tensors(function(*args)), *flat(args))]
 
     def seconds(self, function: Program) -> float:
         """The median of a call."""

@@ -182,6 +182,8 @@ def _shifted(result: Tensor, base: Tensor, start: int) -> Tensor:
 
 def copied(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Copies of tensors that lie in one storage, which lie in one as they do."""
+    if len(tensors) == 1 and tensors[0].is_contiguous() and not tensors[0].is_conj():
+        return [tensors[0].clone()]
     if len(tensors) == 1:
         made = like(tensors[0])
         fill([made], tensors)
@@ -208,6 +210,8 @@ def like(tensor: Tensor) -> Tensor:
 def compact(tensor: Tensor) -> Tensor:
     """The elements of a tensor that have a place of their own: those that repeat along a dimension once, and all that
     lies between the first and the last where dimensions overlap otherwise."""
+    if tensor.is_contiguous():
+        return tensor
     sizes = [
         1 if step == 0 and size else size for size, step in zip(tensor.shape, tensor.stride(), strict=True)
     ]
