@@ -22,31 +22,25 @@ from torch.testing import assert_close
 from tuning_target import BROKEN, Stopwatch, TunableCpu
 
 import litz.pipeline
-from litz.artifact import Artifact, TileChoice
+from litz.artifact import TileChoice
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.store import Store
 from litz.cache.tiles import FILE, TileChoices
 from litz.explain.report import graph_report
-from litz.host.source import host_program
 from litz.loading import Compiled, Loader
 from litz.pipeline import Compilation
 from litz.settings import Config
 from litz.targets import TargetSet
 from litz.timing import Sample
-from litz.tuning.applied import applied
 from litz.tuning.search import LAST_ROUNDS, PATIENCE, ROUNDS, Search
 from litz.tuning.sites import sites_in
 from litz.tuning.subjects import subjects_of
 from litz.tuning.trial import can_be_tried, trial_places
 from litz.tuning.tuned import Tuned, load
-from litz_codegen_triton.runtime.compile import CompiledKernel
-from litz_codegen_triton.target import CudaTarget
-from litz_ir.passes.base import PassContext
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.schedule import Schedule
 from litz_ir.target.protocol import SourceUnit
-from litz_ir.text import parse_graph, parse_kernel, parse_plan
-from litz_scheduler import schedule
+from litz_ir.text import parse_kernel, parse_plan
 
 UNTUNED = 1
 QUICK = {UNTUNED: 1.0, 2: 0.5, 4: 0.9}
@@ -340,35 +334,6 @@ def test_a_trial_reads_what_is_there_and_writes_elsewhere() -> None:
     first, last = write + 500 * 4, write + 1500 * 4
     assert memory.data_ptr() <= first and last <= memory.data_ptr() + memory.nbytes
     assert (memory.data_ptr() - write) % 256 == 0, "what is aligned stays aligned"
-
-
-GPU = """
-graph both on cuda (%x: f32[16384, 4096] fixed) -> (%s, %t) {
-  %s = reduce.sum f32[i0: 16384 | r0: 4096] fixed { %x[i0, r0] }
-  %t = pointwise f32[i0: 4096, i1: 16384] fixed { %x[i1, i0] * 2.0 }
-}
-"""
-
-
-def test_a_choice_for_a_gpu_changes_its_own_kernel_alone() -> None:
-    target, cache = CudaTarget("sm_90"), ArtifactCache(None, None)
-    capabilities = target.capabilities()
-    plan = schedule(parse_graph(GPU), PassContext({capabilities.device: capabilities}))
-    units = target.emit(plan)
-    assert len(units) == 2
-    artifact = Artifact("key", plan, units, tuple(cache.binary(unit, target) for unit in units))
-    subject, other = subjects_of(plan, target)
-    assert subject.seconds > other.seconds
-    faster = target.candidates(subject.kernel)[1]
-    name, kept = subject.kernel.name, other.kernel.name
-    choices = {name: TileChoice(faster.schedule, 1.0, 2.0), kept: TileChoice(other.kernel.schedule, 1.0, 1.0)}
-    made = applied(artifact, choices, target, cache)
-    before, after = ({unit.name: unit for unit in each.units} for each in (artifact, made))
-    assert before[kept] == after[kept] and before[name] != after[name]
-    assert {kernel.name: kernel.schedule for kernel in made.plan.kernels}[name] == faster.schedule
-    binary = dict(zip(after, made.binaries, strict=True))[name]
-    assert CompiledKernel.from_bytes(binary.read_bytes()).warps == faster.schedule.warps
-    assert host_program(made.plan) == host_program(plan)
 
 
 # --- when -----------------------------------------------------------------------------------------------
