@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from litz.choices import Choice, product_choices, worth_generating
+from litz.tuning.choices import Choice, product_choices, worth_generating
 from litz_ir.device import Device
 from litz_ir.passes.base import PassContext
 from litz_ir.plan.program import CallStep, Launch, Plan

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import torch
 
-from litz.choices import nodes_of, worth_generating
 from litz.host.load import HostFunction
 from litz.host.waits import may_fail
 from litz.timing import Sample
+from litz.tuning.choices import nodes_of, worth_generating
 from litz_ir.errors import LitzError
 from litz_ir.loops.nodes import Contraction, LoopGraph, Operation, Value
 from litz_ir.loops.part import part
