@@ -106,9 +106,9 @@ def layer(x: Tensor, w: Tensor) -> Sequence[Tensor]:
 class Processes:
     """The same graph compiled as if by one process after another."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, seconds: float = 100.0) -> None:
         self.asked = 0
-        self.config = Config(fallback="error", cache_dir=str(folder), autotune=True, autotune_seconds=100.0)
+        self.config = Config(fallback="error", cache_dir=str(folder), autotune=True, autotune_seconds=seconds)
         target = TunableCpu(())
         monkeypatch.setattr(litz.pipeline, "targets_for", lambda *_: TargetSet({"cpu": target}))
         monkeypatch.setattr(litz.pipeline, "load", partial(load, clock=Stopwatch(target, {1: 1.0})))
@@ -139,6 +139,17 @@ def test_the_choice_is_made_after_the_first_call_and_kept(
     assert second.artifact.key != first.artifact.key  # type: ignore[union-attr]
     assert_close(second.call(list(args)), layer(*args))
     assert processes.asked == 1
+
+
+def test_a_choice_that_ran_out_of_time_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    processes = Processes(monkeypatch, tmp_path, seconds=0.0)
+    args = torch.randn(8, 8), torch.randn(8, 8)
+    for asked in (1, 2):
+        made = processes.compiled(*args)
+        assert not made.settled
+        for _ in range(3):
+            assert_close(made.call(list(args)), layer(*args))
+        assert processes.asked == asked
 
 
 def test_choices_of_products_are_json(tmp_path: Path) -> None:

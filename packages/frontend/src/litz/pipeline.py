@@ -158,7 +158,9 @@ class Compilation:
         self.products = better_generated(
             lowered.graph, planned, loaded, sample, lambda: time.perf_counter() < end
         )
-        self.cache.products.write(key, self.products)
+        if time.perf_counter() < end:
+            # What there was no time for is tried by the next process.
+            self.cache.products.write(key, self.products)
         if not self.products:
             return None
         plan = self.schedule(lowered, targets)
