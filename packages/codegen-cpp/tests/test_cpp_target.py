@@ -28,7 +28,7 @@ from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.build import cast, load, op
 from litz_ir.scalar.expr import Const, Indirect, Scalar
 from litz_ir.symbols.table import SymbolInfo
-from litz_ir.target.conformance import case_plan, conformance_cases, run_conformance
+from litz_ir.target.conformance import case_plan, conformance_cases, lacking, run_conformance
 from litz_ir.target.protocol import SourceUnit, Target
 
 README = Path(__file__).parents[1] / "README.md"
@@ -170,9 +170,9 @@ class Prebuilt(CpuTarget):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(build_options=BuildOptions(optimize="-O1"))
-        found = [k for case in conformance_cases() for k in case_plan(case, self.capabilities()).kernels]
-        supported = self.capabilities().dtypes
-        self.kernels = [k for k in found if all(p.dtype in supported for p in k.parameters)]
+        able = self.capabilities()
+        cases = [case for case in conformance_cases() if not lacking(case, able)]
+        self.kernels = [kernel for case in cases for kernel in case_plan(case, able).kernels]
         self.units = super().emit(plan_of(self.kernels))
         self.binaries = [super(Prebuilt, self).build(unit, folder) for unit in self.units]
 

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 
 from litz_ir.device import CPU, Device
-from litz_ir.dtypes import ALL, DType, b1, f32, i64
+from litz_ir.dtypes import ALL, DType, b1, f32, f64, i64
 from litz_ir.fused.decision import Decision
 from litz_ir.fused.group import FusedGraph, Group, Member
 from litz_ir.loops import nodes as n
@@ -90,6 +90,9 @@ def exprs(draw: st.DrawFn, dtype: DType | None = None, depth: int = 3) -> e.Expr
     choice = draw(st.integers(0, 10))
     if choice == 10:
         return e.Checked(draw(exprs(b1, depth - 1)), draw(exprs(dtype, depth - 1)), "zero_division")
+    if choice == 9 and dtype in (f32, f64):
+        axes = draw(tuples(st.tuples(NAMES, plain_terms), low=1))
+        return e.Fold(axes, draw(exprs(dtype, depth - 1)))
     if choice == 0:
         cond = draw(exprs(b1, depth - 1))
         return e.Masked(cond, draw(exprs(dtype, depth - 1)), draw(exprs(dtype, depth - 1)))

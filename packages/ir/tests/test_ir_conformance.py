@@ -52,7 +52,9 @@ class ReferenceTarget:
 
     name: str = "reference"
     device: Capabilities = field(
-        default_factory=lambda: Capabilities("reference", local_bytes=1 << 20, vector_bytes=64, threads=4)
+        default_factory=lambda: Capabilities(
+            "reference", local_bytes=1 << 20, vector_bytes=64, threads=4, folds=True
+        )
     )
     memory: RememberingMemory = field(default_factory=RememberingMemory)
 
@@ -138,13 +140,14 @@ def test_a_code_generator_that_refuses_is_reported(tmp_path: Path) -> None:
 
 def test_missing_capabilities_skip() -> None:
     cases = {case.name: case for case in conformance_cases()}
-    full = Capabilities("full", local_bytes=1 << 20)
+    full = Capabilities("full", local_bytes=1 << 20, folds=True)
     narrow = replace(full, dtypes=frozenset(d for d in ALL if d.bits != 16))
     assert lacking(cases["rounding_to_bf16"], narrow) == "needs bf16"
     assert lacking(cases["softmax_with_a_local"], replace(full, local_bytes=0)).startswith("needs 564 bytes")
     blocks = replace(full, device=Device("cuda"), block_limit=1024)
     assert lacking(cases["scatter_add"], blocks) == "needs atomic add of f32"
     assert lacking(cases["scatter_add"], replace(blocks, atomics=frozenset({f32}))) == ""
+    assert lacking(cases["attention_bf16"], replace(full, folds=False)) == "needs folds"
     assert not any(lacking(case, full) for case in cases.values())
 
 
@@ -164,7 +167,8 @@ def test_the_suite_covers_every_operation_kind_and_mode() -> None:
     assert operations == OPS.keys()
     assert modes == {"set", "add", "mul", "min", "max"}
     assert kinds == {
-        "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax"
+        "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax",
+        "softmax_sum",
     }  # fmt: skip
 
 

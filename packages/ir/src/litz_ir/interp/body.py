@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import product
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from litz_ir.scalar.expr import (
     Checked,
     Const,
     Expr,
+    Fold,
     Index,
     Indirect,
     Load,
@@ -187,6 +189,8 @@ class Body:
             yield expr.cond
             yield expr.other
             return
+        if isinstance(expr, Fold):
+            return
         yield from expr.children
         for atom in indirects(expr):
             yield atom.value
@@ -213,6 +217,8 @@ class Body:
                 return self._masked(expr, scope)
             case Checked():
                 return self._checked(expr, scope)
+            case Fold():
+                return self._fold(expr, scope)
         raise GraphError(f"no meaning for a body node {type(expr).__name__}")
 
     def _masked(self, expr: Masked, scope: _Scope) -> Array:
@@ -235,6 +241,17 @@ class Body:
         if violated.any() and 0 not in self.grid.shape:
             raise fault_error(FAULTS[expr.fault])
         return self._evaluate(expr.body, scope)
+
+    def _fold(self, expr: Fold, scope: _Scope) -> Array:
+        """The sum in ``f64``, rounded once; point by point, since all at once would multiply the grid."""
+        sizes = [range(int(self._term(size, scope).max(initial=0))) for _, size in expr.axes]
+        total = np.zeros((), np.float64)
+        for point in product(*sizes):
+            here = {name: np.asarray(at, np.int64) for (name, _), at in zip(expr.axes, point, strict=True)}
+            grid = Grid(self.grid.shape, {**self.grid.coordinates, **here})
+            body = Body(grid, self._reader, self._symbols, scalars=self._scalars, params=self._params)
+            total = total + body._evaluate(expr.body, _Scope(scope.mask))
+        return round_to(total, expr.dtype)
 
     def _scalar(self, expr: Scalar) -> Array:
         found = self._scalars.get(expr.name)

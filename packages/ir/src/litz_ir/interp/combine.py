@@ -119,6 +119,11 @@ def _reduce_by_name(name: str, values: Values, sources: Sequence[DType]) -> list
         case "online_softmax":
             peak = np.maximum.reduce(x, axis=-1, initial=extreme(dtype, False))
             return [peak, np.exp(x.astype(np.float64) - peak[..., None]).sum(axis=-1)]
+        case "softmax_sum":
+            peak = np.maximum.reduce(x, axis=-1, initial=extreme(dtype, False))
+            base = np.where(np.isfinite(peak), peak, 0)
+            weights = np.exp(x.astype(np.float64) - base[..., None])
+            return [peak, weights.sum(axis=-1), (weights * values[1].astype(np.float64)).sum(axis=-1)]
     raise GraphError(f"no meaning for the combination {name!r}")
 
 
@@ -186,6 +191,10 @@ def _scan_by_name(name: str, values: Values, sources: Sequence[DType]) -> list[A
         case "online_softmax":
             wide = x.astype(np.float64)
             return _prefixes((wide, np.exp(wide - wide)), _merge_softmax)
+        case "softmax_sum":
+            wide, value = (each.astype(np.float64) for each in values)
+            weight = np.where(np.isneginf(wide), 0.0, np.exp(wide - wide))
+            return _prefixes((wide, weight, weight * value), _merge_softmax)
     raise GraphError(f"no meaning for the combination {name!r}")
 
 
@@ -215,6 +224,7 @@ def _merge_moments(a: Values, b: Values) -> list[Array]:
 
 
 def _merge_softmax(a: Values, b: Values) -> list[Array]:
+    """A maximum, and sums relative to it."""
     peak = np.maximum(a[0], b[0])
-    parts = [np.where(v[1] == 0, 0.0, v[1] * np.exp(v[0] - peak)) for v in (a, b)]
-    return [peak, parts[0] + parts[1]]
+    shares = [np.where(v[1] == 0, 0.0, np.exp(v[0] - peak)) for v in (a, b)]
+    return [peak, *(x * shares[0] + y * shares[1] for x, y in zip(a[1:], b[1:]))]

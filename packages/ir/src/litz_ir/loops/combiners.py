@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from litz_ir.scalar.expr import Expr
 
 ReductionName = Literal[
-    "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax"
+    "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax",
+    "softmax_sum",
 ]  # fmt: skip
+
+
+_RESULTS: Mapping[str, int] = MappingProxyType(
+    {"argmin": 2, "argmax": 2, "welford": 3, "online_softmax": 2, "softmax_sum": 3}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +26,20 @@ class Kind:
 
     ``sum prod min max any all xor``: one value to one. ``argmin argmax``: (value, index) to (value, index); the first
     index wins ties and NaN wins over numbers. ``welford``: one value to (mean, sum of squared differences, count).
-    ``online_softmax``: one value to (maximum, sum of exponentials relative to it). ``min`` and ``max`` propagate NaN.
+    ``online_softmax``: one value to (maximum, sum of exponentials relative to it). ``softmax_sum``: (score, value) to
+    (maximum score, sum of exponentials relative to it, sum of these times the values), the sums 0 where no score is
+    above minus infinity. ``min`` and ``max`` propagate NaN.
     """
 
     name: ReductionName
 
     @property
     def inputs(self) -> int:
-        return 2 if self.name in ("argmin", "argmax") else 1
+        return 2 if self.name in ("argmin", "argmax", "softmax_sum") else 1
 
     @property
     def results(self) -> int:
-        return {"argmin": 2, "argmax": 2, "welford": 3, "online_softmax": 2}.get(self.name, 1)
+        return _RESULTS.get(self.name, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,10 @@ def verify_combiner(
         return tuple(expr.dtype for expr in combiner.finish)
     if combiner.name in ("any", "all"):
         return (b1,)
+    if combiner.name == "softmax_sum" and values[0] != values[1]:
+        place.fail("combiner-dtype", f"scores are {values[0]}, values {values[1]}", "cast the values")
+    if combiner.name == "softmax_sum":
+        return (values[0],) * 3
     return (values * combiner.results)[: combiner.results]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Expr, indirects_in, loads
+from litz_ir.scalar.expr import Expr, folds, indirects_in, loads
 from litz_ir.symbols.ranges import Range, bounds, extent
 from litz_ir.symbols.term import Size, evaluate, free_symbols
 
@@ -32,6 +32,8 @@ def reach(kernel: Kernel, symbols: Mapping[str, int | float]) -> dict[str, Reach
     points: dict[str, int] = {}
     for axis in (*kernel.outer, *(axis for phase in kernel.phases for axis in phase.axes)):
         points[axis.name] = max(points.get(axis.name, 0), evaluate(axis.size, sizes))
+    for fold in folds(*(value for phase in kernel.phases for s in phase.statements for value in _values(s))):
+        points |= {name: evaluate(size, sizes) for name, size in fold.axes}
     ranges |= {name: extent(size) for name, size in points.items()}
     read, written = _accesses(kernel)
     found = {}

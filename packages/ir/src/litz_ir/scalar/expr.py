@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, ClassVar, Literal, TypeVar
 
-from litz_ir.dtypes import DType, b1, i64
+from litz_ir.dtypes import DType, b1, f32, f64, i64
 from litz_ir.errors import GraphError
 from litz_ir.symbols.ranges import Range, extent
 from litz_ir.symbols.term import Atom, Size, Term, free_symbols, substitute
@@ -81,6 +81,11 @@ class Expr:
         return ()
 
     @property
+    def bound(self) -> frozenset[str]:
+        """The names that have a meaning in the children alone."""
+        return frozenset()
+
+    @property
     def below(self) -> tuple[Expr, ...]:
         """Every node that this one holds: its children, then what the indirect indices in its terms hold."""
         if self._below is None:
@@ -101,8 +106,9 @@ class Expr:
                 continue
             stack.pop()
             names = [free_symbols(term) for term in node.terms]
-            names += [child._free for child in node.children if child._free]
-            object.__setattr__(node, "_free", frozenset[str]().union(*names))
+            inside = [child._free for child in node.children if child._free]
+            free = frozenset[str]().union(*inside) - node.bound
+            object.__setattr__(node, "_free", free.union(*names))
         assert self._free is not None
         return self._free
 
@@ -280,6 +286,39 @@ class Checked(Expr):
         return Checked(cond, body, self.fault)
 
 
+class Fold(Expr):
+    """The sum of ``body``, ``f32`` or ``f64``, over every point of ``axes`` (names and sizes): a reduction in a body.
+
+    The names are bound here: nothing around the node, and no other axis or symbol that its body knows, is called so.
+    """
+
+    __slots__ = ()
+
+    axes: tuple[tuple[str, Size], ...] = _field(0)
+    body: Expr = _field(1)
+
+    def __new__(cls, axes: tuple[tuple[str, Size], ...], body: Expr) -> Fold:
+        if body.dtype not in (f32, f64):
+            raise GraphError(f"a fold sums f32 or f64, got {body.dtype}", hint="cast the body")
+        return cls._make(body.dtype, axes, body)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.body,)
+
+    @property
+    def terms(self) -> tuple[Size, ...]:
+        return tuple(size for _, size in self.axes)
+
+    @property
+    def bound(self) -> frozenset[str]:
+        return frozenset(name for name, _ in self.axes)
+
+    def rebuild(self, children: tuple[Expr, ...], terms: tuple[Size, ...]) -> Expr:
+        names = (name for name, _ in self.axes)
+        return Fold(tuple(zip(names, terms, strict=True)), children[0])
+
+
 class Indirect(Atom):
     """An index that comes from a value: the only way from a body's value into an index term.
 
@@ -365,6 +404,11 @@ def indirects(node: Expr) -> Iterator[Indirect]:
 def loads(*roots: Expr) -> tuple[Load, ...]:
     """All distinct loads, those inside indirect indices included."""
     return tuple(node for node in walk(*roots) if isinstance(node, Load))
+
+
+def folds(*roots: Expr) -> tuple[Fold, ...]:
+    """All distinct folds, those inside indirect indices included."""
+    return tuple(node for node in walk(*roots) if isinstance(node, Fold))
 
 
 def transform(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from litz_ir.dtypes import DType
@@ -20,6 +20,7 @@ from litz_ir.scalar.expr import (
     Op,
     Param,
     Scalar,
+    folds,
     indirects,
     indirects_in,
     walk,
@@ -77,6 +78,9 @@ def verify_bodies(
     roots = (*bodies, *(atom.value for term in terms for atom in indirects_in(term)))
     for term in terms:
         check_term_names(term, around, place)
+    for root in roots:
+        check_names("the body", root.free_symbols, around, place)
+    around = inside_folds(roots, around, place)
     for node in walk(*roots):
         match node:
             case Op():
@@ -164,11 +168,36 @@ def check_parameter(node: Param, around: Surroundings, place: Place) -> None:
 
 def check_term_names(term: Size, around: Surroundings, place: Place) -> None:
     """Only own axes and known symbols occur free in a term."""
-    unknown = free_symbols(term) - around.names
+    check_names(f"the index term {term}", free_symbols(term), around, place)
+
+
+def check_names(what: str, free: frozenset[str], around: Surroundings, place: Place) -> None:
+    """Only names that are known here are free."""
+    unknown = free - around.names
     if unknown:
         known = ", ".join(sorted(around.names)) or "none"
         names = ", ".join(sorted(unknown))
-        place.fail("free-symbols", f"the index term {term} uses {names}, known here: {known}")
+        place.fail("free-symbols", f"{what} uses {names}, known here: {known}")
+
+
+def inside_folds(bodies: Iterable[Expr], around: Surroundings, place: Place) -> Surroundings:
+    """What may be referred to inside of the folds of bodies: their axes too, whose names are new."""
+    sizes: dict[str, Size] = {}
+    for fold in folds(*bodies):
+        for name, size in fold.axes:
+            if name in around.names:
+                place.fail("axes", f"a fold binds {name}, which has a meaning around it")
+            if sizes.setdefault(name, size) != size:
+                place.fail("axes", f"two folds bind {name}, over {sizes[name]} and over {size}")
+    if not sizes:
+        return around
+    ranges, exact = axis_ranges(sizes)
+    return replace(
+        around,
+        names=around.names | sizes.keys(),
+        ranges={**around.ranges, **ranges},
+        exact=around.exact | exact,
+    )
 
 
 def check_load_bounds(node: Load, around: Surroundings, place: Place) -> None:

@@ -13,7 +13,20 @@ from typing import Any
 from litz_ir.dtypes import dtype
 from litz_ir.errors import SerialError
 from litz_ir.faults import FAULTS
-from litz_ir.scalar.expr import Checked, Const, Expr, Index, Indirect, Load, Masked, Op, Param, Scalar, walk
+from litz_ir.scalar.expr import (
+    Checked,
+    Const,
+    Expr,
+    Fold,
+    Index,
+    Indirect,
+    Load,
+    Masked,
+    Op,
+    Param,
+    Scalar,
+    walk,
+)
 from litz_ir.symbols.term import (
     FloorDiv,
     Max,
@@ -108,6 +121,9 @@ class NodeWriter:
                 return ["m", *(self._positions[child] for child in node.children)]
             case Checked():
                 return ["k", *(self._positions[child] for child in node.children), node.fault]
+            case Fold():
+                axes = [[name, self.size(size)] for name, size in node.axes]
+                return ["f", axes, self._positions[node.body]]
         raise TypeError(f"no serial form for an expression of type {type(node).__name__}")
 
 
@@ -185,6 +201,11 @@ def _op(reader: NodeReader, kind: Json, name: Json, args: Json) -> Expr:
     return Op(expect(name, str), tuple([reader.expr(arg) for arg in expect(args, list)]), dtype(kind))
 
 
+def _fold(reader: NodeReader, axes: Json, body: Json) -> Expr:
+    pairs = [(expect(name, str), reader.size(size)) for name, size in expect(axes, list)]
+    return Fold(tuple(pairs), reader.expr(body))
+
+
 _BUILDERS: Mapping[str, Callable[..., Size | Expr]] = MappingProxyType(
     {
         "s": lambda reader, name: symbol(expect(name, str)),
@@ -202,6 +223,7 @@ _BUILDERS: Mapping[str, Callable[..., Size | Expr]] = MappingProxyType(
         "l": lambda reader, kind, buffer, index: Load(expect(buffer, str), reader.sizes(index), dtype(kind)),
         "o": _op,
         "m": lambda reader, *parts: Masked(*[reader.expr(part) for part in parts]),
+        "f": _fold,
         "k": lambda reader, cond, body, fault: Checked(reader.expr(cond), reader.expr(body), _fault(fault)),
     }
 )

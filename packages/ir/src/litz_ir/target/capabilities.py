@@ -17,6 +17,7 @@ class Capabilities:
     SM; ``memory_rate`` and ``flop_rate`` are per second. ``local_bytes`` bounds scratch per outer point (0: no local
     arrays). ``block_limit`` is the largest tile of a program (0: the device has no blocks). ``max_statements`` caps the
     emitted statements of one kernel body. ``templates`` names the contractions that the code generator makes itself.
+    ``folds``: bodies may hold ``Fold`` and reductions be a ``softmax_sum``.
     """
 
     name: str
@@ -35,3 +36,4 @@ class Capabilities:
     dtypes: frozenset[DType] = frozenset(ALL)
     atomics: frozenset[DType] = frozenset()
     templates: frozenset[str] = frozenset()
+    folds: bool = False

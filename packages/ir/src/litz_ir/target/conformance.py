@@ -82,6 +82,8 @@ def lacking(case: Case, capabilities: Capabilities) -> str:
     )
     if scratch > capabilities.local_bytes:
         return f"needs {scratch} bytes of local arrays per outer point"
+    if case.folds and not capabilities.folds:
+        return "needs folds"
     if capabilities.block_limit:
         for phase in case.kernel.phases:
             for statement in phase.statements:

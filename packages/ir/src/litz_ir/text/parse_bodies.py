@@ -9,7 +9,20 @@ from litz_ir.dtypes import DType, b1, dtype, i64
 from litz_ir.errors import LitzError
 from litz_ir.faults import FAULTS
 from litz_ir.scalar.build import const
-from litz_ir.scalar.expr import Check, Checked, Const, Expr, Index, Indirect, Load, Masked, Op, Param, Scalar
+from litz_ir.scalar.expr import (
+    Check,
+    Checked,
+    Const,
+    Expr,
+    Fold,
+    Index,
+    Indirect,
+    Load,
+    Masked,
+    Op,
+    Param,
+    Scalar,
+)
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.term import Size, add, floordiv, maximum, minimum, mod, mul, symbol
 from litz_ir.text.lexer import Stream, Token, read_whole
@@ -283,6 +296,8 @@ class BodyParser:
         stream = self.stream
         if token.text == "checked":
             return self._checked(token)
+        if token.text == "fold":
+            return self._fold(token)
         args: list[Operand] = []
         wanted: DType | None = None
         while not stream.at(")"):
@@ -307,6 +322,21 @@ class BodyParser:
         stream.expect(")")
         try:
             return Checked(cond, body, fault)
+        except LitzError as error:
+            stream.fail(error.message, token)
+
+    def _fold(self, token: Token) -> Expr:
+        stream = self.stream
+        axes: list[tuple[str, Size]] = []
+        while not axes or stream.accept(","):
+            name = stream.name("an axis to sum over")
+            stream.expect(":")
+            axes.append((name, self.term()))
+        stream.expect("|")
+        body = self.expression()
+        stream.expect(")")
+        try:
+            return Fold(tuple(axes), body)
         except LitzError as error:
             stream.fail(error.message, token)
 

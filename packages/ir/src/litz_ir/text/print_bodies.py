@@ -6,7 +6,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from litz_ir.dtypes import DType
-from litz_ir.scalar.expr import Checked, Const, Expr, Index, Indirect, Load, Masked, Op, Param, Scalar, walk
+from litz_ir.scalar.expr import (
+    Checked,
+    Const,
+    Expr,
+    Fold,
+    Index,
+    Indirect,
+    Load,
+    Masked,
+    Op,
+    Param,
+    Scalar,
+    walk,
+)
 from litz_ir.symbols.term import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, Term
 from litz_ir.text.scope import (
     COMPARE,
@@ -163,6 +176,9 @@ class BodyPrinter:
             case Checked():
                 cond = self._argument(expr.cond, None, 0)
                 return f"checked({cond}, {self._argument(expr.body, None, 0)}, {expr.fault})"
+            case Fold():
+                axes = ", ".join(f"{name_text(name)}: {self.term(size)}" for name, size in expr.axes)
+                return f"fold({axes} | {self._argument(expr.body, None, 0)})"
             case Op():
                 return self._operation(expr, strength)
         raise TypeError(f"no text form for an expression of type {type(expr).__name__}")

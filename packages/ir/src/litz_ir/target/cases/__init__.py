@@ -2,6 +2,7 @@
 
 from litz_ir.target.cases.case import Case
 from litz_ir.target.cases.elementwise import elementwise_cases
+from litz_ir.target.cases.folds import fold_cases
 from litz_ir.target.cases.indexing import indexing_cases
 from litz_ir.target.cases.ordered import ordered_cases
 from litz_ir.target.cases.products import product_cases
@@ -12,4 +13,11 @@ __all__ = ["Case", "all_cases"]
 
 def all_cases() -> tuple[Case, ...]:
     """Every case, in order of what they ask for."""
-    return (*elementwise_cases(), *indexing_cases(), *reduction_cases(), *product_cases(), *ordered_cases())
+    return (
+        *elementwise_cases(),
+        *indexing_cases(),
+        *reduction_cases(),
+        *product_cases(),
+        *fold_cases(),
+        *ordered_cases(),
+    )

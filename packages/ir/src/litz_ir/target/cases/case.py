@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from litz_ir.dtypes import DType
 from litz_ir.interp.encoding import decode, encode
-from litz_ir.loops.nodes import Axis
-from litz_ir.plan.kernel import Kernel, Local, Parameter, Phase, Statement, Store
+from litz_ir.loops.nodes import Axis, Kind
+from litz_ir.plan.kernel import Accumulate, Kernel, Local, Parameter, Phase, Statement, Store
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.build import load
-from litz_ir.scalar.expr import Expr, walk
+from litz_ir.scalar.expr import Expr, folds, walk
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size, symbol
 
@@ -49,11 +49,22 @@ class Case:
         """Every dtype that the kernel stores, computes with or keeps."""
         found = {parameter.dtype for parameter in self.kernel.parameters}
         found |= {local.dtype for local in self.kernel.locals}
-        for phase in self.kernel.phases:
-            for statement in phase.statements:
-                roots = (statement.value,) if isinstance(statement, Store) else statement.values
-                found |= {node.dtype for node in walk(*roots)}
+        for statement in self._statements():
+            found |= {node.dtype for node in walk(*_values(statement))}
         return frozenset(found)
+
+    @property
+    def folds(self) -> bool:
+        """True where a body holds a fold, or a reduction is a ``softmax_sum``."""
+        weighted = Kind("softmax_sum")
+        return any(
+            folds(*_values(each)) or (isinstance(each, Accumulate) and each.combiner == weighted)
+            for each in self._statements()
+        )
+
+    def _statements(self) -> Iterator[Statement]:
+        for phase in self.kernel.phases:
+            yield from phase.statements
 
     def fresh(self) -> dict[str, Array]:
         """Copies of the buffers."""
@@ -76,6 +87,10 @@ class Case:
         place = int(np.flatnonzero(wrong)[0])
         count = f"{int(wrong.sum())} of {wrong.size} elements"
         return f"{count} of {name} differ, the first is element {place}: expected {a[place]}, got {b[place]}"
+
+
+def _values(statement: Statement) -> tuple[Expr, ...]:
+    return (statement.value,) if isinstance(statement, Store) else statement.values
 
 
 def smallest(dtype: DType) -> float:
