@@ -20,7 +20,7 @@ import pytest
 
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
-from litz_ir.device import CPU
+from litz_ir.device import CPU, Device
 from litz_ir.loops.nodes import LoopGraph
 from litz_ir.passes.base import PassContext
 from litz_ir.target.capabilities import Capabilities
@@ -29,8 +29,9 @@ from litz_scheduler import schedule
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
 import lowering_check
 
-# The graphs are captured on the CPU, so a GPU's traits are given to that device.
-MACHINE = Capabilities("sm_90", CPU, processors=132, block_limit=32768)
+GPU = Capabilities("sm_90", Device("cuda"), processors=132, block_limit=32768)
+# Most graphs are captured on the CPU, so a GPU's traits are given to that device too.
+MACHINES = {GPU.device: GPU, CPU: dataclasses.replace(GPU, device=CPU)}
 FOLDER = tempfile.TemporaryDirectory(prefix="litz-triton-")
 SOURCES = Path(os.environ["LITZ_TRITON_SOURCES"])
 
@@ -39,7 +40,7 @@ def run_as_triton(
     graph: LoopGraph, inputs: Sequence[Any], constants: Mapping[str, Any] | None = None, externs: Any = None
 ) -> list[Any]:
     """The outputs of ``graph``, computed by Triton kernels."""
-    plan = schedule(graph, PassContext({CPU: MACHINE}))
+    plan = schedule(graph, PassContext(MACHINES))
     for kernel in plan.kernels:
         source = dataclasses.replace(emit_kernel(kernel), programs=0)
         text = json.dumps(dataclasses.asdict(source), sort_keys=True)

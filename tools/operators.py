@@ -26,13 +26,13 @@ lowering rules by `tools/operators.py`, and a test keeps it true; torch {version
 
 - **generated**: a rule makes loops of it, for every real dtype that eager takes (f64 f32 bf16 f16, i8 to i64, u8, bool)
   or, where the page says *floats*, for floating-point ones. A rule may decline a use of its operator (a size that is
-  only known from data, say): that use runs as ATen, and `litz.explain` names it with the reason.
+  only known from data, a sort on the CPU): that use runs as ATen, and `litz.explain` names it with the reason.
 - **decomposed**: torch's own decomposition takes it apart, into generated operators wherever there are such.
 - **library**: matrix products, convolutions, attention and complex Fourier transforms: ATen, oneDNN or MKL compute
   them, and litz knows what they mean.
 - **random**: drawn from ATen's stream in program order, so that numbers are eager's; generated under `rng="fast"`.
-- **ATen**: called as it is, with eager's answer and eager's errors, and on purpose: sorts, linear algebra, results
-  whose size is data and the other families of `litz_lowering.left_to_aten`; calls under `fallback="error"` too.
+- **ATen**: called as it is, with eager's answer and eager's errors, and on purpose: linear algebra, results whose
+  size is data and the other families of `litz_lowering.left_to_aten`; calls under `fallback="error"` too.
 - **no rule**: called as well, but not on purpose: `fallback="error"` refuses it. Many never reach a backend.
 
 The second column says the same of complex operands (c64, c128), which are pairs of reals inside a graph.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-SORTS = "a sort along a dimension is no loop nest"
+SORTS = "a sort, but of short rows on a GPU, is a library's"
 SIZES = "the size of the result is data"
 ALGEBRA = "linear algebra is a library's"
 FOURIER = "a Fourier transform is a library's"
