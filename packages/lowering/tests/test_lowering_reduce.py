@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 from typing import Any
 
+import lowering_check
 import pytest
 import torch
 import torch.nn.functional as F
 from lowering_check import check, check_gradients
+from torch._subclasses import FakeTensorMode
+from torch.fx import Graph, GraphModule
+
+from litz_lowering import lower
 
 
 def values(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
@@ -137,6 +143,20 @@ def test_affine_norms_and_their_gradients(name: str, dtype: torch.dtype) -> None
         check_gradients(lambda x, w: NORMS[name](x, w, None), x, w, atol=2e-5, rounding=0.1)
     else:
         check_gradients(NORMS[name], x, w, b, atol=2e-5, rounding=0.1)
+
+
+def test_the_sizes_of_the_fused_rms_norm_are_those_of_its_argument() -> None:
+    graph = Graph()  # by hand: torch hands symbolic sizes on as their bits, which look like these numbers
+    x = graph.placeholder("x")
+    norm = graph.call_function(torch.ops.aten._fused_rms_norm.default, (x, [-(2**61), -(2**60)], None, 0.5))
+    result = graph.call_function(operator.getitem, (norm, 0))
+    graph.output((result,))
+    with FakeTensorMode():
+        x.meta["val"] = result.meta["val"] = torch.empty(2, 5, 6)
+        norm.meta["val"] = (torch.empty(2, 5, 6), torch.empty(2, 1, 1))
+    given = values(2, 5, 6)
+    (found,) = lowering_check.run_graph(lower(GraphModule({}, graph)).graph, [given.numpy()])
+    torch.testing.assert_close(torch.from_numpy(found), F.rms_norm(given, (5, 6), eps=0.5))
 
 
 def test_group_norm_and_its_gradient() -> None:

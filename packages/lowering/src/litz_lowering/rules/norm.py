@@ -129,11 +129,14 @@ def rms_norm(
     weight: Tensor | None,
     eps: float | None,
 ) -> tuple[Tensor, ...]:
-    """(normalised, reciprocal root mean square) over the trailing dimensions."""
+    """(normalised, reciprocal root mean square) over the trailing dimensions, as many as ``normalized_shape`` has.
+
+    Its sizes are not to be trusted: the operator takes plain integers, and torch hands symbolic ones on as their bits.
+    """
     out, rstd_type = _types(ctx, 2)
     dtype = compute_dtype(x.dtype)
     small = torch.finfo(torch_dtype(x.dtype)).eps if eps is None else eps
-    number = count(ctx, normalized_shape, dtype)
+    number = count(ctx, x.shape[x.rank - len(normalized_shape) :], dtype)
     load = _reader(x, dtype)
     squares = ctx.reduce(
         "sum", x, _trailing(x, normalized_shape), dtype, body=lambda i: (load(i) * load(i)).expr, keepdim=True,
