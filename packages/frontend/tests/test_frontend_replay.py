@@ -33,7 +33,8 @@ class Recorder:
         self.recordings += 1
         self.given.append(list(args))
         before = [copied([each])[0] for each in args]
-        kept, results = list(args), list(call(list(args)))
+        with torch.inference_mode(False), torch.no_grad():  # a replay fills them, in any mode
+            kept, results = list(args), list(call(list(args)))
         # A recording computes nothing.
         fill(kept, before)
 
@@ -110,6 +111,21 @@ def test_results_are_tensors_of_their_own() -> None:
         result = run([x])[0]
         assert not result._is_view()
         assert_close(result.requires_grad_().detach(), x + 1)
+
+
+def test_results_are_of_the_mode_in_which_they_are_asked_for() -> None:
+    run = Replayed(graph(lambda x: [x + 1, None]), Recorder())
+    x = torch.zeros(3)
+    for _ in range(WARM_CALLS):
+        run([x])
+    with torch.inference_mode():
+        run([x])
+        held, nothing = run([x])
+        assert held.is_inference() and nothing is None
+        del held
+    result = run([x])[0]
+    assert not result.is_inference()
+    assert_close((result.requires_grad_() * 2).detach(), (x + 1) * 2)
 
 
 def test_an_argument_that_moves_is_copied_from_then_on() -> None:

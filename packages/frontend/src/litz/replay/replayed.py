@@ -132,13 +132,16 @@ class Replayed:
 
     def _record(self, args: Sequence[Any]) -> _Recording:
         static = [(k, each.data_ptr()) for k, each in enumerate(args) if k in self._steady]
-        copied = [(k, like(each)) for k, each in enumerate(args) if k not in self._steady]
+        with torch.inference_mode(False):  # they are filled in any mode
+            copied = [(k, like(each)) for k, each in enumerate(args) if k not in self._steady]
         fill([buffer for _, buffer in copied], [args[k] for k, _ in copied])
         given = list(args)
         for k, buffer in copied:
             given[k] = buffer
         starts = [each.storage_offset() for each in given]
         replay, results = self._recorder.record(self._call, given)
+        with torch.inference_mode(False):  # what they are is decided when they are handed out
+            results = [None if each is None else own(each) for each in results]
         recording = _Recording(replay, static, copied, results, starts)
         places: dict[int, list[int]] = {}
         for k, each in enumerate(results):
@@ -159,16 +162,28 @@ class Replayed:
 
     def _results(self, recording: _Recording, args: Sequence[Any]) -> list[Tensor | None]:
         """Tensors of their own over the results' memory, or over copies of it."""
-        made: dict[int, Tensor] = {}
-        for _, _, places in recording.storages:
-            together = [each for each in map(recording.results.__getitem__, places) if each is not None]
-            copies = not self._copied_out.isdisjoint(places)
-            made.update(zip(places, copied(together) if copies else map(own, together), strict=True))
+        made = handed_out(recording.results)
+        for _, _, places in recording.storages if self._copied_out else ():
+            if not self._copied_out.isdisjoint(places):
+                together = [each for each in map(recording.results.__getitem__, places) if each is not None]
+                for position, copy in zip(places, copied(together), strict=True):
+                    made[position] = copy
         for position, source in self._shared.items():
             result, base = recording.results[position], args[source]
             if result is not None:
                 made[position] = _shifted(result, base, recording.starts[source])
-        return [made.get(k) for k in range(len(recording.results))]
+        return made
+
+
+def handed_out(results: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Other tensors over the memory of results, which autograd does not know for views.
+
+    A graph of training returns hundreds of them, and ``data`` is the quickest way to make one. In inference mode the
+    others make inference tensors, as eager does.
+    """
+    if torch.is_inference_mode_enabled():
+        return [None if each is None else own(each) for each in results]
+    return [None if each is None else each.data for each in results]
 
 
 def _shifted(result: Tensor, base: Tensor, start: int) -> Tensor:
