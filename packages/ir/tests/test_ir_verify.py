@@ -69,6 +69,8 @@ WRONG_GRAPHS = {
     ),
     "read before": ("defined-before-use", small("%a = pointwise f32[i0: 4] { %b[i0]:f32 }")),
     "an argument": ("defined-before-use", small("%a = extern f(%b) -> f32[4]")),
+    "a loop over two devices": ("devices", small("%a = pointwise f32[i0: 4] on cuda { %x[i0, 0] }")),
+    "a view of another device's memory": ("devices", small("%a = view f32[i0: 4] on cuda:1 { %x[i0, 0] }")),
     "an object as a buffer": (
         "defined-before-use",
         small("%a = view f32[i0: 4] { %g[i0] }", inputs="opaque %g: gen"),
@@ -454,7 +456,13 @@ WRONG_PLANS = {
     "a buffer missing": ("launch", "launch k(%c, %t; 1)", "launch k(%c; 1)"),
     "a symbol missing": ("launch", "launch k(%c, %t; 1)", "launch k(%c, %t)"),
     "a dtype": ("launch", "launch k(%c, %t; 1)", "launch k(%mask, %t; 1)"),
-    "memory where kernels do not run": ("launch", "buffer %c: f32[8]", "buffer %c: f32[8] on cuda"),
+    "memory of two devices": ("launch", "buffer %c: f32[8]", "buffer %c: f32[8] on cuda"),
+    "memory of two GPUs": ("launch", "%t: f32[8] in a at 32", "%t: f32[8] on cuda:1 shares %c"),
+    "a kernel without buffers": (
+        "launch",
+        "define s0 from",
+        "kernel e() { outer [i0: 4] phase [] { } } launch e() define s0 from",
+    ),
     "a symbol before it is known": ("free-symbols", "define s0 from size 0 of %x", ""),
     "an unknown scalar": ("scalar-known", "[%c, s0], $q", "[%c, s0], $z"),
     "a dimension": ("define", "from size 0 of %x", "from size 2 of %x"),
@@ -484,6 +492,23 @@ def test_each_check_of_a_plan_finds_its_fault(name: str) -> None:
     with pytest.raises(VerifyError) as caught:
         plan(text)
     assert caught.value.check == check
+
+
+def test_a_kernel_is_launched_on_one_kind_of_device() -> None:
+    text = """
+    plan p on cuda "any" (%x: f32[8], %a: f32[8] on cpu, %b: f32[8] on OTHER) -> () {
+      buffer %x: f32[8]
+      buffer %a: f32[8] on cpu
+      buffer %b: f32[8] on OTHER
+      kernel k(inout %p0: f32) { outer [i0: 8] phase [] { %p0[i0] = %p0[i0] + 1.0; } }
+      launch k(%LAST)
+      launch k(%x)
+    }
+    """
+    plan(text.replace("OTHER", "cuda:1").replace("LAST", "b"))
+    with pytest.raises(VerifyError, match="k is launched on cpu and cuda") as caught:
+        plan(text.replace("OTHER", "cuda:1").replace("LAST", "a"))
+    assert caught.value.check == "kernel-devices"
 
 
 SHARING = """

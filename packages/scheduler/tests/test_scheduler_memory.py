@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from scheduler_builder import CPU_LIKE, Builder, assert_same, plan_of
 from scheduler_strategies import loop_graphs
 
-from litz_ir.dtypes import f64
-from litz_ir.loops.nodes import LoopGraph, Ref
-from litz_ir.plan.program import Allocate, CallStep, Free, Launch, Plan, Step
+from litz_ir.device import Device
+from litz_ir.dtypes import f32, f64
+from litz_ir.loops.nodes import LoopGraph, Ref, tensor_type
+from litz_ir.plan.program import Allocate, CallStep, Free, Launch, Placement, Plan, Step
 from litz_ir.plan.uses import root, touched_by
 from litz_ir.scalar.build import cast
 from litz_ir.text import parse_graph
@@ -139,12 +140,19 @@ def test_memory_comes_before_a_run_of_kernels_and_goes_after_it() -> None:
 
 
 def test_a_run_ends_where_much_dead_memory_waits_and_more_is_wanted() -> None:
-    steps = [Launch("k", ())] * 4 + [Free("x"), Launch("k", ())]
-    assert find_runs(steps, {0, 1, 2, 3}, {0: WAITING_LIMIT}).starts == (0, 4, 5)
-    assert find_runs(steps, {0, 1, 3}, {0: WAITING_LIMIT + 1}).starts == (0, 1, 4, 5)
-    assert find_runs(steps, {0, 3}, {1: WAITING_LIMIT + 1}).starts == (0, 3, 4, 5)
-    assert find_runs(steps, {0}, {1: WAITING_LIMIT + 1}).starts == (0, 4, 5)
-    assert len(find_runs([], set(), {})) == 0
+    steps = [Launch("k", ("x",))] * 4 + [Free("x"), Launch("k", ("x",))]
+    where = {"x": Placement(tensor_type(f32, 4))}
+    assert find_runs(steps, where, {0, 1, 2, 3}, {0: WAITING_LIMIT}).starts == (0, 4, 5)
+    assert find_runs(steps, where, {0, 1, 3}, {0: WAITING_LIMIT + 1}).starts == (0, 1, 4, 5)
+    assert find_runs(steps, where, {0, 3}, {1: WAITING_LIMIT + 1}).starts == (0, 3, 4, 5)
+    assert find_runs(steps, where, {0}, {1: WAITING_LIMIT + 1}).starts == (0, 4, 5)
+    assert len(find_runs([], {}, set(), {})) == 0
+
+
+def test_a_run_ends_where_the_next_kernel_runs_on_another_device() -> None:
+    devices = ("cpu", "cpu", "cuda", "cuda", "cuda:1", "cpu")
+    where = {name: Placement(tensor_type(f32, 4, device=Device.parse(name))) for name in devices}
+    assert find_runs([Launch("k", (name,)) for name in devices], where, set(), {}).starts == (0, 2, 4, 5)
 
 
 def test_a_chain_of_kernels_reuses_two_storages() -> None:

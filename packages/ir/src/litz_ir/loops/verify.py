@@ -84,6 +84,7 @@ def _verify(graph: LoopGraph, state: State) -> None:
 def _verify_operation(operation: Operation, state: State) -> None:
     place = Place(STAGE, operation.name, operation.origin)
     check_reads(operation, state, place)
+    check_devices(operation, state, place)
     check_token(operation, place)
     _verify_kind(operation, state, place)
     for value in operation.results:
@@ -191,6 +192,17 @@ def check_reads(operation: Operation, state: State, place: Place) -> None:
         if not state.knows(name):
             place.fail("defined-before-use", f"%{name} is read, but not defined before")
         check_newest(name, state, place)
+
+
+def check_devices(operation: Operation, state: State, place: Place) -> None:
+    """What is no call and no work of the host reads and writes on one device."""
+    if isinstance(operation, Call | Region | Assert | HostScalar):
+        return
+    types = [state.values[name].type for name in operation.reads if name in state.values]
+    devices = dict.fromkeys(str(type_.device) for type_ in (*types, *(v.type for v in operation.results)))
+    if len(devices) > 1:
+        text = f"it reads and writes on {' and '.join(devices)}"
+        place.fail("devices", text, "copy what it reads to one of them by a call before")
 
 
 def check_newest(name: str, state: State, place: Place) -> None:

@@ -132,7 +132,8 @@ Step = Allocate | Free | Launch | CallStep | Define | Check | RegionStep
 class Plan:
     """All that a host needs: no torch, no closures, printable and serialisable.
 
-    ``device`` is where kernels run, ``capability`` the name of the instruction set or chip that it was scheduled for.
+    ``device`` is the one that the plan is for, a GPU where any value is on one, and ``capability`` the name of its
+    instruction set or chip. A launch runs on the device of its buffers, and copies between devices are calls.
     ``buffers`` places every value that steps name; ``peak`` is the modelled number of bytes that a run of it has
     allocated at once: its storages, what calls return and what they take while they run, without its inputs and what is
     kept from run to run. ``donated`` names the inputs that the plan writes over for want of memory: what they held is

@@ -1,12 +1,24 @@
-"""Which memory the steps of a plan touch, and which of it they may write."""
+"""Which memory the steps of a plan touch, where that is, and which of it they may write."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from litz_ir.device import Device
 from litz_ir.loops.nodes import references
 from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import CallStep, Check, Define, Launch, Placement, Plan, RegionStep, Step
+from litz_ir.plan.program import (
+    CallStep,
+    Check,
+    Define,
+    Launch,
+    Placement,
+    Plan,
+    RegionStep,
+    Step,
+    kernels_in,
+    plans_in,
+)
 from litz_ir.scalar.expr import Expr, loads
 
 
@@ -77,3 +89,19 @@ def root(name: str, placements: Mapping[str, Placement]) -> str:
     """The buffer whose memory ``name`` is in the end."""
     *_, last = chain(name, placements)
     return last
+
+
+def launched_on(launch: Launch, placements: Mapping[str, Placement]) -> Device:
+    """The device that a launch runs on: that of its buffers."""
+    return placements[launch.buffers[0]].type.device
+
+
+def kernel_devices(plan: Plan) -> dict[str, tuple[Device, ...]]:
+    """By name, the devices that the kernels of a plan and of all below it are launched on: all of one kind."""
+    found: dict[str, dict[Device, None]] = {kernel.name: {} for kernel in kernels_in(plan)}
+    for each in plans_in(plan):
+        placements = dict(each.buffers)
+        for step in each.steps:
+            if isinstance(step, Launch):
+                found[step.kernel][launched_on(step, placements)] = None
+    return {name: tuple(devices) for name, devices in found.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from litz_ir.device import Device
 from litz_ir.dtypes import DType, b1
 from litz_ir.loops.layout import span
 from litz_ir.loops.nodes import (
@@ -33,6 +34,7 @@ from litz_ir.plan.program import (
     Storage,
     plans_in,
 )
+from litz_ir.plan.uses import kernel_devices
 from litz_ir.plan.verify_kernel import verify_kernel
 from litz_ir.plan.verify_memory import check_shared_storages
 from litz_ir.scalar.expr import Expr, loads
@@ -60,6 +62,7 @@ def verify_plan(plan: Plan) -> None:
         check_placement(name, placement, state, prover)
     for step in plan.steps:
         _verify_step(step, state)
+    check_kernel_devices(plan, place)
     check_outputs(state, place)
     check_shared_storages(plan)
 
@@ -218,7 +221,7 @@ def check_live(name: str, state: _State, place: Place) -> None:
 
 
 def check_launch(step: Launch, state: _State) -> None:
-    """A launch passes each parameter a live buffer of its dtype, where kernels run, and each symbol a value."""
+    """A launch passes each parameter a live buffer of its dtype, all on one device, and each symbol a value."""
     origin = step.origins[0].origin if step.origins else Place(STAGE).origin
     place = Place(STAGE, f"launch {step.kernel}", origin)
     kernel = state.kernels.get(step.kernel)
@@ -226,8 +229,11 @@ def check_launch(step: Launch, state: _State) -> None:
         place.fail("launch", f"{step.kernel} is no kernel of the plan")
     if len(step.buffers) != len(kernel.parameters):
         place.fail("launch", f"{len(kernel.parameters)} parameters, but {len(step.buffers)} buffers")
+    if not step.buffers:
+        place.fail("launch", "it is passed no buffer, so that nothing says where it runs")
     if len(step.symbols) != len(kernel.symbols):
         place.fail("launch", f"{len(kernel.symbols)} symbols, but {len(step.symbols)} values")
+    devices: dict[Device, str] = {}
     for parameter, name in zip(kernel.parameters, step.buffers, strict=True):
         check_live(name, state, place)
         given = state.buffers[name].type
@@ -236,10 +242,10 @@ def check_launch(step: Launch, state: _State) -> None:
                 "launch",
                 f"%{parameter.name} is {parameter.dtype}, it is passed %{name}, which is {given.dtype}",
             )
-        if given.device.kind != state.plan.device.kind:
-            place.fail(
-                "launch", f"it is passed %{name} on {given.device}, kernels run on {state.plan.device}"
-            )
+        devices.setdefault(given.device, name)
+    if len(devices) > 1:
+        where = " and ".join(f"%{name} on {device}" for device, name in devices.items())
+        place.fail("launch", f"it is passed {where}")
     for term in step.symbols:
         check_symbols(term, state, place)
 
@@ -292,6 +298,13 @@ def check_kernel_names(plan: Plan, place: Place) -> None:
     for kernel in (kernel for each in plans_in(plan) for kernel in each.kernels):
         if known.setdefault(kernel.name, kernel) != kernel:
             place.fail("kernel-names", f"two kernels that differ are called {kernel.name}")
+
+
+def check_kernel_devices(plan: Plan, place: Place) -> None:
+    """A kernel is launched on one kind of device, whose code generator makes it."""
+    for name, devices in kernel_devices(plan).items():
+        if len({device.kind for device in devices}) > 1:
+            place.fail("kernel-devices", f"{name} is launched on {' and '.join(map(str, devices))}")
 
 
 def check_donated(plan: Plan, place: Place) -> None:

@@ -101,17 +101,18 @@ class _Builder:
         self.capabilities = self._capabilities(self.device)
 
     def _device(self) -> Device:
-        devices = [value.type.device for value in self.logical.values()]
-        return next((d for d in devices if d != CPU), CPU)
+        """The first GPU that a value is on, else the CPU."""
+        devices = {value.type.device for value in self.logical.values()} - {CPU}
+        return min(devices, key=lambda each: (each.kind, each.index), default=CPU)
 
     def _capabilities(self, device: Device) -> Capabilities:
-        for known, capabilities in self.context.capabilities.items():
-            if known.kind == device.kind:
-                return capabilities
-        raise ScheduleError(
-            f"no target is given for device {device}",
-            hint=f"install a package that offers the {device.kind} target",
-        )
+        known = self.context.machine(device)
+        if known is None:
+            raise ScheduleError(
+                f"no target is given for device {device}",
+                hint=f"install a package that offers the {device.kind} target",
+            )
+        return known
 
     def finish(self) -> Plan:
         """The plan of the steps so far, with memory taken and given back between them."""

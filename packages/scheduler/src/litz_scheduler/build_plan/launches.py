@@ -26,18 +26,19 @@ from litz_scheduler.tiling import schedule_nest
 
 
 class KernelNames:
-    """The kernels of a plan and of all its subplans: equal ones have one name. One belongs to one compilation."""
+    """The kernels of a plan and of all its subplans: those that are equal, for one kind of device, have one name. One
+    belongs to one compilation."""
 
     def __init__(self) -> None:
-        self._names: dict[Kernel, str] = {}
+        self._names: dict[tuple[str, Kernel], str] = {}
 
-    def known(self, kernel: Kernel) -> str | None:
-        """The name of a nameless kernel that was met before."""
-        return self._names.get(kernel)
+    def known(self, kind: str, kernel: Kernel) -> str | None:
+        """The name of a nameless kernel for a ``kind`` of device that was met before."""
+        return self._names.get((kind, kernel))
 
-    def add(self, kernel: Kernel, called: str) -> str:
+    def add(self, kind: str, kernel: Kernel, called: str) -> str:
         """A name for a new nameless kernel, made from its number and ``called``."""
-        name = self._names[kernel] = f"k{len(self._names)}_{called}"
+        name = self._names[kind, kernel] = f"k{len(self._names)}_{called}"
         return name
 
 
@@ -98,10 +99,11 @@ class Launches:
         return schedule_nest(nest, traffic, work, capabilities, self.symbols, self.options, scratch)
 
     def _name(self, bound: Bound, group: Group, operations: Mapping[str, Operation]) -> str:
-        name = self._names.known(bound.kernel)
+        kind = self.values.type(bound.buffers[0]).device.kind
+        name = self._names.known(kind, bound.kernel)
         if name is None:
             called = title(operations[member.operation] for member in group.members)
-            name = self._names.add(bound.kernel, called)
+            name = self._names.add(kind, bound.kernel, called)
         else:
             self.context.decide(Decision("plan", group.name, "share", "share.kernel", note=f"as {name}"))
         self._used.setdefault(name, replace(bound.kernel, name=name))

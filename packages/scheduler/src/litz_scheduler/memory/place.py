@@ -89,7 +89,8 @@ class _Placer:
         for each in claims:
             if not each.kept:
                 dying[each.last] = dying.get(each.last, 0) + estimate(each.nbytes, self.symbols)
-        return find_runs(self.steps, {home.first for home in alone}, dying)
+        taking = {home.first for home in alone}
+        return find_runs(self.steps, self.demand.placements, taking, dying)
 
     def _peak(self, layout: Layout) -> int:
         of = self.runs.of

@@ -1,4 +1,5 @@
-"""Runs of kernels: launches that follow one another are one native call, so memory comes before and goes after it."""
+"""Runs of kernels: launches that follow one another on one device are one native call, so memory comes before and goes
+after it."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from litz_ir.plan.program import Launch, Step
+from litz_ir.device import Device
+from litz_ir.plan.program import Launch, Placement, Step
+from litz_ir.plan.uses import launched_on
 
 WAITING_LIMIT = 32 << 20
 """Dead memory waits for the end of a run, unless more bytes than this wait while more are asked for."""
@@ -24,14 +27,21 @@ class Runs:
         return len(self.starts)
 
 
-def find_runs(steps: Sequence[Step], taking: AbstractSet[int], dying: Mapping[int, int]) -> Runs:
+def find_runs(
+    steps: Sequence[Step],
+    placements: Mapping[str, Placement],
+    taking: AbstractSet[int],
+    dying: Mapping[int, int],
+) -> Runs:
     """Cut steps into runs. ``taking`` are the positions of those that take memory of their own, ``dying`` gives the
     bytes that nothing wants after a step."""
     starts: list[int] = []
     of: list[int] = []
     waiting = 0
+    before: Device | None = None
     for position, step in enumerate(steps):
-        goes_on = position > 0 and isinstance(step, Launch) and isinstance(steps[position - 1], Launch)
+        device = launched_on(step, placements) if isinstance(step, Launch) else None
+        goes_on, before = device is not None and device == before, device
         if not goes_on or (waiting > WAITING_LIMIT and position in taking):
             starts.append(position)
             waiting = 0

@@ -1,0 +1,68 @@
+"""Graphs over several devices: a plan whose kernels run where their values are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scheduler_builder import CPU_LIKE
+
+from litz_ir.device import CPU, Device
+from litz_ir.passes.base import PassContext
+from litz_ir.plan.program import Launch, Plan
+from litz_ir.plan.uses import kernel_devices, launched_on
+from litz_ir.plan.verify import verify_plan
+from litz_ir.target.capabilities import Capabilities
+from litz_ir.text import parse_graph, print_plan
+from litz_scheduler import schedule
+
+GPU = Device("cuda")
+GPU_LIKE = Capabilities("sm_90", GPU, processors=4, block_limit=1024)
+
+
+def planned(text: str) -> Plan:
+    plan = schedule(parse_graph(text), PassContext({CPU: CPU_LIKE, GPU: GPU_LIKE}))
+    verify_plan(plan)
+    return plan
+
+
+PIPELINE = """
+graph pipeline on cuda (%x: f32[64, 256] fixed) -> (%loss, %last) {
+  %a = pointwise f32[i0: 64, i1: 256] { exp(%x[i0, i1]) }
+  %b = pointwise f32[i0: 64, i1: 256] { %a[i0, i1] * 2.0 }
+  %there = extern aten._to_copy.default(%b, device=device(cuda:1)) -> f32[64, 256] fixed on cuda:1
+  %c = pointwise f32[i0: 64, i1: 256] on cuda:1 { exp(%there[i0, i1]) }
+  %last = pointwise f32[i0: 64, i1: 256] fixed on cuda:1 { %c[i0, i1] * 2.0 }
+  %here = extern aten._to_copy.default(%b, device=device(cpu)) -> f32[64, 256] fixed on cpu
+  %d = pointwise f32[i0: 64, i1: 256] on cpu { exp(%here[i0, i1]) * 2.0 }
+  %loss = reduce.sum f32[ | r0: 64, r1: 256] fixed on cpu { %d[r0, r1] }
+}
+"""
+
+
+def test_kernels_run_where_their_values_are(golden: Callable[[str, str], None]) -> None:
+    golden("devices.txt", print_plan(planned(PIPELINE)))
+
+
+def test_equal_kernels_of_equal_devices_are_one_and_no_others() -> None:
+    plan = planned(PIPELINE.replace("-> (%loss, %last)", "-> (%d, %last)"))
+    placements = dict(plan.buffers)
+    where = [
+        (step.kernel, str(launched_on(step, placements))) for step in plan.steps if isinstance(step, Launch)
+    ]
+    (first, _), (other, _), (here, _) = where
+    assert where == [(first, "cuda"), (first, "cuda:1"), (here, "cpu")]
+    assert other == first != here
+    assert [len(devices) for devices in kernel_devices(plan).values()] == [2, 1]
+
+
+def test_memory_of_one_device_is_not_used_for_another() -> None:
+    plan = planned(PIPELINE)
+    storages = {storage.name: storage.device for storage in plan.storages}
+    for name, placement in plan.buffers:
+        if placement.storage is not None:
+            assert storages[placement.storage] == placement.type.device, name
+
+
+def test_a_graph_whose_gpu_is_not_the_first_is_for_that_one() -> None:
+    plan = planned("graph g (%x: f32[8] on cuda:1, %y: f32[8] on cpu) -> (%y) { }")
+    assert str(plan.device) == "cuda:1" and plan.capability == "sm_90"
