@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from litz.host.devices import device_of, on_current_device
+from litz.host.devices import first_gpu, on_current_device
 
 
 class Cuda:
@@ -37,15 +37,10 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
 
 
 def test_a_graph_is_compiled_with_its_device_current(cuda: Cuda) -> None:
-    class On:
-        def __init__(self, device: str) -> None:
-            self.device = torch.device(device)
-
-    tensors: list[Any] = [On("cpu"), On("cuda:1"), On("cuda:0")]
-    with device_of(tensors):
+    with first_gpu(map(torch.device, ("cpu", "cuda:1", "cuda:0"))):
         assert cuda.current == 1
     assert cuda.current == 0
-    with device_of([torch.empty(2)]):
+    with first_gpu([torch.device("cpu")]):
         assert cuda.current == 0
 
 

@@ -237,7 +237,7 @@ def test_what_a_plan_says() -> None:
         ("checks values", lambda: plan('check { true } "no"')),
         ("cannot be recorded", lambda: plan("call somebody.s_routine(%x)")),
         ("by position", lambda: plan("call strided(%x, [2], [1], 3)")),
-        ("is not on the GPU", lambda: plan("call aten.a.b(%y)", place="%y: f32[8]\n -> %y: f32[8] on cpu\n")),
+        ("is on the CPU", lambda: plan("call aten.a.b(%y)", place="%y: f32[8]\n -> %y: f32[8] on cpu\n")),
         ("is no tensor", lambda: plan(number="%y: f32[8]) -> %y: f32[8], $n: int)")),
     ],
 )

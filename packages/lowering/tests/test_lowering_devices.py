@@ -12,9 +12,12 @@ from torch.fx import Graph, GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from litz_ir.device import Device
+from litz_ir.errors import UnsupportedOperation
 from litz_ir.loops.nodes import Extern, HostScalar, LoopGraph, Random
 from litz_ir.loops.verify import verify_graph
-from litz_lowering import LoweringOptions, correct_metadata, lower
+from litz_lowering import LoweringOptions, correct_metadata, gpus_of, lower
+from litz_lowering.devices import Devices
 
 
 def lowered(program: Callable[..., object], *beside: Tensor) -> LoopGraph:
@@ -39,19 +42,85 @@ def test_a_number_on_the_cpu_is_passed_to_kernels_by_value(dtype: torch.dtype) -
     assert calls(graph) == []
 
 
-def test_an_integer_on_the_cpu_is_copied() -> None:
-    assert calls(lowered(lambda x, n: x * n, torch.ones((), dtype=torch.int64))) == ["aten._to_copy.default"]
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [(torch.int64, "int"), (torch.uint8, "int"), (torch.bool, "bool")]
+)
+def test_integers_and_bools_are_too(dtype: torch.dtype, kind: str) -> None:
+    graph = lowered(lambda x, n: x * n, torch.ones((), dtype=dtype))
+    assert [type(o) for o in graph.operations].count(HostScalar) == 1
+    assert [info.kind for info in graph.symbols] == [kind]
+    assert calls(graph) == []
 
 
-def test_what_is_computed_on_the_cpu_is_a_call() -> None:
+def test_an_integer_that_no_number_of_a_kernel_holds_is_copied() -> None:
+    assert calls(lowered(lambda x, n: x * n, torch.ones((), dtype=torch.uint64))) == ["aten._to_copy.default"]
+
+
+def test_a_number_that_is_known_is_no_argument() -> None:
+    graph = lowered(lambda x: x * torch.tensor(2.5) + torch.full((), 3))
+    assert calls(graph) == [] and not list(graph.symbols)
+    assert not any(isinstance(o, HostScalar) for o in graph.operations)
+
+
+def test_what_is_computed_on_the_cpu_is_loops_there() -> None:
     graph = lowered(lambda x, s: (x * (s * 2), s + 1), torch.ones(()))
-    assert calls(graph) == ["aten.mul.Tensor", "aten.add.Tensor"]
+    assert calls(graph) == []
+    made = {o.name: o.results[0].type.device for o in graph.operations if o.results}
+    assert [str(made[name]) for name in ("mul", "mul_1", "add")] == ["cpu", "cuda", "cpu"]
+
+
+def test_copies_between_devices_are_calls() -> None:
+    graph = lowered(lambda x, c: (x.cpu() + c, c.to(x.device, non_blocking=True) * x), torch.ones(6))
+    assert calls(graph) == ["aten._to_copy.default"] * 2
+    there = next(o for o in graph.operations if o.name == "_to_copy_1")
+    assert isinstance(there, Extern) and dict(there.attributes)["non_blocking"] is True
 
 
 def test_a_new_tensor_on_the_cpu_is_made_there() -> None:
-    assert calls(lowered(lambda x: (x + 1, torch.full_like(x, 3, device="cpu")))) == [
-        "aten.full_like.default"
+    graph = lowered(lambda x: (x + 1, torch.full_like(x, 3, device="cpu"), torch.rand_like(x, device="cpu")))
+    assert calls(graph) == ["aten.rand_like.default"], "and nothing of what it is like is copied"
+
+
+def test_pinned_memory_is_made_by_a_call() -> None:
+    graph = Graph()  # by hand: there is no pinned memory without a GPU
+    x = graph.placeholder("x")
+    made = graph.call_function(torch.ops.aten.zeros.default, ([4],), {"pin_memory": True})
+    graph.output((x, made))
+    with FakeTensorMode():
+        x.meta["val"], made.meta["val"] = torch.empty(4, device="cuda"), torch.empty(4)
+    assert calls(lower(GraphModule({}, graph), options=LoweringOptions(fallback="error")).graph) == [
+        "aten.zeros.default"
     ]
+
+
+def test_a_complex_number_on_the_cpu_is_copied() -> None:
+    graph = lowered(lambda x, z: x * z, torch.ones((), dtype=torch.complex64))
+    assert calls(graph) == ["aten._to_copy.default"]
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (5, 3)])
+def test_gpus_are_told_apart_by_their_order(first: int, second: int) -> None:
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return (x * 2).to(y.device) + y, torch.rand(6, device=y.device), torch.zeros(6, device=y.device)
+
+    with FakeTensorMode():
+        given = torch.empty(6, device=f"cuda:{first}"), torch.empty(6, device=f"cuda:{second}")
+        traced = make_fx(program)(*given)
+    graph = lower(traced, options=LoweringOptions(fallback="error")).graph
+    verify_graph(graph)
+    assert gpus_of(traced) == (torch.device("cuda", first), torch.device("cuda", second))
+    assert [str(o.results[0].type.device) for o in graph.operations] == ["cuda", *["cuda:1"] * 4]
+    asked = [dict(o.attributes)["device"] for o in graph.operations if isinstance(o, Extern | Random)]
+    assert asked == [Device("cuda", 1)] * 2
+
+
+def test_a_gpu_without_a_number_is_that_of_the_result() -> None:
+    devices = Devices((torch.device("cuda:2"), torch.device("cuda:0")))
+    assert devices.of(torch.device("cuda"), torch.device("cuda:0")) == Device("cuda", 1)
+    assert devices.of(torch.device("cuda")) == Device("cuda")
+    assert devices.of(torch.device("cpu"), torch.device("cuda:0")) == Device("cpu")
+    with pytest.raises(UnsupportedOperation, match="no tensor of the graph is on cuda:1"):
+        devices.of(torch.device("cuda:1"))
 
 
 def test_indices_on_the_cpu_are_copied() -> None:

@@ -206,7 +206,7 @@ def test_numbers_of_the_cpu_are_brought_to_the_device() -> None:
         graph = make_fx(lambda x, s: (x * s).cpu())(x, scale)
     lowered = lower(graph)
     verify_graph(lowered.graph)
-    assert [f.reason for f in lowered.fallbacks] == ["an operation on the CPU in a graph of another device"]
+    assert [f.reason for f in lowered.fallbacks] == ["a copy between devices"]
     results = [value for operation in lowered.graph.operations for value in operation.results]
     assert [str(value.type.device) for value in results] == ["cuda", "cuda", "cpu"]
 

@@ -14,6 +14,7 @@ import torch
 from litz.artifact import Artifact
 from litz.host.devices import on_current_device
 from litz.host.externs import NO_ROUTINES
+from litz.host.gpus import ONE_GPU, Gpus
 from litz.host.load import NO_PARTS, HostFunction, Instead, load_program
 from litz.host.native import Watch, segment_binder
 from litz.host.program import HostProgram
@@ -25,7 +26,7 @@ from litz.replay.plans import overwritten, shared_with_inputs
 from litz.replay.replayed import Replayed
 from litz.settings import Config
 from litz.targets import TargetSet
-from litz_ir.plan.program import Launch, Plan, kernels_in, plans_in
+from litz_ir.plan.program import Plan
 
 log = logging.getLogger("litz")
 
@@ -50,7 +51,8 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """All that makes an artifact callable, as often as that is wanted; tracebacks know it by ``name``."""
+    """All that makes an artifact callable, as often as that is wanted; tracebacks know it by ``name``. ``gpus`` are the
+    machine's that the graph is on, where these are several; the first is current while it is loaded."""
 
     artifact: Artifact
     name: str
@@ -59,6 +61,7 @@ class Loader:
     program: HostProgram
     constants: Mapping[str, torch.Tensor]
     routines: Mapping[str, Callable[..., Any]]
+    gpus: Gpus = ONE_GPU
 
     def call(self, watch: Watch | None = None) -> HostFunction:
         """The graph on the device that is current, as it is; ``watch`` sees its launches. Raises ``LitzError``."""
@@ -69,18 +72,19 @@ class Loader:
     ) -> HostFunction:
         """A host program of the graph, with other functions instead of some of its branches."""
         artifact = self.artifact
-        bind = segment_binder(artifact.plan, artifact.units, artifact.binaries, self.targets, watch)
+        built = zip(artifact.units, artifact.binaries, strict=True)
+        bind = segment_binder(artifact.plan, tuple(built), self.targets, self.gpus, watch)
         file = f"<litz {self.name} {artifact.key[:12]}>"
         keep_freed_memory()
         frozen = self.config.freezing
         call = load_program(
-            program, bind, self.constants, file, self.routines, frozen=frozen, instead=instead
+            program, bind, self.constants, file, self.routines, self.gpus, frozen=frozen, instead=instead
         )
         return on_current_device(call) if artifact.plan.device.kind == "cuda" else call
 
     def of(self, artifact: Artifact) -> Loader:
         """What loads another artifact of the same graph. Raises ``LitzError``."""
-        given = (self.name, self.targets, self.config, self.constants, self.routines)
+        given = (self.name, self.targets, self.config, self.constants, self.routines, self.gpus)
         return loader_of(artifact, *given)
 
     def compiled(self, call: HostFunction | None = None) -> Compiled:
@@ -126,12 +130,8 @@ def loader_of(
     config: Config,
     constants: Mapping[str, torch.Tensor] = NO_CONSTANTS,
     routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
+    gpus: Gpus = ONE_GPU,
 ) -> Loader:
     """What loads an artifact; raises ``CodegenError`` for a plan that the host cannot express."""
-    return Loader(artifact, name, targets, config, host_program(artifact.plan), constants, routines)
-
-
-def all_launches(plan: Plan) -> Plan:
-    """The plan as those see it who write and build sources: its launches and those of its subplans, nothing else."""
-    launches = tuple(step for each in plans_in(plan) for step in each.steps if isinstance(step, Launch))
-    return replace(plan, kernels=kernels_in(plan), steps=launches, subplans=())
+    program = host_program(artifact.plan)
+    return Loader(artifact, name, targets, config, program, constants, routines, gpus)

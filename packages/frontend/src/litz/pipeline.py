@@ -18,25 +18,26 @@ from litz.artifact import Artifact, LeftToAten
 from litz.cache.artifacts import ArtifactCache
 from litz.debug.hooks import hooks_for
 from litz.force import forced
-from litz.host.devices import device_of
+from litz.host.devices import first_gpu
 from litz.host.externs import NO_ROUTINES
+from litz.host.gpus import ONE_GPU, Gpus, gpus_among
 from litz.host.libraries import has_convolutions, linear_flops
 from litz.host.load import HostFunction
-from litz.loading import Compiled, all_launches, loader_of
+from litz.loading import Compiled, loader_of
 from litz.settings import Config
-from litz.targets import TargetSet, targets_for
+from litz.targets import TargetSet, launches_on, targets_for
 from litz.timing import Sample
 from litz.tuning.products import better_generated, may_be_generated
 from litz.tuning.tuned import Better, load
 from litz_ir.device import CPU
-from litz_ir.errors import CodegenError, CompilerNotFound, LitzError, ToolchainError, UnsupportedOperation
+from litz_ir.errors import CodegenError, CompilerNotFound, LitzError, ToolchainError
 from litz_ir.loops.nodes import LoopGraph
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import Hook, Timings
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Launch, Plan, Step, plans_in
-from litz_ir.target.protocol import PreparedTarget, SourceUnit
-from litz_lowering import LoweredGraph, LoweringOptions, lower
+from litz_ir.target.protocol import PreparedTarget, SourceUnit, Target
+from litz_lowering import LoweredGraph, LoweringOptions, gpus_of, lower
 from litz_scheduler import SchedulerOptions, schedule
 
 log = logging.getLogger("litz")
@@ -54,7 +55,7 @@ class Compilation:
     ``held`` names the placeholders that are parameters, or otherwise likely the same call after call; ``donated`` those
     that nobody reads afterwards. ``side_by_side`` is how many units are built at a time. ``free`` says that another
     plan may take this one's place later, since nothing was compiled for what this one saves; ``products`` are those
-    that are generated.
+    that are generated. ``gpus`` are those that the graph is on.
     """
 
     gm: GraphModule
@@ -67,17 +68,13 @@ class Compilation:
     side_by_side: int = field(default_factory=torch.get_num_threads)
     free: bool = False
     products: frozenset[str] = frozenset()
+    gpus: Gpus = ONE_GPU
 
     def run(self) -> Compiled:
         """Compile the graph, or fetch it; degrade to ATen what fails, as ``config.fallback`` says."""
-        tensors = [each for node in self.gm.graph.nodes for each in _tensors(node.meta.get("val"))]
-        gpus = dict.fromkeys(each.device for each in tensors if each.device.index is not None)
-        if len(gpus) > 1:
-            raise UnsupportedOperation(
-                f"tensors on {' and '.join(map(str, gpus))} in one graph",
-                hint="break the graph where tensors go from one GPU to the next",
-            )
-        with device_of(tensors):
+        devices = gpus_of(self.gm)
+        self.gpus = gpus_among(devices)
+        with first_gpu(devices):
             return self._run()
 
     def _run(self) -> Compiled:
@@ -113,10 +110,9 @@ class Compilation:
                 elif chosen is None:
                     self.cache.products.write(first, frozenset())
                 return self._finish(artifact, lowered.constants, targets, lowered.routines, better)
-            except CompilerNotFound:
-                raise
             except LitzError as error:
-                if self.config.fallback == "error":
+                alone = plan is None or plan.device == CPU
+                if self.config.fallback == "error" or (isinstance(error, CompilerNotFound) and alone):
                     raise
                 blamed = nodes_at_fault(error, lowered)
                 if plan is not None and isinstance(error, CodegenError | ToolchainError):
@@ -140,7 +136,8 @@ class Compilation:
 
     def _chooses(self, targets: TargetSet) -> bool:
         """True where products are generated or called, whatever takes less time."""
-        tuned = self.config.autotune and self.free and "cuda" in targets.by_kind
+        alone = "cuda" in targets.by_kind and self.gpus == ONE_GPU
+        tuned = self.config.autotune and self.free and alone
         return tuned and not scheduler_options(self.config, targets).generated_products
 
     def _better(self, key: str, lowered: LoweredGraph, targets: TargetSet, sample: Sample) -> Artifact | None:
@@ -197,31 +194,30 @@ class Compilation:
 
     def build(self, plan: Plan, targets: TargetSet) -> tuple[tuple[SourceUnit, ...], tuple[Path, ...]]:
         """A plan to sources to binaries, units side by side."""
-        plan = all_launches(plan)
-        if not plan.kernels:
-            return (), ()
-        target = targets[plan.device]
-        units = self._timed("emit", lambda: target.emit(plan))
+        jobs: list[tuple[SourceUnit, Target]] = []
+        for kind, target in targets.by_kind.items():
+            own = launches_on(kind, plan)
+            if own.kernels:
+                units = self._timed("emit", partial(target.emit, own))
+                jobs += [(unit, target) for unit in units]
         start = time.perf_counter()
-        with ThreadPoolExecutor(max_workers=max(1, min(len(units), self.side_by_side))) as pool:
-            binaries = tuple(pool.map(lambda unit: self.cache.binary(unit, target), units))
+        with ThreadPoolExecutor(max_workers=max(1, min(len(jobs), self.side_by_side))) as pool:
+            binaries = tuple(pool.map(lambda job: self.cache.binary(*job), jobs))
         self.timings.add("compile", time.perf_counter() - start)
-        return units, binaries
+        return tuple(unit for unit, _ in jobs), binaries
 
     def failing_nodes(self, plan: Plan, targets: TargetSet) -> frozenset[str]:
         """The FX nodes behind the kernels that cannot be emitted or built, each tried alone."""
-        target = targets[plan.device]
-        plan = all_launches(plan)
         blamed: frozenset[str] = frozenset()
-        for kernel in plan.kernels:
-            alone = replace(
-                plan, kernels=(kernel,), steps=tuple(s for s in plan.steps if not _launches_other(s, kernel))
-            )
-            try:
-                for unit in target.emit(alone):
-                    self.cache.binary(unit, target)
-            except (CodegenError, ToolchainError):
-                blamed |= kernel_origins(plan, kernel.name)
+        for kind, target in targets.by_kind.items():
+            own = launches_on(kind, plan)
+            for kernel in own.kernels:
+                steps = tuple(s for s in own.steps if not _launches_other(s, kernel))
+                try:
+                    for unit in target.emit(replace(own, kernels=(kernel,), steps=steps)):
+                        self.cache.binary(unit, target)
+                except (CodegenError, ToolchainError):
+                    blamed |= kernel_origins(own, kernel.name)
         return blamed
 
     def _finish(
@@ -233,7 +229,7 @@ class Compilation:
         better: Better | None = None,
     ) -> Compiled:
         start = time.perf_counter()
-        given = (targets, self.config, self.cache, constants, routines)
+        given = (targets, self.config, self.cache, constants, routines, self.gpus)
         made = load(artifact, self.name, *given, better=better)
         self.timings.add("load", time.perf_counter() - start)
         assert made.artifact is not None
@@ -265,8 +261,11 @@ def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
 
 
 def device_kinds(gm: GraphModule) -> tuple[str, ...]:
-    """The kinds of the devices that a graph's tensors are on; ``cpu`` for a graph without tensors."""
-    kinds = dict.fromkeys(kind for node in gm.graph.nodes for kind in device_kinds_of(node))
+    """The kinds of the devices that the tensors of a graph, and of those that it runs, are on; ``cpu`` for a graph
+    without tensors."""
+    graphs = (module.graph for module in gm.modules() if isinstance(module, GraphModule))
+    nodes = (node for graph in graphs for node in graph.nodes)
+    kinds = dict.fromkeys(kind for node in nodes for kind in device_kinds_of(node))
     return tuple(kinds) or ("cpu",)
 
 

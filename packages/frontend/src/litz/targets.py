@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 
 from litz.settings import Config
 from litz_ir.device import Device
+from litz_ir.plan.program import Launch, Plan, kernels_in, plans_in
+from litz_ir.plan.uses import kernel_devices
 from litz_ir.target.capabilities import Capabilities
-from litz_ir.target.protocol import Target
+from litz_ir.target.protocol import SourceUnit, Target
 from litz_ir.target.registry import find_target, made_target
 
 
@@ -39,3 +41,19 @@ def targets_for(devices: Iterable[str], config: Config) -> TargetSet:
 def _found(kind: str) -> EntryPoint:
     """What is installed stays while the process lives. The target itself does not: a GPU's is that of one device."""
     return find_target(kind)
+
+
+def launches_on(kind: str, plan: Plan) -> Plan:
+    """A plan as the target of a ``kind`` of devices sees it: the launches there, of its subplans too, nothing else."""
+    devices = kernel_devices(plan)
+    kernels = tuple(each for each in kernels_in(plan) if any(at.kind == kind for at in devices[each.name]))
+    names = {kernel.name for kernel in kernels}
+    steps = (step for each in plans_in(plan) for step in each.steps)
+    launches = tuple(step for step in steps if isinstance(step, Launch) and step.kernel in names)
+    return replace(plan, device=Device(kind), kernels=kernels, steps=launches, subplans=())
+
+
+def devices_of(units: Sequence[SourceUnit], plan: Plan) -> list[tuple[Device, ...]]:
+    """The devices, all of one kind, that the kernels of each unit are launched on."""
+    devices = kernel_devices(plan)
+    return [tuple(dict.fromkeys(at for name in unit.kernels for at in devices[name])) for unit in units]

@@ -1,5 +1,6 @@
 """From ATen graphs in torch.fx to litz loop graphs."""
 
+from litz_lowering.devices import gpus_of
 from litz_lowering.driver import LoweredGraph, decompositions, lower
 from litz_lowering.fallback import Fallback
 from litz_lowering.metadata import correct_metadata
@@ -15,6 +16,7 @@ __all__ = [
     "Rule",
     "correct_metadata",
     "decompositions",
+    "gpus_of",
     "lower",
     "rule",
 ]

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from litz_ir.device import CPU
 from litz_ir.loops.layout import Layout
 from litz_ir.loops.nodes import TensorType, Value
-from litz_lowering.torch_types import litz_device, litz_dtype
+from litz_lowering.devices import Devices
+from litz_lowering.torch_types import litz_dtype
 
 INLINE_ELEMENTS = 4
 """Constants of at most so many elements become literals."""
@@ -17,15 +17,16 @@ INLINE_ELEMENTS = 4
 
 @dataclass(slots=True)
 class Constants:
-    """The constants of one graph. The same memory under the same type is kept once."""
+    """The constants of one graph, which is over ``devices``. The same memory under the same type is kept once."""
 
+    devices: Devices
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     values: list[Value] = field(default_factory=list)
     _known: dict[tuple[object, ...], Value] = field(default_factory=dict)
 
     def inner(self) -> Constants:
         """The constants of a subgraph: its own values, among the same tensors."""
-        return Constants(self.tensors)
+        return Constants(self.devices, self.tensors)
 
     def add(self, name: str, tensor: torch.Tensor) -> Value:
         """The value that stands for ``tensor``, or its pairs where it is complex; ``name`` is used when it is new."""
@@ -36,7 +37,7 @@ class Constants:
             litz_dtype(tensor.dtype),
             tuple(tensor.shape),
             Layout(tuple(tensor.stride()), 0, fixed=True),
-            litz_device(tensor.device),
+            self.devices.of(tensor.device),
         )
         key = (tensor.device, tensor.untyped_storage()._cdata, tensor.storage_offset(), kind)
         found = self._known.get(key)
@@ -54,7 +55,7 @@ def literal_elements(tensor: torch.Tensor) -> list[int | float | bool] | None:
 
     Parameters stay: their values may change between calls. So does what lives on another device: reading it would wait.
     """
-    tiny = tensor.numel() <= INLINE_ELEMENTS and litz_device(tensor.device) == CPU
+    tiny = tensor.numel() <= INLINE_ELEMENTS and tensor.device.type == "cpu"
     if not tiny or isinstance(tensor, torch.nn.Parameter) or tensor.is_complex():
         return None
     return [element.item() for element in tensor.detach().reshape(-1)]

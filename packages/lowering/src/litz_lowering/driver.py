@@ -8,21 +8,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule, Node
 
-from litz_ir.device import CPU, Device
-from litz_ir.dtypes import f64
+from litz_ir.device import CPU
+from litz_ir.dtypes import b1, f64, u64
 from litz_ir.errors import LitzError, UnsupportedOperation
 from litz_ir.fused.decision import Decision
-from litz_ir.loops.nodes import Extern, LoopGraph, Output, TensorType, Value
+from litz_ir.loops.nodes import Extern, LoopGraph, Output, Pointwise, TensorType, Value
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import run_passes
-from litz_ir.scalar.expr import Scalar
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Const, Expr, Load, Scalar
 from litz_ir.symbols.term import free_symbols
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.constants import Constants, literal_elements
 from litz_lowering.context import LoweringContext
 from litz_lowering.decompose import Decompositions, decomposition_table
+from litz_lowering.devices import Devices, gpus_of
 from litz_lowering.fallback import OUTSIDE, Fallback, call_aten, copied_to, resolved
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.pipeline import post_grad
@@ -38,7 +40,7 @@ from litz_lowering.rules import RULES
 from litz_lowering.shared_results import SharedResults
 from litz_lowering.subgraphs import Demand, Subgraphs
 from litz_lowering.symbols_io import SymbolReader
-from litz_lowering.torch_types import keyword, known_dtype, litz_device, litz_dtype
+from litz_lowering.torch_types import keyword, known_dtype, litz_dtype
 from litz_lowering.unfold import Unfold
 from litz_lowering.values import Complex, Declined, Lowered, ResultType, Subgraph, Tensor, has_complex
 
@@ -47,7 +49,7 @@ _NO_RULE = "no lowering rule"
 _NO_COMPLEX_RULE = "no lowering rule for complex tensors"
 _ATEN = ("aten", "prims", "prim")
 _ELSEWHERE = "a tensor of another device"
-_BESIDE = "an operation on the CPU in a graph of another device"
+_PINNED = "it makes pinned memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,8 @@ def lower(
     called, and for what has no rule where the options say so.
     """
     options, context = options or LoweringOptions(), PassContext({})
-    lowering = _Lowering(_cleaned(gm, options, context), options, "", Constants(), context)
+    constants = Constants(Devices(gpus_of(gm)))
+    lowering = _Lowering(_cleaned(gm, options, context), options, "", constants, context)
     return lowering.run(name, held=held, donated=donated)
 
 
@@ -113,7 +116,7 @@ class _Lowering:
         self.options = options
         self.path = path
         self.context = context
-        self.symbols = SymbolReader()
+        self.symbols = SymbolReader(constants.devices)
         self.builder = GraphBuilder((node.name for node in source.graph.nodes), self.symbols)
         self.constants = constants
         self.subgraphs = Subgraphs(self._subgraph)
@@ -125,7 +128,6 @@ class _Lowering:
         self.operations_of: dict[str, tuple[str, ...]] = {}
         self.demand: Demand | None = None
         self.routines: dict[str, Routine] = {}
-        self.device = main_device(source.graph)
 
     def run(
         self,
@@ -206,7 +208,7 @@ class _Lowering:
         if not isinstance(value, torch.Tensor):
             return value
         elements = literal_elements(value)
-        if elements is None or self.device != CPU:
+        if elements is None:
             found = Tensor(self.constants.add(self.builder.unique(node.name, own=True), value))
             return Complex(found) if value.is_complex() else found
         return literal(self._context(node, (self.symbols.tensor_type(value),)), elements)
@@ -226,16 +228,17 @@ class _Lowering:
                 hint="trace with FakeTensors so that every node carries meta['val']",
             )
         outputs, complex_outputs = self._outputs(value)
-        args = tuple(map(self._read, node.args))
-        kwargs = {key: self._read(item) for key, item in node.kwargs.items()}
+        place = next((leaf.device for leaf in flatten(value) if isinstance(leaf, torch.Tensor)), None)
+        args = tuple(self._read(item, place) for item in node.args)
+        kwargs = {key: self._read(item, place) for key, item in node.kwargs.items()}
         is_complex = any(complex_outputs) or has_complex((*args, *kwargs.values()))
         found = RULES.find(overload_name(target), is_complex=is_complex)
         if found is None and isinstance(value, int | torch.SymInt) and not isinstance(value, bool):
             return self.symbols.size(value)
         forced = self.path + node.name in self.options.force_extern
         ctx = self._context(node, outputs, complex_outputs)
-        if self._is_beside(outputs):
-            declined = Declined(_BESIDE, is_meant=True)
+        if node.kwargs.get("pin_memory"):
+            declined = Declined(_PINNED, is_meant=True)
         elif found is not None and not forced:
             local, named = (args, kwargs) if found.moves else self._local(ctx, (args, kwargs))
             result = refused_number(ctx) or self._apply(found, ctx, local, named)
@@ -251,10 +254,6 @@ class _Lowering:
             declined = Declined(_NO_COMPLEX_RULE if is_complex else _NO_RULE)
         return self._fall_back(ctx, args, kwargs, declined)
 
-    def _is_beside(self, outputs: Sequence[ResultType]) -> bool:
-        """True for an operation on the CPU in a graph whose kernels run on another device."""
-        return self.device != CPU and any(kind is not None and kind.device == CPU for kind in outputs)
-
     def _local(self, ctx: LoweringContext, argument: Any) -> Any:
         """The argument where the results are computed: eager takes 0-d tensors of the CPU, and indices, beside those of
         a device."""
@@ -262,16 +261,16 @@ class _Lowering:
             return tuple(self._local(ctx, item) for item in argument)
         if isinstance(argument, dict):
             return {key: self._local(ctx, item) for key, item in argument.items()}
-        if not isinstance(argument, Tensor) or not ctx.outputs or ctx.outputs[0] is None:
+        if not isinstance(argument, Tensor | Complex) or not ctx.outputs or ctx.outputs[0] is None:
             return argument
         device = ctx.outputs[0].device
         if argument.device == device:
             return argument
-        if argument.device == CPU and not argument.rank and argument.dtype.is_float:
-            number = Scalar(ctx.host_scalar(argument.load(())).name, f64)
-            return ctx.pointwise(
-                lambda axes: number, ctx.temporary(argument.dtype, (), device), f"{argument.name}_here"
-            )
+        if isinstance(argument, Complex):
+            return Complex(copied_to(ctx, argument.pairs, device, _ELSEWHERE))
+        if argument.device == CPU and not argument.rank and (number := _by_value(ctx, argument)) is not None:
+            kind = ctx.temporary(argument.dtype, (), device)
+            return ctx.pointwise(lambda axes: number, kind, f"{argument.name}_here")
         return copied_to(ctx, argument, device, _ELSEWHERE)
 
     def _apply(
@@ -352,15 +351,15 @@ class _Lowering:
         )
         return types, tuple(isinstance(leaf, torch.Tensor) and leaf.is_complex() for leaf in leaves)
 
-    def _read(self, argument: Any) -> Any:
-        """An FX argument as rules see it."""
+    def _read(self, argument: Any, place: torch.device | None = None) -> Any:
+        """An FX argument as rules see it; ``place`` is where the node's result is."""
         match argument:
             case Node():
                 return self._current(self.env[argument])
             case list() | tuple():
-                return tuple(map(self._read, argument))
+                return tuple(self._read(item, place) for item in argument)
             case dict():
-                return {key: self._read(item) for key, item in argument.items()}
+                return {key: self._read(item, place) for key, item in argument.items()}
             case slice():
                 raise UnsupportedOperation(f"arguments like {argument!r} are not supported")
             case torch.SymInt():
@@ -368,7 +367,7 @@ class _Lowering:
             case torch.dtype():
                 return litz_dtype(argument) if known_dtype(argument) else keyword(argument)
             case torch.device():
-                return litz_device(argument)
+                return self.symbols.devices.of(argument, place)
             case torch.memory_format() | torch.layout():
                 return keyword(argument)
         return argument
@@ -411,13 +410,21 @@ class _Lowering:
                 self.wanted.setdefault(output.name, wanted)  # type: ignore[union-attr]  # a Ref, for a tensor
 
 
-def main_device(graph: Graph) -> Device:
-    """The device that kernels of a graph run on: the first that is no CPU, if its tensors are on one."""
-    for node in graph.nodes:
-        for value in flatten(node.meta.get("val")):
-            if isinstance(value, torch.Tensor) and value.device.type not in ("cpu", "meta"):
-                return litz_device(value.device)
-    return CPU
+def _by_value(ctx: LoweringContext, number: Tensor) -> Expr | None:
+    """The element of a 0-d tensor of the CPU, where it is known, or as a number that kernels are passed; None for what
+    no number holds."""
+    body = number.load(())
+    made = ctx.builder.producer(number.name)
+    while isinstance(made, Pointwise) and len(made.bodies) == 1:
+        (known,) = made.bodies
+        if isinstance(known, Const):
+            return known
+        made = ctx.builder.producer(known.buffer) if isinstance(known, Load) else None
+    if number.dtype.is_float:
+        return Scalar(ctx.host_scalar(body).name, f64)
+    if number.dtype.is_bool:
+        return Scalar(ctx.host_scalar(body).name, b1)
+    return None if number.dtype == u64 else build.index(ctx.host_integer(body, f"{number.name}_value"))
 
 
 def overload_name(target: object) -> str:

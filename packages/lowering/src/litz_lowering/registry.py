@@ -83,7 +83,7 @@ REGISTRY = Registry()
 
 def rule(*overloads: str, how: How = "loops", takes: Takes = "real", moves: bool = False) -> Callable[[R], R]:
     """Register the decorated function for ``overloads``; it makes ``how`` of arguments that it ``takes``. Tensors of
-    another device are brought to the result's before, but for a rule that ``moves`` them itself.
+    another device are brought to the result's before, but for a rule that ``moves`` them itself, or reads none of them.
 
     It is called as ``f(ctx, *args, **kwargs)`` with the FX node's arguments: tensors as :class:`Tensor`, symbolic sizes
     as terms, symbolic floats as bodies, lists as tuples, dtypes and devices as litz's, Python scalars as they are.

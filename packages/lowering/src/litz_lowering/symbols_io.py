@@ -19,18 +19,21 @@ from litz_ir.symbols.sympy_io import from_sympy, to_sympy
 from litz_ir.symbols.table import SymbolInfo, SymbolKind, SymbolTable
 from litz_ir.symbols.term import Size, mul, symbol
 from litz_lowering.compat import backed_values, is_unbacked
-from litz_lowering.torch_types import litz_device, litz_dtype, part_dtype
+from litz_lowering.devices import Devices
+from litz_lowering.torch_types import litz_dtype, part_dtype
 
 _UNBOUNDED = 2**62
+ONE_DEVICE = Devices()
 
 
 class SymbolReader:
     """Converts torch's symbolic numbers and remembers what is known of each symbol that it met.
 
-    One reader belongs to one lowering.
+    One reader belongs to one lowering, of a graph over ``devices``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, devices: Devices = ONE_DEVICE) -> None:
+        self.devices = devices
         self._terms: dict[Any, Size] = {}
         self._stand_ins: dict[Any, Any] = {}
         self._unbacked: set[str] = set()
@@ -77,7 +80,7 @@ class SymbolReader:
         if part is not None:
             shape, strides = (*shape, 2), (*(mul(2, stride) for stride in strides), 1)
         dtype = part or litz_dtype(value.dtype)
-        return TensorType(dtype, shape, Layout(strides, 0, is_fixed), litz_device(value.device))
+        return TensorType(dtype, shape, Layout(strides, 0, is_fixed), self.devices.of(value.device))
 
     def symbol_of(self, value: torch.SymInt | torch.SymFloat | torch.SymBool) -> str | None:
         """The name of the symbol that a symbolic number is, or None where it is an expression of others."""

@@ -1,4 +1,4 @@
-"""torch's dtypes, devices and other vocabulary, and litz's."""
+"""torch's dtypes and other vocabulary, and litz's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from types import MappingProxyType
 import torch
 
 from litz_ir import dtypes
-from litz_ir.device import Device
 from litz_ir.dtypes import DType
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.loops.nodes import Keyword
@@ -61,11 +60,6 @@ def part_dtype(dtype: torch.dtype) -> DType | None:
 def torch_dtype(dtype: DType) -> torch.dtype:
     """torch's name of a dtype."""
     return _TO_TORCH[dtype]
-
-
-def litz_device(device: torch.device) -> Device:
-    """A device kind. Which of several it is, is not part of a graph: all that is on a GPU is on one."""
-    return Device(device.type)
 
 
 def keyword(value: object) -> Keyword | None:

@@ -22,7 +22,7 @@ from litz.cache.products import ProductChoices
 from litz.cache.store import Store, default_folder
 from litz.cache.tiles import TileChoices
 from litz.settings import Config
-from litz.targets import TargetSet
+from litz.targets import TargetSet, devices_of
 from litz_ir.errors import CacheError, LitzError
 from litz_ir.plan.program import Plan
 from litz_ir.serial import from_json, to_json
@@ -95,8 +95,9 @@ class ArtifactCache:
             units = tuple(_unit(item) for item in summary["units"])
             left = tuple(LeftToAten(**item) for item in summary["left_to_aten"])
             assert isinstance(plan, Plan)
-            binaries = tuple(self.binary(unit, targets[plan.device]) for unit in units)
-        except (LitzError, KeyError, TypeError, ValueError, AssertionError) as error:
+            devices = devices_of(units, plan)
+            binaries = tuple(self.binary(unit, targets[at[0]]) for unit, at in zip(units, devices))
+        except (LitzError, LookupError, TypeError, ValueError, AssertionError) as error:
             log.warning("cache entry %s cannot be used and is taken for a miss: %s", key, error)
             return None
         return Artifact(key, plan, units, binaries, left, cached=True)

@@ -16,8 +16,9 @@ import torch
 from torch.fx import GraphModule, Node
 
 from litz.settings import Config
+from litz_lowering.devices import Devices, gpus_of
 
-FORMAT = 3
+FORMAT = 4
 """Raised when the meaning of what is stored changes."""
 
 
@@ -30,7 +31,7 @@ def graph_key(gm: GraphModule, config: Config, facts: Iterable[str]) -> str:
     digest = hashlib.sha256()
     for part in (f"litz {FORMAT}", torch.__version__, *facts, *option_facts(config)):
         _feed(digest, part)
-    _graph(digest, gm, {})
+    _graph(digest, gm, Devices(gpus_of(gm)), {})
     return digest.hexdigest()
 
 
@@ -54,8 +55,9 @@ def option_facts(config: Config) -> tuple[str, ...]:
     return (config.rng, config.numerics, *map(str, switches), config.fallback)
 
 
-def _graph(digest: Any, gm: GraphModule, known: dict[int, str]) -> None:
-    """Feed a graph. ``known`` holds the digests of the subgraphs that were met: one that is run often is read once."""
+def _graph(digest: Any, gm: GraphModule, devices: Devices, known: dict[int, str]) -> None:
+    """Feed a graph over ``devices``. ``known`` holds the digests of the subgraphs that were met: one that is run often
+    is read once."""
     numbers: dict[Node, int] = {}
     for node in gm.graph.nodes:
         numbers[node] = len(numbers)
@@ -64,55 +66,56 @@ def _graph(digest: Any, gm: GraphModule, known: dict[int, str]) -> None:
         if "triton_kernel_wrapper" in str(node.target):
             _feed(digest, _PROCESS)
         if node.op == "get_attr":
-            _attribute(digest, gm, str(node.target), known)
-        _feed(digest, _spelled(node.args, numbers))
-        _feed(digest, _spelled(node.kwargs, numbers))
+            _attribute(digest, gm, str(node.target), devices, known)
+        _feed(digest, _spelled(node.args, numbers, devices))
+        _feed(digest, _spelled(node.kwargs, numbers, devices))
         if node.op == "placeholder" or "val" in node.meta:
-            _feed(digest, _value(node.meta.get("val")))
+            _feed(digest, _value(node.meta.get("val"), devices))
 
 
-def _attribute(digest: Any, gm: GraphModule, target: str, known: dict[int, str]) -> None:
+def _attribute(digest: Any, gm: GraphModule, target: str, devices: Devices, known: dict[int, str]) -> None:
     found: Any = gm
     for part in target.split("."):
         found = getattr(found, part)
     if isinstance(found, GraphModule):
         if id(found) not in known:
             inner = hashlib.sha256()
-            _graph(inner, found, known)
+            _graph(inner, found, devices, known)
             known[id(found)] = inner.hexdigest()
         _feed(digest, known[id(found)])
     elif isinstance(found, torch.Tensor):
-        _feed(digest, _value(found))
+        _feed(digest, _value(found, devices))
         data = found.detach().cpu().contiguous().view(-1).view(torch.uint8)
         digest.update(data.numpy().tobytes())
     else:
         _feed(digest, type(found).__qualname__)
 
 
-def _spelled(value: Any, numbers: Mapping[Node, int]) -> str:
+def _spelled(value: Any, numbers: Mapping[Node, int], devices: Devices) -> str:
     """Arguments with nodes by number; the order of a mapping's keys does not matter."""
     if isinstance(value, Node):
         return f"%{numbers[value]}"
     if isinstance(value, tuple | list):
-        return f"[{','.join(_spelled(item, numbers) for item in value)}]"
+        return f"[{','.join(_spelled(item, numbers, devices) for item in value)}]"
     if isinstance(value, Mapping):
-        return f"{{{','.join(f'{key}:{_spelled(value[key], numbers)}' for key in sorted(value, key=str))}}}"
+        items = ((key, _spelled(value[key], numbers, devices)) for key in sorted(value, key=str))
+        return f"{{{','.join(f'{key}:{item}' for key, item in items)}}}"
     if isinstance(value, torch.device):
-        return f"device:{value.type}"
+        return f"device:{devices.of(value)}"
     return f"{type(value).__name__}:{value!r}"
 
 
-def _value(value: Any) -> str:
+def _value(value: Any, devices: Devices) -> str:
     """Metadata of an example value; symbols with their ranges and hints' size classes."""
     if isinstance(value, torch.Tensor):
-        parts = [value.dtype, value.device.type, _sizes(value.shape)]
+        parts = [value.dtype, devices.of(value.device), _sizes(value.shape)]
         if value.layout == torch.strided:
             parts += [_sizes(value.stride()), _sizes([value.storage_offset()])]
         return f"tensor {' '.join(map(str, parts))} {value.requires_grad}"
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return _sizes([value])
     if isinstance(value, tuple | list):
-        return f"[{','.join(map(_value, value))}]"
+        return f"[{','.join(_value(item, devices) for item in value)}]"
     if value is None or isinstance(value, bool | int | float | str):
         return f"{type(value).__name__}:{value!r}"
     return type(value).__qualname__

@@ -25,7 +25,7 @@ from litz.capture.partition import partition
 from litz.capture.plain import PlainGraph, with_gradients
 from litz.capture.recall import capture_key, own_views, plain_device
 from litz.capture.wrapped import with_own_results
-from litz.host.devices import device_of
+from litz.host.devices import first_gpu
 from litz.host.load import HostFunction
 from litz.loading import Compiled
 from litz.pipeline import Compilation, device_kinds_of, scheduler_options
@@ -122,13 +122,14 @@ class Session:
         self.plain = PlainGraph.of(inputs)
         if self.cache.captures is None:
             return None
-        targets = targets_for((device,), self.config)
+        # What is computed on the CPU in a graph on a GPU is compiled too.
+        targets = targets_for((device, "cpu"), self.config)
         facts = self.cache.facts(targets, scheduler_options(self.config, targets))
         self.plain.key = capture_key(gm, inputs, [*facts, *option_facts(self.config)])
         found = None if self.plain.key is None else self.cache.recall(self.plain.key, targets)
         if found is None:
             return None
-        with device_of(inputs):
+        with first_gpu(each.device for each in inputs):
             return self._recalled(self.plain, found, targets)
 
     def _recalled(self, plain: PlainGraph, found: Captured, targets: TargetSet) -> Callable[..., Any]:

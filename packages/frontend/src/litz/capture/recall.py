@@ -106,8 +106,9 @@ def own_views(forward: Plan) -> tuple[int, ...]:
 
 
 def is_static(plan: Plan) -> bool:
-    """True for a plan over tensors of fixed size, which needs nothing but them."""
+    """True for a plan over tensors of fixed size, on one GPU at most, which needs nothing but them."""
     tensors = all(isinstance(each, Value) for each in plan.inputs)
+    tensors = tensors and not any(placement.type.device.index for _, placement in plan.buffers)
     return tensors and not list(plan.symbols) and not plan.constants
 
 

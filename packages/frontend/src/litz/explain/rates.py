@@ -13,6 +13,7 @@ from litz.tuning.sites import sizes_of
 from litz.tuning.trial import can_be_tried, trial_places
 from litz_ir.errors import KernelError
 from litz_ir.plan.program import Plan, kernels_in
+from litz_ir.plan.uses import kernel_devices
 from litz_ir.target.protocol import LaunchFunction
 
 SAMPLES = 7
@@ -26,8 +27,8 @@ class LaunchTimes:
     def __init__(self, plan: Plan, clock: Callable[[], Sample] | None = None) -> None:
         self.seconds: dict[tuple[str, tuple[int, ...]], float] = {}
         self._kernels = {kernel.name: kernel for kernel in kernels_in(plan) if can_be_tried(kernel)}
-        self._device = torch.device(plan.device.kind)
-        self._clock = clock or partial(sampler, "events" if plan.device.kind == "cuda" else "host")
+        self._kinds = {name: devices[0].kind for name, devices in kernel_devices(plan).items() if devices}
+        self._clock = clock
 
     def watch(
         self, name: str, function: LaunchFunction, addresses: Sequence[int], symbols: Sequence[int | float]
@@ -37,14 +38,18 @@ class LaunchTimes:
         if kernel is None or (name, sizes_of(kernel, symbols)) in self.seconds:
             return
         try:
-            tried = trial_places(kernel, addresses, symbols, self._device)
+            kind = self._kinds[name]
+            tried = trial_places(kernel, addresses, symbols, torch.device(kind))
             if tried is None:
                 return
             places, memory = tried
-            call, sample = partial(function, places, symbols), self._clock()
+            call, sample = partial(function, places, symbols), self._sample(kind)
             call()
             taken = statistics.median(sample(call) for _ in range(SAMPLES))
             del memory
         except (KernelError, torch.OutOfMemoryError):
             return  # where the kernel fails, the call itself is about to say so
         self.seconds[name, sizes_of(kernel, symbols)] = taken
+
+    def _sample(self, kind: str) -> Sample:
+        return self._clock() if self._clock is not None else sampler("events" if kind == "cuda" else "host")

@@ -201,7 +201,7 @@ def _kernel_report(
 ) -> KernelReport:
     kernel, origins = site.kernel, site.launch.origins
     lines = dict.fromkeys(each.origin.describe() for each in origins if each.origin)
-    target: object = None if compiled.loader is None else compiled.loader.targets[artifact.plan.device]
+    target: object = None if compiled.loader is None else compiled.loader.targets[site.device]
     tiles = tuned = ""
     if isinstance(target, TunableTarget):
         tiles = target.described(kernel)

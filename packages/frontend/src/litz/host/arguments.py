@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litz.host.code import Code, code, joined
 from litz.host.names import Names
-from litz.host.tensors import Tensors
+from litz.host.tensors import Tensors, device_code
 from litz.host.torch_types import TORCH_DTYPES, keyword_source
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
@@ -31,7 +31,7 @@ def argument_code(argument: Argument, names: Names, tensors: Tensors) -> Code:
         case DType():
             return Code(TORCH_DTYPES[argument])
         case Device():
-            return Code(_device(argument))
+            return Code(device_code(argument))
         case Term():
             return Code(names.term(argument))
         case tuple():
@@ -51,11 +51,6 @@ def output_code(output: Output, names: Names, tensors: Tensors) -> Code:
         case Term():
             return Code(names.term(output))
     return Code(_literal(output))
-
-
-def _device(device: Device) -> str:
-    """A device's kind: its ordinal is that of the GPU that is current while the program runs."""
-    return f"torch.device({device.kind!r})"
 
 
 def _literal(value: object) -> str:

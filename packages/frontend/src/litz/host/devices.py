@@ -12,9 +12,9 @@ import torch
 from litz.host.load import HostFunction
 
 
-def device_of(tensors: Iterable[torch.Tensor]) -> AbstractContextManager[object]:
-    """The GPU of the first tensor that is on one, as the current device; nothing where none is."""
-    found = next((each.device for each in tensors if each.device.type == "cuda"), None)
+def first_gpu(devices: Iterable[torch.device]) -> AbstractContextManager[object]:
+    """The first of some devices that is a GPU, as the current one; nothing where none is."""
+    found = next((each for each in devices if each.type == "cuda"), None)
     if found is None or found.index is None or not torch.cuda.is_available():
         return contextlib.nullcontext()
     return torch.cuda.device(found.index)

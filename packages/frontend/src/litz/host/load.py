@@ -12,6 +12,7 @@ import torch
 
 from litz.host import torch_memory
 from litz.host.externs import NO_ROUTINES, resolve
+from litz.host.gpus import ONE_GPU, Gpus
 from litz.host.kept import Kept
 from litz.host.program import HostProgram, Segment
 from litz_ir.interp.regions import Runner, run_region
@@ -28,13 +29,14 @@ def load_program(
     constants: Mapping[str, torch.Tensor],
     file: str,
     routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
+    gpus: Gpus = ONE_GPU,
     *,
     frozen: bool = False,
     instead: Instead = NO_PARTS,
 ) -> HostFunction:
     """Compile the text; ``bind`` makes each segment callable. ``file`` names it in tracebacks; ``routines`` are what it
-    calls besides registered operators. What is kept from call to call is not looked after where it is ``frozen``.
-    ``instead`` gives, by the name of a branch, what makes that which is called instead of it.
+    calls besides registered operators, ``gpus`` which GPUs its are. What is kept from call to call is not looked after
+    where it is ``frozen``. ``instead`` gives, by the name of a branch, what makes that which is called instead of it.
 
     Raises ``ExternNotFound`` when the text calls an operator that is not registered here.
     """
@@ -43,6 +45,8 @@ def load_program(
         "math": math,
         "empty": torch_memory.empty,
         "empty_cuda": torch_memory.empty_cuda,
+        "gpu": gpus.others(),
+        "empty_gpu": {k: torch_memory.empty_on(each) for k, each in gpus.others().items()},
         "empty_at": torch_memory.empty_at,
         "strided": torch_memory.strided,
         "alias": torch_memory.alias,
@@ -62,7 +66,8 @@ def load_program(
     for segment in program.segments:
         scope[segment.name] = bind(segment)
     for position, branch in enumerate(program.branches):
-        function = load_program(branch, bind, constants, f"{file}.{position}", routines, frozen=frozen)
+        where = f"{file}.{position}"
+        function = load_program(branch, bind, constants, where, routines, gpus, frozen=frozen)
         function = Kept(function, frozen) if branch.name in program.kept else function
         scope[branch.name] = instead[branch.name](function) if branch.name in instead else function
     exec(compile(program.text, file, "exec"), scope)

@@ -10,8 +10,8 @@ from litz.host.code import Code, tuple_of
 from litz_ir.symbols.term import Size
 
 _GLOBALS = (
-    "_", "torch", "math", "args", "call", "empty", "empty_cuda", "empty_at", "strided", "alias", "view", "plain",
-    "pairs", "settle", "view_as_real", "view_as_complex", "promised", "run_region",
+    "_", "torch", "math", "args", "call", "empty", "empty_cuda", "gpu", "empty_gpu", "empty_at", "strided", "alias",
+    "view", "plain", "pairs", "settle", "view_as_real", "view_as_complex", "promised", "run_region",
 )  # fmt: skip
 """What a host program's text takes for granted."""
 

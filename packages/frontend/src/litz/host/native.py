@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from litz.host.gpus import ONE_GPU, Gpus, SegmentCall
 from litz.host.load import SegmentBinder
 from litz.host.program import Segment
-from litz.targets import TargetSet
+from litz.targets import TargetSet, devices_of
+from litz_ir.device import Device
 from litz_ir.errors import CodegenError
 from litz_ir.plan.program import Plan, kernels_in
 from litz_ir.target.protocol import LaunchFunction, Module, SegmentModule, SourceUnit
-
-SegmentCall = Callable[..., None]
 
 Watch = Callable[[str, LaunchFunction, Sequence[int], Sequence[int | float]], None]
 """Sees a launch before it is made: the kernel's name, what launches it, the addresses of its buffers and its symbols'
@@ -21,31 +21,48 @@ values."""
 
 def segment_binder(
     plan: Plan,
-    units: Sequence[SourceUnit],
-    binaries: Sequence[Path],
+    built: Sequence[tuple[SourceUnit, Path]],
     targets: TargetSet,
+    gpus: Gpus = ONE_GPU,
     watch: Watch | None = None,
 ) -> SegmentBinder:
-    """Loads the binaries and returns what makes a segment callable with (addresses, symbol values).
+    """Loads the binaries onto the devices that their kernels run on, and returns what makes a segment callable with
+    (addresses, symbol values).
 
     With a ``watch`` kernels are launched one by one, each shown to it before.
     """
-    if not units:
-        return _none
-    module = targets[plan.device].load(units, binaries, {kernel.name: kernel for kernel in kernels_in(plan)})
+    modules = _modules(plan, built, targets, gpus)
 
     def bind(segment: Segment) -> SegmentCall:
-        if watch is None and isinstance(module, SegmentModule):
-            return _one_call(module, segment)
-        return _one_by_one(module, segment, watch or _unseen)
+        module = modules.get(segment.device)
+        if module is None:
+            text = f"{segment.name} launches kernels that no source defines"
+            raise CodegenError(text, hint="report the plan's text form")
+        with gpus.current(segment.device):
+            if watch is None and isinstance(module, SegmentModule):
+                call = _one_call(module, segment)
+            else:
+                call = _one_by_one(module, segment, watch or _unseen)
+        return gpus.with_current(segment.device, call)
 
     return bind
 
 
-def _none(segment: Segment) -> SegmentCall:
-    raise CodegenError(
-        f"{segment.name} launches kernels that no source defines", hint="report the plan's text form"
-    )
+def _modules(
+    plan: Plan, built: Sequence[tuple[SourceUnit, Path]], targets: TargetSet, gpus: Gpus
+) -> dict[Device, Module]:
+    """The kernels of each device, loaded there."""
+    kernels = {kernel.name: kernel for kernel in kernels_in(plan)}
+    own: dict[Device, list[tuple[SourceUnit, Path]]] = {}
+    for each, devices in zip(built, devices_of([unit for unit, _ in built], plan), strict=True):
+        for device in devices:
+            own.setdefault(device, []).append(each)
+    modules: dict[Device, Module] = {}
+    for device, pairs in own.items():
+        units, binaries = zip(*pairs, strict=True)
+        with gpus.current(device):
+            modules[device] = targets[device].load(units, binaries, kernels)
+    return modules
 
 
 def _unseen(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from litz_ir.device import Device
 from litz_ir.symbols.term import Size
 
 
@@ -18,15 +19,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of consecutive launches that is one native call: ``buffers`` are the distinct places of its buffers in the
-    order their addresses are passed, ``launches`` name the kernel, the positions of its buffers and its symbol terms;
-    ``waits`` are the launches that have to see what those before them did."""
+    """A run of consecutive launches on one ``device`` that is one native call: ``buffers`` are the distinct places of
+    its buffers in the order their addresses are passed, ``launches`` name the kernel, the positions of its buffers and
+    its symbol terms; ``waits`` are the launches that have to see what those before them did."""
 
     name: str
     buffers: tuple[Place, ...]
     symbols: tuple[Size, ...]
     launches: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
     waits: tuple[bool, ...]
+    device: Device
 
 
 @dataclass(frozen=True, slots=True)

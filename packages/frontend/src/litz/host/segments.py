@@ -11,8 +11,10 @@ from litz.host.names import Names
 from litz.host.program import Place, Segment
 from litz.host.tensors import Tensors
 from litz.host.waits import waits
+from litz_ir.device import Device
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Launch
+from litz_ir.plan.uses import launched_on
 from litz_ir.symbols.term import Size
 
 
@@ -30,7 +32,9 @@ class Segments:
         self._pending: list[Launch] = []
 
     def launch(self, step: Launch) -> None:
-        """One more launch of this run."""
+        """One more launch of this run, or the first of another where it is on another device."""
+        if self._pending and self._device(step) != self._device(self._pending[-1]):
+            self.flush()
         self._pending.append(step)
 
     def flush(self) -> None:
@@ -38,6 +42,9 @@ class Segments:
         if self._pending:
             self._emit()
         self._pending = []
+
+    def _device(self, launch: Launch) -> Device:
+        return launched_on(launch, self._tensors.placements)
 
     def _emit(self) -> None:
         name = self._names.routine(f"segment_{len(self.done)}")
@@ -49,7 +56,8 @@ class Segments:
             which = tuple(symbols.setdefault(s, len(symbols)) for s in launch.symbols)
             launches.append((launch.kernel, where, which))
         waiting = waits(self._pending, self._kernels, self._tensors.region)
-        self.done.append(Segment(name, tuple(buffers), tuple(symbols), tuple(launches), waiting))
+        device = self._device(self._pending[0])
+        self.done.append(Segment(name, tuple(buffers), tuple(symbols), tuple(launches), waiting, device))
         self._lines.append(code("# {}", joined(launch.kernel for launch in self._pending)))
         parts = [tuple_of(self._addresses(tuple(buffers)))]
         if symbols:

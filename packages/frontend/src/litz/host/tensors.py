@@ -99,7 +99,8 @@ class Tensors:
             self._lines.append(code("{} = {}({}, {})", name, _allocator(device), like, dtype))
         else:
             place = self._names.term(offset)
-            self._lines.append(code("{} = empty_at({}, {}, {}, {!r})", name, like, place, dtype, device.kind))
+            where = device_code(device)
+            self._lines.append(code("{} = empty_at({}, {}, {}, {})", name, like, place, dtype, where))
 
     # --- where values are -----------------------------------------------------------------------------------
 
@@ -210,8 +211,14 @@ def complex_strides(strides: Sequence[Size]) -> tuple[Size, ...]:
     return tuple(floordiv(stride, 2) for stride in strides[:-1])
 
 
+def device_code(device: Device) -> str:
+    """A device as an argument. The first GPU is the one that is current while the program runs, the others it knows by
+    their numbers."""
+    return f"gpu[{device.index}]" if device.index else f"torch.device({device.kind!r})"
+
+
 def _allocator(device: Device) -> str:
     """What a host program calls for memory on a device."""
     if device.kind not in ALLOCATORS:
         raise CodegenError(f"the host program has no memory on {device}", hint="report the plan's text form")
-    return ALLOCATORS[device.kind]
+    return f"empty_gpu[{device.index}]" if device.index else ALLOCATORS[device.kind]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -45,7 +44,7 @@ def own(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def empty_at(
-    shape: Sequence[int], strides: Sequence[int], offset: int, dtype: torch.dtype, device: str = "cpu"
+    shape: Sequence[int], strides: Sequence[int], offset: int, dtype: torch.dtype, device: str | torch.device
 ) -> torch.Tensor:
     """A tensor that starts at element ``offset`` of its storage, which ends with its last element, and is no view."""
     reach = (
@@ -120,17 +119,20 @@ def settle(tensor: torch.Tensor, memory: torch.Tensor) -> None:
         tensor.copy_(torch.view_as_complex(memory))
 
 
-def _public_empty(
-    shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: str = "cpu"
-) -> torch.Tensor:
-    return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+def empty_on(device: str | torch.device) -> Callable[..., torch.Tensor]:
+    """What allocates on a device, from a shape, strides and a dtype."""
+
+    def empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+    return empty
 
 
 def _quick_empty(device: str) -> Callable[..., torch.Tensor]:
     """Dynamo's guards module allocates without parsing keyword arguments, which saves a microsecond a tensor."""
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     found: Callable[..., torch.Tensor] | None = getattr(guards, f"_empty_strided_{device}", None)
-    return found if found is not None else partial(_public_empty, device=device)
+    return found if found is not None else empty_on(device)
 
 
 empty = _quick_empty("cpu")

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from litz_ir.device import Device
 from litz_ir.loops.nodes import Argument, ComplexRef, OpaqueInput, Ref, ScalarInput, ScalarRef, sizes_in
 from litz_ir.plan.program import CallStep, Check, Define, Launch, Plan, RegionStep, Step
 from litz_ir.plan.uses import root, touched_by, written
@@ -52,8 +53,8 @@ class Obstacles:
     """Why single steps of a plan cannot be recorded."""
 
     def __init__(self, plan: Plan) -> None:
+        self._device = Device(plan.device.kind)  # the GPU that is current while the plan runs
         self._types = {name: placement.type for name, placement in plan.buffers}
-        self._kind = plan.device.kind
 
     def of(self, step: Step) -> str:
         """What is in the way of recording a step; empty where nothing is."""
@@ -82,8 +83,8 @@ class Obstacles:
         type_ = self._types.get(name)
         if type_ is None:
             return f"{name} is no tensor"
-        if type_.device.kind != self._kind and not (isinstance(step, CallStep) and SEEDED in step.target):
-            return f"{name} is not on the GPU"
+        if type_.device != self._device and not (isinstance(step, CallStep) and SEEDED in step.target):
+            return f"{name} is on {'another GPU' if type_.device.kind == self._device.kind else 'the CPU'}"
         fixed = all(
             isinstance(size, int) for size in (*type_.shape, *type_.layout.strides, type_.layout.offset)
         )

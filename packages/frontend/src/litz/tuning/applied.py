@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from litz.artifact import Artifact, TileChoice
 from litz.cache.artifacts import ArtifactCache
-from litz.loading import all_launches
+from litz.targets import launches_on
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan, kernels_in
 from litz_ir.target.protocol import Target
@@ -24,8 +24,9 @@ def applied(
     if not changed:
         return artifact
     plan = _scheduled(artifact.plan, changed)
-    launches = all_launches(plan)
-    if all(len(unit.kernels) == 1 for unit in artifact.units):
+    launches = launches_on(plan.device.kind, plan)
+    own = {kernel.name for kernel in launches.kernels}
+    if all(len(unit.kernels) == 1 for unit in artifact.units if own.issuperset(unit.kernels)):
         launches = replace(launches, kernels=tuple(k for k in launches.kernels if k.name in changed))
     built = {unit.name: (unit, cache.binary(unit, target)) for unit in target.emit(launches)}
     pairs = zip(artifact.units, artifact.binaries, strict=True)

@@ -17,7 +17,8 @@ import torch
 from litz.artifact import TileChoice
 from litz.cache.artifacts import ArtifactCache
 from litz.host.load import HostFunction
-from litz.loading import Loader, all_launches
+from litz.loading import Loader
+from litz.targets import launches_on
 from litz.timing import Sample
 from litz.tuning.subjects import Subject
 from litz.tuning.trial import trial_places
@@ -76,7 +77,7 @@ class Search:
         self._call: HostFunction | None = None
         plan = loader.artifact.plan
         self._target: Target = loader.targets[plan.device]
-        self._plan = all_launches(plan)
+        self._plan = launches_on(plan.device.kind, plan)
 
     @property
     def over(self) -> bool:

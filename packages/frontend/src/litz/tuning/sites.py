@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from litz_ir.device import Device
 from litz_ir.loops.layout import span
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Launch, Plan, kernels_in, plans_in
 from litz_ir.plan.reach import Reach, reach
+from litz_ir.plan.uses import launched_on
 from litz_ir.symbols.term import mul
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A launch of ``kernel``: ``values`` are those of its symbols where the plan's are what is typical, ``nbytes`` what
-    it reads and writes of its buffers then, each element counted once."""
+    """A launch of ``kernel`` on a ``device``: ``values`` are those of its symbols where the plan's are what is typical,
+    ``nbytes`` what it reads and writes of its buffers then, each element counted once."""
 
     launch: Launch
     kernel: Kernel
     values: tuple[int | float, ...]
     nbytes: int
+    device: Device
 
 
 def sites_in(plan: Plan) -> Iterator[Site]:
@@ -44,7 +47,7 @@ def sites_in(plan: Plan) -> Iterator[Site]:
                 type_, found = placements[name].type, touched[key][parameter.name]
                 most = owner.symbols.hint(mul(span(type_.shape, type_.layout), type_.dtype.itemsize))
                 total += min(found.read, most) + min(found.written, most)
-            yield Site(step, kernel, values, total)
+            yield Site(step, kernel, values, total, launched_on(step, placements))
 
 
 def sizes_of(kernel: Kernel, values: Sequence[int | float]) -> tuple[int, ...]:

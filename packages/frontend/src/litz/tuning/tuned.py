@@ -14,6 +14,7 @@ import torch
 from litz.artifact import Artifact, TileChoice
 from litz.cache.artifacts import ArtifactCache
 from litz.host.externs import NO_ROUTINES
+from litz.host.gpus import ONE_GPU, Gpus
 from litz.host.load import HostFunction
 from litz.loading import NO_CONSTANTS, Compiled, Loader, loader_of
 from litz.settings import Config
@@ -39,12 +40,13 @@ def load(
     cache: ArtifactCache,
     constants: Mapping[str, torch.Tensor] = NO_CONSTANTS,
     routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
+    gpus: Gpus = ONE_GPU,
     clock: Callable[[], Sample] | None = None,
     better: Better | None = None,
 ) -> Compiled:
     """A plan and its binaries as a callable that tracebacks know by ``name``, tuned by what ``clock`` makes where the
     options ask for that; ``better`` finds a better plan. Raises ``LitzError``."""
-    loader = loader_of(artifact, name, targets, config, constants, routines)
+    loader = loader_of(artifact, name, targets, config, constants, routines, gpus)
     return with_tuning(loader, cache, clock, better) if config.autotune else loader.compiled()
 
 
@@ -55,9 +57,9 @@ def with_tuning(
     better: Better | None = None,
 ) -> Compiled:
     """The graph with the tiles that are known to be quickest; where some are not known, they are sought in its next
-    calls, timed by what ``clock`` makes. Raises ``LitzError``."""
+    calls, timed by what ``clock`` makes. Those of graphs over several GPUs stay as they are. Raises ``LitzError``."""
     device = loader.artifact.plan.device
-    if not isinstance(loader.targets[device], TunableTarget):
+    if not isinstance(loader.targets[device], TunableTarget) or loader.gpus != ONE_GPU:
         return loader.compiled()
     if clock is None:
         clock = partial(sampler, "events" if device.kind == "cuda" else "host")

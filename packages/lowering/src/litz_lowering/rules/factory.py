@@ -20,14 +20,17 @@ def _filled(ctx: LoweringContext, value: Scalar) -> Tensor:
     return ctx.pointwise(lambda axes: ctx.number(value, ctx.output.dtype))
 
 
-@rule("aten.full.default", "aten.scalar_tensor.default", "aten.full_like.default", "aten.new_full.default")
+@rule(
+    "aten.full.default", "aten.scalar_tensor.default", "aten.full_like.default", "aten.new_full.default",
+    moves=True,
+)  # fmt: skip
 def full(ctx: LoweringContext, *args: Any, **_: Any) -> Tensor:
     """One value everywhere."""
     value = args[0] if "scalar_tensor" in str(ctx.node.target) else args[-1]
     return _filled(ctx, value)
 
 
-@rule("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
+@rule("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default", moves=True)
 def ones(ctx: LoweringContext, *_: Any, **__: Any) -> Tensor:
     """Ones."""
     return _filled(ctx, 1)
@@ -36,7 +39,7 @@ def ones(ctx: LoweringContext, *_: Any, **__: Any) -> Tensor:
 @rule(
     "aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", "aten.zero.default",
     "aten.empty.memory_format", "aten.empty_like.default", "aten.new_empty.default", "aten.empty_strided.default",
-    "aten.new_empty_strided.default", "aten.empty_permuted.default",
+    "aten.new_empty_strided.default", "aten.empty_permuted.default", moves=True,
 )  # fmt: skip
 def zeros(ctx: LoweringContext, *_: Any, **__: Any) -> Tensor:
     """Zeros, and what may hold anything: zeros too, so that no result depends on what memory held before."""

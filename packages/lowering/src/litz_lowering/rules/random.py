@@ -68,6 +68,7 @@ def _parameter(ctx: LoweringContext, value: Any, axes: Axes) -> Num:
     "aten.rand.generator",
     "aten.rand_like.generator",
     how="stream",
+    moves=True,
 )
 def rand(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
     """Uniform on [0, 1). Narrow floats get as many digits as they hold: none may round up to one."""
@@ -82,6 +83,7 @@ def rand(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
     "aten.randn.generator",
     "aten.randn_like.generator",
     how="stream",
+    moves=True,
 )
 def randn(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
     """Normal with mean 0 and deviation 1."""
@@ -155,6 +157,7 @@ def normal(ctx: LoweringContext, mean: Any, std: Any = 1.0, *args: Any, **kwargs
 @rule(
     "aten.randint.default", "aten.randint.generator", "aten.randint_like.default", "aten.randint.low",
     "aten.randint.low_generator", "aten.randint_like.low_dtype", "aten.random.from", "aten.random.to", how="stream",
+    moves=True,
 )  # fmt: skip
 def randint(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Declined:
     """Integers of [low, high): 63 random bits modulo the width, which favours none by more than width / 2**63."""
