@@ -192,6 +192,12 @@ def masked(x: Tensor, lengths: Tensor) -> Tensor:
     return x.masked_fill(mask.to(x.device).logical_not(), float("-inf")).softmax(-1)
 
 
+def made_of_nothing(x: Tensor) -> Tensor:
+    causal = torch.ones(4, 6, dtype=torch.bool).tril().to(x.device)
+    steps = torch.arange(6).to(x.device, torch.float32, non_blocking=True)
+    return torch.where(causal, x, 0) * steps
+
+
 def to_and_fro(x: Tensor, c: Tensor) -> Tensor:
     y = (x.exp() + 1).cpu()
     z = (y * c).cumsum(-1) + y.sum()
@@ -226,6 +232,7 @@ PROGRAMS: dict[str, tuple[Program, list[tuple[Tensor, str]], list[str], tuple[st
     "a copy from beside": (lambda x, c: x + c.to(x.device), [(X, FIRST), (ROW, "cpu")], ["cuda"], (COPY,)),
     "a loss on the CPU": (loss_beside, [(X, FIRST), (X.clone(), "cpu")], ["cuda", "cpu", "cpu"], (COPY,)),
     "a mask that is made there": (masked, [(X, FIRST), (torch.tensor([6, 2, 5, 1]), "cpu")], ["cpu", "cuda"], (COPY,)),
+    "masks and positions that are made there": (made_of_nothing, [(X, FIRST)], ["cuda"], ()),
     "there and back": (to_and_fro, [(X, FIRST), (ROW, "cpu")], ["cuda", "cpu", "cpu", "cuda"], (COPY, COPY)),
     "two stages": (
         stages, [(X, FIRST), (torch.randn(6, 8), FIRST), (torch.randn(8, 8), SECOND)],

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from scheduler_builder import CPU_LIKE
 
 from litz_ir.device import CPU, Device
+from litz_ir.loops.verify import verify_graph
 from litz_ir.passes.base import PassContext
 from litz_ir.plan.program import Launch, Plan
 from litz_ir.plan.uses import kernel_devices, launched_on
 from litz_ir.plan.verify import verify_plan
 from litz_ir.target.capabilities import Capabilities
-from litz_ir.text import parse_graph, print_plan
+from litz_ir.text import parse_graph, print_graph, print_plan
 from litz_scheduler import schedule
+from litz_scheduler.made_there import MadeThere
+from litz_scheduler.simplify import DeadCode
 
 GPU = Device("cuda")
 GPU_LIKE = Capabilities("sm_90", GPU, processors=4, block_limit=1024)
@@ -66,3 +69,41 @@ def test_memory_of_one_device_is_not_used_for_another() -> None:
 def test_a_graph_whose_gpu_is_not_the_first_is_for_that_one() -> None:
     plan = planned("graph g (%x: f32[8] on cuda:1, %y: f32[8] on cpu) -> (%y) { }")
     assert str(plan.device) == "cuda:1" and plan.capability == "sm_90"
+
+
+MASKS = """
+graph masks on cuda (%x: f32[64, 64] fixed, %lengths: i64[64] fixed on cpu) -> (%masked, %half, %kept, %rows) {
+  %ones = pointwise b1[i0: 64, i1: 64] on cpu { true }
+  %causal = pointwise b1[i0: 64, i1: 64] on cpu { masked(index(i1) <= index(i0), %ones[i0, i1], false) }
+  %turned = view b1[i0: 64, i1: 64] on cpu { %causal[i1, i0] }
+  %there = extern aten._to_copy.default(%turned, device=device(cuda)) -> b1[64, 64] strides(1, 64) fixed
+  %masked = pointwise f32[i0: 64, i1: 64] fixed { where(%there[i0, i1], %x[i0, i1], 0.0) }
+  %steps = pointwise i64[i0: 64] on cpu { index(i0*2 + 1) }
+  %half = extern aten._to_copy.default(%steps, dtype=bf16, device=device(cuda:1)) -> bf16[64] fixed on cuda:1
+  %waves = pointwise f32[i0: 64] on cpu { cos(f32(%steps[i0])) }
+  %kept = extern aten._to_copy.default(%waves, device=device(cuda)) -> f32[64] fixed
+  %beyond = pointwise b1[i0: 64] on cpu { %steps[i0] < %lengths[i0] }
+  %rows = extern aten._to_copy.default(%beyond, device=device(cuda)) -> b1[64] fixed
+}
+"""
+
+
+def test_what_is_made_of_nothing_is_made_where_it_is_copied_to(golden: Callable[[str, str], None]) -> None:
+    graph, context = parse_graph(MASKS), PassContext({CPU: CPU_LIKE, GPU: GPU_LIKE})
+    verify_graph(graph)
+    made = DeadCode().apply(MadeThere().apply(graph, context), context)
+    verify_graph(made)
+    golden("made_there.txt", print_graph(made))
+    assert [decision.subject for decision in context.decisions] == ["there", "half"]
+
+
+def test_what_is_overwritten_is_copied() -> None:
+    text = """
+    graph g on cuda (%x: f32[8] fixed on cpu) -> (%there, %a1) {
+      %a = pointwise f32[i0: 8] on cpu { 1.0 }
+      %a1 replaces %a = mutate %a with %x -> f32[8] on cpu
+      %there = extern aten._to_copy.default(%a1, device=device(cuda)) -> f32[8] fixed
+    }
+    """
+    graph, context = parse_graph(text), PassContext({CPU: CPU_LIKE, GPU: GPU_LIKE})
+    assert MadeThere().apply(graph, context) == graph

@@ -14,6 +14,7 @@ from litz_ir.plan.program import Plan
 from litz_scheduler.build_plan import KernelNames, build_plan
 from litz_scheduler.fusion import fuse
 from litz_scheduler.library import Addends, Convolutions, GeneratedProducts, KeepHeld, Products
+from litz_scheduler.made_there import MadeThere
 from litz_scheduler.one_pass import OnePass
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise import Inline
@@ -29,6 +30,7 @@ def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph], ...]:
     return (
         DeadCode(),
         ComposeViews(),
+        MadeThere(),
         GeneratedProducts(options),
         Products(options),
         Addends(),

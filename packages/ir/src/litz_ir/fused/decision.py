@@ -45,6 +45,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "memory.fresh": "no dead memory fits",
         "order.eager": "no other order that was tried holds clearly less memory at once",
         "order.peak": "it holds less memory at once than eager's order",
+        "made.there": "it is made of nothing, so that it is made where it was copied to",
         "share.kernel": "equal to a kernel that exists, up to buffer names",
         "merge.one_pass": "two reductions read the same elements, which do not stay where they are read: one does both",
         "split.threads": "too few results for the threads at hand: parts are reduced side by side, then their results",
