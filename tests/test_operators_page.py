@@ -43,7 +43,7 @@ def test_fates() -> None:
         return None
 
     assert operators.fate("aten.sinc.default", None, True) == "decomposed"
-    assert operators.fate("aten.topk.default", None, False) == "ATen"
+    assert operators.fate("aten.kthvalue.default", None, False) == "ATen"
     assert operators.fate("aten.tanh.default", None, False) == "no rule"
     assert operators.fate("aten.relu.default", Entry(nothing), True) == "generated"
     assert operators.fate("aten.relu.default", Entry(nothing, takes="floats"), False) == "generated, floats"

@@ -20,7 +20,7 @@ ANSWERS = "the answer is no tensor"
 DEVICES = "an operator of one library or device"
 
 FAMILIES: dict[str, str] = {
-    SORTS: r"sort|argsort|msort|topk|kthvalue|(nan)?median|mode",
+    SORTS: r"argsort|msort|kthvalue|(nan)?median|mode",
     SIZES: r"nonzero(_static)?|_?unique2?|unique_(dim|consecutive|dim_consecutive)",
     ALGEBRA: r"_?linalg_(?!_|vector_norm|cross).*|_?cholesky.*|geqrf|or[mg]qr|lu_unpack|triangular_solve|_spsolve"
     r"|_compute_linear_combination",
