@@ -8,7 +8,9 @@ import pytest
 from litz_ir.dtypes import bf16, f32, i32
 from litz_ir.errors import GraphError, VerifyError
 from litz_ir.interp.encoding import Array, decode
+from litz_ir.interp.loops import run_graph
 from litz_ir.interp.plan import run_kernel
+from litz_ir.loops.verify import verify_graph
 from litz_ir.plan.reach import reach
 from litz_ir.scalar.build import cast, load, op
 from litz_ir.scalar.expr import Fold, folds, substitute_expr
@@ -17,6 +19,7 @@ from litz_ir.serial.nodes import NodeReader, NodeWriter
 from litz_ir.symbols.term import symbol
 from litz_ir.target.cases import Case
 from litz_ir.target.cases.folds import DEPTH, HEADS, KEYS, QUERIES, WIDTH, fold_cases
+from litz_ir.text import parse_graph
 from litz_ir.text.parse_bodies import parse_expr
 from litz_ir.text.print_bodies import print_expr
 
@@ -151,3 +154,35 @@ def test_cases_say_that_they_need_folds() -> None:
 
 def test_blocks_are_counted_as_integers() -> None:
     assert CASES["attention_of_listed_blocks"].kernel.parameter("listed").dtype == i32
+
+
+STEADY = """
+graph weighted(%scores: f32[3, 5], %values: f32[5, 4]) -> (%top, %total, %weighted) {
+  %top, %total, %weighted = reduce.softmax_sum [i: 3, j: 4 | r: 5] -> f32[3, 1], f32[3, 1], f32[3, 4] {
+    %scores[i, r],
+    %values[r, j]
+  }
+}
+"""
+
+
+def test_what_does_not_know_an_axis_may_have_one_element_there() -> None:
+    graph = parse_graph(STEADY)
+    verify_graph(graph)
+    scores, weighed = np.linspace(-1, 2, 15).reshape(3, 5), np.linspace(0, 1, 20).reshape(5, 4)
+    top, total, weighted = run_graph(graph, [scores.astype(np.float32), weighed.astype(np.float32)])
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    np.testing.assert_allclose(top, scores.max(-1, keepdims=True), rtol=1e-6)
+    np.testing.assert_allclose(total, weights.sum(-1, keepdims=True), rtol=1e-6)
+    np.testing.assert_allclose(weighted, weights @ weighed, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["f32[3, 1], f32[1, 1], f32[3, 4]", "f32[3, 1], f32[3, 1], f32[3, 1]", "f32[3], f32[3], f32[3, 4]"],
+)
+def test_other_results_have_the_shape_of_the_loop(wrong: str) -> None:
+    graph = parse_graph(STEADY.replace("f32[3, 1], f32[3, 1], f32[3, 4]", wrong))
+    with pytest.raises(VerifyError) as caught:
+        verify_graph(graph)
+    assert caught.value.check == "result-shape"

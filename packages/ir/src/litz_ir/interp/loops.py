@@ -191,7 +191,9 @@ class _Run:
             [result.type.dtype for result in operation.results],
             self.symbols,
         )
-        self.define(operation, found)
+        # A result with one element along an axis is the same at each of its points.
+        parts = (tuple(slice(self.size(s)) for s in result.type.shape) for result in operation.results)
+        self.define(operation, [value[part] for value, part in zip(found, parts, strict=True)])
 
     def scan(self, operation: Scan) -> None:
         body = self.body((*operation.axes, operation.scan_axis))

@@ -59,7 +59,10 @@ class Pointwise(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Reduction(Operation):
-    """``results[k][axes] = combine over reduce_axes of bodies``; over no point it is the identity."""
+    """``results[k][axes] = combine over reduce_axes of bodies``; over no point it is the identity.
+
+    The maximum and the total of a ``softmax_sum`` may have one element along an axis that the score does not know.
+    """
 
     axes: tuple[Axis, ...]
     reduce_axes: tuple[Axis, ...]

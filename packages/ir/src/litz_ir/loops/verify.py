@@ -30,6 +30,7 @@ from litz_ir.loops.verify_kinds import (
     check_axes,
     check_call,
     check_combined_dtypes,
+    check_combined_shapes,
     check_host_scalar,
     check_kept,
     check_mutation,
@@ -111,7 +112,7 @@ def _verify_kind(operation: Operation, state: State, place: Place) -> None:
             axes = (*operation.axes, *operation.reduce_axes)
             check_axes(axes, state, place)
             verify_bodies(operation.bodies, state.around(axes), place)
-            check_shapes(operation, [axis.size for axis in operation.axes], state, place)
+            check_combined_shapes(operation, state, place)
             check_combined_dtypes(operation, place)
         case Scan():
             check_scan_dimension(operation, place)

@@ -10,6 +10,7 @@ from litz_ir.loops.nodes import (
     Call,
     ComplexValue,
     HostScalar,
+    Kind,
     Mutation,
     Operation,
     Pointwise,
@@ -70,9 +71,29 @@ def check_axes(axes: tuple[Axis, ...], state: State, place: Place) -> None:
 def check_shapes(operation: Operation, sizes: Sequence[Size], state: State, place: Place) -> None:
     """Results have the shape of the loop."""
     for value in operation.results:
-        if not state.equal_shapes(value.type.shape, sizes):
-            shape, loop = (", ".join(map(str, part)) for part in (value.type.shape, sizes))
-            place.fail("result-shape", f"%{value.name} has shape [{shape}], the loop makes [{loop}]")
+        check_shape(value, sizes, state, place)
+
+
+def check_combined_shapes(operation: Reduction, state: State, place: Place) -> None:
+    """Results have the shape of the loop; what is the same along an axis may have one element there."""
+    steady: set[str] = set()
+    if operation.combiner == Kind("softmax_sum"):
+        steady.update(
+            axis.name for axis in operation.axes if axis.name not in operation.bodies[0].free_symbols
+        )
+    for position, value in enumerate(operation.results):
+        sizes = [axis.size for axis in operation.axes]
+        if position < 2 and len(value.type.shape) == len(sizes):
+            pairs = zip(value.type.shape, operation.axes, strict=True)
+            sizes = [1 if size == 1 and axis.name in steady else axis.size for size, axis in pairs]
+        check_shape(value, sizes, state, place)
+
+
+def check_shape(value: Value, sizes: Sequence[Size], state: State, place: Place) -> None:
+    """A result has the shape of what is computed for it."""
+    if not state.equal_shapes(value.type.shape, sizes):
+        shape, loop = (", ".join(map(str, part)) for part in (value.type.shape, sizes))
+        place.fail("result-shape", f"%{value.name} has shape [{shape}], the loop makes [{loop}]")
 
 
 def check_pointwise_dtypes(operation: Pointwise, place: Place) -> None:
