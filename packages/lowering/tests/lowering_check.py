@@ -176,7 +176,7 @@ def check_gradients(
     **how: Any,
 ) -> None:
     """The forward and the backward graph of ``fn`` give eager's values and gradients; the last ``held`` get none."""
-    compiled, interpreted = captured(fn, dynamic=how.get("dynamic", False))
+    compiled, interpreted = captured(fn, dynamic=how.get("dynamic", False), options=how.get("options"))
     results = []
     for run in (compiled, fn):
         wanted = len(args) - held

@@ -97,7 +97,7 @@ class Compilation:
             lowered: LoweredGraph | None = None
             plan: Plan | None = None
             try:
-                lowered = self.lower(forced)
+                lowered = self.lower(forced, targets)
                 plan = self.schedule(lowered, targets)
                 units, binaries = self.build(plan, targets)
                 left = left_to_aten(lowered)
@@ -168,7 +168,7 @@ class Compilation:
 
     # --- the stages -----------------------------------------------------------------------------------------
 
-    def lower(self, forced: frozenset[str]) -> LoweredGraph:
+    def lower(self, forced: frozenset[str], targets: TargetSet) -> LoweredGraph:
         """FX to loops."""
         options = LoweringOptions(
             rng=self.config.rng,
@@ -176,6 +176,7 @@ class Compilation:
             force_extern=forced,
             fallback=self.config.fallback,
             attention=self.config.attention,
+            folds=frozenset(device.kind for device, known in targets.capabilities().items() if known.folds),
         )
         return self._timed(
             "lower",

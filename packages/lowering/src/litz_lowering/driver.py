@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from litz_lowering.context import LoweringContext
 from litz_lowering.decompose import Decompositions, decomposition_table
 from litz_lowering.devices import Devices, gpus_of
 from litz_lowering.fallback import OUTSIDE, Fallback, call_aten, copied_to, resolved
+from litz_lowering.flexible import FlexibleAttention
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.pipeline import post_grad
 from litz_lowering.inputs import Inputs, attribute, literal
@@ -96,7 +98,20 @@ def decompositions() -> Decompositions:
 
 
 def _cleaned(gm: GraphModule, options: LoweringOptions, context: PassContext) -> AtenGraph:
-    return run_passes((Unfold(decompositions()), *post_grad(options)), AtenGraph(gm, gm.graph), context)
+    table = decompositions()
+    first = (FlexibleAttention(options.folds, table, partial(_alone, options)), Unfold(table))
+    return run_passes((*first, *post_grad(options)), AtenGraph(gm, gm.graph), context)
+
+
+def _alone(options: LoweringOptions, function: GraphModule) -> LoopGraph:
+    """The loop graph of a function that is lowered to see what it is made of."""
+    context = PassContext({})
+    source = _cleaned(function, options, context)
+    return (
+        _Lowering(source, options, "", Constants(Devices(gpus_of(function))), context)
+        .run("function", Demand())
+        .graph
+    )
 
 
 class _Lowering:

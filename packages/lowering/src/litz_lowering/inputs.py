@@ -21,7 +21,7 @@ from litz_lowering.context import LoweringContext
 from litz_lowering.torch_types import known_dtype
 from litz_lowering.values import Complex, Lowered, Opaque, Tensor
 
-_AXIS = re.compile(r"[ir]\d+")
+_AXIS = re.compile(r"[eir]\d+")
 
 
 class Inputs:

@@ -56,10 +56,11 @@ class LoopContext(NodeContext):
     ) -> tuple[Tensor, ...]:
         """Combine ``body(i, r)`` over every index ``r`` of the sizes ``over``, for every index ``i`` of the results.
 
-        All ``types`` have the same shape; there is one type and name for each result of the combiner.
+        There is one type and name for each result of the combiner; the last has the shape of the loop, as others do but
+        for what the combiner knows to be the same along an axis.
         """
         how = Kind(combiner) if isinstance(combiner, str) else combiner
-        axes, inner = axes_of(types[0].shape), axes_of(over, "r")
+        axes, inner = axes_of(types[-1].shape), axes_of(over, "r")
         made = body(terms_of(axes), terms_of(inner))
         bodies = made if isinstance(made, tuple) else (made,)
         values = tuple(self.value(t, n) for t, n in zip(types, names, strict=True))

@@ -16,6 +16,7 @@ class LoweringOptions:
     ``fallback``: ``error`` refuses what has no rule, or whose rule declines, unless it is meant for ATen
     (:mod:`litz_lowering.left_to_aten`); ``warn`` and ``silent`` record it (telling is the caller's part).
     ``attention``: products around a softmax may run as the library's attention, where that provably gives the same.
+    ``folds`` are the kinds of devices on which bodies of loops may hold sums: flexible attention becomes loops there.
     """
 
     rng: Literal["eager", "fast"] = "eager"
@@ -23,3 +24,4 @@ class LoweringOptions:
     numerics: Literal["eager", "fast"] = "eager"
     fallback: Literal["warn", "silent", "error"] = "warn"
     attention: bool = True
+    folds: frozenset[str] = frozenset()

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from litz_ir.passes.base import PassContext
 from litz_lowering.decompose import Decompositions
+from litz_lowering.flexible import KEPT
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.inputs import attribute
 
@@ -30,8 +31,8 @@ _UNFOLDED = (
 
 @dataclass
 class Unfold:
-    """Flexible attention becomes its matrix products, score function and softmax; an associative scan its sweeps; an
-    operator in another dtype casts and that operator.
+    """Flexible attention that is not kept becomes its matrix products, score function and softmax; an associative scan
+    its sweeps; an operator in another dtype casts and that operator.
 
     What is traced is the implementation that eager runs, so values are eager's.
     """
@@ -82,7 +83,7 @@ def _wanting_gradient(value: Any) -> Any:
 
 
 def _is_unfolded(node: Node) -> bool:
-    return node.op == "call_function" and node.target in _UNFOLDED
+    return node.op == "call_function" and node.target in _UNFOLDED and KEPT not in node.meta
 
 
 def _inputs_of(module: torch.nn.Module, node: Node) -> tuple[list[Any], pytree.TreeSpec, list[int]]:

@@ -68,6 +68,11 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "attention.symbols": "its sizes are not known before the graph runs",
         "attention.device": "the kernel runs on the CPU alone",
         "attention.small": "too few operations for the kernel to pay",
+        "flexible.loops": "who weighs by its scores computes them on the way: they are never in memory",
+        "flexible.function": "its score or mask function is no expression of one query and one key",
+        "flexible.dtype": "its operands are no floats of 16 or 32 bits of one dtype",
+        "flexible.empty": "there is nothing to attend to",
+        "flexible.gradient": "other gradients are wanted than those of queries, keys and values",
         "realise.extern": "the target has no template; its library routine runs it",
     }
 )

@@ -1,0 +1,157 @@
+"""Which flexible attention becomes loops: its functions are traced for the values that loops give them."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from litz_ir.fused.decision import Decision
+from litz_ir.loops.nodes import LoopGraph
+from litz_ir.passes.base import PassContext
+from litz_lowering.decompose import Decompositions
+from litz_lowering.fx_passes.aten_graph import AtenGraph
+from litz_lowering.inputs import attribute
+from litz_lowering.origins import origin_of
+from litz_lowering.rules.flexible.functions import why_not_composed
+
+KEPT = "litz.flexible"
+"""The metadata of an attention that a rule lowers."""
+
+_FORWARD = torch.ops.higher_order.flex_attention
+_BACKWARD = torch.ops.higher_order.flex_attention_backward
+_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+_BLOCK_MASK: Mapping[Any, int] = {_FORWARD: 4, _BACKWARD: 9}
+_OTHERS: Mapping[Any, tuple[int, int]] = {_FORWARD: (7, 8), _BACKWARD: (12, 13)}
+"""Where the block mask, and what score and mask functions look into, stand among the arguments."""
+
+
+@dataclass
+class FlexibleAttention:
+    """Mark the attention that becomes loops, on the kinds of devices whose loops may hold sums: ``folds``.
+
+    Its functions are traced again as eager runs them: scores in f32, positions as 64-bit integers. ``lowered`` gives
+    the loop graph of such a function, which has to be an expression of one point.
+    """
+
+    folds: frozenset[str]
+    decompositions: Decompositions
+    lowered: Callable[[GraphModule], LoopGraph]
+    name: str = "fx.flexible_attention"
+    ulp: int = 0
+
+    def apply(self, data: AtenGraph, context: PassContext) -> AtenGraph:
+        """The graph with that marked, and its functions as they are called; itself where there is none."""
+        found = [node.name for node in data.graph.nodes if self._concerns(node)]
+        if not found:
+            return data
+        module, graph = copy.copy(data.module), copy.deepcopy(data.graph)
+        for node in (each for each in graph.nodes if each.name in found):
+            reason, about = refusal(node), ""
+            if not reason:
+                functions = self._functions(module, node)
+                about = next(filter(None, (self._refused(each) for _, each in functions)), "")
+                reason = "flexible.function" if about else "flexible.loops"
+            if reason == "flexible.loops":
+                node.meta[KEPT] = True
+                for path, function in functions:
+                    _replace(module, graph, node, path, function)
+            verdict = "generate" if reason == "flexible.loops" else "leave"
+            note = "; ".join(filter(None, (about, origin_of(node).describe())))
+            context.decide(Decision("flexible", node.name, verdict, reason, note=note))
+        return AtenGraph(module, graph)
+
+    def _concerns(self, node: Node) -> bool:
+        if node.op != "call_function" or node.target not in _BLOCK_MASK:
+            return False
+        return _value(node.args[0]).device.type in self.folds
+
+    def _refused(self, function: GraphModule) -> str:
+        return why_not_composed(self.lowered(function))
+
+    def _functions(self, module: torch.nn.Module, node: Node) -> list[tuple[tuple[int, ...], GraphModule]]:
+        """The functions of a node, traced again, and where they stand among its arguments."""
+        query, place = _value(node.args[0]), _BLOCK_MASK[node.target]
+        score, gradient = (query.new_empty((), dtype=torch.float32) for _ in range(2))
+        at = [query.new_empty((), dtype=torch.int64) for _ in range(4)]
+        own, masks = ([_value(each) for each in _argument(node, k, ())] for k in _OTHERS[node.target])
+        calls: list[tuple[tuple[int, ...], Sequence[Any]]] = [((place, -1), (*at, *masks))]
+        if node.target is _FORWARD:
+            calls.append(((3,), (score, *at, *own)))
+        else:
+            calls += [((7,), (score, *at, *own)), ((8,), (score, *at, gradient, *own))]
+        return [(path, self._traced(module, _reached(node.args, path), given)) for path, given in calls]
+
+    def _traced(self, module: torch.nn.Module, held: Node, given: Sequence[Any]) -> GraphModule:
+        """The first result of a function of such arguments."""
+        function = attribute(module, str(held.target))
+        assert isinstance(function, GraphModule), "attention holds graphs"
+
+        def first(*values: Any) -> Any:
+            found = function(*values)
+            return found[0] if isinstance(found, tuple | list) else found
+
+        table = {op: how for op, how in self.decompositions.items() if isinstance(op, torch._ops.OpOverload)}
+        mode = detect_fake_mode(given)
+        assert mode is not None, "graphs are traced with fake tensors"
+        with mode, torch.no_grad():
+            traced = make_fx(first, table, _allow_non_fake_inputs=True)(*given)
+        traced.graph.eliminate_dead_code()
+        return traced
+
+
+def refusal(node: Node) -> str:
+    """Why an attention is not made of loops, as far as its arguments tell; nothing where they do not."""
+    query, key, value = (_value(each) for each in node.args[:3])
+    if not all(each.dtype == query.dtype and each.dtype in _DTYPES for each in (query, key, value)):
+        return "flexible.dtype"
+    if any(size == 0 for each in (query, key, value) for size in each.shape if isinstance(size, int)):
+        return "flexible.empty"
+    if node.target is _BACKWARD and (node.args[5] is None or _wants_others(node)):
+        return "flexible.gradient"
+    return ""
+
+
+def _wants_others(node: Node) -> bool:
+    """True where somebody reads the gradient of what the score function looks up."""
+    captured = [user for user in node.users if user.target is operator.getitem and user.args[1] == 3]
+    return any(inner.users for user in captured for inner in user.users)
+
+
+def _value(argument: Any) -> Any:
+    return argument.meta["val"] if isinstance(argument, Node) else argument
+
+
+def _argument(node: Node, position: int, default: Any) -> Any:
+    return node.args[position] if position < len(node.args) else default
+
+
+def _reached(arguments: Any, path: tuple[int, ...]) -> Any:
+    for position in path:
+        arguments = arguments[position]
+    return arguments
+
+
+def _replace(
+    module: torch.nn.Module, graph: Graph, node: Node, path: tuple[int, ...], function: GraphModule
+) -> None:
+    """Let a node call another function."""
+    name = f"{node.name}_{_reached(node.args, path).target}"
+    setattr(module, name, function)
+    with graph.inserting_before(node):
+        held = graph.get_attr(name)
+    node.args = _with(node.args, path, held)
+
+
+def _with(arguments: tuple[Any, ...], path: tuple[int, ...], item: Any) -> tuple[Any, ...]:
+    """Nested arguments, one of them replaced."""
+    position = path[0] % len(arguments)
+    inner = _with(arguments[position], path[1:], item) if path[1:] else item
+    return (*arguments[:position], inner, *arguments[position + 1 :])

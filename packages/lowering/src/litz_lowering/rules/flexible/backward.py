@@ -1,0 +1,129 @@
+"""The gradient of flexible attention: sums over keys or queries of scores computed again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from litz_ir.dtypes import f32
+from litz_ir.loops.nodes import Axis, LoopGraph
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr
+from litz_ir.symbols.term import Size
+from litz_lowering.context import Axes, Lowered, LoweringContext, Tensor
+from litz_lowering.registry import rule
+from litz_lowering.rules.flexible.scores import LN2, Point, Scores
+from litz_lowering.values import Subgraph, axes_of
+
+Factor = Callable[[Point, Sequence[Axis]], Expr]
+"""What a query and a key have to do with one another, in a loop over axes."""
+
+
+@rule("higher_order.flex_attention_backward")
+def flex_attention_backward(
+    ctx: LoweringContext, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor,
+    grad_out: Tensor, grad_logsumexp: Tensor | None, fw_graph: Subgraph, joint_graph: Subgraph,
+    block_mask: Sequence[Any], scale: Expr | float, kernel_options: Mapping[str, Any],
+    score_mod_other_buffers: Sequence[Lowered] = (), mask_mod_other_buffers: Sequence[Lowered] = (),
+) -> Lowered:  # fmt: skip
+    """The gradients of queries, keys and values; nobody reads those of what the score function looks up."""
+    others = (score_mod_other_buffers, mask_mod_other_buffers)
+    scores = Scores(ctx, (query, key, value), scale, block_mask[-1], others)
+    forward, joint = map(scores.function, (fw_graph, joint_graph))
+    excess = _excess(ctx, out, grad_out, grad_logsumexp)
+
+    def weight(point: Point, axes: Sequence[Axis]) -> Expr:
+        return _weight(scores, forward, logsumexp, point, axes)
+
+    def gradient(point: Point, axes: Sequence[Axis]) -> Expr:
+        share = scores.product(grad_out, value, point, "e1")
+        above = build.op("sub", share, scores.of_query(excess, point))
+        given = build.op("mul", weight(point, axes), above)
+        made = scores.call(joint, point, axes, (scores.raw(point),), (given,))
+        scaled = build.cast(build.op("mul", build.cast(made, f32), scores.scale), query.dtype)
+        return build.where(scores.seen(point, axes), scaled, build.const(0.0, query.dtype))
+
+    def rounded(point: Point, axes: Sequence[Axis]) -> Expr:
+        return build.cast(weight(point, axes), query.dtype)
+
+    queries = _of_queries(ctx, scores, gradient)
+    values = _of_keys(ctx, scores, rounded, grad_out, 2)
+    keys = _of_keys(ctx, scores, gradient, query, 1)
+    return queries, keys, values, (None,) * len(score_mod_other_buffers)
+
+
+def _excess(ctx: LoweringContext, out: Tensor, given: Tensor, of_total: Tensor | None) -> Tensor:
+    """What is taken from each row's gradients of weights: the mean that the weights give them, less the gradient of
+    the logarithm of the total."""
+
+    def product(outer: Axes, inner: Axes) -> Expr:
+        at = (*outer, *inner)
+        return build.op("mul", build.cast(out.load(at), f32), build.cast(given.load(at), f32))
+
+    kind = ctx.temporary(f32, out.shape[:3])
+    (mean,) = ctx.reduction("sum", product, out.shape[3:], (kind,), ("mean",))
+    if of_total is None:
+        return mean
+
+    def body(axes: Axes) -> Expr:
+        natural = build.op("div", build.cast(of_total.load(axes), f32), build.const(LN2, f32))
+        return build.op("sub", mean.load(axes), natural)
+
+    return ctx.pointwise(body, kind, "excess")
+
+
+def _weight(
+    scores: Scores, forward: LoopGraph, logsumexp: Tensor, point: Point, axes: Sequence[Axis]
+) -> Expr:
+    """The weight that the softmax gave a key; none in a row without keys."""
+    whole = scores.of_query(logsumexp, point)
+    natural = build.op("mul", whole, build.const(LN2, f32))
+    share = build.op("exp", build.op("sub", scores.final(forward, point, axes), natural))
+    return build.where(
+        build.op("eq", whole, build.const(-math.inf, f32)), build.const(0.0, f32), share
+    )  # fmt: skip
+
+
+def _of_queries(ctx: LoweringContext, scores: Scores, gradient: Factor) -> Tensor:
+    """The sum over the keys."""
+    heads, (keys, depth) = scores.heads, scores.key.shape[2:]
+    kind = ctx.temporary(f32, (heads.batch, *heads.sizes, scores.query.shape[2], depth))
+    axes = (*axes_of(kind.shape), *axes_of((keys,), "r"))
+
+    def body(outer: Axes, inner: Axes) -> Expr:
+        b, *head, m, d = outer
+        point = Point(b, head[0], head[1] if heads.group != 1 else 0, m, inner[0])
+        factor = build.cast(scores.of_key(scores.key, point, d), f32)
+        return build.op("mul", build.cast(gradient(point, axes), f32), factor)
+
+    (total,) = ctx.reduction("sum", body, (keys,), (kind,), ("0_sum",))
+
+    def rounded(at: Axes) -> Expr:
+        b, h, m, d = at
+        return total.load((b, *heads.divided(h), m, d))
+
+    return ctx.pointwise(rounded, ctx.outputs[0], "0")
+
+
+def _of_keys(ctx: LoweringContext, scores: Scores, left: Factor, right: Tensor, position: int) -> Tensor:
+    """The sum over the queries of all heads that share the key, and over the batch where that does."""
+    wanted = ctx.outputs[position]
+    assert wanted is not None, "every operand has a gradient"
+    heads, kind = scores.heads, ctx.temporary(f32, wanted.shape)
+    shares = kind.shape[0] == 1 != heads.batch
+    over: list[Size] = [heads.batch] if shares else []
+    over += [heads.group] if heads.group != 1 else []
+    over.append(scores.query.shape[2])
+    axes = (*axes_of(kind.shape), *axes_of(over, "r"))
+
+    def body(outer: Axes, inner: Axes) -> Expr:
+        b, h, n, d = outer
+        *summed, m = inner
+        batch = summed.pop(0) if shares else b
+        point = Point(batch, h, summed[0] if heads.group != 1 else 0, m, n)
+        factor = build.cast(scores.of_query(right, point, d), f32)
+        return build.op("mul", build.cast(left(point, axes), f32), factor)
+
+    (total,) = ctx.reduction("sum", body, over, (kind,), (f"{position}_sum",))
+    return ctx.pointwise(total.load, wanted, str(position))

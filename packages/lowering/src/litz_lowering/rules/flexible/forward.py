@@ -1,0 +1,69 @@
+"""Flexible attention: values weighed by the softmax of scores that are never in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from litz_ir.dtypes import f32
+from litz_ir.loops.nodes import Axis
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr
+from litz_lowering.context import Axes, Lowered, LoweringContext, Tensor
+from litz_lowering.registry import rule
+from litz_lowering.rules.flexible.scores import LN2, Point, Scores
+from litz_lowering.values import Subgraph, axes_of
+
+
+@rule("higher_order.flex_attention")
+def flex_attention(
+    ctx: LoweringContext, query: Tensor, key: Tensor, value: Tensor, score_mod: Subgraph,
+    block_mask: Sequence[Any], scale: Expr | float, kernel_options: Mapping[str, Any],
+    score_mod_other_buffers: Sequence[Lowered] = (), mask_mod_other_buffers: Sequence[Lowered] = (),
+) -> Lowered:  # fmt: skip
+    """Values of the keys by the softmax of their scores; in base 2, the logarithm of the total, and the maximum."""
+    others = (score_mod_other_buffers, mask_mod_other_buffers)
+    scores = Scores(ctx, (query, key, value), scale, block_mask[-1], others)
+    maximum, total, weighted = _weighed(ctx, scores, score_mod)
+
+    def row(x: Tensor, axes: Axes) -> Expr:
+        b, h, m, *_ = axes
+        return x.load((b, *scores.heads.divided(h), m, 0))
+
+    def quotient(axes: Axes) -> Expr:
+        b, h, m, d = axes
+        all_of_it = row(total, axes)
+        share = build.op("div", weighted.load((b, *scores.heads.divided(h), m, d)), all_of_it)
+        nothing = build.const(0.0, f32)
+        return build.where(build.op("eq", all_of_it, nothing), nothing, share)
+
+    def logarithm(axes: Axes) -> Expr:
+        return _in_base_2(build.op("add", row(maximum, axes), build.op("log", row(total, axes))))
+
+    bodies = (quotient, logarithm, lambda axes: _in_base_2(row(maximum, axes)))
+    return tuple(
+        ctx.pointwise(body, kind, ctx.position(number))
+        for number, (body, kind) in enumerate(zip(bodies, ctx.outputs, strict=True))
+    )
+
+
+def _in_base_2(x: Expr) -> Expr:
+    return build.op("div", x, build.const(LN2, f32))
+
+
+def _weighed(ctx: LoweringContext, scores: Scores, score_mod: Subgraph) -> tuple[Tensor, Tensor, Tensor]:
+    """Maximum and total of each row of scores, with one element for all that is weighed, and the values weighed."""
+    heads, function = scores.heads, scores.function(score_mod)
+    rows = (heads.batch, *heads.sizes, scores.query.shape[2])
+    per_row, per_value = (ctx.temporary(f32, (*rows, last)) for last in (1, scores.value.shape[3]))
+    keys = scores.key.shape[2]
+    axes: tuple[Axis, ...] = (*axes_of(per_value.shape), *axes_of((keys,), "r"))
+
+    def body(outer: Axes, inner: Axes) -> tuple[Expr, Expr]:
+        b, *head, m, d = outer
+        point = Point(b, head[0], head[1] if heads.group != 1 else 0, m, inner[0])
+        return scores.final(function, point, axes), build.cast(scores.of_key(scores.value, point, d), f32)
+
+    types = (per_row, per_row, per_value)
+    maximum, total, weighted = ctx.reduction("softmax_sum", body, (keys,), types, ("max", "total", "sum"))
+    return maximum, total, weighted

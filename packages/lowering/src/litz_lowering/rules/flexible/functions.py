@@ -1,0 +1,150 @@
+"""Functions of one point, as operators hold them, composed into the bodies of the loops that would call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from litz_ir.dtypes import i32, i64
+from litz_ir.loops.nodes import Axis, LoopGraph, Operation, Pointwise, Ref, ScalarInput, Value, View
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import (
+    Const,
+    Expr,
+    Index,
+    Indirect,
+    Load,
+    Op,
+    Scalar,
+    map_indirects,
+    substitute_expr,
+    transform,
+)
+from litz_ir.symbols.ranges import Range
+from litz_ir.symbols.simplify import Simplifier
+from litz_ir.symbols.term import Size, add, floordiv, mod, mul
+from litz_lowering.values import Lowered, Tensor
+
+
+def why_not_composed(graph: LoopGraph) -> str:
+    """Why a lowered function is no expression of its arguments; nothing where it is one."""
+    for operation in graph.operations:
+        if not isinstance(operation, Pointwise | View):
+            return f"it runs {operation.origin.operation or type(operation).__name__}"
+    if graph.constants:
+        return "it holds a tensor"
+    if not all(isinstance(each, Value | ScalarInput) for each in graph.inputs):
+        return "it is given what is no tensor and no number"
+    if not graph.outputs or not isinstance(graph.outputs[0], Ref):
+        return "it returns no tensor"
+    return ""
+
+
+def composed(graph: LoopGraph, arguments: Sequence[Lowered], ranges: Mapping[str, Range]) -> Expr:
+    """The first result, a 0-d tensor, of a function that :func:`why_not_composed` has nothing against.
+
+    ``arguments`` stand for the graph's inputs: an expression for a 0-d tensor that is a value of the loop, a tensor for
+    one that is looked into, a number for a number. ``ranges`` are those of the loop's axes and symbols. Where a value
+    is an index term, what it indexes is read at that term, as long as it is known to lie inside.
+    """
+    return _Composition(graph, arguments, ranges).result()
+
+
+class _Composition:
+    """The values of a function as bodies over axes of their own, in the order of its operations."""
+
+    def __init__(self, graph: LoopGraph, arguments: Sequence[Lowered], ranges: Mapping[str, Range]) -> None:
+        self._graph = graph
+        self._dtypes = {name: value.type.dtype for name, value in graph.values().items()}
+        self._simplifier = Simplifier(ranges)
+        self._definitions: dict[str, tuple[tuple[Axis, ...], Expr]] = {}
+        self._tensors: dict[str, Tensor] = {}
+        self._numbers: dict[str, Expr] = {}
+        for given, argument in zip(graph.inputs, arguments, strict=True):
+            if isinstance(argument, Tensor):
+                self._tensors[given.name] = argument
+            elif isinstance(given, Value):
+                assert isinstance(argument, Expr), "a value of the loop is an expression"
+                self._definitions[given.name] = ((), argument)
+            elif isinstance(given, ScalarInput) and isinstance(argument, Expr):
+                self._numbers[given.symbol or given.name] = argument
+        for operation in graph.operations:
+            self._define(operation)
+
+    def result(self) -> Expr:
+        """What the function returns first."""
+        output = self._graph.outputs[0]
+        assert isinstance(output, Ref), "a function of one point returns a tensor"
+        return self._definitions[output.name][1]
+
+    def _define(self, operation: Operation) -> None:
+        assert isinstance(operation, Pointwise | View), "other functions are not composed"
+        bodies = operation.bodies if isinstance(operation, Pointwise) else (self._shown(operation),)
+        for value, body in zip(operation.results, bodies, strict=True):
+            self._definitions[value.name] = (operation.axes, transform(body, self._visit, self._term))
+
+    def _shown(self, view: View) -> Expr:
+        """What a view shows at a point."""
+        load, wanted = build.load(view.base, view.index, self._dtypes[view.base]), view.results[0].type.dtype
+        return load if load.dtype == wanted else build.op("bitcast", load, dtype=wanted)
+
+    def _visit(self, node: Expr) -> Expr:
+        if isinstance(node, Scalar):
+            number = self._numbers.get(node.name)
+            return node if number is None else build.cast(number, node.dtype)
+        if not isinstance(node, Load):
+            return node
+        if node.buffer in self._tensors:
+            return self._tensors[node.buffer].load(node.index)
+        axes, body = self._definitions[node.buffer]
+        moved = substitute_expr(body, {axis.name: at for axis, at in zip(axes, node.index, strict=True)})
+        return transform(moved, lambda each: each, self._term)
+
+    def _term(self, term: Size) -> Size:
+        return self._simplifier.simplify(map_indirects(term, self._direct))
+
+    def _direct(self, atom: Indirect) -> Size:
+        """The index that a value is, where it is known to lie inside; as it came where not."""
+        term = index_term(atom.value)
+        if term is None:
+            return atom
+        term = self._simplifier.simplify(term)
+        inside = self._simplifier.facts.nonnegative
+        if inside(term) and inside(add(add(atom.size, mul(term, -1)), -1)):
+            return term
+        return atom.of(build.index(term))
+
+
+def _divided(divide: Callable[[Size, Size], Size]) -> Callable[[Size, Size], Size | None]:
+    """Division by what is positive alone."""
+    return lambda a, b: divide(a, b) if isinstance(b, int) and b > 0 else None
+
+
+_TERMS: Mapping[str, Callable[[Size, Size], Size | None]] = MappingProxyType(
+    {
+        "add": add,
+        "sub": lambda a, b: add(a, mul(b, -1)),
+        "mul": mul,
+        "floor_div": _divided(floordiv),
+        "remainder": _divided(mod),
+    }
+)
+"""Integer operations as operations on index terms; None where they are not the same."""
+
+
+def index_term(value: Expr) -> Size | None:
+    """The index term that an integer expression is; None where it is none. Positions fit 32 bits."""
+    match value:
+        case Index():
+            return value.term
+        case Const() if value.dtype.is_integer:
+            return int(value.value)
+        case Op(name="cast", args=(inner,)) if inner.dtype.is_integer and value.dtype in (i32, i64):
+            return index_term(inner)
+        case Op(name="neg", args=(inner,)):
+            term = index_term(inner)
+            return None if term is None else mul(term, -1)
+        case Op(args=(left, right)) if value.name in _TERMS and value.dtype in (i32, i64):
+            a, b = index_term(left), index_term(right)
+            return None if a is None or b is None else _TERMS[value.name](a, b)
+    return None

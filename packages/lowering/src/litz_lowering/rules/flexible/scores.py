@@ -1,0 +1,115 @@
+"""What attention computes of one query and one key, over the axes of whatever loop wants it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from litz_ir.dtypes import f32
+from litz_ir.loops.nodes import Axis, LoopGraph
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr, Fold, substitute_expr
+from litz_ir.symbols.ranges import Range, extent
+from litz_ir.symbols.term import Size, add, floordiv, mod, mul, symbol
+from litz_lowering.context import LoweringContext
+from litz_lowering.rules.flexible.functions import composed
+from litz_lowering.subgraphs import Demand
+from litz_lowering.values import Lowered, Subgraph, Tensor
+
+LN2 = math.log(2)
+"""Logarithms come and go in base 2, whatever the scores are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A query and a key: batch, the head of the keys, which of its queries' heads, and the positions."""
+
+    batch: Size
+    head: Size
+    member: Size
+    query: Size
+    key: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """How queries' heads share those of keys, ``group`` of them each, and the batch: what loops run over."""
+
+    batch: Size
+    heads: Size
+    group: Size
+
+    def number(self, point: Point) -> Size:
+        """The head of the queries."""
+        return add(mul(point.head, self.group), point.member)
+
+    def divided(self, head: Size) -> tuple[Size, ...]:
+        """Where a head of the queries is: that of the keys, and which of its group, if that has several."""
+        return (head,) if self.group == 1 else (floordiv(head, self.group), mod(head, self.group))
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The extents that :meth:`divided` gives indices for."""
+        return (self.heads,) if self.group == 1 else (self.heads, self.group)
+
+
+class Scores:
+    """Scores before and after the score function and the mask, and what functions are called with."""
+
+    def __init__(
+        self, ctx: LoweringContext, operands: tuple[Tensor, Tensor, Tensor], scale: Expr | float,
+        mask: Subgraph, others: tuple[Sequence[Lowered], Sequence[Lowered]],
+    ) -> None:  # fmt: skip
+        self.query, self.key, self.value = operands
+        self.scale = ctx.number(scale, f32)
+        self._ctx = ctx
+        self._mask = self.function(mask)
+        self._others = others
+        batch, heads, *_ = self.query.shape
+        shared = self.key.shape[1]
+        self.heads = Heads(batch, shared, 1 if heads == shared else floordiv(heads, shared))
+
+    def function(self, subgraph: Subgraph) -> LoopGraph:
+        """A function of one point as a loop graph."""
+        return self._ctx.subgraphs.lower(subgraph, Demand())
+
+    def raw(self, point: Point) -> Expr:
+        """The product of a query and a key, scaled."""
+        return build.op("mul", self.product(self.query, self.key, point, "e0"), self.scale)
+
+    def product(self, rows: Tensor, columns: Tensor, point: Point, along: str) -> Expr:
+        """The sum in f32 of the products of what has a query's and what has a key's last dimension."""
+        element = symbol(along)
+        row = rows.load((point.batch, self.heads.number(point), point.query, element))
+        column = self.of_key(columns, point, element)
+        body = build.op("mul", build.cast(row, f32), build.cast(column, f32))
+        size = rows.shape[-1]
+        return Fold(((along, size),), body) if size != 1 else substitute_expr(body, {along: 0})
+
+    def of_key(self, x: Tensor, point: Point, element: Size) -> Expr:
+        """An element of what keys have, which may be shared by the batch."""
+        return x.load((0 if x.shape[0] == 1 else point.batch, point.head, point.key, element))
+
+    def of_query(self, x: Tensor, point: Point, *element: Size) -> Expr:
+        """An element of what queries have."""
+        return x.load((point.batch, self.heads.number(point), point.query, *element))
+
+    def call(
+        self, function: LoopGraph, point: Point, axes: Sequence[Axis],
+        before: Sequence[Expr] = (), after: Sequence[Expr] = (), others: Sequence[Lowered] | None = None,
+    ) -> Expr:  # fmt: skip
+        """A function of (``before``, batch, head, query, key, ``after``, the score function's own tensors)."""
+        at = (point.batch, self.heads.number(point), point.query, point.key)
+        given = (*before, *map(build.index, at), *after, *(self._others[0] if others is None else others))
+        ranges: dict[str, Range] = {axis.name: extent(axis.size) for axis in axes}
+        return composed(function, given, {**self._ctx.builder.symbols.ranges(), **ranges})
+
+    def seen(self, point: Point, axes: Sequence[Axis]) -> Expr:
+        """Whether the mask lets a query see a key."""
+        return self.call(self._mask, point, axes, others=self._others[1])
+
+    def final(self, function: LoopGraph, point: Point, axes: Sequence[Axis]) -> Expr:
+        """The score that the softmax is of: minus infinity where the mask hides the key."""
+        modified = self.call(function, point, axes, (self.raw(point),))
+        return build.where(self.seen(point, axes), build.cast(modified, f32), build.const(-math.inf, f32))

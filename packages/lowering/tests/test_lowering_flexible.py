@@ -1,0 +1,199 @@
+"""Flexible attention as loops whose bodies hold its scores: against eager, and what is left as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from lowering_check import check, check_gradients
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention.flex_attention import create_block_mask
+
+from litz_ir.loops.nodes import Kind, Reduction
+from litz_ir.scalar.expr import folds, loads
+from litz_ir.symbols.term import symbol
+from litz_lowering import LoweredGraph, LoweringOptions, lower
+
+FOLDS = LoweringOptions(folds=frozenset({"cpu"}), fallback="error")
+QUERIES, KEYS = 12, 16
+
+Function = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Form:
+    """A score function and a mask, and what they look into."""
+
+    score: Function
+    mask: Function
+    captured: tuple[Tensor, ...] = ()
+    seen: tuple[Tensor, ...] = ()
+
+
+def plain(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+    return score
+
+
+def everything(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+    return b.new_ones((), dtype=torch.bool)
+
+
+def causal(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+    return m >= n
+
+
+def same_document(b: Tensor, h: Tensor, m: Tensor, n: Tensor, number: Tensor) -> Tensor:
+    return (m >= n) & (number[m] == number[n])
+
+
+def second_half(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+    return (m >= QUERIES // 2) & (n < m)
+
+
+def alibi(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, slope: Tensor) -> Tensor:
+    return score + (n - m) * slope[h]
+
+
+def capped(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+    return 2 * torch.tanh(score / 2)
+
+
+def biased(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, table: Tensor) -> Tensor:
+    return score + table[h, m - n + KEYS]
+
+
+def paged(
+    score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, pages: Tensor, of_page: Tensor
+) -> Tensor:
+    return score * of_page[pages[b, n // 4]]
+
+
+SLOPES, TABLE = torch.linspace(0.1, 0.4, 4), torch.linspace(-1, 1, 4 * 2 * KEYS).reshape(4, 2 * KEYS)
+DOCUMENTS = torch.arange(KEYS) // 5
+PAGES = (torch.arange(8) % 3).reshape(2, 4)
+FORMS = {
+    "plain": Form(plain, everything),
+    "causal": Form(plain, causal),
+    "nothing seen": Form(plain, second_half),
+    "documents": Form(plain, same_document, (), (DOCUMENTS,)),
+    "alibi": Form(alibi, causal, (SLOPES,)),
+    "capped": Form(capped, everything),
+    "biased": Form(biased, causal, (TABLE,)),
+    "paged": Form(paged, everything, (PAGES, torch.tensor([0.5, 1.0, -1.0]))),
+}
+
+
+BLOCKS = create_block_mask(lambda b, h, m, n: m == m, None, None, QUERIES, KEYS, device="cpu").as_tuple()
+LISTS = tuple(each for each in BLOCKS if isinstance(each, Tensor))
+
+
+def operands(
+    heads: int = 4,
+    shared: int = 4,
+    batch: int = 2,
+    of_keys: int = 2,
+    width: int = 8,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((batch, heads, QUERIES, 8), (of_keys, shared, KEYS, 8), (of_keys, shared, KEYS, width))
+    q, k, v = (torch.randn(shape, generator=generator).to(dtype) for shape in shapes)
+    return q, k, v
+
+
+def attention(form: Form) -> Callable[..., Any]:
+    """The operator as torch's function calls it, of queries, keys, values and what the form looks into."""
+
+    def function(q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        lists, others = others[: len(LISTS)], others[len(LISTS) :]
+        captured, seen = others[: len(form.captured)], others[len(form.captured) :]
+        blocks = (*BLOCKS[:2], *lists, *BLOCKS[2 + len(lists) : -1], form.mask)
+        found: tuple[Tensor, Tensor, Tensor] = torch.ops.higher_order.flex_attention(
+            q, k, v, form.score, blocks, 0.5, {}, captured, seen
+        )
+        return found
+
+    return function
+
+
+def checked(form: Form, *given: Tensor, **how: Any) -> LoweredGraph:
+    return check(attention(form), *given, *LISTS, *form.captured, *form.seen, options=FOLDS, **how)
+
+
+def gradients(form: Form, *given: Tensor, **how: Any) -> None:
+    function, others = attention(form), (*LISTS, *form.captured, *form.seen)
+    check_gradients(
+        lambda *a: function(*a)[:2], *given, *others, held=len(others), options=FOLDS, atol=1e-5, **how
+    )
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_values_are_eagers(name: str) -> None:
+    lowered = checked(FORMS[name], *operands())
+    (reduction,) = (each for each in lowered.graph.operations if isinstance(each, Reduction))
+    assert reduction.combiner == Kind("softmax_sum") and len(folds(*reduction.bodies)) == 1
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_gradients_are_eagers(name: str) -> None:
+    gradients(FORMS[name], *operands())
+
+
+SHAPES = {
+    "grouped": operands(shared=2),
+    "one head of keys": operands(shared=1),
+    "one batch of keys": operands(of_keys=1),
+    "grouped, one batch of keys": operands(shared=2, of_keys=1),
+    "wider values": operands(width=12),
+    "heads last": tuple(x.transpose(1, 2).contiguous().transpose(1, 2) for x in operands(shared=2)),
+    "one query": (operands(shared=2)[0][:, :, :1], *operands(shared=2)[1:]),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes(name: str) -> None:
+    checked(FORMS["alibi"], *SHAPES[name])
+    gradients(FORMS["alibi"], *SHAPES[name])
+
+
+@pytest.mark.parametrize("name", ["alibi", "documents", "plain"])
+def test_sizes_that_are_not_known(name: str) -> None:
+    checked(FORMS[name], *operands(shared=2), dynamic=True)
+    gradients(FORMS[name], *operands(), dynamic=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_floats(dtype: torch.dtype) -> None:
+    given = operands(shared=2, dtype=dtype)
+    checked(FORMS["alibi"], *given, rounding=2e-2)
+    gradients(FORMS["biased"], *given, rounding=6e-2)
+
+
+def test_positions_are_index_terms() -> None:
+    """What is known to lie inside is read without a look at the index; what is not is checked as in eager."""
+    lowered = checked(FORMS["biased"], *operands())
+    (reduction,) = (each for each in lowered.graph.operations if isinstance(each, Reduction))
+    table = next(each for each in loads(*reduction.bodies) if len(each.index) == 2)
+    assert table.index == (symbol("i1"), symbol("i2") - symbol("r0") + KEYS)
+
+
+def left(form: Form, *given: Tensor) -> str:
+    """Why an attention is left to its matrix products."""
+    arguments = (*given, *LISTS, *form.captured, *form.seen)
+    lowered = lower(make_fx(attention(form), tracing_mode="fake")(*arguments), options=FOLDS)
+    assert not any(isinstance(each, Reduction) and folds(*each.bodies) for each in lowered.graph.operations)
+    (decision,) = (each for each in lowered.decisions if each.stage == "flexible")
+    assert decision.verdict == "leave"
+    return f"{decision.reason}: {decision.note}"
+
+
+def test_what_no_point_can_compute_is_left() -> None:
+    def spread(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, table: Tensor) -> Tensor:
+        return score + table.sum()
+
+    assert "flexible.function: it runs aten.sum" in left(Form(spread, causal, (TABLE,)), *operands())
+    assert "flexible.dtype" in left(FORMS["plain"], *operands(dtype=torch.float64))
