@@ -10,10 +10,11 @@ from litz_ir.errors import GraphError, VerifyError
 from litz_ir.interp.encoding import Array, decode
 from litz_ir.interp.loops import run_graph
 from litz_ir.interp.plan import run_kernel
+from litz_ir.loops.combiners import Combine, Kind, combined_from
 from litz_ir.loops.verify import verify_graph
 from litz_ir.plan.reach import reach
-from litz_ir.scalar.build import cast, load, op
-from litz_ir.scalar.expr import Fold, folds, substitute_expr
+from litz_ir.scalar.build import cast, const, load, op
+from litz_ir.scalar.expr import Fold, Param, folds, substitute_expr
 from litz_ir.scalar.verify import Buffer, Place, Surroundings, verify_bodies
 from litz_ir.serial.nodes import NodeReader, NodeWriter
 from litz_ir.symbols.term import symbol
@@ -186,3 +187,14 @@ def test_other_results_have_the_shape_of_the_loop(wrong: str) -> None:
     with pytest.raises(VerifyError) as caught:
         verify_graph(graph)
     assert caught.value.check == "result-shape"
+
+
+def test_merged_results_depend_on_what_is_merged_into_them() -> None:
+    top, other = Param(0, f32), Param(2, f32)
+    merged = Combine(
+        (op("maximum", top, other), op("add", Param(1, f32), op("mul", Param(3, f32), top))),
+        (const(0.0, f32), const(0.0, f32)),
+        (top, op("neg", Param(1, f32))),
+    )
+    assert [combined_from(merged, k) for k in range(2)] == [{0}, {0, 1}]
+    assert [combined_from(Kind("softmax_sum"), k) for k in range(3)] == [{0}, {0}, {0, 1}]

@@ -12,7 +12,7 @@ from litz_ir.symbols.simplify import Simplifier
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, Symbol, symbol
 from litz_scheduler.domain import collapsed_axes, space_of
-from litz_scheduler.graph import axis_ranges, named
+from litz_scheduler.graph import axis_ranges, element_of, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,18 @@ class Seen:
     def reduces(self) -> bool:
         return isinstance(self.operation, Reduction)
 
+    def element(self, name: str) -> tuple[Size, ...]:
+        """Where the operation puts what it computes in its result ``name``: at 0 where that has one element."""
+        value = next(value for value in self.operation.results if value.name == name)
+        return element_of(value, self.index)
+
 
 @dataclass(slots=True)
 class Draft:
     """``loops`` is false for a group that nothing may join; ``reads`` are the values that members read, each other's
     included; ``size`` counts the nodes of their bodies; ``position`` is that of the member that comes last in the
-    graph. ``product`` is true where the first member is a product of matrices: the others then use its result."""
+    graph. ``product`` is true where the first member is a product of matrices: the others then use its result, or hold
+    the products that it holds."""
 
     number: int
     device: Device

@@ -97,6 +97,11 @@ def is_identity(index: tuple[Size, ...], axes: tuple[Axis, ...]) -> bool:
     )
 
 
+def element_of(value: Value, point: tuple[Size, ...]) -> tuple[Size, ...]:
+    """Where a value has what a loop computes for it at a point: at 0 along what it does not vary along."""
+    return tuple(0 if size == 1 else at for size, at in zip(value.type.shape, point, strict=True))
+
+
 def alias_type(view: View, base: TensorType, symbols: SymbolTable) -> TensorType | None:
     """The type of a view as an alias of a buffer of type ``base``, or ``None`` when strides cannot express it: where
     the element's place is not linear in the axes, runs backwards, or depends on data."""

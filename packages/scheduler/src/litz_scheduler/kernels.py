@@ -19,7 +19,7 @@ from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.cost.compute import body_cost
 from litz_scheduler.cost.traffic import estimate, points
 from litz_scheduler.domain import collapsed_axes
-from litz_scheduler.graph import axis_ranges
+from litz_scheduler.graph import axis_ranges, element_of
 from litz_scheduler.loop_order import Nest, collapse, map_statements, order_axes
 from litz_scheduler.options import SchedulerOptions
 
@@ -129,7 +129,8 @@ class _Builder:
             for value in operation.results:
                 if self.fates[value.name] == "store":
                     read = Scalar(value.name, value.type.dtype)
-                    outer[member.phase + 1].append(Store(value.name, self._element(value.name, member), read))
+                    element = self.offsets.element(value.name, element_of(value, member.index))
+                    outer[member.phase + 1].append(Store(value.name, element, read))
             return
         assert isinstance(operation, Pointwise)
         lists = inner if member.inner else outer

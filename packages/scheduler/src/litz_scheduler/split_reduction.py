@@ -18,13 +18,15 @@ from litz_ir.symbols.term import Size, add, coefficient, mul, symbol
 from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.cost.compute import body_cost, load_count
 from litz_scheduler.cost.traffic import estimate, points
+from litz_scheduler.graph import element_of
 from litz_scheduler.legality.product import Sides, graphics, product_sides
 from litz_scheduler.options import SchedulerOptions
 
 SPLIT = (
     "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax",
+    "softmax_sum",
 )  # fmt: skip
-"""What can be combined of parts; all but the last two as elements are."""
+"""What can be combined of parts; all but the last three as elements are."""
 
 PARTS = 16
 """The parts wanted for each thread: enough to even out threads of unequal speed."""
@@ -36,8 +38,9 @@ COLUMNS = 32
 """The results that a GPU's program takes on at a time where they, not what is reduced, are neighbours in memory."""
 
 
-TILE, PART = 64, 1024
-"""The side of the least tile of a product of matrices that multiplies well, and the least that one part of it sums."""
+TILE, PART, SCORED = 64, 1024, 256
+"""The side of the least tile of a product of matrices that multiplies well, the least that one part of it sums, and the
+least where every summed point is a product itself."""
 
 DEEP = 4
 """A product is divided where it sums this many times what its longer side has: else its parts cost more than they
@@ -112,10 +115,11 @@ def _parts_of_product(operation: Reduction, sides: Sides, graph: LoopGraph, mach
     rows, columns, batch = (
         estimate(points(axes), graph.symbols) for axes in (sides.rows, sides.columns, sides.batch)
     )
-    tiles, inner = batch * -(-rows // TILE) * -(-columns // TILE), _inner(operation)
+    tiles, inner = batch * -(-rows // TILE), _inner(operation)
+    tiles *= 1 if sides.scores else -(-columns // TILE)
     if 2 * tiles > machine.processors or inner < DEEP * max(rows, columns):
         return 0
-    return min(machine.processors // max(tiles, 1), inner // PART)
+    return min(machine.processors // max(tiles, 1), inner // (SCORED if sides.scores else PART))
 
 
 def _inner(operation: Reduction) -> int:
@@ -180,15 +184,17 @@ def _in_two_steps(operation: Reduction, division: _Division, columns: bool) -> t
     """The reduction of each part, and that of all parts. The last axes of the parts' results tell them apart, or the
     first where results are neighbours in memory: ``columns``."""
     axes = (*division.between, *operation.axes) if columns else (*operation.axes, *division.between)
-    shape = tuple(axis.size for axis in axes)
-    partial = tuple(
-        Value(f"{value.name}.parts", replace(value.type, shape=shape, layout=contiguous(shape)))
-        for value in operation.results
-    )
+    between = tuple(axis.size for axis in division.between)
+    partial: list[Value] = []
+    for value in operation.results:
+        shape = (*between, *value.type.shape) if columns else (*value.type.shape, *between)
+        partial.append(
+            Value(f"{value.name}.parts", replace(value.type, shape=shape, layout=contiguous(shape)))
+        )
     bodies = tuple(substitute_expr(body, division.place) for body in operation.bodies)
-    some = replace(operation, results=partial, axes=axes, reduce_axes=division.within, bodies=bodies)
-    index = tuple(symbol(axis.name) for axis in axes)
-    parts = tuple(Load(value.name, index, value.type.dtype) for value in partial)
+    some = replace(operation, results=tuple(partial), axes=axes, reduce_axes=division.within, bodies=bodies)
+    point = tuple(symbol(axis.name) for axis in axes)
+    parts = tuple(Load(value.name, element_of(value, point), value.type.dtype) for value in partial)
     whole = replace(operation, reduce_axes=division.between, bodies=parts)
     assert isinstance(operation.combiner, Kind)
     merged = _MERGED.get(operation.combiner.name)
@@ -215,18 +221,24 @@ def _merged_moments(dtypes: tuple[DType, ...]) -> Combine:
 
 
 def _merged_softmax(dtypes: tuple[DType, ...]) -> Combine:
-    """How (maximum, sum of exponentials relative to it) of two parts become those of both."""
+    """How (maximum, sums of exponentials relative to it) of two parts become those of both."""
+    count = len(dtypes)
     parameters = [Param(k, dtype) for k, dtype in enumerate((*dtypes, *dtypes))]
-    most, total, other, more = parameters
+    most, other = parameters[0], parameters[count]
     lowest = const(-math.inf, most.dtype)
     top = op("maximum", most, other)
     # Where both are as low as can be there is nothing to scale.
     base = where(op("eq", top, lowest), const(0.0, most.dtype), top)
-    sums = [op("mul", each, op("exp", op("sub", at, base))) for at, each in ((most, total), (other, more))]
-    return Combine((top, op("add", *sums)), (lowest, const(0.0, total.dtype)), tuple(parameters[:2]))
+    scales = [op("exp", op("sub", each, base)) for each in (most, other)]
+    sums = [
+        op("add", op("mul", mine, scales[0]), op("mul", theirs, scales[1]))
+        for mine, theirs in zip(parameters[1:count], parameters[count + 1 :], strict=True)
+    ]
+    nothing = (const(0.0, dtype) for dtype in dtypes[1:])
+    return Combine((top, *sums), (lowest, *nothing), tuple(parameters[:count]))
 
 
 _MERGED: Mapping[str, Callable[[tuple[DType, ...]], Combine]] = MappingProxyType(
-    {"welford": _merged_moments, "online_softmax": _merged_softmax}
+    {"welford": _merged_moments, "online_softmax": _merged_softmax, "softmax_sum": _merged_softmax}
 )
 """How parts are combined, where that is not how elements are."""

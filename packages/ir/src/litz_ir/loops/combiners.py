@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.expr import Expr, Param, walk
 
 ReductionName = Literal[
     "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax",
@@ -64,3 +64,18 @@ class Combine:
 
 
 Combiner = Kind | Combine
+
+
+def combined_from(combiner: Combiner, position: int) -> frozenset[int]:
+    """Which of the combined values the result at ``position`` depends on, by their positions."""
+    if isinstance(combiner, Kind):
+        scores_alone = combiner.name == "softmax_sum" and position < 2
+        return frozenset(range(1 if scores_alone else combiner.inputs))
+    count = combiner.inputs
+    found: set[int] = set()
+    waiting = [combiner.finish[position]]
+    while waiting:
+        read = {node.position % count for node in walk(waiting.pop()) if isinstance(node, Param)} - found
+        found |= read
+        waiting += [combiner.body[k] for k in read]
+    return frozenset(found)

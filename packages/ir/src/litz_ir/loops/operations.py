@@ -61,7 +61,8 @@ class Pointwise(Operation):
 class Reduction(Operation):
     """``results[k][axes] = combine over reduce_axes of bodies``; over no point it is the identity.
 
-    The maximum and the total of a ``softmax_sum`` may have one element along an axis that the score does not know.
+    A result may have one element along an axis that nothing knows which it is combined from: the maximum of a
+    ``softmax_sum``, say, along those that the score does not know.
     """
 
     axes: tuple[Axis, ...]

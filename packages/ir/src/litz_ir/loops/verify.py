@@ -112,8 +112,8 @@ def _verify_kind(operation: Operation, state: State, place: Place) -> None:
             axes = (*operation.axes, *operation.reduce_axes)
             check_axes(axes, state, place)
             verify_bodies(operation.bodies, state.around(axes), place)
-            check_combined_shapes(operation, state, place)
             check_combined_dtypes(operation, place)
+            check_combined_shapes(operation, state, place)
         case Scan():
             check_scan_dimension(operation, place)
             axes = (*operation.axes, operation.scan_axis)

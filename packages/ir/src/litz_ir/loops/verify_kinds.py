@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from litz_ir.dtypes import DType, i64
+from litz_ir.loops.combiners import combined_from
 from litz_ir.loops.nodes import (
     Axis,
     Call,
     ComplexValue,
     HostScalar,
-    Kind,
     Mutation,
     Operation,
     Pointwise,
@@ -76,16 +76,13 @@ def check_shapes(operation: Operation, sizes: Sequence[Size], state: State, plac
 
 def check_combined_shapes(operation: Reduction, state: State, place: Place) -> None:
     """Results have the shape of the loop; what is the same along an axis may have one element there."""
-    steady: set[str] = set()
-    if operation.combiner == Kind("softmax_sum"):
-        steady.update(
-            axis.name for axis in operation.axes if axis.name not in operation.bodies[0].free_symbols
-        )
     for position, value in enumerate(operation.results):
         sizes = [axis.size for axis in operation.axes]
-        if position < 2 and len(value.type.shape) == len(sizes):
+        if len(value.type.shape) == len(sizes) and 1 in value.type.shape:
+            bodies = (operation.bodies[k] for k in combined_from(operation.combiner, position))
+            known = frozenset[str]().union(*(body.free_symbols for body in bodies))
             pairs = zip(value.type.shape, operation.axes, strict=True)
-            sizes = [1 if size == 1 and axis.name in steady else axis.size for size, axis in pairs]
+            sizes = [1 if size == 1 and axis.name not in known else axis.size for size, axis in pairs]
         check_shape(value, sizes, state, place)
 
 

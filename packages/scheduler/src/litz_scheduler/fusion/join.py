@@ -11,6 +11,7 @@ from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.cost.traffic import estimate, points
 from litz_scheduler.draft import Draft, Seen, see
 from litz_scheduler.legality.horizontal import Alignment, alignments, realign
+from litz_scheduler.legality.product import shares_products
 from litz_scheduler.legality.vertical import keeps_versions, phase_for
 from litz_scheduler.options import SchedulerOptions
 
@@ -73,7 +74,8 @@ def try_join(
         if sibling and not {load for seen in members for load in seen.loads}.intersection(newcomer.loads):
             reason = "refuse.little"
             continue
-        if draft.product and (newcomer.inner or phase == 0):
+        follows = phase > 0 and not newcomer.inner
+        if draft.product and not follows and not shares_products(newcomer, members):
             reason = "refuse.product"
             continue
         members.append(replace(newcomer, phase=phase))

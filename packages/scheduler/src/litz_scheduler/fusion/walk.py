@@ -17,7 +17,7 @@ from litz_scheduler.fusion.join import Join, Machine, try_join
 from litz_scheduler.fusion.pack import Packer
 from litz_scheduler.legality.needs import Needs
 from litz_scheduler.legality.order import Precedence
-from litz_scheduler.legality.product import graphics, is_product
+from litz_scheduler.legality.product import graphics, holds_products, is_product
 from litz_scheduler.options import SchedulerOptions
 
 LITTLE = 8
@@ -125,10 +125,11 @@ class _Walk:
 
     def _join_any(self, operation: Operation, needed: set[int]) -> Draft | None:
         assert isinstance(operation, Pointwise | Reduction)
+        candidates = self._candidates(operation)
         if is_product(operation, self.graphics):
-            return None
+            candidates = [each for each in candidates if each[0].product and holds_products(operation)]
         size = body_size(*operation.bodies)
-        for draft, why, stake in self._candidates(operation):
+        for draft, why, stake in candidates:
             worth = self._worthwhile(operation, why, stake)
             sibling = why == "fuse.sibling"
             joined = self._try(draft, operation, needed, size, sibling) if worth else "refuse.little"
@@ -182,6 +183,8 @@ class _Walk:
     def _pack(self, home: Draft, other: Draft) -> bool:
         """Make one of two groups neither of which waits for the other, where a kernel may be that large."""
         first, second = other.number, home.number
+        if home.product or other.product:
+            return False
         if self.order.before(first, second) or self.order.before(second, first):
             return False
         return self._fit(home, other) and self._merge(home, other, 0, "fuse.packed")

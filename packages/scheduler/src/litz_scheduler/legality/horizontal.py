@@ -9,7 +9,7 @@ from litz_ir.loops.nodes import Axis, Operation, Pointwise, Reduction
 from litz_ir.scalar.expr import loads
 from litz_ir.symbols.simplify import Simplifier
 from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, Symbol, Term, coefficient, substitute, symbol
+from litz_ir.symbols.term import Size, Symbol, Term, coefficient, free_symbols, substitute, symbol
 from litz_scheduler.domain import Space, refine, space_of
 from litz_scheduler.draft import Draft, Seen, axes_named, rewritten, sizes_of
 from litz_scheduler.graph import axis_ranges, named
@@ -44,6 +44,7 @@ def alignments(draft: Draft, operation: Pointwise | Reduction) -> Iterator[Align
         else:
             found.append(_whole(draft, space))
             found.append(_same_outer(draft, space, inner=None))
+            found.append(_of_rows(draft, space, operation))
         yield from (alignment for alignment in found if alignment is not None)
 
 
@@ -66,6 +67,21 @@ def _same_outer(draft: Draft, space: Space, inner: tuple[Size, ...] | None) -> A
         inner_axes = axes_named("r", inner)
         own |= named(space.inner, [symbol(a.name) for a in inner_axes])
     return Alignment(axes_named("i", fit.axes), inner_axes, old, False, own, inner is not None)
+
+
+def _of_rows(draft: Draft, space: Space, operation: Pointwise) -> Alignment | None:
+    """A newcomer that reads of a group what does not vary along some of its axes: it runs over the others."""
+    defined = draft.defined()
+    reads = [load.buffer for load in loads(*operation.bodies) if load.buffer in defined]
+    known = {name for read in reads for term in defined[read].element(read) for name in free_symbols(term)}
+    kept = tuple(axis for axis in draft.outer if axis.name in known)
+    fit = refine(sizes_of(kept), sizes_of(space.outer), "i") if reads and kept != draft.outer else None
+    if fit is None:
+        return None
+    rest = tuple(axis for axis in draft.outer if axis not in kept)
+    outer = axes_named("i", (*fit.axes, *sizes_of(rest)))
+    old = named(kept, fit.first) | named(rest, [symbol(axis.name) for axis in outer[len(fit.axes) :]])
+    return Alignment(outer, draft.inner, old, False, named(space.outer, fit.second), False)
 
 
 def _split_group(draft: Draft, space: Space) -> Alignment | None:

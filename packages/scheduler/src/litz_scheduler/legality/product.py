@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from litz_ir.dtypes import f32
 from litz_ir.loops.nodes import Axis, Kind, Operation, Reduction
 from litz_ir.passes.base import PassContext
-from litz_ir.scalar.expr import Op
+from litz_ir.scalar.expr import Expr, Op, folds
+from litz_scheduler.draft import Seen
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
     """The outer axes of a product, those of one point left out: those that its left factor alone varies along, those of
-    the right one, and the others."""
+    the right one, and the others. ``scores``: the left factor holds products itself, computed for all columns at a
+    time."""
 
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
     batch: tuple[Axis, ...]
+    scores: bool = False
 
 
 def graphics(context: PassContext) -> frozenset[str]:
@@ -27,23 +31,51 @@ def graphics(context: PassContext) -> frozenset[str]:
 
 def product_sides(operation: Operation, kinds: frozenset[str]) -> Sides | None:
     """The sides of a sum of products of two factors on a device of one of these kinds, each of which varies along an
-    outer axis that the other one does not know; ``None`` for anything else.
+    outer axis that the other one does not know, or of which one holds products itself; ``None`` for anything else.
+    Values that are weighed by a softmax are such a sum too.
 
     Such a loop reads every element of a factor for many results. It pays to keep it apart: what is computed of its
-    result at the same point may follow in its kernel, and nothing else may.
+    result at the same point may follow in its kernel, and what needs the same products at the same points beside it.
     """
-    if not isinstance(operation, Reduction) or operation.combiner != Kind("sum"):
+    if not isinstance(operation, Reduction) or operation.results[0].type.device.kind not in kinds:
         return None
-    body = operation.bodies[0]
-    if not isinstance(body, Op) or body.name != "mul" or body.dtype != f32:
+    factors = _factors(operation)
+    if factors is None:
         return None
-    left, right = (factor.free_symbols for factor in body.args)
+    left, right = (factor.free_symbols for factor in factors)
     wide = [axis for axis in operation.axes if axis.size != 1]
     rows = tuple(axis for axis in wide if axis.name in left - right)
     columns = tuple(axis for axis in wide if axis.name in right - left)
-    if not rows or not columns or operation.results[0].type.device.kind not in kinds:
+    scores = holds_products(operation)
+    if not scores and not (rows and columns):
         return None
-    return Sides(rows, columns, tuple(axis for axis in wide if axis not in rows + columns))
+    return Sides(rows, columns, tuple(axis for axis in wide if axis not in rows + columns), scores)
+
+
+def _factors(operation: Reduction) -> tuple[Expr, ...] | None:
+    """The two factors whose products are summed."""
+    if operation.combiner == Kind("softmax_sum"):
+        return operation.bodies
+    body = operation.bodies[0]
+    if (
+        operation.combiner == Kind("sum")
+        and isinstance(body, Op)
+        and body.name == "mul"
+        and body.dtype == f32
+    ):
+        return body.args
+    return None
+
+
+def holds_products(operation: Operation) -> bool:
+    """True for a reduction whose bodies hold sums of their own."""
+    return isinstance(operation, Reduction) and bool(folds(*operation.bodies))
+
+
+def shares_products(newcomer: Seen, members: Sequence[Seen]) -> bool:
+    """True for a reduction that holds sums which a member computes at the same points."""
+    own = set(folds(*newcomer.bodies)) if newcomer.reduces else set()
+    return any(seen.reduces and own.intersection(folds(*seen.bodies)) for seen in members)
 
 
 def is_product(operation: Operation, kinds: frozenset[str]) -> bool:

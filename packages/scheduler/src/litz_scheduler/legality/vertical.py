@@ -15,7 +15,7 @@ def phase_for(newcomer: Seen, defined: Mapping[str, Seen]) -> int | None:
         producer = defined.get(load.buffer)
         if producer is None:
             continue
-        if load.index != producer.index or _reads_inside(producer, newcomer):
+        if load.index != producer.element(load.buffer) or _reads_inside(producer, newcomer):
             return None
         phase = max(phase, producer.phase + (1 if producer.reduces else 0))
     return phase

@@ -58,7 +58,7 @@ class Choices:
         self.weight: dict[int, int] = {}
         kinds = graphics(context)
         self.products = {k for k, each in enumerate(graph.operations) if is_product(each, kinds)}
-        self.sums = {graph.operations[k].name for k in self.products}
+        self.sums = {value.name for k in self.products for value in graph.operations[k].results}
         for view in (each for each in graph.operations if isinstance(each, View)):
             if view.base in self.sums:
                 self.sums.add(view.name)
