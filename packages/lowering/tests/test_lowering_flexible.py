@@ -87,45 +87,48 @@ FORMS = {
 }
 
 
-BLOCKS = create_block_mask(lambda b, h, m, n: m == m, None, None, QUERIES, KEYS, device="cpu").as_tuple()
-LISTS = tuple(each for each in BLOCKS if isinstance(each, Tensor))
+WHOLE = create_block_mask(lambda b, h, m, n: m == m, None, None, QUERIES, KEYS, device="cpu").as_tuple()
+
+
+def lists(blocks: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    """The tensors of a block mask."""
+    return tuple(each for each in blocks if isinstance(each, Tensor))
 
 
 def operands(
-    heads: int = 4,
-    shared: int = 4,
-    batch: int = 2,
-    of_keys: int = 2,
-    width: int = 8,
-    dtype: torch.dtype = torch.float32,
-) -> tuple[Tensor, Tensor, Tensor]:
+    heads: int = 4, shared: int = 4, batch: int = 2, of_keys: int = 2, width: int = 8,
+    dtype: torch.dtype = torch.float32, queries: int = QUERIES, keys: int = KEYS,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     generator = torch.Generator().manual_seed(0)
-    shapes = ((batch, heads, QUERIES, 8), (of_keys, shared, KEYS, 8), (of_keys, shared, KEYS, width))
+    shapes = ((batch, heads, queries, 8), (of_keys, shared, keys, 8), (of_keys, shared, keys, width))
     q, k, v = (torch.randn(shape, generator=generator).to(dtype) for shape in shapes)
     return q, k, v
 
 
-def attention(form: Form) -> Callable[..., Any]:
-    """The operator as torch's function calls it, of queries, keys, values and what the form looks into."""
+def attention(form: Form, blocks: tuple[Any, ...]) -> Callable[..., Any]:
+    """The operator as torch calls it, of queries, keys, values, the tensors of a block mask and what the form
+    looks into."""
+    count = len(lists(blocks))
 
     def function(q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        lists, others = others[: len(LISTS)], others[len(LISTS) :]
+        given, others = iter(others[:count]), others[count:]
         captured, seen = others[: len(form.captured)], others[len(form.captured) :]
-        blocks = (*BLOCKS[:2], *lists, *BLOCKS[2 + len(lists) : -1], form.mask)
+        mask = [next(given) if isinstance(each, Tensor) else each for each in blocks[:-1]]
         found: tuple[Tensor, Tensor, Tensor] = torch.ops.higher_order.flex_attention(
-            q, k, v, form.score, blocks, 0.5, {}, captured, seen
+            q, k, v, form.score, (*mask, form.mask), 0.5, {}, captured, seen
         )
         return found
 
     return function
 
 
-def checked(form: Form, *given: Tensor, **how: Any) -> LoweredGraph:
-    return check(attention(form), *given, *LISTS, *form.captured, *form.seen, options=FOLDS, **how)
+def checked(form: Form, *given: Tensor, blocks: tuple[Any, ...] = WHOLE, **how: Any) -> LoweredGraph:
+    others = (*lists(blocks), *form.captured, *form.seen)
+    return check(attention(form, blocks), *given, *others, options=FOLDS, **how)
 
 
-def gradients(form: Form, *given: Tensor, **how: Any) -> None:
-    function, others = attention(form), (*LISTS, *form.captured, *form.seen)
+def gradients(form: Form, *given: Tensor, blocks: tuple[Any, ...] = WHOLE, **how: Any) -> None:
+    function, others = attention(form, blocks), (*lists(blocks), *form.captured, *form.seen)
     check_gradients(
         lambda *a: function(*a)[:2], *given, *others, held=len(others), options=FOLDS, atol=1e-5, **how
     )
@@ -181,10 +184,67 @@ def test_positions_are_index_terms() -> None:
     assert table.index == (symbol("i1"), symbol("i2") - symbol("r0") + KEYS)
 
 
+# --- block masks ------------------------------------------------------------------------------------------
+
+
+def window(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+    return (m >= n) & (m - n < 16)
+
+
+def of_heads(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+    return (m >= n) & (n >= 16 * h)
+
+
+def of_batch(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+    return (n + 16 * b >= m) | (m > 40)
+
+
+MASKS = {
+    "causal": (causal, None, None, {}),
+    "window": (window, None, None, {}),
+    "heads": (of_heads, None, 4, {}),
+    "batch": (of_batch, 2, None, {}),
+    "batch and heads": (of_heads, 2, 4, {}),
+    "grouped": (causal, None, None, {"shared": 2}),
+    "grouped, of heads": (of_heads, None, 4, {"shared": 2}),
+    "one batch of keys": (of_batch, 2, None, {"of_keys": 1}),
+    "one batch of keys, grouped": (window, None, None, {"of_keys": 1, "shared": 1}),
+}
+
+
+@pytest.mark.parametrize("sizes", [(48, 64), (40, 56)], ids=["whole blocks", "a rest"])
+@pytest.mark.parametrize("name", MASKS)
+def test_listed_blocks_alone_are_walked(name: str, sizes: tuple[int, int]) -> None:
+    mask, batch, heads, how = MASKS[name]
+    blocks = create_block_mask(mask, batch, heads, *sizes, device="cpu", BLOCK_SIZE=16).as_tuple()
+    given = operands(queries=sizes[0], keys=sizes[1], **how)
+    form = Form(capped, mask)
+    lowered = checked(form, *given, blocks=blocks)
+    (reduction,) = (each for each in lowered.graph.operations if isinstance(each, Reduction))
+    assert [axis.size for axis in reduction.reduce_axes] == [4, 16]
+    gradients(form, *given, blocks=blocks)
+
+
+def test_what_is_not_listed_is_not_read() -> None:
+    """The lists alone say where to look: behind what is listed there may be anything."""
+    blocks = list(create_block_mask(causal, None, None, 32, 64, device="cpu", BLOCK_SIZE=16).as_tuple())
+    beyond = torch.arange(4) >= blocks[2][..., None]
+    blocks[3] = torch.where(beyond, 1 << 20, blocks[3]).to(torch.int32)
+    checked(Form(plain, causal), *operands(queries=32, keys=64), blocks=tuple(blocks))
+
+
+@pytest.mark.parametrize("size", [8, (16, 64), 128])
+def test_blocks_that_leave_nothing_out_or_fit_no_tile_are_not_walked(size: Any) -> None:
+    blocks = create_block_mask(causal, None, None, 32, 64, device="cpu", BLOCK_SIZE=size).as_tuple()
+    lowered = checked(Form(plain, causal), *operands(queries=32, keys=64), blocks=blocks)
+    (reduction,) = (each for each in lowered.graph.operations if isinstance(each, Reduction))
+    assert [axis.size for axis in reduction.reduce_axes] == [64]
+
+
 def left(form: Form, *given: Tensor) -> str:
     """Why an attention is left to its matrix products."""
-    arguments = (*given, *LISTS, *form.captured, *form.seen)
-    lowered = lower(make_fx(attention(form), tracing_mode="fake")(*arguments), options=FOLDS)
+    arguments = (*given, *lists(WHOLE), *form.captured, *form.seen)
+    lowered = lower(make_fx(attention(form, WHOLE), tracing_mode="fake")(*arguments), options=FOLDS)
     assert not any(isinstance(each, Reduction) and folds(*each.bodies) for each in lowered.graph.operations)
     (decision,) = (each for each in lowered.decisions if each.stage == "flexible")
     assert decision.verdict == "leave"

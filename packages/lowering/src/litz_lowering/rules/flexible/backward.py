@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from litz_ir.dtypes import f32
@@ -13,6 +14,7 @@ from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size
 from litz_lowering.context import Axes, Lowered, LoweringContext, Tensor
 from litz_lowering.registry import rule
+from litz_lowering.rules.flexible.blocks import Blocks, Place, Span, keys_of, queries_of
 from litz_lowering.rules.flexible.scores import LN2, Point, Scores
 from litz_lowering.values import Subgraph, axes_of
 
@@ -47,10 +49,12 @@ def flex_attention_backward(
     def rounded(point: Point, axes: Sequence[Axis]) -> Expr:
         return build.cast(weight(point, axes), query.dtype)
 
-    queries = _of_queries(ctx, scores, gradient)
-    values = _of_keys(ctx, scores, rounded, grad_out, 2)
-    keys = _of_keys(ctx, scores, gradient, query, 1)
-    return queries, keys, values, (None,) * len(score_mod_other_buffers)
+    lengths = (query.shape[2], key.shape[2])
+    of_queries = _of_queries(ctx, scores, gradient, keys_of(block_mask, *lengths))
+    summed = queries_of(block_mask, *lengths)
+    values = _of_keys(ctx, scores, rounded, grad_out, 2, summed)
+    keys = _of_keys(ctx, scores, gradient, query, 1, summed)
+    return of_queries, keys, values, (None,) * len(score_mod_other_buffers)
 
 
 def _excess(ctx: LoweringContext, out: Tensor, given: Tensor, of_total: Tensor | None) -> Tensor:
@@ -80,24 +84,33 @@ def _weight(
     whole = scores.of_query(logsumexp, point)
     natural = build.op("mul", whole, build.const(LN2, f32))
     share = build.op("exp", build.op("sub", scores.final(forward, point, axes), natural))
-    return build.where(
-        build.op("eq", whole, build.const(-math.inf, f32)), build.const(0.0, f32), share
-    )  # fmt: skip
+    hidden = build.op("eq", whole, build.const(-math.inf, f32))
+    return build.where(hidden, build.const(0.0, f32), share)
 
 
-def _of_queries(ctx: LoweringContext, scores: Scores, gradient: Factor) -> Tensor:
+def _product(place: Place, left: Expr, right: Expr) -> Expr:
+    """What a place adds to a sum of products, both computed in f32; nothing where there is none."""
+    nothing = build.const(0.0, f32)
+    return build.op(
+        "mul", place.or_else(build.cast(left, f32), nothing), place.read(build.cast(right, f32), nothing)
+    )
+
+
+def _of_queries(ctx: LoweringContext, scores: Scores, gradient: Factor, keys: Span | Blocks) -> Tensor:
     """The sum over the keys."""
-    heads, (keys, depth) = scores.heads, scores.key.shape[2:]
-    kind = ctx.temporary(f32, (heads.batch, *heads.sizes, scores.query.shape[2], depth))
-    axes = (*axes_of(kind.shape), *axes_of((keys,), "r"))
+    batch, _, queries, depth = scores.query.shape
+    heads = replace(scores.heads, split=not keys.heads)
+    kind = ctx.temporary(f32, (batch, *heads.sizes, queries, depth))
+    axes = (*axes_of(kind.shape), *axes_of(keys.sizes, "r"))
 
     def body(outer: Axes, inner: Axes) -> Expr:
-        b, *head, m, d = outer
-        point = Point(b, head[0], head[1] if heads.group != 1 else 0, m, inner[0])
-        factor = build.cast(scores.of_key(scores.key, point, d), f32)
-        return build.op("mul", build.cast(gradient(point, axes), f32), factor)
+        b, *indices, m, d = outer
+        head, shared = heads.at(indices)
+        place = keys.at(b, head, m, inner)
+        point = Point(b, head, shared, m, place.position)
+        return _product(place, gradient(point, axes), scores.of_key(scores.key, point, d))
 
-    (total,) = ctx.reduction("sum", body, (keys,), (kind,), ("0_sum",))
+    (total,) = ctx.reduction("sum", body, keys.sizes, (kind,), ("0_sum",))
 
     def rounded(at: Axes) -> Expr:
         b, h, m, d = at
@@ -106,24 +119,27 @@ def _of_queries(ctx: LoweringContext, scores: Scores, gradient: Factor) -> Tenso
     return ctx.pointwise(rounded, ctx.outputs[0], "0")
 
 
-def _of_keys(ctx: LoweringContext, scores: Scores, left: Factor, right: Tensor, position: int) -> Tensor:
+def _of_keys(
+    ctx: LoweringContext, scores: Scores, left: Factor, right: Tensor, position: int, queries: Span | Blocks
+) -> Tensor:
     """The sum over the queries of all heads that share the key, and over the batch where that does."""
     wanted = ctx.outputs[position]
     assert wanted is not None, "every operand has a gradient"
-    heads, kind = scores.heads, ctx.temporary(f32, wanted.shape)
-    shares = kind.shape[0] == 1 != heads.batch
-    over: list[Size] = [heads.batch] if shares else []
-    over += [heads.group] if heads.group != 1 else []
-    over.append(scores.query.shape[2])
+    heads, batch, kind = scores.heads, scores.query.shape[0], ctx.temporary(f32, wanted.shape)
+    shares, grouped = kind.shape[0] == 1 != batch, heads.group != 1
+    if isinstance(queries, Blocks) and ((shares and queries.batches) or (grouped and queries.heads)):
+        queries = Span(queries.length)  # what is summed has lists of its own
+    before: tuple[Size, ...] = (*((batch,) if shares else ()), *((heads.group,) if grouped else ()))
+    over = (*before, *queries.sizes)
     axes = (*axes_of(kind.shape), *axes_of(over, "r"))
 
     def body(outer: Axes, inner: Axes) -> Expr:
-        b, h, n, d = outer
-        *summed, m = inner
-        batch = summed.pop(0) if shares else b
-        point = Point(batch, h, summed[0] if heads.group != 1 else 0, m, n)
-        factor = build.cast(scores.of_query(right, point, d), f32)
-        return build.op("mul", build.cast(left(point, axes), f32), factor)
+        b, shared, n, d = outer
+        b = inner[0] if shares else b
+        head = heads.at((shared, inner[len(before) - 1]))[0] if grouped else shared
+        place = queries.at(b, head, n, inner[len(before) :])
+        point = Point(b, head, shared, place.position, n)
+        return _product(place, left(point, axes), scores.of_query(right, point, d))
 
     (total,) = ctx.reduction("sum", body, over, (kind,), (f"{position}_sum",))
     return ctx.pointwise(total.load, wanted, str(position))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from litz_ir.dtypes import f32
-from litz_ir.loops.nodes import Axis
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
 from litz_lowering.context import Axes, Lowered, LoweringContext, Tensor
 from litz_lowering.registry import rule
-from litz_lowering.rules.flexible.scores import LN2, Point, Scores
+from litz_lowering.rules.flexible.blocks import Blocks, Span, keys_of
+from litz_lowering.rules.flexible.scores import LN2, Heads, Point, Scores
 from litz_lowering.values import Subgraph, axes_of
 
 
@@ -24,18 +26,19 @@ def flex_attention(
     """Values of the keys by the softmax of their scores; in base 2, the logarithm of the total, and the maximum."""
     others = (score_mod_other_buffers, mask_mod_other_buffers)
     scores = Scores(ctx, (query, key, value), scale, block_mask[-1], others)
-    maximum, total, weighted = _weighed(ctx, scores, score_mod)
+    keys = keys_of(block_mask, query.shape[2], key.shape[2])
+    heads = replace(scores.heads, split=not keys.heads)
+    maximum, total, weighted = _weighed(ctx, scores, score_mod, heads, keys)
 
     def row(x: Tensor, axes: Axes) -> Expr:
         b, h, m, *_ = axes
-        return x.load((b, *scores.heads.divided(h), m, 0))
+        return x.load((b, *heads.divided(h), m, 0))
 
     def quotient(axes: Axes) -> Expr:
         b, h, m, d = axes
-        all_of_it = row(total, axes)
-        share = build.op("div", weighted.load((b, *scores.heads.divided(h), m, d)), all_of_it)
+        share = build.op("div", weighted.load((b, *heads.divided(h), m, d)), row(total, axes))
         nothing = build.const(0.0, f32)
-        return build.where(build.op("eq", all_of_it, nothing), nothing, share)
+        return build.where(build.op("eq", row(total, axes), nothing), nothing, share)
 
     def logarithm(axes: Axes) -> Expr:
         return _in_base_2(build.op("add", row(maximum, axes), build.op("log", row(total, axes))))
@@ -51,19 +54,24 @@ def _in_base_2(x: Expr) -> Expr:
     return build.op("div", x, build.const(LN2, f32))
 
 
-def _weighed(ctx: LoweringContext, scores: Scores, score_mod: Subgraph) -> tuple[Tensor, Tensor, Tensor]:
+def _weighed(
+    ctx: LoweringContext, scores: Scores, score_mod: Subgraph, heads: Heads, keys: Span | Blocks
+) -> tuple[Tensor, Tensor, Tensor]:
     """Maximum and total of each row of scores, with one element for all that is weighed, and the values weighed."""
-    heads, function = scores.heads, scores.function(score_mod)
-    rows = (heads.batch, *heads.sizes, scores.query.shape[2])
+    function, (batch, _, queries, _) = scores.function(score_mod), scores.query.shape
+    rows = (batch, *heads.sizes, queries)
     per_row, per_value = (ctx.temporary(f32, (*rows, last)) for last in (1, scores.value.shape[3]))
-    keys = scores.key.shape[2]
-    axes: tuple[Axis, ...] = (*axes_of(per_value.shape), *axes_of((keys,), "r"))
+    axes = (*axes_of(per_value.shape), *axes_of(keys.sizes, "r"))
 
     def body(outer: Axes, inner: Axes) -> tuple[Expr, Expr]:
-        b, *head, m, d = outer
-        point = Point(b, head[0], head[1] if heads.group != 1 else 0, m, inner[0])
-        return scores.final(function, point, axes), build.cast(scores.of_key(scores.value, point, d), f32)
+        b, *indices, m, d = outer
+        head, shared = heads.at(indices)
+        place = keys.at(b, head, m, inner)
+        point = Point(b, head, shared, m, place.position)
+        value = build.cast(scores.of_key(scores.value, point, d), f32)
+        score = place.or_else(scores.final(function, point, axes), build.const(-math.inf, f32))
+        return score, place.read(value, build.const(0.0, f32))
 
     types = (per_row, per_row, per_value)
-    maximum, total, weighted = ctx.reduction("softmax_sum", body, (keys,), types, ("max", "total", "sum"))
+    maximum, total, weighted = ctx.reduction("softmax_sum", body, keys.sizes, types, ("max", "total", "sum"))
     return maximum, total, weighted

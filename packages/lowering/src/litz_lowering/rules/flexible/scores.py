@@ -23,35 +23,42 @@ LN2 = math.log(2)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A query and a key: batch, the head of the keys, which of its queries' heads, and the positions."""
+    """A query and a key: batch, the query's head and the key's, and their positions."""
 
     batch: Size
     head: Size
-    member: Size
+    shared: Size
     query: Size
     key: Size
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """How queries' heads share those of keys, ``group`` of them each, and the batch: what loops run over."""
+    """How loops run over the heads of queries, ``group`` of which share one of keys: over both, or, where they are not
+    ``split``, over all those of queries at once."""
 
-    batch: Size
-    heads: Size
+    shared: Size
     group: Size
-
-    def number(self, point: Point) -> Size:
-        """The head of the queries."""
-        return add(mul(point.head, self.group), point.member)
-
-    def divided(self, head: Size) -> tuple[Size, ...]:
-        """Where a head of the queries is: that of the keys, and which of its group, if that has several."""
-        return (head,) if self.group == 1 else (floordiv(head, self.group), mod(head, self.group))
+    split: bool = True
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        """The extents that :meth:`divided` gives indices for."""
-        return (self.heads,) if self.group == 1 else (self.heads, self.group)
+        """The extents of the loops."""
+        if self.group == 1:
+            return (self.shared,)
+        return (self.shared, self.group) if self.split else (mul(self.shared, self.group),)
+
+    def divided(self, head: Size) -> tuple[Size, ...]:
+        """Where the loops meet a head of the queries."""
+        if self.group == 1 or not self.split:
+            return (head,)
+        return floordiv(head, self.group), mod(head, self.group)
+
+    def at(self, indices: Sequence[Size]) -> tuple[Size, Size]:
+        """The heads of queries and keys at a point of the loops."""
+        if len(indices) > 1:
+            return add(mul(indices[0], self.group), indices[1]), indices[0]
+        return indices[0], indices[0] if self.group == 1 else floordiv(indices[0], self.group)
 
 
 class Scores:
@@ -66,9 +73,8 @@ class Scores:
         self._ctx = ctx
         self._mask = self.function(mask)
         self._others = others
-        batch, heads, *_ = self.query.shape
-        shared = self.key.shape[1]
-        self.heads = Heads(batch, shared, 1 if heads == shared else floordiv(heads, shared))
+        heads, shared = self.query.shape[1], self.key.shape[1]
+        self.heads = Heads(shared, 1 if heads == shared else floordiv(heads, shared))
 
     def function(self, subgraph: Subgraph) -> LoopGraph:
         """A function of one point as a loop graph."""
@@ -80,27 +86,25 @@ class Scores:
 
     def product(self, rows: Tensor, columns: Tensor, point: Point, along: str) -> Expr:
         """The sum in f32 of the products of what has a query's and what has a key's last dimension."""
-        element = symbol(along)
-        row = rows.load((point.batch, self.heads.number(point), point.query, element))
-        column = self.of_key(columns, point, element)
-        body = build.op("mul", build.cast(row, f32), build.cast(column, f32))
-        size = rows.shape[-1]
+        element, size = symbol(along), rows.shape[-1]
+        factors = (self.of_query(rows, point, element), self.of_key(columns, point, element))
+        body = build.op("mul", *(build.cast(each, f32) for each in factors))
         return Fold(((along, size),), body) if size != 1 else substitute_expr(body, {along: 0})
 
     def of_key(self, x: Tensor, point: Point, element: Size) -> Expr:
         """An element of what keys have, which may be shared by the batch."""
-        return x.load((0 if x.shape[0] == 1 else point.batch, point.head, point.key, element))
+        return x.load((0 if x.shape[0] == 1 else point.batch, point.shared, point.key, element))
 
     def of_query(self, x: Tensor, point: Point, *element: Size) -> Expr:
         """An element of what queries have."""
-        return x.load((point.batch, self.heads.number(point), point.query, *element))
+        return x.load((point.batch, point.head, point.query, *element))
 
     def call(
         self, function: LoopGraph, point: Point, axes: Sequence[Axis],
         before: Sequence[Expr] = (), after: Sequence[Expr] = (), others: Sequence[Lowered] | None = None,
     ) -> Expr:  # fmt: skip
         """A function of (``before``, batch, head, query, key, ``after``, the score function's own tensors)."""
-        at = (point.batch, self.heads.number(point), point.query, point.key)
+        at = (point.batch, point.head, point.query, point.key)
         given = (*before, *map(build.index, at), *after, *(self._others[0] if others is None else others))
         ranges: dict[str, Range] = {axis.name: extent(axis.size) for axis in axes}
         return composed(function, given, {**self._ctx.builder.symbols.ranges(), **ranges})
