@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from lowering_check import check, check_gradients
+from lowering_check import captured, check, check_gradients
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention.flex_attention import create_block_mask
@@ -16,6 +16,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 from litz_ir.loops.nodes import Kind, Reduction
 from litz_ir.scalar.expr import folds, loads
 from litz_ir.symbols.term import symbol
+from litz_ir.text import to_text
 from litz_lowering import LoweredGraph, LoweringOptions, lower
 
 FOLDS = LoweringOptions(folds=frozenset({"cpu"}), fallback="error")
@@ -176,6 +177,18 @@ def test_narrow_floats(dtype: torch.dtype) -> None:
     gradients(FORMS["biased"], *given, rounding=6e-2)
 
 
+def test_loop_graphs(golden: Callable[[str, str], None]) -> None:
+    """Grouped heads, listed blocks, slopes that are looked up: forward and backward."""
+    blocks = create_block_mask(causal, None, None, 32, 64, device="cpu", BLOCK_SIZE=16).as_tuple()
+    function = attention(FORMS["alibi"], blocks)
+    given = [x.requires_grad_() for x in operands(shared=2, queries=32, keys=64, dtype=torch.bfloat16)]
+    compiled, interpreted = captured(function, options=FOLDS)
+    compiled(*given, *lists(blocks), SLOPES)[0].sum().backward()
+    forward, backward = (to_text(each.graph) for each in interpreted.lowered)
+    golden("flexible_attention.txt", forward)
+    golden("flexible_attention_backward.txt", backward)
+
+
 def test_positions_are_index_terms() -> None:
     """What is known to lie inside is read without a look at the index; what is not is checked as in eager."""
     lowered = checked(FORMS["biased"], *operands())
@@ -199,7 +212,7 @@ def of_batch(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
     return (n + 16 * b >= m) | (m > 40)
 
 
-MASKS = {
+MASKS: dict[str, tuple[Function, int | None, int | None, dict[str, Any]]] = {
     "causal": (causal, None, None, {}),
     "window": (window, None, None, {}),
     "heads": (of_heads, None, 4, {}),
@@ -227,7 +240,9 @@ def test_listed_blocks_alone_are_walked(name: str, sizes: tuple[int, int]) -> No
 
 def test_what_is_not_listed_is_not_read() -> None:
     """The lists alone say where to look: behind what is listed there may be anything."""
-    blocks = list(create_block_mask(causal, None, None, 32, 64, device="cpu", BLOCK_SIZE=16).as_tuple())
+    blocks: list[Any] = list(
+        create_block_mask(causal, None, None, 32, 64, device="cpu", BLOCK_SIZE=16).as_tuple()
+    )
     beyond = torch.arange(4) >= blocks[2][..., None]
     blocks[3] = torch.where(beyond, 1 << 20, blocks[3]).to(torch.int32)
     checked(Form(plain, causal), *operands(queries=32, keys=64), blocks=tuple(blocks))

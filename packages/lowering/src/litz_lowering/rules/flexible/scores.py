@@ -52,6 +52,8 @@ class Heads:
         """Where the loops meet a head of the queries."""
         if self.group == 1 or not self.split:
             return (head,)
+        if self.shared == 1:
+            return 0, head
         return floordiv(head, self.group), mod(head, self.group)
 
     def at(self, indices: Sequence[Size]) -> tuple[Size, Size]:

@@ -1,0 +1,205 @@
+"""Attention with functions for scores and masks, planned for a GPU: what the plans compute, forward and backward."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._functorch.aot_autograd import aot_function
+from torch.fx import GraphModule
+from torch.nn.attention.flex_attention import create_block_mask
+
+from litz_ir.device import CPU
+from litz_ir.host.executor import Executor
+from litz_ir.passes.base import PassContext
+from litz_ir.plan.program import Plan
+from litz_ir.target.capabilities import Capabilities
+from litz_lowering import LoweringOptions, decompositions, lower
+from litz_scheduler import schedule
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
+import lowering_check
+
+# The graphs are captured on the CPU, so a GPU's traits are given to that device.
+MACHINE = Capabilities("sm_90", CPU, processors=132, block_limit=32768, folds=True)
+FOLDS = LoweringOptions(folds=frozenset({"cpu"}), fallback="error")
+
+Run = Callable[[Plan, Sequence[Any]], list[Any]]
+"""Runs a plan on its inputs."""
+
+
+def plain(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+    return score
+
+
+def alibi(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, slope: Tensor) -> Tensor:
+    return score + (n - m) * slope[h]
+
+
+def capped(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+    return 2 * torch.tanh(score / 2)
+
+
+def biased(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, table: Tensor) -> Tensor:
+    return score + table[h, m - n + 64]
+
+
+def everything(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+    return b.new_ones((), dtype=torch.bool)
+
+
+def causal(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+    return m >= n
+
+
+def window(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+    return (m >= n) & (m - n < 20)
+
+
+def same_document(b: Tensor, h: Tensor, m: Tensor, n: Tensor, number: Tensor) -> Tensor:
+    return (m >= n) & (number[m] == number[n])
+
+
+def late(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+    return m > n + 16
+
+
+@dataclass(frozen=True)
+class Case:
+    """Functions and what they look into; sizes; how many kernels the forward and the backward have."""
+
+    score: Callable[..., Tensor] = plain
+    mask: Callable[..., Tensor] = everything
+    captured: tuple[Tensor, ...] = ()
+    seen: tuple[Tensor, ...] = ()
+    heads: tuple[int, int] = (2, 2)
+    batch: tuple[int, int] = (2, 2)
+    lengths: tuple[int, int] = (48, 64)
+    widths: tuple[int, int] = (16, 16)
+    block: int = 0
+    dtype: torch.dtype = torch.float32
+    dynamic: bool = False
+    kernels: tuple[int, int] = (1, 3)
+
+    def operands(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, the same in every process."""
+        generator = torch.Generator().manual_seed(0)
+        (heads, shared), (batch, of_keys), (queries, keys) = self.heads, self.batch, self.lengths
+        shapes = (
+            (batch, heads, queries, self.widths[0]),
+            (of_keys, shared, keys, self.widths[0]),
+            (of_keys, shared, keys, self.widths[1]),
+        )
+        q, k, v = (torch.randn(shape, generator=generator).to(self.dtype) for shape in shapes)
+        return q, k, v
+
+    def blocks(self) -> tuple[Any, ...]:
+        """The tuple of a block mask: of real blocks, or of one that leaves nothing out."""
+
+        def mask(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+            return self.mask(b, h, m, n, *self.seen) if self.block else everything(b, h, m, n)
+
+        size = self.block or 1 << max(self.lengths).bit_length()
+        return tuple(
+            create_block_mask(mask, None, None, *self.lengths, device="cpu", BLOCK_SIZE=size).as_tuple()
+        )
+
+
+SLOPES, TABLE = torch.linspace(0.01, 0.04, 4), torch.linspace(-1, 1, 4 * 128).reshape(4, 128)
+DOCUMENTS = torch.arange(64) // 13
+CASES: Mapping[str, Case] = {
+    "plain": Case(),
+    "causal": Case(mask=causal),
+    "causal_blocks": Case(mask=causal, block=16),
+    "window_rest": Case(mask=window, block=16, lengths=(40, 56)),
+    "nothing_seen": Case(mask=late, block=16),
+    "alibi": Case(score=alibi, mask=causal, captured=(SLOPES,)),
+    "capped": Case(score=capped),
+    "biased": Case(score=biased, captured=(TABLE,)),
+    "documents": Case(mask=same_document, seen=(DOCUMENTS,), block=16),
+    "grouped": Case(mask=causal, heads=(4, 2), block=16),
+    "grouped_alibi": Case(score=alibi, captured=(SLOPES,), heads=(4, 2)),
+    "one_batch_of_keys": Case(score=capped, batch=(2, 1), heads=(4, 1)),
+    "wide_values": Case(mask=causal, widths=(16, 32), kernels=(1, 4)),
+    "bf16": Case(mask=causal, block=16, heads=(4, 2), dtype=torch.bfloat16),
+    "f16_alibi": Case(score=alibi, mask=causal, captured=(SLOPES,), dtype=torch.float16),
+    "dynamic": Case(score=alibi, mask=causal, captured=(SLOPES,), dynamic=True),
+    "decode": Case(lengths=(1, 2048), heads=(8, 2), batch=(1, 1), kernels=(2, 4)),
+    "decode_alone": Case(score=alibi, captured=(SLOPES,), lengths=(1, 2048), batch=(1, 1), kernels=(2, 4)),
+}  # fmt: skip
+
+
+def attention(case: Case, blocks: tuple[Any, ...]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The operator, of queries, keys, values, the tensors of the block mask and what functions look into."""
+    count = sum(isinstance(each, Tensor) for each in blocks)
+
+    def function(q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+        given, looked_into = iter(others[:count]), others[count:]
+        captured, seen = looked_into[: len(case.captured)], looked_into[len(case.captured) :]
+        mask = [next(given) if isinstance(each, Tensor) else each for each in blocks[:-1]]
+        out, lse, _ = torch.ops.higher_order.flex_attention(
+            q, k, v, case.score, (*mask, case.mask), 0.25, {}, captured, seen
+        )
+        return out, lse
+
+    return function
+
+
+@dataclass
+class Planned:
+    """A compiler for AOTAutograd whose graphs are planned, and run by ``run``."""
+
+    run: Run
+    plans: list[Plan] = field(default_factory=list)
+
+    def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        lowered = lower(gm, options=FOLDS)
+        plan = schedule(lowered.graph, PassContext({CPU: MACHINE}))
+        self.plans.append(plan)
+
+        def run(args: list[Any]) -> list[Any]:
+            given = [lowering_check.to_array(a) if isinstance(a, Tensor) else a for a in args]
+            args.clear()
+            return [lowering_check.to_tensor(each) for each in self.run(plan, given)]
+
+        run._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of a callable that takes a list
+        return run
+
+
+def differs(case: Case, run: Run) -> tuple[str, tuple[Plan, ...]]:
+    """What the plans compute otherwise than eager, results and gradients, and the plans."""
+    blocks = case.blocks()
+    function, planned = attention(case, blocks), Planned(run)
+    others = (*(each for each in blocks if isinstance(each, Tensor)), *case.captured, *case.seen)
+    compiled = aot_function(
+        function,
+        fw_compiler=planned,
+        bw_compiler=planned,
+        decompositions=decompositions(),
+        dynamic=case.dynamic,
+    )
+    results = []
+    for each in (compiled, function):
+        own = [x.detach().clone().requires_grad_() for x in case.operands()]
+        out, lse = each(*own, *others)
+        # What hides a whole row leaves minus infinity, of which there is no gradient.
+        loss = (out.float() * torch.linspace(-1, 1, out.shape[-1])).sum() + lse.clamp(min=-100).sum()
+        results.append([out, lse, *torch.autograd.grad(loss, own)])
+    narrow = 3e-2 if case.dtype != torch.float32 else 2e-4
+    for name, found, wanted in zip(("out", "lse", "dq", "dk", "dv"), *results, strict=True):
+        if (found.shape, found.dtype, found.stride()) != (wanted.shape, wanted.dtype, wanted.stride()):
+            return f"{name} is {found.dtype} of {found.shape}, {found.stride()}", tuple(planned.plans)
+        most = float(wanted.detach()[wanted.isfinite()].abs().max())
+        if not torch.allclose(found, wanted, rtol=narrow, atol=narrow * most, equal_nan=True):
+            return f"{name} differs by {(found - wanted).abs().max()} of {most}", tuple(planned.plans)
+    return "", tuple(planned.plans)
+
+
+def reference(plan: Plan, inputs: Sequence[Any]) -> list[Any]:
+    """The meaning of a plan."""
+    return Executor(plan).run(inputs)
