@@ -261,7 +261,7 @@ def left(form: Form, *given: Tensor) -> str:
     arguments = (*given, *lists(WHOLE), *form.captured, *form.seen)
     lowered = lower(make_fx(attention(form, WHOLE), tracing_mode="fake")(*arguments), options=FOLDS)
     assert not any(isinstance(each, Reduction) and folds(*each.bodies) for each in lowered.graph.operations)
-    (decision,) = (each for each in lowered.decisions if each.stage == "flexible")
+    (decision,) = (each for each in lowered.decisions if each.reason.startswith("flexible"))
     assert decision.verdict == "leave"
     return f"{decision.reason}: {decision.note}"
 

@@ -65,7 +65,7 @@ class FlexibleAttention:
                     _replace(module, graph, node, path, function)
             verdict = "generate" if reason == "flexible.loops" else "leave"
             note = "; ".join(filter(None, (about, origin_of(node).describe())))
-            context.decide(Decision("flexible", node.name, verdict, reason, note=note))
+            context.decide(Decision("rewrite", node.name, verdict, reason, note=note))
         return AtenGraph(module, graph)
 
     def _concerns(self, node: Node) -> bool:
