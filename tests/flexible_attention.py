@@ -49,6 +49,12 @@ def biased(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, table: Ten
     return score + table[h, m - n + 64]
 
 
+def paged(
+    score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, pages: Tensor, of_page: Tensor
+) -> Tensor:
+    return score * of_page[pages[b, n // 16]]
+
+
 def everything(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
     return b.new_ones((), dtype=torch.bool)
 
@@ -121,6 +127,7 @@ CASES: Mapping[str, Case] = {
     "alibi": Case(score=alibi, mask=causal, captured=(SLOPES,)),
     "capped": Case(score=capped),
     "biased": Case(score=biased, captured=(TABLE,)),
+    "paged": Case(score=paged, captured=((torch.arange(8) % 3).reshape(2, 4), torch.tensor([0.5, 1.0, -1.0]))),
     "documents": Case(mask=same_document, seen=(DOCUMENTS,), block=16),
     "grouped": Case(mask=causal, heads=(4, 2), block=16),
     "grouped_alibi": Case(score=alibi, captured=(SLOPES,), heads=(4, 2)),

@@ -14,8 +14,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention.flex_attention import create_block_mask
 
 from litz_ir.loops.nodes import Kind, Reduction
-from litz_ir.scalar.expr import folds, loads
-from litz_ir.symbols.term import symbol
+from litz_ir.scalar.build import index
+from litz_ir.scalar.expr import Indirect, folds, loads
+from litz_ir.symbols.term import Size, maximum, minimum, symbol
 from litz_ir.text import to_text
 from litz_lowering import LoweredGraph, LoweringOptions, lower
 
@@ -189,12 +190,30 @@ def test_loop_graphs(golden: Callable[[str, str], None]) -> None:
     golden("flexible_attention_backward.txt", backward)
 
 
-def test_positions_are_index_terms() -> None:
-    """What is known to lie inside is read without a look at the index; what is not is checked as in eager."""
-    lowered = checked(FORMS["biased"], *operands())
+def looked_up(form: Form) -> tuple[Size, ...]:
+    """Where the score function looks into its first tensor."""
+    lowered = checked(form, *operands())
     (reduction,) = (each for each in lowered.graph.operations if isinstance(each, Reduction))
-    table = next(each for each in loads(*reduction.bodies) if len(each.index) == 2)
-    assert table.index == (symbol("i1"), symbol("i2") - symbol("r0") + KEYS)
+    inputs = [each.name for each in lowered.graph.inputs]
+    return next(each.index for each in loads(*reduction.bodies) if each.buffer == inputs[-len(form.captured)])
+
+
+def bucketed(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, table: Tensor) -> Tensor:
+    return score + table[h, (m - n).clamp(-3, 4) + 3]
+
+
+def from_the_end(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, table: Tensor) -> Tensor:
+    return score + table[h, m - n]
+
+
+def test_positions_are_index_terms() -> None:
+    """What is known to lie inside is read as it is; what is not is wrapped and checked as in eager."""
+    h, m, n = symbol("i1"), symbol("i2"), symbol("r0")
+    assert looked_up(FORMS["biased"]) == (h, m - n + KEYS)
+    assert looked_up(Form(bucketed, everything, (TABLE[:, :8],))) == (h, minimum(maximum(m - n, -3), 4) + 3)
+    head, place = looked_up(Form(from_the_end, everything, (TABLE,)))
+    assert head == h and isinstance(place, Indirect) and place.wrap and place.check == "raised"
+    assert place.value == index(m - n)
 
 
 # --- block masks ------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from litz_ir.scalar.expr import (
 )
 from litz_ir.symbols.ranges import Range
 from litz_ir.symbols.simplify import Simplifier
-from litz_ir.symbols.term import Size, add, floordiv, mod, mul
+from litz_ir.symbols.term import Size, add, floordiv, maximum, minimum, mod, mul
 from litz_lowering.values import Lowered, Tensor
 
 
@@ -127,9 +127,15 @@ _TERMS: Mapping[str, Callable[[Size, Size], Size | None]] = MappingProxyType(
         "mul": mul,
         "floor_div": _divided(floordiv),
         "remainder": _divided(mod),
+        "minimum": minimum,
+        "maximum": maximum,
     }
 )
 """Integer operations as operations on index terms; None where they are not the same."""
+
+
+_CLAMPS: Mapping[str, Callable[[Size, Size], Size]] = MappingProxyType({"lt": maximum, "gt": minimum})
+"""What is chosen where a value is beyond a limit, the limit, and the value elsewhere."""
 
 
 def index_term(value: Expr) -> Size | None:
@@ -144,6 +150,13 @@ def index_term(value: Expr) -> Size | None:
         case Op(name="neg", args=(inner,)):
             term = index_term(inner)
             return None if term is None else mul(term, -1)
+        case Op(name="where", args=(Op(name=name, args=(x, limit)), chosen, other)) if name in _CLAMPS:
+            a, b = index_term(x), index_term(limit)
+            return (
+                _CLAMPS[name](a, b)
+                if a is not None and b is not None and (limit, x) == (chosen, other)
+                else None
+            )
         case Op(args=(left, right)) if value.name in _TERMS and value.dtype in (i32, i64):
             a, b = index_term(left), index_term(right)
             return None if a is None or b is None else _TERMS[value.name](a, b)
