@@ -67,6 +67,7 @@ def chip_capabilities(chip: str) -> Capabilities:
         max_statements=512,
         dtypes=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
         atomics=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
+        folds=True,
     )
 
 

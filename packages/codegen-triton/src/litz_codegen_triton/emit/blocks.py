@@ -59,7 +59,7 @@ COLUMN_TILE = 4096
 values each, a quarter of that leaves registers for them."""
 
 LIGHT_STATES = 3
-_STATES = {"welford": 3, "online_softmax": 2, "argmin": 2, "argmax": 2}
+_STATES = {"welford": 3, "online_softmax": 2, "softmax_sum": 3, "argmin": 2, "argmax": 2}
 
 LARGEST_TILE = 32768
 _LEAST_TILE = 128
@@ -279,10 +279,10 @@ class _Chooser:
         votes: Counter[str] = Counter()
         for access in self.accesses:
             names = free_symbols(access.offset)
-            touched = self.extent([axis for axis in axes if axis.name in names])
-            for name in sorted(names):
-                if coefficient(access.offset, name) == 1:
-                    votes[name] += access.itemsize * touched
+            moving = [axis for axis in axes if axis.name in names]
+            for axis in moving:
+                if coefficient(access.offset, axis.name) == 1:
+                    votes[axis.name] += access.itemsize * self.extent(moving)
         return votes
 
     def chosen_map(self) -> Tiling:

@@ -21,6 +21,7 @@ from litz_ir.scalar.expr import (
     Checked,
     Const,
     Expr,
+    Fold,
     Index,
     Indirect,
     Load,
@@ -32,7 +33,7 @@ from litz_ir.scalar.expr import (
     loads,
 )
 from litz_ir.scalar.ops_table import OPS
-from litz_ir.symbols.ranges import Range
+from litz_ir.symbols.ranges import Range, bounds
 from litz_ir.symbols.term import Size, Term
 
 
@@ -163,6 +164,8 @@ class Body:
                 return self._masked(expr)
             case Checked():
                 return self._checked(expr)
+            case Fold():
+                return self._fold(expr)
             case Op():
                 return self._op(expr)
         raise CodegenError(f"cannot write {type(expr).__name__} in a Triton kernel", node=repr(expr))
@@ -380,6 +383,27 @@ class Body:
         if text != value.text:
             value = self._define("index", text, (value, size))
         return self.writer.remember(key, value)
+
+    def _fold(self, expr: Fold) -> Value:
+        """A sum, point after point."""
+        writer, depth, load_depth = self.writer, self.writer.depth, self.load_depth
+        for name, size in expr.axes:
+            here = writer.names.fresh(name)
+            writer.open(f"for {here} in range(0, {self.index.unit(size).text}):")
+            self.index.symbols[name] = Value(here, frozenset(), writer.depth)
+            least = bounds(size, self.setting.ranges).low
+            if least is None or least < 1:
+                self.load_depth = writer.depth
+        value = self.value(expr.body)
+        text = self.typed(value, expr.dtype)
+        zeros = f"tl.full({self.shape(value.dims) if value.dims else '[]'}, 0.0, {triton_type(expr.dtype)})"
+        total = writer.define("fold", zeros, value.dims, depth)
+        writer.line(f"{total.text} = {total.text} + {text}")
+        for name, _ in expr.axes:
+            writer.close()
+            del self.index.symbols[name]
+        self.load_depth = load_depth
+        return total
 
     def _checked(self, expr: Checked) -> Value:
         self._assert(self._visit(expr.cond), FAULTS[expr.fault])

@@ -10,7 +10,7 @@ from litz_codegen_triton.emit.index import fits_narrow
 from litz_codegen_triton.emit.tiles import Tiling
 from litz_ir.loops.nodes import Axis
 from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Expr, Index, indirects_in, loads, transform, walk
+from litz_ir.scalar.expr import Expr, Index, folds, indirects_in, loads, transform, walk
 from litz_ir.symbols.ranges import Range, extent
 from litz_ir.symbols.simplify import Simplifier
 from litz_ir.symbols.term import Size, Symbol, add, floordiv, mod, product, substitute, symbol
@@ -32,6 +32,9 @@ class Coordinates:
         self.ranges: dict[str, Range] = {
             info.name: info.range for info in kernel.symbols if info.kind != "float"
         }
+        every = (each for phase in kernel.phases for each in phase.statements)
+        for fold in folds(*(expr for each in every for expr in expressions(each))):
+            self.ranges |= {name: extent(size) for name, size in fold.axes}
         outer = self._outer()
         self.summed = self._summed()
         self.mapping = tuple(outer | self._inner(number) for number in range(len(tiles.inner)))

@@ -1,8 +1,8 @@
 """How combinations run on tiles: what their state is, how two states are merged, what results a state stands for.
 
 While a reduction or a scan runs its *state* is one tile per component: one for sums and the like, (value, index) for
-``argmax``, (mean, squares, count) for Welford's method, (maximum, sum) for the online softmax. Points outside the loop
-nest are given the identity, so merging two states needs no mask.
+``argmax``, (mean, squares, count) for Welford's method, (maximum, sum) for the online softmax, (maximum, sum, weighted
+sum) for ``softmax_sum``. Points outside the loop nest are given the identity, so merging two states needs no mask.
 """
 
 from __future__ import annotations
@@ -92,6 +92,8 @@ def recipe(combiner: Combiner, dtypes: Sequence[DType], function: str = "") -> R
             return Recipe((state,) * 3, ("0.0",) * 3, "litz_welford")
         case "online_softmax":
             return Recipe((state,) * 2, ('float("-inf")', "0.0"), "litz_online_softmax")
+        case "softmax_sum":
+            return Recipe((state,) * 3, ('float("-inf")', "0.0", "0.0"), "litz_softmax_sum")
         case name if state.is_float:
             identity, merge, step, whole, running = _FLOATS[name]
             return Recipe((state,), (identity,), merge, step, whole, running)
@@ -117,6 +119,8 @@ def lift(body: Body, combiner: Combiner, found: Recipe, values: Sequence[Expr]) 
         written += [Value("0.0", literal=True), Value("1.0", literal=True)]
     elif isinstance(combiner, Kind) and combiner.name == "online_softmax":
         written.append(Value("1.0", literal=True))
+    elif isinstance(combiner, Kind) and combiner.name == "softmax_sum":
+        written.insert(1, Value("1.0", literal=True))
     return tuple(written)
 
 

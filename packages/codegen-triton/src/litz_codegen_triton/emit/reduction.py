@@ -37,6 +37,11 @@ class Reduction:
         return isinstance(self.combiner, Kind) and self.combiner.name == kind
 
     @property
+    def _weighs(self) -> bool:
+        """True where sums are of weights that are relative to the maximum."""
+        return self._is("online_softmax") or self._is("softmax_sum")
+
+    @property
     def _axis(self) -> int:
         return len(self.body.setting.dims) - 1
 
@@ -109,9 +114,9 @@ class Reduction:
 
     def end(self) -> None:
         """Write the reduction of the accumulators, after the loop, and define the results."""
-        if self._is("online_softmax"):
-            top, total = (value.text for value in self.accumulators)
-            self._softmax(top, lambda base: f"{total} * tl.exp({top} - {base})")
+        if self._weighs:
+            top, *sums = (value.text for value in self.accumulators)
+            self._softmax(top, lambda weight: [f"{each} * {weight}" for each in sums])
         elif self._is("welford"):
             self._merged(*self.accumulators)
         elif self._ordered:
@@ -121,10 +126,11 @@ class Reduction:
 
     def at_once(self, points: int) -> None:
         """Write the reduction of a phase of so many points that one tile covers, and define the results."""
-        if self._is("online_softmax"):
+        if self._weighs:
             state = lift(self.body, self.combiner, self.recipe, self.statement.values)
             top = self._named(self.tile(state[0], 0), "tile").text
-            self._softmax(top, lambda base: f"tl.exp({top} - {base})")
+            values = [self._named(self.tile(value, k), "tile").text for k, value in enumerate(state) if k > 1]
+            self._softmax(top, lambda weight: [weight, *(f"{weight} * {value}" for value in values)])
         elif self._is("welford"):
             self._two_passes(points)
         elif self._ordered:
@@ -147,12 +153,19 @@ class Reduction:
     def single(self) -> None:
         """Define the results of a phase of one point."""
         state = lift(self.body, self.combiner, self.recipe, self.statement.values)
-        self._results(
-            [
-                self._named(replace(value, text=self.body.typed(value, dtype), literal=False), "single")
-                for value, dtype in zip(state, self.recipe.dtypes)
-            ]
-        )
+        values = [
+            self._named(replace(value, text=self.body.typed(value, dtype), literal=False), "single")
+            for value, dtype in zip(state, self.recipe.dtypes)
+        ]
+        if self._is("softmax_sum"):
+            # A score of minus infinity weighs nothing.
+            top, _, value = values
+            weight = f"tl.exp({top.text} - litz_finite_or_zero({top.text}))"
+            total = self.body.writer.define("total", weight, top.dims, top.depth)
+            depth = max(top.depth, value.depth)
+            text = f"{total.text} * {value.text}"
+            values = [top, total, self.body.writer.define("weighted", text, top.dims | value.dims, depth)]
+        self._results(values)
 
     def _reduced(self, tiles: Sequence[str]) -> list[Value]:
         if self.recipe.whole:
@@ -183,11 +196,11 @@ class Reduction:
             base, kept(self.body, text), self.every - {"r"}, self.body.writer.depth
         )
 
-    def _softmax(self, top: str, scaled: Callable[[str], str]) -> None:
+    def _softmax(self, top: str, weighed: Callable[[str], Sequence[str]]) -> None:
         maximum = self._define("maximum", f"tl.reduce({top}, {self._axis}, litz_max)")
-        base = f"litz_finite_or_zero({maximum.text})"
-        total = self._define("total", f"tl.sum({scaled(base)}, {self._axis})")
-        self._results([maximum, total])
+        weight = f"tl.exp({top} - litz_finite_or_zero({maximum.text}))"
+        totals = [self._define("total", f"tl.sum({each}, {self._axis})") for each in weighed(weight)]
+        self._results([maximum, *totals])
 
     def _two_passes(self, points: int) -> None:
         """Mean, then squares: exact where the row is at hand, and cheaper than merging."""

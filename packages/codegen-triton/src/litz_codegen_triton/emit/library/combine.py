@@ -83,4 +83,13 @@ def litz_online_softmax(max_a, sum_a, max_b, sum_b):
     # the side of the maximum keeps its scale; where both are equal, infinite ones too, both do
     scale = tl.exp(tl.where(max_a == max_b, 0.0, tl.abs(max_a - max_b) * -1.0))
     return top, tl.where(max_a >= max_b, sum_a + sum_b * scale, sum_a * scale + sum_b)
+
+
+@triton.jit
+def litz_softmax_sum(max_a, sum_a, weighted_a, max_b, sum_b, weighted_b):
+    top = tl.maximum(max_a, max_b, propagate_nan=tl.PropagateNan.ALL)
+    base = litz_finite_or_zero(top)
+    scale_a = tl.exp(max_a - base)
+    scale_b = tl.exp(max_b - base)
+    return top, sum_a * scale_a + sum_b * scale_b, weighted_a * scale_a + weighted_b * scale_b
 """
