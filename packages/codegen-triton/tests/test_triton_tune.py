@@ -10,6 +10,7 @@ import pytest
 import triton_candidates
 from test_triton_emit import copy, row_sum
 from test_triton_interpret import run_interpreted
+from triton_chains import Heads, forward
 from triton_corpus import I0, I1, R0, kernel, load, op, scalar
 from triton_products import product
 
@@ -86,6 +87,7 @@ LARGE = {
     "columns": columns(1 << 14, 4096),
     "transpose": transpose(8192),
     "product": product("product", 4096, 4096, 4096).kernel,
+    "chain": forward("chain", Heads(batch=32, rows=4096, keys=4096, depth=64, width=64)),
 }
 
 
@@ -105,7 +107,7 @@ def test_candidates_differ_in_their_tiles_alone(name: str) -> None:
         assert (each.name, each.phases, each.outer) == (first.name, first.phases, first.outer)
         tiles = tiling(each)
         points = max((inner.block for inner in tiles.inner if inner), default=1)
-        points = 1 if tiles.contraction is not None else points
+        points = 1 if tiles.multiplied else points
         for dim in tiles.outer:
             points *= dim.block
         assert points <= LARGEST_TILE and 32 * tiles.warps <= points
@@ -119,6 +121,7 @@ def test_tiles_of_candidates_in_words() -> None:
     assert words["transpose"][:3] == ["y 64, x 64, 4 warps", "y 64, x 64, 8 warps", "y 32, x 64, 4 warps"]
     assert "r 1024 in pieces, 16 warps" in words["rows"]
     assert words["product"][1].endswith("4 stages") and len(set(words["product"])) == MOST
+    assert words["chain"][1] == "y 128, x 64, r 128 in pieces, 4 warps, 3 stages"
     assert words["long rows"][0].endswith("in pieces, 32 warps")
 
 
@@ -134,7 +137,7 @@ def test_a_kernel_of_one_point_has_no_candidates() -> None:
     assert candidates(alone) == (alone,)
 
 
-@pytest.mark.parametrize("name", ["map", "long rows", "transpose", "product"])
+@pytest.mark.parametrize("name", ["map", "long rows", "transpose", "product", "chain"])
 def test_candidates_compile(name: str, tmp_path: Path) -> None:
     for each in candidates(LARGE[name])[1:3]:
         built = compile_source(emit_kernel(each), "sm_90", tmp_path)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from litz_codegen_triton.emit.blocks import LARGEST_TILE, tiling
+from litz_codegen_triton.emit.chain import Chain
 from litz_codegen_triton.emit.product_tiles import LEAST_SIDE, STAGE_BYTES, STAGES
 from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
 from litz_ir.plan.kernel import Kernel
@@ -24,8 +25,8 @@ MOST = 6
 MOST_WARPS, THREADS = 32, 32
 """The warps of a program at most, and the threads of a warp."""
 
-REGISTERS = 128
-"""What a thread has for the elements of all buffers together."""
+REGISTERS, CHAIN_REGISTERS = 128, 192
+"""What a thread has for the elements of all buffers together, and for the sums and left factors of a chain."""
 
 SHARED_BYTES = 2 * STAGES * STAGE_BYTES
 """What the tiles of factors that are on their way may take in a trial: not all chips hold as much."""
@@ -66,9 +67,13 @@ COLUMNS = (
 PRODUCT = (
     Move(stages=1), Move(r=-1, stages=1), Move(x=1), Move(x=-1), Move(y=-1), Move(r=1), Move(warps=-1), Move(warps=1),
 )  # fmt: skip
+CHAIN = (
+    Move(r=1), Move(y=-1, warps=-1), Move(y=1, warps=1), Move(r=-1), Move(warps=1), Move(stages=-1), Move(stages=1),
+    Move(y=-1), Move(r=1, stages=-1), Move(warps=-1),
+)  # fmt: skip
 """What is tried, in this order: for maps over one dimension and over two, for rows that stay in registers, one or
-several to a program, for those that are read in pieces, for reductions of columns in pieces, and for products of
-matrices."""
+several to a program, for those that are read in pieces, for reductions of columns in pieces, for products of matrices,
+and for chains of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,7 @@ def described(tiles: Tiling) -> str:
         f"r {inner.block}{'' if inner.persistent else ' in pieces'}" for inner in _inners(tiles)
     )
     parts.append(f"{tiles.warps} warp{'s' if tiles.warps > 1 else ''}")
-    return ", ".join([*parts, f"{tiles.stages} stages"] if tiles.contraction else parts)
+    return ", ".join([*parts, f"{tiles.stages} stages"] if tiles.multiplied else parts)
 
 
 def _inners(tiles: Tiling) -> Iterator[Inner]:
@@ -141,12 +146,12 @@ class _Around:
             tuple(dim.block for dim in self.dims),
             max((inner.block for inner in self.inners), default=1),
             base.warps,
-            0 if base.contraction is None else base.stages,
+            base.stages if base.multiplied else 0,
         )
 
     def moved(self) -> Iterator[_Tile]:
         """Those that the moves lead to, within the kernel's extents."""
-        least = 1 if self.base.contraction is None else LEAST_SIDE
+        least = LEAST_SIDE if self.base.multiplied else 1
         ends = [max(least, next_power_of_two(self.known.hint(dim.size))) for dim in self.dims]
         rows = (next_power_of_two(self.known.hint(inner.size)) for inner in self.inners)
         length = max(rows, default=1)
@@ -161,6 +166,8 @@ class _Around:
             )
 
     def _moves(self) -> Sequence[Move]:
+        if self.base.chain is not None:
+            return CHAIN
         if self.base.contraction is not None:
             return PRODUCT
         several = any(dim.block > 1 for dim in self.base.outer)
@@ -174,6 +181,8 @@ class _Around:
         """True for a tile that every thread has a point of, that fits the registers and shared memory, and leaves no
         processor idle that the rule keeps busy."""
         found = self.base.contraction
+        if self.base.chain is not None:
+            return self._holds(tile, self.base.chain) and self._busy(tile)
         if found is None:
             most = max(self.start.each, REGISTERS // max(1, self.parameters))
         else:
@@ -184,6 +193,19 @@ class _Around:
             return False
         if tile.warps > 1 and tile.points < THREADS * tile.warps:
             return False
+        return self._busy(tile)
+
+    def _holds(self, tile: _Tile, found: Chain) -> bool:
+        """True where registers hold the sums and left factors of a chain's tile, and shared memory what is multiplied,
+        with a stage at least."""
+        y, x = tile.outer
+        each = y * (x * len(found.statements) + tile.inner) // (THREADS * tile.warps)
+        lines = y + tile.inner * tile.stages
+        held = lines * max(found.depth, x) * 2 * found.dtype.itemsize
+        return each <= CHAIN_REGISTERS and held <= SHARED_BYTES and tile.stages > 0
+
+    def _busy(self, tile: _Tile) -> bool:
+        """True where no processor is idle that the rule keeps busy."""
         return self._programs(tile) >= min(self.processors, self._programs(self.start))
 
     def _programs(self, tile: _Tile) -> int:
@@ -192,7 +214,8 @@ class _Around:
 
     def schedule(self, tile: _Tile) -> Schedule:
         """The schedule that asks for a tile."""
-        blocks = {dim.axes[-1].name: block for dim, block in zip(self.dims, tile.outer, strict=True)}
+        dims = zip(self.dims, tile.outer, strict=True)
+        blocks = {dim.axes[-1].name: block for dim, block in dims if dim.axes}
         blocks |= {inner.axes[-1].name: tile.inner for inner in self.inners}
         return Schedule(blocks=tuple(blocks.items()), warps=tile.warps, stages=tile.stages)
 

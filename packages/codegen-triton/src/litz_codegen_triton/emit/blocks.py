@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from litz_codegen_triton.emit.chain import chain
+from litz_codegen_triton.emit.chain_tiles import chain_tiling
 from litz_codegen_triton.emit.contraction import contraction
 from litz_codegen_triton.emit.product_tiles import product_tiling
 from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
@@ -82,6 +84,9 @@ def tiling(kernel: Kernel, processors: int = 132) -> Tiling:
     that are no powers of two or an axis that the kernel lacks."""
     _check_blocks(kernel)
     known = SymbolTable(kernel.symbols)
+    chained = chain(kernel, known)
+    if chained is not None:
+        return chain_tiling(kernel, chained, known, processors)
     found = contraction(kernel, known)
     if found is not None:
         return product_tiling(kernel, found, known, processors)

@@ -241,7 +241,7 @@ class Body:
         cond = self._visit(expr.cond)
         other = self.value(expr.other)
         body = expr.body
-        with self._under(expr.cond, cond):
+        with self.under(expr.cond, cond):
             filled = (
                 isinstance(body, Load) and other.literal and body.dtype.is_float and body.dtype.bits >= 32
             )
@@ -256,7 +256,8 @@ class Body:
         return self._define("masked", text, parts)
 
     @contextmanager
-    def _under(self, condition: Expr, value: Value) -> Iterator[None]:
+    def under(self, condition: Expr, value: Value) -> Iterator[None]:
+        """Write what follows as wanted only where a condition, whose value this is, holds."""
         outside = self.conditions
         self.conditions = (*outside, condition)
         with self.masks.under(value):

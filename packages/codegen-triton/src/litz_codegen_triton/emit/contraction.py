@@ -9,7 +9,8 @@ from types import MappingProxyType
 from litz_ir.dtypes import DType, bf16, f16, f32
 from litz_ir.loops.nodes import Axis, Kind
 from litz_ir.plan.kernel import Accumulate, Kernel, Statement, Store
-from litz_ir.scalar.expr import Expr, Op, Scalar, walk
+from litz_ir.scalar.build import const
+from litz_ir.scalar.expr import Const, Expr, Masked, Op, Scalar, walk
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import coefficient, product
 
@@ -41,11 +42,11 @@ class Contraction:
 def contraction(kernel: Kernel, known: SymbolTable) -> Contraction | None:
     """The contraction that a kernel computes and whose result its other phases use point by point, if it is one."""
     inner = [number for number, phase in enumerate(kernel.phases) if phase.axes]
-    if len(inner) != 1 or not all(_is_point(s) for p in kernel.phases if not p.axes for s in p.statements):
+    if len(inner) != 1 or not all(is_point(s) for p in kernel.phases if not p.axes for s in p.statements):
         return None
     (number,) = inner
     statement = _product(kernel.phases[number].statements)
-    if statement is None or not _by_index_alone(kernel, statement):
+    if statement is None or not by_index_alone(kernel, statement):
         return None
     left, right = _factors(statement)
     named = [factor.free_symbols for factor in (left, right)]
@@ -59,7 +60,7 @@ def contraction(kernel: Kernel, known: SymbolTable) -> Contraction | None:
     return Contraction(number, batch, rows, columns, swapped, left.dtype)
 
 
-def _is_point(statement: Statement) -> bool:
+def is_point(statement: Statement) -> bool:
     """True for what happens to a tile of results as it happens to each of them."""
     return isinstance(statement, Store) and statement.mode == "set"
 
@@ -73,7 +74,7 @@ def _product(statements: Sequence[Statement]) -> Accumulate | None:
     return statement if isinstance(value, Op) and value.name == "mul" and value.dtype == f32 else None
 
 
-def _by_index_alone(kernel: Kernel, statement: Accumulate) -> bool:
+def by_index_alone(kernel: Kernel, statement: Accumulate) -> bool:
     """True where the value reads nothing that earlier phases left behind."""
     symbols = {info.name for info in kernel.symbols}
     return all(not isinstance(node, Scalar) or node.name in symbols for node in walk(*statement.values))
@@ -83,13 +84,26 @@ def _factors(statement: Accumulate) -> tuple[Expr, Expr]:
     """The two factors: as narrow floats where both are such and were only widened, else in ``f32``."""
     (value,) = statement.values
     assert isinstance(value, Op)
-    left, right = value.args
-    narrow = [
-        each.args[0] if isinstance(each, Op) and each.name == "cast" else each for each in (left, right)
-    ]
-    if narrow[0].dtype == narrow[1].dtype and narrow[0].dtype in (bf16, f16):
+    return multiplied(*value.args)
+
+
+def multiplied(left: Expr, right: Expr) -> tuple[Expr, Expr]:
+    """Two factors as they are multiplied: as narrow floats of one dtype where both are such and were only widened."""
+    narrow = narrowed(left), narrowed(right)
+    if narrow[0] is not None and narrow[1] is not None and narrow[0].dtype == narrow[1].dtype:
         return narrow[0], narrow[1]
     return left, right
+
+
+def narrowed(expr: Expr) -> Expr | None:
+    """The narrow float that an expression has widened, here and there put in the place of zero."""
+    match expr:
+        case Op(name="cast", args=(source,)) if source.dtype in (bf16, f16):
+            return source
+        case Masked(other=Const() as other) if other.value == 0:
+            body = narrowed(expr.body)
+            return None if body is None else Masked(expr.cond, body, const(0.0, body.dtype))
+    return None
 
 
 def _fastest(kernel: Kernel) -> frozenset[str]:

@@ -7,22 +7,22 @@ from dataclasses import replace
 
 from litz_codegen_triton.emit.blocks import flat, targets_of, values_of
 from litz_codegen_triton.emit.index import fits_narrow
-from litz_codegen_triton.emit.tiles import Tiling
+from litz_codegen_triton.emit.tiles import Dim, Tiling
 from litz_ir.loops.nodes import Axis
 from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Statement, Store
 from litz_ir.scalar.expr import Expr, Index, folds, indirects_in, loads, transform, walk
 from litz_ir.symbols.ranges import Range, extent
 from litz_ir.symbols.simplify import Simplifier
-from litz_ir.symbols.term import Size, Symbol, add, floordiv, mod, product, substitute, symbol
+from litz_ir.symbols.term import Size, Symbol, add, cdiv, floordiv, mod, mul, product, substitute, symbol
 
 
 class Coordinates:
     """A kernel's statements over the indices of its tiles.
 
     ``indices`` names the index of each dimension: ``x``, ``y`` and ``z`` for outer ones; ``r0`` for the tile of phase
-    0, ``s0`` for the loop that a scan restarts in. ``summed`` names those of a contraction's two factors. ``mapping``
-    gives, per phase, each axis as a term of them, ``phases`` the statements so rewritten, and ``ranges`` what is known
-    of all symbols.
+    0, ``s0`` for the loop that a scan restarts in. ``summed`` names those of the two factors of a contraction or a
+    chain, and ``count`` is how far along its first axis a chain's guard lets it go. ``mapping`` gives, per phase, each
+    axis as a term of them, ``phases`` the statements so rewritten, and ``ranges`` what is known of all symbols.
     """
 
     def __init__(self, kernel: Kernel, tiles: Tiling) -> None:
@@ -40,11 +40,13 @@ class Coordinates:
         self.mapping = tuple(outer | self._inner(number) for number in range(len(tiles.inner)))
         simplifier = Simplifier(self.ranges)
         self.phases: tuple[tuple[Statement, ...], ...] = tuple(
-            tuple(_over(statement, mapping, simplifier) for statement in phase.statements)
-            for phase, mapping in zip(kernel.phases, self.mapping)
+            tuple(_over(statement, mapping, simplifier) for statement in self._statements(number))
+            for number, mapping in enumerate(self.mapping)
         )
+        self.count = self._count(simplifier)
 
-    def _index(self, letter: str, size: Size) -> Symbol:
+    def index(self, letter: str, size: Size) -> Symbol:
+        """The index of a dimension of that size, called after its letter."""
         taken = {info.name for info in self.kernel.symbols}
         name = f"{letter}index"
         while name in taken:
@@ -58,27 +60,55 @@ class Coordinates:
         axes = (*self.kernel.outer, *(self.kernel.phases[0].axes if flat(self.kernel) else ()))
         terms: dict[str, Size] = {axis.name: 0 for axis in axes if axis.size == 1}
         for dim in self.tiles.outer:
-            terms.update(_unflattened(self._index(dim.letter, dim.size), dim.axes))
+            index = self.index(dim.letter, dim.size)
+            if self.tiles.chain is not None and dim.letter == "y":
+                self.index("rows", dim.size)
+            terms.update(self._pieces(dim) if self._cut(dim) else unflattened(index, dim.axes))
         return terms
+
+    def _cut(self, dim: Dim) -> int:
+        """The length of the pieces that a chain's rows are cut into, 0 for other dimensions."""
+        return self.tiles.chain.block if self.tiles.chain is not None and dim.letter == "y" else 0
+
+    def _pieces(self, dim: Dim) -> dict[str, Size]:
+        """The rows of a chain over the number of their piece, which a tile has one of, and their place in it."""
+        *ahead, last = dim.axes
+        length = self._cut(dim)
+        number = self.index("piece", cdiv(dim.size, length))
+        terms = unflattened(number, (*ahead, Axis(last.name, cdiv(last.size, length))))
+        self.index("places", length)
+        return terms | {last.name: add(mul(terms[last.name], length), self.index("place", length))}
+
+    def _statements(self, number: int) -> Sequence[Statement]:
+        found = self.tiles.chain
+        if found is not None and found.phase == number:
+            return found.statements
+        return self.kernel.phases[number].statements
+
+    def _count(self, simplifier: Simplifier) -> Expr | None:
+        found = self.tiles.chain
+        if found is None or found.guard is None:
+            return None
+        return _expression(found.guard.count, self.mapping[found.phase], simplifier)
 
     def _summed(self) -> tuple[str, str]:
         """Names for the summed points of a contraction in the tiles of its left factor and of its right one."""
-        found = self.tiles.contraction
+        found = self.tiles.contraction or self.tiles.chain
         if found is None:
             return "", ""
         inner = self.tiles.inner[found.phase]
         assert inner is not None
         letters = f"r{found.phase}", f"r{found.phase}_right"
-        self._index(letters[1], inner.size)
-        return self._index(letters[0], inner.size).name, self.indices[letters[1]]
+        self.index(letters[1], inner.size)
+        return self.index(letters[0], inner.size).name, self.indices[letters[1]]
 
     def _inner(self, number: int) -> dict[str, Size]:
         inner = self.tiles.inner[number]
         if inner is None:
             return {}
-        serial = self._index(f"s{number}", product(axis.size for axis in inner.serial))
-        tiled = self._index(f"r{self.space(number)}", inner.size)
-        return _unflattened(serial, inner.serial) | _unflattened(tiled, inner.axes)
+        serial = self.index(f"s{number}", product(axis.size for axis in inner.serial))
+        tiled = self.index(f"r{self.space(number)}", inner.size)
+        return unflattened(serial, inner.serial) | unflattened(tiled, inner.axes)
 
     def space(self, number: int) -> int:
         """The first phase whose tile is that of this one: values computed there are still in registers."""
@@ -108,7 +138,7 @@ class Coordinates:
         return fits_narrow(terms, self.ranges)
 
 
-def _unflattened(index: Size, axes: Sequence[Axis]) -> dict[str, Size]:
+def unflattened(index: Size, axes: Sequence[Axis]) -> dict[str, Size]:
     """Each axis as a term of the flattened index."""
     terms: dict[str, Size] = {}
     for place, axis in enumerate(axes):
@@ -125,11 +155,8 @@ def _over(statement: Statement, mapping: Mapping[str, Size], simplifier: Simplif
     """A statement with its axes replaced, its terms simplified."""
     memo: dict[object, object] = {}
 
-    def term(size: Size) -> Size:
-        return simplifier.simplify(substitute(size, mapping))
-
     def expression(expr: Expr) -> Expr:
-        return transform(expr, lambda node: node, term, memo)
+        return _expression(expr, mapping, simplifier, memo)
 
     def offset(size: Size) -> Size:
         return expression(Index(size)).terms[0]
@@ -142,6 +169,17 @@ def _over(statement: Statement, mapping: Mapping[str, Size], simplifier: Simplif
         case ScanStore():
             targets = tuple((buffer, offset(target)) for buffer, target in statement.targets)
             return replace(statement, values=tuple(map(expression, statement.values)), targets=targets)
+
+
+def _expression(
+    expr: Expr,
+    mapping: Mapping[str, Size],
+    simplifier: Simplifier,
+    memo: dict[object, object] | None = None,
+) -> Expr:
+    return transform(
+        expr, lambda node: node, lambda size: simplifier.simplify(substitute(size, mapping)), memo
+    )
 
 
 def expressions(statement: Statement) -> tuple[Expr, ...]:

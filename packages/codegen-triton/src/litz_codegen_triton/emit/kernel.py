@@ -102,7 +102,7 @@ class _KernelWriter:
         self.form = form
         self.coordinates = Coordinates(kernel, tiles)
         dims = tuple((dim.letter, f"{dim.letter.upper()}BLOCK") for dim in tiles.outer if dim.block > 1)
-        if tiles.contraction is None and any(inner is not None for inner in tiles.inner):
+        if not tiles.multiplied and any(inner is not None for inner in tiles.inner):
             dims = (*dims, ("r", "RBLOCK"))
         self.pointers: dict[str, str] = {}
         setting = Setting(
@@ -219,6 +219,24 @@ class _KernelWriter:
     def _program(self) -> str:
         return "tl.program_id(0)" if self.body.index.narrow else "tl.program_id(0).to(tl.int64)"
 
+    def _line(self, place: str, length: int) -> str:
+        """The rows of a chain's tile along one dimension, and in the tile; where they are cut into pieces of a length,
+        also the piece that they lie in and their places there."""
+        body, names = self.body, self.coordinates.indices
+        wide = "" if body.index.narrow else ".to(tl.int64)"
+        span, rows = f"tl.arange(0, YBLOCK){wide}", frozenset("y")
+
+        def define(name: str, text: str, dims: frozenset[str]) -> str:
+            value = body.writer.define(names[name], text, dims, 0)
+            body.index.symbols[names[name]] = value
+            return value.text
+
+        if length:
+            define("piece", f"{place} * YBLOCK // {length}", frozenset())
+            places = define("places", f"{place} * YBLOCK % {length} + {span}", rows)
+            define("place", f"{places}[:, None]", rows)
+        return define("rows", f"{place} * YBLOCK + {span}", rows) + "[:, None]"
+
     def _indices(self, dim: Dim, place: str) -> None:
         """The indices of the program's tile along a dimension, and the mask of those that exist."""
         body, index = self.body, self.body.index
@@ -231,6 +249,8 @@ class _KernelWriter:
         wide = "" if index.narrow else ".to(tl.int64)"
         span = f"tl.arange(0, {dim.letter.upper()}BLOCK){expanded(letters.index(dim.letter), len(letters))}{wide}"
         text = span if place == "0" else f"{place} * {dim.letter.upper()}BLOCK + {span}"
+        if self.tiles.chain is not None and dim.letter == "y":
+            text = self._line(place, self.tiles.chain.block)
         index.symbols[name] = body.writer.define(name, text, dims, 0)
         if not (isinstance(dim.size, int) and dim.size % dim.block == 0):
             text = f"{name} < {index.unit(dim.size).text}"

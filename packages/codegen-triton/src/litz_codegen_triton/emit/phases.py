@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from litz_codegen_triton.emit.blocks import targets_of
 from litz_codegen_triton.emit.body import Body
+from litz_codegen_triton.emit.chained import Chained
 from litz_codegen_triton.emit.coordinates import Coordinates, expressions
 from litz_codegen_triton.emit.dot import Dot
 from litz_codegen_triton.emit.recipe import combine_functions
@@ -57,15 +58,21 @@ class Phases:
                 if isinstance(statement, Accumulate):
                     self._reduction(statement).empty()
             return
-        found = self.tiles.contraction
-        if found is not None:
-            (statement,) = statements
-            assert isinstance(statement, Accumulate)
-            Dot(body, self.coordinates, found, inner).write(statement, self.tiles.stages)
+        if self.tiles.multiplied:
+            self._multiplied(inner, [each for each in statements if isinstance(each, Accumulate)])
         elif inner.serial:
             self._serial(number, inner, statements)
         else:
             self._tiled(number, inner, statements)
+
+    def _multiplied(self, inner: Inner, statements: Sequence[Accumulate]) -> None:
+        if self.tiles.contraction is not None:
+            (statement,) = statements
+            dot = Dot(self.body, self.coordinates, self.tiles.contraction, inner)
+            dot.write(statement, self.tiles.stages)
+        elif self.tiles.chain is not None:
+            chained = Chained(self.body, self.coordinates, self.tiles.chain, inner)
+            chained.write(statements, self.tiles.stages)
 
     def _settle(self, statements: Sequence[Statement]) -> None:
         """Let earlier phases finish where this one reads what they stored, or overwrites what they read."""

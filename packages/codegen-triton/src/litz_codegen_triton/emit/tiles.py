@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from litz_codegen_triton.emit.chain import Chain
 from litz_codegen_triton.emit.contraction import Contraction
 from litz_ir.loops.nodes import Axis
 from litz_ir.symbols.term import Size, cdiv, product
@@ -47,8 +48,9 @@ class Inner:
 class Tiling:
     """``outer`` from slowest to fastest; one entry of ``inner`` per phase (``None``: the phase is one point).
 
-    ``contraction`` is the one that the kernel computes by products of tiles, if it does: then ``y`` and ``x`` are its
-    rows and columns, and ``stages`` says how many tiles of its factors are on their way at a time.
+    ``contraction`` or ``chain`` is the one that the kernel computes by products of tiles, if it does: then ``y`` and
+    ``x`` are its rows and columns, and ``stages`` says how many tiles of its factors are on their way at a time. The
+    summed axes that a chain's ``Inner`` has as serial ones are one point for each tile of the others.
     """
 
     outer: tuple[Dim, ...]
@@ -56,6 +58,12 @@ class Tiling:
     warps: int
     contraction: Contraction | None = None
     stages: int = 1
+    chain: Chain | None = None
+
+    @property
+    def multiplied(self) -> bool:
+        """True where the kernel multiplies tiles."""
+        return self.contraction is not None or self.chain is not None
 
     @property
     def programs(self) -> Size:

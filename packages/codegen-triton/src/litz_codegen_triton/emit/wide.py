@@ -49,7 +49,7 @@ WideAccess = tuple[Direction, str, int]
 def wide_accesses(accesses: Iterable[Access], coordinates: Coordinates) -> Iterator[WideAccess]:
     """Those of a kernel's accesses that have to be of 16 bytes, in the order in which they were written."""
     kernel, tiles = coordinates.kernel, coordinates.tiles
-    if tiles.contraction is not None:
+    if tiles.multiplied:
         return
     spans = tuple(_spans(coordinates))
     for access in accesses:

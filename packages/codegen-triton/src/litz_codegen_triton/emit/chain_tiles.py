@@ -1,0 +1,121 @@
+"""How chains of products are cut into tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from litz_codegen_triton.emit.chain import LEAST_SIDE, SOFTMAX, Chain
+from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
+from litz_ir.loops.nodes import Axis
+from litz_ir.plan.kernel import Kernel
+from litz_ir.symbols.table import SymbolTable
+from litz_ir.symbols.term import product
+
+WIDEST = 256
+"""The most columns of a program: with fewer than there are, others would compute the same left factors."""
+
+FEWEST_ROWS = 64
+"""The smallest number of rows of a tile that idle processors make of it: the tensor cores of sm_90 take as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """Rows, summed points, warps and stages."""
+
+    rows: int
+    summed: int
+    warps: int
+    stages: int
+
+
+_Rule = Mapping[int, _Tile]
+
+_WEIGHTS: _Rule = MappingProxyType(
+    {64: _Tile(128, 64, 4, 3), 128: _Tile(128, 64, 8, 3), 256: _Tile(64, 32, 4, 2)}
+)
+_SUMS: _Rule = MappingProxyType({64: _Tile(64, 64, 4, 3), 128: _Tile(64, 64, 8, 2), 256: _Tile(64, 32, 8, 2)})
+_EXACT: _Rule = MappingProxyType(
+    {64: _Tile(32, 32, 4, 2), 128: _Tile(32, 32, 8, 2), 256: _Tile(16, 16, 8, 2)}
+)
+"""Tiles by the larger of the points of a fold and the columns: of one sum weighed by a softmax, of other sums of narrow
+floats, of ``f32``."""
+
+
+def chain_tiling(kernel: Kernel, found: Chain, known: SymbolTable, processors: int) -> Tiling:
+    """The tiles of a kernel that computes a chain: those of its schedule where that names blocks, else what the rule
+    says, cut down to what there is of rows and summed points and so that processors are not idle."""
+
+    def extent(axes: Sequence[Axis]) -> int:
+        return known.hint(product(axis.size for axis in axes))
+
+    summed, schedule = kernel.phases[found.phase].axes, kernel.schedule
+    rule = _rule(found, extent(found.columns))
+    if schedule.blocks:
+        named = dict(schedule.blocks)
+        y, x, r = (_block(axes, named) for axes in (found.rows, found.columns, summed))
+        warps, stages = schedule.warps, schedule.stages or rule.stages
+    else:
+        y, x = (
+            _rows(rule.rows, extent(found.rows), extent(found.batch), processors),
+            whole(extent(found.columns)),
+        )
+        r = max(LEAST_SIDE, min(rule.summed, next_power_of_two(extent(summed))))
+        warps, stages = rule.warps if y >= FEWEST_ROWS else min(rule.warps, 4), rule.stages
+    if found.block:
+        y = _divisor(y, found.block)
+    serial, tiled, r = _summed(found, summed, r)
+    batch = (Dim("z", found.batch, 1),) if found.batch else ()
+    outer = (*batch, Dim("y", found.rows, y), Dim("x", found.columns, x))
+    inner = tuple(
+        Inner(serial, tiled, r, False) if number == found.phase else None
+        for number in range(len(kernel.phases))
+    )
+    return Tiling(outer, inner, warps, chain=found, stages=stages)
+
+
+def whole(size: int) -> int:
+    """The tile that has all of so many points, up to ``WIDEST``."""
+    return min(WIDEST, max(LEAST_SIDE, next_power_of_two(size)))
+
+
+def _rule(found: Chain, columns: int) -> _Tile:
+    """The tile that a chain has where there is enough of everything."""
+    alone = len(found.statements) == 1 and found.statements[0].combiner == SOFTMAX
+    rule = _EXACT if found.dtype.bits > 16 else _WEIGHTS if alone else _SUMS
+    return rule[max(64, whole(max(columns, found.depth)))]
+
+
+def _rows(most: int, rows: int, batch: int, processors: int) -> int:
+    """The rows of a tile, where there are so many rows for each of so many batches."""
+    y = min(most, max(LEAST_SIDE, next_power_of_two(rows)))
+    while y > FEWEST_ROWS and batch * -(-rows // y) < processors:
+        y //= 2
+    return y
+
+
+def _block(axes: Sequence[Axis], named: Mapping[str, int]) -> int:
+    """The block of several axes as one: the product of those that are named."""
+    block = 1
+    for axis in axes:
+        block *= named.get(axis.name, 1)
+    return max(block, LEAST_SIDE)
+
+
+def _divisor(block: int, size: int) -> int:
+    """The largest power of two up to ``block`` that divides ``size``."""
+    return min(block, size & -size)
+
+
+def _summed(
+    found: Chain, axes: tuple[Axis, ...], block: int
+) -> tuple[tuple[Axis, ...], tuple[Axis, ...], int]:
+    """(axes of which a tile has one point, axes that it is a piece of, the length of that piece): a tile does not reach
+    from one point of a leading axis into the next one where pieces of that length fit."""
+    size = axes[-1].size
+    if len(axes) > 1 and isinstance(size, int):
+        own = _divisor(block, size)
+        if found.guard is not None or own >= min(block, 2 * LEAST_SIDE):
+            return axes[:-1], axes[-1:], own
+    return (), axes, block

@@ -1,0 +1,214 @@
+"""A chain tile by tile: the products that folds are, the left factor around them, its product with the right one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+from litz_codegen_triton.emit.body import Body
+from litz_codegen_triton.emit.chain import LEAST_SIDE, SOFTMAX, Chain, Conditions, conditions, factors
+from litz_codegen_triton.emit.chain_sums import Softmax, Sum, with_powers_of_two
+from litz_codegen_triton.emit.coordinates import Coordinates, unflattened
+from litz_codegen_triton.emit.factor import factor_tile, precision, span
+from litz_codegen_triton.emit.lines import lines
+from litz_codegen_triton.emit.text import Value
+from litz_codegen_triton.emit.tiles import Inner, next_power_of_two
+from litz_ir.loops.nodes import Axis
+from litz_ir.plan.kernel import Accumulate
+from litz_ir.scalar.expr import Expr, Fold, substitute_expr
+from litz_ir.symbols.ranges import bounds
+from litz_ir.symbols.term import Size, product, symbol
+
+ALONG = ("[None, :]", "[:, None]")
+"""How an index lies in a tile: along its second dimension, and along its first."""
+
+
+class Chained:
+    """Writes the phase of a chain.
+
+    The body's tiles are of rows by columns (``y``, ``x``). Left factors are over rows by summed points (``y``, ``r``),
+    right ones over summed points by columns (``r``, ``x``); of a fold the near factor is over rows by its own points
+    (``y``, ``e``), the far one over these by summed points (``e``, ``r``). Both ``r`` and ``e`` have two indices, since
+    they are the second dimension of one tile and the first one of another, and ``y`` and ``r`` one more for what is
+    written over one dimension.
+    """
+
+    def __init__(self, body: Body, coordinates: Coordinates, found: Chain, inner: Inner) -> None:
+        self.body = body
+        self.coordinates = coordinates
+        self.found = found
+        self.inner = inner
+        names = coordinates.indices
+        self.summed = coordinates.summed
+        self.place = names[f"s{found.phase}"]
+        self.line = coordinates.index("line", inner.size).name
+        rows = {names["y"]: names["rows"]} | ({names["place"]: names["places"]} if found.block else {})
+        self.alone: Mapping[str, Mapping[str, str]] = {"y": rows, "r": {self.summed[0]: self.line}}
+        self.statements: Sequence[Accumulate] = ()
+        self.rights: dict[Expr, Value] = {}
+        self.tails: tuple[Value, ...] = ()
+        self.points: dict[int, tuple[Value, Value]] = {}
+
+    def write(self, statements: Sequence[Accumulate], stages: int) -> None:
+        """Write the loop and define the results; ``stages`` tiles of factors are on their way at a time."""
+        body, writer = self.body, self.body.writer
+        statements = self.statements = [with_powers_of_two(statement) for statement in statements]
+        places = conditions(value for statement in statements for value in statement.values)
+        assert places is not None, "a fold of a chain is in a place where its product can be computed"
+        nears = [self._near(fold) for fold in places]
+        sums = [(Softmax if s.combiner == SOFTMAX else Sum)(body, s) for s in statements]
+        spans = [span(body, "rspan", "RBLOCK", along) for along in (*ALONG, "")]
+        offset, length = writer.names.fresh("roffset"), self._length()
+        writer.open(f"for {offset} in tl.range(0, {length}, RBLOCK, num_stages={stages}):")
+        least = bounds(self.inner.size, body.setting.ranges).low
+        body.load_depth = 0 if least is not None and least > 0 else writer.depth
+        self._move(offset, spans)
+        for (fold, under), near in zip(places.items(), nears):
+            self._fold(fold, under, near)
+        known = {letter: frozenset(names) for letter, names in self.alone.items()}
+        for expr, letter in lines((statement.values[0] for statement in statements), known).items():
+            self._line(expr, letter)
+        for each in sums:
+            with self._over("y", "r"):
+                left = each.left()
+            each.step(left, self._right(each.right))
+        body.load_depth = 0
+        writer.close()
+        for each in sums:
+            each.end()
+
+    # --- the summed points of a tile ---
+
+    def _length(self) -> str:
+        """How many points the loop goes over."""
+        body, count = self.body, self.coordinates.count
+        sizes = [*(axis.size for axis in self.inner.serial), self.inner.size]
+        if count is None:
+            return body.index.unit(product(sizes)).text
+        value = body.value(count)
+        assert not value.dims, "all rows of a tile have one guard"
+        number = f"{body.typed(value, count.dtype)}.to({body.index.type})"
+        known = f"tl.minimum({number}, {body.index.unit(sizes[0]).text})"
+        each = body.index.unit(product(sizes[1:])).text
+        return body.writer.define("length", f"{known} * {each}", frozenset(), 0).text
+
+    def _move(self, offset: str, spans: Sequence[Value]) -> None:
+        """Move the indices of the summed points on to the tile at ``offset``, and the masks of those that exist."""
+        body, inner, depth = self.body, self.inner, self.body.writer.depth
+        start = f"{offset} + "
+        size = body.index.unit(inner.size).text
+        if inner.serial:
+            place = body.writer.define("rplace", f"{offset} // {size}", frozenset(), depth)
+            body.index.symbols[self.place] = place
+            start = "" if inner.size == inner.block else f"{offset} % {size} + "
+        tails = []
+        for name, each in zip((*self.summed, self.line), spans):
+            index = each
+            if start:
+                index = body.writer.define("rindex", start + each.text, each.dims, depth)
+            body.index.symbols[name] = index
+            if not (isinstance(inner.size, int) and inner.size % inner.block == 0):
+                tails.append(body.writer.define("rmask", f"{index.text} < {size}", index.dims, depth))
+        self.tails = tuple(tails)
+
+    @contextmanager
+    def _over(self, *letters: str, points: int = 0) -> Iterator[None]:
+        """Write what follows over a tile of these dimensions; ``points`` are those of the fold that has ``e``."""
+        blocks = {"e": str(_depth(points)), "r": "RBLOCK", **dict(self.body.setting.dims)}
+        tails, outside = self.body.masks.tails, dict(self.body.masks.tails)
+        # Along its second dimension an index has its first name, and alone it has its third.
+        if "r" in letters and self.tails:
+            tails["r"] = self.tails[2 if len(letters) == 1 else letters.index("r") == 0]
+        if letters == ("y",) and "y" in tails:
+            rows = self.body.index.symbols[self.coordinates.indices["rows"]]
+            size = self.body.index.unit(self.coordinates.tiles.outer[-2].size).text
+            tails["y"] = self.body.writer.define("ymask", f"{rows.text} < {size}", rows.dims, 0)
+        if "e" in letters and _depth(points) != points:
+            index = self._along(points)[letters.index("e") == 0]
+            tails["e"] = self.body.writer.define("emask", f"{index.text} < {points}", index.dims, 0)
+        with self.body.over(tuple((letter, blocks[letter]) for letter in letters)):
+            yield
+        tails.clear()
+        tails.update(outside)
+
+    # --- factors ---
+
+    def _along(self, points: int) -> tuple[Value, Value]:
+        """The points of a fold of so many, along the second dimension of a tile and along the first one."""
+        if points not in self.points:
+            first, second = (span(self.body, "espan", str(_depth(points)), along) for along in ALONG)
+            self.points[points] = (first, second)
+        return self.points[points]
+
+    def _of_fold(self, factor: Expr, fold: Fold, side: int) -> Expr:
+        """A factor of a fold over the index of its points in its tile."""
+        points = _points(fold)
+        index = self.coordinates.index(f"e{points}_{side}", points)
+        self.body.index.symbols[index.name] = self._along(points)[side]
+        return substitute_expr(factor, unflattened(index, [Axis(*axis) for axis in fold.axes]))
+
+    def _factors(self, fold: Fold) -> tuple[Expr, Expr]:
+        found = factors(fold, frozenset((self.summed[0], self.place)))
+        assert found is not None, "a fold of a chain is a product"
+        return found
+
+    def _near(self, fold: Fold) -> Value:
+        """The near factor's tile: what it is for all summed points."""
+        near, _ = self._factors(fold)
+        with self._over("y", "e", points=_points(fold)):
+            return factor_tile(self.body, "near", self._of_fold(near, fold, 0))
+
+    def _fold(self, fold: Fold, under: Conditions, near: Value) -> None:
+        """Write a fold's tile, for the bodies that hold it to find."""
+        body, depth = self.body, self.body.writer.depth
+        each, far = self._factors(fold)
+        text = f"tl.dot({near.text}, {self._far(fold, far, under)}{precision(each.dtype)})"
+        body.writer.remember(fold, body.writer.define("fold", text, frozenset("yr"), depth))
+
+    def _line(self, expr: Expr, letter: str) -> None:
+        """Write what knows one dimension alone, for the bodies that hold it to find."""
+        body, along = self.body, ALONG[letter == "y"]
+        moved = substitute_expr(expr, {name: symbol(other) for name, other in self.alone[letter].items()})
+        with self._over(letter):
+            value = body.value(moved)
+        if value.dims:
+            line = body.writer.define(value.text, f"{value.text}{along}", value.dims, value.depth)
+            body.writer.remember(expr, line)
+
+    def _far(self, fold: Fold, far: Expr, under: Conditions) -> str:
+        """The far factor's tile: one that is a right factor too is read once."""
+        body = self.body
+        columns, _ = self._columns()
+        same = substitute_expr(far, unflattened(columns, [Axis(*axis) for axis in fold.axes]))
+        if not under and self._columns()[1] == _points(fold):
+            for statement in self.statements:
+                if statement.values[1] == same:
+                    return f"tl.trans({self._right(same).text})"
+        with self._over("e", "r", points=_points(fold)), ExitStack() as stack:
+            for condition in under:
+                stack.enter_context(body.under(condition, body.value(condition)))
+            return factor_tile(body, "far", self._of_fold(far, fold, 1)).text
+
+    def _columns(self) -> tuple[Size, Size]:
+        """The index of the columns, and their number where one program has them all."""
+        dim = self.coordinates.tiles.outer[-1]
+        return symbol(self.coordinates.indices["x"]), dim.size if dim.programs == 1 else 0
+
+    def _right(self, factor: Expr) -> Value:
+        """A right factor's tile."""
+        if factor not in self.rights:
+            moved = substitute_expr(factor, {self.summed[0]: symbol(self.summed[1])})
+            with self._over("r", "x"):
+                self.rights[factor] = factor_tile(self.body, "right", moved)
+        return self.rights[factor]
+
+
+def _points(fold: Fold) -> int:
+    size = product(size for _, size in fold.axes)
+    assert isinstance(size, int), "a tile has all points of a fold"
+    return size
+
+
+def _depth(points: int) -> int:
+    """The length of the dimension of a tile that has so many points."""
+    return max(LEAST_SIDE, next_power_of_two(points))
