@@ -93,9 +93,9 @@ def test_what_is_a_far_factor_and_a_right_one_is_read_once() -> None:
 
 def test_a_guard_ends_the_loop() -> None:
     text = emit_kernel(LARGE["listed"](64)).text
-    assert "tl.minimum(count.to(tl.int32), 32) * 128" in text and "in tl.range(0, length, RBLOCK" in text
-    assert "tl.load(listed_ptr + pieceindex * 32 + rplace)" in text, "one block for all of a tile"
-    assert "rplace <" not in text
+    assert "tl.minimum(add.to(tl.int32), 32) * 128" in text and "in tl.range(0, length, RBLOCK" in text
+    assert "tl.load(listed_ptr + pieceindex * 32 + index_1)" in text, "one block for all of a tile"
+    assert text.count("tl.where(lt") == 1, "what the loop knows is not asked again"
 
 
 def test_few_rows_have_small_tiles() -> None:

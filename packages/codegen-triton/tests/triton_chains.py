@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from triton_corpus import Case, Make, kernel, load, main, op, scalar
 
-from litz_ir.dtypes import DType, bf16, f16, f32, i32
+from litz_ir.dtypes import DType, bf16, f16, f32, i32, i64
 from litz_ir.loops.nodes import Kind
 from litz_ir.plan.kernel import Access, Accumulate, Kernel, Store
 from litz_ir.plan.schedule import Schedule
@@ -27,6 +27,7 @@ B, G, M, N, D, E, J, T = map(symbol, ("b", "g", "m", "n", "d", "e", "j", "t"))
 HIDDEN = const(-math.inf, f32)
 WEIGHED = (("top", f32), ("total", f32), ("weighted", f32))
 
+Buffers = Sequence[tuple[str, DType, Access]]
 Change = Callable[[Expr, Size], Expr]
 """A score and the key it is of, to what is made of it."""
 
@@ -117,7 +118,8 @@ def case(
     fill: Mapping[str, Make] | None = None,
 ) -> Case:
     """A kernel over heads as a case."""
-    sizes = {**heads.sizes(symbols or {}), "count": 64, "listed": 64}
+    sizes = {**heads.sizes(symbols or {}), **dict.fromkeys(("count", "more", "listed", "behind"), 64)}
+    sizes |= dict.fromkeys((each for each, _ in WEIGHED), 2 * sizes["o"])
     held = {parameter.name: sizes[parameter.name] for parameter in made.parameters}
     close = 1e-4 if heads.dtype == f32 else 2e-2
     fills = {"lse": lambda rng, count: rng.uniform(6, 8, count), **(fill or {})}
@@ -128,7 +130,7 @@ def forward(
     name: str,
     heads: Heads,
     change: Change = plain,
-    more: Sequence[tuple[str, DType, Access]] = (),
+    more: Buffers = (),
     schedule: Schedule | None = None,
     symbols: Sequence[SymbolInfo] = (),
 ) -> Kernel:
@@ -186,9 +188,7 @@ def rounded(left: Expr, right: Expr, heads: Heads) -> Expr:
     return op("mul", cast(cast(left, heads.dtype), f32) if heads.dtype != f32 else left, right)
 
 
-def query_gradient(
-    name: str, heads: Heads, change: Change = plain, more: Sequence[tuple[str, DType, Access]] = ()
-) -> Kernel:
+def query_gradient(name: str, heads: Heads, change: Change = plain, more: Buffers = ()) -> Kernel:
     """``dq``."""
     value = rounded(gradient(heads, N, change), heads.key_at(N, D), heads)
     return kernel(
@@ -200,9 +200,7 @@ def query_gradient(
     )
 
 
-def key_gradients(
-    name: str, heads: Heads, change: Change = plain, more: Sequence[tuple[str, DType, Access]] = ()
-) -> Kernel:
+def key_gradients(name: str, heads: Heads, change: Change = plain, more: Buffers = ()) -> Kernel:
     """``dk`` and ``dv`` at once: both take the scores."""
     left = {"dv": weight(heads, N, change), "dk": gradient(heads, N, change)}
     right = {"dv": heads.given_at(D), "dk": heads.query_at(D)}
@@ -221,26 +219,42 @@ def key_gradients(
     )
 
 
-def listed(name: str, heads: Heads, rows: int, keys: int, change: Change = plain) -> Kernel:
-    """Keys in blocks of ``keys``, of which a block of ``rows`` queries sees those that are listed for it."""
+def listed(name: str, heads: Heads, rows: int, keys: int, change: Change = plain, parts: int = 1) -> Kernel:
+    """Keys in blocks of ``keys``, of which a block of ``rows`` queries sees those that are listed for it: as many of
+    one list as are counted, then as many of another one. Of several ``parts`` each goes through its share of places."""
     assert isinstance(heads.keys, int)
     blocks = -(-heads.keys // keys)
-    block = floordiv(M, rows)
-    at = add(mul(Indirect(load("listed", (block * blocks + J,), i32), blocks, False, "assumed"), keys), T)
-    inside = op("lt", cast(index(J), i32), load("count", (block,), i32))
-    score = masked(inside, heads.score(at, change), HIDDEN)
-    value = masked(inside, heads.value_at(at, D), const(0.0, f32))
+    block, each = floordiv(M, rows), -(-blocks // parts)
+    at = index(J if parts == 1 else add(mul(G, each), J))
+    place = cast(at, i32)
+    few, more = (load(buffer, (block,), i32) for buffer in ("count", "more"))
+    places = {"listed": at, "behind": cast(op("sub", place, few), i64)}
+    own = [
+        load(buffer, (add(mul(block, blocks), Indirect(value, blocks, False, "clamped")),), i32)
+        for buffer, value in places.items()
+    ]
+    chosen = op("where", op("lt", place, few), *own)
+    key = add(mul(Indirect(chosen, blocks, False, "assumed"), keys), T)
+    inside = op("lt", place, op("add", few, more))
+    score = masked(inside, heads.score(key, change), HIDDEN)
+    value = masked(inside, heads.value_at(key, D), const(0.0, f32))
+    lists: Buffers = [(buffer, i32, "in") for buffer in ("count", "more", "listed", "behind")]
+    divided = [
+        Store(
+            each,
+            add(mul(G, heads.batch, heads.rows, heads.width), mul(heads.row(), heads.width), D),
+            scalar(each),
+        )
+        for each, _ in WEIGHED
+    ]
+    whole = parts == 1
     return kernel(
         name,
-        [
-            *inputs(heads, "q", "k", "v"),
-            ("count", i32, "in"),
-            ("listed", i32, "in"),
-            *results(heads, "lse", "o"),
-        ],
-        [*heads.outer, ("m", heads.rows), ("d", heads.width)],
-        ([("j", blocks), ("t", keys)], [Accumulate(WEIGHED, Kind("softmax_sum"), (score, value))]),
-        ((), weighed(heads)),
+        [*inputs(heads, "q", "k", "v"), *lists]
+        + (results(heads, "lse", "o") if whole else [(each, f32, "out") for each, _ in WEIGHED]),
+        [*heads.outer, *([] if whole else [("g", parts)]), ("m", heads.rows), ("d", heads.width)],
+        ([("j", each), ("t", keys)], [Accumulate(WEIGHED, Kind("softmax_sum"), (score, value))]),
+        ((), weighed(heads) if whole else divided),
     )
 
 
@@ -265,15 +279,17 @@ def listed_queries(name: str, heads: Heads, rows: int, keys: int, change: Change
         + [("count", i32, "in"), ("listed", i32, "in")]
         + results(heads, "dv", "dk"),
         [("b", heads.batch), ("n", heads.keys), ("d", heads.depth)],
-        ([("j", blocks), *group, ("t", rows)], sums),
+        ([*group, ("j", blocks), ("t", rows)], sums),
         ((), list(last.statements)),
     )
 
 
-BIAS: Sequence[tuple[str, DType, Access]] = (("bias", f32, "in"),)
+BIAS: Buffers = (("bias", f32, "in"),)
 LISTS: Mapping[str, Make] = {
-    "count": lambda rng, count: np.resize([2, 0, 3, 1], count),
+    "count": lambda rng, count: np.resize([2, 0, 1, 1], count),
+    "more": lambda rng, count: np.resize([0, 0, 2, 1], count),
     "listed": lambda rng, count: np.resize([2, 0, 1, 1, 2, 0], count),
+    "behind": lambda rng, count: np.resize([1, 2, 0, 1, 2, 0, 0, 2, 1], count),
 }
 """How many blocks are listed for each, and which: some see none, and what is behind a count is not read."""
 
@@ -329,6 +345,7 @@ def lists() -> Iterator[Case]:
         (listed("chain_listed_unevenly", uneven, 32, 32), uneven),
         (listed("chain_listed_groups", groups, 32, 32), groups),
         (listed("chain_listed_odd", heads, 33, 32), heads),
+        (listed("chain_listed_parts", heads, 32, 32, parts=2), heads),
         (listed_queries("chain_dkdv_listed", heads, 32, 32, causal), heads),
         (listed_queries("chain_dkdv_listed_groups", groups, 32, 32), groups),
     )

@@ -42,7 +42,7 @@ class Chain:
     axes; the latter's dtype is that of the product. Each fold is of a *near* factor, which knows no summed axis, and of
     a *far* one, which knows no row. ``depth`` is the largest number of points of a fold.
 
-    ``guard`` says how far along the first summed axis there is anything to sum; the statements take it for true.
+    ``guard`` says how far along a summed axis, not the last, there is anything to sum; the statements take it for true.
     ``block`` is not 0 where the far factors, the right ones and the guard know so many rows as one: pieces of the last
     of ``rows``.
     """
@@ -171,9 +171,9 @@ class _Search:
         """The chain, if the phase is one, with an outer axis cut into pieces."""
         scores = [s.values[0] for s in self.statements if s.combiner == SOFTMAX]
         terms = [s.values[0] for s in self.statements if s.combiner == SUM]
-        guard = guard_of(self.axes[0].name, scores, terms)
+        guard = guard_of([axis.name for axis in self.axes[:-1]], scores, terms)
         last = self.axes[-1].size
-        even = len(self.axes) > 1 and isinstance(last, int) and last % LEAST_SIDE == 0
+        even = isinstance(last, int) and last % LEAST_SIDE == 0
         found = None if guard is None or not even else self.guarded(cut, guard)
         return found or self.guarded(cut, None)
 
@@ -192,7 +192,7 @@ class _Search:
         unknown = frozenset(label[axis] for axis in rows)
         if cut is not None and not _ends_evenly(cut, rows):
             return None
-        if guard is not None and _names([guard.count], cut) & unknown:
+        if guard is not None and _names([guard.count], cut) & (unknown | self.summed):
             return None
         depth = self.depth([statement.values[0] for statement in statements], unknown, cut)
         if not depth or not columns or self.known.hint(product(axis.size for axis in self.axes)) < 2:

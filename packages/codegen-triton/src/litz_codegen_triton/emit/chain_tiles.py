@@ -115,7 +115,10 @@ def _summed(
     from one point of a leading axis into the next one where pieces of that length fit."""
     size = axes[-1].size
     if len(axes) > 1 and isinstance(size, int):
-        own = _divisor(block, size)
-        if found.guard is not None or own >= min(block, 2 * LEAST_SIDE):
+        own, guard = _divisor(block, size), found.guard
+        if guard is not None:
+            # What the guard cuts off has to lie behind all that it leaves.
+            return tuple(sorted(axes[:-1], key=lambda axis: axis.name != guard.axis)), axes[-1:], own
+        if own >= min(block, 2 * LEAST_SIDE):
             return axes[:-1], axes[-1:], own
     return (), axes, block

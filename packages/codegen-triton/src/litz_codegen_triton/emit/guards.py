@@ -7,44 +7,53 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from litz_ir.dtypes import b1
-from litz_ir.scalar.build import const
+from litz_ir.scalar.build import cast, const, index, op
 from litz_ir.scalar.expr import Const, Expr, Index, Masked, Op, transform, walk
-from litz_ir.symbols.term import symbol
+from litz_ir.symbols.term import add, free_symbols, mul, symbol
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """``condition`` holds where an axis is below ``count``, an integer; elsewhere the sums get nothing."""
+    """``condition`` holds where ``axis`` is below ``count``, an integer; elsewhere the sums get nothing."""
 
+    axis: str
     condition: Expr
     count: Expr
 
 
-def guard_of(axis: str, scores: Sequence[Expr], terms: Sequence[Expr]) -> Guard | None:
-    """The guard along an axis of sums by a softmax of ``scores``, minus infinity where it does not hold, and of sums of
-    ``terms``, zero there; ``None`` if they have none."""
+def guard_of(axes: Sequence[str], scores: Sequence[Expr], terms: Sequence[Expr]) -> Guard | None:
+    """The guard along one of the axes of sums by a softmax of ``scores``, minus infinity where it does not hold, and of
+    sums of ``terms``, zero there; ``None`` if they have none."""
     for node in walk(*scores, *terms):
-        match node:
-            case Op(name="lt", args=(place, count)) if axis not in count.free_symbols and _is(place, axis):
-                hidden = [_settled(score, node, False) for score in scores]
-                nothing = [_settled(term, node, False) for term in terms]
-                if all(_equals(each, -math.inf) for each in hidden) and all(
-                    _equals(each, 0.0) for each in nothing
-                ):
-                    return Guard(node, count)
+        found = _bound(node, axes)
+        if found is not None:
+            hidden = [_settled(score, node, False) for score in scores]
+            nothing = [_settled(term, node, False) for term in terms]
+            if all(_equals(each, -math.inf) for each in hidden) and all(
+                _equals(each, 0.0) for each in nothing
+            ):
+                return found
+    return None
+
+
+def _bound(node: Expr, axes: Sequence[str]) -> Guard | None:
+    """What a comparison says of an axis to which something may be added."""
+    match node:
+        case Op(name="lt", args=(place, count)) if count.dtype.is_integer:
+            while isinstance(place, Op) and place.name == "cast":
+                (place,) = place.args
+            if isinstance(place, Index):
+                for axis in place.free_symbols & set(axes):
+                    ahead = add(place.term, mul(symbol(axis), -1))
+                    if axis not in free_symbols(ahead) and axis not in count.free_symbols:
+                        rest = count if ahead == 0 else op("sub", count, cast(index(ahead), count.dtype))
+                        return Guard(axis, node, rest)
     return None
 
 
 def without(guard: Guard | None, expr: Expr) -> Expr:
     """The expression where a guard holds."""
     return expr if guard is None else _settled(expr, guard.condition, True)
-
-
-def _is(expr: Expr, axis: str) -> bool:
-    """True for the value of an axis."""
-    while isinstance(expr, Op) and expr.name == "cast":
-        (expr,) = expr.args
-    return isinstance(expr, Index) and expr.term == symbol(axis)
 
 
 def _equals(expr: Expr, value: float) -> bool:
