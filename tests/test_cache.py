@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import torch
+from torch.fx import symbolic_trace
 
 from litz.cache.artifacts import ArtifactCache
+from litz.cache.key import graph_key
 from litz.cache.store import Store
 from litz.settings import Config
 from litz.targets import targets_for
@@ -91,6 +94,15 @@ def test_nothing_on_disk_is_a_pickle(tmp_path: Path) -> None:
     files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert files
     assert all(path.suffix in (".json", ".so") for path in files), sorted(path.name for path in files)
+
+
+def test_results_that_repeat_are_another_graph() -> None:
+    gm = symbolic_trace(lambda x: torch.sin(x))
+    keys = []
+    for repeat in (False, True, False):
+        torch.use_deterministic_algorithms(repeat)
+        keys.append(graph_key(gm, Config(), ()))
+    assert keys[0] == keys[2] != keys[1]
 
 
 def test_options_that_are_sets_are_told_in_order() -> None:

@@ -176,6 +176,7 @@ class Compilation:
             force_extern=forced,
             fallback=self.config.fallback,
             attention=self.config.attention,
+            deterministic=torch.are_deterministic_algorithms_enabled(),
             folds=frozenset(device.kind for device, known in targets.capabilities().items() if known.folds),
         )
         return self._timed(

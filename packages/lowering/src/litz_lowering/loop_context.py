@@ -26,7 +26,9 @@ from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size, coefficient
 from litz_lowering.node_context import NodeContext
-from litz_lowering.values import Axes, Tensor, axes_of, rejoined, terms_of
+from litz_lowering.values import Axes, Declined, Refusal, Tensor, axes_of, rejoined, terms_of
+
+_UNORDERED = Declined("floats are added in no order on a GPU, and results are asked to repeat", is_meant=True)
 
 
 class LoopContext(NodeContext):
@@ -135,8 +137,15 @@ class LoopContext(NodeContext):
         type: TensorType | None = None,
         name: str = "",
     ) -> Tensor:
-        """A copy of ``base`` with ``body(i)`` combined into element ``index(i)``, for all ``i`` below ``over``."""
+        """A copy of ``base`` with ``body(i)`` combined into element ``index(i)``, for all ``i`` below ``over``.
+
+        On a GPU floats are combined in any order: where the options ask for results that repeat, the rule is taken to
+        decline.
+        """
         kind = type or self.output
+        inexact = mode in ("add", "mul") and kind.dtype.is_float
+        if inexact and self.options.deterministic and kind.device.kind != "cpu":
+            raise Refusal(_UNORDERED)
         axes = axes_of(over)
         terms = terms_of(axes)
         value = self.value(kind, name)

@@ -12,6 +12,8 @@ class LoweringOptions:
 
     ``numerics``: ``eager`` computes as eager does; ``fast`` may differ in the last place where that is quicker
     (a product with the reciprocal for a division by a number).
+    ``deterministic``: results repeat bit by bit. Sums of floats in no order, on GPUs, are left to ATen, which sorts
+    what it sums, or refuses.
     ``force_extern`` names FX nodes that are to run as their ATen operation, whatever rules exist.
     ``fallback``: ``error`` refuses what has no rule, or whose rule declines, unless it is meant for ATen
     (:mod:`litz_lowering.left_to_aten`); ``warn`` and ``silent`` record it (telling is the caller's part).
@@ -22,6 +24,7 @@ class LoweringOptions:
     rng: Literal["eager", "fast"] = "eager"
     force_extern: frozenset[str] = frozenset()
     numerics: Literal["eager", "fast"] = "eager"
+    deterministic: bool = False
     fallback: Literal["warn", "silent", "error"] = "warn"
     attention: bool = True
     folds: frozenset[str] = frozenset()

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from litz_ir.errors import GraphError
 from litz_lowering.context import Declined, Lowered, LoweringContext
-from litz_lowering.values import Tensor
+from litz_lowering.values import Refusal, Tensor
 
 Result = Lowered | Declined
 Rule = Callable[..., Result]
@@ -116,7 +116,10 @@ def apply(entry: Entry, ctx: LoweringContext, args: tuple[Any, ...], kwargs: Map
     if refused := entry.refusal(args):
         return refused
     before = len(ctx.builder.operations)
-    result = entry.rule(ctx, *args, **kwargs)
+    try:
+        result = entry.rule(ctx, *args, **kwargs)
+    except Refusal as refusal:
+        result = refusal.declined
     if isinstance(result, Declined):
         del ctx.builder.operations[before:]
     return result

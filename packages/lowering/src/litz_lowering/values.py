@@ -133,6 +133,14 @@ class Declined:
     is_meant: bool = False
 
 
+class Refusal(Exception):
+    """Raised below a rule by what cannot serve this use of its operator: as if the rule returned ``declined``."""
+
+    def __init__(self, declined: Declined) -> None:
+        super().__init__(declined.reason)
+        self.declined = declined
+
+
 @dataclass(frozen=True, slots=True)
 class Subgraph:
     """A traced function that a higher-order operator runs; ``path`` is the attribute that holds it."""

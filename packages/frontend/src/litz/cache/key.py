@@ -29,7 +29,8 @@ _PROCESS = secrets.token_hex(16)
 def graph_key(gm: GraphModule, config: Config, facts: Iterable[str]) -> str:
     """The digest of a graph under ``config``; ``facts`` are the versions and capabilities that code depends on."""
     digest = hashlib.sha256()
-    for part in (f"litz {FORMAT}", torch.__version__, *facts, *option_facts(config)):
+    repeats = f"deterministic {torch.are_deterministic_algorithms_enabled()}"
+    for part in (f"litz {FORMAT}", torch.__version__, repeats, *facts, *option_facts(config)):
         _feed(digest, part)
     _graph(digest, gm, Devices(gpus_of(gm)), {})
     return digest.hexdigest()
