@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -14,17 +15,19 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from litz_ir.device import Device
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.loops.nodes import Extern, HostScalar, LoopGraph, Random
+from litz_ir.loops.nodes import Extern, HostScalar, LoopGraph, Random, Ref
 from litz_ir.loops.verify import verify_graph
-from litz_lowering import LoweringOptions, correct_metadata, gpus_of, lower
+from litz_lowering import LoweringOptions, correct_metadata, decompositions, gpus_of, lower
 from litz_lowering.devices import Devices
 
 
-def lowered(program: Callable[..., object], *beside: Tensor) -> LoopGraph:
+def lowered(
+    program: Callable[..., object], *beside: Tensor, table: Mapping[Any, Any] | None = None
+) -> LoopGraph:
     shapes = ShapeEnv(allow_dynamic_output_shape_ops=True)
     with FakeTensorMode(shape_env=shapes, static_shapes=True) as mode:
         given = (torch.empty(4, 6, device="cuda"), *(mode.from_tensor(each) for each in beside))
-        traced = make_fx(program)(*given)
+        traced = make_fx(program, decomposition_table=table)(*given)
     correct_metadata(traced)
     graph = lower(traced, options=LoweringOptions(fallback="error")).graph
     verify_graph(graph)
@@ -67,6 +70,22 @@ def test_what_is_computed_on_the_cpu_is_loops_there() -> None:
     assert calls(graph) == []
     made = {o.name: o.results[0].type.device for o in graph.operations if o.results}
     assert [str(made[name]) for name in ("mul", "mul_1", "add")] == ["cpu", "cuda", "cpu"]
+
+
+@pytest.mark.parametrize("table", [None, decompositions()], ids=["as written", "decomposed"])
+def test_steps_that_an_optimiser_counts_on_the_cpu_stay_there(table: Mapping[Any, Any] | None) -> None:
+    def program(x: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, ...]:
+        steps = torch._foreach_add([one, other], 1)
+        powers = torch._foreach_pow(0.9, steps)
+        between = torch._foreach_lerp(steps, powers, 0.5)
+        bias = torch._foreach_sqrt(torch._foreach_neg(torch._foreach_sub(powers, 1)))
+        return x / bias[0], *steps, *powers, *between, *bias, torch.lerp(one, other, powers[0])
+
+    graph = lowered(program, torch.ones(()), torch.ones(()), table=table)
+    values = graph.values()
+    made = [str(values[each.name].type.device) for each in graph.outputs if isinstance(each, Ref)]
+    assert made == ["cuda", *["cpu"] * 9]
+    assert calls(graph) == []
 
 
 def test_copies_between_devices_are_calls() -> None:
