@@ -26,6 +26,7 @@ from litz_ir.passes.base import PassContext
 from litz_ir.plan.program import CallStep, Plan
 from litz_ir.target.capabilities import Capabilities
 from litz_scheduler import SchedulerOptions, schedule
+from litz_scheduler.options import Precision
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
 import lowering_check
@@ -37,7 +38,8 @@ OPTIONS = SchedulerOptions(generated_products=frozenset({"all"}))
 
 @dataclass(frozen=True)
 class Case:
-    """A function and its arguments; how many kernels multiply tiles, and how many there are in all."""
+    """A function and its arguments; how many kernels multiply tiles, and how many there are in all; ``precision`` is
+    that of products of f32."""
 
     call: Callable[..., Any]
     arguments: tuple[torch.Tensor, ...]
@@ -45,6 +47,7 @@ class Case:
     kernels: int
     dynamic: bool = False
     gradients: bool = False
+    precision: Precision = "ieee"
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -102,6 +105,9 @@ CASES: Mapping[str, Case] = {
     "mm_result_turned": Case(lambda a, b: (a @ b.t()).t().contiguous(), (X, W), 1, 1),
     "mm_f16": Case(lambda a, b: a @ b.t(), (X.half(), W.half()), 1, 1),
     "mm_f32": Case(lambda a, b: a @ b.t() + 1, (X.float(), W.float()), 1, 1),
+    "mm_tf32": Case(
+        lambda a, b: F.relu(a @ b.t()) + 1, (X.float(), W.float()), 1, 1, precision="tf32"
+    ),
     "mm_one_row": Case(lambda a, b: a @ b.t(), (X[:1], W), 0, 1),
     "mm_one_summed": Case(lambda a, b: a @ b.t(), (X[:, :1], W[:, :1]), 0, 1),
     "mm_nothing_summed": Case(lambda a, b: a @ b.t(), (X[:, :0], W[:, :0]), 0, 1),
@@ -142,6 +148,7 @@ class Seen:
 
     folder: Path
     plans: list[Plan]
+    options: SchedulerOptions
 
     def run(
         self,
@@ -153,7 +160,7 @@ class Seen:
         """The outputs of ``graph``, computed by Triton kernels."""
         from litz_codegen_triton.runtime.interpret import run_plan
 
-        plan = schedule(graph, PassContext({CPU: MACHINE}), OPTIONS)
+        plan = schedule(graph, PassContext({CPU: MACHINE}), self.options)
         self.plans.append(plan)
         return run_plan(plan, inputs, self.folder, externs=externs, constants=constants)
 
@@ -175,7 +182,8 @@ def compared(case: Case, seen: Seen) -> str:
 def main(folder: Path, names: Sequence[str]) -> None:
     """Compare every function, or the named ones."""
     for name in names or CASES:
-        seen = Seen(folder, [])
+        options = dataclasses.replace(OPTIONS, product_precision=CASES[name].precision)
+        seen = Seen(folder, [], options)
         difference = compared(CASES[name], seen)
         sources = [emit_kernel(kernel) for plan in seen.plans for kernel in plan.kernels]
         for number, source in enumerate(sources):

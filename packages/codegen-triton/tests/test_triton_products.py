@@ -62,8 +62,13 @@ def test_a_product_compiles(name: str, chip: str, tmp_path: Path) -> None:
     assert found.shared <= SHARED[chip]
 
 
-def large(dtype: DType, turned: tuple[bool, bool] = (False, False), side: int = 4096) -> Kernel:
-    return triton_products.product("large", side, side, side, dtype, turned=turned, result=dtype).kernel
+def large(
+    dtype: DType, turned: tuple[bool, bool] = (False, False), side: int = 4096, multiply: str = "mul"
+) -> Kernel:
+    made = triton_products.product(
+        "large", side, side, side, dtype, turned=turned, result=dtype, multiply=multiply
+    )
+    return made.kernel
 
 
 def registers_spilt(compiled: CompiledKernel, folder: Path) -> int:
@@ -93,6 +98,17 @@ def test_tensor_cores_multiply_what_comes_without_waiting(
 def test_f32_is_multiplied_exactly(chip: str, tmp_path: Path) -> None:
     found = compile_source(emit_kernel(large(f32)), chip, tmp_path)
     assert "fma.rn.f32" in found.ptx and "tf32" not in found.ptx
+    assert registers_spilt(found, tmp_path) == 0
+
+
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("chip", SHARED)
+def test_f32_is_multiplied_by_tensor_cores_where_its_factors_may_be_rounded(
+    chip: str, turned: tuple[bool, bool], tmp_path: Path
+) -> None:
+    found = compile_source(emit_kernel(large(f32, turned, multiply="mul_tf32")), chip, tmp_path)
+    assert re.search(r"mma\S*\.f32\.tf32\.tf32", found.ptx) and "fma.rn.f32" not in found.ptx
+    assert found.shared <= SHARED[chip]
     assert registers_spilt(found, tmp_path) == 0
 
 

@@ -36,9 +36,9 @@ def matrix(name: str, row: Size, column: Size, sizes: tuple[Size, Size], dtype: 
     return load(name, (at,), dtype)
 
 
-def summed(left: Expr, right: Expr) -> Accumulate:
+def summed(left: Expr, right: Expr, multiply: str = "mul") -> Accumulate:
     """The sum of products that later phases read as ``SUM``."""
-    return Accumulate((("s", f32),), Kind("sum"), (op("mul", cast(left, f32), cast(right, f32)),))
+    return Accumulate((("s", f32),), Kind("sum"), (op(multiply, cast(left, f32), cast(right, f32)),))
 
 
 def product(
@@ -54,15 +54,17 @@ def product(
     more: Buffers = (),
     sizes: dict[str, int] | None = None,
     schedule: Schedule | None = None,
+    multiply: str = "mul",
 ) -> Case:
-    """``o = value(a @ b)``; ``turned`` says which factors are kept column by column."""
+    """``o = value(a @ b)``; ``turned`` says which factors are kept column by column, ``multiply`` is the operation that
+    multiplies them."""
     a = matrix("a", I0, R0, (m, k), dtype, turned[0])
     b = matrix("b", R0, I1, (k, n), dtype, turned[1])
     made = kernel(
         name,
         [("a", dtype, "in"), ("b", dtype, "in"), *more, ("o", result, "out")],
         [("i0", m), ("i1", n)],
-        ([("r0", k)], [summed(a, b)]),
+        ([("r0", k)], [summed(a, b, multiply)]),
         ((), [Store("o", I0 * n + I1, cast(value, result))]),
         schedule=schedule,
     )
@@ -80,6 +82,7 @@ def plain() -> Iterator[Case]:
     yield product("product_f16", 40, 129, 65, f16)
     yield product("product_rounded", 40, 129, 65, result=bf16)
     yield product("product_f32", 65, 17, 129, f32)
+    yield product("product_tf32", 65, 17, 129, f32, multiply="mul_tf32")
     yield product("product_f32_small", 9, 33, 70, f32)
     yield product("product_of_nothing", 20, 30, 0)
     blocks = Schedule(blocks=(("i0", 32), ("i1", 64), ("r0", 16)), warps=2, stages=2)

@@ -23,6 +23,7 @@ from litz.host.externs import NO_ROUTINES
 from litz.host.gpus import ONE_GPU, Gpus, gpus_among
 from litz.host.libraries import has_convolutions, linear_flops
 from litz.host.load import HostFunction
+from litz.host.precision import f32_products, tell_of_bf16
 from litz.loading import Compiled, loader_of
 from litz.settings import Config
 from litz.targets import TargetSet, launches_on, targets_for
@@ -72,6 +73,7 @@ class Compilation:
 
     def run(self) -> Compiled:
         """Compile the graph, or fetch it; degrade to ATen what fails, as ``config.fallback`` says."""
+        tell_of_bf16(tensors_of(self.gm))
         devices = gpus_of(self.gm)
         self.gpus = gpus_among(devices)
         with first_gpu(devices):
@@ -258,6 +260,7 @@ def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
         "fuse": config.fuse,
         "linear_flops": linear_flops(cpu),
         "convolutions": has_convolutions(cpu),
+        "product_precision": f32_products() if "cuda" in targets.by_kind else "ieee",
     }
     return SchedulerOptions(**(allowed | forced(config.force)))
 
@@ -265,10 +268,14 @@ def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
 def device_kinds(gm: GraphModule) -> tuple[str, ...]:
     """The kinds of the devices that the tensors of a graph, and of those that it runs, are on; ``cpu`` for a graph
     without tensors."""
-    graphs = (module.graph for module in gm.modules() if isinstance(module, GraphModule))
-    nodes = (node for graph in graphs for node in graph.nodes)
-    kinds = dict.fromkeys(kind for node in nodes for kind in device_kinds_of(node))
+    kinds = dict.fromkeys(tensor.device.type for tensor in tensors_of(gm))
     return tuple(kinds) or ("cpu",)
+
+
+def tensors_of(gm: GraphModule) -> Iterable[torch.Tensor]:
+    """Examples of all tensors of a graph and of those that it runs."""
+    graphs = (module.graph for module in gm.modules() if isinstance(module, GraphModule))
+    return (tensor for graph in graphs for node in graph.nodes for tensor in _tensors(node.meta.get("val")))
 
 
 def device_kinds_of(node: Node) -> tuple[str, ...]:

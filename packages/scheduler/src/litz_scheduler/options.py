@@ -8,6 +8,7 @@ from typing import Literal
 from litz_ir.scalar.ops_table import HEAVY
 
 Lanes = Literal["best", "inner", "outer", "none"]
+Precision = Literal["ieee", "tf32"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class SchedulerOptions:
     by the host's ``linear`` than by ATen's own routine; 0 where it is not, or the host has none. ``convolutions`` is
     true where the host has ``convolution`` and ``pack_convolution``. ``generated_products`` are the products of
     matrices that are loops on a GPU, fused with what surrounds them: names of operations or of their nodes, or ``all``.
+    ``product_precision`` is ``tf32`` where the factors of those of f32 may be rounded to TF32 first.
     """
 
     inline_cost: int = 4
@@ -61,3 +63,4 @@ class SchedulerOptions:
     linear_flops: int = 0
     convolutions: bool = False
     generated_products: frozenset[str] = frozenset()
+    product_precision: Precision = "ieee"

@@ -75,6 +75,7 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "add": _operator("+", "add_wrapping"),
         "sub": _operator("-", "sub_wrapping"),
         "mul": _operator("*", "mul_wrapping"),
+        "mul_tf32": Spelling("{0} * {1}", "arithmetic"),
         "fma": _call("fma", "float_ops", 3),
         "div": Spelling("{0} / {1}"),
         "neg": _call("neg", "arithmetic", exact=True),

@@ -11,6 +11,7 @@ from litz_ir.loops.nodes import Axis, Kind
 from litz_ir.plan.kernel import Accumulate, Kernel, Statement, Store
 from litz_ir.scalar.build import const
 from litz_ir.scalar.expr import Const, Expr, Masked, Op, Scalar, walk
+from litz_ir.scalar.ops_table import MULTIPLICATIONS
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import coefficient, product
 
@@ -24,7 +25,7 @@ class Contraction:
     """``sum over the phase's axes of left * right`` for every point of ``batch``, ``rows`` and ``columns``, which are
     the kernel's outer axes: ``left`` varies along ``batch`` and ``rows``, ``right`` along ``batch`` and ``columns``.
     ``swapped`` says that the left factor stands on the right in the sum's value; ``dtype`` is what both are
-    multiplied in."""
+    multiplied in, ``tf32`` that factors of f32 may be rounded first."""
 
     phase: int
     batch: tuple[Axis, ...]
@@ -32,6 +33,7 @@ class Contraction:
     columns: tuple[Axis, ...]
     swapped: bool
     dtype: DType
+    tf32: bool
 
     def factors(self, statement: Accumulate) -> tuple[Expr, Expr]:
         """The left and the right factor of its statement, or of that over other indices; each in ``dtype``."""
@@ -57,7 +59,8 @@ def contraction(kernel: Kernel, known: SymbolTable) -> Contraction | None:
         return None
     swapped = any(axis.name in _fastest(kernel) for axis in own[0])
     rows, columns = own[::-1] if swapped else own
-    return Contraction(number, batch, rows, columns, swapped, left.dtype)
+    tf32 = isinstance(statement.values[0], Op) and statement.values[0].name == "mul_tf32"
+    return Contraction(number, batch, rows, columns, swapped, left.dtype, tf32)
 
 
 def is_point(statement: Statement) -> bool:
@@ -71,7 +74,9 @@ def _product(statements: Sequence[Statement]) -> Accumulate | None:
     if others or not isinstance(statement, Accumulate) or statement.combiner != Kind("sum"):
         return None
     value = statement.values[0]
-    return statement if isinstance(value, Op) and value.name == "mul" and value.dtype == f32 else None
+    return (
+        statement if isinstance(value, Op) and value.name in MULTIPLICATIONS and value.dtype == f32 else None
+    )
 
 
 def by_index_alone(kernel: Kernel, statement: Accumulate) -> bool:

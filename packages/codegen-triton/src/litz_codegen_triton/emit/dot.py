@@ -46,7 +46,7 @@ class Dot:
         left, right = self.found.factors(statement)
         right = substitute_expr(right, {self.indices[0]: symbol(self.indices[1])})
         tiles = [self._tile(k, factor, f"{offset} + {spans[k]}") for k, factor in enumerate((left, right))]
-        operands = f"{tiles[0]}, {tiles[1]}, {total.text}{precision(self.found.dtype)}"
+        operands = f"{tiles[0]}, {tiles[1]}, {total.text}{precision(self.found.dtype, tf32=self.found.tf32)}"
         body.writer.line(f"{total.text} = tl.dot({operands})")
         body.load_depth = 0
         body.writer.close()

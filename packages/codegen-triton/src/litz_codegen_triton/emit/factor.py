@@ -12,9 +12,9 @@ SUMMED = "er"
 """The dimensions along which points are summed: those of folds, and of the phase."""
 
 
-def precision(dtype: DType) -> str:
-    """What a product of tiles is told besides its operands."""
-    return ', input_precision="ieee"' if dtype == f32 else ""
+def precision(dtype: DType, *, tf32: bool = False) -> str:
+    """What a product of tiles is told besides its operands: ``tf32`` where factors of ``f32`` may be rounded."""
+    return f', input_precision="{"tf32" if tf32 else "ieee"}"' if dtype == f32 else ""
 
 
 def span(body: Body, base: str, block: str, subscript: str) -> Value:

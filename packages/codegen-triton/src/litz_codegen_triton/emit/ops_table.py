@@ -120,6 +120,7 @@ SPELLINGS: Mapping[str, _Rows] = MappingProxyType(
         "add": _all("{0} + {1}"),
         "sub": _all("{0} - {1}"),
         "mul": _all("{0} * {1}"),
+        "mul_tf32": _all("{0} * {1}"),
         "fma": _all("tl.fma({0}, {1}, {2})"),
         # `/` and tl.sqrt are approximate in f32
         "div": {"f64": Spelling("{0} / {1}"), "": Spelling("tl.div_rn({0}, {1})")},

@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 
 from litz.api import compile_fx, config
 from litz.artifact import Artifact, LeftToAten
+from litz.explain.products import product_precision
 from litz.explain.rates import LaunchTimes
 from litz.explain.text import explanation_text
 from litz.loading import Compiled
@@ -76,9 +77,9 @@ class RegionReport:
 @dataclass(frozen=True, slots=True)
 class GraphReport:
     """One compiled graph. ``seconds`` gives the time of each stage; ``source`` is the host program, ``units`` the
-    kernels' sources; ``replay`` says whether it is replayed as a CUDA graph, and why not, where that was asked for.
-    Kernels, calls, regions and decisions are those of the plan and of its subplans, each written once however often
-    control flow runs it."""
+    kernels' sources; ``replay`` says whether it is replayed as a CUDA graph, and why not, where that was asked for;
+    ``products`` how precise those of f32 are on a GPU. Kernels, calls, regions and decisions are those of the plan and
+    of its subplans, each written once however often control flow runs it."""
 
     name: str
     plan: Plan
@@ -92,6 +93,7 @@ class GraphReport:
     units: tuple[str, ...]
     regions: tuple[RegionReport, ...] = ()
     replay: str = ""
+    products: str = ""
 
     @property
     def near_misses(self) -> tuple[Decision, ...]:
@@ -192,7 +194,7 @@ def graph_report(compiled: Compiled, times: LaunchTimes | None = None) -> GraphR
     return GraphReport(
         plan.name, plan, kernels, tuple(calls), decisions, artifact.left_to_aten, artifact.seconds,
         artifact.cached, compiled.source, tuple(unit.text for unit in artifact.units), tuple(regions),
-        compiled.replay,
+        compiled.replay, product_precision(plan),
     )  # fmt: skip
 
 

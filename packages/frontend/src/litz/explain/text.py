@@ -35,8 +35,8 @@ def _graph(console: Console, graph: GraphReport) -> None:
         f"graph {graph.name}: {len(graph.kernels)} launches, {len(graph.calls)} library calls, {origin}"
     )
     console.print(f"at most {graph.plan.peak} B at once, as modelled, beside its arguments and what is kept")
-    if graph.replay:
-        console.print(graph.replay)
+    for line in filter(None, (graph.replay, graph.products)):
+        console.print(line)
     table = Table("kernel", "fuses", "from")
     for report in graph.kernels:
         table.add_row(report.kernel.name, " ".join(report.operations), "\n".join(report.lines))

@@ -216,6 +216,7 @@ MEANINGS: Mapping[str, Meaning] = MappingProxyType(
         "add": _plain(np.add),
         "sub": _plain(np.subtract),
         "mul": _plain(np.multiply),
+        "mul_tf32": _plain(np.multiply),
         "fma": _fma,
         "div": _plain(np.divide),
         "neg": _plain(np.negative),

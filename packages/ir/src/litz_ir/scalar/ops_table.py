@@ -36,6 +36,9 @@ class ScalarOp:
 
 HEAVY = 8
 
+MULTIPLICATIONS = frozenset({"mul", "mul_tf32"})
+"""What multiplies two factors, as precisely as it may."""
+
 
 _ROWS = (
     # conversion and choice
@@ -46,6 +49,8 @@ _ROWS = (
     ScalarOp("add", 2, accepts="number", commutative=True),
     ScalarOp("sub", 2, accepts="number"),
     ScalarOp("mul", 2, accepts="number", commutative=True),
+    # mul, where factors of f32 may be rounded to TF32 (11 significant bits) first
+    ScalarOp("mul_tf32", 2, accepts="float", commutative=True),
     ScalarOp("fma", 3, accepts="float"),
     ScalarOp("div", 2, accepts="float", cost=4),
     ScalarOp("neg", 1, accepts="number"),

@@ -9,6 +9,7 @@ from litz_ir.dtypes import f32
 from litz_ir.loops.nodes import Axis, Kind, Operation, Reduction
 from litz_ir.passes.base import PassContext
 from litz_ir.scalar.expr import Expr, Op, folds
+from litz_ir.scalar.ops_table import MULTIPLICATIONS
 from litz_scheduler.draft import Seen
 
 
@@ -60,7 +61,7 @@ def _factors(operation: Reduction) -> tuple[Expr, ...] | None:
     if (
         operation.combiner == Kind("sum")
         and isinstance(body, Op)
-        and body.name == "mul"
+        and body.name in MULTIPLICATIONS
         and body.dtype == f32
     ):
         return body.args

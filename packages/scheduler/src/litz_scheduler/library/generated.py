@@ -23,10 +23,10 @@ from litz_ir.loops.nodes import (
 )
 from litz_ir.passes.base import PassContext
 from litz_ir.scalar.build import cast, const, op
-from litz_ir.scalar.expr import Expr, Load
+from litz_ir.scalar.expr import Expr, Load, Op
 from litz_ir.symbols.term import Size, symbol
 from litz_scheduler.legality.product import graphics
-from litz_scheduler.options import SchedulerOptions
+from litz_scheduler.options import Precision, SchedulerOptions
 
 PRODUCTS: Mapping[str, int] = MappingProxyType(
     {
@@ -56,7 +56,9 @@ class GeneratedProducts:
         for operation in data.operations:
             made = self._loops(operation, values, kinds)
             if made:
-                context.decide(Decision("library", operation.name, "generate", "library.generated"))
+                note = "TF32" if _multiplies(made[0]) == "mul_tf32" else ""
+                decision = Decision("library", operation.name, "generate", "library.generated", note=note)
+                context.decide(decision)
             operations.extend(made or (operation,))
         return data.with_operations(tuple(operations))
 
@@ -69,7 +71,7 @@ class GeneratedProducts:
         call = _call(operation, values)
         if call is None or operation.results[0].type.device.kind not in kinds:
             return ()
-        return _as_loops(operation, call)
+        return _as_loops(operation, call, self.options.product_precision)
 
     def _asked_for(self, operation: Contraction) -> bool:
         asked = {"all", operation.name, operation.origin.node} & self.options.generated_products
@@ -115,14 +117,15 @@ def _scales(attributes: dict[str, Argument]) -> tuple[float, float] | None:
     return float(alpha), float(beta)
 
 
-def _as_loops(product: Contraction, call: _Call) -> tuple[Operation, ...]:
+def _as_loops(product: Contraction, call: _Call, precision: Precision) -> tuple[Operation, ...]:
     (result,) = product.results
+    multiply = "mul_tf32" if precision == "tf32" and call.left.type.dtype == f32 else "mul"
     type_ = result.type
     plain = call.addend is None and call.alpha == 1
     layout = replace(type_.layout, fixed=False)
     total = Value(f"{product.name}.sum", replace(type_, dtype=f32, layout=layout))
     if plain and type_.dtype == f32:
-        return (_sum(product, call, result),)
+        return (_sum(product, call, result, multiply),)
     axes = _axes(type_)
     points = tuple(symbol(axis.name) for axis in axes)
     body: Expr = Load(total.name, points, f32)
@@ -134,22 +137,29 @@ def _as_loops(product: Contraction, call: _Call) -> tuple[Operation, ...]:
     rounded = Pointwise(
         results=product.results, axes=axes, bodies=(cast(body, type_.dtype),), origin=product.origin
     )
-    return _sum(product, call, total), rounded
+    return _sum(product, call, total, multiply), rounded
 
 
-def _sum(product: Contraction, call: _Call, total: Value) -> Reduction:
-    """The sum over the left factor's last dimension and the right one's last but one."""
+def _sum(product: Contraction, call: _Call, total: Value, multiply: str) -> Reduction:
+    """The sum over the left factor's last dimension and the right one's last but one, whose elements the operation
+    ``multiply`` makes a product of."""
     axes = _axes(total.type)
     *batch, row, column = (symbol(axis.name) for axis in axes)
     inner = Axis("r0", call.left.type.shape[-1])
     k = symbol(inner.name)
     left = Load(call.left.name, (*batch, row, k), call.left.type.dtype)
     right = Load(call.right.name, (*batch, k, column), call.right.type.dtype)
-    body = op("mul", cast(left, f32), cast(right, f32))
+    body = op(multiply, cast(left, f32), cast(right, f32))
     return Reduction(
         results=(total,), axes=axes, reduce_axes=(inner,), combiner=Kind("sum"), bodies=(body,),
         origin=product.origin,
     )  # fmt: skip
+
+
+def _multiplies(total: Operation) -> str:
+    """The operation that makes a sum's products."""
+    assert isinstance(total, Reduction) and isinstance(total.bodies[0], Op)
+    return total.bodies[0].name
 
 
 def _axes(type_: TensorType) -> tuple[Axis, ...]:

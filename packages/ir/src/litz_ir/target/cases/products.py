@@ -15,11 +15,15 @@ from litz_ir.target.cases.case import Array, Case, at, axes, case, i, j, k, m, n
 ROWS, COLUMNS, SUMMED = 23, 37, 41
 SUM = Scalar("s", f32)
 
+TF32_ULP = 64 << 13
+"""As near as sums of factors of 11 bits are, of which an f32 has 13 more."""
+
 
 def product_cases() -> Iterator[Case]:
     """The cases."""
     for dtype in (f32, bf16, f16):
         yield _product(f"product_{dtype}", _left(dtype), at("b", k * COLUMNS + j, dtype), dtype)
+    yield _product("product_tf32", _left(f32), at("b", k * COLUMNS + j, f32), f32, multiply="mul_tf32")
     turned = at("b", j * SUMMED + k, bf16)
     yield _product("product_of_turned", at("a", k * ROWS + i, bf16), turned, bf16)
     scaled = cast(op("mul", cast(at("q", k * COLUMNS + j, i8), f32), at("c", j, f32)), bf16)
@@ -35,8 +39,8 @@ def _left(dtype: DType) -> Expr:
     return at("a", i * SUMMED + k, dtype)
 
 
-def _summed(left: Expr, right: Expr) -> Accumulate:
-    return Accumulate((("s", f32),), Kind("sum"), (op("mul", cast(left, f32), cast(right, f32)),))
+def _summed(left: Expr, right: Expr, multiply: str = "mul") -> Accumulate:
+    return Accumulate((("s", f32),), Kind("sum"), (op(multiply, cast(left, f32), cast(right, f32)),))
 
 
 def _product(
@@ -46,17 +50,18 @@ def _product(
     dtype: DType,
     inputs: dict[str, tuple[DType, Array]] | None = None,
     value: Expr = SUM,
+    multiply: str = "mul",
 ) -> Case:
-    """``o[i, j] = value`` of the sum over ``k``."""
+    """``o[i, j] = value`` of the sum over ``k``; ``multiply`` is the operation that makes a product of two factors."""
     right_alone = {"b": (dtype, values("b", dtype, SUMMED * COLUMNS))}
     return case(
         name,
-        phase(_summed(left, right), over=axes(k=SUMMED)),
+        phase(_summed(left, right, multiply), over=axes(k=SUMMED)),
         phase(Store("o", i * COLUMNS + j, value)),
         inputs={"a": (dtype, values("a", dtype, ROWS * SUMMED)), **(inputs or right_alone)},
         outputs={"o": (f32, ROWS * COLUMNS)},
         outer=axes(i=ROWS, j=COLUMNS),
-        ulp=64,
+        ulp=TF32_ULP if multiply == "mul_tf32" else 64,
         relative_to_largest=True,
     )
 

@@ -1,0 +1,49 @@
+"""How precise the products of matrices of a plan are."""
+
+from __future__ import annotations
+
+from litz.host.precision import f32_products
+from litz_ir.dtypes import f32
+from litz_ir.loops.nodes import Ref
+from litz_ir.plan.kernel import Accumulate, Kernel
+from litz_ir.plan.program import CallStep, Launch, Plan, Step, kernels_in, plans_in
+from litz_ir.plan.uses import launched_on
+from litz_ir.scalar.expr import Expr, Op
+from litz_ir.scalar.ops_table import MULTIPLICATIONS
+from litz_scheduler.library.generated import PRODUCTS
+
+
+def product_precision(plan: Plan) -> str:
+    """A line about the products of f32 that run on a GPU, called or generated; empty where there are none."""
+    kernels = {kernel.name: kernel for kernel in kernels_in(plan)}
+    steps = ((owner, step) for owner in plans_in(plan) for step in owner.steps)
+    if not any(_multiplies_f32(step, owner, kernels) for owner, step in steps):
+        return ""
+    how = "round their factors to TF32" if f32_products() == "tf32" else "are exact"
+    return f"products of f32 {how}, as torch.backends.cuda.matmul.fp32_precision asks"
+
+
+def _multiplies_f32(step: Step, plan: Plan, kernels: dict[str, Kernel]) -> bool:
+    """True for the call, or the launch, of a product of f32 on a GPU."""
+    placements = dict(plan.buffers)
+    match step:
+        case CallStep() if step.target in PRODUCTS:
+            factors = (placements[each.name].type for each in step.arguments if type(each) is Ref)
+            return any(type_.dtype == f32 and type_.device.kind == "cuda" for type_ in factors)
+        case Launch() if any(each.origin.operation in PRODUCTS for each in step.origins):
+            on_gpu = launched_on(step, placements).kind == "cuda"
+            return on_gpu and any(map(_is_of_f32, _summed(kernels[step.kernel])))
+    return False
+
+
+def _summed(kernel: Kernel) -> list[Expr]:
+    statements = (each for phase in kernel.phases for each in phase.statements)
+    return [value for each in statements if isinstance(each, Accumulate) for value in each.values]
+
+
+def _is_of_f32(value: Expr) -> bool:
+    """True for a product of two factors that are not both narrow floats made wider."""
+    if not isinstance(value, Op) or value.name not in MULTIPLICATIONS or value.dtype != f32:
+        return False
+    casts = (each for each in value.args if isinstance(each, Op) and each.name == "cast")
+    return sum(each.args[0].dtype.is_low_precision for each in casts) < len(value.args)

@@ -1,0 +1,158 @@
+"""How precise products are on a GPU: as torch's settings ask, wherever they are read, generated or called."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from torch._C._dynamo.guards import GlobalStateGuard
+from torch._subclasses import FakeTensorMode
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import litz.host.precision
+import litz.pipeline
+from litz.artifact import Artifact
+from litz.cache.artifacts import ArtifactCache
+from litz.explain.products import product_precision
+from litz.host.precision import f32_products, tell_of_bf16
+from litz.loading import Compiled
+from litz.pipeline import Compilation, scheduler_options
+from litz.settings import Config
+from litz.targets import targets_for
+from litz_codegen_triton.target import CudaTarget
+
+
+def old() -> None:
+    torch.backends.cuda.matmul.allow_tf32 = True
+
+
+def new() -> None:
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+
+
+def everywhere() -> None:
+    torch.backends.fp32_precision = "tf32"  # type: ignore[attr-defined]  # made as it is imported
+
+
+WAYS: dict[str, Callable[[], None]] = {
+    "allow_tf32": old,
+    "fp32_precision": new,
+    "fp32_precision of everything": everywhere,
+    "high": lambda: torch.set_float32_matmul_precision("high"),
+    "medium": lambda: torch.set_float32_matmul_precision("medium"),
+}
+
+
+@pytest.fixture(autouse=True)
+def settings() -> Iterator[None]:
+    """Torch's settings, put back."""
+    yield
+    torch.backends.fp32_precision = "none"  # type: ignore[attr-defined]  # see above
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.matmul.fp32_precision = "none"
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Artifact]:
+    """What a program of tensors on a GPU is compiled to, its products generated, before anything is loaded."""
+
+    def load(artifact: Artifact, *_: object, **__: object) -> Compiled:
+        return Compiled(lambda args: (), artifact)
+
+    def compile_it(dtype: torch.dtype = torch.float32, force: str = "generated_products=all") -> Artifact:
+        config = Config(cache=False, fallback="error", force=force)
+        made = Compilation(traced(dtype), "products", config, ArtifactCache.open(config)).run().artifact
+        assert made is not None
+        return made
+
+    monkeypatch.setattr(litz.pipeline, "load", load)
+    monkeypatch.setattr(CudaTarget, "prepare", lambda _: 1)
+    return compile_it
+
+
+def traced(dtype: torch.dtype) -> GraphModule:
+    def program(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return (x @ w).relu(), (x.unsqueeze(2) * w.unsqueeze(0)).sum(1)
+
+    with FakeTensorMode():
+        given = (
+            torch.empty(48, 64, device="cuda", dtype=dtype),
+            torch.empty(64, 32, device="cuda", dtype=dtype),
+        )
+        return make_fx(program)(*given)
+
+
+def test_f32_is_exact_unless_somebody_asks_for_less() -> None:
+    assert f32_products() == "ieee"
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    assert f32_products() == "ieee"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_ask_for_tf32_is_understood_and_guarded(way: str) -> None:
+    guard = GlobalStateGuard()
+    assert f32_products() == "ieee" and guard.check()
+    WAYS[way]()
+    assert f32_products() == "tf32" and not guard.check()
+
+
+def test_what_is_generated_is_as_precise_as_a_library_would_be(compiled: Callable[..., Artifact]) -> None:
+    exact = compiled()
+    torch.set_float32_matmul_precision("high")
+    rounded = compiled()
+    assert exact.key != rounded.key
+    assert [unit.text.count('input_precision="ieee"') for unit in exact.units] == [1, 1]
+    written = [unit.text.count('input_precision="tf32"') for unit in rounded.units]
+    assert sorted(written) == [0, 1], "a sum that somebody wrote is no product of a library"
+    notes = [each.note for each in rounded.plan.decisions if each.reason == "library.generated"]
+    assert notes == ["TF32"]
+
+
+def test_narrow_products_are_what_they_are(compiled: Callable[..., Artifact]) -> None:
+    exact = compiled(torch.bfloat16)
+    torch.set_float32_matmul_precision("high")
+    rounded = compiled(torch.bfloat16)
+    assert exact.plan == rounded.plan and exact.units == rounded.units
+    assert product_precision(rounded.plan) == ""
+
+
+@pytest.mark.parametrize("force", ["", "generated_products=all"], ids=["called", "generated"])
+def test_explain_says_how_precise_products_are(force: str, compiled: Callable[..., Artifact]) -> None:
+    plan = compiled(force=force).plan
+    assert product_precision(plan).startswith("products of f32 are exact")
+    torch.backends.cuda.matmul.allow_tf32 = True
+    assert product_precision(plan).startswith("products of f32 round their factors to TF32")
+
+
+def test_graphs_on_the_cpu_do_not_depend_on_it() -> None:
+    config = Config()
+    torch.set_float32_matmul_precision("high")
+    assert scheduler_options(config, targets_for(("cpu",), config)).product_precision == "ieee"
+    assert scheduler_options(config, targets_for(("cuda", "cpu"), config)).product_precision == "tf32"
+
+
+@pytest.mark.parametrize(("capability", "warnings"), [((7, 5), 1), ((8, 0), 0)])
+def test_a_chip_without_bf16_is_told_of_once(
+    capability: tuple[int, int],
+    warnings: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a chip")
+    litz.host.precision._tell.cache_clear()
+    with FakeTensorMode(), caplog.at_level(logging.WARNING, "litz"):
+        wide, narrow = (torch.empty(4, device="cuda:0", dtype=d) for d in (torch.float32, torch.bfloat16))
+        tell_of_bf16([wide, torch.empty(4, dtype=torch.bfloat16)])
+        assert not caplog.records
+        for _ in range(2):
+            tell_of_bf16([wide, narrow])
+    litz.host.precision._tell.cache_clear()
+    assert [record.message.partition(" has")[0] for record in caplog.records] == [
+        "litz: a chip (sm_75)"
+    ] * warnings
