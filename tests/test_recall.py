@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 from torch.testing import assert_close
 
 import litz
 from litz.capture import aot
+from litz.capture.recall import capture_key
 
 Function = Callable[..., Any]
 X, Y = torch.randn(6, 8), torch.randn(6, 8)
@@ -463,3 +465,58 @@ def test_inputs_in_one_memory_are_another_graph(traced: list[str]) -> None:
             assert_close(anew(function, *pair), function(*expected))
         assert_close(mine, theirs)
     assert len(traced) == 3, "what shares memory goes through AOTAutograd every time"
+
+
+def key_on(function: Function, home: int, current: int, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """The key of a graph whose inputs are on one of a machine's GPUs while one is current."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
+    with FakeTensorMode():
+        inputs = [torch.empty(6, 8, device=f"cuda:{home}") for _ in range(2)]
+    return capture_key(torch.fx.symbolic_trace(function), inputs, ())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: (x + y).relu(),
+        lambda x, y: x + x.new_zeros(8, device="cuda"),
+        lambda x, y: x.to(torch.float16).sum(1) * y.cuda()[0, 0],
+        lambda x, y: torch.ops.aten.to.device(x, torch.device("cpu"), torch.float32),
+    ],
+    ids=["plain", "on the current one", "to the current one", "to the CPU"],
+)
+def test_which_gpu_a_graph_is_on_makes_no_difference(
+    function: Function, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, beside = (
+        key_on(function, home, current, monkeypatch) for home, current in ((0, 0), (3, 3), (3, 0))
+    )
+    assert first is not None and first == second != beside
+
+
+def test_a_graph_that_names_its_own_gpu_is_the_same_on_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(home: int, named: int) -> str | None:
+        def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x + x.new_ones(8, device=torch.device("cuda", named))
+
+        return key_on(function, home, home, monkeypatch)
+
+    assert made(0, 0) == made(2, 2) and len({made(0, 0), made(0, 2), made(2, 0), made(1, 0)}) == 4
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: x.to(0),
+        lambda x, y: x.cuda(0),
+        lambda x, y: x + x.new_ones(8, device=0),
+        lambda x, y: x + x.new_ones(8, device="cuda:0"),
+        lambda x, y: torch.stack([x, y.to(device="cuda:0")]),
+    ],
+    ids=["to", "cuda", "by number", "by text", "in a list"],
+)
+def test_a_gpu_that_is_named_by_its_number_counts(
+    function: Function, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {key_on(function, home, home, monkeypatch) for home in (0, 3)}
+    assert len(keys) == 2 and None not in keys

@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 
 from litz.artifact import Wrapping
 from litz.cache.key import text_key
+from litz.capture.places import Places
 from litz_ir.loops.nodes import Ref, Value
 from litz_ir.plan.program import Plan
 
@@ -40,14 +41,15 @@ class _NotPlain(Exception):
 
 
 def capture_key(gm: GraphModule, inputs: Sequence[Any], facts: Iterable[str]) -> str | None:
-    """The digest of a plain graph as Dynamo captured it, of its inputs and of torch's settings; None where something
-    else than torch's own functions is called.
+    """The digest of a plain graph as Dynamo captured it, of its inputs, which are all on one device, and of torch's
+    settings; None where something else than torch's own functions is called.
 
-    ``facts`` are what else the compiled graph depends on.
+    ``facts`` are what else the compiled graph depends on. Which GPU it is on is no part of the key (``places``).
     """
-    kinds = {each.device.type for each in inputs}
+    places = Places(inputs[0].device)
     try:
-        return text_key(*facts, *_settings(kinds), *map(_described, inputs), _shared(inputs), *_lines(gm))
+        told = (*places.facts(gm.graph), *_settings(places), *map(_described, inputs), _shared(inputs))
+        return text_key(*facts, *told, *_lines(gm, places))
     except _NotPlain:
         return None
 
@@ -146,7 +148,7 @@ def _is_plain(value: Any) -> bool:
 
 def _described(tensor: torch.Tensor) -> str:
     sizes = (tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
-    return f"{tensor.device} {tensor.dtype} {sizes} {tensor.requires_grad} {tensor.is_inference()}"
+    return f"{tensor.dtype} {sizes} {tensor.requires_grad} {tensor.is_inference()}"
 
 
 def _shared(inputs: Sequence[torch.Tensor]) -> str:
@@ -155,23 +157,20 @@ def _shared(inputs: Sequence[torch.Tensor]) -> str:
     return f"memory {[first.setdefault(each.untyped_storage()._cdata, k) for k, each in enumerate(inputs)]}"
 
 
-def _settings(kinds: Iterable[str]) -> list[str]:
-    """What tracing a graph on devices of some ``kinds`` depends on besides the graph."""
-    sdp = torch.backends.cuda
+def _settings(places: Places) -> list[str]:
+    """What tracing a graph in some ``places`` depends on besides the graph."""
+    sdp, kind = torch.backends.cuda, places.home.type
     return [
         torch.__version__,
-        f"default {torch.get_default_dtype()} {torch.get_default_device()}",
+        f"default {torch.get_default_dtype()} {places.spelled(torch.get_default_device())}",
         f"grad {torch.is_grad_enabled()} {torch.is_inference_mode_enabled()}",
-        *(
-            f"autocast {k} {torch.is_autocast_enabled(k)} {torch.get_autocast_dtype(k)}"
-            for k in sorted(kinds)
-        ),
+        f"autocast {kind} {torch.is_autocast_enabled(kind)} {torch.get_autocast_dtype(kind)}",
         f"deterministic {torch.are_deterministic_algorithms_enabled()}",
         f"attention {sdp.flash_sdp_enabled()} {sdp.math_sdp_enabled()} {sdp.mem_efficient_sdp_enabled()}",
     ]
 
 
-def _lines(gm: GraphModule) -> Iterable[str]:
+def _lines(gm: GraphModule, places: Places) -> Iterable[str]:
     """The graph as text: nodes by number, functions by name."""
     numbers: dict[Node, int] = {}
     for node in gm.graph.nodes:
@@ -183,7 +182,8 @@ def _lines(gm: GraphModule) -> Iterable[str]:
         if node.op not in ("call_function", "call_method", "output"):
             raise _NotPlain
         target = _function(node.target) if node.op == "call_function" else str(node.target)
-        yield f"{node.op} {target} {_spelled(node.args, numbers)} {_spelled(node.kwargs, numbers)}"
+        args, kwargs = (_spelled(each, numbers, places) for each in (node.args, node.kwargs))
+        yield f"{node.op} {target} {args} {kwargs}"
 
 
 def _is_symbolic(example: Any) -> bool:
@@ -211,16 +211,21 @@ def _function(target: Any) -> str:
     return f"{module}.{name}"
 
 
-def _spelled(value: Any, numbers: Mapping[Node, int]) -> str:
+def _spelled(value: Any, numbers: Mapping[Node, int], places: Places) -> str:
+    def joined(items: Iterable[Any]) -> str:
+        return ",".join(_spelled(item, numbers, places) for item in items)
+
     match value:
         case Node():
             return f"%{numbers[value]}"
         case tuple() | list():
-            return f"{type(value).__name__}({','.join(_spelled(item, numbers) for item in value)})"
+            return f"{type(value).__name__}({joined(value)})"
         case dict():
-            return f"{{{','.join(f'{key}:{_spelled(item, numbers)}' for key, item in value.items())}}}"
+            return f"{{{','.join(f'{key}:{joined([item])}' for key, item in value.items())}}}"
         case slice():
-            return f"slice({','.join(_spelled(each, numbers) for each in (value.start, value.stop, value.step))})"
+            return f"slice({joined((value.start, value.stop, value.step))})"
+        case torch.device():
+            return f"device {places.spelled(value)}"
     if not isinstance(value, _LITERALS):
         raise _NotPlain
     return f"{type(value).__name__}:{value!r}"
