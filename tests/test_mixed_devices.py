@@ -387,7 +387,7 @@ def test_what_is_on_one_gpu_is_recorded_and_nothing_else(
     name: str, says: str, compiled: Callable[[GraphModule], Artifact]
 ) -> None:
     program, given, *_ = PROGRAMS[name]
-    choice = chosen(compiled(traced(program, *given)).plan)
+    choice = chosen(compiled(traced(program, *given)).plan, replay=10e-6)  # a launch and a call are enough
     assert choice.says.startswith(says), choice.says
     for part in choice.parts:
         assert all(

@@ -19,10 +19,11 @@ from torch.testing import assert_close
 import litz.loading
 import litz.replay.plans
 from litz.replay.choice import Choice, chosen
-from litz.replay.parts import LEAST, divided
+from litz.replay.host_time import CALL, LAUNCH, REPLAY, Work, work_of
+from litz.replay.parts import divided
 from litz_ir.dtypes import b1
 from litz_ir.loops.nodes import LoopGraph, Value
-from litz_ir.plan.program import CallStep, Check, Launch, Plan, RegionStep, Step
+from litz_ir.plan.program import Check, Plan, RegionStep, Step
 from litz_ir.plan.verify import verify_plan
 from litz_ir.scalar.build import const
 from litz_ir.text import parse_plan
@@ -33,6 +34,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "frontend" / "te
 from scheduler_builder import CPU_LIKE, assert_same, plan_of
 from scheduler_strategies import loop_graphs
 from test_frontend_replay import Recorder
+
+BRIEF = 5e-6
+"""Seconds of a replay that is worth it for two launches or one call: plans of tests are small."""
 
 HOLDS = Check(const(True, b1), "never")
 
@@ -61,12 +65,12 @@ def test_a_plan_in_parts_computes_the_same(
         graph = replace(graph, donated=free)
     plan = checked(plan_of(graph, CPU_LIKE, SchedulerOptions(fuse=False)), places)
     with patch.object(litz.replay.plans, "_is_unsafe", lambda target: target in alone):
-        made = divided(plan)
+        made = divided(plan, BRIEF)
     verify_plan(made.plan)
     assert_same(graph, made.plan)
     for part in made.parts:
         steps = made.plan.subplan(part).steps
-        assert sum(isinstance(step, Launch | CallStep) for step in steps) >= LEAST
+        assert work_of(steps).pays(BRIEF)
         assert not any(isinstance(step, Check | RegionStep) for step in steps)
     assert sum(isinstance(step, RegionStep) for step in made.plan.steps) == len(made.parts)
     assert sum(step == HOLDS for step in made.plan.steps) == sum(step == HOLDS for step in plan.steps)
@@ -82,7 +86,7 @@ def recorders(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
         return made[-1]
 
     def chosen(plan: Plan) -> Choice:
-        found = divided(plan)
+        found = divided(plan, BRIEF)
         return Choice(found.plan, parts=found.parts, says="; ".join(found.reasons))
 
     monkeypatch.setattr(litz.loading, "chosen", chosen)
@@ -163,26 +167,86 @@ plan p on cuda "sm_90" (%x: f32[8]) -> (%o) {
   buffer %o: f32[8]
   %a = call aten.sin.default(%x)
   %b = call aten.cos.default(%a)
+  MORE
   STEP
   %o = call aten.add.Tensor(%b, %c)
 }
 """
 
 
+LAUNCHES = """
+plan p on cuda "sm_90" (%x: f32[8], %o: f32[8]) -> (%o) {
+  buffer %x: f32[8]
+  buffer %o: f32[8]
+  kernel k(in %a: f32, out %b: f32) {
+    outer [i0: 8]
+    phase [] { %b[i0] = %a[i0]; }
+  }
+  STEPS
+}
+"""
+
+
+def planned(step: str, more: int) -> Plan:
+    """The plan of four calls or, with ``more`` calls that are not looked at, of more."""
+    others = "\n  ".join(["call aten.neg.default(%a)"] * more)
+    return parse_plan(PLAN.replace("MORE", others).replace("STEP", step))
+
+
+EXP = "%c = call aten.exp.default(%b)"
+CHECKED = '%c = call aten.exp.default(%b) check { true } "no"'
+ROUTINE = "%c = call somebody.s_routine(%b)"
+TWO_CALLS = "2 calls take less host time than a replay (20 us, not 22)"
+ONE_CALL = "1 call takes less host time than a replay (10 us, not 22)"
+
+
 @pytest.mark.parametrize(
-    ("step", "says"),
+    ("step", "more", "says"),
     [
-        ("%c = call aten.exp.default(%b)", "replayed as a CUDA graph"),
-        ('%c = call aten.exp.default(%b) check { true } "no"', "3 of 4 launches and calls replayed as a CUDA graph; "
-         "between them: it checks values"),
-        ("%c = call somebody.s_routine(%b)", "2 of 4 launches and calls replayed as a CUDA graph; "
-         "between them: somebody.s_routine cannot be recorded"),
+        (EXP, 0, "replayed as a CUDA graph"),
+        (CHECKED, 0, "3 of 4 launches and calls replayed as a CUDA graph; between them: it checks values; " + ONE_CALL),
+        (ROUTINE, 1, "3 of 5 launches and calls replayed as a CUDA graph; "
+         f"between them: somebody.s_routine cannot be recorded; {ONE_CALL}"),
+        (ROUTINE, 0, f"not replayed: somebody.s_routine cannot be recorded; {TWO_CALLS}"),
     ],
 )  # fmt: skip
-def test_what_is_chosen_is_said(step: str, says: str) -> None:
-    assert chosen(parse_plan(PLAN.replace("STEP", step))).says == says
+def test_what_is_chosen_is_said(step: str, more: int, says: str) -> None:
+    assert chosen(planned(step, more)).says == says
+
+
+@pytest.mark.parametrize(
+    ("launches", "calls", "pays"),
+    [(0, 0, False), (1, 0, False), (5, 0, False), (6, 0, True), (0, 2, False), (1, 2, True), (3, 1, True)],
+)
+def test_a_recording_pays_where_a_replay_takes_less_of_the_host(
+    launches: int, calls: int, pays: bool
+) -> None:
+    plan = launching(launches, calls)
+    work = work_of(plan.steps)
+    assert work == Work(launches, calls) and work.seconds == launches * LAUNCH + calls * CALL
+    assert work.pays(REPLAY) == pays
+    found = chosen(plan)
+    assert (found.plan, found.whole, found.parts) == (plan, pays, ())
+    assert found.says == ("replayed as a CUDA graph" if pays else f"not replayed: {work.says(REPLAY)}")
+
+
+def test_what_is_not_worth_a_recording_is_counted() -> None:
+    assert (
+        chosen(launching(1, 0)).says
+        == "not replayed: 1 launch takes less host time than a replay (4 us, not 22)"
+    )
+    says = "not replayed: 2 launches and 1 call take less host time than a replay (18 us, not 22)"
+    assert chosen(launching(2, 1)).says == says
+    assert chosen(launching(1, 0), replay=1e-6).whole
+
+
+def launching(launches: int, calls: int) -> Plan:
+    """A plan of so many launches and calls, all of which can be recorded."""
+    steps = ["launch k(%x, %o)"] * launches + ["call aten.neg.default(%x)"] * calls
+    return parse_plan(LAUNCHES.replace("STEPS", "\n  ".join(steps)))
 
 
 def test_nothing_is_recorded_elsewhere() -> None:
-    plan = parse_plan(PLAN.replace("STEP", "%c = call aten.exp.default(%b)").replace("on cuda", "on cpu"))
+    text = PLAN.replace("MORE", "").replace("STEP", EXP)
+    plan = parse_plan(text.replace("on cuda", "on cpu"))
     assert chosen(plan) == Choice(plan, says="not replayed: it does not run on a GPU")

@@ -11,6 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from litz.replay.host_time import REPLAY, work_of
 from litz.replay.plans import Obstacles, mutates
 from litz_ir.loops.layout import span
 from litz_ir.loops.nodes import Ref, Value, references
@@ -29,14 +30,12 @@ from litz_ir.plan.uses import chain, root, touched_by, written
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import mul
 
-LEAST = 2
-"""The launches and calls of a part that is worth recording."""
-
 
 @dataclass(frozen=True, slots=True)
 class Divided:
     """A plan whose subplans ``parts`` may be recorded: ``recorded`` of its ``steps`` launches and calls are in them.
-    ``reasons`` says why the others are not."""
+    ``reasons`` says why the others are not: what is in the way of some, and the longest of the runs for which it would
+    not pay."""
 
     plan: Plan
     parts: tuple[str, ...]
@@ -45,20 +44,24 @@ class Divided:
     reasons: tuple[str, ...]
 
 
-def divided(plan: Plan) -> Divided:
-    """The plan with a subplan for each run of steps that can be recorded, where it has :data:`LEAST` launches or more.
-    It computes what the plan computes."""
+def divided(plan: Plan, replay: float = REPLAY) -> Divided:
+    """The plan with a subplan for each run of steps that can be recorded and take the host no less than the
+    ``replay`` seconds of a replay. It computes what the plan computes."""
     obstacles = Obstacles(plan)
     shown = frozenset(_shown(plan))
     why = [_why(step, obstacles, shown) for step in plan.steps]
-    runs = [run for run in _runs(plan.steps, why) if _work(plan.steps[run.start : run.stop]) >= LEAST]
+    found = {run: work_of(plan.steps[run.start : run.stop]) for run in _runs(plan.steps, why)}
+    runs = [run for run, work in found.items() if work.pays(replay)]
     reasons = tuple(dict.fromkeys(filter(None, why)))
+    short = [work for work in found.values() if not work.pays(replay)]
+    if short:
+        reasons += (max(short, key=lambda work: work.seconds).says(replay),)
+    steps = work_of(plan.steps).steps
     if not runs:
-        return Divided(plan, (), 0, _work(plan.steps), reasons)
+        return Divided(plan, (), 0, steps, reasons)
     made = _Division(plan, runs).made()
-    recorded = sum(_work(plan.steps[run.start : run.stop]) for run in runs)
     parts = tuple(part.name for part in made.subplans[len(plan.subplans) :])
-    return Divided(made, parts, recorded, _work(plan.steps), reasons)
+    return Divided(made, parts, sum(found[run].steps for run in runs), steps, reasons)
 
 
 def _shown(plan: Plan) -> Iterator[str]:
@@ -83,11 +86,6 @@ def _why(step: Step, obstacles: Obstacles, shown: frozenset[str]) -> str:
     return obstacles.of(step) or (
         f"{touched} is memory that a call returned of another tensor" if touched else ""
     )
-
-
-def _work(steps: Sequence[Step]) -> int:
-    """How many launches and calls there are."""
-    return sum(isinstance(step, Launch | CallStep | RegionStep) for step in steps)
 
 
 def _runs(steps: Sequence[Step], why: Sequence[str]) -> Iterator[range]:
