@@ -130,9 +130,9 @@ def _listed(lists: Sequence[Any], rows: Any, size: Any, count: Size, length: Siz
     whole = Span(length)
     if not pairs or not pairs[0] or not (isinstance(rows, int) and isinstance(size, int)):
         return whole
-    if rows % TILE or size % TILE or (isinstance(length, int) and length <= size):
-        return whole
     counts, indices = ([pair[k] for pair in pairs] for k in (0, 1))
+    if rows % TILE or size % TILE or indices[0].shape[-1] == 1:
+        return whole
     for each in counts:
         covered = mul(each.shape[2], rows)
         if isinstance(count, int) and isinstance(covered, int) and covered < count:
