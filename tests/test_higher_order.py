@@ -329,6 +329,14 @@ def test_flexible_attention_and_its_gradient(dynamic: bool, monkeypatch: pytest.
         assert compiled.artifact is not None and not compiled.artifact.left_to_aten
 
 
+def test_attention_without_a_mask_makes_and_keeps_no_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.nn.attention.flex_attention._validate_device", lambda *tensors: None)
+    q, k, v = (torch.randn(1, 2, 16, 8, generator=torch.Generator().manual_seed(n)) for n in range(3))
+    forward, _ = check(lambda q, k, v: flex_attention(q, k, v), q, k, v, train=True)
+    assert forward.artifact is not None and not forward.artifact.left_to_aten
+    assert not any(place.type.dtype.is_integer for _, place in forward.artifact.plan.buffers)
+
+
 def test_an_associative_scan() -> None:
     operator = torch.ops.higher_order.associative_scan
     x = torch.linspace(-1, 1, 28).reshape(7, 4)

@@ -107,6 +107,20 @@ class FlexibleAttention:
         return traced
 
 
+def forget_lists(graph: Graph) -> None:
+    """Take from attention the lists of block masks of one block, which nobody walks: what makes them, where no mask was
+    given, need not run, nor wait for a backward."""
+    for node in graph.nodes:
+        if node.op != "call_function" or node.target not in _BLOCK_MASK:
+            continue
+        place = _BLOCK_MASK[node.target]
+        mask = node.args[place]
+        if all(each is None or _value(each).shape[-1] == 1 for each in (mask[3], mask[7])):
+            lists = slice(2, 10)
+            emptied = (*mask[: lists.start], *(None for _ in mask[lists]), *mask[lists.stop :])
+            node.args = _with(node.args, (place,), emptied)
+
+
 def refusal(node: Node) -> str:
     """Why an attention is not made of loops, as far as its arguments tell; nothing where they do not."""
     query, key, value = (_value(each) for each in node.args[:3])

@@ -16,12 +16,15 @@ import torch._functorch.config as functorch_config
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import Graph, GraphModule, Node
 
+from litz_lowering.flexible import forget_lists
+
 _UNTOLD = ("aten.empty", "aten.new_empty", "aten._local_scalar_dense")
 """Operators whose results are not what their arguments say: memory as it is found, and numbers that are data."""
 
 
 def partition(joint: GraphModule, inputs: Sequence[Any], **options: Any) -> tuple[GraphModule, GraphModule]:
     """The forward and the backward of a joint graph, which is changed; ``options`` are those of torch's own."""
+    forget_lists(joint.graph)
     if not functorch_config.cse:
         return min_cut_rematerialization_partition(joint, inputs, **options)
     merge_equal(joint.graph)
