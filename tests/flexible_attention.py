@@ -75,6 +75,10 @@ def late(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
     return m > n + 16
 
 
+def first(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+    return n - m < 300
+
+
 @dataclass(frozen=True)
 class Case:
     """Functions and what they look into; sizes; how many kernels the forward and the backward have."""
@@ -137,6 +141,7 @@ CASES: Mapping[str, Case] = {
     "f16_alibi": Case(score=alibi, mask=causal, captured=(SLOPES,), dtype=torch.float16),
     "dynamic": Case(score=alibi, mask=causal, captured=(SLOPES,), dynamic=True),
     "decode": Case(lengths=(1, 2048), heads=(8, 2), batch=(1, 1), kernels=(2, 4)),
+    "decode_odd": Case(mask=first, lengths=(2, 1021), heads=(8, 2), batch=(1, 1), kernels=(2, 3)),
     "decode_alone": Case(score=alibi, captured=(SLOPES,), lengths=(1, 2048), batch=(1, 1), kernels=(2, 4)),
 }  # fmt: skip
 

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from scheduler_builder import GPU_LIKE, plan_of
 
 from litz_ir.host.executor import Executor
 from litz_ir.interp.encoding import storage_dtype
 from litz_ir.interp.loops import run_graph
 from litz_ir.plan.program import Launch, Plan
+from litz_ir.symbols.term import evaluate
 from litz_ir.text import parse_graph, to_text
 from litz_scheduler import SchedulerOptions
 
@@ -43,7 +45,12 @@ def planned(text: str, processors: int = GPU_LIKE.processors) -> Plan:
     graph = parse_graph(text)
     plan = plan_of(graph, replace(GPU_LIKE, processors=processors), SchedulerOptions())
     generator = np.random.default_rng(0)
-    held = [generator.uniform(-1, 1, v.type.shape).astype(storage_dtype(v.type.dtype)) for v in graph.inputs]
+    sizes = {info.name: 1021 for info in graph.symbols}
+    shapes = [tuple(evaluate(size, sizes) for size in value.type.shape) for value in graph.inputs]
+    held = [
+        generator.uniform(-1, 9 if v.type.dtype.is_integer else 1, shape).astype(storage_dtype(v.type.dtype))
+        for v, shape in zip(graph.inputs, shapes, strict=True)
+    ]
     for a, b in zip(run_graph(graph, held), Executor(plan).run(held), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(b.astype(np.float32), a.astype(np.float32), rtol=2e-3, atol=2e-3)
@@ -82,6 +89,29 @@ def test_many_keys_of_few_queries_are_divided(golden: Callable[[str, str], None]
     assert len(plan.kernels) == 2
     assert plan.placement("top.parts").type.shape == (4, 2, 2, QUERIES, 1)
     golden("attention_in_parts_sm_90.txt", to_text(plan))
+
+
+@pytest.mark.parametrize("keys", [1021, "n"], ids=["a prime", "not known"])
+def test_parts_need_not_be_equal(keys: int | str) -> None:
+    text = f"graph g({OPERANDS}) -> (%o, %l) {{\n{WEIGHED}{SHARE}{LOGARITHM}}}\n"
+    text = text.replace(f"[2, {KEYS},", f"[2, {keys},").replace(f"r0: {KEYS}", f"r0: {keys}")
+    if keys == "n":
+        text = text.replace("{\n", "{\n  symbols {\n    n: int from 1 hint 1021\n  }\n", 1)
+    plan = planned(text.replace(SEEN, SCORE), processors=7)
+    assert [each.note for each in plan.decisions if each.reason == "split.threads"] == ["3 parts"]
+
+
+def test_lists_of_blocks_are_divided_between_their_places() -> None:
+    score = SCORE.replace("r0", "indirect(%n[r0], size=64, assumed)*16 + r1")
+    value = "f32(%v[i0, indirect(%n[r0], size=64, assumed)*16 + r1, i3])"
+    weighed = WEIGHED.replace(SEEN, f"masked(index(r0) < %c[0], {score}, -inf)")
+    weighed = weighed.replace("f32(%v[i0, r0, i3])", f"masked(index(r0) < %c[0], {value}, 0.0)")
+    weighed = weighed.replace(f"r0: {KEYS}", "r0: 64, r1: 16")
+    operands = OPERANDS.replace(f"[2, {KEYS},", "[2, 1024,")
+    plan = planned(
+        f"graph g({operands}, %n: i64[64] fixed, %c: i64[1] fixed) -> (%o) {{\n{weighed}{SHARE}}}\n", 999
+    )
+    assert [axis.size for axis in plan.kernels[0].phases[0].axes] == [16, 16]
 
 
 def gradient(name: str, given: str, left: str, right: str, width: int) -> str:

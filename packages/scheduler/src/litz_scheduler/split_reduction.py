@@ -12,9 +12,9 @@ from litz_ir.fused.decision import Decision
 from litz_ir.loops.layout import contiguous
 from litz_ir.loops.nodes import Axis, Combine, Kind, LoopGraph, Operation, Reduction, Value
 from litz_ir.passes.base import PassContext
-from litz_ir.scalar.build import cast, const, op, where
-from litz_ir.scalar.expr import Load, Param, loads, substitute_expr
-from litz_ir.symbols.term import Size, add, coefficient, mul, symbol
+from litz_ir.scalar.build import cast, const, index, masked, op, where
+from litz_ir.scalar.expr import Expr, Load, Masked, Param, loads, substitute_expr
+from litz_ir.symbols.term import Size, add, coefficient, floordiv, mul, symbol
 from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.cost.compute import body_cost, load_count
 from litz_scheduler.cost.traffic import estimate, points
@@ -74,9 +74,12 @@ class SplitReductions:
             or operation.combiner.name not in SPLIT
         ):
             return ()
+        sides = product_sides(operation, graphics(context))
+        if sides is not None and sides.scores:
+            most = _parts_of_product(operation, sides, graph, machine)
+            return _weighed_in_parts(operation, most) if most > 1 else ()
         if not isinstance(points(operation.reduce_axes), int):
             return ()
-        sides = product_sides(operation, graphics(context))
         if sides is not None:
             columns, most = True, _parts_of_product(operation, sides, graph, machine)
         else:
@@ -115,7 +118,7 @@ def _parts_of_product(operation: Reduction, sides: Sides, graph: LoopGraph, mach
     rows, columns, batch = (
         estimate(points(axes), graph.symbols) for axes in (sides.rows, sides.columns, sides.batch)
     )
-    tiles, inner = batch * -(-rows // TILE), _inner(operation)
+    tiles, inner = batch * -(-rows // TILE), estimate(points(operation.reduce_axes), graph.symbols)
     tiles *= 1 if sides.scores else -(-columns // TILE)
     if 2 * tiles > machine.processors or inner < DEEP * max(rows, columns):
         return 0
@@ -149,21 +152,23 @@ def reads_columns(operation: Reduction, graph: LoopGraph) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Division:
     """Axes as those that tell parts from one another and those inside a part; ``place`` is where a point of them is on
-    the axes as they were."""
+    the axes as they were, ``inside`` whether it is a point of theirs at all: the last part may be shorter."""
 
     between: tuple[Axis, ...]
     within: tuple[Axis, ...]
     place: dict[str, Size]
+    inside: Expr | None = None
 
     @property
     def parts(self) -> int:
         return math.prod(map(_size, self.between))
 
 
-def _divided(axes: tuple[Axis, ...], most: int) -> _Division:
-    """The leading axes divided into up to ``most`` equal parts: several as they are, and a divisor of the next one."""
-    count, whole = 1, 0
-    while whole < len(axes) and count * _size(axes[whole]) <= most:
+def _divided(axes: tuple[Axis, ...], most: int, free: int | None = None) -> _Division:
+    """The leading axes divided into up to ``most`` equal parts: several as they are, at most ``free`` of them, and a
+    divisor of the next one."""
+    count, whole, last = 1, 0, len(axes) if free is None else free
+    while whole < last and count * _size(axes[whole]) <= most:
         count *= _size(axes[whole])
         whole += 1
     between, rest = axes[:whole], axes[whole:]
@@ -173,6 +178,28 @@ def _divided(axes: tuple[Axis, ...], most: int) -> _Division:
     part, inner = Axis(f"{rest[0].name}_part", step), Axis(rest[0].name, _size(rest[0]) // step)
     place: dict[str, Size] = {inner.name: add(mul(symbol(part.name), inner.size), symbol(inner.name))}
     return _Division((*between, part), (inner, *rest[1:]), place)
+
+
+def _divided_anyhow(axis: Axis, most: int) -> _Division:
+    """An axis divided into ``most`` parts, whatever its size is."""
+    size = floordiv(add(axis.size, most - 1), most)
+    part, inner = Axis(f"{axis.name}_part", most), Axis(axis.name, size)
+    place = add(mul(symbol(part.name), size), symbol(inner.name))
+    inside = op("lt", index(place), index(axis.size))
+    return _Division((part,), (inner,), {axis.name: place}, inside)
+
+
+def _weighed_in_parts(operation: Reduction, most: int) -> tuple[Reduction, ...]:
+    """The two steps of a reduction that holds products, which are computed for tiles of one axis at a time."""
+    axes = operation.reduce_axes
+    # Where blocks are listed, the last axes are a list's places and a block's positions, and go together.
+    listed = any(isinstance(node, Masked) for body in operation.bodies for node in (body, *body.children))
+    known = all(isinstance(axis.size, int) for axis in axes)
+    division = _divided(axes, most, len(axes) - 2 if listed else None) if known else None
+    few = division is None or 4 * division.parts < 3 * most
+    if few and len(axes) == 1 and operation.combiner == Kind("softmax_sum"):
+        division = _divided_anyhow(axes[0], most)
+    return _in_two_steps(operation, division, True) if division is not None and division.parts > 1 else ()
 
 
 def _size(axis: Axis) -> int:
@@ -192,6 +219,9 @@ def _in_two_steps(operation: Reduction, division: _Division, columns: bool) -> t
             Value(f"{value.name}.parts", replace(value.type, shape=shape, layout=contiguous(shape)))
         )
     bodies = tuple(substitute_expr(body, division.place) for body in operation.bodies)
+    if division.inside is not None:
+        nothing = (const(-math.inf, bodies[0].dtype), const(0.0, bodies[1].dtype))
+        bodies = tuple(masked(division.inside, *each) for each in zip(bodies, nothing, strict=True))
     some = replace(operation, results=tuple(partial), axes=axes, reduce_axes=division.within, bodies=bodies)
     point = tuple(symbol(axis.name) for axis in axes)
     parts = tuple(Load(value.name, element_of(value, point), value.type.dtype) for value in partial)
