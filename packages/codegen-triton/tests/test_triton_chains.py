@@ -120,8 +120,9 @@ def test_a_schedule_names_tiles_warps_and_stages() -> None:
     assert [dim.block for dim in tiling(pieces).outer] == [1, 128, 16]
 
 
-def test_exact_factors_are_multiplied_exactly(tmp_path: Path) -> None:
-    heads = replace(large(64), dtype=f32)
+@pytest.mark.parametrize("depth", [64, 128])
+def test_exact_factors_are_multiplied_exactly(depth: int, tmp_path: Path) -> None:
+    heads = replace(large(depth), dtype=f32)
     source = emit_kernel(forward("exact", heads))
     found = compile_source(source, "sm_90", tmp_path)
     assert "fma.rn.f32" in found.ptx and "tf32" not in found.ptx

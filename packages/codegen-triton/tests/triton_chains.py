@@ -294,6 +294,11 @@ LISTS: Mapping[str, Make] = {
 """How many blocks are listed for each, and which: some see none, and what is behind a count is not read."""
 
 
+def lowest(rng: np.random.Generator, count: int) -> np.ndarray:
+    """The lowest number of ``f32``."""
+    return np.full(count, np.finfo(np.float32).min)
+
+
 def cases() -> list[Case]:
     """Every case."""
     return [*forwards(), *gradients(), *lists(), *others()]
@@ -315,8 +320,17 @@ def forwards() -> Iterator[Case]:
     yield case(forward("chain_biased", heads, biased, BIAS), heads)
     nobody = Heads(rows=20, keys=24)
     yield case(forward("chain_hidden", nobody, later), nobody)
+    yield case(forward("chain_lowered", heads, lowered, BIAS), heads, fill={"bias": lowest})
+    yield case(query_gradient("chain_dq_lowered", heads, lowered, BIAS), heads, fill={"bias": lowest})
     blocks = Schedule(blocks=(("m", 32), ("d", 16), ("n", 16)), warps=2, stages=2)
     yield case(forward("chain_scheduled", heads, schedule=blocks), heads)
+
+
+def lowered(score: Expr, key: Size) -> Expr:
+    """Keys that are hidden by the lowest number there is: those who see none see all alike."""
+    hidden = op("lt", index(key), index(add(M, -9)))
+    mask = op("where", hidden, const(0.0, f32), load("bias", (0,), f32))
+    return op("add", score, mask)
 
 
 def later(score: Expr, key: Size) -> Expr:

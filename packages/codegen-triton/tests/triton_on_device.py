@@ -9,17 +9,22 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import torch
+import triton_chains
 import triton_corpus
+import triton_folds
 import triton_products
 
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
 from litz_ir.errors import LitzError
+
+ROOMS = (triton_corpus, triton_products, triton_folds, triton_chains)
 
 
 def computed(case: triton_corpus.Case, chip: str, folder: Path) -> dict[str, np.ndarray]:
@@ -44,7 +49,7 @@ def main() -> int:
         print("no NVIDIA GPU here", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix="litz-triton-") as folder:
-        for case in (*triton_corpus.cases(), *triton_products.cases()):
+        for case in chain.from_iterable(room.cases() for room in ROOMS):
             try:
                 difference = triton_corpus.difference(
                     case, computed(case, chip, Path(folder)), triton_corpus.reference(case)

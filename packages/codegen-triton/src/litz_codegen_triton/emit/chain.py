@@ -12,7 +12,7 @@ from math import gcd
 
 from litz_codegen_triton.emit.contraction import by_index_alone, is_point, multiplied, narrowed
 from litz_codegen_triton.emit.guards import Guard, guard_of, without
-from litz_ir.dtypes import DType, f32
+from litz_ir.dtypes import DType, bf16, f32
 from litz_ir.loops.nodes import Axis, Kind
 from litz_ir.plan.kernel import Accumulate, Kernel
 from litz_ir.scalar.build import cast
@@ -214,6 +214,8 @@ class _Search:
             # The near factor is read once, and the far one for all rows at a time.
             if _names([far, *under], cut) & rows or any(folds(each) for each in (near, far, *under)):
                 return 0
+            if not all(each.free_symbols & self.summed for each in under):
+                return 0
             depths.append(size)
         return max(depths)
 
@@ -233,9 +235,10 @@ def _pair(statement: Accumulate, guard: Guard | None) -> tuple[Expr, Expr] | Non
     if folds(right) or not folds(left):
         return None
     own, other = narrowed(left), narrowed(right)
-    if other is None:
-        return left, right
-    return own if own is not None and own.dtype == other.dtype else cast(left, other.dtype), other
+    if other is not None and own is not None and own.dtype == other.dtype:
+        return own, other
+    # What is rounded on the way has to keep its range.
+    return (cast(left, bf16), other) if other is not None and other.dtype == bf16 else (left, right)
 
 
 def _names(values: Iterable[Expr], cut: _Cut | None) -> frozenset[str]:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
 from litz_codegen_triton.emit import casts
 from litz_codegen_triton.emit.body import Body
 from litz_codegen_triton.emit.factor import factor_tile, precision
+from litz_codegen_triton.emit.powers import LOG2_E, is_moderate, times_log2_e
 from litz_codegen_triton.emit.recipe import converted
 from litz_codegen_triton.emit.text import Value
 from litz_ir.dtypes import f32
 from litz_ir.plan.kernel import Accumulate
-from litz_ir.scalar.build import const, op
-from litz_ir.scalar.expr import Const, Expr, Masked, Op, transform
-
-LOG2_E = math.log2(math.e)
 
 
 class Sum:
@@ -48,11 +42,14 @@ class Sum:
 
 
 class Softmax(Sum):
-    """A sum weighed by a softmax whose maximum rises on the way. Scores are taken as logarithms to base 2 of weights:
-    the factor that makes them such is often one with a factor that they have anyway."""
+    """A sum weighed by a softmax whose maximum rises on the way. Scores are taken for logarithms to base 2 of weights
+    where none is so large that the factor that makes them such would matter."""
 
     def __init__(self, body: Body, statement: Accumulate) -> None:
         super().__init__(body, statement)
+        score = statement.values[0]
+        self.binary = is_moderate(score)
+        self.score = times_log2_e(score) if self.binary else score
         shape, rows = f"[{dict(body.setting.dims)['y']}]", frozenset("y")
         self.top = body.writer.define("top", f'tl.full({shape}, float("-inf"), tl.float32)', rows, 0)
         self.weights = body.writer.define("weights", f"tl.full({shape}, 0.0, tl.float32)", rows, 0)
@@ -60,9 +57,8 @@ class Softmax(Sum):
     def left(self) -> Value:
         """The tile of scores, minus infinity where there is no point."""
         body, every = self.body, frozenset("yr")
-        score = in_powers_of_two(self.statement.values[0])
-        value = body.value(score)
-        text, tail = body.typed(value, score.dtype), body.masks.tails.get("r")
+        value = body.value(self.score)
+        text, tail = body.typed(value, self.score.dtype), body.masks.tails.get("r")
         if tail is not None:
             text = f'tl.where({tail.text}, {text}, float("-inf"))'
         elif value.dims != every:
@@ -77,8 +73,9 @@ class Softmax(Sum):
         highest = f"tl.reduce({left.text}, 1, litz_max)"
         peak = self._row("peak", f"litz_max({top}, {highest})")
         base = self._row("base", f"litz_finite_or_zero({peak})")
-        weight = self._line("weight", f"tl.exp2({left.text} - {base}[:, None])")
-        scale = self._row("scale", f"tl.exp2({top} - {base})")
+        power = "tl.exp2" if self.binary else "tl.exp"
+        weight = self._line("weight", f"{power}({left.text} - {base}[:, None])")
+        scale = self._row("scale", f"{power}({top} - {base})")
         rounded = weight
         if self.right.dtype.is_low_precision:
             convert = casts.encode if self.body.form == "compiled" else casts.round_to
@@ -101,44 +98,7 @@ class Softmax(Sum):
     def end(self) -> None:
         """Define the results, after the loop."""
         define, rows = self.body.writer.define, frozenset("y")
-        self._result(0, define("maximum", f"{self.top.text}[:, None] * {1 / LOG2_E!r}", rows, 0))
+        unit = f" * {1 / LOG2_E!r}" if self.binary else ""
+        self._result(0, define("maximum", f"{self.top.text}[:, None]{unit}", rows, 0))
         self._result(1, define("total", f"{self.weights.text}[:, None]", rows, 0))
         self._result(2, self.total)
-
-
-def with_powers_of_two(statement: Accumulate) -> Accumulate:
-    """A statement whose left factor takes powers of two for those of e."""
-    left, right = statement.values
-    return replace(statement, values=(transform(left, _power), right))
-
-
-def _power(expr: Expr) -> Expr:
-    if isinstance(expr, Op) and expr.name == "exp" and expr.dtype == f32:
-        return op("exp2", in_powers_of_two(expr.args[0]))
-    return expr
-
-
-def in_powers_of_two(score: Expr) -> Expr:
-    """A score times the logarithm of e to base 2, which a factor that it has anyway takes in."""
-    match score:
-        case Const():
-            return const(score.value * LOG2_E, score.dtype)
-        case Op(name="mul", args=(body, Const() as scale)) | Op(name="mul", args=(Const() as scale, body)):
-            return op("mul", body, const(scale.value * LOG2_E, score.dtype))
-        case Op(name="where", args=(condition, body, other)):
-            return op("where", condition, in_powers_of_two(body), in_powers_of_two(other))
-        case Masked():
-            return Masked(score.cond, in_powers_of_two(score.body), in_powers_of_two(score.other))
-        case Op(name="sub" | "add", args=(body, other)) if _is_scaled(body) or _is_scaled(other):
-            return op(score.name, in_powers_of_two(body), in_powers_of_two(other))
-    return op("mul", score, const(LOG2_E, score.dtype))
-
-
-def _is_scaled(score: Expr) -> bool:
-    """True for what has a constant factor."""
-    match score:
-        case Op(name="mul", args=args):
-            return any(isinstance(arg, Const) for arg in args)
-        case Op(name="where", args=(_, body, _)) | Masked(body=body):
-            return _is_scaled(body)
-    return False

@@ -19,6 +19,8 @@ WIDEST = 256
 FEWEST_ROWS = 64
 """The smallest number of rows of a tile that idle processors make of it: the tensor cores of sm_90 take as many."""
 
+LEAST_WARPS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
@@ -37,7 +39,7 @@ _WEIGHTS: _Rule = MappingProxyType(
 )
 _SUMS: _Rule = MappingProxyType({64: _Tile(64, 64, 4, 3), 128: _Tile(64, 64, 8, 2), 256: _Tile(64, 32, 8, 2)})
 _EXACT: _Rule = MappingProxyType(
-    {64: _Tile(32, 32, 4, 2), 128: _Tile(32, 32, 8, 2), 256: _Tile(16, 16, 8, 2)}
+    {64: _Tile(64, 32, 8, 2), 128: _Tile(32, 16, 8, 2), 256: _Tile(16, 16, 8, 2)}
 )
 """Tiles by the larger of the points of a fold and the columns: of one sum weighed by a softmax, of other sums of narrow
 floats, of ``f32``."""
@@ -62,7 +64,7 @@ def chain_tiling(kernel: Kernel, found: Chain, known: SymbolTable, processors: i
             whole(extent(found.columns)),
         )
         r = max(LEAST_SIDE, min(rule.summed, next_power_of_two(extent(summed))))
-        warps, stages = rule.warps if y >= FEWEST_ROWS else min(rule.warps, 4), rule.stages
+        warps, stages = min(rule.warps, max(LEAST_WARPS, rule.warps * y // rule.rows)), rule.stages
     if found.block:
         y = _divisor(y, found.block)
     serial, tiled, r = _summed(found, summed, r)

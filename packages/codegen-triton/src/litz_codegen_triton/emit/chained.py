@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from litz_codegen_triton.emit.body import Body
 from litz_codegen_triton.emit.chain import LEAST_SIDE, SOFTMAX, Chain, Conditions, conditions, factors
-from litz_codegen_triton.emit.chain_sums import Softmax, Sum, with_powers_of_two
+from litz_codegen_triton.emit.chain_sums import Softmax, Sum
 from litz_codegen_triton.emit.coordinates import Coordinates, unflattened
 from litz_codegen_triton.emit.factor import factor_tile, precision, span
 from litz_codegen_triton.emit.lines import lines
+from litz_codegen_triton.emit.powers import in_powers_of_two
 from litz_codegen_triton.emit.text import Value
 from litz_codegen_triton.emit.tiles import Inner, next_power_of_two
 from litz_ir.loops.nodes import Axis
@@ -52,7 +54,9 @@ class Chained:
     def write(self, statements: Sequence[Accumulate], stages: int) -> None:
         """Write the loop and define the results; ``stages`` tiles of factors are on their way at a time."""
         body, writer = self.body, self.body.writer
-        statements = self.statements = [with_powers_of_two(statement) for statement in statements]
+        statements = self.statements = [
+            replace(each, values=(in_powers_of_two(each.values[0]), each.values[1])) for each in statements
+        ]
         places = conditions(value for statement in statements for value in statement.values)
         assert places is not None, "a fold of a chain is in a place where its product can be computed"
         nears = [self._near(fold) for fold in places]

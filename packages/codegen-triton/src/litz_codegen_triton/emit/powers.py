@@ -1,0 +1,75 @@
+"""Powers of e as powers of 2, which machines take: the factor that lies between them is often one with a factor that is
+there anyway."""
+
+from __future__ import annotations
+
+import math
+
+from litz_ir.dtypes import f32
+from litz_ir.scalar.build import const, op
+from litz_ir.scalar.expr import Const, Expr, Fold, Load, Masked, Op, Param, Scalar, transform
+
+LOG2_E = math.log2(math.e)
+
+LARGE = 1e30
+"""What comes near the largest ``f32``: times a small number it may be infinite."""
+
+
+def is_moderate(expr: Expr) -> bool:
+    """True for what no factor makes infinite: it reads nothing but what it folds, and has no large constant. Masks that
+    are added may be the lowest number there is."""
+    stack, seen = [expr], {expr}
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (Load, Scalar, Param)):
+            return False
+        if isinstance(node, Const) and node.dtype.is_float and LARGE < abs(node.value) < math.inf:
+            return False
+        further = set() if isinstance(node, Fold) else set(node.children) - seen
+        stack += further
+        seen |= further
+    return True
+
+
+def in_powers_of_two(expr: Expr) -> Expr:
+    """The expression with powers of 2 for those of e where nothing becomes infinite by that."""
+    return transform(expr, _power)
+
+
+def _power(expr: Expr) -> Expr:
+    if isinstance(expr, Op) and expr.name == "exp" and expr.dtype == f32:
+        match expr.args[0]:
+            case Op(name="sub" | "add" as name, args=(a, b)) if is_moderate(a) or is_moderate(b):
+                # Where one of them is moderate, the other decides about what is infinite, with the factor or without.
+                return op("exp2", op(name, times_log2_e(a), times_log2_e(b)))
+            case exponent if is_moderate(exponent):
+                return op("exp2", times_log2_e(exponent))
+    return expr
+
+
+def times_log2_e(expr: Expr) -> Expr:
+    """An expression times the logarithm of e to base 2, which a factor that it has takes in."""
+    match expr:
+        case Op(name="mul", args=(body, Const() as scale)) | Op(name="mul", args=(Const() as scale, body)):
+            return op("mul", body, const(scale.value * LOG2_E, expr.dtype))
+        case _ if not is_moderate(expr):
+            return op("mul", expr, const(LOG2_E, expr.dtype))
+        case Const():
+            return const(expr.value * LOG2_E, expr.dtype)
+        case Op(name="where", args=(condition, body, other)):
+            return op("where", condition, times_log2_e(body), times_log2_e(other))
+        case Masked():
+            return Masked(expr.cond, times_log2_e(expr.body), times_log2_e(expr.other))
+        case Op(name="sub" | "add", args=(body, other)) if _is_scaled(body) or _is_scaled(other):
+            return op(expr.name, times_log2_e(body), times_log2_e(other))
+    return op("mul", expr, const(LOG2_E, expr.dtype))
+
+
+def _is_scaled(expr: Expr) -> bool:
+    """True for what has a constant factor."""
+    match expr:
+        case Op(name="mul", args=args):
+            return any(isinstance(arg, Const) for arg in args)
+        case Op(name="where", args=(_, body, _)) | Masked(body=body):
+            return _is_scaled(body)
+    return False
