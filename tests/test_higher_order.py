@@ -309,9 +309,12 @@ def test_transforms_of_functions() -> None:
 CAUSAL = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="cpu", BLOCK_SIZE=8)
 
 
+SLOPES = torch.linspace(0.1, 0.4, 4)
+
+
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> Any:
     def score(s: torch.Tensor, b: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
-        return s + (i - j) * 0.1 + bias[h]
+        return s + (i - j) * SLOPES[h] + bias[h]
 
     return flex_attention(q * 2, k, v, score_mod=score, block_mask=CAUSAL, enable_gqa=True, return_lse=True)
 

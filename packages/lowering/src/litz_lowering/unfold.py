@@ -29,6 +29,11 @@ _UNFOLDED = (
 )
 
 
+_JOINT, _CAPTURED, _OTHERS = 8, 12, 5
+"""Where the gradient of flexible attention has its joint graph and what the score function looks up, and where that
+graph's gradients of these begin."""
+
+
 @dataclass
 class Unfold:
     """Flexible attention that is not kept becomes its matrix products, score function and softmax; an associative scan
@@ -54,7 +59,12 @@ class Unfold:
 
     def _traced(self, module: torch.nn.Module, node: Node) -> GraphModule:
         """The implementation as a graph of its tensors and sizes, in which nothing is overwritten."""
-        function, values = _function_of(module, node)
+        function, given = _function_of(module, node)
+        values, wanting = [each.meta["val"] for each in given], _wanting_gradient(module, node)
+        marked = [
+            value.detach().requires_grad_() if each in wanting else value
+            for each, value in zip(given, values)
+        ]
         mode = detect_fake_mode(values)
         assert mode is not None, "graphs are traced with fake tensors"
         table = {op: how for op, how in self.decompositions.items() if isinstance(op, torch._ops.OpOverload)}
@@ -62,7 +72,7 @@ class Unfold:
         if scattering is not None:  # it is registered with flexible attention
             table[scattering.default] = _zeros_and_scatter
         with mode, torch.no_grad():
-            traced = make_fx(function, table, _allow_non_fake_inputs=True)(*map(_wanting_gradient, values))
+            traced = make_fx(function, table, _allow_non_fake_inputs=True)(*marked)
             functional = torch.func.functionalize(traced, remove="mutations")
             return make_fx(functional, _allow_non_fake_inputs=True)(*values)
 
@@ -75,11 +85,17 @@ def _zeros_and_scatter(shape: list[int], indices: list[Any], values: torch.Tenso
     return gradient
 
 
-def _wanting_gradient(value: Any) -> Any:
-    """Metadata has forgotten what wants a gradient, and eager gives none to the rest. What is too much is not read."""
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return value.detach().requires_grad_()
-    return value
+def _wanting_gradient(module: torch.nn.Module, node: Node) -> frozenset[Node]:
+    """What a score function looks up and its joint graph gives a gradient of: metadata has forgotten it, and eager asks
+    for no other."""
+    if node.target is not torch.ops.higher_order.flex_attention_backward:
+        return frozenset()
+    arguments: Any = node.args
+    joint: Any = attribute(module, str(arguments[_JOINT].target))
+    (results,) = joint.graph.output_node().args
+    return frozenset(
+        each for each, gradient in zip(arguments[_CAPTURED], results[_OTHERS:]) if gradient is not None
+    )
 
 
 def _is_unfolded(node: Node) -> bool:
@@ -101,8 +117,8 @@ def _inputs_of(module: torch.nn.Module, node: Node) -> tuple[list[Any], pytree.T
     return leaves, spec, places
 
 
-def _function_of(module: torch.nn.Module, node: Node) -> tuple[Callable[..., Any], list[Any]]:
-    """Eager's implementation as a function of tensors and sizes alone, and example values for those."""
+def _function_of(module: torch.nn.Module, node: Node) -> tuple[Callable[..., Any], list[Node]]:
+    """Eager's implementation as a function of tensors and sizes alone, and what these are."""
     leaves, spec, places = _inputs_of(module, node)
     target: Any = node.target
     implementation = target.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd]
@@ -114,7 +130,7 @@ def _function_of(module: torch.nn.Module, node: Node) -> tuple[Callable[..., Any
         args, kwargs = pytree.tree_unflatten(filled, spec)
         return tuple(pytree.tree_leaves(implementation(*args, **kwargs)))
 
-    return function, [leaves[place].meta["val"] for place in places]
+    return function, [leaves[place] for place in places]
 
 
 def _fill(node: Node) -> None:
