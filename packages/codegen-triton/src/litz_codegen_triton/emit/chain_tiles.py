@@ -35,9 +35,9 @@ class _Tile:
 _Rule = Mapping[int, _Tile]
 
 _WEIGHTS: _Rule = MappingProxyType(
-    {64: _Tile(128, 64, 4, 3), 128: _Tile(128, 64, 8, 3), 256: _Tile(64, 32, 4, 2)}
+    {64: _Tile(128, 64, 4, 3), 128: _Tile(64, 64, 4, 3), 256: _Tile(64, 32, 4, 2)}
 )
-_SUMS: _Rule = MappingProxyType({64: _Tile(64, 64, 4, 3), 128: _Tile(64, 64, 8, 2), 256: _Tile(64, 32, 8, 2)})
+_SUMS: _Rule = MappingProxyType({64: _Tile(64, 64, 4, 3), 128: _Tile(64, 64, 4, 2), 256: _Tile(64, 32, 8, 2)})
 _EXACT: _Rule = MappingProxyType(
     {64: _Tile(64, 32, 8, 2), 128: _Tile(32, 16, 8, 2), 256: _Tile(16, 16, 8, 2)}
 )
