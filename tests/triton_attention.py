@@ -1,0 +1,37 @@
+"""``TRITON_INTERPRET=1 python tests/triton_attention.py``: the cases of ``flexible_attention`` in Triton's interpreter.
+
+Prints a line of JSON for each: its name, what differs from eager, and the kernels that add up a fold point by point.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import flexible_attention
+
+from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_codegen_triton.runtime.interpret import run_plan
+
+_SERIAL = re.compile(r"^ *fold(_\d+)? = tl\.full", re.MULTILINE)
+
+
+def main() -> None:
+    """Run every case."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = partial(run_plan, folder=Path(folder))
+        for name, case in flexible_attention.CASES.items():
+            try:
+                difference, plans = flexible_attention.differs(case, run)
+            except Exception as error:
+                difference, plans = f"{type(error).__name__}: {error}", ()
+            kernels = [kernel for plan in plans for kernel in plan.kernels]
+            serial = [kernel.name for kernel in kernels if _SERIAL.search(emit_kernel(kernel).text)]
+            print(json.dumps({"case": name, "difference": difference, "serial": serial}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
