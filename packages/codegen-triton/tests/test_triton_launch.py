@@ -35,8 +35,17 @@ class Driver:
             self.seen.append(arguments)
             return 0
 
+        def launch_configured(configuration: Any, *arguments: object) -> int:
+            # what ctypes.byref refers to is given back once the launch returns
+            given = configuration._obj
+            attributes = [(a.id, tuple(a.value[:3])) for a in given.attributes[: given.count]]
+            self.configured.append((tuple(given.programs), tuple(given.threads), given.stream, attributes))
+            return launch(configuration, *arguments)
+
         self.seen: list[tuple[Any, ...]] = []
+        self.configured: list[tuple[Any, ...]] = []
         self.cuLaunchKernel = launch
+        self.cuLaunchKernelEx = launch_configured
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: 0
@@ -135,3 +144,14 @@ def test_addresses_that_are_not_aligned_get_a_kernel_of_their_own(monkeypatch: p
     run([16] * (first + second))
     run([16] * first + [16] * (second - 1) + [24])
     assert [seen[4] for seen in driver.seen] == [128, 128, 128, 64]
+
+
+def test_programs_that_wait_for_one_another_are_launched_as_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = next(case.kernel for case in triton_corpus.cases() if case.name == "softmax_shared_by_2")
+    driver = Driver()
+    run = loaded(driver, [kernel], monkeypatch).segment([kernel.name]).run
+    addresses = [16 * (k + 1) for k in range(len(kernel.parameters))]
+    run(addresses)
+    cluster_dimension = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    assert driver.configured == [((10, 1, 1), (128, 1, 1), 7, [(cluster_dimension, (2, 1, 1))])]
+    assert words(driver.seen[0][2], len(addresses)) == addresses

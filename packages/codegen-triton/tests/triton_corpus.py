@@ -11,7 +11,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,12 @@ from litz_ir.interp.plan import run_kernel as run_reference
 from litz_ir.loops.nodes import Axis, Combine, Kind, ReductionName, ScatterMode
 from litz_ir.plan.kernel import Access, Accumulate, Kernel, Parameter, Phase, ScanStore, Statement, Store
 from litz_ir.plan.schedule import Schedule
+from litz_ir.plan.sharing import can_be_shared, scratch_words
 from litz_ir.scalar.build import cast, const, index, load, masked, op, where
 from litz_ir.scalar.expr import Expr, Indirect, Param, Scalar
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import Size, mod, symbol
+from litz_ir.symbols.term import Size, evaluate, mod, symbol
 
 Make = Callable[[np.random.Generator, int], Any]
 
@@ -436,6 +437,49 @@ def reductions() -> Iterator[Case]:
     yield _point_phase()
     yield _read_back()
     yield _empty_row()
+
+
+def shared() -> Iterator[Case]:
+    """The same with outer points that several programs have together; nothing is known of what scratch holds."""
+    for case in reductions():
+        if can_be_shared(case.kernel.phases) and not _in_order(case.kernel) and case.name != "empty_row":
+            yield _shared(case, 2)
+    yield _shared(_two_meetings(), 2)
+    yield _shared(_columns(), 4)
+
+
+def _in_order(kernel: Kernel) -> bool:
+    statements = (each for phase in kernel.phases for each in phase.statements)
+    return any(isinstance(each, Accumulate) and isinstance(each.combiner, Combine) for each in statements)
+
+
+def _shared(case: Case, programs: int) -> Case:
+    parameters = (*case.kernel.parameters, Parameter("w_scratch", i64, "scratch", 16))
+    schedule = replace(case.kernel.schedule, shared=programs)
+    name = f"{case.name}_shared_by_{programs}"
+    made = replace(case.kernel, name=name, parameters=parameters, schedule=schedule)
+    words = evaluate(scratch_words(made), {name: int(value) for name, value in case.symbols.items()})
+    return replace(case, kernel=made, sizes={**case.sizes, "w_scratch": words})
+
+
+def _two_meetings() -> Case:
+    """Rows that programs have equal parts of, which write over what they read and keep a value for each row."""
+    place, kept = I0 * 192 + I1 * 96 + R0, I0 * 2 + I1
+    x = load("x", (place,), f32)
+    e = op("exp", op("sub", x, scalar("m")))
+    row = [("r0", 96)]
+    return Case(
+        kernel(
+            "two_meetings",
+            [("x", f32, "inout"), ("most", f32, "inout")],
+            [("i0", 3), ("i1", 2)],
+            (row, [Accumulate((("m", f32),), Kind("max"), (x,))]),
+            (row, [Accumulate((("z", f32),), Kind("sum"), (e,))]),
+            (row, [Store("x", place, op("div", e, scalar("z")))]),
+            ((), [Store("most", kept, op("add", load("most", (kept,), f32), scalar("m")))]),
+        ),
+        {"x": 576, "most": 6},
+    )
 
 
 def _rows(length: int = 70) -> Size:
@@ -990,7 +1034,7 @@ def _operations(dtype: DType, number: int, names: Sequence[str]) -> Case:
 
 def cases() -> list[Case]:
     """The whole corpus."""
-    return [*maps(), *indirect(), *reductions(), *scans(), *conversions(), *operations()]
+    return [*maps(), *indirect(), *reductions(), *shared(), *scans(), *conversions(), *operations()]
 
 
 def buffers_of(case: Case) -> dict[str, Any]:
@@ -1017,7 +1061,7 @@ def buffers_of(case: Case) -> dict[str, Any]:
 def difference(case: Case, got: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """What differs between the written buffers of two runs; empty when nothing does."""
     for parameter in case.kernel.parameters:
-        if parameter.access == "in":
+        if parameter.access in ("in", "scratch"):
             continue
         a, b = got[parameter.name], wanted[parameter.name]
         if parameter.dtype.is_float:

@@ -19,6 +19,7 @@ import triton_corpus
 import triton_folds
 import triton_products
 
+from litz_codegen_triton.capabilities import chip_capabilities
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
@@ -50,6 +51,8 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="litz-triton-") as folder:
         for case in chain.from_iterable(room.cases() for room in ROOMS):
+            if case.kernel.schedule.shared > chip_capabilities(chip).together:
+                continue
             try:
                 difference = triton_corpus.difference(
                     case, computed(case, chip, Path(folder)), triton_corpus.reference(case)

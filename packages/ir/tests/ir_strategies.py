@@ -374,12 +374,13 @@ schedules = st.builds(
     st.booleans(),
     st.sampled_from((4, 8)),
     st.sampled_from((0, 3)),
+    st.sampled_from((1, 4)),
 )
 
 
 @st.composite
 def kernels(draw: st.DrawFn) -> k.Kernel:
-    access = st.sampled_from(("in", "out", "inout"))
+    access = st.sampled_from(get_args(k.Access))
     return k.Kernel(
         draw(NAMES),
         draw(tuples(st.builds(k.Parameter, VALUES, DTYPES, access, st.sampled_from((1, 64))))),

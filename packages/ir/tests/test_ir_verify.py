@@ -388,6 +388,43 @@ def test_each_check_of_a_kernel_finds_its_fault(name: str) -> None:
     assert caught.value.check == check
 
 
+SHARED = """
+kernel k(in %a: f32, out %b: f32, out %c: f32, scratch %w: i64, inout %d: f32) {
+  schedule shared 4
+  outer [i0: 6]
+  phase [r0: 8] { $m: f32 = reduce.max { %a[i0*8 + r0] }; }
+  phase [r0: 8] { %b[i0*8 + r0] = %a[i0*8 + r0] - $m; }
+  phase [] { %c[i0] = $m; %d[i0] = %d[i0] + $m; }
+}
+"""
+
+WRONG_SHARED = {
+    "nobody to share with": ("schedule", "shared 4", "shared 0"),
+    "no scratch": ("sharing", ", scratch %w: i64", ""),
+    "scratch of floats": ("sharing", "scratch %w: i64", "scratch %w: f32"),
+    "scratch that is read": ("access", "%a[i0*8 + r0] - $m", "%w[i0] - 1"),
+    "scratch that is stored to": ("access", "%c[i0] = $m", "%w[i0] = 1"),
+    "several nests": ("sharing", "phase [r0: 8] { %b", "phase [r1: 8] { %b[i0*8 + r1] = 0.0; } phase [r0: 8] { %b"),
+    "combining in memory": ("sharing", "%d[i0] = %d[i0] + $m", "%d[i0] add = $m"),
+    "a point": ("sharing", "[r0: 8] { $m: f32 = reduce.max { %a[i0*8 + r0]", "[] { $m: f32 = reduce.max { %a[0]"),
+    "another program's store": ("sharing", "%a[i0*8 + r0] - $m", "%d[i0]"),
+    "a store by all and by one": ("sharing", "%c[i0] = $m", "%b[i0] = $m"),
+}  # fmt: skip
+
+
+def test_programs_may_share_outer_points() -> None:
+    kernel(SHARED)
+
+
+@pytest.mark.parametrize("name", WRONG_SHARED)
+def test_sharing_is_refused_where_a_program_needs_what_another_stores(name: str) -> None:
+    check, right, wrong = WRONG_SHARED[name]
+    assert right in SHARED
+    with pytest.raises(VerifyError) as caught:
+        kernel(SHARED.replace(right, wrong))
+    assert caught.value.check == check
+
+
 # --- plans ----------------------------------------------------------------------------------------------
 
 PLAN = """

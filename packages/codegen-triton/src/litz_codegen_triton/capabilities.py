@@ -17,13 +17,14 @@ CUDA = Device("cuda")
 @dataclass(frozen=True, slots=True)
 class _Chip:
     """SM count, L2 bytes, memory bytes per second and f32 operations per second of a chip's largest part; bytes of
-    shared memory that a program can have."""
+    shared memory that a program can have; the programs of a cluster, 1 where there are none."""
 
     processors: int
     l2_bytes: int
     memory_rate: float
     flop_rate: float
     shared_bytes: int
+    together: int = 1
 
 
 _CHIPS: Mapping[str, _Chip] = MappingProxyType(
@@ -31,8 +32,8 @@ _CHIPS: Mapping[str, _Chip] = MappingProxyType(
         "sm_80": _Chip(108, 40 << 20, 2.0e12, 19.5e12, 163 << 10),
         "sm_86": _Chip(84, 6 << 20, 0.77e12, 35e12, 99 << 10),
         "sm_89": _Chip(128, 72 << 20, 1.0e12, 82e12, 99 << 10),
-        "sm_90": _Chip(132, 50 << 20, 4.8e12, 67e12, 227 << 10),
-        "sm_100": _Chip(148, 126 << 20, 8.0e12, 75e12, 227 << 10),
+        "sm_90": _Chip(132, 50 << 20, 4.8e12, 67e12, 227 << 10, 8),
+        "sm_100": _Chip(148, 126 << 20, 8.0e12, 75e12, 227 << 10, 8),
     }
 )
 
@@ -65,6 +66,7 @@ def chip_capabilities(chip: str) -> Capabilities:
         local_bytes=0,
         block_limit=32768,
         max_statements=512,
+        together=found.together,
         dtypes=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
         atomics=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
         folds=True,

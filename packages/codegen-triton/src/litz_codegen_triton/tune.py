@@ -118,6 +118,7 @@ def described(tiles: Tiling) -> str:
         f"r {inner.block}{'' if inner.persistent else ' in pieces'}" for inner in _inners(tiles)
     )
     parts.append(f"{tiles.warps} warp{'s' if tiles.warps > 1 else ''}")
+    parts += [f"shared by {tiles.shared}"] if tiles.shared > 1 else []
     return ", ".join([*parts, f"{tiles.stages} stages"] if tiles.multiplied else parts)
 
 
@@ -153,7 +154,7 @@ class _Around:
         """Those that the moves lead to, within the kernel's extents."""
         least = LEAST_SIDE if self.base.multiplied else 1
         ends = [max(least, next_power_of_two(self.known.hint(dim.size))) for dim in self.dims]
-        rows = (next_power_of_two(self.known.hint(inner.size)) for inner in self.inners)
+        rows = (next_power_of_two(self.known.hint(inner.piece)) for inner in self.inners)
         length = max(rows, default=1)
         for move in self._moves():
             steps = (move.y, move.x)[2 - len(ends) :]
@@ -217,7 +218,9 @@ class _Around:
         dims = zip(self.dims, tile.outer, strict=True)
         blocks = {dim.axes[-1].name: block for dim, block in dims if dim.axes}
         blocks |= {inner.axes[-1].name: tile.inner for inner in self.inners}
-        return Schedule(blocks=tuple(blocks.items()), warps=tile.warps, stages=tile.stages)
+        return Schedule(
+            blocks=tuple(blocks.items()), warps=tile.warps, stages=tile.stages, shared=self.base.shared
+        )
 
 
 def _step(number: int, steps: int, least: int, most: int) -> int:

@@ -81,17 +81,32 @@ def flat(kernel: Kernel) -> bool:
 
 def tiling(kernel: Kernel, processors: int = 132) -> Tiling:
     """The tiles of a kernel on a device with so many processors. Raises ``CodegenError`` when the schedule names blocks
-    that are no powers of two or an axis that the kernel lacks."""
+    that are no powers of two or an axis that the kernel lacks. Programs that share outer points multiply no tiles."""
     _check_blocks(kernel)
     known = SymbolTable(kernel.symbols)
-    chained = chain(kernel, known)
-    if chained is not None:
-        return chain_tiling(kernel, chained, known, processors)
-    found = contraction(kernel, known)
-    if found is not None:
-        return product_tiling(kernel, found, known, processors)
+    if kernel.schedule.shared == 1:
+        chained = chain(kernel, known)
+        if chained is not None:
+            return chain_tiling(kernel, chained, known, processors)
+        found = contraction(kernel, known)
+        if found is not None:
+            return product_tiling(kernel, found, known, processors)
     chooser = _Chooser(kernel, known, processors)
-    return chooser.scheduled() if kernel.schedule.blocks else chooser.chosen()
+    tiles = chooser.scheduled() if kernel.schedule.blocks else chooser.chosen()
+    _check_pieces(kernel, tiles)
+    return tiles
+
+
+def _check_pieces(kernel: Kernel, tiles: Tiling) -> None:
+    for inner in tiles.inner:
+        if inner is None or not inner.persistent or inner.pieces == 1:
+            continue
+        assert isinstance(inner.piece, int) and isinstance(inner.size, int), "a tile of known size covers it"
+        if inner.piece > inner.block or inner.piece * (inner.pieces - 1) >= inner.size:
+            raise CodegenError(
+                f"{inner.pieces} programs share the {inner.size} points of {kernel.name}",
+                hint="each has a point at least, and all of its points at once",
+            )
 
 
 def _check_blocks(kernel: Kernel) -> None:
@@ -123,6 +138,11 @@ class _Chooser:
             ((),) if self.flat else tuple(p.axes for p in kernel.phases)
         )
         self.accesses = tuple(_accesses(kernel))
+        self.shared = kernel.schedule.shared
+
+    def piece(self, axes: Sequence[Axis]) -> int:
+        """How many points of the axes a program is taken to have."""
+        return cdiv_int(self.extent(axes), self.shared)
 
     def extent(self, axes: Sequence[Axis]) -> int:
         """How many points the axes are taken to have."""
@@ -142,7 +162,7 @@ class _Chooser:
             )
         outer = self.dims(named, [blocks[axis.name] for axis in named])
         inner = tuple(self.scheduled_inner(k, blocks) for k in range(len(self.phases)))
-        return Tiling(outer, inner, schedule.warps)
+        return Tiling(outer, inner, schedule.warps, shared=self.shared)
 
     def scheduled_inner(self, phase: int, blocks: Mapping[str, int]) -> Inner | None:
         serial, axes = self.split(phase)
@@ -152,10 +172,10 @@ class _Chooser:
         block = 1
         for axis in axes:
             block *= blocks.get(axis.name, 1)
-        length = next_power_of_two(self.extent(axes))
+        length = next_power_of_two(self.piece(axes))
         block = min(block if block > 1 else 1024, length)
-        fits = isinstance(size, int) and size <= block
-        return Inner(serial, axes, block, fits)
+        fits = isinstance(size, int) and self.piece(axes) <= block
+        return Inner(serial, axes, block, fits, self.shared)
 
     def dims(self, tiled: Sequence[Axis], blocks: Sequence[int]) -> tuple[Dim, ...]:
         """The outer dimensions: two tiles of their own, or all axes flattened into one that ends with ``tiled``."""
@@ -178,14 +198,14 @@ class _Chooser:
         if not any(self.phases):
             return self.chosen_map()
         columns = self.runs_along_outer()
-        rows = self.extent(self.outer)
+        rows = self.extent(self.outer) * self.shared
         longest = max(
             (k for k in range(len(self.phases)) if self.phases[k]), key=lambda k: self.extent(self.phases[k])
         )
         block, x, persistent = (self.column_tile if columns else self.row_tile)(longest, rows)
         inner = tuple(self.chosen_inner(k, block, persistent) for k in range(len(self.phases)))
         outer = (Dim("x", self.outer, x),) if self.outer else ()
-        return Tiling(outer, inner, self.warps(x, block, columns, persistent))
+        return Tiling(outer, inner, self.warps(x, block, columns, persistent), shared=self.shared)
 
     def warps(self, x: int, block: int, columns: bool, persistent: bool) -> int:
         """The warps for a tile of ``x`` rows, or columns, and ``block`` elements of each."""
@@ -211,13 +231,14 @@ class _Chooser:
         if not axes:
             return None
         size = product(axis.size for axis in axes)
-        own = min(block, next_power_of_two(self.extent(axes)))
-        return Inner(serial, axes, own, persistent and isinstance(size, int) and size <= own)
+        own = min(block, next_power_of_two(self.piece(axes)))
+        fits = persistent and isinstance(size, int) and self.piece(axes) <= own
+        return Inner(serial, axes, own, fits, self.shared)
 
     def row_tile(self, phase: int, rows: int) -> tuple[int, int, bool]:
         """(elements of a row at once, rows per program, whether that is all of the row)."""
         _, axes = self.split(phase)
-        length = next_power_of_two(self.extent(axes))
+        length = next_power_of_two(self.piece(axes))
         static = isinstance(product(axis.size for axis in axes), int)
         limit = PERSISTENT_LIMIT // max(1, self.live_rows() - 2)
         persistent = static and length <= limit
@@ -229,7 +250,7 @@ class _Chooser:
     def column_tile(self, phase: int, rows: int) -> tuple[int, int, bool]:
         """The same where neighbours in memory are neighbours along an outer axis."""
         _, axes = self.split(phase)
-        length = next_power_of_two(self.extent(axes))
+        length = next_power_of_two(self.piece(axes))
         static = isinstance(product(axis.size for axis in axes), int)
         # Below a sector's 32 bytes a read brings what nobody asked for.
         sector = max(1, 32 // self.widest())

@@ -10,6 +10,7 @@ from litz_codegen_triton.emit.index import fits_narrow
 from litz_codegen_triton.emit.tiles import Dim, Tiling
 from litz_ir.loops.nodes import Axis
 from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Statement, Store
+from litz_ir.plan.sharing import scratch_words
 from litz_ir.scalar.expr import Expr, Index, folds, indirects_in, loads, transform, walk
 from litz_ir.symbols.ranges import Range, extent
 from litz_ir.symbols.simplify import Simplifier
@@ -20,9 +21,10 @@ class Coordinates:
     """A kernel's statements over the indices of its tiles.
 
     ``indices`` names the index of each dimension: ``x``, ``y`` and ``z`` for outer ones; ``r0`` for the tile of phase
-    0, ``s0`` for the loop that a scan restarts in. ``summed`` names those of the two factors of a contraction or a
-    chain, and ``count`` is how far along its first axis a chain's guard lets it go. ``mapping`` gives, per phase, each
-    axis as a term of them, ``phases`` the statements so rewritten, and ``ranges`` what is known of all symbols.
+    0, ``s0`` for the loop that a scan restarts in; ``piece`` tells programs that share a tile apart. ``summed`` names
+    those of the two factors of a contraction or a chain, and ``count`` is how far along its first axis a chain's guard
+    lets it go. ``mapping`` gives, per phase, each axis as a term of them, ``phases`` the statements so rewritten, and
+    ``ranges`` what is known of all symbols.
     """
 
     def __init__(self, kernel: Kernel, tiles: Tiling) -> None:
@@ -37,6 +39,8 @@ class Coordinates:
             self.ranges |= {name: extent(size) for name, size in fold.axes}
         outer = self._outer()
         self.summed = self._summed()
+        if tiles.shared > 1:
+            self.index("piece", tiles.shared)
         self.mapping = tuple(outer | self._inner(number) for number in range(len(tiles.inner)))
         simplifier = Simplifier(self.ranges)
         self.phases: tuple[tuple[Statement, ...], ...] = tuple(
@@ -134,7 +138,9 @@ class Coordinates:
         for inner in self.tiles.inner:
             if inner is not None:
                 terms[add(inner.size, inner.block)] = None
+                terms[add(mul(inner.piece, inner.pieces), inner.block)] = None
                 terms[product(axis.size for axis in inner.serial)] = None
+        terms[scratch_words(self.kernel)] = None
         return fits_narrow(terms, self.ranges)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from litz_codegen_triton.emit.blocks import tiling
 from litz_codegen_triton.emit.body import Body, Setting
 from litz_codegen_triton.emit.coordinates import Coordinates
+from litz_codegen_triton.emit.exchange import UNTIL
 from litz_codegen_triton.emit.library.registry import called, library_source
 from litz_codegen_triton.emit.ops_table import Form, pointer_type
 from litz_codegen_triton.emit.phases import Phases, expanded
@@ -31,7 +32,8 @@ class KernelSource:
     """A Triton function: a module's text, the types of its arguments in Triton's spelling, the positions of those that
     are promised to be multiples of 16, warps per program, whether it checks indices, the number of programs as a term
     of the kernel's symbols (0 programs: nothing to launch), and the accesses that have to be of 16 bytes a thread where
-    buffers are aligned (see ``emit.wide``)."""
+    buffers are aligned (see ``emit.wide``). Programs that share outer points wait for one another ``meetings`` times;
+    the interpreted form is told by a last argument at which of them to stop."""
 
     name: str
     text: str
@@ -41,6 +43,7 @@ class KernelSource:
     asserts: bool
     programs: Size
     wide: tuple[WideAccess, ...] = ()
+    meetings: int = 0
 
 
 def emit_kernel(
@@ -55,15 +58,17 @@ def emit_kernel(
         )
     tiles = tiling(kernel, processors)
     writer = _KernelWriter(kernel, tiles, form)
+    text = writer.module(_comments(kernel, origins))
     return KernelSource(
         kernel.name,
-        writer.module(_comments(kernel, origins)),
+        text,
         tuple(_signature(kernel, form)),
         tuple(_divisible(kernel)),
         tiles.warps,
         writer.body.asserts,
         tiles.programs,
         tuple(wide_accesses(writer.body.accesses, writer.coordinates)),
+        writer.phases.exchange.meetings,
     )
 
 
@@ -88,7 +93,7 @@ def _comments(kernel: Kernel, origins: Sequence[KernelOrigin]) -> list[str]:
     known = [f"# {each.operation}: {each.origin.describe()}" for each in origins if each.origin]
     others = [each.operation for each in origins if not each.origin]
     if not origins:
-        others = [parameter.name for parameter in kernel.parameters if parameter.access != "in"]
+        others = [parameter.name for parameter in kernel.parameters if parameter.access in ("out", "inout")]
     lines = [*known, f"# computes {', '.join(others)}"] if others else known
     return list(dict.fromkeys(line.replace("\n", " ") for line in lines))
 
@@ -125,7 +130,7 @@ class _KernelWriter:
             raise CodegenError(
                 f"a kernel cannot be called {self.kernel.name!r}", hint="use an identifier of Python"
             )
-        for name in ("XBLOCK", "YBLOCK", "RBLOCK", "program", *_GROUPED):
+        for name in ("XBLOCK", "YBLOCK", "RBLOCK", "program", "piece", UNTIL, *_GROUPED):
             names.fresh(name)
         for parameter in self.kernel.parameters:
             self.pointers[parameter.name] = names.fresh(f"{parameter.name}_ptr")
@@ -136,6 +141,8 @@ class _KernelWriter:
         self._prologue()
         self.phases.write()
         arguments = [*self.pointers.values(), *self.arguments.values()]
+        if self.form == "interpreted" and self.phases.exchange.meetings:
+            arguments.append(UNTIL)
         blocks = [f"{name}: tl.constexpr = {size}" for name, size in self._block_sizes()]
         warps = f"# a program has {self.tiles.warps} warp{'s' if self.tiles.warps > 1 else ''}"
         lines = [*comments, warps, *blocks, *self.body.writer.scopes[0].lines]
@@ -186,6 +193,10 @@ class _KernelWriter:
     def _in_order(self) -> list[str]:
         """The place of the program's tile along each dimension, the last one running fastest."""
         rest, places = self._program(), []
+        if self.tiles.shared > 1:
+            self.body.writer.line(f"piece = {rest} % {self.tiles.shared}")
+            self.body.index.symbols[self.coordinates.indices["piece"]] = Value("piece")
+            rest = f"{rest} // {self.tiles.shared}"
         if len(self.tiles.outer) > 1:
             self.body.writer.line(f"program = {rest}")
             rest = "program"

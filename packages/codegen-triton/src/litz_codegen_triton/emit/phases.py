@@ -9,6 +9,7 @@ from litz_codegen_triton.emit.body import Body
 from litz_codegen_triton.emit.chained import Chained
 from litz_codegen_triton.emit.coordinates import Coordinates, expressions
 from litz_codegen_triton.emit.dot import Dot
+from litz_codegen_triton.emit.exchange import Exchange
 from litz_codegen_triton.emit.recipe import combine_functions
 from litz_codegen_triton.emit.reduction import Reduction
 from litz_codegen_triton.emit.scan import Scan
@@ -35,6 +36,7 @@ class Phases:
         self.kernel = coordinates.kernel
         self.tiles = coordinates.tiles
         self.functions: dict[Combine, tuple[str, tuple[str, ...]]] = {}
+        self.exchange = Exchange(body, coordinates)
 
     def write(self) -> None:
         """Write all phases. Raises ``CodegenError``."""
@@ -102,8 +104,9 @@ class Phases:
                     self._reduction(statement).single()
                 case ScanStore():
                     raise CodegenError("a scan needs an axis to run along", node=self.kernel.name)
-        for write in writes:
-            store(self.body, write, self._every() - {"r"})
+        with self.exchange.by_one():
+            for write in writes:
+                store(self.body, write, self._every() - {"r"})
 
     def _serial(self, number: int, inner: Inner, statements: Sequence[Statement]) -> None:
         """One scan after the other, along the last axis of the phase."""
@@ -148,37 +151,46 @@ class Phases:
     def _persistent(self, number: int, inner: Inner, statements: Sequence[Statement]) -> None:
         body = self.body
         span = self._span(inner)
-        body.index.symbols[self.coordinates.indices[f"r{self.coordinates.space(number)}"]] = span
-        if inner.size != inner.block:
-            key = ("tail", inner.block, inner.size)
-            tail = body.writer.known(key)
-            if tail is None:
-                text = f"{span.text} < {body.index.unit(inner.size).text}"
-                tail = body.writer.remember(key, body.writer.define("rmask", text, span.dims, 0))
-            body.masks.tails["r"] = tail
-        body.masks.last = f"({span.text} == {inner.size} - 1)"
+        at = self.exchange.index(inner, span)
+        body.index.symbols[self.coordinates.indices[f"r{self.coordinates.space(number)}"]] = at
+        if inner.size != inner.block * inner.pieces:
+            body.masks.tails["r"] = self._tail(inner, span, at)
+        body.masks.last = f"({span.text} == {inner.piece} - 1)"
         writes: list[Write] = []
-        assert isinstance(inner.size, int), "a tile of known size covers it"
         for statement in statements:
             match statement:
                 case Store():
                     writes.append(prepare(body, statement))
                 case Accumulate():
-                    self._reduction(statement).at_once(inner.size)
+                    reduction = self._reduction(statement)
+                    self.exchange.add(reduction, reduction.at_once(self.exchange.points(inner)))
                 case ScanStore():
                     writes.extend(self._scan(statement).tile())
         for write in writes:
             store(body, write, self._every())
+        self.exchange.settle()
+
+    def _tail(self, inner: Inner, span: Value, at: Value) -> Value:
+        """The mask of the points of a row, or of the program's piece of it, that exist."""
+        writer = self.body.writer
+        key = ("tail", inner.block, inner.size)
+        found = writer.known(key)
+        if found is None:
+            parts = [] if inner.even and inner.pieces > 1 else [f"{at.text} < {inner.size}"]
+            parts += [] if inner.piece in (inner.block, inner.size) else [f"{span.text} < {inner.piece}"]
+            text = " & ".join(f"({part})" if parts[1:] else part for part in parts)
+            found = writer.remember(key, writer.define("rmask", text, span.dims, 0))
+        return found
 
     def _looped(self, number: int, inner: Inner, statements: Sequence[Statement]) -> None:
         body = self.body
         span, block = self._span(inner), self._block(inner)
-        exact = isinstance(inner.size, int) and inner.size % inner.block == 0
+        exact = isinstance(inner.size, int) and inner.size % (inner.block * inner.pieces) == 0
         runs = [self._run(statement, exact) for statement in statements]
-        size = body.index.unit(inner.size).text
+        start, size = self.exchange.limits(inner)
         offset = body.writer.names.fresh("roffset")
         least = bounds(inner.size, body.setting.ranges).low
-        body.writer.open(f"for {offset} in range(0, {size}, {block}):")
+        body.writer.open(f"for {offset} in range({start}, {size}, {block}):")
         depth = body.writer.depth
         body.load_depth = 0 if least is not None and least > 0 else depth
         index = body.writer.define("rindex", f"{offset} + {span.text}", span.dims, depth)
@@ -197,6 +209,7 @@ class Phases:
         body.masks.tails.pop("r", None)
         for _, end in runs:
             end()
+        self.exchange.settle()
 
     def _eviction(self, number: int) -> dict[str, str]:
         """What caches should do with the rows that a loop reads: keep what a later loop reads again, drop what was read
@@ -216,7 +229,7 @@ class Phases:
             case Accumulate():
                 reduction = self._reduction(statement)
                 reduction.begin(exact)
-                return reduction.step, reduction.end
+                return reduction.step, lambda: self.exchange.add(reduction, reduction.end())
             case ScanStore():
                 scan = self._scan(statement)
                 scan.begin()

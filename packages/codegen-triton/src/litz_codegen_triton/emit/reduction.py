@@ -112,36 +112,34 @@ class Reduction:
         self.body.writer.line(f"{', '.join(names)} = {merged}")
         return []
 
-    def end(self) -> None:
-        """Write the reduction of the accumulators, after the loop, and define the results."""
+    def end(self) -> Sequence[Value]:
+        """Write the reduction of the accumulators, after the loop; its state."""
         if self._weighs:
             top, *sums = (value.text for value in self.accumulators)
-            self._softmax(top, lambda weight: [f"{each} * {weight}" for each in sums])
-        elif self._is("welford"):
-            self._merged(*self.accumulators)
-        elif self._ordered:
-            self._results(self.accumulators)
-        else:
-            self._results(self._reduced([value.text for value in self.accumulators]))
+            return self._softmax(top, lambda weight: [f"{each} * {weight}" for each in sums])
+        if self._is("welford"):
+            return self._merged(*self.accumulators)
+        if self._ordered:
+            return self.accumulators
+        return self._reduced([value.text for value in self.accumulators])
 
-    def at_once(self, points: int) -> None:
-        """Write the reduction of a phase of so many points that one tile covers, and define the results."""
+    def at_once(self, points: Value) -> Sequence[Value]:
+        """Write the reduction of a phase of so many points that one tile covers; its state."""
         if self._weighs:
             state = lift(self.body, self.combiner, self.recipe, self.statement.values)
             top = self._named(self.tile(state[0], 0), "tile").text
             values = [self._named(self.tile(value, k), "tile").text for k, value in enumerate(state) if k > 1]
-            self._softmax(top, lambda weight: [weight, *(f"{weight} * {value}" for value in values)])
-        elif self._is("welford"):
-            self._two_passes(points)
-        elif self._ordered:
-            self._results(self._in_order())
-        else:
-            self._results(self._reduced([value.text for value in self.tiles()]))
+            return self._softmax(top, lambda weight: [weight, *(f"{weight} * {value}" for value in values)])
+        if self._is("welford"):
+            return self._two_passes(points)
+        if self._ordered:
+            return self._in_order()
+        return self._reduced([value.text for value in self.tiles()])
 
     def empty(self) -> None:
         """Define the results of a reduction over no point."""
         depth = self.body.writer.depth
-        self._results(
+        self.finish(
             [
                 self.body.writer.define(
                     "empty", f"tl.full([], {identity}, {triton_type(dtype)})", frozenset(), depth
@@ -165,7 +163,7 @@ class Reduction:
             depth = max(top.depth, value.depth)
             text = f"{total.text} * {value.text}"
             values = [top, total, self.body.writer.define("weighted", text, top.dims | value.dims, depth)]
-        self._results(values)
+        self.finish(values)
 
     def _reduced(self, tiles: Sequence[str]) -> list[Value]:
         if self.recipe.whole:
@@ -196,24 +194,25 @@ class Reduction:
             base, kept(self.body, text), self.every - {"r"}, self.body.writer.depth
         )
 
-    def _softmax(self, top: str, weighed: Callable[[str], Sequence[str]]) -> None:
+    def _softmax(self, top: str, weighed: Callable[[str], Sequence[str]]) -> Sequence[Value]:
         maximum = self._define("maximum", f"tl.reduce({top}, {self._axis}, litz_max)")
         weight = f"tl.exp({top} - litz_finite_or_zero({maximum.text}))"
         totals = [self._define("total", f"tl.sum({each}, {self._axis})") for each in weighed(weight)]
-        self._results([maximum, *totals])
+        return maximum, *totals
 
-    def _two_passes(self, points: int) -> None:
+    def _two_passes(self, points: Value) -> Sequence[Value]:
         """Mean, then squares: exact where the row is at hand, and cheaper than merging."""
         body, dtype = self.body, self.recipe.dtypes[0]
         (value, *_) = lift(body, self.combiner, self.recipe, self.statement.values)
         tile = self._named(self.tile(value, 0), "tile").text
         total = self._define("total", f"tl.sum({tile}, {self._axis})")
-        mean = body.writer.define("mean", f"{total.text} / {float(points)}", total.dims, total.depth)
+        number = f"{points.text}.0" if points.literal else f"{points.text}.to({triton_type(dtype)})"
+        mean = body.writer.define("mean", f"{total.text} / {number}", total.dims, total.depth)
         delta = Value(f"{tile} - {mean.text}", self.every, total.depth)
         masked = self._named(self.tile(delta, 0), "delta").text
         squares = self._define("squares", f"tl.sum({masked} * {masked}, {self._axis})")
-        count = f"tl.full([], {float(points)}, {triton_type(dtype)})"
-        self._results([mean, squares, body.writer.define("count", count, frozenset(), total.depth)])
+        count = f"tl.full([], {number}, {triton_type(dtype)})" if points.literal else number
+        return mean, squares, body.writer.define("count", count, frozenset(), total.depth)
 
     def _one_more(self, mean: str, squares: str, count: str) -> None:
         """Welford's step where all places have seen as many values: one division for all of them."""
@@ -226,7 +225,7 @@ class Reduction:
             f"{mean}, {squares} = litz_welford_step({mean}, {squares}, {value.text}, {share})"
         )
 
-    def _merged(self, means: Value, squares: Value, counts: Value) -> None:
+    def _merged(self, means: Value, squares: Value, counts: Value) -> Sequence[Value]:
         """The states of all places as one: the mean of their means, and how far these are from it."""
         counted = self.tile(counts, 2).text
         count = self._define("count", f"tl.sum({counted}, {self._axis})")
@@ -234,9 +233,10 @@ class Reduction:
         mean = self.body.writer.define("mean", f"{total.text} / {count.text}", total.dims, total.depth)
         delta = self.body.writer.define("delta", f"{means.text} - {mean.text}", self.every, total.depth)
         spread = f"{squares.text} + {delta.text} * {delta.text} * {counts.text}"
-        self._results([mean, self._define("squares", f"tl.sum({spread}, {self._axis})"), count])
+        return mean, self._define("squares", f"tl.sum({spread}, {self._axis})"), count
 
-    def _results(self, state: Sequence[Value]) -> None:
+    def finish(self, state: Sequence[Value]) -> None:
+        """Define the results that a state stands for."""
         done = finish(self.body, self.combiner, state, self.recipe)
         for (name, dtype), (value, source) in zip(self.statement.results, done):
             self.body.scalars[name] = (converted(self.body, value, source, dtype), dtype)

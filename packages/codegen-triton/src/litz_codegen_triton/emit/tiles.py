@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from litz_codegen_triton.emit.chain import Chain
 from litz_codegen_triton.emit.contraction import Contraction
 from litz_ir.loops.nodes import Axis
-from litz_ir.symbols.term import Size, cdiv, product
+from litz_ir.symbols.term import Size, cdiv, mul, product
+
+PIECE_STEP = 16
+"""Pieces of a row begin at multiples of so many elements, and so where an access of 16 bytes may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +35,30 @@ class Dim:
 @dataclass(frozen=True, slots=True)
 class Inner:
     """How a phase's own axes are covered: ``serial`` ones by a loop over single points, ``axes`` (flattened) by a tile
-    of ``block``, at once when ``persistent``, else in a loop."""
+    of ``block``, at once when ``persistent``, else in a loop. ``pieces`` programs have one piece of ``axes`` each."""
 
     serial: tuple[Axis, ...]
     axes: tuple[Axis, ...]
     block: int
     persistent: bool
+    pieces: int = 1
 
     @property
     def size(self) -> Size:
         return product(axis.size for axis in self.axes)
+
+    @property
+    def piece(self) -> Size:
+        """The points of a program: the last ones have fewer where that is not a part of ``size``."""
+        if self.pieces == 1:
+            return self.size
+        whole = PIECE_STEP if self.persistent else self.block
+        return mul(cdiv(cdiv(self.size, self.pieces), whole), whole)
+
+    @property
+    def even(self) -> bool:
+        """True where all programs have as many points."""
+        return self.size == mul(self.piece, self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +67,8 @@ class Tiling:
 
     ``contraction`` or ``chain`` is the one that the kernel computes by products of tiles, if it does: then ``y`` and
     ``x`` are its rows and columns, and ``stages`` says how many tiles of its factors are on their way at a time. The
-    summed axes that a chain's ``Inner`` has as serial ones are one point for each tile of the others.
+    summed axes that a chain's ``Inner`` has as serial ones are one point for each tile of the others. ``shared``
+    programs have each tile of outer points together.
     """
 
     outer: tuple[Dim, ...]
@@ -59,6 +77,7 @@ class Tiling:
     contraction: Contraction | None = None
     stages: int = 1
     chain: Chain | None = None
+    shared: int = 1
 
     @property
     def multiplied(self) -> bool:
@@ -68,7 +87,7 @@ class Tiling:
     @property
     def programs(self) -> Size:
         """How many programs a launch has; 0 when an outer axis is empty."""
-        return product(dim.programs for dim in self.outer)
+        return mul(self.shared, product(dim.programs for dim in self.outer))
 
 
 def next_power_of_two(number: int) -> int:

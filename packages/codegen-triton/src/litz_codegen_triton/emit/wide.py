@@ -64,12 +64,14 @@ def wide_accesses(accesses: Iterable[Access], coordinates: Coordinates) -> Itera
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A dimension of the tile: its letter, the index that runs along it, its extent and its block."""
+    """A dimension of the tile: its letter, the index that runs along it, its extent, and its block, of which so many
+    programs have one each."""
 
     letter: str
     index: str
     size: Size
     block: int
+    pieces: int = 1
 
     def is_of(self, offset: Size) -> bool:
         """True where an offset varies along this index."""
@@ -82,13 +84,13 @@ def _spans(coordinates: Coordinates) -> Iterator[_Span]:
             yield _Span(dim.letter, coordinates.indices[dim.letter], dim.size, dim.block)
     for number, inner in enumerate(coordinates.tiles.inner):
         if inner is not None and coordinates.space(number) == number:
-            yield _Span("r", coordinates.indices[f"r{number}"], inner.size, inner.block)
+            yield _Span("r", coordinates.indices[f"r{number}"], inner.size, inner.block, inner.pieces)
 
 
 def _is_wide(access: Access, span: _Span, count: int, kernel: Kernel) -> bool:
     """True where ``count`` elements along a dimension are one run of memory that is accessed as a whole."""
     known = _Runs(span.index, count, {info.name: info.divisor for info in kernel.symbols})
-    exact = isinstance(span.size, int) and span.size % span.block == 0
+    exact = isinstance(span.size, int) and span.size % (span.block * span.pieces) == 0
     if span.block % count or not (exact or known.starts(known.term(span.size))):
         return False
     run = known.term(access.offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from litz_ir.errors import ToolchainError
 
@@ -17,6 +17,28 @@ _MAX_DYNAMIC_SHARED = 8
 
 _LAUNCH_TYPES = (ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 """Function; programs along three dimensions; threads along three; shared bytes; stream; arguments; nothing."""
+
+_CLUSTER_DIMENSION = 4
+"""``CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION``: how many programs along each dimension run at the same time."""
+
+
+class _Attribute(ctypes.Structure):
+    """``CUlaunchAttribute``, whose value is any of several things."""
+
+    _fields_: ClassVar = [("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_uint * 16)]
+
+
+class _Configuration(ctypes.Structure):
+    """``CUlaunchConfig``."""
+
+    _fields_: ClassVar = [
+        ("programs", ctypes.c_uint * 3),
+        ("threads", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    ]
 
 
 class Driver:
@@ -32,6 +54,25 @@ class Driver:
         self.make_current()
         self.launch: Callable[..., int] = self._library.cuLaunchKernel
         self._library.cuLaunchKernel.argtypes = _LAUNCH_TYPES
+
+    def launch_together(
+        self,
+        function: int,
+        programs: int,
+        threads: int,
+        shared: int,
+        stream: int,
+        arguments: Any,
+        together: int,
+    ) -> int:
+        """Launch a kernel of whose programs so many consecutive ones run at the same time; the driver's code."""
+        attribute = _Attribute(_CLUSTER_DIMENSION, 0, (together, 1, 1))
+        configuration = _Configuration(
+            (programs, 1, 1), (threads, 1, 1), shared, stream, ctypes.pointer(attribute), 1
+        )
+        handle = ctypes.c_void_p(function)
+        code: int = self._library.cuLaunchKernelEx(ctypes.byref(configuration), handle, arguments, None)
+        return code
 
     def make_current(self) -> None:
         """Make the context current in this thread."""

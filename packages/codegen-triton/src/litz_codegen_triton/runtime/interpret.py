@@ -1,7 +1,9 @@
 """Kernels in Triton's interpreter: what their text computes, found out without a GPU.
 
 Triton decides when it is imported whether functions are interpreted, so this works in a process that was started with
-``TRITON_INTERPRET=1``. Kernels are written in their interpreted form (see ``emit.ops_table``).
+``TRITON_INTERPRET=1``. Kernels are written in their interpreted form (see ``emit.ops_table``). Programs run one after
+the other. Where they wait for one another, all of them run up to the first meeting, then from the start up to the next
+one, and so on: what they wrote into scratch before a meeting is there when they come to it again.
 """
 
 from __future__ import annotations
@@ -115,7 +117,10 @@ def _launch(
     # Index checks are device asserts, which only debug mode looks at.
     interpreter_builder.options = InterpreterOptions(debug=source.asserts, sanitize_overflow=False)
     try:
-        function[(programs,)](*arguments, *values_given)
+        for until in range(1, source.meetings + 1):
+            function[(programs,)](*arguments, *values_given, until)
+        last = (source.meetings + 1,) if source.meetings else ()
+        function[(programs,)](*arguments, *values_given, *last)
     except Exception as error:
         # The interpreter wraps whatever went wrong, failed checks included, into its own error.
         failed = _FAULT.search(str(error))

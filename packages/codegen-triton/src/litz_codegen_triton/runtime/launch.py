@@ -41,14 +41,15 @@ def current_chip() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """A kernel on the device: the driver's handle, threads per program, bytes of shared memory, and how many scratch
-    pointers of Triton's own it takes after its arguments."""
+    """A kernel on the device: the driver's handle, threads per program, bytes of shared memory, how many scratch
+    pointers of Triton's own it takes after its arguments, and how many programs run at the same time."""
 
     kernel: Kernel
     handle: int
     threads: int
     shared: int
     hidden: int
+    together: int
 
 
 class LaunchModule:
@@ -100,7 +101,8 @@ class LaunchModule:
                 f"kernel {kernel.name} takes fewer arguments than its plan passes", hint="build it again"
             )
         handle = self.driver.load(compiled.cubin, compiled.entry, compiled.shared, compiled.name)
-        return _Function(kernel, handle, compiled.warps * _WARP, compiled.shared, hidden)
+        threads, together = compiled.warps * _WARP, kernel.schedule.shared
+        return _Function(kernel, handle, threads, compiled.shared, hidden, together)
 
 
 class _Frame:
@@ -158,9 +160,12 @@ class Launches:
             self._symbols.pack_into(frame.values, 0, *symbols)
             for each, count, block in zip(functions, counts, frame.blocks):
                 if count:
-                    code = launch(
-                        each.handle, count, 1, 1, each.threads, 1, 1, each.shared, stream, block, None
-                    )
+                    if each.together > 1:
+                        code = self._together(each, count, stream, block)
+                    else:
+                        code = launch(
+                            each.handle, count, 1, 1, each.threads, 1, 1, each.shared, stream, block, None
+                        )
                     if code:
                         self._again(code, each, count, stream, block)
         finally:
@@ -173,14 +178,22 @@ class Launches:
         except IndexError:
             return _Frame(self._functions)
 
+    def _together(self, each: _Function, count: int, stream: int, block: Any) -> int:
+        """Launch a kernel whose programs wait for one another."""
+        launch = self._module.driver.launch_together
+        return launch(each.handle, count, each.threads, each.shared, stream, block, each.together)
+
     def _again(self, code: int, function: _Function, count: int, stream: int, block: Any) -> None:
         """Launch in a thread where no context was current, or say why it cannot be done."""
         driver = self._module.driver
         if code == INVALID_CONTEXT:
             driver.make_current()
-            code = self._launch(
-                function.handle, count, 1, 1, function.threads, 1, 1, function.shared, stream, block, None
-            )
+            if function.together > 1:
+                code = self._together(function, count, stream, block)
+            else:
+                code = self._launch(
+                    function.handle, count, 1, 1, function.threads, 1, 1, function.shared, stream, block, None
+                )
         if code:
             name = function.kernel.name
             raise KernelError(f"launching {name}: {driver.explained(code)}", code=code, node=name)

@@ -67,6 +67,7 @@ def _choice(key: str, text: bytes) -> TileChoice | None:
             persistent=bool(given["persistent"]),
             warps=int(given["warps"]),
             stages=int(given["stages"]),
+            shared=int(given["shared"]),
         )
         return TileChoice(schedule, float(data["seconds"]), float(data["before"]))
     except (KeyError, TypeError, ValueError) as error:

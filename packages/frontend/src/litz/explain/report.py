@@ -209,7 +209,8 @@ def _kernel_report(
         tiles = target.described(kernel)
         choice = dict(artifact.tiles).get(kernel.name)
         if choice is not None:
-            own = target.described(replace(kernel, schedule=Schedule()))
+            chosen = Schedule(shared=kernel.schedule.shared)
+            own = target.described(replace(kernel, schedule=chosen))
             gain = f"was {own}, {choice.before / choice.seconds:.2f} times as long"
             tuned = "stays" if own == tiles else gain
     seconds = None if times is None else times.seconds.get((kernel.name, sizes_of(kernel, site.values)))

@@ -47,6 +47,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "order.peak": "it holds less memory at once than eager's order",
         "made.there": "it is made of nothing, so that it is made where it was copied to",
         "share.kernel": "equal to a kernel that exists, up to buffer names",
+        "share.programs": "its rows or columns are too few, or too long, for a program each: several share one",
         "merge.one_pass": "two reductions read the same elements, which do not stay where they are read: one does both",
         "split.threads": "too few results for the threads at hand: parts are reduced side by side, then their results",
         "library.linear": "the host's routine for linear layers is faster than ATen's at this size",

@@ -21,8 +21,9 @@ from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size
 
-Access = Literal["in", "out", "inout"]
-"""What a kernel does with a buffer."""
+Access = Literal["in", "out", "inout", "scratch"]
+"""What a kernel does with a buffer. ``scratch`` is memory for its programs to tell one another what they found: no
+statement names it, and what it holds before and after a launch means nothing."""
 
 
 @dataclass(frozen=True, slots=True)

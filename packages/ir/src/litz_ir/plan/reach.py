@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Statement, Store
+from litz_ir.plan.sharing import scratch_words
 from litz_ir.scalar.expr import Expr, folds, indirects_in, loads
 from litz_ir.symbols.ranges import Range, bounds, extent
 from litz_ir.symbols.term import Size, evaluate, free_symbols
@@ -38,6 +39,10 @@ def reach(kernel: Kernel, symbols: Mapping[str, int | float]) -> dict[str, Reach
     read, written = _accesses(kernel)
     found = {}
     for parameter in kernel.parameters:
+        if parameter.access == "scratch":
+            # What programs tell one another stays in caches.
+            found[parameter.name] = Reach(0, evaluate(scratch_words(kernel), sizes) - 1, 0, 0)
+            continue
         seen = [bounds(each, ranges) for each in (*read[parameter.name], *written[parameter.name])]
         lows = [each.low for each in seen if each.low is not None]
         highs = [each.high for each in seen if each.high is not None]

@@ -18,7 +18,8 @@ class Schedule:
     blocks covers it, a row is ``persistent`` (its values stay in registers between phases). A product of matrices has
     its rows, columns and summed points for dimensions, each flattened. ``warps`` is threads / 32 per program.
     ``stages`` is how many tiles a loop that multiplies matrices reads ahead; 0 leaves that to the code generator, as no
-    blocks leave all of this to it.
+    blocks leave all of this to it. ``shared`` is how many programs have each tile of outer points together: each has a
+    part of the points of every phase, and those that accumulate wait for one another (see :mod:`litz_ir.plan.sharing`).
     """
 
     parallel: tuple[str, ...] = ()
@@ -30,3 +31,4 @@ class Schedule:
     persistent: bool = False
     warps: int = 4
     stages: int = 0
+    shared: int = 1

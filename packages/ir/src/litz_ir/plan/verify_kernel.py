@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from litz_ir.dtypes import DType
+from litz_ir.dtypes import DType, i64
 from litz_ir.loops.verify_combine import verify_combiner
 from litz_ir.loops.verify_state import SCALAR_DTYPES
 from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Store
+from litz_ir.plan.sharing import can_be_shared
 from litz_ir.scalar.expr import Expr, loads
 from litz_ir.scalar.verify import Buffer, Place, Surroundings, axis_ranges, leaves, verify_bodies
 from litz_ir.symbols.ranges import Range
@@ -20,6 +21,7 @@ def verify_kernel(kernel: Kernel) -> None:
     check_kernel_names(kernel, place)
     check_kernel_axes(kernel, place)
     check_schedule(kernel, place)
+    check_sharing(kernel, place)
     scalars = {info.name: SCALAR_DTYPES[info.kind] for info in kernel.symbols}
     for number, phase in enumerate(kernel.phases):
         here = Place(STAGE, f"{kernel.name}, phase {number}")
@@ -115,17 +117,29 @@ def check_schedule(kernel: Kernel, place: Place) -> None:
         ("grain", schedule.grain, 1),
         ("warps", schedule.warps, 1),
         ("stages", schedule.stages, 0),
+        ("shared", schedule.shared, 1),
     ):
         if number < least:
             place.fail("schedule", f"{name} is {number}, at least {least} expected")
 
 
+def check_sharing(kernel: Kernel, place: Place) -> None:
+    """Programs share outer points only where they can, and have scratch of words for it."""
+    if kernel.schedule.shared == 1:
+        return
+    if not can_be_shared(kernel.phases):
+        place.fail("sharing", "programs share its outer points, but each needs what another one stores")
+    if [each.dtype for each in kernel.parameters if each.access == "scratch"] != [i64]:
+        place.fail("sharing", "programs share its outer points without one scratch parameter of i64")
+
+
 def check_load_access(kernel: Kernel, bodies: tuple[Expr, ...], place: Place) -> None:
-    """What is only written is not read."""
-    written = {parameter.name for parameter in kernel.parameters if parameter.access == "out"}
+    """What is only written, and scratch, is not read."""
+    access = {parameter.name: parameter.access for parameter in kernel.parameters}
     for load in loads(*bodies):
-        if load.buffer in written:
-            place.fail("access", f"%{load.buffer} is an out parameter, but it is read", "declare it inout")
+        if access.get(load.buffer) in ("out", "scratch"):
+            what = f"%{load.buffer} is an {access[load.buffer]} parameter, but it is read"
+            place.fail("access", what, "declare it inout")
 
 
 def check_store(
@@ -135,8 +149,11 @@ def check_store(
     known = around.buffers.get(buffer)
     if known is None:
         place.fail("kernel-buffer", f"%{buffer} is stored to, but is no parameter nor local")
-    if any(parameter.name == buffer and parameter.access == "in" for parameter in kernel.parameters):
-        place.fail("access", f"%{buffer} is an in parameter, but it is stored to", "declare it out or inout")
+    access = next((parameter.access for parameter in kernel.parameters if parameter.name == buffer), "out")
+    if access in ("in", "scratch"):
+        place.fail(
+            "access", f"%{buffer} is an {access} parameter, but it is stored to", "declare it out or inout"
+        )
     if known.dtype != dtype:
         place.fail("store-dtype", f"%{buffer} holds {known.dtype}, {dtype} is stored to it", "cast the value")
     size = known.shape[0]

@@ -16,7 +16,8 @@ class Capabilities:
     ``threads`` the threads that one kernel may use, ``processors`` the SM count of a GPU; caches are bytes per core or
     SM; ``memory_rate`` and ``flop_rate`` are per second. ``local_bytes`` bounds scratch per outer point (0: no local
     arrays). ``block_limit`` is the largest tile of a program (0: the device has no blocks). ``max_statements`` caps the
-    emitted statements of one kernel body. ``templates`` names the contractions that the code generator makes itself.
+    emitted statements of one kernel body. ``together`` is how many programs can be promised to run at the same time, so
+    that they may wait for one another. ``templates`` names the contractions that the code generator makes itself.
     ``folds``: bodies may hold ``Fold`` and reductions be a ``softmax_sum``.
     """
 
@@ -33,6 +34,7 @@ class Capabilities:
     local_bytes: int = 0
     block_limit: int = 0
     max_statements: int = 512
+    together: int = 1
     dtypes: frozenset[DType] = frozenset(ALL)
     atomics: frozenset[DType] = frozenset()
     templates: frozenset[str] = frozenset()

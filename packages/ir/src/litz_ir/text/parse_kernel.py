@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import cast, get_args
 
 from litz_ir.dtypes import DType
 from litz_ir.loops.nodes import Axis, ScatterMode
-from litz_ir.plan.kernel import Accumulate, Kernel, Local, Parameter, Phase, ScanStore, Statement, Store
+from litz_ir.plan.kernel import (
+    Access,
+    Accumulate,
+    Kernel,
+    Local,
+    Parameter,
+    Phase,
+    ScanStore,
+    Statement,
+    Store,
+)
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.table import SymbolInfo
@@ -17,7 +27,7 @@ from litz_ir.text.parse_loops import SCATTER_MODES, combiner
 from litz_ir.text.parse_types import info, one_part, separated, term
 from litz_ir.text.scope import Scope
 
-_ACCESS = ("in", "out", "inout")
+_ACCESS = get_args(Access)
 
 
 def parse_kernel(text: str) -> Kernel:
@@ -55,7 +65,7 @@ def kernel(stream: Stream) -> Kernel:
 
 
 def _parameter(stream: Stream) -> Parameter:
-    access = cast(Literal["in", "out", "inout"], stream.word("an access", _ACCESS))
+    access = cast(Access, stream.word("an access", _ACCESS))
     name = stream.value()
     stream.expect(":")
     dtype = stream.dtype()
@@ -87,6 +97,7 @@ def _schedule(stream: Stream) -> Schedule:
         persistent=stream.accept("persistent"),
         warps=stream.integer() if stream.accept("warps") else default.warps,
         stages=stream.integer() if stream.accept("stages") else default.stages,
+        shared=stream.integer() if stream.accept("shared") else default.shared,
     )
 
 

@@ -82,6 +82,8 @@ def _schedule_lines(schedule: Schedule) -> list[str]:
         parts.append(f"warps {schedule.warps}")
     if schedule.stages:
         parts.append(f"stages {schedule.stages}")
+    if schedule.shared != default.shared:
+        parts.append(f"shared {schedule.shared}")
     return [f"schedule {' '.join(parts)}"] if parts else []
 
 

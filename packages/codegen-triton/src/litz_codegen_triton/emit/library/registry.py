@@ -23,6 +23,7 @@ from litz_codegen_triton.emit.library import (
     random,
     recurrences,
     special,
+    together,
 )
 
 
@@ -47,6 +48,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         portable_exponentials.SOURCE,
         portable_angles.SOURCE,
         portable_special.SOURCE,
+        together.SOURCE,
     )
 )
 """The source of each function by name, its ``@triton.jit`` included."""
