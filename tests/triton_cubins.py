@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
+from litz_codegen_triton.capabilities import chip_capabilities
 from litz_codegen_triton.emit.kernel import KernelSource
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "codegen-triton" / "tests"))
@@ -49,6 +50,11 @@ def compiled(path: Path, chip: str) -> triton_assembly.Outcome:
         return triton_assembly.compiled(KernelSource(**json.loads(path.read_text())), chip, Path(folder))
 
 
+def suits(path: Path, chip: str) -> bool:
+    """False for a source whose programs wait for one another, on a chip where none can."""
+    return not json.loads(path.read_text())["meetings"] or chip_capabilities(chip).together > 1
+
+
 def main() -> int:
     """Compile what is there; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -58,7 +64,7 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one in N of them, by their names")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    paths = sorted(options.folder.glob("*.json"))
+    paths = [path for path in sorted(options.folder.glob("*.json")) if suits(path, options.chip)]
     chosen = paths[:: options.every]
     with ProcessPoolExecutor(options.workers) as pool:
         outcomes = list(pool.map(compiled, chosen, [options.chip] * len(chosen), chunksize=8))

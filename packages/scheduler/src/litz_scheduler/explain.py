@@ -116,9 +116,9 @@ def _launch(step: Launch, kernel: Kernel, placements: dict[str, Placement]) -> L
     reads, writes = [], []
     for parameter, buffer in zip(kernel.parameters, step.buffers, strict=True):
         traffic = Traffic(buffer, type_bytes(placements[buffer].type))
-        if parameter.access != "out":
+        if parameter.access in ("in", "inout"):
             reads.append(traffic)
-        if parameter.access != "in":
+        if parameter.access in ("out", "inout"):
             writes.append(traffic)
     inner = next((phase.axes for phase in kernel.phases if phase.axes), ())
     return LaunchReport(

@@ -34,7 +34,8 @@ class SchedulerOptions:
     leaves the number to the code generator. ``serial_bytes`` is the traffic below which a kernel stays on one thread;
     ``part_bytes`` the least that one of the parts of a reduction reads, ``program_bytes`` the same on a GPU, where a
     launch takes as long as reading that. A GPU reads rows from ``long_row`` elements on piece by piece, and so columns
-    from ``tall_column`` elements on, of which a program takes several.
+    from ``tall_column`` elements on, of which a program takes several. ``together`` is how many programs share a row or
+    column at the most; 1 lets none.
 
     What a library runs: ``linear_flops`` is the size, in operations, from which a product of f32 matrices is better run
     by the host's ``linear`` than by ATen's own routine; 0 where it is not, or the host has none. ``convolutions`` is
@@ -60,6 +61,7 @@ class SchedulerOptions:
     program_bytes: int = 64 << 10
     long_row: int = 16384
     tall_column: int = 256
+    together: int = 8
     linear_flops: int = 0
     convolutions: bool = False
     generated_products: frozenset[str] = frozenset()

@@ -21,6 +21,7 @@ from litz_scheduler.cost.traffic import estimate, points
 from litz_scheduler.graph import element_of
 from litz_scheduler.legality.product import Sides, graphics, product_sides
 from litz_scheduler.options import SchedulerOptions
+from litz_scheduler.sharing import COLUMNS, PROGRAMS, most_together
 
 SPLIT = (
     "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax",
@@ -30,13 +31,6 @@ SPLIT = (
 
 PARTS = 16
 """The parts wanted for each thread: enough to even out threads of unequal speed."""
-
-PROGRAMS = 4
-"""The programs wanted for each processor of a GPU."""
-
-COLUMNS = 32
-"""The results that a GPU's program takes on at a time where they, not what is reduced, are neighbours in memory."""
-
 
 TILE, PART, SCORED = 64, 1024, 256
 """The side of the least tile of a product of matrices that multiplies well, the least that one part of it sums, and the
@@ -104,13 +98,16 @@ class SplitReductions:
         """The most parts that pay on the processors of a GPU."""
         together = COLUMNS if columns else 1
         programs = -(-estimate(points(operation.axes), graph.symbols) // together)
+        inner, most = _inner(operation), most_together(machine, self.options)
         if programs >= 2 * machine.processors:
             return 0
-        inner = _inner(operation)
+        if not columns and 1 < most and inner <= most * self.options.long_row:
+            return 0  # programs share a row, each a part that it keeps
         # Of equal reads, whatever is made of them: what shares a read should share a kernel.
         nbytes = inner * together * load_count(*operation.bodies) * operation.results[0].type.dtype.itemsize
         worthwhile = min(inner // 2, nbytes // self.options.program_bytes)
-        return min(PROGRAMS * machine.processors // max(programs, 1), worthwhile)
+        parts = min(PROGRAMS * machine.processors // max(programs, 1), worthwhile)
+        return 0 if parts <= most else parts
 
 
 def _parts_of_product(operation: Reduction, sides: Sides, graph: LoopGraph, machine: Capabilities) -> int:

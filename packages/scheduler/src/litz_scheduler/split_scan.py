@@ -18,7 +18,7 @@ from litz_ir.symbols.term import Size, add, floordiv, mod, mul, symbol
 from litz_scheduler.cost.compute import load_count
 from litz_scheduler.cost.traffic import estimate, points
 from litz_scheduler.options import SchedulerOptions
-from litz_scheduler.split_reduction import COLUMNS, PROGRAMS
+from litz_scheduler.sharing import COLUMNS, PROGRAMS
 
 _COMBINED: Mapping[str, str] = MappingProxyType(
     {"sum": "add", "prod": "mul", "min": "minimum", "max": "maximum"}

@@ -11,6 +11,7 @@ from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.cost.traffic import estimate, points
 from litz_scheduler.loop_order import Nest, loads_of, stores_of
 from litz_scheduler.options import Lanes, SchedulerOptions
+from litz_scheduler.sharing import together
 
 LANE_BYTES = 4
 """Lanes are counted in elements of the commonest compute type."""
@@ -25,10 +26,11 @@ def schedule_nest(
     options: SchedulerOptions,
     scratch: bool = False,
 ) -> Schedule:
-    """A schedule for a CPU (vector and parallel axes) or, for a device with blocks, an empty one: its code generator
-    chooses tiles. ``scratch`` says that the nest keeps arrays per outer point, so outer points cannot share lanes."""
+    """A schedule for a CPU (vector and parallel axes) or, for a device with blocks, one that says no more than how many
+    programs share outer points: its code generator chooses tiles. ``scratch`` says that the nest keeps arrays per outer
+    point, so outer points cannot share lanes."""
     if capabilities.block_limit:
-        return Schedule()
+        return Schedule(shared=together(nest, capabilities, symbols, options))
     vector = _vector_axis(nest, capabilities, symbols, options.lanes, scratch)
     parallel = _parallel_axes(nest, capabilities, symbols)
     grain = _grain(nest, parallel, traffic, work, symbols, options)

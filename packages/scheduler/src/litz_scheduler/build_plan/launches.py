@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from litz_ir.dtypes import i64
 from litz_ir.fused.decision import Decision
 from litz_ir.fused.group import Group
-from litz_ir.loops.nodes import LoopGraph, Operation
+from litz_ir.loops.layout import contiguous
+from litz_ir.loops.nodes import LoopGraph, Operation, TensorType, Value
 from litz_ir.passes.base import PassContext
-from litz_ir.plan.kernel import Kernel, KernelOrigin
+from litz_ir.plan.kernel import Kernel, KernelOrigin, Parameter
 from litz_ir.plan.program import Launch
 from litz_ir.plan.schedule import Schedule
+from litz_ir.plan.sharing import scratch_words
 from litz_ir.symbols.term import symbol
 from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.build_plan.values import Values
@@ -80,6 +83,8 @@ class Launches:
             return self._schedule(nest, body, group, capabilities)
 
         bound = bind(body, schedule, values.type, values.memory, self.symbols)
+        if bound.kernel.schedule.shared > 1:
+            bound = self._with_scratch(bound, group, capabilities)
         fused = self.lineage.of(member.operation for member in group.members)
         return Launch(
             self._name(bound, group, operations),
@@ -87,6 +92,19 @@ class Launches:
             tuple(symbol(name) for name in bound.symbols),
             tuple(KernelOrigin(name, operation.origin) for name, operation in fused),
         )
+
+    def _with_scratch(self, bound: Bound, group: Group, capabilities: Capabilities) -> Bound:
+        """The kernel with memory for its programs to tell one another what they found."""
+        kernel = bound.kernel
+        shape = (scratch_words(kernel),)
+        type_ = TensorType(i64, shape, contiguous(shape), capabilities.device)
+        scratch = Value(f"{group.name}.scratch", type_)
+        self.values.written(scratch)
+        parameter = Parameter(f"p{len(kernel.parameters)}", i64, "scratch")
+        kernel = replace(kernel, parameters=(*kernel.parameters, parameter))
+        note = f"{kernel.schedule.shared} programs"
+        self.context.decide(Decision("plan", group.name, "together", "share.programs", note=note))
+        return replace(bound, kernel=kernel, buffers=(*bound.buffers, scratch.name))
 
     def _schedule(self, nest: Nest, body: Body, group: Group, capabilities: Capabilities) -> Schedule:
         names = (*group.reads, *group.writes)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from litz_ir.dtypes import f32
-from litz_ir.loops.nodes import Axis, Kind, Operation, Reduction
+from litz_ir.loops.nodes import Axis, Combiner, Kind, Operation, Reduction
 from litz_ir.passes.base import PassContext
 from litz_ir.scalar.expr import Expr, Op, folds
 from litz_ir.scalar.ops_table import MULTIPLICATIONS
@@ -40,26 +40,31 @@ def product_sides(operation: Operation, kinds: frozenset[str]) -> Sides | None:
     """
     if not isinstance(operation, Reduction) or operation.results[0].type.device.kind not in kinds:
         return None
-    factors = _factors(operation)
+    return sides_of(operation.combiner, operation.bodies, operation.axes)
+
+
+def sides_of(combiner: Combiner, bodies: Sequence[Expr], axes: Sequence[Axis]) -> Sides | None:
+    """The sides of what a combiner makes of bodies, at every point of the outer axes."""
+    factors = _factors(combiner, bodies)
     if factors is None:
         return None
     left, right = (factor.free_symbols for factor in factors)
-    wide = [axis for axis in operation.axes if axis.size != 1]
+    wide = [axis for axis in axes if axis.size != 1]
     rows = tuple(axis for axis in wide if axis.name in left - right)
     columns = tuple(axis for axis in wide if axis.name in right - left)
-    scores = holds_products(operation)
+    scores = bool(folds(*bodies))
     if not scores and not (rows and columns):
         return None
     return Sides(rows, columns, tuple(axis for axis in wide if axis not in rows + columns), scores)
 
 
-def _factors(operation: Reduction) -> tuple[Expr, ...] | None:
+def _factors(combiner: Combiner, bodies: Sequence[Expr]) -> Sequence[Expr] | None:
     """The two factors whose products are summed."""
-    if operation.combiner == Kind("softmax_sum"):
-        return operation.bodies
-    body = operation.bodies[0]
+    if combiner == Kind("softmax_sum"):
+        return bodies
+    body = bodies[0]
     if (
-        operation.combiner == Kind("sum")
+        combiner == Kind("sum")
         and isinstance(body, Op)
         and body.name in MULTIPLICATIONS
         and body.dtype == f32

@@ -1,0 +1,119 @@
+"""How many programs of a GPU have an outer point of a kernel together.
+
+Two reasons make them share: rows that no program can keep in registers, where a few can, are read once instead of
+twice; and where outer points are fewer than the programs that processors want, one kernel does what would take two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from litz_ir.loops.nodes import Axis, Kind
+from litz_ir.plan.kernel import Accumulate
+from litz_ir.plan.sharing import can_be_shared
+from litz_ir.scalar.expr import Load
+from litz_ir.symbols.table import SymbolTable
+from litz_ir.symbols.term import Size, coefficient, free_symbols
+from litz_ir.target.capabilities import Capabilities
+from litz_scheduler.cost.traffic import estimate, points
+from litz_scheduler.legality.product import sides_of
+from litz_scheduler.loop_order import Nest, nodes_of, stores_of
+from litz_scheduler.options import SchedulerOptions
+
+PROGRAMS = 4
+"""The programs wanted for each processor of a GPU."""
+
+COLUMNS = 32
+"""The results that a GPU's program takes on at a time where they, not what is reduced, are neighbours in memory."""
+
+ROOM = 2
+"""The programs that share a row keep this many times less of it than a program can have in registers: while some
+programs of a processor wait for others, the rest of them move memory."""
+
+LEAST = 16
+"""What each of so many programs has at the least, in elements, times their number: all have some then, though pieces
+begin where accesses of 16 bytes may."""
+
+
+def most_together(capabilities: Capabilities, options: SchedulerOptions) -> int:
+    """The most programs that may share outer points; 1 where none can wait for another."""
+    return min(capabilities.together, options.together)
+
+
+def together(nest: Nest, capabilities: Capabilities, symbols: SymbolTable, options: SchedulerOptions) -> int:
+    """How many programs share each outer point of a nest; 1 where each is one program's."""
+    most, inner = most_together(capabilities, options), points(nest.inner)
+    if most < 2 or not isinstance(inner, int) or not can_be_shared(nest.phases):
+        return 1
+    statements = [each for phase in nest.phases for each in phase.statements]
+    if any(isinstance(each, Accumulate) and not isinstance(each.combiner, Kind) for each in statements):
+        return 1  # nobody promised that what is combined of nothing combines to nothing on both sides
+    if any(isinstance(each, Accumulate) and _multiplies(each, nest) for each in statements):
+        return 1
+    while most > 1 and inner < LEAST * most * most:
+        most //= 2
+    columns = _along_outer(nest, symbols)
+    if not columns and inner > options.long_row and sum(bool(phase.axes) for phase in nest.phases) > 1:
+        wanted = min(_power(-(-inner * ROOM // options.long_row)), most)
+        if -(-inner // wanted) * max(1, _rows(nest) - 2) <= options.long_row:
+            return wanted
+    programs = -(-estimate(points(nest.outer), symbols) // (COLUMNS if columns else 1))
+    if programs >= 2 * capabilities.processors:
+        return 1
+    nbytes = inner * (COLUMNS if columns else 1) * sum(node.dtype.itemsize for node in _loads(nest))
+    wanted = min(PROGRAMS * capabilities.processors // max(programs, 1), nbytes // options.program_bytes)
+    return _power(min(wanted, most) + 1) // 2 if wanted > 1 else 1
+
+
+def _multiplies(statement: Accumulate, nest: Nest) -> bool:
+    """True for a sum of products, which has tiles of its own."""
+    return sides_of(statement.combiner, statement.values, nest.outer) is not None
+
+
+def _power(number: int) -> int:
+    """The least power of two that is not below a number."""
+    return 1 << (number - 1).bit_length()
+
+
+def _loads(nest: Nest) -> tuple[Load, ...]:
+    """What phases of several points read, each element once."""
+    found = {
+        (node.buffer, node.index): node
+        for phase in nest.phases
+        if phase.axes
+        for node in nodes_of(phase.statements)
+        if isinstance(node, Load)
+    }
+    return tuple(found.values())
+
+
+def _offsets(nest: Nest) -> tuple[Size, ...]:
+    """The offsets of what phases of several points read and store."""
+    stored = (
+        term
+        for phase in nest.phases
+        if phase.axes
+        for each in phase.statements
+        for _, term in stores_of(each)
+    )
+    return tuple(dict.fromkeys([*(node.index[0] for node in _loads(nest)), *stored]))
+
+
+def _rows(nest: Nest) -> int:
+    """How many different rows a program keeps in registers."""
+    inner = {axis.name for axis in nest.inner}
+    return sum(bool(free_symbols(offset) & inner) for offset in _offsets(nest))
+
+
+def _along_outer(nest: Nest, symbols: SymbolTable) -> bool:
+    """True where more of what is touched are neighbours among outer points than among those of a phase."""
+    votes = 0
+    for offset in _offsets(nest):
+        names = free_symbols(offset)
+        touched = estimate(points(axis for axis in nest.outer + nest.inner if axis.name in names), symbols)
+        votes += touched * (_unit(nest.outer, offset) - _unit(nest.inner, offset))
+    return votes > 0
+
+
+def _unit(axes: Sequence[Axis], offset: Size) -> bool:
+    return any(coefficient(offset, axis.name) == 1 for axis in axes)
