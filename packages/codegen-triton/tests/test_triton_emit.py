@@ -18,7 +18,7 @@ from litz_ir.dtypes import DType, bf16, f32, i8, i64
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import Kind, ScatterMode
 from litz_ir.origin import Origin
-from litz_ir.plan.kernel import Accumulate, Kernel, KernelOrigin, Local, Store
+from litz_ir.plan.kernel import Access, Accumulate, Kernel, KernelOrigin, Local, Store
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.expr import Indirect
 from litz_ir.symbols.table import SymbolInfo
@@ -146,6 +146,40 @@ def test_loops_with_nothing_in_common_follow_one_another() -> None:
 def test_a_value_that_several_phases_need_is_read_once() -> None:
     assert emit_kernel(CASES["softmax"].kernel).text.count("tl.load") == 1
     assert emit_kernel(CASES["softmax_loop"].kernel).text.count("tl.load") == 3
+
+
+def channels(points: int) -> Kernel:
+    """``sqrt(v) / x`` for images whose channels have so many points, each a ``v``."""
+    flat = I0 * points + I1
+    quotient = op("div", op("sqrt", load("v", (I0,), f32)), load("x", (flat,), f32))
+    return kernel(
+        "channels",
+        [("x", f32, "in"), ("v", f32, "in"), ("o", f32, "out")],
+        [("i0", 8192), ("i1", points)],
+        ((), [Store("o", flat, quotient)]),
+    )
+
+
+def test_what_a_tile_has_one_value_of_is_a_scalar() -> None:
+    text = emit_kernel(channels(4096)).text
+    assert tiling(channels(4096)).outer[0].block == 1024
+    assert "i0 = tl.program_id(0) // 4\n" in text and "v_ptr + i0)" in text
+    assert "i0 = xindex // 4095\n" in emit_kernel(channels(4095)).text
+
+
+def test_loads_come_before_what_may_branch() -> None:
+    text = emit_kernel(channels(4096)).text
+    assert text.index("tl.load(v_ptr") < text.index("tl.load(x_ptr") < text.index("tl.sqrt_rn")
+
+
+def test_more_loads_than_registers_hold_come_where_they_are_wanted() -> None:
+    names = [f"x{k}" for k in range(40)]
+    total = op("sqrt", load("x0", (I0,), f32))
+    for name in names[1:]:
+        total = op("add", total, load(name, (I0,), f32))
+    parameters: list[tuple[str, DType, Access]] = [*((name, f32, "in") for name in names), ("o", f32, "out")]
+    text = emit_kernel(kernel("many", parameters, [("i0", 1 << 24)], ((), [Store("o", I0, total)]))).text
+    assert text.index("tl.sqrt_rn") < text.index("tl.load(x1_ptr")
 
 
 def test_index_checks_ask_for_asserts() -> None:

@@ -41,8 +41,9 @@ class IndexTerms:
     """Writes terms for one kernel.
 
     ``symbols`` says what each axis or size symbol is called; it is filled by the owner as tiles come and go.
-    ``names`` gives quotients that are an axis of the kernel that axis' name. ``indirect`` writes an index that was
-    loaded.
+    ``names`` gives quotients that are an axis of the kernel that axis' name; ``places`` the block and the place of the
+    program's tile along dimensions, by their index: a quotient that is the same all over the tile is a scalar then, and
+    so is what is read there. ``indirect`` writes an index that was loaded.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class IndexTerms:
         self.narrow = narrow
         self.symbols: dict[str, Value] = {}
         self.names: dict[Term, str] = {}
+        self.places: dict[str, tuple[int, str]] = {}
         self._indirect = indirect
 
     @property
@@ -118,6 +120,10 @@ class IndexTerms:
         return self.writer.remember(key, self.writer.define(name, text, joined.dims, joined.depth))
 
     def _quotient(self, term: FloorDiv | Mod) -> tuple[str, str, list[Value]]:
+        if isinstance(term, FloorDiv) and isinstance(term.dividend, Symbol) and isinstance(term.divisor, int):
+            block, place = self.places.get(term.dividend.name, (0, ""))
+            if block and term.divisor % block == 0:
+                return "quotient", f"{place} // {term.divisor // block}", []
         dividend, divisor = self.unit(term.dividend), self.unit(term.divisor)
         divides = isinstance(term, FloorDiv)
         low, least = bounds(term.dividend, self.ranges).low, bounds(term.divisor, self.ranges).low

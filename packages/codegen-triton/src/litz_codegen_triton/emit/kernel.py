@@ -256,6 +256,8 @@ class _KernelWriter:
         if dim.block == 1:
             index.symbols[name] = body.writer.define(name, place, frozenset(), 0)
             return
+        if isinstance(dim.size, int):
+            index.places[name] = (dim.block, place)
         dims = frozenset(dim.letter)
         wide = "" if index.narrow else ".to(tl.int64)"
         span = f"tl.arange(0, {dim.letter.upper()}BLOCK){expanded(letters.index(dim.letter), len(letters))}{wide}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from litz_codegen_triton.emit.blocks import targets_of
+from litz_codegen_triton.emit.ahead import read_ahead
+from litz_codegen_triton.emit.blocks import targets_of, values_of
 from litz_codegen_triton.emit.body import Body
 from litz_codegen_triton.emit.chained import Chained
 from litz_codegen_triton.emit.coordinates import Coordinates, expressions
@@ -95,6 +96,8 @@ class Phases:
             self._at_a_point(unrelated)
 
     def _at_a_point(self, statements: Sequence[Statement]) -> None:
+        for load in read_ahead((value for each in statements for value in values_of(each)), self.tiles.each):
+            self.body.value(load)
         writes = []
         for statement in statements:
             match statement:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from litz_codegen_triton.emit.chain import Chain
 from litz_codegen_triton.emit.contraction import Contraction
 from litz_ir.loops.nodes import Axis
 from litz_ir.symbols.term import Size, cdiv, mul, product
+
+WARP = 32
+"""The threads of a warp."""
 
 PIECE_STEP = 16
 """Pieces of a row begin at multiples of so many elements, and so where an access of 16 bytes may."""
@@ -83,6 +87,11 @@ class Tiling:
     def multiplied(self) -> bool:
         """True where the kernel multiplies tiles."""
         return self.contraction is not None or self.chain is not None
+
+    @property
+    def each(self) -> int:
+        """How many outer points of a tile a thread has, rounded up."""
+        return -(-prod(dim.block for dim in self.outer) // (WARP * self.warps))
 
     @property
     def programs(self) -> Size:

@@ -1,0 +1,39 @@
+"""Which elements a map reads before it computes anything.
+
+Square roots and quotients that are rounded as eager's have a slow way for odd operands, which is a branch, and no
+assembler moves a load across one. Where a load stands behind them in the text, memory is idle meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from litz_ir.scalar.expr import Expr, Load, Masked, Op, indirects_in
+
+REGISTERS = 64
+"""What of a thread's registers elements may take that are read ahead."""
+
+
+def read_ahead(bodies: Iterable[Expr], each: int) -> tuple[Load, ...]:
+    """The loads that wait for no condition and no other load, in the order in which they are computed with; none where
+    a thread, which has ``each`` points, has too few registers for all of them."""
+    found = tuple(dict.fromkeys(_loads(bodies)))
+    words = sum(max(1, each * load.dtype.itemsize // 4) for load in found)
+    return found if words <= REGISTERS else ()
+
+
+def _loads(bodies: Iterable[Expr]) -> Iterator[Load]:
+    seen: set[Expr] = set()
+    stack = list(reversed(list(bodies)))
+    while stack:
+        expr = stack.pop()
+        if expr in seen:
+            continue
+        seen.add(expr)
+        match expr:
+            case Load() if not any(map(indirects_in, expr.index)):
+                yield expr
+            case Masked():
+                stack += [expr.other, expr.cond]
+            case Op():
+                stack += reversed(expr.args)
