@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "te
 import lowering_check
 
 # The graphs are captured on the CPU, so a GPU's traits are given to that device.
-MACHINE = Capabilities("sm_90", CPU, processors=132, block_limit=32768, together=8)
+MACHINE = Capabilities("sm_90", CPU, processors=132, l2_bytes=50 << 20, block_limit=32768, together=8)
 LOWERED = SchedulerOptions(program_bytes=64, long_row=32, tall_column=16)
 """What makes the scheduler treat small sizes as it treats large ones."""
 
@@ -127,7 +127,7 @@ FORMS: tuple[Form, ...] = (
         "tl.sum",
     ),
     Form("rms_norm", _rms_norm, "bf16[16384, 4096] bf16[4096]", "bf16[20, 96] bf16[96]", "tl.sum"),
-    Form("long_rows", lambda x: x.softmax(-1), "f32[512, 131072]", "f32[2, 20000]", "litz_meet"),
+    Form("long_rows", lambda x: x.softmax(-1), "f32[512, 131072]", "f32[2, 20000]", "litz_online_softmax"),
     Form(
         "long_rows_bf16",
         lambda x, w: F.layer_norm(x, w.shape, w),
@@ -180,7 +180,13 @@ FORMS: tuple[Form, ...] = (
         "f32[700, 24]",
         "litz_meet",
     ),
-    Form("shared_rows_bf16", lambda x: x.log_softmax(-1), "bf16[1024, 50304]", "bf16[2, 1008]", "litz_meet"),
+    Form(
+        "shared_rows",
+        lambda g, y: torch.ops.aten._softmax_backward_data(g, y, -1, torch.float32),
+        "f32[1024, 65536] f32[1024, 65536]",
+        "f32[2, 1008] f32[2, 1008]",
+        "litz_meet",
+    ),
     Form("group", _adam, "f32[1024, 1024] " * 16, "f32[12, 20] " * 16, "XBLOCK"),
     Form("gather", lambda t, n: t[n], "bf16[50257, 768] i64[16384]", "bf16[50, 24] i64[30]", "tl.minimum"),
     Form(

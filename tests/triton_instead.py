@@ -29,7 +29,7 @@ from litz_scheduler import schedule
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
 import lowering_check
 
-GPU = Capabilities("sm_90", Device("cuda"), processors=132, block_limit=32768, together=8)
+GPU = Capabilities("sm_90", Device("cuda"), processors=132, l2_bytes=50 << 20, block_limit=32768, together=8)
 # Most graphs are captured on the CPU, so a GPU's traits are given to that device too.
 MACHINES = {GPU.device: GPU, CPU: dataclasses.replace(GPU, device=CPU)}
 FOLDER = tempfile.TemporaryDirectory(prefix="litz-triton-")

@@ -54,7 +54,7 @@ def test_random_graphs_on_a_gpu_that_keeps_and_reads_little(graph: LoopGraph) ->
     """Reductions are divided among processors, and what follows from another one is computed along with it."""
     options = SchedulerOptions(program_bytes=4, long_row=1, tall_column=1)
     assert_same(graph, plan_of(graph, GPU_LIKE, options))
-    assert_same(graph, plan_of(graph, replace(GPU_LIKE, together=8), options))
+    assert_same(graph, plan_of(graph, replace(GPU_LIKE, together=8, l2_bytes=0), options))
 
 
 @settings(max_examples=100)

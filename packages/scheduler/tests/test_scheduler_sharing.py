@@ -15,6 +15,7 @@ from litz_scheduler import SchedulerOptions
 
 MACHINE = replace(GPU_LIKE, processors=8, together=8)
 SMALL = SchedulerOptions(program_bytes=64, long_row=128, tall_column=64)
+ROWS = replace(SMALL, long_row=1024)
 
 
 def graph_of(text: str) -> LoopGraph:
@@ -33,6 +34,15 @@ def softmax(rows: int, length: int) -> LoopGraph:
     }}""")
 
 
+def gradient(rows: int, length: int) -> LoopGraph:
+    """A softmax's: two values of each point are read again."""
+    return graph_of(f"""
+    graph gradient(%g: f32[{rows}, {length}] fixed, %y: f32[{rows}, {length}] fixed) -> (%o) {{
+      %s = reduce.sum f32[i0: {rows}, i1: 1 | r0: {length}] {{ %g[i0, r0] * %y[i0, r0] }}
+      %o = pointwise f32[i0: {rows}, i1: {length}] fixed {{ (%g[i0, i1] - %s[i0, 0]) * %y[i0, i1] }}
+    }}""")
+
+
 def total(rows: int, length: int, along: int) -> LoopGraph:
     shape, at = ((rows, length), "r0, i0") if along == 0 else ((length, rows), "i0, r0")
     return graph_of(f"""
@@ -46,16 +56,24 @@ def only(plan: Plan) -> Kernel:
     return kernel
 
 
-@pytest.mark.parametrize(("length", "programs"), [(100, 1), (129, 2), (512, 4), (1024, 8), (2000, 1)])
+@pytest.mark.parametrize(("length", "programs"), [(1024, 1), (1025, 4), (2048, 4), (4096, 8), (4097, 1)])
 def test_a_row_that_is_read_again_is_kept_by_as_many_programs_as_it_takes(length: int, programs: int) -> None:
     graph = softmax(64, length)
-    plan = plan_of(graph, MACHINE, SMALL)
+    plan = plan_of(graph, replace(MACHINE, l2_bytes=1 << 14), ROWS)
     assert only(plan).schedule.shared == programs
     assert_same(graph, plan)
 
 
+@pytest.mark.parametrize(("graph", "programs"), [(softmax(64, 4096), 1), (gradient(64, 4096), 8)])
+def test_rows_that_a_cache_holds_are_read_again(graph: LoopGraph, programs: int) -> None:
+    machine = replace(
+        MACHINE, l2_bytes=8 * 4096 * 4
+    )  # a value of each point of the rows that are read at a time
+    assert only(plan_of(graph, machine, ROWS)).schedule.shared == programs
+
+
 def test_programs_that_share_have_scratch_of_their_own() -> None:
-    plan = plan_of(softmax(64, 1024), MACHINE, SMALL)
+    plan = plan_of(softmax(64, 4096), replace(MACHINE, l2_bytes=1 << 14), ROWS)
     (launch,) = (step for step in plan.steps if isinstance(step, Launch))
     names = dict(zip((each.access for each in only(plan).parameters), launch.buffers, strict=True))
     scratch = plan.placement(names["scratch"])
@@ -91,9 +109,10 @@ def test_what_takes_more_programs_than_can_share_is_divided(graph: LoopGraph) ->
     assert_same(graph, plan)
 
 
-@pytest.mark.parametrize("graph", [softmax(64, 1024), total(640, 64, 0)])
+@pytest.mark.parametrize("graph", [softmax(64, 4096), total(640, 64, 0)])
 def test_no_program_waits_where_none_can_or_may(graph: LoopGraph) -> None:
-    for machine, options in ((GPU_LIKE, SMALL), (MACHINE, replace(SMALL, together=1))):
+    small = replace(MACHINE, l2_bytes=1 << 14)
+    for machine, options in ((GPU_LIKE, ROWS), (small, replace(ROWS, together=1))):
         plan = plan_of(graph, machine, options)
         assert all(kernel.schedule.shared == 1 for kernel in plan.kernels)
         assert_same(graph, plan)

@@ -1,7 +1,8 @@
 """How many programs of a GPU have an outer point of a kernel together.
 
-Two reasons make them share: rows that no program can keep in registers, where a few can, are read once instead of
-twice; and where outer points are fewer than the programs that processors want, one kernel does what would take two.
+Two reasons make them share. Rows that no program can keep in registers, where a few can, are read once instead of
+twice, unless the second-level cache holds them meanwhile. And where outer points are fewer than the programs that
+processors want, one kernel does what would take two.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ COLUMNS = 32
 
 ROOM = 2
 """The programs that share a row keep this many times less of it than a program can have in registers: while some
-programs of a processor wait for others, the rest of them move memory."""
+programs of a processor wait for others, the rest of them move memory. Where they would be too many for that, a row read
+twice is read sooner."""
 
 LEAST = 16
 """What each of so many programs has at the least, in elements, times their number: all have some then, though pieces
@@ -53,11 +55,13 @@ def together(nest: Nest, capabilities: Capabilities, symbols: SymbolTable, optio
     while most > 1 and inner < LEAST * most * most:
         most //= 2
     columns = _along_outer(nest, symbols)
-    if not columns and inner > options.long_row and sum(bool(phase.axes) for phase in nest.phases) > 1:
-        wanted = min(_power(-(-inner * ROOM // options.long_row)), most)
-        if -(-inner // wanted) * max(1, _rows(nest) - 2) <= options.long_row:
+    outer = estimate(points(nest.outer), symbols)
+    at_once = inner * _again(nest) * min(outer, capabilities.processors)
+    if not columns and inner > options.long_row and at_once > capabilities.l2_bytes:
+        wanted = _power(-(-inner * ROOM // options.long_row))
+        if wanted <= most and -(-inner // wanted) * max(1, _rows(nest) - 2) <= options.long_row:
             return wanted
-    programs = -(-estimate(points(nest.outer), symbols) // (COLUMNS if columns else 1))
+    programs = -(-outer // (COLUMNS if columns else 1))
     if programs >= 2 * capabilities.processors:
         return 1
     nbytes = inner * (COLUMNS if columns else 1) * sum(node.dtype.itemsize for node in _loads(nest))
@@ -85,6 +89,21 @@ def _loads(nest: Nest) -> tuple[Load, ...]:
         if isinstance(node, Load)
     }
     return tuple(found.values())
+
+
+def _again(nest: Nest) -> int:
+    """The bytes, for each point of a row, of what phases read that earlier ones have touched. What all rows read alike
+    stays in caches."""
+    outer = {axis.name for axis in nest.outer}
+    touched: set[tuple[str, Size]] = set()
+    found: dict[tuple[str, Size], int] = {}
+    for phase in nest.phases:
+        if phase.axes:
+            loads = [node for node in nodes_of(phase.statements) if isinstance(node, Load)]
+            read = {(node.buffer, node.index[0]): node.dtype.itemsize for node in loads}
+            found |= {each: read[each] for each in touched.intersection(read)}
+            touched |= {*read, *(target for each in phase.statements for target in stores_of(each))}
+    return sum(nbytes for (_, offset), nbytes in found.items() if free_symbols(offset) & outer)
 
 
 def _offsets(nest: Nest) -> tuple[Size, ...]:

@@ -14,10 +14,11 @@ class Capabilities:
 
     ``name`` is for people and cache keys (``"avx512"``, ``"sm_90"``). ``vector_bytes`` is the register width (0: none),
     ``threads`` the threads that one kernel may use, ``processors`` the SM count of a GPU; caches are bytes per core or
-    SM; ``memory_rate`` and ``flop_rate`` are per second. ``local_bytes`` bounds scratch per outer point (0: no local
-    arrays). ``block_limit`` is the largest tile of a program (0: the device has no blocks). ``max_statements`` caps the
-    emitted statements of one kernel body. ``together`` is how many programs can be promised to run at the same time, so
-    that they may wait for one another. ``templates`` names the contractions that the code generator makes itself.
+    SM, but ``l2_bytes`` of a GPU those that all SMs share; ``memory_rate`` and ``flop_rate`` are per second.
+    ``local_bytes`` bounds scratch per outer point (0: no local arrays). ``block_limit`` is the largest tile of a
+    program (0: the device has no blocks). ``max_statements`` caps the emitted statements of one kernel body.
+    ``together`` is how many programs can be promised to run at the same time, so that they may wait for one another.
+    ``templates`` names the contractions that the code generator makes itself.
     ``folds``: bodies may hold ``Fold`` and reductions be a ``softmax_sum``.
     """
 
