@@ -172,6 +172,19 @@ def test_loads_come_before_what_may_branch() -> None:
     assert text.index("tl.load(v_ptr") < text.index("tl.load(x_ptr") < text.index("tl.sqrt_rn")
 
 
+def test_loops_with_nothing_in_common_do_not_read_ahead() -> None:
+    def of(source: str) -> Store:
+        return Store(
+            f"{source}o", I0, op("div", op("sqrt", load(f"{source}v", (I0,), f32)), load(source, (I0,), f32))
+        )
+
+    parameters: list[tuple[str, DType, Access]] = [
+        (name, f32, "out" if name.endswith("o") else "in") for name in ("x", "xv", "xo", "y", "yv", "yo")
+    ]
+    text = emit_kernel(kernel("pair", parameters, [("i0", 4096)], ((), [of("x"), of("y")]))).text
+    assert text.index("tl.sqrt_rn") < text.index("tl.load(x_ptr")
+
+
 def test_more_loads_than_registers_hold_come_where_they_are_wanted() -> None:
     names = [f"x{k}" for k in range(40)]
     total = op("sqrt", load("x0", (I0,), f32))

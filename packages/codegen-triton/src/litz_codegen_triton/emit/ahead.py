@@ -1,7 +1,8 @@
 """Which elements a map reads before it computes anything.
 
 Square roots and quotients that are rounded as eager's have a slow way for odd operands, which is a branch, and no
-assembler moves a load across one. Where a load stands behind them in the text, memory is idle meanwhile.
+assembler moves a load across one. Where a load stands behind them in the text, memory is idle meanwhile. Loops that
+were packed into one kernel lose by it.
 """
 
 from __future__ import annotations

@@ -91,13 +91,17 @@ class Phases:
             body.barrier()
 
     def _single(self, statements: Sequence[Statement]) -> None:
-        # Loops that were packed have nothing in common: the registers of one are free before the next begins.
-        for unrelated in apart(statements):
+        # Loops that were packed have nothing in common: the registers of one are free before the next begins. To read
+        # ahead in each of them costs more than it gains: Adam over lists takes 6% longer.
+        runs = list(apart(statements))
+        if len(runs) == 1:
+            values = (value for each in statements for value in values_of(each))
+            for load in read_ahead(values, self.tiles.each):
+                self.body.value(load)
+        for unrelated in runs:
             self._at_a_point(unrelated)
 
     def _at_a_point(self, statements: Sequence[Statement]) -> None:
-        for load in read_ahead((value for each in statements for value in values_of(each)), self.tiles.each):
-            self.body.value(load)
         writes = []
         for statement in statements:
             match statement:
