@@ -58,6 +58,11 @@ def test_a_row_wider_than_a_vector_is_read_in_vectors(tmp_path: Path) -> None:
     assert found.shared > 0, "a transpose goes through shared memory"
 
 
+def test_shared_columns_are_read_ahead_in_vectors(tmp_path: Path) -> None:
+    found = compile_source(emit_kernel(CASES["tall_columns_shared_by_4"].kernel), "sm_90", tmp_path)
+    assert "cp.async.cg.shared.global" in found.ptx and found.shared > 0
+
+
 def test_compiled_kernels_are_read_back(tmp_path: Path) -> None:
     found = compile_source(emit_kernel(CASES["softmax"].kernel), "sm_90", tmp_path)
     assert CompiledKernel.from_bytes(found.to_bytes()) == replace(found, ptx="")

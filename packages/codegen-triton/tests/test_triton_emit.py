@@ -14,7 +14,7 @@ from triton_corpus import I0, I1, R0, kernel, load, op, scalar
 from litz_codegen_triton.emit.blocks import PERSISTENT_LIMIT, tiling
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.emit.ops_table import Form
-from litz_ir.dtypes import DType, bf16, f32, i8, i64
+from litz_ir.dtypes import DType, bf16, f32, f64, i8, i64
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import Kind, ScatterMode
 from litz_ir.origin import Origin
@@ -22,7 +22,7 @@ from litz_ir.plan.kernel import Access, Accumulate, Kernel, KernelOrigin, Local,
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.expr import Indirect
 from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import symbol
+from litz_ir.symbols.term import Size, add, mul, symbol
 
 CASES = {case.name: case for case in triton_corpus.cases()}
 SHOWN = [
@@ -229,6 +229,49 @@ def test_columns_are_read_along_memory() -> None:
         ((), [Store("o", I0, scalar("s"))]),
     )
     assert tiling(columns).outer[0].block >= 8
+
+
+def statistics(shared: int, dtype: DType = f32, rows: Size = R0) -> Kernel:
+    """The sum and the largest of columns, and what they are above the sum."""
+    x = load("x", (add(mul(rows, 4096), I0),), dtype)
+    axis, above = [("r0", 8192)], op("sub", x, scalar("s", dtype))
+    found = kernel(
+        "statistics",
+        [
+            ("x", dtype, "in"),
+            ("n", i64, "in"),
+            ("o", dtype, "out"),
+            ("m", dtype, "out"),
+            ("scratch", i64, "scratch"),
+        ],
+        [("i0", 4096)],
+        (
+            axis,
+            [Accumulate((("s", dtype),), Kind("sum"), (x,)), Accumulate((("t", dtype),), Kind("max"), (x,))],
+        ),
+        (axis, [Store("o", R0 * 4096 + I0, above)]),
+        ((), [Store("m", I0, scalar("t", dtype))]),
+    )
+    parameters = found.parameters if shared > 1 else found.parameters[:-1]
+    return replace(found, parameters=parameters, schedule=replace(found.schedule, shared=shared))
+
+
+def test_columns_that_programs_share_are_read_ahead_where_they_are_accumulated() -> None:
+    chosen = statistics(4)
+    assert tiling(chosen).stages == 3
+    text = emit_kernel(chosen).text
+    assert text.count("in tl.range(first, end, RBLOCK, num_stages=3)") == 1, "what stores is not read ahead"
+    assert text.count("in range(first, end, RBLOCK)") == 1
+    asked = replace(chosen, schedule=Schedule(blocks=(("i0", 32), ("r0", 64)), shared=4))
+    assert tiling(asked).stages == 3
+    assert tiling(replace(asked, schedule=replace(asked.schedule, stages=1))).stages == 1
+
+
+def test_what_has_no_room_or_is_looked_up_is_not_read_ahead() -> None:
+    looked_up = Indirect(load("n", (R0,), i64), 8192, False, "clamped")
+    for other in (statistics(1), statistics(4, f64), statistics(4, rows=looked_up)):
+        assert tiling(other).stages == 1
+        assert "tl.range" not in emit_kernel(other).text
 
 
 def test_a_transpose_gets_a_square_tile() -> None:

@@ -431,7 +431,7 @@ def reductions() -> Iterator[Case]:
         for dtype in (f32, f64, i64, i32, u8, bf16):
             yield _kinds(f"kinds_{dtype}{label}", dtype, schedule)
         yield _logic(f"logic{label}", schedule)
-    yield _columns()
+    yield _columns("columns", 90, 300)
     yield _symbolic()
     yield _full()
     yield _point_phase()
@@ -443,9 +443,10 @@ def shared() -> Iterator[Case]:
     """The same with outer points that several programs have together; nothing is known of what scratch holds."""
     for case in reductions():
         if can_be_shared(case.kernel.phases) and not _in_order(case.kernel) and case.name != "empty_row":
-            yield _shared(case, 2)
-    yield _shared(_two_meetings(), 2)
-    yield _shared(_columns(), 4)
+            yield shared_by(case, 2)
+    yield shared_by(_two_meetings(), 2)
+    yield shared_by(_columns("columns", 90, 300), 4)
+    yield shared_by(_columns("tall_columns", 40, 2100), 4)
 
 
 def _in_order(kernel: Kernel) -> bool:
@@ -453,7 +454,8 @@ def _in_order(kernel: Kernel) -> bool:
     return any(isinstance(each, Accumulate) and isinstance(each.combiner, Combine) for each in statements)
 
 
-def _shared(case: Case, programs: int) -> Case:
+def shared_by(case: Case, programs: int) -> Case:
+    """A case whose outer points so many programs have together."""
     parameters = (*case.kernel.parameters, Parameter("w_scratch", i64, "scratch", 16))
     schedule = replace(case.kernel.schedule, shared=programs)
     name = f"{case.name}_shared_by_{programs}"
@@ -683,17 +685,17 @@ def _logic(name: str, schedule: Schedule | None) -> Case:
     )
 
 
-def _columns() -> Case:
-    x = load("x", (R0 * 90 + I0,), f32)
+def _columns(name: str, columns: int, rows: int) -> Case:
+    x = load("x", (R0 * columns + I0,), f32)
     return Case(
         kernel(
-            "columns",
+            name,
             [("x", f32, "in"), ("o", f32, "out")],
-            [("i0", 90)],
-            ([("r0", 300)], [Accumulate((("s", f32),), Kind("sum"), (x,))]),
+            [("i0", columns)],
+            ([("r0", rows)], [Accumulate((("s", f32),), Kind("sum"), (x,))]),
             ((), [Store("o", I0, scalar("s"))]),
         ),
-        {"x": 27000, "o": 90},
+        {"x": columns * rows, "o": columns},
         rtol=1e-5,
         atol=1e-4,
     )

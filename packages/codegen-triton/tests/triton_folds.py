@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import triton_candidates
-from triton_corpus import I0, I1, R0, Case, kernel, load, main, normal, op, scalar
+from triton_corpus import I0, I1, R0, Case, kernel, load, main, normal, op, scalar, shared_by
 
 from litz_ir.dtypes import DType, bf16, f32, f64
 from litz_ir.loops.nodes import Kind
@@ -104,7 +104,7 @@ def hidden(rng: np.random.Generator, count: int) -> Any:
 
 
 def weighed() -> Iterator[Case]:
-    """``softmax_sum`` at a point, of a row at once, piece by piece, of columns, in ``f64``."""
+    """``softmax_sum`` at a point, of a row at once, piece by piece, of columns, in ``f64``, by several programs."""
     yield weighing("softmax_sum_at_a_point", 40, 1)
     yield weighing("softmax_sum_at_once", 9, 40)
     yield weighing("softmax_sum_in_f64", 9, 40, f64)
@@ -112,6 +112,7 @@ def weighed() -> Iterator[Case]:
     yield weighing("softmax_sum_in_pieces", 9, 40, schedule=pieces)
     yield weighing("softmax_sum_of_columns", 9, 40, columns=True, schedule=pieces)
     yield weighing("softmax_sum_of_nothing", 9, 0)
+    yield shared_by(weighing("softmax_sum", 9, 40), 2)
 
 
 def weighing(

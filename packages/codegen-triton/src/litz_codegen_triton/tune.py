@@ -119,7 +119,7 @@ def described(tiles: Tiling) -> str:
     )
     parts.append(f"{tiles.warps} warp{'s' if tiles.warps > 1 else ''}")
     parts += [f"shared by {tiles.shared}"] if tiles.shared > 1 else []
-    return ", ".join([*parts, f"{tiles.stages} stages"] if tiles.multiplied else parts)
+    return ", ".join([*parts, f"{tiles.stages} stages"] if tiles.multiplied or tiles.stages > 1 else parts)
 
 
 def _inners(tiles: Tiling) -> Iterator[Inner]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from litz_codegen_triton.emit.chain import chain
 from litz_codegen_triton.emit.chain_tiles import chain_tiling
@@ -63,6 +64,10 @@ values each, a quarter of that leaves registers for them."""
 LIGHT_STATES = 3
 _STATES = {"welford": 3, "online_softmax": 2, "softmax_sum": 3, "argmin": 2, "argmax": 2}
 
+STAGES, STAGED_BYTES = 3, 48 << 10
+"""The tiles that are on their way at a time, and what they may take of shared memory at the most, in loops down columns
+that programs share. Rows, and columns that one program has, lose by it."""
+
 LARGEST_TILE = 32768
 _LEAST_TILE = 128
 _WARP = 32
@@ -72,6 +77,11 @@ _MOST_WARPS = 32
 def is_map(statement: Statement) -> bool:
     """True for a statement that writes every point on its own."""
     return isinstance(statement, Store)
+
+
+def accumulates(statements: Sequence[Statement]) -> bool:
+    """True for statements of which none writes: what a loop of them reads, it may read long before."""
+    return all(isinstance(statement, Accumulate) for statement in statements)
 
 
 def flat(kernel: Kernel) -> bool:
@@ -162,7 +172,8 @@ class _Chooser:
             )
         outer = self.dims(named, [blocks[axis.name] for axis in named])
         inner = tuple(self.scheduled_inner(k, blocks) for k in range(len(self.phases)))
-        return Tiling(outer, inner, schedule.warps, shared=self.shared)
+        stages = schedule.stages or self.stages(outer, inner)
+        return Tiling(outer, inner, schedule.warps, stages=stages, shared=self.shared)
 
     def scheduled_inner(self, phase: int, blocks: Mapping[str, int]) -> Inner | None:
         serial, axes = self.split(phase)
@@ -205,7 +216,8 @@ class _Chooser:
         block, x, persistent = (self.column_tile if columns else self.row_tile)(longest, rows)
         inner = tuple(self.chosen_inner(k, block, persistent) for k in range(len(self.phases)))
         outer = (Dim("x", self.outer, x),) if self.outer else ()
-        return Tiling(outer, inner, self.warps(x, block, columns, persistent), shared=self.shared)
+        warps = self.warps(x, block, columns, persistent)
+        return Tiling(outer, inner, warps, stages=self.stages(outer, inner), shared=self.shared)
 
     def warps(self, x: int, block: int, columns: bool, persistent: bool) -> int:
         """The warps for a tile of ``x`` rows, or columns, and ``block`` elements of each."""
@@ -259,6 +271,23 @@ class _Chooser:
         if block < length and self.states() > LIGHT_STATES:
             block = max(1, block // 4)
         return block, min(x, next_power_of_two(rows)), static and length == block
+
+    def stages(self, outer: Sequence[Dim], inner: Sequence[Inner | None]) -> int:
+        """How many tiles are on their way in loops that accumulate; 1 where these have no room for more, or where only
+        a loaded value says what to read."""
+        if self.shared == 1 or not self.runs_along_outer():
+            return 1
+        columns = prod(dim.block for dim in outer)
+        held = 0
+        for phase, each in zip(self.kernel.phases, inner):
+            if each is not None and not each.persistent and accumulates(phase.statements):
+                found = set(
+                    loads(*(value for statement in phase.statements for value in values_of(statement)))
+                )
+                if any(indirects_in(load.index[0]) for load in found):
+                    return 1
+                held = max(held, sum(load.dtype.itemsize for load in found) * each.block * columns)
+        return STAGES if 0 < held * STAGES <= STAGED_BYTES else 1
 
     def effort(self) -> int:
         """The cost of the dearest statement at a point, in adds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from litz_codegen_triton.emit.ahead import read_ahead
-from litz_codegen_triton.emit.blocks import targets_of, values_of
+from litz_codegen_triton.emit.blocks import accumulates, targets_of, values_of
 from litz_codegen_triton.emit.body import Body
 from litz_codegen_triton.emit.chained import Chained
 from litz_codegen_triton.emit.coordinates import Coordinates, expressions
@@ -197,7 +197,10 @@ class Phases:
         start, size = self.exchange.limits(inner)
         offset = body.writer.names.fresh("roffset")
         least = bounds(inner.size, body.setting.ranges).low
-        body.writer.open(f"for {offset} in range({start}, {size}, {block}):")
+        steps = f"range({start}, {size}, {block})"
+        if self.tiles.stages > 1 and accumulates(statements):
+            steps = f"tl.range({start}, {size}, {block}, num_stages={self.tiles.stages})"
+        body.writer.open(f"for {offset} in {steps}:")
         depth = body.writer.depth
         body.load_depth = 0 if least is not None and least > 0 else depth
         index = body.writer.define("rindex", f"{offset} + {span.text}", span.dims, depth)

@@ -70,9 +70,9 @@ class Tiling:
     """``outer`` from slowest to fastest; one entry of ``inner`` per phase (``None``: the phase is one point).
 
     ``contraction`` or ``chain`` is the one that the kernel computes by products of tiles, if it does: then ``y`` and
-    ``x`` are its rows and columns, and ``stages`` says how many tiles of its factors are on their way at a time. The
-    summed axes that a chain's ``Inner`` has as serial ones are one point for each tile of the others. ``shared``
-    programs have each tile of outer points together.
+    ``x`` are its rows and columns. ``stages`` says how many tiles are on their way at a time: of its factors, or of
+    what a loop that only accumulates reads. The summed axes that a chain's ``Inner`` has as serial ones are one point
+    for each tile of the others. ``shared`` programs have each tile of outer points together.
     """
 
     outer: tuple[Dim, ...]

@@ -17,9 +17,10 @@ class Schedule:
     dimension that all outer axes are flattened into. Inner axes are flattened into one; where the product of their
     blocks covers it, a row is ``persistent`` (its values stay in registers between phases). A product of matrices has
     its rows, columns and summed points for dimensions, each flattened. ``warps`` is threads / 32 per program.
-    ``stages`` is how many tiles a loop that multiplies matrices reads ahead; 0 leaves that to the code generator, as no
-    blocks leave all of this to it. ``shared`` is how many programs have each tile of outer points together: each has a
-    part of the points of every phase, and those that accumulate wait for one another (see :mod:`litz_ir.plan.sharing`).
+    ``stages`` is how many tiles a loop reads ahead that multiplies matrices, or only accumulates; 0 leaves that to the
+    code generator, as no blocks leave all of this to it. ``shared`` is how many programs have each tile of outer points
+    together: each has a part of the points of every phase, and those that accumulate wait for one another (see
+    :mod:`litz_ir.plan.sharing`).
     """
 
     parallel: tuple[str, ...] = ()
