@@ -48,8 +48,10 @@ WAYS: dict[str, Callable[[], None]] = {
 
 
 @pytest.fixture(autouse=True)
-def settings() -> Iterator[None]:
-    """Torch's settings, put back."""
+def settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Torch's settings, put back. torch.testing forbids to set them in a process that it was imported in."""
+    flags = torch.backends.flags_frozen.__globals__
+    monkeypatch.setitem(flags, "__allow_nonbracketed_mutation_flag", True)
     yield
     torch.backends.fp32_precision = "none"  # type: ignore[attr-defined]  # see above
     torch.set_float32_matmul_precision("highest")
