@@ -34,6 +34,8 @@ KNOWN_SPILLS: Mapping[str, int] = MappingProxyType(
         "k0_cummax": 8,  # sm_100
         "k0_softmax": 4,  # columns, sm_100
         "k0_var": 4,  # columns, sm_100
+        "k0_flex_attention_max": 80,  # sm_100, heads of a size that is not known
+        "k2_flex_attention_backward_2_sum_flex_attention_backward_flex_a": 12,  # the same
         "k0_index": 12,  # sm_80
         "k1_index": 12,  # sm_80
     }

@@ -19,6 +19,7 @@ from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
 from litz_ir.errors import CompileFailed
 
 _ACCESS = re.compile(r"\b(ld|st)\.global(?:\.[a-zA-Z]\w*(?:::\w+)*)*?(?:\.v(\d+))?\.[bfus](\d+)\b")
+_ASYNC = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\b[^;]*?\],\s*(0x[0-9a-f]+|\d+)")
 _SPILLS = re.compile(r"(\d+) bytes spill stores")
 _DIRECTIONS = {"ld": "load", "st": "store"}
 
@@ -65,4 +66,6 @@ def narrow_accesses(source: KernelSource, built: CompiledKernel) -> Iterator[str
 def widths(ptx: str) -> Counter[tuple[str, int]]:
     """How many instructions access global memory, by direction and by bytes of a thread."""
     found = (match.groups() for match in _ACCESS.finditer(ptx))
-    return Counter((_DIRECTIONS[way], int(lanes or 1) * int(bits) // 8) for way, lanes, bits in found)
+    counted = Counter((_DIRECTIONS[way], int(lanes or 1) * int(bits) // 8) for way, lanes, bits in found)
+    # What is copied to shared memory on its way to registers is read as widely as that copy says.
+    return counted + Counter(("load", int(match.group(1), 0)) for match in _ASYNC.finditer(ptx))

@@ -21,7 +21,7 @@ from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import Axis, Kind
 from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Expr, Op, indirects_in, loads, walk
+from litz_ir.scalar.expr import Expr, Op, folds, indirects_in, loads, walk
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, coefficient, free_symbols, product
@@ -60,6 +60,9 @@ cache then: the larger tile lets a processor work on one row at a time."""
 COLUMN_TILE = 4096
 """The elements of a tile that moves down several columns. Where these are combined into more than ``LIGHT_STATES``
 values each, a quarter of that leaves registers for them."""
+
+SUMMED_TILE = 1024
+"""The elements of a tile of which each sums up something for itself: registers hold what every sum reads."""
 
 LIGHT_STATES = 3
 _STATES = {"welford": 3, "online_softmax": 2, "softmax_sum": 3, "argmin": 2, "argmax": 2}
@@ -214,6 +217,8 @@ class _Chooser:
             (k for k in range(len(self.phases)) if self.phases[k]), key=lambda k: self.extent(self.phases[k])
         )
         block, x, persistent = (self.column_tile if columns else self.row_tile)(longest, rows)
+        if self.holds_sums():
+            block = max(1, min(block, SUMMED_TILE // x))
         inner = tuple(self.chosen_inner(k, block, persistent) for k in range(len(self.phases)))
         outer = (Dim("x", self.outer, x),) if self.outer else ()
         warps = self.warps(x, block, columns, persistent)
@@ -226,7 +231,9 @@ class _Chooser:
             return next_power_of_two(x * block // (_WARP * elements))
 
         statements = (each for phase in self.kernel.phases for each in phase.statements)
-        if any(isinstance(each, Accumulate) and len(each.values) > 1 for each in statements):
+        if self.holds_sums():
+            wanted = at(TILE_ELEMENTS // 2)
+        elif any(isinstance(each, Accumulate) and len(each.values) > 1 for each in statements):
             wanted = at(PAIRED_ELEMENTS)
         elif columns and not persistent and self.states() > LIGHT_STATES:
             wanted = at(TILE_ELEMENTS // 2)
@@ -296,6 +303,11 @@ class _Chooser:
             (sum(OPS[node.name].cost for node in walk(*body) if isinstance(node, Op)) for body in bodies),
             default=0,
         )
+
+    def holds_sums(self) -> bool:
+        """True where a body holds a sum of its own."""
+        statements = (each for phase in self.kernel.phases for each in phase.statements)
+        return any(folds(*values_of(each)) for each in statements)
 
     def states(self) -> int:
         """How many values an element of a tile is combined into, those of all reductions together."""

@@ -10,7 +10,7 @@ from litz_ir.dtypes import DType, bf16, f16, f32
 from litz_ir.loops.nodes import Axis, Kind
 from litz_ir.plan.kernel import Accumulate, Kernel, Statement, Store
 from litz_ir.scalar.build import const
-from litz_ir.scalar.expr import Const, Expr, Masked, Op, Scalar, walk
+from litz_ir.scalar.expr import Const, Expr, Masked, Op, Scalar, folds, walk
 from litz_ir.scalar.ops_table import MULTIPLICATIONS
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import coefficient, product
@@ -72,6 +72,8 @@ def _product(statements: Sequence[Statement]) -> Accumulate | None:
     """The only statement of a phase, where it is a sum of products that ``LEAST`` lists."""
     (statement, *others) = statements
     if others or not isinstance(statement, Accumulate) or statement.combiner != Kind("sum"):
+        return None
+    if folds(*statement.values):
         return None
     value = statement.values[0]
     return (
