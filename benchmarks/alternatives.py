@@ -51,5 +51,6 @@ ALTERNATIVES: tuple[Alternative, ...] = (
     Alternative("products by ATen", "library for products", "linear_flops=0"),
     Alternative("products by linear", "library for products", "linear_flops=1"),
     Alternative("convolutions by ATen", "library for convolutions", "convolutions=0"),
+    Alternative("images as in eager", "layout of images", "images=eager"),
     Alternative("weights as they are", "packed weights", pack_weights=False),
 )

@@ -49,6 +49,18 @@ def biased(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, table: Ten
     return score + table[h, m - n + 64]
 
 
+def of_keys(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, bias: Tensor) -> Tensor:
+    return score + bias[h, n]
+
+
+def of_points(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, bias: Tensor) -> Tensor:
+    return score + bias[b, h, m, n]
+
+
+def of_pairs(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, bias: Tensor) -> Tensor:
+    return score + bias[m, n]
+
+
 def paged(
     score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, pages: Tensor, of_page: Tensor
 ) -> Tensor:
@@ -81,7 +93,8 @@ def first(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Case:
-    """Functions and what they look into; sizes; how many kernels the forward and the backward have."""
+    """Functions and what they look into, ``learned`` where its floats have gradients; sizes; how many kernels the
+    forward and the backward have."""
 
     score: Callable[..., Tensor] = plain
     mask: Callable[..., Tensor] = everything
@@ -94,6 +107,7 @@ class Case:
     block: int = 0
     dtype: torch.dtype = torch.float32
     dynamic: bool = False
+    learned: bool = False
     kernels: tuple[int, int] = (1, 3)
 
     def operands(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -121,6 +135,9 @@ class Case:
 
 
 SLOPES, TABLE = torch.linspace(0.01, 0.04, 4), torch.linspace(-1, 1, 4 * 128).reshape(4, 128)
+KEYS = torch.linspace(-1, 1, 4 * 64).reshape(4, 64)
+POINTS = torch.linspace(-1, 1, 4 * 48 * 64).reshape(2, 2, 48, 64)
+PAGES = (torch.arange(8) % 3).reshape(2, 4)
 DOCUMENTS = torch.arange(64) // 13
 CASES: Mapping[str, Case] = {
     "plain": Case(),
@@ -131,7 +148,7 @@ CASES: Mapping[str, Case] = {
     "alibi": Case(score=alibi, mask=causal, captured=(SLOPES,)),
     "capped": Case(score=capped),
     "biased": Case(score=biased, captured=(TABLE,)),
-    "paged": Case(score=paged, captured=((torch.arange(8) % 3).reshape(2, 4), torch.tensor([0.5, 1.0, -1.0]))),
+    "paged": Case(score=paged, captured=(PAGES, torch.tensor([0.5, 1.0, -1.0]))),
     "documents": Case(mask=same_document, seen=(DOCUMENTS,), block=16),
     "grouped": Case(mask=causal, heads=(4, 2), block=16),
     "grouped_alibi": Case(score=alibi, captured=(SLOPES,), heads=(4, 2)),
@@ -140,6 +157,31 @@ CASES: Mapping[str, Case] = {
     "bf16": Case(mask=causal, block=16, heads=(4, 2), dtype=torch.bfloat16),
     "f16_alibi": Case(score=alibi, mask=causal, captured=(SLOPES,), dtype=torch.float16),
     "dynamic": Case(score=alibi, mask=causal, captured=(SLOPES,), dynamic=True),
+    "learned_slopes": Case(score=alibi, mask=causal, captured=(SLOPES,), learned=True, kernels=(1, 6)),
+    "learned_slopes_blocks": Case(
+        score=alibi, mask=causal, captured=(SLOPES,), block=16, heads=(4, 2), learned=True, kernels=(1, 5)
+    ),
+    "learned_distances": Case(score=biased, mask=causal, captured=(TABLE,), learned=True, kernels=(1, 5)),
+    "learned_distances_blocks": Case(
+        score=biased, mask=window, captured=(TABLE,), block=16, lengths=(40, 56), heads=(4, 2), dtype=torch.bfloat16,
+        learned=True, kernels=(1, 5),
+    ),
+    "learned_keys": Case(
+        score=of_keys, mask=window, captured=(KEYS,), block=16, heads=(4, 2), learned=True, kernels=(1, 5)
+    ),
+    "learned_points": Case(score=of_points, mask=causal, captured=(POINTS,), learned=True, kernels=(1, 4)),
+    "learned_points_blocks": Case(
+        score=of_points, mask=causal, captured=(POINTS,), block=16, learned=True, kernels=(1, 5)
+    ),
+    "learned_pairs": Case(
+        score=of_pairs, mask=causal, captured=(POINTS[0, 0],), heads=(4, 1), batch=(2, 1), learned=True, kernels=(1, 5)
+    ),
+    "learned_pairs_dynamic": Case(
+        score=of_pairs, captured=(POINTS[0, 0],), dynamic=True, dtype=torch.float16, learned=True, kernels=(1, 5)
+    ),
+    "learned_pages": Case(
+        score=paged, captured=(PAGES, torch.tensor([0.5, 1.0, -1.0])), learned=True, kernels=(1, 7)
+    ),
     "decode": Case(lengths=(1, 2048), heads=(8, 2), batch=(1, 1), kernels=(2, 4)),
     "decode_odd": Case(mask=first, lengths=(2, 1021), heads=(8, 2), batch=(1, 1), kernels=(2, 3)),
     "decode_alone": Case(score=alibi, captured=(SLOPES,), lengths=(1, 2048), batch=(1, 1), kernels=(2, 4)),
@@ -198,12 +240,15 @@ def differs(case: Case, run: Run) -> tuple[str, tuple[Plan, ...]]:
     results = []
     for each in (compiled, function):
         own = [x.detach().clone().requires_grad_() for x in case.operands()]
-        out, lse = each(*own, *others)
+        more = [x.detach().requires_grad_(case.learned and x.is_floating_point()) for x in others]
+        out, lse = each(*own, *more)
+        own += [x for x in more if x.requires_grad]
         # What hides a whole row leaves minus infinity, of which there is no gradient.
         loss = (out.float() * torch.linspace(-1, 1, out.shape[-1])).sum() + lse.clamp(min=-100).sum()
         results.append([out, lse, *torch.autograd.grad(loss, own)])
     narrow = 3e-2 if case.dtype != torch.float32 else 2e-4
-    for name, found, wanted in zip(("out", "lse", "dq", "dk", "dv"), *results, strict=True):
+    names = ("out", "lse", "dq", "dk", "dv", *("captured" for _ in results[0][5:]))
+    for name, found, wanted in zip(names, *results, strict=True):
         if (found.shape, found.dtype, found.stride()) != (wanted.shape, wanted.dtype, wanted.stride()):
             return f"{name} is {found.dtype} of {found.shape}, {found.stride()}", tuple(planned.plans)
         most = float(wanted.detach()[wanted.isfinite()].abs().max())

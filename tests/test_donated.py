@@ -119,6 +119,27 @@ def test_hooks_keep_what_they_were_given(compiled: Callable[[Function], Function
         assert_close(saved, before, rtol=0, atol=0)
 
 
+def turned(saved: Tensor) -> Tensor:
+    """The same elements, with those of a column next to one another."""
+    return saved.mT.contiguous().mT if saved.dim() == 2 else saved
+
+
+def in_the_complex_plane(x: Tensor, r: Tensor) -> Tensor:
+    made = torch.complex(x, r)
+    return torch.view_as_real(torch.sin(made) * made.conj()).sum(-1)
+
+
+@pytest.mark.parametrize("function", [normed, waves, in_the_complex_plane])
+def test_hooks_lay_out_anew_what_they_were_given(
+    function: Function, compiled: Callable[[Function], Function]
+) -> None:
+    run, expected = compiled(function), gradients(function)
+    for pack, unpack in ((turned, lambda saved: saved), (lambda saved: saved, turned)):
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            assert_close(gradients(run), expected)
+    assert_close(gradients(run), expected)
+
+
 def test_a_graph_within_a_checkpoint(compiled: Callable[[Function], Function]) -> None:
     run, expected = compiled(normed), gradients(normed)
     assert_close(gradients(lambda x, r: checkpoint(run, x, r, use_reentrant=False)), expected)

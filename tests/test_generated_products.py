@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import generated_products
 import pytest
+from interpreted import lines_by_case
 
+from litz_codegen_triton.capabilities import shared_limit
 from litz_codegen_triton.emit.kernel import KernelSource
 from litz_codegen_triton.runtime.compile import compile_source
 
@@ -27,15 +26,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(sources: Path) -> Mapping[str, dict[str, Any]]:
     """What the program says of each function, whose kernels it leaves in ``sources``."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(generated_products.__file__), str(sources)],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
-    assert done.returncode == 0, done.stderr
-    return {line["case"]: line for line in map(json.loads, done.stdout.splitlines())}
+    return lines_by_case(generated_products.__file__, str(sources), seconds=250)
 
 
 @pytest.mark.timeout(300)
@@ -52,12 +43,11 @@ def test_products_have_kernels_of_their_own_with_what_surrounds_them(
     assert (seen["products"], seen["kernels"], seen["calls"]) == (case.products, case.kernels, [])
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
+@pytest.mark.parametrize(("name", "chip"), [(name, chip) for name in CASES for chip in CASES[name].chips])
 def test_kernels_compile(
     name: str, chip: str, found: Mapping[str, dict[str, Any]], sources: Path, tmp_path: Path
 ) -> None:
     for number in range(found[name]["kernels"]):
         source = KernelSource(**json.loads((sources / f"{name}_{number}.json").read_text()))
         compiled = compile_source(source, chip, tmp_path)
-        assert compiled.shared <= {"sm_80": 163 << 10, "sm_90": 227 << 10}[chip]
+        assert compiled.shared <= shared_limit(chip)

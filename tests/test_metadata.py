@@ -40,6 +40,21 @@ def test_unpooling_of_contiguous_tensors_stays_contiguous() -> None:
     assert found.stride() == F.max_unpool2d(values, places, (2, 2)).stride()
 
 
+@pytest.mark.parametrize("dims", [(-1,), (1,), (0, 3), ()])
+@pytest.mark.parametrize("shift", [1, -2, 0])
+def test_rolled_images_stay_in_channels_last(dims: tuple[int, ...], shift: int) -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        rolled = torch.roll(x, (shift,) * len(dims) or shift, dims)
+        return rolled, rolled + 1
+
+    for x in (channels_last(3, 4, 5, 6), torch.rand(3, 4, 5, 6), torch.rand(4, 3, 5, 6).transpose(0, 1)):
+        torch._dynamo.reset()
+        found = torch.compile(function, backend="litz", dynamic=False)(x)
+        for mine, theirs in zip(found, function(x), strict=True):
+            assert torch.equal(mine, theirs)
+            assert mine.stride() == theirs.stride()
+
+
 @pytest.mark.parametrize("unique", [torch.unique, torch.unique_consecutive])
 @pytest.mark.parametrize(
     ("shape", "dimension"), [((7,), 0), ((7,), -1), ((3, 7, 2), -1), ((3, 7, 2), 1), ((3, 7), 0)]

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import flexible_attention
 import pytest
+from interpreted import lines_by_case
 
 PROGRAM = Path(__file__).with_name("triton_attention.py")
 SERIAL = {
     "dynamic": 3,  # heads of a size that is a symbol
-    "decode_alone": 1,  # a gradient of one query, which is no sum
+    "learned_pairs_dynamic": 4,  # the same
 }
 """The kernels of a case that add up folds point by point."""
 
 
 @pytest.fixture(scope="module")
 def found() -> Mapping[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(PROGRAM)],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stderr
-    return {line["case"]: line for line in map(json.loads, done.stdout.splitlines())}
+    return lines_by_case(PROGRAM, seconds=500)
 
 
 @pytest.mark.timeout(600)

@@ -32,7 +32,10 @@ def test_a_choice_for_a_gpu_changes_its_own_kernel_alone() -> None:
     assert subject.seconds > other.seconds
     faster = target.candidates(subject.kernel)[1]
     name, kept = subject.kernel.name, other.kernel.name
-    choices = {name: TileChoice(faster.schedule, 1.0, 2.0), kept: TileChoice(other.kernel.schedule, 1.0, 1.0)}
+    choices = {
+        name: TileChoice((faster.schedule,), 1.0, 2.0),
+        kept: TileChoice((other.kernel.schedule,), 1.0, 1.0),
+    }
     made = applied(artifact, choices, target, cache)
     before, after = ({unit.name: unit for unit in each.units} for each in (artifact, made))
     assert before[kept] == after[kept] and before[name] != after[name]

@@ -26,18 +26,14 @@ import triton_assembly
 KNOWN_SPILLS: Mapping[str, int] = MappingProxyType(
     {
         "k0_sqrt_rsqrt_exp_exp2_expm1_log": 12,  # ten functions in f64 side by side
-        "k0_masked_scatter": 56,
-        "k0_max_pool2d_with_indices": 784,  # a window of 49 pairs
-        "k1_index_put": 9716,  # rows of indices that are searched for one another
-        "k1_upsample_lanczos2d_aa": 4,
-        "k2_embedding_bag_forward_only": 20,
-        "k0_cummax": 8,  # sm_100
+        "k1_upsample_lanczos2d_aa": 4,  # around the call for quotients of f64
         "k0_softmax": 4,  # columns, sm_100
         "k0_var": 4,  # columns, sm_100
         "k0_flex_attention_max": 80,  # sm_100, heads of a size that is not known
+        "k0_flex_attention_max_flex_attention": 4,  # sm_90, forwards in small tiles whose sums are kept
         "k2_flex_attention_backward_2_sum_flex_attention_backward_flex_a": 12,  # the same
-        "k0_index": 12,  # sm_80
-        "k1_index": 12,  # sm_80
+        "k0_index": 12,  # sm_80, around the call that a failed check is
+        "k1_index": 12,  # sm_80, the same
     }
 )
 """Kernels that may spill, and how many bytes: those of which nothing smaller is known."""

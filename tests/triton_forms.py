@@ -38,7 +38,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "te
 import lowering_check
 
 # The graphs are captured on the CPU, so a GPU's traits are given to that device.
-MACHINE = Capabilities("sm_90", CPU, processors=132, l2_bytes=50 << 20, block_limit=32768, together=8)
+MACHINE = Capabilities(
+    "sm_90", CPU, processors=132, l2_bytes=50 << 20, block_limit=32768, together=8, waits=True, beside=64
+)
 LOWERED = SchedulerOptions(program_bytes=64, long_row=32, tall_column=16)
 """What makes the scheduler treat small sizes as it treats large ones."""
 
@@ -49,7 +51,8 @@ _ARGUMENT = re.compile(r"(\w+)\[([\d, ]*)\]")
 @dataclass(frozen=True, slots=True)
 class Form:
     """A function, the dtypes and shapes of its arguments at full and at small size, and what its kernels are at full
-    size: a text that one of them has, and their number."""
+    size: a text that one of them has, and their number. ``look_back`` is how many points of a scanned row a program has
+    at both sizes."""
 
     name: str
     function: Callable[..., Any]
@@ -58,6 +61,7 @@ class Form:
     shows: str
     kernels: int = 1
     dynamic: bool = False
+    look_back: tuple[int, int] = (0, 0)
 
 
 def _layer_norm_backward(g: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
@@ -187,6 +191,28 @@ FORMS: tuple[Form, ...] = (
         "f32[2, 1008] f32[2, 1008]",
         "litz_meet",
     ),
+    Form(
+        "pack",
+        _adam,
+        " ".join(f"{each} " * 4 for each in ("f32[512, 768]", "f32[600, 512]", "f32[2304]", "f32[768, 4]")),
+        " ".join(f"{each} " * 4 for each in ("f32[16, 4]", "f32[2, 24]", "f32[33]", "f32[5, 7]")),
+        "part0_first",
+    ),
+    Form(
+        "pack_of_kinds",
+        lambda w, v, x, y: (w.to(torch.bfloat16), v.to(torch.bfloat16), x.square().sum(1), y.amax(1)),
+        "f32[256, 512] f32[131072] f32[512, 256] f32[100, 1000]",
+        "f32[8, 32] f32[48] f32[16, 24] f32[3, 50]",
+        "pack_",
+    ),
+    Form(
+        "pack_of_any_size",
+        lambda w, v, x: (w.to(torch.bfloat16), v.to(torch.bfloat16), x.to(torch.bfloat16)),
+        "f32[256, 512] f32[131072, 1] f32[512, 256]",
+        "f32[8, 32] f32[48, 1] f32[16, 24]",
+        "part0_n0",
+        dynamic=True,
+    ),
     Form("group", _adam, "f32[1024, 1024] " * 16, "f32[12, 20] " * 16, "XBLOCK"),
     Form("gather", lambda t, n: t[n], "bf16[50257, 768] i64[16384]", "bf16[50, 24] i64[30]", "tl.minimum"),
     Form(
@@ -198,6 +224,16 @@ FORMS: tuple[Form, ...] = (
         2,
     ),
     Form("running", lambda x: x.cumsum(-1), "f32[1024, 65536]", "f32[3, 5000]", "carry"),
+    *(
+        Form(name, function, full, small, "volatile=True", kernels, look_back=(8192, part))
+        for name, function, full, small, kernels, part in (
+            ("relay", lambda x: x.cumsum(-1), "f32[2, 16777217]", "f32[2, 3000]", 1, 64),
+            ("relay_of_narrow_ones", lambda x: x.cumsum(-1), "bf16[16777216]", "bf16[3000]", 2, 64),
+            ("relay_of_pairs", lambda x: x.cummax(-1), "f32[3, 8388608]", "f32[3, 500]", 1, 64),
+            ("relay_of_wide_ones", lambda x: x.logcumsumexp(-1), "f32[1, 8388608]", "f32[1, 500]", 1, 64),
+            ("relay_of_products", lambda x: (x * 0.5 + 1).cumprod(-1), "f32[8388608]", "f32[1000]", 1, 64),
+        )
+    ),
     Form(
         "joined",
         lambda x, y: torch.cat([x, F.pad(y, (64, 64))]),
@@ -256,7 +292,9 @@ def graph_of(form: Form) -> LoopGraph:
 
 def sources(form: Form) -> list[KernelSource]:
     """The kernels of a form at its full size."""
-    plan = schedule(graph_of(form), PassContext({CPU: MACHINE}))
+    plan = schedule(
+        graph_of(form), PassContext({CPU: MACHINE}), SchedulerOptions(look_back=form.look_back[0])
+    )
     return [emit_kernel(kernel) for kernel in plan.kernels]
 
 
@@ -275,8 +313,10 @@ def arguments(form: Form) -> list[Tensor]:
 def difference(form: Form, folder: Path) -> str:
     """What differs between eager and the kernels of the small size in Triton's interpreter; what is raised counts."""
 
+    options = replace(LOWERED, look_back=form.look_back[1])
+
     def run(graph: LoopGraph, inputs: Sequence[Any], constants: Any = None, externs: Any = None) -> list[Any]:
-        plan = schedule(graph, PassContext({CPU: MACHINE}), LOWERED)
+        plan = schedule(graph, PassContext({CPU: MACHINE}), options)
         return run_plan(plan, inputs, folder, externs=externs, constants=constants)
 
     lowering_check.run_graph = run

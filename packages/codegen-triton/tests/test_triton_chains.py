@@ -138,6 +138,24 @@ def test_exact_factors_are_multiplied_exactly(depth: int, tmp_path: Path) -> Non
     assert triton_assembly.compiled(source, "sm_90", tmp_path).spilled == 0
 
 
+@pytest.mark.parametrize("depth", [64, 128])
+@pytest.mark.parametrize("name", ["forward", "dq", "dkdv"])
+@pytest.mark.parametrize(
+    ("chip", "instruction"), [("sm_80", "mma.sync"), ("sm_90", "tf32"), ("sm_100", "tcgen05.mma")]
+)
+def test_factors_that_may_be_rounded_are_multiplied_by_tensor_cores(
+    chip: str, instruction: str, name: str, depth: int, tmp_path: Path
+) -> None:
+    heads = replace(large(depth), dtype=f32)
+    make = {"forward": forward, "dq": query_gradient, "dkdv": key_gradients}[name]
+    source = emit_kernel(triton_chains.rounded_folds(make("rounded", heads)))
+    assert source.text.count('input_precision="tf32"') == source.text.count("tl.dot(") >= 2
+    found = compile_source(source, chip, tmp_path)
+    assert instruction in found.ptx and "tf32" in found.ptx
+    assert found.shared <= shared_limit(chip)
+    assert triton_assembly.compiled(source, chip, tmp_path).spilled == 0
+
+
 def test_other_folds_stay_loops() -> None:
     heads = Heads()
 

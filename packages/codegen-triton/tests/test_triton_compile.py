@@ -7,12 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import triton_assembly
 import triton_corpus
 
+from litz_codegen_triton.capabilities import SORTED_ROW
+from litz_codegen_triton.emit.blocks import tiling
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
-from litz_ir.dtypes import DType, bf16, f32
-from litz_ir.errors import CompileFailed, TargetError, ToolchainError
+from litz_codegen_triton.tune import candidates
+from litz_ir.dtypes import DType, bf16, f32, i64
+from litz_ir.errors import CodegenError, CompileFailed, TargetError, ToolchainError
+from litz_ir.loops.nodes import SORT
+from litz_ir.plan.kernel import Access, ScanStore
+from litz_ir.plan.schedule import Schedule
+from litz_ir.text.parse_kernel import parse_kernel
 
 CASES = {case.name: case for case in triton_corpus.cases()}
 # The others differ from these in the interpreter's eyes alone.
@@ -63,6 +71,27 @@ def test_shared_columns_are_read_ahead_in_vectors(tmp_path: Path) -> None:
     assert "cp.async.cg.shared.global" in found.ptx and found.shared > 0
 
 
+@pytest.mark.parametrize("name", ["argmin", "argmax"])
+def test_the_place_of_an_extreme_takes_four_comparisons_of_values_a_point(name: str, tmp_path: Path) -> None:
+    length, warps = 4096, 4
+    row = f"""
+kernel place(in %x: f32, out %o: i64) {{
+  outer [i0: 16384]
+  phase [r0: {length}] {{
+    $a: f32, $b: i64 = reduce.{name} {{ %x[i0*{length} + r0], index(r0) }};
+  }}
+  phase [] {{
+    %o[i0] = $b;
+  }}
+}}
+"""
+    source = emit_kernel(parse_kernel(row))
+    assert source.warps == warps
+    ptx = compile_source(source, "sm_90", tmp_path).ptx
+    of_a_thread, of_a_warp, of_all = length // (32 * warps) - 1, 5, 2
+    assert len(re.findall(r"\bsetp\.\w+\.(?:and\.)?f32", ptx)) == 4 * (of_a_thread + of_a_warp + of_all)
+
+
 def test_compiled_kernels_are_read_back(tmp_path: Path) -> None:
     found = compile_source(emit_kernel(CASES["softmax"].kernel), "sm_90", tmp_path)
     assert CompiledKernel.from_bytes(found.to_bytes()) == replace(found, ptx="")
@@ -81,3 +110,39 @@ def test_errors_name_the_kernel_and_the_chip(tmp_path: Path) -> None:
     assert "no_such_function" in caught.value.output
     with pytest.raises(ToolchainError, match="is broken"):
         compile_source(replace(source, text="def ("), "sm_90", tmp_path)
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
+def test_a_thread_looks_back_at_one_word_of_each_half(chip: str, tmp_path: Path) -> None:
+    ptx = compile_source(emit_kernel(CASES["relay_argmax"].kernel), chip, tmp_path).ptx
+    # A value of 32 bits and an index of 64: read once before the loop that waits, and once in it.
+    assert (
+        len(re.findall(r"ld\.volatile\.global\.b64", ptx)) == len(re.findall(r"ld\.volatile", ptx)) == 2 * 3
+    )
+    # Written where a part is not the last one of its window, and where it is.
+    assert len(re.findall(r"atom\.global\.gpu\.relaxed\.exch\.b64", ptx)) == 2 * 3
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
+def test_the_longest_row_that_is_sorted_stays_in_registers(chip: str, tmp_path: Path) -> None:
+    found = triton_assembly.compiled(emit_kernel(sorted_rows(SORTED_ROW)), chip, tmp_path)
+    assert (found.spilled, found.refused) == (0, "")
+
+
+def sorted_rows(length: int) -> triton_corpus.Kernel:
+    at = triton_corpus.I0 * length + triton_corpus.R0
+    statement = ScanStore(SORT, (triton_corpus.load("k", (at,), i64),), (("o", at),))
+    parameters: list[tuple[str, DType, Access]] = [("k", i64, "in"), ("o", i64, "out")]
+    return triton_corpus.kernel("ordered", parameters, [("i0", 4096)], ([("r0", length)], [statement]))
+
+
+@pytest.mark.parametrize("length", [65, 2048])
+def test_rows_that_are_sorted_stay_whole_in_every_tile(length: int) -> None:
+    for kernel in candidates(sorted_rows(length)):
+        assert all(inner is not None and inner.persistent for inner in tiling(kernel).inner)
+
+
+def test_a_row_is_not_sorted_piece_by_piece() -> None:
+    kernel = replace(sorted_rows(2048), schedule=Schedule(blocks=(("r0", 1024),)))
+    with pytest.raises(CodegenError, match="piece by piece"):
+        emit_kernel(kernel)

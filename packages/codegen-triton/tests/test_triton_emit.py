@@ -20,7 +20,8 @@ from litz_ir.loops.nodes import Kind, ScatterMode
 from litz_ir.origin import Origin
 from litz_ir.plan.kernel import Access, Accumulate, Kernel, KernelOrigin, Local, Store
 from litz_ir.plan.schedule import Schedule
-from litz_ir.scalar.expr import Indirect
+from litz_ir.scalar.build import cast, const, index, masked
+from litz_ir.scalar.expr import Expr, Indirect
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size, add, mul, symbol
 
@@ -32,6 +33,7 @@ SHOWN = [
     "transpose",
     "gather",
     "scan_combine_loop",
+    "relay_average",
     "symbolic",
     "read_back",
 ]
@@ -290,3 +292,25 @@ def test_writing_kernels_imports_neither_triton_nor_torch() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("points", [512, 1 << 15], ids=["tile", "loop"])
+def test_all_threads_read_what_is_overwritten_whoever_computed_it(points: int) -> None:
+    """Reading `x` for what is stored as bf16 a thread has eight elements at a time, storing f32 four."""
+    at = add(mul(I0, points), R0)
+    narrow = Store("a", at, cast(op("exp", load("x", (at,), f32)), bf16))
+    parameters: list[tuple[str, DType, Access]] = [("x", f32, "inout"), ("a", bf16, "out")]
+
+    def emitted(value: Expr) -> list[str]:
+        made = kernel("k", parameters, [("i0", 64)], ([("r0", points)], [narrow, Store("x", at, value)]))
+        lines = map(str.strip, emit_kernel(made).text.splitlines())
+        kinds = ("tl.store(x", "tl.store(a", "tl.debug_barrier", "tl.load(x")
+        return [kind for line in lines for kind in kinds if kind in line]
+
+    stores = ["tl.store(a", "tl.store(x"]
+    assert emitted(const(0.0, f32)) == ["tl.load(x", "tl.debug_barrier", *stores], (
+        "nothing waits for the load"
+    )
+    assert emitted(op("neg", load("x", (at,), f32))) == ["tl.load(x", *stores], "what is stored waits for it"
+    both = masked(op("lt", index(R0), const(7, i64)), load("x", (at,), f32), const(0.0, f32))
+    assert emitted(both) == ["tl.load(x", *stores], "what is at hand is not read again"

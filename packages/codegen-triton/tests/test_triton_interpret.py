@@ -39,5 +39,12 @@ def test_kernel_computes_what_the_reference_computes(name: str, differences: Map
     assert differences[name] == ""
 
 
+@pytest.mark.parametrize("name", [case.name for case in triton_corpus.of_no_order()])
+def test_programs_run_in_no_order_that_a_kernel_could_count_on(
+    name: str, differences: Mapping[str, str]
+) -> None:
+    assert "differ" in differences[name]
+
+
 def test_names_are_unique() -> None:
     assert len({case.name for case in CASES}) == len(CASES)

@@ -6,6 +6,7 @@ import ctypes
 import struct
 import sys
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -155,3 +156,59 @@ def test_programs_that_wait_for_one_another_are_launched_as_clusters(monkeypatch
     cluster_dimension = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
     assert driver.configured == [((10, 1, 1), (128, 1, 1), 7, [(cluster_dimension, (2, 1, 1))])]
     assert words(driver.seen[0][2], len(addresses)) == addresses
+
+
+def test_words_that_programs_look_back_at_are_zeroed_before_each_launch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = next(case.kernel for case in triton_corpus.cases() if case.name == "relay_argmax")
+    driver = Driver()
+    run = loaded(driver, [kernel], monkeypatch).segment([kernel.name]).run
+    addresses = [16 * (k + 1) for k in range(len(kernel.parameters))]
+    order: list[tuple[object, ...]] = []
+
+    def clear(address: Any, value: Any, nbytes: Any, stream: Any) -> int:
+        order.append((len(driver.seen), address.value, value.value, nbytes.value, stream.value))
+        return 0
+
+    monkeypatch.setattr(driver, "cuMemsetD8Async", clear, raising=False)
+    run(addresses)
+    run(addresses)
+    # two components of two halves, for each of 5 parts of 3 rows, and a counter
+    nbytes = 8 * (16 + 2 * 2 * 3 * 5)
+    assert order == [(0, addresses[-1], 0, nbytes, 7), (1, addresses[-1], 0, nbytes, 7)]
+    assert [(seen[1], seen[4]) for seen in driver.seen] == [(15, 128)] * 2
+
+
+def test_a_launch_whose_words_cannot_be_zeroed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = next(case.kernel for case in triton_corpus.cases() if case.name == "relay_argmax")
+    driver = Driver()
+    run = loaded(driver, [kernel], monkeypatch).segment([kernel.name]).run
+    monkeypatch.setattr(driver, "cuMemsetD8Async", lambda *_: 1, raising=False)
+    with pytest.raises(KernelError, match="relay_argmax"):
+        run([16] * len(kernel.parameters))
+    assert driver.seen == []
+
+
+def test_a_kernel_that_wants_scratch_gets_it_before_each_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = [case.kernel for case in triton_corpus.cases() if not case.kernel.symbols][:2]
+    driver = Driver()
+    module = loaded(driver, kernels, monkeypatch)
+    asked: list[int] = []
+
+    def memory(nbytes: int) -> SimpleNamespace:
+        asked.append(nbytes)
+        return SimpleNamespace(data_ptr=lambda: 4096 * len(asked))
+
+    monkeypatch.setattr(module, "memory", memory)
+    name = kernels[1].name
+    module._functions[name] = replace(module._functions[name], scratch=256, hidden=2)
+    run = module.segment([kernel.name for kernel in kernels]).run
+    counts = [arity(kernel) for kernel in kernels]
+    for call in (1, 2):
+        run([16] * sum(counts))
+        programs = driver.seen[-1][1]
+        assert asked == [256 * programs] * call
+        first, second = (seen[9] for seen in driver.seen[-2:])
+        assert words(first, counts[0] + 1)[-1] == 0
+        assert words(second, counts[1] + 2)[-2:] == [4096 * call, 0]

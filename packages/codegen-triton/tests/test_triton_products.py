@@ -14,15 +14,18 @@ from test_triton_interpret import run_interpreted
 from triton import knobs
 from triton_corpus import I0, I1, R0, kernel, load, op, scalar
 
+from litz_codegen_triton.capabilities import shared_limit
 from litz_codegen_triton.emit.blocks import tiling
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
-from litz_ir.dtypes import DType, bf16, f16, f32, f64
+from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i32
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import Kind
+from litz_ir.loops.nodes import Axis, Kind
 from litz_ir.plan.kernel import Accumulate, Kernel, Store
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.build import cast, const
+from litz_ir.scalar.expr import substitute_expr
+from litz_ir.symbols.term import Size, add, mul, symbol
 
 CASES = {case.name: case for case in triton_products.cases()}
 REDUCED = {
@@ -50,13 +53,20 @@ def test_tiles_are_multiplied_where_there_are_enough_points(name: str) -> None:
     assert ("tl.dot(" in emit_kernel(CASES[name].kernel).text) == (name not in REDUCED)
 
 
-@pytest.mark.parametrize("name", ["product_bias_gelu", "product_dequantised", "product_one_for_all"])
+@pytest.mark.parametrize(
+    "name", ["product_bias_gelu", "product_dequantised", "product_one_for_all", "product_described_01"]
+)
 def test_text(name: str, golden: Callable[[str, str], None]) -> None:
     golden(f"{name}.py.txt", emit_kernel(CASES[name].kernel).text)
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("chip", SHARED)
+MACHINES_OWN = {name for name, case in CASES.items() if case.f8_products}
+
+
+@pytest.mark.parametrize(
+    ("name", "chip"),
+    [(n, chip) for n in CASES for chip in SHARED if chip != "sm_80" or n not in MACHINES_OWN],
+)
 def test_a_product_compiles(name: str, chip: str, tmp_path: Path) -> None:
     found = compile_source(emit_kernel(CASES[name].kernel), chip, tmp_path)
     assert found.shared <= SHARED[chip]
@@ -92,6 +102,81 @@ def test_tensor_cores_multiply_what_comes_without_waiting(
     assert "ld.global" not in found.ptx, "nothing is read on the way through registers"
     assert found.shared <= SHARED[chip]
     assert registers_spilt(found, tmp_path) == 0
+
+
+NARROW = {
+    "i8": (
+        triton_products.product(
+            "i8",
+            4096,
+            4096,
+            4096,
+            i8,
+            turned=(False, True),
+            result=i32,
+            value=triton_products.COUNT,
+            total=i32,
+        ),
+        {
+            "sm_80": r"mma\.sync\S*s8\.s8\.s32",
+            "sm_90": r"wgmma\.mma_async\S*s32\.s8\.s8",
+            "sm_100": r"mma\S*s8\.s8",
+        },
+    ),
+    "f8": (
+        triton_products.product(
+            "f8", 4096, 4096, 4096, f8e4m3fn, turned=(False, True), result=bf16, multiply="mul_f8"
+        ),
+        {"sm_90": r"wgmma\.mma_async\S*e4m3\.e4m3", "sm_100": r"tcgen05\.mma\S*kind::f8f6f4"},
+    ),
+    "f8_fast": (
+        triton_products.product(
+            "f8",
+            4096,
+            4000,
+            4000,
+            f8e5m2,
+            right=f8e4m3fn,
+            turned=(False, True),
+            result=bf16,
+            multiply="mul_f8_fast",
+        ),
+        {"sm_90": r"wgmma\.mma_async\S*e5m2\.e4m3", "sm_100": r"tcgen05\.mma\S*kind::f8f6f4"},
+    ),
+}
+"""Products of numbers of 8 bits, and the instructions that make them."""
+
+
+@pytest.mark.parametrize(
+    ("name", "chip"), [(name, chip) for name, (_, chips) in NARROW.items() for chip in chips]
+)
+def test_tensor_cores_multiply_numbers_of_8_bits(name: str, chip: str, tmp_path: Path) -> None:
+    case, instructions = NARROW[name]
+    found = compile_source(emit_kernel(case.kernel), chip, tmp_path)
+    assert re.search(instructions[chip], found.ptx)
+    assert "cp.async.cg.shared.global" in found.ptx, "factors are read ahead, 16 bytes at a time"
+    assert "ld.global" not in found.ptx, "nothing is read on the way through registers"
+    assert found.shared <= shared_limit(chip)
+    assert registers_spilt(found, tmp_path) == 0
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("right", [i8, f8e4m3fn], ids=str)
+def test_narrow_weights_are_multiplied_as_the_floats_beside_them(
+    right: DType, chip: str, tmp_path: Path
+) -> None:
+    made = triton_products.product("w", 512, 4096, 4096, right=right, turned=(False, True), result=bf16)
+    found = compile_source(emit_kernel(made.kernel), chip, tmp_path)
+    assert re.search(r"mma\S*bf16\.bf16|tcgen05\.mma\S*kind::f16", found.ptx)
+    assert registers_spilt(found, tmp_path) == 0
+
+
+def test_sums_that_may_not_fit_are_added_one_by_one() -> None:
+    for summed, tiles in ((1 << 16, True), (1 << 17, False)):
+        made = triton_products.product(
+            "deep", 64, 64, summed, i8, result=i32, value=triton_products.COUNT, total=i32
+        )
+        assert ("tl.dot(" in emit_kernel(made.kernel).text) == tiles
 
 
 @pytest.mark.parametrize("chip", SHARED)
@@ -132,6 +217,32 @@ def test_tiles_are_smaller_where_processors_would_be_idle() -> None:
     assert sizes == [[128, 128], [64, 64], [32, 32]]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "side", "points", "gathered"),
+    [(bf16, 4096, 64, 64), (bf16, 1024, 128, 64), (bf16, 256, 256, 64), (f32, 4096, 64, 32)],
+)
+def test_gathered_factors_are_summed_fewer_points_at_a_time(
+    dtype: DType, side: int, points: int, gathered: int
+) -> None:
+    whole = large(dtype, side=side)
+    (phase, *rest) = whole.phases
+    (statement,) = phase.statements
+    assert isinstance(statement, Accumulate)
+    place: dict[str, Size] = {"r0": add(mul(symbol("r0"), 16), symbol("r1"))}
+    body = substitute_expr(statement.values[0], place)
+    parts = replace(
+        phase, axes=(Axis("r0", side // 16), Axis("r1", 16)), statements=(replace(statement, values=(body,)),)
+    )
+
+    def summed(made: Kernel) -> int:
+        (inner, *_) = tiling(made, processors=132).inner
+        assert inner is not None
+        return inner.block
+
+    assert summed(whole) == points
+    assert summed(replace(whole, phases=(parts, *rest))) == gathered
+
+
 def sums(value: Accumulate, *others: Store) -> Kernel:
     return kernel(
         "sums",
@@ -150,3 +261,42 @@ def test_other_sums_stay_reductions() -> None:
         assert "tl.dot" not in emit_kernel(sums(Accumulate((("s", f32),), kind, (value,)))).text
     largest = Accumulate((("s", f32),), Kind("max"), (op("mul", a, b),))
     assert "tl.dot" not in emit_kernel(sums(largest)).text
+
+
+IN_TURNS = Schedule(
+    blocks=(("i0", 128), ("i1", 256), ("r0", 64)), warps=8, stages=3, programs=132, descriptors=True
+)
+
+
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize(("chip", "instruction"), [("sm_90", "wgmma.mma_async"), ("sm_100", "tcgen05.mma")])
+def test_described_factors_are_copied_by_tiles(
+    chip: str, instruction: str, turned: tuple[bool, bool], tmp_path: Path
+) -> None:
+    kernel = replace(large(bf16, turned), schedule=IN_TURNS)
+    source = emit_kernel(kernel)
+    found = compile_source(source, chip, tmp_path)
+    assert source.programs == 132
+    assert instruction in found.ptx and "cp.async.bulk.tensor" in found.ptx
+    assert "ld.global" not in found.ptx and "cp.async.cg" not in found.ptx
+    assert found.scratch == 2 * 128, "a descriptor of 128 bytes for each factor"
+    assert found.shared <= 227 << 10
+    assert registers_spilt(found, tmp_path) == 0
+
+
+def test_what_cannot_be_described_is_read_by_address(tmp_path: Path) -> None:
+    blocks = (("i0", 32), ("i1", 32), ("r0", 32))
+    schedule = Schedule(blocks=blocks, programs=2, descriptors=True)
+    lines = {4096: 2, 4095: 1, 4088: 2, 4092: 1}
+    for columns, descriptors in lines.items():
+        made = triton_products.product("p", 64, columns, 64, schedule=schedule).kernel
+        assert emit_kernel(made).text.count("tl.make_tensor_descriptor(") == descriptors
+    looked_up = replace(CASES["product_of_looked_up"].kernel, schedule=schedule)
+    assert "tl.make_tensor_descriptor(" not in emit_kernel(looked_up).text
+    # A number of tiles that is not known is no number of programs either.
+    assert "tl.num_programs" not in emit_kernel(replace(CASES["product_open"].kernel, schedule=schedule)).text
+
+
+def test_more_programs_than_tiles_are_none() -> None:
+    schedule = Schedule(blocks=(("i0", 32), ("i1", 32), ("r0", 32)), programs=132)
+    assert emit_kernel(triton_products.product("p", 64, 96, 64, schedule=schedule).kernel).programs == 6

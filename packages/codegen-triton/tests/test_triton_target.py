@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import triton_corpus
+import triton_products
 
+import litz_codegen_triton.target
 from litz_codegen_triton.capabilities import CUDA
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_plan
 from litz_codegen_triton.runtime.launch import current_chip
 from litz_codegen_triton.target import CudaTarget
-from litz_ir.dtypes import f32
+from litz_ir.dtypes import bf16, f32
 from litz_ir.errors import TargetError, ToolchainError
 from litz_ir.origin import Origin
 from litz_ir.plan.kernel import KernelOrigin
@@ -24,6 +27,7 @@ from litz_ir.target.protocol import SourceUnit, Target, TunableTarget
 from litz_ir.target.registry import load_target
 
 CASES = {case.name: case for case in triton_corpus.cases()}
+LARGE = triton_products.product("large", 4096, 4096, 4096, result=bf16).kernel
 README = Path(__file__).parents[1] / "README.md"
 
 
@@ -66,6 +70,25 @@ def test_tiles_can_be_tuned() -> None:
     assert first is CASES["softmax"].kernel and others
     words = [target.described(each) for each in (first, *others)]
     assert len(set(words)) == len(words) and all(each.startswith(("x ", "r ")) for each in words)
+
+
+@pytest.mark.parametrize(("chip", "programs"), [("sm_80", 0), ("sm_90", 132), ("sm_100", 148)])
+def test_memory_is_described_to_chips_that_read_it_so(chip: str, programs: int) -> None:
+    found = CudaTarget(chip).candidates(LARGE)
+    assert max(each.schedule.programs for each in found) == programs
+    assert any(each.schedule.descriptors for each in found) == (programs > 0)
+
+
+def test_what_begins_anywhere_is_read_by_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    target, made = CudaTarget("sm_90"), []
+    monkeypatch.setattr(litz_codegen_triton.target, "LaunchModule", lambda *args: made.append(args[-1]))
+    kernel = next(each for each in target.candidates(LARGE) if each.schedule.descriptors)
+    (unit,) = target.emit(replace(plan_of("softmax"), kernels=(kernel,)))
+    assert "tl.make_tensor_descriptor(" in unit.text
+    target.load([unit], [target.build(unit, tmp_path)], {kernel.name: kernel})
+    (unaligned,) = made
+    built = unaligned(kernel.name)
+    assert built.scratch == 0 and "cp.async.bulk" not in built.ptx
 
 
 def test_a_plan_becomes_cubins(tmp_path: Path) -> None:

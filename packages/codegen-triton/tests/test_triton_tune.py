@@ -19,7 +19,7 @@ from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.emit.tiles import Tiling
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.tune import MOST, candidates, described
-from litz_ir.dtypes import f32
+from litz_ir.dtypes import bf16, f32
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import Kind
 from litz_ir.plan.kernel import Accumulate, Kernel, Store
@@ -123,6 +123,36 @@ def test_tiles_of_candidates_in_words() -> None:
     assert words["product"][1].endswith("4 stages") and len(set(words["product"])) == MOST
     assert words["chain"][1] == "y 128, x 64, r 128 in pieces, 4 warps, 3 stages"
     assert words["long rows"][0].endswith("in pieces, 32 warps")
+
+
+def test_tiles_are_taken_in_turn_where_memory_can_be_described() -> None:
+    def in_turns(found: Kernel, *, described: bool = True) -> list[Schedule]:
+        every = [each.schedule for each in candidates(found, 132, 227 << 10, described=described)]
+        return [each for each in every if each.programs or each.descriptors]
+
+    large = product("product", 4096, 4096, 4096, result=bf16).kernel
+    found = in_turns(large)
+    assert [(dict(each.blocks)["i1"], each.programs, each.descriptors) for each in found] == [
+        (256, 132, True), (128, 132, True),
+    ]  # fmt: skip
+    assert [dict(each.blocks)["i1"] for each in in_turns(LARGE["product"])] == [128], "f32 takes more memory"
+    assert not in_turns(large, described=False)
+    assert not in_turns(product("odd", 4096, 4096, 4095).kernel)
+    assert not in_turns(product("few", 256, 256, 4096).kernel), "each tile has a processor"
+    for each in candidates(large, described=True):
+        verify_kernel(each)
+
+
+def test_factors_that_are_rounded_have_larger_tiles() -> None:
+    made = product("tf32", 4096, 4096, 4096, f32, multiply="mul_tf32").kernel
+    assert described(tiling(candidates(made)[1])) == "y 128, x 128, r 32 in pieces, 8 warps, 3 stages"
+
+
+def test_candidates_fit_the_memory_of_a_program() -> None:
+    for nbytes in (99 << 10, 163 << 10):
+        for each in candidates(LARGE["product"], shared_bytes=nbytes)[1:]:
+            (y, x, r), stages = (block for _, block in each.schedule.blocks), each.schedule.stages
+            assert (y + x) * r * 2 * stages <= nbytes
 
 
 def test_no_candidate_leaves_processors_idle() -> None:

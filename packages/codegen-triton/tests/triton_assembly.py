@@ -52,10 +52,14 @@ def compiled(source: KernelSource, chip: str, folder: Path) -> Outcome:
 
 def narrow_accesses(source: KernelSource, built: CompiledKernel) -> Iterator[str]:
     """How the assembly falls short of the 16 bytes that a source's accesses are to have: in which direction, how many
-    instructions of that width there are to be, and are."""
+    instructions of that width there are to be, and are. Instructions that parts of a pack have in common a compiler may
+    write once: there are as many as any of them has."""
     found = widths(built.ptx)
     for direction in ("load", "store"):
-        wanted = sum(count for way, _, count in source.wide if way == direction)
+        parts = Counter[str]()
+        for way, buffer, count in source.wide:
+            parts[buffer.rpartition(".")[0]] += count if way == direction else 0
+        wanted = max(parts.values(), default=0)
         there = sum(
             count for (way, width), count in found.items() if way == direction and width >= VECTOR_BYTES
         )

@@ -16,10 +16,10 @@ from triton_corpus import Case, Make, kernel, load, main, op, scalar
 
 from litz_ir.dtypes import DType, bf16, f16, f32, i32, i64
 from litz_ir.loops.nodes import Kind
-from litz_ir.plan.kernel import Access, Accumulate, Kernel, Store
+from litz_ir.plan.kernel import Access, Accumulate, Kernel, Statement, Store
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.build import cast, const, index, masked
-from litz_ir.scalar.expr import Expr, Fold, Indirect, substitute_expr
+from litz_ir.scalar.expr import Expr, Fold, Indirect, Op, substitute_expr, transform
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size, add, floordiv, mul, symbol
 
@@ -116,10 +116,11 @@ def case(
     heads: Heads,
     symbols: Mapping[str, int] | None = None,
     fill: Mapping[str, Make] | None = None,
+    more: Mapping[str, int] | None = None,
 ) -> Case:
-    """A kernel over heads as a case."""
+    """A kernel over heads as a case; ``more`` says how large other buffers are."""
     sizes = {**heads.sizes(symbols or {}), **dict.fromkeys(("count", "more", "listed", "behind"), 64)}
-    sizes |= dict.fromkeys((each for each, _ in WEIGHED), 2 * sizes["o"])
+    sizes |= dict.fromkeys((each for each, _ in WEIGHED), 2 * sizes["o"]) | dict(more or {})
     held = {parameter.name: sizes[parameter.name] for parameter in made.parameters}
     close = 1e-4 if heads.dtype == f32 else 2e-2
     fills = {"lse": lambda rng, count: rng.uniform(6, 8, count), **(fill or {})}
@@ -338,6 +339,24 @@ def later(score: Expr, key: Size) -> Expr:
     return op("where", op("lt", index(M), index(10)), score, HIDDEN)
 
 
+def rounded_folds(made: Kernel) -> Kernel:
+    """The kernel with the factors of what it folds rounded to TF32."""
+
+    def node(expr: Expr) -> Expr:
+        if not isinstance(expr, Fold):
+            return expr
+        assert isinstance(expr.body, Op)
+        return Fold(expr.axes, op("mul_tf32", *expr.body.args))
+
+    def statement(each: Statement) -> Statement:
+        if not isinstance(each, Accumulate):
+            return each
+        return replace(each, values=tuple(transform(value, node) for value in each.values))
+
+    phases = (replace(phase, statements=tuple(map(statement, phase.statements))) for phase in made.phases)
+    return replace(made, phases=tuple(phases))
+
+
 def gradients() -> Iterator[Case]:
     """Both kernels of the way back."""
     for number, heads in enumerate(
@@ -346,6 +365,9 @@ def gradients() -> Iterator[Case]:
     ):  # fmt: skip
         yield case(query_gradient(f"chain_dq_{number}", heads, causal), heads)
         yield case(key_gradients(f"chain_dkdv_{number}", heads, causal), heads)
+    exact = Heads(dtype=f32)
+    yield case(rounded_folds(forward("chain_tf32", exact, causal)), exact)
+    yield case(rounded_folds(key_gradients("chain_dkdv_tf32", exact)), exact)
     wide = Heads(width=64)
     yield case(query_gradient("chain_dq_of_wide_values", wide, biased, BIAS), wide)
 

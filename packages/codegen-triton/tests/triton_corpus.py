@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from litz_codegen_triton.emit.statements import values_of
 from litz_ir.dtypes import (
     DType,
     b1,
@@ -37,15 +38,15 @@ from litz_ir.dtypes import (
 )
 from litz_ir.interp.encoding import decode, encode, storage_dtype
 from litz_ir.interp.plan import run_kernel as run_reference
-from litz_ir.loops.nodes import Axis, Combine, Kind, ReductionName, ScatterMode
+from litz_ir.loops.nodes import Axis, Combine, Combiner, Kind, ReductionName, ScatterMode
 from litz_ir.plan.kernel import Access, Accumulate, Kernel, Parameter, Phase, ScanStore, Statement, Store
 from litz_ir.plan.schedule import Schedule
 from litz_ir.plan.sharing import can_be_shared, scratch_words
 from litz_ir.scalar.build import cast, const, index, load, masked, op, where
-from litz_ir.scalar.expr import Expr, Indirect, Param, Scalar
+from litz_ir.scalar.expr import Expr, Indirect, Op, Param, Scalar, walk
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import Size, evaluate, mod, symbol
+from litz_ir.symbols.term import Size, add, evaluate, mod, mul, symbol
 
 Make = Callable[[np.random.Generator, int], Any]
 
@@ -64,6 +65,13 @@ class Case:
     @property
     def name(self) -> str:
         return self.kernel.name
+
+    @property
+    def f8_products(self) -> bool:
+        """True where 8-bit floats are multiplied as the device does."""
+        statements = (each for phase in self.kernel.phases for each in phase.statements)
+        values = (value for each in statements for value in values_of(each))
+        return any(isinstance(node, Op) and node.name.startswith("mul_f8") for node in walk(*values))
 
 
 def normal(rng: np.random.Generator, count: int) -> Any:
@@ -872,6 +880,53 @@ def scans() -> Iterator[Case]:
     )
 
 
+def relays() -> Iterator[Case]:
+    """Scans whose rows programs have in parts; of one row there are more than a window has words."""
+    kinds: tuple[tuple[ReductionName, DType], ...] = (
+        ("sum", f32), ("max", f32), ("sum", i64), ("min", i32), ("sum", bf16), ("prod", f64),
+    )  # fmt: skip
+    for kind, dtype in kinds:
+        yield _relay(f"relay_{kind}_{dtype}", 3, 70, Kind(kind), dtype)
+    decay = Combine(
+        (
+            op("mul", Param(0, f32), Param(2, f32)),
+            op("add", op("mul", Param(1, f32), Param(2, f32)), Param(3, f32)),
+        ),
+        (const(1.0, f32), const(0.0, f32)),
+        (Param(1, f32), Param(0, f32)),
+    )
+    yield _relay("relay_argmax", 3, 70, Kind("argmax"), f32)
+    yield _relay("relay_average", 3, 70, decay, f32)
+    yield _relay("relay_windows", 1, 4200, Kind("sum"), f32)
+
+
+def _relay(name: str, rows: int, length: int, combiner: Combiner, dtype: DType) -> Case:
+    """Parts of 16 points. Scratch holds anything at first."""
+    at = add(mul(I0, length), R0)
+    x = load("x", (at,), dtype)
+    results: list[tuple[str, DType, Access]] = [("o", dtype, "out")]
+    values: tuple[Expr, ...] = (x,)
+    if isinstance(combiner, Combine):
+        values, results = (const(0.9, dtype), x), [*results, ("p", dtype, "out")]
+    elif combiner.name == "argmax":
+        values, results = (x, index(R0)), [*results, ("p", i64, "out")]
+    made = kernel(
+        name,
+        [("x", dtype, "in"), *results, ("w", i64, "scratch")],
+        [("i0", rows)],
+        ([("r0", length)], [ScanStore(combiner, values, tuple((each, at) for each, _, _ in results))]),
+        schedule=Schedule(relay=16),
+    )
+    words = evaluate(scratch_words(made), {})
+    content = (lambda rng, count: rng.uniform(0.9, 1.1, count)) if dtype.is_float else below(100, -100)
+    return Case(
+        made,
+        {"x": rows * length, **{each: rows * length for each, _, _ in results}, "w": words},
+        {"x": content, "w": below(1 << 62, 1)},
+        rtol=2e-2 if dtype == bf16 else 1e-5,
+    )
+
+
 def _scan(name: str, kind: ReductionName, dtype: DType, schedule: Schedule | None) -> Case:
     x = load("x", (_rows(),), dtype)
     return Case(
@@ -1036,7 +1091,26 @@ def _operations(dtype: DType, number: int, names: Sequence[str]) -> Case:
 
 def cases() -> list[Case]:
     """The whole corpus."""
-    return [*maps(), *indirect(), *reductions(), *shared(), *scans(), *conversions(), *operations()]
+    return [
+        *maps(),
+        *indirect(),
+        *reductions(),
+        *shared(),
+        *scans(),
+        *relays(),
+        *conversions(),
+        *operations(),
+    ]
+
+
+def of_no_order() -> list[Case]:
+    """Kernels that are right only where programs run in one order, which no plan may have: each writes over what
+    another one reads."""
+    made = []
+    for name, read, written in (("moved_down", 20000, 0), ("moved_up", 0, 20000)):
+        body = Store("x", add(I0, written), load("x", (add(I0, read),), f32))
+        made.append(Case(kernel(name, [("x", f32, "inout")], [("i0", 40000)], ((), [body])), {"x": 60000}))
+    return made
 
 
 def buffers_of(case: Case) -> dict[str, Any]:
@@ -1107,4 +1181,4 @@ def main(chosen: Sequence[Case], names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(cases(), sys.argv[1:])
+    main([*cases(), *of_no_order()], sys.argv[1:])

@@ -17,6 +17,8 @@ import torch
 import triton_chains
 import triton_corpus
 import triton_folds
+import triton_lone_chains
+import triton_packs
 import triton_products
 
 from litz_codegen_triton.capabilities import chip_capabilities
@@ -25,7 +27,7 @@ from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
 from litz_ir.errors import LitzError
 
-ROOMS = (triton_corpus, triton_products, triton_folds, triton_chains)
+ROOMS = (triton_packs, triton_lone_chains, triton_corpus, triton_products, triton_folds, triton_chains)
 
 
 def computed(case: triton_corpus.Case, chip: str, folder: Path) -> dict[str, np.ndarray]:
@@ -51,7 +53,8 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="litz-triton-") as folder:
         for case in chain.from_iterable(room.cases() for room in ROOMS):
-            if case.kernel.schedule.shared > chip_capabilities(chip).together:
+            known = chip_capabilities(chip)
+            if case.kernel.schedule.shared > known.together or (case.f8_products and not known.f8_products):
                 continue
             try:
                 difference = triton_corpus.difference(

@@ -8,17 +8,18 @@ from dataclasses import replace
 
 from triton_corpus import I0, I1, I2, R0, R1, Case, below, kernel, load, main, op, scalar
 
-from litz_ir.dtypes import DType, bf16, f16, f32, i8, i64
+from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, i64
 from litz_ir.loops.nodes import Kind
 from litz_ir.plan.kernel import Access, Accumulate, Store
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.build import cast, const, index, masked
-from litz_ir.scalar.expr import Expr, Indirect
+from litz_ir.scalar.expr import Expr, Indirect, Scalar
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size, add, mul, symbol
 
 Buffers = Sequence[tuple[str, DType, Access]]
 SUM = scalar("s")
+COUNT = Scalar("s", i32)
 
 SIDES = (1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129)
 """Sizes around those of tiles."""
@@ -26,7 +27,7 @@ SIDES = (1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129)
 
 def cases() -> list[Case]:
     """Every case."""
-    return [*plain(), *batched(), *prologues(), *epilogues(), *others()]
+    return [*plain(), *in_turns(), *batched(), *prologues(), *epilogues(), *others()]
 
 
 def matrix(name: str, row: Size, column: Size, sizes: tuple[Size, Size], dtype: DType, turned: bool) -> Expr:
@@ -36,9 +37,9 @@ def matrix(name: str, row: Size, column: Size, sizes: tuple[Size, Size], dtype: 
     return load(name, (at,), dtype)
 
 
-def summed(left: Expr, right: Expr, multiply: str = "mul") -> Accumulate:
-    """The sum of products that later phases read as ``SUM``."""
-    return Accumulate((("s", f32),), Kind("sum"), (op(multiply, cast(left, f32), cast(right, f32)),))
+def summed(left: Expr, right: Expr, multiply: str = "mul", total: DType = f32) -> Accumulate:
+    """The sum of products, in a dtype, that later phases read as ``SUM``, or as ``COUNT`` where that is i32."""
+    return Accumulate((("s", total),), Kind("sum"), (op(multiply, cast(left, total), cast(right, total)),))
 
 
 def product(
@@ -55,20 +56,23 @@ def product(
     sizes: dict[str, int] | None = None,
     schedule: Schedule | None = None,
     multiply: str = "mul",
+    right: DType | None = None,
+    total: DType = f32,
 ) -> Case:
     """``o = value(a @ b)``; ``turned`` says which factors are kept column by column, ``multiply`` is the operation that
-    multiplies them."""
+    multiplies them, ``total`` what its results are summed in; the ``right`` factor may have a dtype of its own."""
+    other = right or dtype
     a = matrix("a", I0, R0, (m, k), dtype, turned[0])
-    b = matrix("b", R0, I1, (k, n), dtype, turned[1])
+    b = matrix("b", R0, I1, (k, n), other, turned[1])
     made = kernel(
         name,
-        [("a", dtype, "in"), ("b", dtype, "in"), *more, ("o", result, "out")],
+        [("a", dtype, "in"), ("b", other, "in"), *more, ("o", result, "out")],
         [("i0", m), ("i1", n)],
-        ([("r0", k)], [summed(a, b, multiply)]),
+        ([("r0", k)], [summed(a, b, multiply, total)]),
         ((), [Store("o", I0 * n + I1, cast(value, result))]),
         schedule=schedule,
     )
-    close = 1e-5 if result == f32 else 1e-2
+    close = 1e-2 if result != f32 else 2e-3 if multiply.startswith("mul_f8") else 1e-5
     return Case(made, {"a": m * k, "b": k * n, "o": m * n, **(sizes or {})}, rtol=close, atol=10 * close)
 
 
@@ -84,9 +88,43 @@ def plain() -> Iterator[Case]:
     yield product("product_f32", 65, 17, 129, f32)
     yield product("product_tf32", 65, 17, 129, f32, multiply="mul_tf32")
     yield product("product_f32_small", 9, 33, 70, f32)
+    for turned in ((False, True), (True, False)):
+        yield product(
+            f"product_i8_{turned[0]:d}{turned[1]:d}",
+            65,
+            33,
+            70,
+            i8,
+            turned=turned,
+            result=i32,
+            value=COUNT,
+            total=i32,
+        )
+        yield product(
+            f"product_f8_{turned[0]:d}{turned[1]:d}", 65, 33, 70, f8e4m3fn, turned=turned, multiply="mul_f8"
+        )
+    yield product("product_f8_mixed", 40, 129, 300, f8e5m2, right=f8e4m3fn, multiply="mul_f8_fast")
+    yield product("product_f8_exact", 40, 129, 65, f8e4m3fn)
+    yield product("product_f8_of_bf16", 40, 129, 65, right=f8e5m2)
+    yield product("product_i8_of_f16", 40, 129, 65, f16, right=i8)
+    yield product("product_i8_as_floats", 40, 129, 65, i8)
     yield product("product_of_nothing", 20, 30, 0)
     blocks = Schedule(blocks=(("i0", 32), ("i1", 64), ("r0", 16)), warps=2, stages=2)
     yield product("product_scheduled", 65, 129, 50, schedule=blocks)
+
+
+def in_turns() -> Iterator[Case]:
+    """Programs that take several tiles each, of factors that descriptors give where their memory can be described."""
+    blocks = (("i0", 32), ("i1", 16), ("r0", 16))
+    asked = Schedule(blocks=blocks, warps=2, stages=3, programs=3, descriptors=True)
+    for turned in ((False, False), (False, True), (True, False), (True, True)):
+        name = f"product_described_{turned[0]:d}{turned[1]:d}"
+        yield product(name, 72, 40, 56, turned=turned, schedule=asked)
+    yield product("product_described_f16", 72, 40, 56, f16, schedule=asked)
+    yield product("product_described_f32", 72, 40, 56, f32, schedule=asked)
+    yield product("product_described_in_part", 72, 33, 56, schedule=asked)
+    yield product("product_described_alone", 72, 40, 56, schedule=replace(asked, programs=0))
+    yield product("product_in_turns", 65, 33, 50, schedule=replace(asked, descriptors=False))
 
 
 def batched() -> Iterator[Case]:

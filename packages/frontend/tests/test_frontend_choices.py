@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from litz.tuning.choices import Choice, product_choices, worth_generating
+from dataclasses import replace
+
+from litz.tuning.choices import Choice, compared, nodes_of, product_choices, worth_generating
 from litz_ir.device import Device
 from litz_ir.passes.base import PassContext
 from litz_ir.plan.program import CallStep, Launch, Plan
@@ -72,7 +74,7 @@ def test_what_saves_time_is_generated_and_the_plan_made_of_it_has_those_kernels(
     def seconds(plan: Plan, steps: tuple[int, ...]) -> float:
         return sum(times[name] for name in described(plan, steps))
 
-    chosen = worth_generating(library, generated, seconds)
+    chosen = worth_generating(library, generated, seconds, seconds)
     assert chosen == {"a"}, "c takes longer, q saves too little"
     made = planned(*chosen)
     assert [choice.products for choice in product_choices(library, made)] == [("a",)]
@@ -92,5 +94,47 @@ def test_parts_that_are_alike_are_timed_once() -> None:
         return 1.0 if plan is both[0] else 0.5
 
     choices: tuple[Choice, ...] = product_choices(*both)
-    assert worth_generating(*both, seconds) == {"a", "c", "p", "q"}
+    assert worth_generating(*both, seconds, seconds) == {"a", "c", "p", "q"}
     assert len(choices) == 4 and len(asked) == 2 * len(choices) - 2
+
+
+def test_close_parts_are_tuned_once_those_that_take_longest_first() -> None:
+    both = planned(), planned("all")
+    called, made = {"a": 1.0, "c": 3.0, "q": 2.0}, {"a": 1.2, "c": 3.0, "q": 4.0}
+    tuned: list[str] = []
+
+    def product(plan: Plan, steps: tuple[int, ...]) -> str:
+        return next(name for name in called if any(name in nodes_of(plan.steps[k]) for k in steps))
+
+    def seconds(plan: Plan, steps: tuple[int, ...]) -> float:
+        return (called if plan is both[0] else made)[product(plan, steps)]
+
+    def with_tiles(plan: Plan, steps: tuple[int, ...]) -> float:
+        tuned.append(product(plan, steps))
+        return 0.9 * seconds(plan, steps)
+
+    assert worth_generating(*both, seconds, with_tiles) == {"c"}
+    assert tuned == ["c", "a"], "what takes twice as long is not worth a try"
+
+
+def test_what_surrounds_products_runs_alone_while_they_are_compared() -> None:
+    graph = """
+graph pair on cuda(
+  %x: bf16[512, 96] fixed, %u: bf16[96, 96] fixed, %y: f32[64, 32], %v: bf16[32, 64] fixed
+) -> (%o, %q) {
+  %p = contraction.matmul aten.mm.default(%x, %u) -> bf16[512, 96] flops 1
+  %o = pointwise bf16[i0: 512, i1: 96] { bf16(exp(f32(%p[i0, i1]))) }
+  %b = pointwise bf16[i0: 64, i1: 32] fixed { bf16(%y[i0, i1]) }
+  %q = contraction.matmul aten.mm.default(%b, %v) -> bf16[64, 64] fixed flops 1
+}
+"""
+    beside = PassContext({CUDA: replace(MACHINE, beside=64)})
+    together = schedule(parse_graph(graph), beside, SchedulerOptions())
+    assert "o b" in described(together, tuple(range(len(together.steps)))), (
+        "one launch, unless they are compared"
+    )
+    library, generated = (
+        schedule(parse_graph(graph), beside, compared(SchedulerOptions(), products))
+        for products in (frozenset[str](), frozenset({"all"}))
+    )
+    assert [choice.products for choice in product_choices(library, generated)] == [("p",), ("q",)]

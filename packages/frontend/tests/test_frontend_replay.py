@@ -6,6 +6,7 @@ The recorder is one of the CPU: to repeat a call is to make it again, and to cop
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,10 +16,26 @@ from torch.testing import assert_close
 
 import litz
 from litz.host.load import HostFunction
+from litz.replay.memory import copied, fill
 from litz.replay.plans import obstacle, overwritten, shared_with_inputs
-from litz.replay.replayed import RECORDINGS, WARM_CALLS, Replayed, copied, fill
+from litz.replay.replayed import RECORDINGS, WARM_CALLS, Replayed
 from litz_ir.plan.program import Plan
 from litz_ir.text import parse_plan
+
+
+@dataclass
+class Repetition:
+    """Repeats a call, and says so to ``told``."""
+
+    told: list[str]
+    again: Callable[[], None]
+
+    def wait(self, buffers: Sequence[Tensor]) -> None:
+        self.told.append(f"wait with {len(buffers)}")
+
+    def run(self) -> None:
+        self.told.append("run")
+        self.again()
 
 
 class Recorder:
@@ -28,13 +45,20 @@ class Recorder:
         self.recordings = 0
         self.replays = 0
         self.given: list[list[Tensor]] = []
+        self.made: list[list[Tensor]] = []
+        self.told: list[str] = []
+        self.free = True
 
-    def record(self, call: HostFunction, args: list[Any]) -> tuple[Callable[[], None], list[Any]]:
+    def is_free(self) -> bool:
+        return self.free
+
+    def record(self, call: HostFunction, args: list[Any]) -> tuple[Repetition, list[Any]]:
         self.recordings += 1
         self.given.append(list(args))
         before = [copied([each])[0] for each in args]
         with torch.inference_mode(False), torch.no_grad():  # a replay fills them, in any mode
             kept, results = list(args), list(call(list(args)))
+        self.made.append([each[...] for each in results if each is not None])
         # A recording computes nothing.
         fill(kept, before)
 
@@ -44,7 +68,7 @@ class Recorder:
                 if old is not None:
                     fill([old], [new])
 
-        return replay, results
+        return Repetition(self.told, replay), results
 
 
 def graph(function: Callable[..., Sequence[Any]]) -> HostFunction:
@@ -58,12 +82,15 @@ def graph(function: Callable[..., Sequence[Any]]) -> HostFunction:
     return call
 
 
+MUCH, NOTHING = 1 << 20, 0
+"""What calls take for themselves at once: so much that two recordings take more than copies of results, or less."""
+
 doubled = graph(lambda x, w: [x * w, None, x + w])
 
 
 def test_what_lies_still_is_read_where_it_lies_and_the_rest_is_copied() -> None:
     recorder = Recorder()
-    run = Replayed(doubled, recorder)
+    run = Replayed(doubled, recorder, MUCH)
     w, kept = torch.randn(4), []
     for _ in range(WARM_CALLS + 4):
         x = torch.randn(4)
@@ -81,22 +108,89 @@ def test_what_lies_still_is_read_where_it_lies_and_the_rest_is_copied() -> None:
     assert_close(run([kept[0], w])[0], kept[0] * w)
 
 
-def test_results_that_are_held_stay_what_they_are() -> None:
+def test_what_somebody_else_records_is_called_as_it_is() -> None:
+    recorder, x = Recorder(), torch.randn(4)
+    run = Replayed(doubled, recorder, MUCH)
+    recorder.free = False
+    for _ in range(WARM_CALLS + 2):
+        assert_close(run([x, x])[0], x * x)
+    assert recorder.recordings == 0
+    recorder.free = True
+    for _ in range(WARM_CALLS + 2):
+        assert_close(run([x, x])[0], x * x)
+    recorder.free = False
+    assert_close(run([x, x])[0], x * x)
+    assert (recorder.recordings, recorder.replays) == (1, 2) and not run.obstacle
+
+
+def test_arguments_are_copied_once_what_reads_the_last_ones_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder()
-    run = Replayed(doubled, recorder)
+    run, kept = Replayed(doubled, recorder, MUCH), [torch.randn(4) for _ in range(WARM_CALLS + 3)]
+
+    def told(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+        recorder.told += ["copy"] * len(targets)
+        fill(targets, sources)
+
+    for number, x in enumerate(kept):
+        if number > WARM_CALLS:
+            monkeypatch.setattr("litz.replay.replayed.fill", told)
+        recorder.told.clear()
+        run([x, kept[0]])
+    assert recorder.told == ["wait with 1", "copy", "run"]
+
+
+@pytest.mark.parametrize(("peak", "recordings"), [(MUCH, 2), (NOTHING, 3)])
+def test_results_that_are_held_stay_what_they_are(peak: int, recordings: int) -> None:
+    recorder = Recorder()
+    run = Replayed(doubled, recorder, peak)
     w, held = torch.randn(4), []
     for _ in range(WARM_CALLS + 5):
         x = torch.randn(4)
         result = run([x, w])[0]
         held.append((result.view(2, 2), x * w))
-    assert recorder.recordings == 2, "the second copies the result out"
+    assert recorder.recordings == recordings, "the last copies the result out"
     for result, expected in held:
         assert_close(result, expected.view(2, 2))
 
 
-def test_one_result_over_the_other_of_another_call() -> None:
+@pytest.mark.parametrize("peak", [MUCH, NOTHING])
+def test_two_recordings_take_turns_where_the_last_result_is_held(peak: int) -> None:
+    recorder, x = Recorder(), torch.randn(6)
+    run, places = Replayed(graph(lambda x: [x * 2, x[:2] + 1]), recorder, peak), set()
+    y: Tensor | None = None
+    for number in range(WARM_CALLS + 12):
+        x.fill_(number)
+        before = y
+        y = run([x])[0]
+        assert_close(y, x * 2)
+        if before is not None:
+            assert_close(before, (x - 1) * 2)
+            if number > WARM_CALLS + 1:
+                places.add(y.data_ptr())
+        del before
+    taken = {each.data_ptr() for results in recorder.made for each in results}
+    assert recorder.recordings == 2
+    assert (places <= taken) is (peak == NOTHING), "copies lie elsewhere"
+    assert recorder.replays == 12
+
+
+def test_recordings_that_take_turns_follow_an_argument_that_moves() -> None:
+    recorder, x = Recorder(), torch.randn(6)
+    run = Replayed(graph(lambda x: [x * 2]), recorder, NOTHING)
+    for _ in range(WARM_CALLS + 5):
+        y = run([x])[0]
+    assert recorder.recordings == 2
+    others = [torch.randn(6) for _ in range(5)]
+    for each in others:
+        y = run([each])[0]
+        assert_close(y, each * 2)
+    assert recorder.recordings == 4, "both read it in a buffer from then on"
+
+
+@pytest.mark.parametrize("peak", [MUCH, NOTHING])
+def test_one_result_over_the_other_of_another_call(peak: int) -> None:
     """``g(f(x))``: what ``f`` gave is read by ``g`` while ``f`` runs again."""
-    f, g = (Replayed(graph(lambda x: [x.sin()]), Recorder()) for _ in range(2))
+    f, g = (Replayed(graph(lambda x: [x.sin()]), Recorder(), peak) for _ in range(2))
     x = torch.randn(8)
     for _ in range(8):
         once = f([x])[0]
@@ -105,7 +199,7 @@ def test_one_result_over_the_other_of_another_call() -> None:
 
 
 def test_results_are_tensors_of_their_own() -> None:
-    run = Replayed(graph(lambda x: [x + 1]), Recorder())
+    run = Replayed(graph(lambda x: [x + 1]), Recorder(), MUCH)
     x = torch.zeros(3)
     for _ in range(WARM_CALLS + 3):
         result = run([x])[0]
@@ -114,7 +208,7 @@ def test_results_are_tensors_of_their_own() -> None:
 
 
 def test_results_are_of_the_mode_in_which_they_are_asked_for() -> None:
-    run = Replayed(graph(lambda x: [x + 1, None]), Recorder())
+    run = Replayed(graph(lambda x: [x + 1, None]), Recorder(), MUCH)
     x = torch.zeros(3)
     for _ in range(WARM_CALLS):
         run([x])
@@ -130,7 +224,7 @@ def test_results_are_of_the_mode_in_which_they_are_asked_for() -> None:
 
 def test_an_argument_that_moves_is_copied_from_then_on() -> None:
     recorder = Recorder()
-    run = Replayed(graph(lambda x: [x * 3]), recorder)
+    run = Replayed(graph(lambda x: [x * 3]), recorder, MUCH)
     x = torch.randn(4)
     for _ in range(WARM_CALLS + 2):
         run([x])
@@ -145,7 +239,7 @@ def test_what_the_call_changes_is_changed() -> None:
         x.add_(1)
         return []
 
-    run = Replayed(graph(change), Recorder(), overwritten=frozenset({0}))
+    run = Replayed(graph(change), Recorder(), MUCH, overwritten=frozenset({0}))
     for _ in range(WARM_CALLS + 3):
         x = torch.zeros(4)
         run([x])
@@ -153,7 +247,7 @@ def test_what_the_call_changes_is_changed() -> None:
 
 
 def test_a_result_in_an_argument_s_memory_is_there() -> None:
-    run = Replayed(graph(lambda x: [x.t(), x * 2]), Recorder(), shared={0: 0})
+    run = Replayed(graph(lambda x: [x.t(), x * 2]), Recorder(), MUCH, shared={0: 0})
     kept = [torch.randn(4, 3)[k : k + 2] for k in (0, 0, 1, 2, 0, 1)]
     for x in kept:
         result = run([x])[0]
@@ -163,7 +257,7 @@ def test_a_result_in_an_argument_s_memory_is_there() -> None:
 
 @pytest.mark.parametrize("stride", [(0, 1), (1, 0), (0, 0), (4, 1)])
 def test_arguments_that_repeat_in_memory(stride: tuple[int, int]) -> None:
-    run = Replayed(graph(lambda x: [x * 2]), Recorder())
+    run = Replayed(graph(lambda x: [x * 2]), Recorder(), MUCH)
     kept = [torch.randn(20) for _ in range(WARM_CALLS + 3)]
     for base in kept:
         x = base.as_strided((3, 4), stride)
@@ -172,7 +266,7 @@ def test_arguments_that_repeat_in_memory(stride: tuple[int, int]) -> None:
 
 def test_a_graph_whose_results_are_somewhere_else_every_time_runs_as_it_is() -> None:
     recorder = Recorder()
-    run = Replayed(graph(lambda *xs: [each * 2 for each in xs]), recorder)
+    run = Replayed(graph(lambda *xs: [each * 2 for each in xs]), recorder, MUCH)
     fixed = [torch.randn(2) for _ in range(RECORDINGS + 3)]
     for moving in range(len(fixed)):
         fixed[moving] = torch.randn(2)
@@ -185,10 +279,10 @@ def test_a_graph_whose_results_are_somewhere_else_every_time_runs_as_it_is() -> 
 
 def test_a_graph_that_cannot_be_recorded_runs_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     class Refusing(Recorder):
-        def record(self, call: HostFunction, args: list[Any]) -> tuple[Callable[[], None], list[Any]]:
+        def record(self, call: HostFunction, args: list[Any]) -> tuple[Repetition, list[Any]]:
             raise RuntimeError("operation not permitted when stream is capturing")
 
-    run, x = Replayed(graph(lambda x: [x * 2]), Refusing()), torch.randn(3)
+    run, x = Replayed(graph(lambda x: [x * 2]), Refusing(), MUCH), torch.randn(3)
     with caplog.at_level("WARNING", logger="litz"):
         for _ in range(WARM_CALLS + 3):
             assert_close(run([x])[0], x * 2)
@@ -245,12 +339,13 @@ def test_what_cannot_be_recorded(why: str, made: Callable[[], Plan]) -> None:
     assert why in obstacle(made())
 
 
-def test_results_that_share_memory_share_it_in_their_copies() -> None:
+@pytest.mark.parametrize("peak", [MUCH, NOTHING])
+def test_results_that_share_memory_share_it_in_their_copies(peak: int) -> None:
     def rows(x: Tensor) -> Sequence[Any]:
         made = x * 2
         return [made, made.t(), made.view(torch.int32)[1:]]
 
-    run, held = Replayed(graph(rows), Recorder()), []
+    run, held = Replayed(graph(rows), Recorder(), peak), []
     for _ in range(WARM_CALLS + 4):
         x = torch.randn(3, 4)
         held.append((run([x]), rows(x)))
@@ -262,14 +357,14 @@ def test_results_that_share_memory_share_it_in_their_copies() -> None:
 
 
 def test_arguments_whose_elements_overlap_are_copied() -> None:
-    run = Replayed(graph(lambda x: [x.sum(0)]), Recorder())
+    run = Replayed(graph(lambda x: [x.sum(0)]), Recorder(), MUCH)
     for _ in range(WARM_CALLS + 3):
         x = torch.randn(12).unfold(0, 4, 2)
         assert_close(run([x])[0], x.sum(0))
 
 
 def test_marks_change_nothing() -> None:
-    run, x = Replayed(doubled, Recorder()), torch.randn(4)
+    run, x = Replayed(doubled, Recorder(), MUCH), torch.randn(4)
     kept = []
     for number in range(WARM_CALLS + 4):
         litz.mark_step_begin()
@@ -279,7 +374,7 @@ def test_marks_change_nothing() -> None:
 
 
 def test_a_result_of_another_dtype_in_an_argument_s_memory() -> None:
-    run = Replayed(graph(lambda x: [x.view(torch.int32)[1:], x * 2]), Recorder(), shared={0: 0})
+    run = Replayed(graph(lambda x: [x.view(torch.int32)[1:], x * 2]), Recorder(), MUCH, shared={0: 0})
     kept = [torch.randn(4, 3)[k : k + 2] for k in (0, 0, 1, 2, 0, 1)]
     for x in kept:
         result = run([x])[0]

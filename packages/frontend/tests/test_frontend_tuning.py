@@ -146,7 +146,7 @@ def test_a_second_process_begins_with_the_winner(process: Callable[..., Process]
         second(X, Y)
     assert second.watch.samples == 0
     assert second.compiled.artifact is not None
-    assert {choice.schedule.unroll for _, choice in second.compiled.artifact.tiles} == {2}
+    assert {each.unroll for _, choice in second.compiled.artifact.tiles for each in choice.schedules} == {2}
     said = graph_report(second.compiled).kernels[0]
     assert (said.tiles, said.tuned) == ("unroll 2", "was unroll 1, 2.00 times as long")
     untuned = process(two_kernels, X, Y, autotune=False)
@@ -187,11 +187,12 @@ def test_choices_that_cannot_be_read_are_found_again(
 
 
 def test_choices_are_json(tmp_path: Path) -> None:
-    schedule = Schedule(blocks=(("i0", 4), ("r0", 256)), warps=8)
-    TileChoices(Store(tmp_path)).write("key", TileChoice(schedule, 1e-6, 2e-6))
-    assert TileChoices(Store(tmp_path)).read("key") == TileChoice(schedule, 1e-6, 2e-6)
+    tiles = Schedule(blocks=(("i0", 4), ("r0", 256)), warps=8, programs=132, descriptors=True)
+    choice = TileChoice((tiles, Schedule()), 1e-6, 2e-6)
+    TileChoices(Store(tmp_path)).write("key", choice)
+    assert TileChoices(Store(tmp_path)).read("key") == choice
     data = json.loads((tmp_path / "key" / FILE).read_text())
-    assert data["schedule"]["blocks"] == [["i0", 4], ["r0", 256]] and data["version"] == 1
+    assert data["schedules"][0]["blocks"] == [["i0", 4], ["r0", 256]] and data["version"] == 3
 
 
 def test_candidates_that_cannot_be_made_are_left_out(process: Callable[..., Process]) -> None:
@@ -259,7 +260,7 @@ def test_what_was_built_too_late_is_not_kept(
     search = Search(loader, subjects, cache, made.watch, 1000.0)
     assert_close(search.run([X, Y]), two_kernels(X, Y))
     slow.set()
-    assert {choice.schedule.unroll for choice in search.found.values()} == {2}
+    assert {each.unroll for choice in search.found.values() for each in choice.schedules} == {2}
     assert not cache.tiles.known
 
 
@@ -321,6 +322,33 @@ kernel k({parameters}) {{
 def test_what_is_written_must_not_say_where_to_read(parameters: str, statement: str, tried: bool) -> None:
     kernel = parse_kernel(KERNEL.format(parameters=parameters, statement=statement))
     assert can_be_tried(kernel) == tried
+
+
+PACK = """
+kernel pack(in %a: f32, out %b: f32, inout %c: f32, inout %n: i64) {{
+  kernel copy(in %p0: f32, out %p1: f32) {{
+    outer [i0: 8]
+    phase [] {{ %p1[i0] = %p0[i0]; }}
+  }}
+    on (%a, %b)
+  kernel follow(inout %p0: f32, {access} %p1: i64) {{
+    outer [i0: 8]
+    phase [] {{
+      %p0[indirect(%p1[i0], size=8, raised)] add = 1.0;
+      {statement}
+    }}
+  }}
+    on (%c, %n)
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("access", "statement", "tried"), [("in", "", True), ("inout", "%p1[i0] = %p1[i0] + 1;", False)]
+)
+def test_a_pack_is_tried_if_all_its_loops_can_be(access: str, statement: str, tried: bool) -> None:
+    text = PACK.format(access=access, statement=statement).replace("inout %n", f"{access} %n")
+    assert can_be_tried(parse_kernel(text)) == tried
 
 
 def test_a_trial_reads_what_is_there_and_writes_elsewhere() -> None:

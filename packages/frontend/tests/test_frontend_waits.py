@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from litz.host.waits import may_fail, waits
+from litz.host.waits import looked_up, may_fail, waits
 from litz_ir.dtypes import f32, i64
 from litz_ir.loops.nodes import Axis
-from litz_ir.plan.kernel import Kernel, Local, Parameter, Phase, Store
+from litz_ir.plan.kernel import Binding, Kernel, Local, Parameter, Part, Phase, Store
 from litz_ir.plan.program import Launch
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.build import load
@@ -54,3 +54,11 @@ def test_a_kernel_fails_by_a_check_or_for_want_of_memory() -> None:
     assert may_fail(LOOKUP)
     assert not may_fail(kernel("small", load("x", (I0,), f32), Local("l", f32, 64)))
     assert may_fail(kernel("large", load("x", (I0,), f32), Local("l", f32, symbol("n"))))
+
+
+def test_a_pack_looks_up_what_its_loops_do() -> None:
+    parts = (Part(COPY, (Binding(("x", "o"), ()),)), Part(LOOKUP, (Binding(("x", "p"), ()),)))
+    parameters = (*LOOKUP.parameters, Parameter("p", f32, "out"))
+    pack = Kernel("pack", parameters, (), (), (), (), Schedule(), parts)
+    assert may_fail(pack)
+    assert looked_up(pack) == looked_up(LOOKUP)

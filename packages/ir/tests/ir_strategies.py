@@ -337,6 +337,7 @@ def loop_graphs(draw: st.DrawFn, depth: int = 1) -> n.LoopGraph:
         draw(tuples(outputs)),
         draw(tuples(NAMES, 0, 2)),
         draw(tuples(NAMES, 0, 2)),
+        draw(tuples(NAMES, 0, 2)),
     )
 
 
@@ -375,11 +376,14 @@ schedules = st.builds(
     st.sampled_from((4, 8)),
     st.sampled_from((0, 3)),
     st.sampled_from((1, 4)),
+    st.sampled_from((0, 64)),
+    st.sampled_from((0, 132)),
+    st.booleans(),
 )
 
 
 @st.composite
-def kernels(draw: st.DrawFn) -> k.Kernel:
+def kernels(draw: st.DrawFn, depth: int = 1) -> k.Kernel:
     access = st.sampled_from(get_args(k.Access))
     return k.Kernel(
         draw(NAMES),
@@ -389,7 +393,13 @@ def kernels(draw: st.DrawFn) -> k.Kernel:
         draw(tuples(st.builds(k.Local, VALUES, DTYPES, st.integers(0, 64) | plain_terms))),
         draw(tuples(st.builds(k.Phase, axes, tuples(statements)))),
         draw(schedules),
+        draw(tuples(parts(depth - 1), 0, 2)) if depth else (),
     )
+
+
+def parts(depth: int) -> st.SearchStrategy[k.Part]:
+    bindings = st.builds(k.Binding, tuples(VALUES), tuples(plain_terms))
+    return st.builds(k.Part, kernels(depth), tuples(bindings))
 
 
 def steps() -> st.SearchStrategy[p.Step]:
@@ -402,7 +412,7 @@ def steps() -> st.SearchStrategy[p.Step]:
             NAMES,
             tuples(VALUES),
             tuples(plain_terms),
-            tuples(st.builds(k.KernelOrigin, NAMES, origins)),
+            tuples(st.builds(k.KernelOrigin, NAMES, origins, st.integers(0, 3))),
         ),
         st.builds(
             p.CallStep,

@@ -53,7 +53,14 @@ class ReferenceTarget:
     name: str = "reference"
     device: Capabilities = field(
         default_factory=lambda: Capabilities(
-            "reference", local_bytes=1 << 20, vector_bytes=64, threads=4, folds=True
+            "reference",
+            local_bytes=1 << 20,
+            vector_bytes=64,
+            threads=4,
+            folds=True,
+            f8_products=True,
+            sorted_row=128,
+            beside=8,
         )
     )
     memory: RememberingMemory = field(default_factory=RememberingMemory)
@@ -140,7 +147,7 @@ def test_a_code_generator_that_refuses_is_reported(tmp_path: Path) -> None:
 
 def test_missing_capabilities_skip() -> None:
     cases = {case.name: case for case in conformance_cases()}
-    full = Capabilities("full", local_bytes=1 << 20, folds=True)
+    full = Capabilities("full", local_bytes=1 << 20, folds=True, f8_products=True, sorted_row=77, beside=8)
     narrow = replace(full, dtypes=frozenset(d for d in ALL if d.bits != 16))
     assert lacking(cases["rounding_to_bf16"], narrow) == "needs bf16"
     assert lacking(cases["softmax_with_a_local"], replace(full, local_bytes=0)).startswith("needs 564 bytes")
@@ -148,6 +155,11 @@ def test_missing_capabilities_skip() -> None:
     assert lacking(cases["scatter_add"], blocks) == "needs atomic add of f32"
     assert lacking(cases["scatter_add"], replace(blocks, atomics=frozenset({f32}))) == ""
     assert lacking(cases["attention_bf16"], replace(full, folds=False)) == "needs folds"
+    assert lacking(cases["sorted_rows"], replace(full, sorted_row=76)) == "needs sorts of 77 elements"
+    assert lacking(cases["product_f8_by_mul_f8"], replace(full, f8_products=False)).startswith(
+        "needs products"
+    )
+    assert lacking(cases["lists"], replace(full, beside=4)) == "needs packs"
     assert not any(lacking(case, full) for case in cases.values())
 
 
@@ -168,7 +180,7 @@ def test_the_suite_covers_every_operation_kind_and_mode() -> None:
     assert modes == {"set", "add", "mul", "min", "max"}
     assert kinds == {
         "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax",
-        "softmax_sum",
+        "softmax_sum", "sort",
     }  # fmt: skip
 
 

@@ -44,3 +44,21 @@ def test_a_part_takes_and_gives_what_others_see() -> None:
 def test_what_overwrites_memory_is_no_part_of_its_own() -> None:
     assert of("d", "x1") is None
     assert of() is None
+
+
+DYNAMIC = """
+graph whole($n: int as s0, %x: f32[2*s0] fixed) -> (%b) {
+  symbols { s0: int from 1 hint 2 }
+  %a = pointwise f32[i0: 2*s0] { exp(%x[i0]) }
+  %b = pointwise f32[i0: 2*s0] fixed { %a[i0] * 2.0 }
+}
+"""
+
+
+def test_a_part_takes_the_symbols_of_its_graph() -> None:
+    made = part(parse_graph(DYNAMIC), lambda operation: operation.name == "b", "part")
+    assert made is not None
+    verify_graph(made)
+    assert [each.name for each in made.inputs] == ["s0.given", "a"]
+    (doubled,) = run_graph(made, [2, np.ones(4, np.float32)])
+    assert np.array_equal(doubled, np.full(4, 2.0))

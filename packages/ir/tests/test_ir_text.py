@@ -16,7 +16,7 @@ from litz_ir.fused.group import Group, Member
 from litz_ir.loops import nodes
 from litz_ir.loops.nodes import LoopGraph, Operation
 from litz_ir.origin import Origin
-from litz_ir.plan.kernel import Kernel, Parameter
+from litz_ir.plan.kernel import Binding, Kernel, Parameter, Part
 from litz_ir.plan.program import CallStep, Placement, Plan
 from litz_ir.scalar.build import op
 from litz_ir.scalar.expr import Expr, Load
@@ -208,6 +208,6 @@ def test_the_strategies_know_every_field() -> None:
     assert found == known
     others = {
         cls: len(dataclasses.fields(cls))
-        for cls in (LoopGraph, Member, Group, Parameter, Kernel, Placement, CallStep, Plan)
+        for cls in (LoopGraph, Member, Group, Parameter, Kernel, Part, Binding, Placement, CallStep, Plan)
     }
-    assert list(others.values()) == [8, 5, 7, 4, 7, 4, 8, 15]
+    assert list(others.values()) == [9, 5, 7, 4, 8, 2, 2, 4, 8, 15]

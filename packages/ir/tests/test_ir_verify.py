@@ -22,7 +22,7 @@ from litz_ir.text import from_text, parse_graph
 GRAPH = """
 graph every(
   %x: f32[4, 8], %ids: i64[4], %dyn: f32[s0, 8], $n: int as s0, $q: float, opaque %gen: generator, %w: f32[4]
-) held (%w) donated (%ids) -> (%o, s0, $q) {
+) held (%w) donated (%ids) -> (%o, s0, $q) saved (%o) {
   symbols { s0: int from 2 to 64   q: float   u0: int }
   const %c: f32[8]
   %p = pointwise f32[i0: 4, i1: 8] { %x[i0, i1] * f32($q) + %c[i1] }
@@ -116,6 +116,14 @@ WRONG_GRAPHS = {
         "combiner-arity",
         small("%a = reduce.combine f32[ | r0: 8] from { 0.0 } by { $0, $1 } to { $0 } { 1.0 }"),
     ),
+    "a row in order as one value": (
+        "combiner-sort",
+        small("%a = reduce.sort i64[i0: 4 | r0: 8] { index(r0) }"),
+    ),
+    "a row of floats in order": (
+        "combiner-sort",
+        small("%a = scan.sort dimension 1 f32[i0: 4 | r0: 8] { 1.0 }"),
+    ),
     "a combiner's dtype": (
         "combiner-dtype",
         small("%a = reduce.combine f32[ | r0: 8] from { 0 } by { $0 + $1 } to { f32($0) } { 1.0 }"),
@@ -162,6 +170,7 @@ WRONG_GRAPHS = {
         "donated",
         small("%x1 replaces %x = mutate %x with %y -> f32[4, 8]", held="donated (%x)"),
     ),
+    "what is saved is not returned": ("saved", small("", outputs="s0) saved (%x")),
     "what is kept reads more": (
         "keep",
         small(

@@ -47,6 +47,52 @@ def test_matrix_products(name: str) -> None:
             assert op.kind == "matmul" and op.flops > 0
 
 
+NARROW: dict[str, tuple[Any, str]] = {
+    "int": (lambda a, b, w: torch._int_mm(a, b), "aten._int_mm.default"),
+    "groups": (
+        lambda a, b, w: torch._grouped_mm(
+            w[:12, :8].bfloat16(), w.view(2, 8, 16).bfloat16(), offs=torch.arange(5, 13, 7, dtype=torch.int32)
+        ),
+        "aten._grouped_mm.default",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_products_of_narrow_numbers(name: str) -> None:
+    a, b, w = (torch.arange(17 * 8) - 60).view(17, 8), torch.arange(8 * 16).view(8, 16), numbers(16, 16)
+    call, target = NARROW[name]
+    lowered = check(call, a.to(torch.int8), b.to(torch.int8), w, allowed=(target,))
+    found = [op for op in lowered.graph.operations if isinstance(op, Contraction)]
+    assert [(op.target, op.kind, op.need) for op in found] == [
+        (target, "matmul", "any" if name == "int" else "exact")
+    ]
+    m, n = found[0].results[0].type.shape
+    assert found[0].flops == 2 * m * n * 8 and not lowered.fallbacks
+
+
+def test_scaled_products_are_products() -> None:
+    def run(a: torch.Tensor, b: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return torch._scaled_mm(a, b.t(), scale, scale, out_dtype=torch.bfloat16)
+
+    narrow = numbers(16, 32).to(torch.float8_e4m3fn)
+    lowered = lower(make_fx(run, tracing_mode="fake")(narrow, narrow, torch.tensor(0.5)))
+    (call,) = [op for op in lowered.graph.operations if isinstance(op, Contraction)]
+    assert call.target == "aten._scaled_mm.default" and call.flops == 2 * 16 * 16 * 32
+    assert not lowered.fallbacks
+
+
+def test_products_by_weights_of_8_bits_are_products() -> None:
+    """Lowered alone: ATen's routine for CPUs ends the process where its first factor begins at no multiple of 32
+    bytes, as NumPy's memory may."""
+    weights, scales = torch.ones(48, 64, dtype=torch.int8), numbers(48).bfloat16()
+    captured = make_fx(torch._weight_int8pack_mm, tracing_mode="fake")
+    lowered = lower(captured(numbers(4, 64).bfloat16(), weights, scales))
+    (call,) = [op for op in lowered.graph.operations if isinstance(op, Contraction)]
+    assert call.target == "aten._weight_int8pack_mm.default" and call.need == "exact"
+    assert call.flops == 2 * 4 * 48 * 64 and not lowered.fallbacks
+
+
 def test_convolutions() -> None:
     x, w, b = numbers(2, 4, 9, 8), numbers(6, 2, 3, 3, seed=1), numbers(6, seed=2)
 

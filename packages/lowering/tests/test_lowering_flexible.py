@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
 import torch
+from hypothesis import given as given_by
+from hypothesis import settings
 from lowering_check import captured, check, check_gradients
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention.flex_attention import create_block_mask
 
-from litz_ir.loops.nodes import Kind, Reduction
+from litz_ir.loops.nodes import Kind, Pointwise, Reduction, Scatter
 from litz_ir.scalar.build import index
 from litz_ir.scalar.expr import Indirect, folds, loads
 from litz_ir.symbols.term import Size, maximum, minimum, symbol
@@ -129,11 +132,13 @@ def checked(form: Form, *given: Tensor, blocks: tuple[Any, ...] = WHOLE, **how: 
     return check(attention(form, blocks), *given, *others, options=FOLDS, **how)
 
 
-def gradients(form: Form, *given: Tensor, blocks: tuple[Any, ...] = WHOLE, **how: Any) -> None:
+def gradients(
+    form: Form, *given: Tensor, blocks: tuple[Any, ...] = WHOLE, learned: bool = False, **how: Any
+) -> None:
+    """Check gradients: also of what the score function looks into where that is ``learned``."""
     function, others = attention(form, blocks), (*lists(blocks), *form.captured, *form.seen)
-    check_gradients(
-        lambda *a: function(*a)[:2], *given, *others, held=len(others), options=FOLDS, atol=1e-5, **how
-    )
+    held = 0 if learned else len(others)
+    check_gradients(lambda *a: function(*a)[:2], *given, *others, held=held, options=FOLDS, atol=1e-5, **how)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -275,6 +280,159 @@ def test_blocks_that_leave_nothing_out_or_fit_no_tile_are_not_walked(size: Any) 
     lowered = checked(Form(plain, causal), *operands(queries=32, keys=64), blocks=blocks)
     (reduction,) = (each for each in lowered.graph.operations if isinstance(each, Reduction))
     assert [axis.size for axis in reduction.reduce_axes] == [64]
+
+
+# --- gradients of what is looked up -----------------------------------------------------------------------
+
+
+def of_points(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, bias: Tensor) -> Tensor:
+    return score + bias[b, h, m, n]
+
+
+def of_pairs(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, bias: Tensor) -> Tensor:
+    return score + bias[m, n]
+
+
+def of_keys(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, bias: Tensor) -> Tensor:
+    return score + bias[h, n]
+
+
+def of_queries(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, gate: Tensor) -> Tensor:
+    return score * gate[b, m]
+
+
+def scaled(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, scale: Tensor) -> Tensor:
+    return score * torch.exp(scale[h])
+
+
+def tempered(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, temperature: Tensor) -> Tensor:
+    return score * temperature[0]
+
+
+def twice(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, slope: Tensor, bias: Tensor) -> Tensor:
+    return score * slope[h] + bias[m] * bias[n] + slope[h // 2]
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+
+LEARNED = {
+    "slopes": Form(alibi, causal, (SLOPES,)),
+    "distances": Form(biased, causal, (TABLE,)),
+    "distances from the end": Form(lambda *a: from_the_end(*a), causal, (TABLE,)),
+    "buckets": Form(lambda *a: bucketed(*a), everything, (TABLE[:, :8].contiguous(),)),
+    "points": Form(of_points, second_half, (drawn(2, 4, QUERIES, KEYS),)),
+    "pairs": Form(of_pairs, causal, (drawn(QUERIES, KEYS),)),
+    "keys": Form(of_keys, causal, (drawn(4, KEYS),)),
+    "queries": Form(of_queries, everything, (drawn(2, QUERIES),)),
+    "scales": Form(scaled, everything, (SLOPES,)),
+    "temperature": Form(tempered, causal, (torch.tensor([0.7]),)),
+    "pages": Form(paged, everything, (PAGES, torch.tensor([0.5, 1.0, -1.0]))),
+    "several": Form(twice, causal, (drawn(4), drawn(KEYS))),
+}
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_gradients_of_what_is_looked_up_are_eagers(name: str) -> None:
+    gradients(LEARNED[name], *operands(), learned=True)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_gradients_of_what_is_looked_up_by_shape(name: str) -> None:
+    for form in (LEARNED["slopes"], LEARNED["distances"], LEARNED["keys"]):
+        gradients(form, *SHAPES[name], learned=True)
+
+
+@pytest.mark.parametrize("sizes", [(48, 64), (40, 56)], ids=["whole blocks", "a rest"])
+@pytest.mark.parametrize("name", MASKS)
+def test_gradients_of_what_is_looked_up_by_listed_blocks(name: str, sizes: tuple[int, int]) -> None:
+    """A table that every point has its own place in, one of distances, one of keys."""
+    mask, batch, heads, how = MASKS[name]
+    blocks = create_block_mask(mask, batch, heads, *sizes, device="cpu", BLOCK_SIZE=16).as_tuple()
+    given = operands(queries=sizes[0], keys=sizes[1], **how)
+
+    def distant(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, table: Tensor) -> Tensor:
+        return score + table[h, m - n + 64]
+
+    tables = ((distant, drawn(4, 128)), (of_points, drawn(2, 4, *sizes)), (of_keys, drawn(4, sizes[1])))
+    for score, table in tables:
+        gradients(Form(score, mask, (table,)), *given, blocks=blocks, learned=True)
+
+
+@pytest.mark.parametrize("name", ["slopes", "distances", "points"])
+def test_gradients_of_what_is_looked_up_of_other_dtypes_and_sizes(name: str) -> None:
+    form = LEARNED[name]
+    narrow = Form(form.score, form.mask, (form.captured[0].bfloat16(),))
+    # Eager adds up in bf16.
+    gradients(narrow, *operands(dtype=torch.bfloat16), learned=True, rounding=0.2)
+    gradients(form, *operands(), learned=True, dynamic=True)
+
+
+@settings(max_examples=12, deadline=None)
+@given_by(data=st.data())
+def test_gradients_of_what_is_looked_up_of_any_shape(data: st.DataObject) -> None:
+    """Heads and groups, lengths beside those of blocks, masks with lists and without, tables that are larger."""
+    shared, group = data.draw(st.sampled_from([(1, 1), (2, 1), (1, 3), (2, 2)]))
+    queries, keys = (data.draw(st.integers(1, 40)) for _ in range(2))
+    given = operands(shared * group, shared, of_keys=data.draw(st.integers(1, 2)), queries=queries, keys=keys)
+    mask = data.draw(st.sampled_from([everything, causal, window]))
+    size = data.draw(st.sampled_from([16, 128]))
+    blocks = create_block_mask(mask, None, None, queries, keys, device="cpu", BLOCK_SIZE=size).as_tuple()
+
+    def learned(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, *tables: Tensor) -> Tensor:
+        distance, rows, points = tables
+        return score * (1 + rows[h, m]) + distance[h, m - n + keys] + points[b, h, m, n]
+
+    heads, more = shared * group, data.draw(st.integers(0, 2))
+    tables = (
+        drawn(heads, queries + keys),
+        drawn(heads, queries + more),
+        drawn(2, heads, queries + more, keys),
+    )
+    gradients(Form(learned, mask, tables), *given, blocks=blocks, learned=True)
+
+
+def learned_kinds(form: Form, options: LoweringOptions) -> list[str]:
+    """What the gradients of what is looked up are made of: sums that hold products, scatters, elements that do."""
+    given = [x.requires_grad_() for x in (*operands(), *(x.detach().clone() for x in form.captured))]
+    queries, keys, values, *tables = given
+    compiled, interpreted = captured(attention(form, WHOLE), options=options)
+    compiled(queries, keys, values, *lists(WHOLE), *tables)[0].sum().backward()
+    backward = interpreted.lowered[1].graph
+    sums = [each for each in backward.operations if isinstance(each, Reduction) and folds(*each.bodies)]
+    scatters = [each for each in backward.operations if isinstance(each, Scatter) and folds(each.body)]
+    elements = [each for each in backward.operations if isinstance(each, Pointwise) and folds(*each.bodies)]
+    return ["sum"] * (len(sums) - 3) + ["scatter"] * len(scatters) + ["elements"] * len(elements)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, "sum") for name in ("slopes", "scales", "queries", "keys", "temperature")),
+        *((name, "scatter") for name in ("distances", "pairs", "buckets")),
+        ("points", "elements"),
+    ],
+)
+def test_what_does_not_depend_on_queries_or_keys_is_summed_first(name: str, kind: str) -> None:
+    assert learned_kinds(LEARNED[name], FOLDS) == [kind]
+
+
+def test_sums_in_no_order_are_left_where_results_have_to_repeat() -> None:
+    deterministic = replace(FOLDS, deterministic=True)
+    assert learned_kinds(LEARNED["distances"], deterministic) == []
+
+
+def test_gradients_of_what_is_computed_before_it_is_looked_up_are_left() -> None:
+    """The score function computes of the whole tensor first: what is added to is no element of it."""
+
+    def grown(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, slope: Tensor) -> Tensor:
+        return score + (n - m) * torch.exp(slope)[h]
+
+    form = Form(grown, causal, (SLOPES,))
+    assert learned_kinds(form, FOLDS) == []
+    gradients(form, *operands())
+    gradients(form, *operands(), learned=True, allowed=("aten.bmm",))
 
 
 def left(form: Form, *given: Tensor) -> str:

@@ -6,15 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scheduler_builder import GPU_LIKE, externs, plan_of
+from scheduler_builder import CPU_LIKE, GPU_LIKE, externs, plan_of
 
+from litz_ir.device import CPU, Device
+from litz_ir.dtypes import bf16, f8e4m3fn
 from litz_ir.host.executor import Executor
-from litz_ir.interp.encoding import storage_dtype
+from litz_ir.interp.encoding import encode, storage_dtype
 from litz_ir.interp.loops import run_graph
+from litz_ir.passes.base import PassContext
 from litz_ir.plan.kernel import Accumulate, Kernel
-from litz_ir.plan.program import Launch, Plan
+from litz_ir.plan.program import CallStep, Launch, Plan
 from litz_ir.text import parse_graph
-from litz_scheduler import SchedulerOptions
+from litz_scheduler import SchedulerOptions, schedule
 
 EVERY = SchedulerOptions(generated_products=frozenset({"all"}))
 
@@ -98,6 +101,20 @@ def test_factors_are_computed_on_the_way_where_that_is_cheap(body: str, inputs: 
     assert len(planned(f"  {body}\n{product}", "%p", inputs).kernels) == kernels
 
 
+@pytest.mark.parametrize(("readers", "kernels"), [(1, 1), (2, 2)])
+def test_wide_steps_towards_a_factor_count_as_what_they_are_computed_from(readers: int, kernels: int) -> None:
+    body = (
+        "  %u = pointwise i32[i0: 12, i1: 20] { i32(%n[i0, i1]) }\n"
+        "  %f = pointwise f32[i0: 12, i1: 20] { f32(%u[i0, i1]) * %c[i0] }\n"
+        "  %h = pointwise f16[i0: 12, i1: 20] { f16(%f[i0, i1]) }\n"
+        "  %p = contraction.matmul aten.mm.default(%h, %w) -> f16[12, 16] fixed flops 7680\n"
+    )
+    more = "  %t = reduce.sum f32[i0: 12 | r0: 20] fixed { %f[i0, r0] }\n"
+    results = "%p" if readers == 1 else "%p, %t"
+    made = planned(body + more * (readers - 1), results, ", %n: i8[12, 20], %c: f32[12]")
+    assert len(made.kernels) == kernels
+
+
 def test_a_factor_of_two_products_is_stored() -> None:
     body = (
         "  %f = pointwise f16[i0: 12, i1: 20] { maximum(%x[i0, i1], 0.0) }\n"
@@ -107,16 +124,175 @@ def test_a_factor_of_two_products_is_stored() -> None:
     assert fused(planned(body, "%p, %q"))[0] == ["f"]
 
 
-@pytest.mark.parametrize(("summed", "parts"), [(8192, 2), (1024, 0)])
-def test_a_deep_product_of_few_tiles_is_divided(summed: int, parts: int) -> None:
+@pytest.mark.parametrize(
+    ("summed", "processors", "parts", "length"),
+    [(8192, 2, 2, 4096), (8192, 5, 4, 2048), (8191, 3, 3, 2752), (8192, 3, 3, 2752), (1024, 3, 0, 1024)],
+)
+def test_a_deep_product_of_few_tiles_is_divided(
+    summed: int, processors: int, parts: int, length: int
+) -> None:
     graph = parse_graph(
         f"graph g(%x: f16[40, {summed}] fixed, %w: f16[{summed}, 50] fixed, %b: f16[50] fixed) -> (%o) {{\n"
         "  %o = contraction.matmul aten.addmm.default(%b, %x, %w) -> f16[40, 50] fixed flops 1\n}"
     )
-    plan = plan_of(graph, replace(GPU_LIKE, processors=3), EVERY)
+    plan = plan_of(graph, replace(GPU_LIKE, processors=processors), EVERY)
     (divided, *rest) = plan.kernels
     assert [d.note for d in plan.decisions if d.reason == "split.threads"] == (
         [f"{parts} parts"] if parts else []
     )
     assert len(rest) == (1 if parts else 0)
     assert [axis.size for axis in divided.outer] == ([parts] if parts else []) + [40, 50]
+    assert [axis.size for axis in divided.phases[0].axes] == [length]
+
+
+@pytest.mark.parametrize(("batch", "parts", "lengths"), [(8, 4, [1200]), (7, 4, [1088])])
+def test_a_product_is_divided_whatever_it_sums_over(batch: int, parts: int, lengths: list[int]) -> None:
+    graph = parse_graph(
+        f"graph g(%x: f32[{batch}, 24, 25, 40] fixed, %w: f32[{batch}, 24, 25, 50] fixed) -> (%o) {{\n"
+        f"  %o = reduce.sum f32[i0: 40, i1: 50 | n: {batch}, y: 24, x: 25] fixed"
+        " { %x[n, y, x, i0] * %w[n, y, x, i1] }\n}"
+    )
+    plan = plan_of(graph, GPU_LIKE, SchedulerOptions())
+    assert [d.note for d in plan.decisions if d.reason == "split.threads"] == [f"{parts} parts"]
+    assert [axis.size for axis in plan.kernels[0].phases[0].axes] == lengths
+    generator = np.random.default_rng(0)
+    x, w = (generator.integers(-2, 3, each.type.shape).astype(np.float32) for each in graph.inputs)
+    (found,) = Executor(plan).run([x, w])
+    np.testing.assert_array_equal(found, np.einsum("nyxi,nyxj->ij", x, w))
+
+
+SLOPE = """
+graph slope(%g: f32[{batch}, 8, 24, 25] fixed, %x: f32[{batch}, 4, 24, 25] fixed, %w: f32[8, 4, 3, 3] fixed) -> (%o) {{
+  %none, %o, %nothing = contraction.convolution aten.convolution_backward.default(%g, %x, %w, [0], [1, 1], [1, 1],
+      [1, 1], false, [0, 0], 1, [false, true, false])
+    -> f32[0], f32[8, 4, 3, 3] fixed, f32[0]
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("batch", "processors", "parts", "lengths"),
+    [
+        (8, 4, 4, [2, 24, 25]),
+        (7, 4, 4, [1088]),
+        (5, 2, 2, [1536]),
+        (1, 4, 0, [24, 25]),
+        (13, 3, 3, [2624]),
+    ],
+)
+def test_the_gradient_of_a_weight_is_divided_whatever_it_sums_over(
+    batch: int, processors: int, parts: int, lengths: list[int]
+) -> None:
+    graph = parse_graph(SLOPE.format(batch=batch))
+    plan = plan_of(graph, replace(GPU_LIKE, processors=processors), EVERY)
+    notes = [d.note for d in plan.decisions if d.reason == "split.threads"]
+    assert notes == ([f"{parts} parts"] if parts else [])
+    assert [axis.size for axis in plan.kernels[0].phases[0].axes] == lengths
+    generator = np.random.default_rng(0)
+    given = [generator.integers(-2, 3, each.type.shape).astype(np.float32) for each in graph.inputs]
+    (found,) = Executor(plan).run(given)
+    gradient, x, _ = given
+    around = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    for a, b in np.ndindex(3, 3):
+        wanted = np.einsum("noyx,niyx->oi", gradient, around[:, :, a : a + 24, b : b + 25])
+        np.testing.assert_array_equal(found[:, :, a, b], wanted)
+
+
+def test_what_is_not_wanted_says_nothing_of_the_device() -> None:
+    text = (
+        SLOPE.format(batch=2)
+        .replace("graph slope(", "graph slope on cuda(")
+        .replace("f32[0]", "f32[0] on cpu")
+    )
+    machines = {CPU: CPU_LIKE, Device("cuda"): replace(GPU_LIKE, device=Device("cuda"))}
+    plan = schedule(parse_graph(text), PassContext(machines), EVERY)
+    assert not any(isinstance(step, CallStep) for step in plan.steps)
+
+
+GROUPED = (
+    "graph g(%x: f32[{rows}, 8] fixed, %w: f32[3, 8, 4] fixed, %e: i32[3] fixed) -> (%p) {{\n"
+    "  %p = contraction.matmul aten._grouped_mm.default(%x, %w, {ends}) -> f32[{rows}, 4] fixed flops 1\n}}"
+)
+
+
+@pytest.mark.parametrize("rows", [1, 48, 61, 600])
+@pytest.mark.parametrize("shares", [(0, 0, 0), (0, 0, 1), (1, 0, 0), (1, 2, 3), (7, 0, 1), (0, 5, 1)])
+def test_each_row_is_multiplied_with_its_group(rows: int, shares: tuple[int, ...]) -> None:
+    ends = np.cumsum(shares) * rows // max(sum(shares), 1)
+    plan = plan_of(parse_graph(GROUPED.format(rows=rows, ends="%e")), GPU_LIKE, EVERY)
+    assert not any(isinstance(step, CallStep) for step in plan.steps)
+    x = np.arange(rows * 8, dtype=np.float32).reshape(rows, 8) % 7
+    w = np.arange(96, dtype=np.float32).reshape(3, 8, 4) % 5
+    (found,) = Executor(plan).run([x, w, ends.astype(np.int32)])
+    for group, (begin, end) in enumerate(zip((0, *ends), ends)):
+        np.testing.assert_array_equal(found[begin:end], x[begin:end] @ w[group])
+
+
+def test_other_groups_stay_calls() -> None:
+    for text in (GROUPED.format(rows=48, ends="%e, %e"), GROUPED.format(rows=48, ends="%x")):
+        plan = plan_of(parse_graph(text), GPU_LIKE, EVERY)
+        assert [type(step) for step in plan.steps if isinstance(step, CallStep)] == [CallStep]
+
+
+GROUPED_SCALED = """
+graph g(%x: f8e4m3fn[61, 16] fixed, %w: f8e4m3fn[3, 16, 4] fixed, %s: f32[{left}] fixed,
+  %t: f32[3, 4] fixed, %e: i32[3] fixed) -> (%p) {{
+  %p = contraction.matmul aten._scaled_grouped_mm.default(%x, %w, %s, %t, %e{more}) -> bf16[61, 4] fixed flops 1
+}}
+"""
+
+
+def test_scales_of_groups_are_of_rows_and_of_columns_of_each() -> None:
+    generator = np.random.default_rng(0)
+    x, w = (generator.integers(-8, 9, shape).astype(np.float32) for shape in ((61, 16), (3, 16, 4)))
+    s, t = (2.0 ** generator.integers(-2, 3, shape).astype(np.float32) for shape in ((61,), (3, 4)))
+    ends = np.array([20, 20, 50], np.int32)
+    plan = plan_of(parse_graph(GROUPED_SCALED.format(left=61, more="")), GPU_LIKE, EVERY)
+    assert not any(isinstance(step, CallStep) for step in plan.steps)
+    (found,) = Executor(plan).run([encode(x, f8e4m3fn), encode(w, f8e4m3fn), s, t, ends])
+    for group, (begin, end) in enumerate(zip((0, *ends), ends)):
+        wanted = (x[begin:end] @ w[group]) * s[begin:end, None] * t[group]
+        np.testing.assert_array_equal(found[begin:end], encode(wanted, bf16))
+
+
+def test_other_scales_of_groups_stay_calls() -> None:
+    for left, more in ((1, ""), (61, ", %s")):
+        plan = plan_of(parse_graph(GROUPED_SCALED.format(left=left, more=more)), GPU_LIKE, EVERY)
+        assert any(isinstance(step, CallStep) for step in plan.steps)
+
+
+SCALED = (
+    "graph g(%x: {dtype}[12, 20] fixed, %w: f8e5m2[20, 16] fixed, %s: f32[{left}], %t: f32[{right}]) -> (%p) {{\n"
+    "  %p = contraction.matmul aten._scaled_mm.default(%x, %w, %s, %t{more}) -> {result}[12, 16] fixed flops 1\n}}"
+)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "more", "dtype", "result", "generated"),
+    [
+        ("1", "1", "", "f8e4m3fn", "bf16", True),
+        ("12, 1", "1, 16", "", "f8e4m3fn", "bf16", True),
+        ("12, 1", "1, 16", ", none, none, bf16, true", "f8e5m2", "f32", True),
+        ("12, 16", "1, 16", "", "f8e4m3fn", "bf16", False),  # scales of blocks
+        ("12, 1", "20, 16", "", "f8e4m3fn", "bf16", False),
+        ("1", "1", ", none, %s", "f8e4m3fn", "bf16", False),  # a scale of the result
+        ("1", "1", "", "f8e4m3fn", "f8e4m3fn", False),
+        ("1", "1", "", "bf16", "bf16", False),
+    ],
+)
+def test_plain_scales_are_multiplied_in_loops(
+    left: str, right: str, more: str, dtype: str, result: str, generated: bool
+) -> None:
+    text = SCALED.format(left=left, right=right, more=more, dtype=dtype, result=result)
+    plan = plan_of(parse_graph(text), GPU_LIKE, EVERY)
+    assert any(isinstance(step, CallStep) for step in plan.steps) != generated
+
+
+@pytest.mark.parametrize(
+    ("own", "fast", "note"), [(True, "true", "fp8, fast"), (True, "false", "fp8"), (False, "true", "")]
+)
+def test_sums_of_8_bit_floats_are_as_precise_as_asked(own: bool, fast: str, note: str) -> None:
+    more = f", none, none, bf16, {fast}"
+    text = SCALED.format(left="1", right="1", more=more, dtype="f8e4m3fn", result="bf16")
+    plan = plan_of(parse_graph(text), replace(GPU_LIKE, f8_products=own), EVERY)
+    assert [each.note for each in plan.decisions if each.reason == "library.generated"] == [note]

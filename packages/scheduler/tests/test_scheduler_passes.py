@@ -18,7 +18,14 @@ from litz_ir.plan.program import CallStep, Launch
 from litz_ir.target.capabilities import Capabilities
 from litz_ir.text import parse_graph, to_text
 from litz_scheduler import SchedulerOptions, graph_passes, schedule
-from litz_scheduler.library import Addends, Convolutions, GeneratedProducts, KeepHeld, Products
+from litz_scheduler.library import (
+    Addends,
+    Convolutions,
+    GeneratedConvolutions,
+    GeneratedProducts,
+    KeepHeld,
+    Products,
+)
 from litz_scheduler.one_pass import OnePass
 from litz_scheduler.realise import Inline
 from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, SinglePoints
@@ -270,10 +277,53 @@ graph factors(
 }
 """
 
+WINDOWS = """
+graph windows(
+  %x: bf16[2, 16, 9, 9] strides(1296, 1, 144, 16) fixed, %w: bf16[24, 16, 3, 3] fixed, %b: bf16[24] fixed,
+  %v: bf16[24, 4, 3, 3] fixed, %r: f32[2, 16, 9] fixed, %u: f32[24, 16, 3] fixed, %t: bf16[16, 8, 2, 2] fixed,
+  %one: bf16[32, 1, 3, 3] fixed, %c: bf16[8] fixed
+) -> (%padded, %whole, %row, %groups, %turned, %odd, %each) {
+  %padded = contraction.convolution aten.convolution.default(%x, %w, %b, [2, 2], [1, 1], [1, 1], false, [0, 0], 1)
+    -> bf16[2, 24, 5, 5] strides(600, 1, 120, 24) fixed need exact
+  %whole = contraction.convolution aten.convolution.default(%x, %w, none, [1, 1], [0, 0], [2, 2], false, [0, 0], 1)
+    -> bf16[2, 24, 5, 5] strides(600, 1, 120, 24) fixed need exact
+  %row = contraction.convolution aten.convolution.default(%r, %u, none, [1], [1], [1], false, [0], 1)
+    -> f32[2, 24, 9] fixed need exact
+  %groups = contraction.convolution aten.convolution.default(%x, %v, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 4)
+    -> bf16[2, 24, 9, 9] strides(1944, 1, 216, 24) fixed need exact
+  %turned = contraction.convolution aten.convolution.default(%x, %t, none, [2, 2], [0, 0], [1, 1], true, [0, 0], 1)
+    -> bf16[2, 8, 18, 18] strides(2592, 1, 144, 8) fixed need exact
+  %odd = contraction.convolution aten.convolution.default(%x, %t, %c, [2, 1], [0, 1], [1, 1], true, [1, 0], 1)
+    -> bf16[2, 8, 19, 8] strides(1216, 1, 64, 8) fixed need exact
+  %each = contraction.convolution aten.convolution.default(%x, %one, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 16)
+    -> bf16[2, 32, 9, 9] strides(2592, 1, 288, 32) fixed need exact
+}
+"""
+
+SLOPES = """
+graph slopes(
+  %x: bf16[2, 16, 8, 8] fixed, %w: bf16[24, 16, 3, 3] fixed, %d: bf16[2, 24, 4, 4] fixed,
+  %v: f32[8, 4, 1] fixed, %r: f32[2, 8, 9] fixed, %e: f32[2, 8, 5] fixed,
+  %t: bf16[16, 24, 2, 2] fixed, %l: bf16[2, 24, 16, 16] fixed
+) -> (%gx, %gw, %gb, %gr, %gv, %gt, %gu) {
+  %gx, %gw, %gb = contraction.convolution aten.convolution_backward.default(%d, %x, %w, [24], [2, 2], [1, 1], [1, 1],
+      false, [0, 0], 1, [true, true, true])
+    -> bf16[2, 16, 8, 8] fixed, bf16[24, 16, 3, 3] fixed, bf16[24] fixed need exact
+  %gr, %gv, %nothing = contraction.convolution aten.convolution_backward.default(%e, %r, %v, [0], [2], [0], [1],
+      false, [0], 2, [true, true, false])
+    -> f32[2, 8, 9] fixed, f32[8, 4, 1] fixed, f32[0] fixed need exact
+  %gt, %gu, %other = contraction.convolution aten.convolution_backward.default(%l, %x, %t, [0], [2, 2], [0, 0], [1, 1],
+      true, [0, 0], 1, [true, true, false])
+    -> bf16[2, 16, 8, 8] fixed, bf16[16, 24, 2, 2] fixed, f32[0] fixed need exact
+}
+"""
+
 EVERY = SchedulerOptions(generated_products=frozenset({"all"}))
 
 ON_A_GPU: dict[str, tuple[Pass[LoopGraph], str]] = {
     "addends": (Addends(), SUMS),
+    "generated_convolutions": (GeneratedConvolutions(EVERY), WINDOWS),
+    "generated_gradients": (GeneratedConvolutions(EVERY), SLOPES),
     "generated_products": (GeneratedProducts(EVERY), FACTORS),
     "one_pass": (OnePass(SchedulerOptions(long_row=32, tall_column=32)), TWICE),
     "split_scans": (SplitScans(SchedulerOptions(program_bytes=512)), RUNNING),
@@ -336,11 +386,24 @@ def test_named_products_are_generated_and_only_on_a_gpu() -> None:
     assert sorted(chosen) == ["double", "o", "odd", "scaled", "zero"]
 
 
+def test_named_convolutions_are_generated_and_only_on_a_gpu() -> None:
+    graph = parse_graph(SLOPES)
+
+    def calls(options: SchedulerOptions, machine: Capabilities = GPU_LIKE) -> list[str]:
+        plan = plan_of(graph, machine, options)
+        return sorted(step.results[0] or "" for step in plan.steps if isinstance(step, CallStep))
+
+    assert calls(SchedulerOptions()) == calls(EVERY, CPU_LIKE) == ["gr", "gt", "gx"]
+    assert calls(EVERY) == []
+    assert calls(SchedulerOptions(generated_products=frozenset({"gt", "gw"}))) == ["gr"]
+
+
 def test_passes_have_names_of_their_own_and_those_that_choose_no_library_are_exact() -> None:
     passes = graph_passes(SchedulerOptions())
     assert len({item.name for item in passes}) == len(passes)
     assert [item.name for item in passes if item.ulp] == [
-        "generated-products", "products", "addends", "convolutions", "one-pass", "split-reductions", "split-scans",
+        "generated-products", "generated-convolutions", "generated-attention", "products", "addends", "convolutions",
+        "images", "one-pass", "split-reductions", "split-scans",
     ]  # fmt: skip
 
 

@@ -40,10 +40,12 @@ LOGARITHM = (
 )
 
 
-def planned(text: str, processors: int = GPU_LIKE.processors) -> Plan:
+def planned(
+    text: str, processors: int = GPU_LIKE.processors, options: SchedulerOptions | None = None
+) -> Plan:
     """The plan of a graph, checked against its meaning."""
     graph = parse_graph(text)
-    plan = plan_of(graph, replace(GPU_LIKE, processors=processors), SchedulerOptions())
+    plan = plan_of(graph, replace(GPU_LIKE, processors=processors), options or SchedulerOptions())
     generator = np.random.default_rng(0)
     sizes = {info.name: 1021 for info in graph.symbols}
     shapes = [tuple(evaluate(size, sizes) for size in value.type.shape) for value in graph.inputs]
@@ -154,3 +156,46 @@ def test_reductions_without_the_same_products_stay_apart() -> None:
     )
     plan = planned(f"graph g({OPERANDS}) -> (%o, %p) {{\n{WEIGHED}{other}{SHARE}}}\n")
     assert sorted(fused(plan)) == [["p"], ["top", "o"]]
+
+
+# --- scores that nothing multiplies -----------------------------------------------------------------------
+
+SHOWN = f"where(index(i2) >= index(r0), {SCORE}, 0.0)"
+ROWS = f"  %rows = reduce.sum f32[i0: 2, i1: 2, i2: {QUERIES} | r0: {KEYS}] {{ {SHOWN} }}\n"
+
+
+def test_sums_of_rows_are_kernels_of_their_own() -> None:
+    """What is read is stored first, not computed for each tile; what uses a sum at its point joins."""
+    dear = f"  %x = pointwise f32[i0: {KEYS}] {{ exp(sqrt(%b[i0])) }}\n"
+    rows = ROWS.replace(SCORE, f"({SCORE} + %x[r0])")
+    last = f"  %r = pointwise f32[i0: 2, i1: 2, i2: {QUERIES}] fixed {{ %rows[i0, i1, i2] * 2.0 }}\n"
+    plan = planned(f"graph g({OPERANDS}, %b: f32[{KEYS}] fixed) -> (%r) {{\n{dear}{rows}{last}}}\n")
+    assert fused(plan) == [["x"], ["rows", "r"]]
+
+
+def test_sums_of_rows_are_divided_where_rows_are_few() -> None:
+    text = f"graph g({OPERANDS}) -> (%rows) {{\n{ROWS}}}\n".replace(SHOWN, SCORE)
+    text = text.replace(f"[2, {KEYS},", "[2, 1024,").replace(f"r0: {KEYS}", "r0: 1024")
+    plan = planned(text, processors=8)
+    assert [each.note for each in plan.decisions if each.reason == "split.threads"] == ["4 parts"]
+
+
+def test_scores_are_scattered_by_kernels_of_their_own() -> None:
+    zeros = "  %z = pointwise f32[i0: 32] { 0.0 }\n"
+    score = SCORE.replace("r0", "i3")
+    added = (
+        f"  %t = scatter.add [i0: 2, i1: 2, i2: {QUERIES}, i3: {KEYS}] -> f32[32] fixed"
+        f" {{ %z[i2 - i3 + 16] = where(index(i2) >= index(i3), {score}, -0.0) }}\n"
+    )
+    plan = planned(f"graph g({OPERANDS}) -> (%t) {{\n{zeros}{added}}}\n")
+    assert fused(plan) == [["z"], ["t"]]
+
+
+def test_what_is_folded_is_rounded_where_products_are() -> None:
+    """Where the settings say so, and only f32."""
+    text = f"graph g({OPERANDS}) -> (%o, %l) {{\n{WEIGHED}{SHARE}{LOGARITHM}}}\n"
+    rounding = SchedulerOptions(product_precision="tf32")
+    exact = text.replace("f16[", "f32[").replace("f16(", "f32(")
+    assert "mul_tf32(" in to_text(planned(exact, options=rounding))
+    assert "mul_tf32(" not in to_text(planned(exact))
+    assert "mul_tf32(" not in to_text(planned(text, options=rounding))

@@ -44,7 +44,8 @@ _POWER = "{1} >= 0 ? (int64_t)power({0}, {1}) : {0} == 1 ? 1 : {0} != -1 ? 0 : {
 _MAGNITUDES = [f"{{{k}}} < 0 ? -(uint64_t){{{k}}} : (uint64_t){{{k}}}" for k in (0, 1)]
 _INSIDE = "{1} >= 0 && {1} < {bits}"
 _OPERATORS = {
-    "add": "+", "sub": "-", "mul": "*", "mul_tf32": "*", "div": "/", "bit_and": "&", "bit_or": "|", "bit_xor": "^",
+    "add": "+", "sub": "-", "mul": "*", "mul_tf32": "*", "mul_f8": "*", "mul_f8_fast": "*",
+    "div": "/", "bit_and": "&", "bit_or": "|", "bit_xor": "^",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
 _CALLS = (

@@ -17,7 +17,8 @@ CUDA = Device("cuda")
 @dataclass(frozen=True, slots=True)
 class _Chip:
     """SM count, L2 bytes, memory bytes per second and f32 operations per second of a chip's largest part; bytes of
-    shared memory that a program can have; the programs of a cluster, 1 where there are none."""
+    shared memory that a program can have; the programs of a cluster, 1 where there are none; whether its tensor cores
+    multiply 8-bit floats."""
 
     processors: int
     l2_bytes: int
@@ -25,19 +26,27 @@ class _Chip:
     flop_rate: float
     shared_bytes: int
     together: int = 1
+    f8: bool = False
 
 
 _CHIPS: Mapping[str, _Chip] = MappingProxyType(
     {
         "sm_80": _Chip(108, 40 << 20, 2.0e12, 19.5e12, 163 << 10),
         "sm_86": _Chip(84, 6 << 20, 0.77e12, 35e12, 99 << 10),
-        "sm_89": _Chip(128, 72 << 20, 1.0e12, 82e12, 99 << 10),
-        "sm_90": _Chip(132, 50 << 20, 4.8e12, 67e12, 227 << 10, 8),
-        "sm_100": _Chip(148, 126 << 20, 8.0e12, 75e12, 227 << 10, 8),
+        "sm_89": _Chip(128, 72 << 20, 1.0e12, 82e12, 99 << 10, f8=True),
+        "sm_90": _Chip(132, 50 << 20, 4.8e12, 67e12, 227 << 10, 8, True),
+        "sm_100": _Chip(148, 126 << 20, 8.0e12, 75e12, 227 << 10, 8, True),
     }
 )
 
+SORTED_ROW = 2048
+"""The longest row that is sorted, all of it in registers: with 8 keys a thread 64 registers and 16 KB of shared memory
+do on every chip. Twice that compiles for ten seconds."""
+
 DEFAULT_CHIP = "sm_90"
+
+BESIDE = 64
+"""The loops of a pack: a program makes as many comparisons to find its own as this has bits."""
 
 
 def shared_limit(chip: str) -> int:
@@ -49,7 +58,8 @@ def chip_capabilities(chip: str) -> Capabilities:
     """The capabilities of a chip by its name; raises ``TargetError`` naming the known ones.
 
     Local arrays are none, so that the scheduler recomputes what it would keep in one: in a Triton kernel what is kept
-    are tiles in registers. There is one thread per launch, the block its unit of work.
+    are tiles in registers. There is one thread per launch, the block its unit of work. A program that has begun keeps
+    its place on a processor until it ends, and all its threads go on, so that another may wait for it.
     """
     found = _known(chip)
     return Capabilities(
@@ -67,9 +77,13 @@ def chip_capabilities(chip: str) -> Capabilities:
         block_limit=32768,
         max_statements=512,
         together=found.together,
+        waits=True,
         dtypes=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
         atomics=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
+        f8_products=found.f8,
         folds=True,
+        sorted_row=SORTED_ROW,
+        beside=BESIDE,
     )
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities
-from litz_codegen_triton.emit.blocks import tiling
-from litz_codegen_triton.emit.kernel import KernelSource
-from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source, plan_sources
+from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities, shared_limit
+from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
+from litz_codegen_triton.runtime.compile import CompiledKernel, chip_number, compile_source, plan_sources
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
 from litz_codegen_triton.runtime.workers import shared_pool
-from litz_codegen_triton.tune import candidates, described
+from litz_codegen_triton.tune import candidates, tiles_in_words
 from litz_ir.errors import ToolchainError
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
@@ -20,6 +20,9 @@ from litz_ir.target.capabilities import Capabilities
 from litz_ir.target.protocol import SourceUnit
 
 _LAUNCH_SECONDS = 4e-6
+
+DESCRIBED = 90
+"""From chips of this number on memory is read by descriptors; for others Triton makes common loads of that."""
 
 
 class CudaTarget:
@@ -62,11 +65,12 @@ class CudaTarget:
 
     def candidates(self, kernel: Kernel) -> tuple[Kernel, ...]:
         """The kernel, and at most five like it with other tiles. Raises ``CodegenError``."""
-        return candidates(kernel, self.capabilities().processors)
+        processors, shared = self.capabilities().processors, shared_limit(self.chip)
+        return candidates(kernel, processors, shared, described=chip_number(self.chip) >= DESCRIBED)
 
     def described(self, kernel: Kernel) -> str:
         """A kernel's tiles and warps, as in ``x 2, r 1024, 4 warps``. Raises ``CodegenError``."""
-        return described(tiling(kernel, self.capabilities().processors))
+        return tiles_in_words(kernel, self.capabilities().processors)
 
     def prepare(self) -> int:
         """Start the processes that compile units; how many are compiled side by side."""
@@ -88,6 +92,11 @@ class CudaTarget:
 
         def unaligned(name: str) -> CompiledKernel:
             source, chip = _source(sources[name])
+            if kernels[name].schedule.descriptors:
+                # They describe nothing that begins anywhere.
+                schedule = replace(kernels[name].schedule, descriptors=False)
+                plain = replace(kernels[name], schedule=schedule)
+                source = emit_kernel(plain, processors=self.capabilities().processors)
             with tempfile.TemporaryDirectory(prefix="litz-triton-") as folder:
                 return compile_source(source, chip, Path(folder), aligned=False)
 

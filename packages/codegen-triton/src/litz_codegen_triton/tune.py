@@ -10,11 +10,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from litz_codegen_triton.emit.blocks import LARGEST_TILE, tiling
+from litz_codegen_triton.emit.blocks import LARGEST_TILE, sorts, tiling
 from litz_codegen_triton.emit.chain import Chain
+from litz_codegen_triton.emit.coordinates import Coordinates
+from litz_codegen_triton.emit.descriptor import descriptors
+from litz_codegen_triton.emit.pack_tiles import pack_tilings, processors_of_loop
 from litz_codegen_triton.emit.product_tiles import LEAST_SIDE, STAGE_BYTES, STAGES
 from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
+from litz_ir.dtypes import f32
 from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.packs import scheduled
 from litz_ir.plan.schedule import Schedule
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import cdiv
@@ -29,7 +34,7 @@ REGISTERS, CHAIN_REGISTERS = 128, 192
 """What a thread has for the elements of all buffers together, and for the sums and left factors of a chain."""
 
 SHARED_BYTES = 2 * STAGES * STAGE_BYTES
-"""What the tiles of factors that are on their way may take in a trial: not all chips hold as much."""
+"""What the tiles of factors that are on their way may take in a trial, where the chip has as much."""
 
 WHOLE = 20
 """More steps than any row has: the row at once."""
@@ -38,13 +43,15 @@ WHOLE = 20
 @dataclass(frozen=True, slots=True)
 class Move:
     """Steps by a factor of two: of the tile's outer dimensions, of the piece of a row that it holds, and of warps; and
-    ``stages`` more on their way."""
+    ``stages`` more on their way. ``turns``: as many programs as there are processors take the tiles of a product in
+    turn, and read its factors by descriptors."""
 
     y: int = 0
     x: int = 0
     r: int = 0
     warps: int = 0
     stages: int = 0
+    turns: bool = False
 
 
 MAP = (Move(x=-1), Move(x=1), Move(x=1, warps=1), Move(x=-1, warps=-1), Move(x=2), Move(x=-2))
@@ -65,26 +72,36 @@ COLUMNS = (
     Move(x=1, r=-1), Move(x=-1, r=1), Move(r=1), Move(warps=1), Move(warps=-1), Move(r=-1), Move(x=1),
 )  # fmt: skip
 PRODUCT = (
-    Move(stages=1), Move(r=-1, stages=1), Move(x=1), Move(x=-1), Move(y=-1), Move(r=1), Move(warps=-1), Move(warps=1),
+    Move(stages=1), Move(x=1, turns=True), Move(x=1), Move(r=-1, stages=1), Move(stages=1, turns=True), Move(x=-1),
+    Move(y=-1), Move(r=1), Move(warps=-1), Move(warps=1),
+)  # fmt: skip
+ROUNDED_PRODUCT = (
+    Move(1, 1, r=-1, warps=1), Move(1, 1, r=-1, warps=1, turns=True), Move(x=1, warps=1), Move(stages=1),
+    Move(1, 1, r=-1, warps=1, stages=1), Move(y=1, warps=1), *PRODUCT,
 )  # fmt: skip
 CHAIN = (
     Move(r=1), Move(y=-1, warps=-1), Move(y=1, warps=1), Move(r=-1), Move(warps=1), Move(stages=-1), Move(stages=1),
     Move(y=-1), Move(r=1, stages=-1), Move(warps=-1),
 )  # fmt: skip
+PACK = (
+    Move(x=-1), Move(x=1), Move(x=1, warps=1), Move(x=-1, warps=-1), Move(r=1), Move(r=-1), Move(warps=-1),
+    Move(warps=1),
+)  # fmt: skip
 """What is tried, in this order: for maps over one dimension and over two, for rows that stay in registers, one or
 several to a program, for those that are read in pieces, for reductions of columns in pieces, for products of matrices,
-and for chains of them."""
+those whose factors of f32 are rounded, which tensor cores multiply, for chains of them, and for packs."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
     """The blocks of the outer dimensions, the largest of a phase's, the warps of a program, and the stages of a product
-    of matrices."""
+    of matrices, whose programs take ``turns``."""
 
     outer: tuple[int, ...]
     inner: int
     warps: int
     stages: int = 0
+    turns: bool = False
 
     @property
     def points(self) -> int:
@@ -97,11 +114,18 @@ class _Tile:
         return -(-self.points // (THREADS * self.warps))
 
 
-def candidates(kernel: Kernel, processors: int = 132) -> tuple[Kernel, ...]:
+def candidates(
+    kernel: Kernel, processors: int = 132, shared_bytes: int = SHARED_BYTES, *, described: bool = False
+) -> tuple[Kernel, ...]:
     """The kernel as it is, and at most ``MOST - 1`` more whose schedules name other tiles for a device with so many
-    processors. Raises ``CodegenError`` like :func:`litz_codegen_triton.emit.blocks.tiling`."""
+    processors, of which a program has so many bytes of shared memory, and which reads ``described`` memory by tiles.
+    Raises ``CodegenError`` like :func:`litz_codegen_triton.emit.blocks.tiling`."""
+    if kernel.parts:
+        return _pack_candidates(kernel, processors, shared_bytes)
     base = tiling(kernel, processors)
-    around = _Around(kernel, base, processors)
+    if base.relay:
+        return (kernel,)  # as many threads as a window has words
+    around = _Around(kernel, base, processors, shared_bytes, described)
     found = {_shape(base): kernel}
     for tile in filter(around.is_sensible, around.moved()):
         other = replace(kernel, schedule=around.schedule(tile))
@@ -109,6 +133,44 @@ def candidates(kernel: Kernel, processors: int = 132) -> tuple[Kernel, ...]:
         if len(found) == MOST:
             break
     return tuple(found.values())
+
+
+def _pack_candidates(kernel: Kernel, processors: int, shared_bytes: int) -> tuple[Kernel, ...]:
+    """A pack as it is, and others whose parts have other tiles: moved are those of the part that has most points, and
+    alike all others that stay sensible; the rule cuts the rest for as many warps."""
+    own = processors_of_loop(kernel, processors)
+    bases = pack_tilings(kernel, processors)
+    arounds = [
+        _Around(part.kernel, base, own, shared_bytes, False)
+        for part, base in zip(kernel.parts, bases, strict=True)
+    ]
+    leading = max(range(len(bases)), key=lambda k: len(kernel.parts[k].bindings) * arounds[k].extent())
+    found = {tuple(map(_shape, bases)): kernel}
+    for move in PACK:
+        tiles = [around.at(move) for around in arounds]
+        sensible = [around.is_sensible(tile) for around, tile in zip(arounds, tiles, strict=True)]
+        if not sensible[leading] or tiles[leading] == arounds[leading].start:
+            continue
+        schedules = [
+            around.schedule(tile) if fits else Schedule()
+            for around, tile, fits in zip(arounds, tiles, sensible, strict=True)
+        ]
+        other = scheduled(kernel, schedules)
+        found.setdefault(tuple(map(_shape, pack_tilings(other, processors))), other)
+        if len(found) == MOST:
+            break
+    return tuple(found.values())
+
+
+def tiles_in_words(kernel: Kernel, processors: int = 132) -> str:
+    """How a kernel is cut into tiles; of a pack how each kind of its loops is, and how many there are."""
+    if not kernel.parts:
+        return described(tiling(kernel, processors))
+    counts = [len(part.bindings) for part in kernel.parts]
+    tilings = pack_tilings(kernel, processors)
+    return " beside ".join(
+        f"{count} of {described(tiles)}" for count, tiles in zip(counts, tilings, strict=True)
+    )
 
 
 def described(tiles: Tiling) -> str:
@@ -119,6 +181,9 @@ def described(tiles: Tiling) -> str:
     )
     parts.append(f"{tiles.warps} warp{'s' if tiles.warps > 1 else ''}")
     parts += [f"shared by {tiles.shared}"] if tiles.shared > 1 else []
+    parts += ["one going on from another"] if tiles.relay else []
+    parts += [f"{tiles.most} programs"] if tiles.most else []
+    parts += ["by descriptors"] if tiles.descriptors else []
     return ", ".join([*parts, f"{tiles.stages} stages"] if tiles.multiplied or tiles.stages > 1 else parts)
 
 
@@ -129,16 +194,28 @@ def _inners(tiles: Tiling) -> Iterator[Inner]:
 def _shape(tiles: Tiling) -> tuple[object, ...]:
     """What makes two tilings differ."""
     inner = tuple((each.block, each.persistent) for each in _inners(tiles))
-    return tuple(dim.block for dim in tiles.outer), inner, tiles.warps, tiles.stages
+    turns = tiles.most, tiles.descriptors
+    return tuple(dim.block for dim in tiles.outer), inner, tiles.warps, tiles.stages, turns
 
 
 class _Around:
     """The tiles near those that the rule chose for a kernel."""
 
-    def __init__(self, kernel: Kernel, base: Tiling, processors: int) -> None:
+    def __init__(
+        self, kernel: Kernel, base: Tiling, processors: int, shared_bytes: int, described: bool
+    ) -> None:
         self.base = base
         self.processors = processors
+        self.shared_bytes = shared_bytes
+        found = base.contraction
+        # Where no tensor cores multiply, a thread has no registers to spare for tiles that it meets in turn.
+        tensor_cores = found is not None and (found.dtype != f32 or found.multiply == "mul_tf32")
+        self.described = described and tensor_cores and all(descriptors(Coordinates(kernel, base)))
         self.parameters = len(kernel.parameters)
+        self.sorts = sorts(kernel)
+        self.stored = max(
+            (each.dtype.itemsize for each in kernel.parameters if each.access != "in"), default=0
+        )
         self.known = SymbolTable(kernel.symbols)
         # The last two of three outer dimensions may have more than a point of a tile.
         self.dims: tuple[Dim, ...] = base.outer[-2:]
@@ -149,33 +226,41 @@ class _Around:
             base.warps,
             base.stages if base.multiplied else 0,
         )
+        self.least = LEAST_SIDE if base.multiplied else 1
+        self.ends = [max(self.least, next_power_of_two(self.known.hint(dim.size))) for dim in self.dims]
+        rows = (next_power_of_two(self.known.hint(inner.piece)) for inner in self.inners)
+        self.length = max(self.least, max(rows, default=1))
 
     def moved(self) -> Iterator[_Tile]:
-        """Those that the moves lead to, within the kernel's extents."""
-        least = LEAST_SIDE if self.base.multiplied else 1
-        ends = [max(least, next_power_of_two(self.known.hint(dim.size))) for dim in self.dims]
-        rows = (next_power_of_two(self.known.hint(inner.piece)) for inner in self.inners)
-        length = max(rows, default=1)
-        for move in self._moves():
-            steps = (move.y, move.x)[2 - len(ends) :]
-            outer = zip(self.start.outer, steps, ends, strict=True)
-            yield _Tile(
-                tuple(_step(block, by, least, end) for block, by, end in outer),
-                _step(self.start.inner, move.r, least, max(least, length)),
-                _step(self.start.warps, move.warps, 1, MOST_WARPS),
-                self.start.stages + move.stages,
-            )
+        """Those that the kernel's moves lead to."""
+        return map(self.at, self._moves())
+
+    def at(self, move: Move) -> _Tile:
+        """That to which a move leads, within the kernel's extents."""
+        steps = (move.y, move.x)[2 - len(self.ends) :]
+        outer = zip(self.start.outer, steps, self.ends, strict=True)
+        return _Tile(
+            tuple(_step(block, by, self.least, end) for block, by, end in outer),
+            _step(self.start.inner, move.r, self.least, self.length),
+            _step(self.start.warps, move.warps, 1, MOST_WARPS),
+            self.start.stages + move.stages,
+            move.turns,
+        )
+
+    def extent(self) -> int:
+        """About how many points there are."""
+        return math.prod(self.ends) * self.length
 
     def _moves(self) -> Sequence[Move]:
         if self.base.chain is not None:
             return CHAIN
         if self.base.contraction is not None:
-            return PRODUCT
+            return ROUNDED_PRODUCT if self.base.contraction.multiply == "mul_tf32" else PRODUCT
         several = any(dim.block > 1 for dim in self.base.outer)
         if not self.inners:
             return MAP if len(self.base.outer) < 2 else SQUARE
         if any(inner.persistent for inner in self.inners):
-            return SHORT_ROWS if several else ROWS
+            return SHORT_ROWS if several or self.sorts else ROWS
         return COLUMNS if several else PIECES
 
     def is_sensible(self, tile: _Tile) -> bool:
@@ -188,7 +273,11 @@ class _Around:
             most = max(self.start.each, REGISTERS // max(1, self.parameters))
         else:
             most = REGISTERS
-            if sum(tile.outer) * tile.inner * found.dtype.itemsize * tile.stages > SHARED_BYTES:
+            held = sum(tile.outer) * tile.inner * found.dtype.itemsize * tile.stages
+            if tile.turns:
+                # The factors of the next tile come while the results of this one change places.
+                held += tile.points * self.stored
+            if held > self.shared_bytes or (tile.turns and not self._pays_in_turns(tile)):
                 return False
         if tile.points > LARGEST_TILE or tile.each > most:
             return False
@@ -203,7 +292,11 @@ class _Around:
         each = y * (x * len(found.statements) + tile.inner) // (THREADS * tile.warps)
         lines = y + tile.inner * tile.stages
         held = lines * max(found.depth, x) * 2 * found.dtype.itemsize
-        return each <= CHAIN_REGISTERS and held <= SHARED_BYTES and tile.stages > 0
+        return each <= CHAIN_REGISTERS and held <= min(SHARED_BYTES, self.shared_bytes) and tile.stages > 0
+
+    def _pays_in_turns(self, tile: _Tile) -> bool:
+        """True where both factors can be described and some program has more than one tile."""
+        return self.described and self._programs(tile) > self.processors
 
     def _busy(self, tile: _Tile) -> bool:
         """True where no processor is idle that the rule keeps busy."""
@@ -219,8 +312,9 @@ class _Around:
         blocks = {dim.axes[-1].name: block for dim, block in dims if dim.axes}
         blocks |= {inner.axes[-1].name: tile.inner for inner in self.inners}
         return Schedule(
-            blocks=tuple(blocks.items()), warps=tile.warps, stages=tile.stages, shared=self.base.shared
-        )
+            blocks=tuple(blocks.items()), warps=tile.warps, stages=tile.stages, shared=self.base.shared,
+            programs=self.processors if tile.turns else 0, descriptors=tile.turns,
+        )  # fmt: skip
 
 
 def _step(number: int, steps: int, least: int, most: int) -> int:

@@ -21,10 +21,10 @@ class LeftToAten:
 
 @dataclass(frozen=True, slots=True)
 class TileChoice:
-    """The schedule with which a kernel was quickest when it was tuned, the ``seconds`` that it took, and those that it
-    took ``before`` with the schedule that it came with, which may have been the quickest."""
+    """The schedule with which a kernel was quickest when it was tuned, of a pack one for each part; the ``seconds`` it
+    took, and those that it took ``before``, as it came, which may have been the quickest."""
 
-    schedule: Schedule
+    schedules: tuple[Schedule, ...]
     seconds: float
     before: float
 

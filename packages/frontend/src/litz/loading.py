@@ -120,7 +120,9 @@ class Loader:
 def _recorded(plan: Plan, call: HostFunction) -> HostFunction:
     """The calls of a plan, recorded and replayed as CUDA graphs."""
     recorder = recorder_of(torch.cuda.current_device())
-    return Replayed(call, recorder, overwritten(plan), shared_with_inputs(plan))
+    assert isinstance(plan.peak, int), "sizes are fixed where calls are recorded"
+    peak = plan.peak
+    return Replayed(call, recorder, peak, overwritten(plan), shared_with_inputs(plan))
 
 
 def loader_of(

@@ -23,20 +23,23 @@ from litz.host.externs import NO_ROUTINES
 from litz.host.gpus import ONE_GPU, Gpus, gpus_among
 from litz.host.libraries import has_convolutions, linear_flops
 from litz.host.load import HostFunction
-from litz.host.precision import f32_products, tell_of_bf16
-from litz.loading import Compiled, loader_of
+from litz.host.precision import f32_convolutions, f32_products, tell_of_bf16
+from litz.loading import Compiled, Loader, loader_of
+from litz.results import may_replace
 from litz.settings import Config
 from litz.targets import TargetSet, launches_on, targets_for
 from litz.timing import Sample
+from litz.tuning.choices import compared
 from litz.tuning.products import better_generated, may_be_generated
-from litz.tuning.tuned import Better, load
+from litz.tuning.tuned import Better, load, with_tuning
 from litz_ir.device import CPU
 from litz_ir.errors import CodegenError, CompilerNotFound, LitzError, ToolchainError
 from litz_ir.loops.nodes import LoopGraph
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import Hook, Timings
 from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Launch, Plan, Step, plans_in
+from litz_ir.plan.packs import origins_by_part, parts_alone
+from litz_ir.plan.program import Launch, Plan, plans_in
 from litz_ir.target.protocol import PreparedTarget, SourceUnit, Target
 from litz_lowering import LoweredGraph, LoweringOptions, gpus_of, lower
 from litz_scheduler import SchedulerOptions, schedule
@@ -54,9 +57,9 @@ class Compilation:
     """One graph on its way: the stages, in order. The instance belongs to one thread.
 
     ``held`` names the placeholders that are parameters, or otherwise likely the same call after call; ``donated`` those
-    that nobody reads afterwards. ``side_by_side`` is how many units are built at a time. ``free`` says that another
-    plan may take this one's place later, since nothing was compiled for what this one saves; ``products`` are those
-    that are generated. ``gpus`` are those that the graph is on.
+    that nobody reads afterwards, ``saved`` the nodes whose results may be returned with other strides than eager's.
+    ``side_by_side`` is how many units are built at a time. ``products`` are those that are generated. ``gpus`` are
+    those that the graph is on.
     """
 
     gm: GraphModule
@@ -65,9 +68,9 @@ class Compilation:
     cache: ArtifactCache
     held: frozenset[str] = frozenset()
     donated: frozenset[str] = frozenset()
+    saved: frozenset[str] = frozenset()
     timings: Timings = field(default_factory=Timings)
     side_by_side: int = field(default_factory=torch.get_num_threads)
-    free: bool = False
     products: frozenset[str] = frozenset()
     gpus: Gpus = ONE_GPU
 
@@ -81,12 +84,11 @@ class Compilation:
 
     def _run(self) -> Compiled:
         targets = targets_for(device_kinds(self.gm), self.config)
-        key = self._key(targets)
-        chosen = self.cache.products.read(key) if self._chooses(targets) else frozenset()
-        first = key
-        if chosen:
-            self.products = chosen
-            key = self._key(targets)
+        # What a backward is given changes with how its forward is planned, and says nothing of products.
+        timed = self._key(targets, frozenset())
+        chosen = self.cache.products.read(timed) if self._chooses(targets) else frozenset()
+        self.products = chosen or self.products
+        key = self._key(targets, self.donated)
         found = self._timed("cache", lambda: self.cache.read(key, targets))
         constants: Mapping[str, torch.Tensor] = {}
         if chosen is not None and found and not any(plan.constants for plan in plans_in(found.plan)):
@@ -108,9 +110,9 @@ class Compilation:
                     self._timed("store", partial(self.cache.write, artifact))
                 better: Better | None = None
                 if chosen is None and may_be_generated(lowered.graph):
-                    better = partial(self._better, first, lowered, targets)
+                    better = partial(self._better, timed, lowered, plan, targets)
                 elif chosen is None:
-                    self.cache.products.write(first, frozenset())
+                    self.cache.products.write(timed, frozenset())
                 return self._finish(artifact, lowered.constants, targets, lowered.routines, better)
             except LitzError as error:
                 alone = plan is None or plan.device == CPU
@@ -127,9 +129,9 @@ class Compilation:
             f"{self.name} still fails after {ROUNDS} rounds", hint="report it with LITZ_FALLBACK=error"
         )
 
-    def _key(self, targets: TargetSet) -> str:
+    def _key(self, targets: TargetSet, donated: frozenset[str]) -> str:
         options = self.options(targets)
-        return self.cache.key(self.gm, self.config, targets, options, self.held, self.donated)
+        return self.cache.key(self.gm, self.config, targets, options, self.held, donated, self.saved)
 
     def options(self, targets: TargetSet) -> SchedulerOptions:
         """What the scheduler may do."""
@@ -139,31 +141,53 @@ class Compilation:
     def _chooses(self, targets: TargetSet) -> bool:
         """True where products are generated or called, whatever takes less time."""
         alone = "cuda" in targets.by_kind and self.gpus == ONE_GPU
-        tuned = self.config.autotune and self.free and alone
-        return tuned and not scheduler_options(self.config, targets).generated_products
+        return (
+            self.config.autotune and alone and not scheduler_options(self.config, targets).generated_products
+        )
 
-    def _better(self, key: str, lowered: LoweredGraph, targets: TargetSet, sample: Sample) -> Artifact | None:
-        """The graph with the products generated that take less time so; the choice is kept by ``key``."""
+    def _better(
+        self, key: str, lowered: LoweredGraph, first: Plan, targets: TargetSet, sample: Sample
+    ) -> Artifact | None:
+        """The graph with the products generated that take less time so, where it can take the place of its ``first``
+        plan; the choice is kept by ``key``."""
         end = time.perf_counter() + self.config.autotune_seconds / 2
 
         def planned(graph: LoopGraph, products: frozenset[str]) -> Plan:
-            options = replace(scheduler_options(self.config, targets), generated_products=products)
+            options = compared(scheduler_options(self.config, targets), products)
             return schedule(graph, PassContext(targets.capabilities()), options)
 
-        def loaded(plan: Plan) -> HostFunction:
+        def part(plan: Plan, config: Config) -> Loader:
             alone = Artifact("part", plan, *self.build(plan, targets))
-            return loader_of(alone, plan.name, targets, self.config).call()
+            return loader_of(alone, plan.name, targets, config)
+
+        def loaded(plan: Plan) -> HostFunction:
+            return part(plan, self.config).call()
+
+        def tuned(plan: Plan) -> HostFunction:
+            # What is found is kept by the kernel, so that the whole graph begins with it.
+            seconds = max(0.0, end - time.perf_counter()) / 2
+            config = replace(self.config, autotune_seconds=seconds, cuda_graphs=False)
+            return with_tuning(part(plan, config), self.cache, lambda: sample).call
 
         self.products = better_generated(
-            lowered.graph, planned, loaded, sample, lambda: time.perf_counter() < end
+            lowered.graph, planned, loaded, tuned, sample, lambda: time.perf_counter() < end
         )
         if time.perf_counter() < end:
             # What there was no time for is tried by the next process.
             self.cache.products.write(key, self.products)
         if not self.products:
             return None
-        plan = self.schedule(lowered, targets)
-        artifact = Artifact(self._key(targets), plan, *self.build(plan, targets), left_to_aten(lowered))
+        # Who calls a backward knows which inputs its first plan writes over.
+        donated = frozenset(first.donated)
+        own = replace(lowered, graph=replace(lowered.graph, donated=first.donated))
+        plan = self.schedule(own, targets)
+        if not may_replace(plan, first):
+            log.info(
+                "litz: %s keeps its plan until it is compiled anew: results would change place", self.name
+            )
+            return None
+        key = self._key(targets, donated)
+        artifact = Artifact(key, plan, *self.build(plan, targets), left_to_aten(lowered))
         if not lowered.routines:
             self.cache.write(artifact)
         return artifact
@@ -172,19 +196,9 @@ class Compilation:
 
     def lower(self, forced: frozenset[str], targets: TargetSet) -> LoweredGraph:
         """FX to loops."""
-        options = LoweringOptions(
-            rng=self.config.rng,
-            numerics=self.config.numerics,
-            force_extern=forced,
-            fallback=self.config.fallback,
-            attention=self.config.attention,
-            deterministic=torch.are_deterministic_algorithms_enabled(),
-            folds=frozenset(device.kind for device, known in targets.capabilities().items() if known.folds),
-        )
-        return self._timed(
-            "lower",
-            lambda: lower(self.gm, name=self.name, options=options, held=self.held, donated=self.donated),
-        )
+        options = lowering_options(self.config, targets, forced)
+        named = {"held": self.held, "donated": self.donated, "saved": self.saved}
+        return self._timed("lower", lambda: lower(self.gm, name=self.name, options=options, **named))
 
     def schedule(self, lowered: LoweredGraph, targets: TargetSet) -> Plan:
         """Loops to a plan."""
@@ -211,18 +225,28 @@ class Compilation:
         return tuple(unit for unit, _ in jobs), binaries
 
     def failing_nodes(self, plan: Plan, targets: TargetSet) -> frozenset[str]:
-        """The FX nodes behind the kernels that cannot be emitted or built, each tried alone."""
+        """The FX nodes behind the kernels that cannot be emitted or built, each tried alone: of a pack those behind the
+        parts that fail by themselves, or all where none does."""
         blamed: frozenset[str] = frozenset()
         for kind, target in targets.by_kind.items():
             own = launches_on(kind, plan)
             for kernel in own.kernels:
-                steps = tuple(s for s in own.steps if not _launches_other(s, kernel))
-                try:
-                    for unit in target.emit(replace(own, kernels=(kernel,), steps=steps)):
-                        self.cache.binary(unit, target)
-                except (CodegenError, ToolchainError):
-                    blamed |= kernel_origins(own, kernel.name)
+                if not self._fails(own, kernel, target):
+                    continue
+                alone = enumerate(parts_alone(kernel))
+                failing = frozenset(number for number, part in alone if self._fails(own, part, target))
+                blamed |= kernel_origins(own, kernel, failing)
         return blamed
+
+    def _fails(self, plan: Plan, kernel: Kernel, target: Target) -> bool:
+        """True for a kernel that cannot be emitted or built; ``plan`` may launch it."""
+        steps = tuple(each for each in plan.steps if isinstance(each, Launch) and each.kernel == kernel.name)
+        try:
+            for unit in target.emit(replace(plan, kernels=(kernel,), steps=steps)):
+                self.cache.binary(unit, target)
+        except (CodegenError, ToolchainError):
+            return True
+        return False
 
     def _finish(
         self,
@@ -253,6 +277,22 @@ class Compilation:
             log.warning("%s", message)
 
 
+def lowering_options(config: Config, targets: TargetSet, forced: frozenset[str]) -> LoweringOptions:
+    """What the user and the devices of the graph let lowering do; nodes of these names run as ATen."""
+    machines = targets.capabilities()
+    longest = max((known.sorted_row for known in machines.values()), default=0)
+    return LoweringOptions(
+        rng=config.rng,
+        numerics=config.numerics,
+        force_extern=forced,
+        fallback=config.fallback,
+        attention=config.attention,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+        folds=frozenset(device.kind for device, known in machines.items() if known.folds),
+        sorted_row=longest if config.sort_rows else 0,
+    )
+
+
 def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
     """What the user and the libraries of this machine let the scheduler do; raises ``ConfigError``."""
     cpu = targets.capabilities().get(CPU)
@@ -261,6 +301,7 @@ def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
         "linear_flops": linear_flops(cpu),
         "convolutions": has_convolutions(cpu),
         "product_precision": f32_products() if "cuda" in targets.by_kind else "ieee",
+        "convolution_precision": f32_convolutions() if "cuda" in targets.by_kind else "ieee",
     }
     return SchedulerOptions(**(allowed | forced(config.force)))
 
@@ -306,15 +347,11 @@ def nodes_at_fault(error: LitzError, lowered: LoweredGraph | None) -> frozenset[
     return frozenset({n for n in names if n in known} | {owners[n] for n in names if n in owners})
 
 
-def _launches_other(step: Step, kernel: Kernel) -> bool:
-    return isinstance(step, Launch) and step.kernel != kernel.name
-
-
-def kernel_origins(plan: Plan, kernel: str) -> frozenset[str]:
-    """The FX nodes that a kernel computes."""
-    return frozenset(
-        origin.origin.node
-        for step in plan.steps
-        if isinstance(step, Launch) and step.kernel == kernel
-        for origin in step.origins
-    )
+def kernel_origins(plan: Plan, kernel: Kernel, parts: frozenset[int] = frozenset()) -> frozenset[str]:
+    """The FX nodes that a kernel computes; those of a pack that these ``parts`` do, by number, where some are given."""
+    found: set[str] = set()
+    for step in plan.steps:
+        if isinstance(step, Launch) and step.kernel == kernel.name:
+            divided = origins_by_part(kernel, step.origins) if parts else (step.origins,)
+            found.update(each.origin.node for part in parts or (0,) for each in divided[part])
+    return frozenset(found)

@@ -37,6 +37,8 @@ class Config:
     likes best, scaled by a batch norm that follows) until one of them changes. It takes their memory again.
     ``attention``: products around a softmax that were written by hand run as the library's attention, where that gives
     the same (``docs/attention.md``).
+    ``sort_rows``: rows of up to 2,048 elements are sorted by kernels on a GPU, if they are many, which nobody has timed
+    beside the library's sorts. Values and places are the same.
     ``freezing``: parameters never change after the first call, so that nobody looks whether one did.
     ``cuda_graphs``: record what a call launches on a GPU and replay it by one call of the driver, where sizes are fixed
     and nothing looks at values. Results stay what they are. It takes memory of its own.
@@ -56,6 +58,7 @@ class Config:
     compiler: str | None = None
     pack_weights: bool = True
     attention: bool = True
+    sort_rows: bool = False
     freezing: bool = False
     cuda_graphs: bool = False
     autotune: bool = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +36,24 @@ class Origin:
 
 
 UNKNOWN = Origin()
+
+NAMED = 3
+"""How many names are written out where there are many."""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for a person, the first few of many: ``a, b, c and 5 more``."""
+    given = list(dict.fromkeys(names))
+    rest = len(given) - NAMED
+    shown = given if rest < 2 else [*given[:NAMED], f"and {rest} more"]
+    return ", ".join(shown).replace(", and", " and")
+
+
+def places(origins: Iterable[Origin]) -> tuple[str, ...]:
+    """One line for a person for each place that nodes came from: what :meth:`Origin.describe` says of one of them, with
+    the names of all."""
+    found: dict[Origin, list[str]] = {}
+    for each in origins:
+        if each:
+            found.setdefault(replace(each, node="", module=""), []).append(each.node)
+    return tuple(replace(place, node=listed(nodes)).describe() for place, nodes in found.items())

@@ -15,7 +15,7 @@ from litz_ir.device import CPU
 from litz_ir.dtypes import b1, f64, u64
 from litz_ir.errors import LitzError, UnsupportedOperation
 from litz_ir.fused.decision import Decision
-from litz_ir.loops.nodes import Extern, LoopGraph, Output, Pointwise, TensorType, Value
+from litz_ir.loops.nodes import Extern, LoopGraph, Output, Pointwise, Ref, TensorType, Value
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import run_passes
 from litz_ir.scalar import build
@@ -78,18 +78,20 @@ def lower(
     options: LoweringOptions | None = None,
     held: Collection[str] = (),
     donated: Collection[str] = (),
+    saved: Collection[str] = (),
 ) -> LoweredGraph:
     """The loop graph of ``gm``: functional ATen operations that carry ``meta["val"]``, as AOTAutograd gives them.
 
     ``held`` names the placeholders that are likely the same tensors, with the same elements, call after call;
-    ``donated`` those whose tensors nobody reads afterwards. One loop operation is made for each tensor operation;
-    ``gm`` is not changed. Errors name the node and the user's line: :class:`UnsupportedOperation` for what cannot be
-    called, and for what has no rule where the options say so.
+    ``donated`` those whose tensors nobody reads afterwards; ``saved`` names nodes whose results, where the graph
+    returns them, may come with other strides than eager's. One loop operation is made for each tensor operation; ``gm``
+    is not changed. Errors name the node and the user's line: :class:`UnsupportedOperation` for what cannot be called,
+    and for what has no rule where the options say so.
     """
     options, context = options or LoweringOptions(), PassContext({})
     constants = Constants(Devices(gpus_of(gm)))
     lowering = _Lowering(_cleaned(gm, options, context), options, "", constants, context)
-    return lowering.run(name, held=held, donated=donated)
+    return lowering.run(name, held=held, donated=donated, saved=saved)
 
 
 def decompositions() -> Decompositions:
@@ -99,8 +101,8 @@ def decompositions() -> Decompositions:
 
 def _cleaned(gm: GraphModule, options: LoweringOptions, context: PassContext) -> AtenGraph:
     table = decompositions()
-    first = (FlexibleAttention(options.folds, table, partial(_alone, options)), Unfold(table))
-    return run_passes((*first, *post_grad(options)), AtenGraph(gm, gm.graph), context)
+    flexible = FlexibleAttention(options.folds, table, partial(_alone, options), options.deterministic)
+    return run_passes((flexible, Unfold(table), *post_grad(options)), AtenGraph(gm, gm.graph), context)
 
 
 def _alone(options: LoweringOptions, function: GraphModule) -> LoopGraph:
@@ -137,6 +139,7 @@ class _Lowering:
         self.subgraphs = Subgraphs(self._subgraph)
         self.inputs = Inputs(self.builder)
         self.outputs: list[Output] = []
+        self.returned: dict[str, set[str]] = {}
         self.fallbacks: list[Fallback] = []
         self.env: dict[Node, Lowered] = {}
         self.wanted: dict[str, TensorType] = {}
@@ -150,6 +153,7 @@ class _Lowering:
         demand: Demand | None = None,
         held: Collection[str] = (),
         donated: Collection[str] = (),
+        saved: Collection[str] = (),
     ) -> LoweredGraph:
         """Lower every node; ``demand`` is made of the outputs of a subgraph. For the other names see :func:`lower`."""
         self.demand = demand
@@ -178,6 +182,7 @@ class _Lowering:
             outputs=tuple(self.outputs),
             held=self._unwritten(held),
             donated=self._unwritten(donated),
+            saved=tuple(value for value, nodes in self.returned.items() if nodes.issubset(saved)),
         )
         return LoweredGraph(
             graph, self.constants.tensors, tuple(self.fallbacks), self.operations_of, self.routines,
@@ -418,6 +423,8 @@ class _Lowering:
                 value = others.get(leaf, value)
             output = output_of(ctx, value, wanted)
             self.outputs.append(output)
+            if type(output) is Ref and wanted is not None:
+                self.returned.setdefault(output.name, set()).add(getattr(leaf, "name", ""))
             if isinstance(value, Tensor | Complex) and self.demand is None:
                 held = value.pairs if isinstance(value, Complex) else value
                 self.wanted.update(memory_of(self.builder, held))

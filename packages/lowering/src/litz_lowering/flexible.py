@@ -19,8 +19,9 @@ from litz_ir.passes.base import PassContext
 from litz_lowering.decompose import Decompositions
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.inputs import attribute
+from litz_lowering.looked_up import return_alone, write_numbers
 from litz_lowering.origins import origin_of
-from litz_lowering.rules.flexible.functions import why_not_composed
+from litz_lowering.rules.flexible.functions import LOOK_UPS, why_not_composed
 
 KEPT = "litz.flexible"
 """The metadata of an attention that a rule lowers."""
@@ -38,12 +39,14 @@ class FlexibleAttention:
     """Mark the attention that becomes loops, on the kinds of devices whose loops may hold sums: ``folds``.
 
     Its functions are traced again as eager runs them: scores in f32, positions as 64-bit integers. ``lowered`` gives
-    the loop graph of such a function, which has to be an expression of one point.
+    the loop graph of such a function, which has to be an expression of one point. Gradients of what it looks into are
+    sums in no order, which is refused where results have to repeat (``deterministic``).
     """
 
     folds: frozenset[str]
     decompositions: Decompositions
     lowered: Callable[[GraphModule], LoopGraph]
+    deterministic: bool = False
     name: str = "fx.flexible_attention"
     ulp: int = 0
 
@@ -54,11 +57,13 @@ class FlexibleAttention:
             return data
         module, graph = copy.copy(data.module), copy.deepcopy(data.graph)
         for node in (each for each in graph.nodes if each.name in found):
-            reason, about = refusal(node), ""
+            reason, about = refusal(node, self.deterministic), ""
             if not reason:
                 functions = self._functions(module, node)
                 about = next(filter(None, (self._refused(each) for _, each in functions)), "")
                 reason = "flexible.function" if about else "flexible.loops"
+                if LOOK_UPS in node.meta and node.meta[LOOK_UPS] is None:
+                    reason, about = "flexible.gradient", "what is looked up is no element of a tensor"
             if reason == "flexible.loops":
                 node.meta[KEPT] = True
                 for path, function in functions:
@@ -87,23 +92,24 @@ class FlexibleAttention:
             calls.append(((3,), (score, *at, *own)))
         else:
             calls += [((7,), (score, *at, *own)), ((8,), (score, *at, gradient, *own))]
-        return [(path, self._traced(module, _reached(node.args, path), given)) for path, given in calls]
+        functions = [(path, self._traced(module, _reached(node.args, path), given)) for path, given in calls]
+        for path, function in functions:
+            wanted = _wanted(node) if path == (8,) else ()
+            look_ups = return_alone(function, wanted)
+            if wanted:
+                node.meta[LOOK_UPS] = look_ups
+        return functions
 
     def _traced(self, module: torch.nn.Module, held: Node, given: Sequence[Any]) -> GraphModule:
-        """The first result of a function of such arguments."""
+        """A function of such arguments."""
         function = attribute(module, str(held.target))
         assert isinstance(function, GraphModule), "attention holds graphs"
-
-        def first(*values: Any) -> Any:
-            found = function(*values)
-            return found[0] if isinstance(found, tuple | list) else found
-
         table = {op: how for op, how in self.decompositions.items() if isinstance(op, torch._ops.OpOverload)}
         mode = detect_fake_mode(given)
         assert mode is not None, "graphs are traced with fake tensors"
         with mode, torch.no_grad():
-            traced = make_fx(first, table, _allow_non_fake_inputs=True)(*given)
-        traced.graph.eliminate_dead_code()
+            traced = make_fx(function, table, _allow_non_fake_inputs=True)(*given)
+        write_numbers(traced, given[0])
         return traced
 
 
@@ -121,22 +127,24 @@ def forget_lists(graph: Graph) -> None:
             node.args = _with(node.args, (place,), emptied)
 
 
-def refusal(node: Node) -> str:
-    """Why an attention is not made of loops, as far as its arguments tell; nothing where they do not."""
+def refusal(node: Node, deterministic: bool = False) -> str:
+    """Why an attention is not made of loops, as far as its arguments tell; nothing where they do not. ``deterministic``
+    says that floats may not be added up in any order."""
     query, key, value = (_value(each) for each in node.args[:3])
     if not all(each.dtype == query.dtype and each.dtype in _DTYPES for each in (query, key, value)):
         return "flexible.dtype"
     if any(size == 0 for each in (query, key, value) for size in each.shape if isinstance(size, int)):
         return "flexible.empty"
-    if node.target is _BACKWARD and (node.args[5] is None or _wants_others(node)):
+    if node.target is _BACKWARD and (node.args[5] is None or (deterministic and _wanted(node))):
         return "flexible.gradient"
     return ""
 
 
-def _wants_others(node: Node) -> bool:
-    """True where somebody reads the gradient of what the score function looks up."""
+def _wanted(node: Node) -> frozenset[int]:
+    """Which of the tensors that the score function looks into have a gradient that somebody reads."""
     captured = [user for user in node.users if user.target is operator.getitem and user.args[1] == 3]
-    return any(inner.users for user in captured for inner in user.users)
+    read = [inner for user in captured for inner in user.users if inner.users]
+    return frozenset(each.args[1] for each in read if isinstance(each.args[1], int))
 
 
 def _value(argument: Any) -> Any:

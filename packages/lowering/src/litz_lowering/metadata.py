@@ -91,6 +91,22 @@ def _index_fill(node: Node) -> Any:
     return None if told.stride() == copied.stride() else copied
 
 
+def _roll(node: Node) -> Any:
+    """On a CPU the two parts of images are joined in the memory format of the images; the meta kernel makes a row-major
+    tensor, as eager does where nothing moves along some dimension."""
+    x = _value(node.args[0])
+    shifts, dims = node.args[1], node.args[2] if len(node.args) > 2 else ()
+    assert isinstance(shifts, list | tuple) and isinstance(dims, list | tuple)
+    layout = suggest_memory_format(x)
+    if layout == torch.contiguous_format or not dims or x.device.type != "cpu" or x.numel() == 0:
+        return None
+    sizes = (x.shape[d] for d in dims if isinstance(d, int))
+    moved = all(
+        isinstance(shift, int) and shift % size != 0 for shift, size in zip(shifts, sizes, strict=True)
+    )
+    return torch.empty_like(node.meta["val"], memory_format=layout) if moved else None
+
+
 def _with_integer_positions(node: Node) -> Any:
     """Positions and counts are ``int64``, also those of a single element and those that nobody asked for."""
     values, *others = node.meta["val"]
@@ -116,6 +132,7 @@ CORRECTIONS: Mapping[Any, Correction] = MappingProxyType(
         torch.ops.aten.index_fill.int_Scalar: _index_fill,
         torch.ops.aten.index_fill.int_Tensor: _index_fill,
         torch.ops.aten.max_unpool2d.default: _max_unpool2d,
+        torch.ops.aten.roll.default: _roll,
         torch.ops.aten.unique_consecutive.default: _unique_along(3),
         torch.ops.aten.unique_dim.default: _unique_along(1),
     }

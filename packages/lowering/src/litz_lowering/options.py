@@ -18,6 +18,8 @@ class LoweringOptions:
     ``fallback``: ``error`` refuses what has no rule, or whose rule declines, unless it is meant for ATen
     (:mod:`litz_lowering.left_to_aten`); ``warn`` and ``silent`` record it (telling is the caller's part).
     ``attention``: products around a softmax may run as the library's attention, where that provably gives the same.
+    ``sorted_row`` is the longest row that a loop has in order on a GPU; 0 leaves all to a library but short rows, whose
+    elements are compared with one another.
     ``folds`` are the kinds of devices on which bodies of loops may hold sums: flexible attention becomes loops there.
     """
 
@@ -28,3 +30,4 @@ class LoweringOptions:
     fallback: Literal["warn", "silent", "error"] = "warn"
     attention: bool = True
     folds: frozenset[str] = frozenset()
+    sorted_row: int = 0

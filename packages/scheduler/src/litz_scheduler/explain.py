@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from litz_ir.fused.decision import REASONS, Decision
 from litz_ir.loops.nodes import Axis
-from litz_ir.origin import Origin
+from litz_ir.origin import Origin, listed, places
 from litz_ir.plan.kernel import Kernel, KernelOrigin
+from litz_ir.plan.packs import loops_of, origins_by_part
 from litz_ir.plan.program import CallStep, Launch, Placement, Plan
 from litz_ir.plan.schedule import Schedule
 from litz_ir.plan.uses import root
 from litz_ir.symbols.term import Size, add
-from litz_scheduler.cost.traffic import type_bytes
+from litz_scheduler.cost import type_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,20 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
+class PartReport:
+    """Loops of a pack that are alike: how many, their ``operations``, and their axes as in :class:`LaunchReport`."""
+
+    loops: int
+    operations: tuple[KernelOrigin, ...]
+    outer: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchReport:
     """One launch. ``operations`` are those that it fuses, with the user's lines; ``inner`` the axes of the loops inside
-    one point of ``outer``, none where there is no such loop."""
+    one point of ``outer``, none where there is no such loop. A pack has several ``loops`` in ``parts``, and no axes of
+    its own."""
 
     kernel: str
     operations: tuple[KernelOrigin, ...]
@@ -36,6 +48,8 @@ class LaunchReport:
     outer: tuple[Axis, ...]
     inner: tuple[Axis, ...]
     schedule: Schedule
+    loops: int = 1
+    parts: tuple[PartReport, ...] = ()
 
     @property
     def bytes_read(self) -> Size:
@@ -120,10 +134,18 @@ def _launch(step: Launch, kernel: Kernel, placements: dict[str, Placement]) -> L
             reads.append(traffic)
         if parameter.access in ("out", "inout"):
             writes.append(traffic)
-    inner = next((phase.axes for phase in kernel.phases if phase.axes), ())
-    return LaunchReport(
-        kernel.name, step.origins, tuple(reads), tuple(writes), kernel.outer, inner, kernel.schedule
+    parts = (
+        PartReport(len(part.bindings), origins, part.kernel.outer, _inner(part.kernel))
+        for part, origins in zip(kernel.parts, origins_by_part(kernel, step.origins), strict=True)
     )
+    return LaunchReport(
+        kernel.name, step.origins, tuple(reads), tuple(writes), kernel.outer, _inner(kernel), kernel.schedule,
+        len(loops_of(kernel)) or 1, tuple(parts),
+    )  # fmt: skip
+
+
+def _inner(kernel: Kernel) -> tuple[Axis, ...]:
+    return next((phase.axes for phase in kernel.phases if phase.axes), ())
 
 
 def _storages(plan: Plan, placements: dict[str, Placement]) -> Iterator[StorageReport]:
@@ -149,7 +171,12 @@ def _lines(report: PlanReport) -> Iterator[str]:
         yield f"  {launch.kernel}: reads {_moved(launch.reads, launch.bytes_read)}"
         yield f"    writes {_moved(launch.writes, launch.bytes_written)}"
         yield f"    {_loops(launch)}"
-        yield from (f"    {_operation(each)}" for each in launch.operations)
+        if not launch.parts:
+            yield from (f"    {_operation(each)}" for each in launch.operations)
+        for part in launch.parts:
+            operations = listed(f"%{each.operation}" for each in part.operations)
+            yield f"    {_count(part.loops, 'loop')} {_over(part.outer, part.inner)}: {operations}"
+            yield from (f"      {place}" for place in places(each.origin for each in part.operations))
     for call in report.calls:
         reason = f": {REASONS.get(call.reason, call.reason)}" if call.reason else ""
         yield f"  call {call.target}{reason}{_from(call.origin)}"
@@ -176,10 +203,8 @@ def _names(buffers: Iterable[str]) -> str:
 
 
 def _loops(launch: LaunchReport) -> str:
-    outer, inner = (
-        ", ".join(f"{axis.name}: {axis.size}" for axis in axes) for axes in (launch.outer, launch.inner)
-    )
-    over = f"over [{outer} | {inner}]" if inner else f"over [{outer}]"
+    if launch.loops > 1:
+        return f"{launch.loops} loops side by side"
     schedule = launch.schedule
     parts = [f"parallel {', '.join(schedule.parallel)}"] if schedule.parallel else []
     parts += [f"lanes along {schedule.vector}"] if schedule.vector else []
@@ -188,7 +213,12 @@ def _loops(launch: LaunchReport) -> str:
         if schedule.blocks
         else []
     )
-    return "; ".join([over, *parts])
+    return "; ".join([_over(launch.outer, launch.inner), *parts])
+
+
+def _over(outer: Iterable[Axis], inner: Iterable[Axis]) -> str:
+    first, second = (", ".join(f"{axis.name}: {axis.size}" for axis in axes) for axes in (outer, inner))
+    return f"over [{first} | {second}]" if second else f"over [{first}]"
 
 
 def _operation(each: KernelOrigin) -> str:

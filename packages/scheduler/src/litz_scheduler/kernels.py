@@ -11,13 +11,12 @@ from litz_ir.dtypes import DType
 from litz_ir.fused.group import Fate, Group, Member
 from litz_ir.loops.nodes import Axis, Operation, Pointwise, Reduction, Scan, Scatter, TensorType
 from litz_ir.plan.kernel import Accumulate, Local, Phase, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Expr, Load, Scalar, map_indirects, substitute_expr, transform
+from litz_ir.scalar.expr import Expr, Load, Scalar, loads, map_indirects, substitute_expr, transform
 from litz_ir.symbols.simplify import Simplifier
 from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, add, mul, symbol
+from litz_ir.symbols.term import Size, add, coefficient, mul, symbol
 from litz_ir.target.capabilities import Capabilities
-from litz_scheduler.cost.compute import body_cost
-from litz_scheduler.cost.traffic import estimate, points
+from litz_scheduler.cost import body_cost, estimate, points
 from litz_scheduler.domain import collapsed_axes
 from litz_scheduler.graph import axis_ranges, element_of
 from litz_scheduler.loop_order import Nest, collapse, map_statements, order_axes
@@ -100,7 +99,8 @@ class _Builder:
         self.fates = dict(group.fates)
         self.producer = {v.name: m for m in group.members for v in operations[m.operation].results}
         self.resolved: defaultdict[int, dict[Any, Any]] = defaultdict(dict)
-        self.room = capabilities.local_bytes
+        # Arrays of one outer point leave lanes to the inner axes, where columns would be read lane by lane.
+        self.room = 0 if self._walks_columns() else capabilities.local_bytes
         self.reload = capabilities.local_bytes > 0
         self.locals: dict[str, Local] = {}
 
@@ -119,6 +119,16 @@ class _Builder:
         nest = Nest(self.group.outer, tuple(phases))
         ordered = order_axes(nest, self.symbols) if self.options.order_loops else nest
         return Body(collapse(ordered), tuple(self.locals.values()))
+
+    def _walks_columns(self) -> bool:
+        """True where neighbours in memory lie at neighbouring outer points, more often than at inner ones."""
+        votes = 0
+        for load in loads(*(body for member in self.group.members if member.inner for body in member.bodies)):
+            if load.buffer not in self.producer:
+                place = self.offsets.element(load.buffer, load.index)
+                votes += any(coefficient(place, axis.name) == 1 for axis in self.group.outer)
+                votes -= any(coefficient(place, axis.name) == 1 for axis in self.group.inner)
+        return votes > 0
 
     def _place(self, member: Member, outer: list[list[Statement]], inner: list[list[Statement]]) -> None:
         operation = self.operations[member.operation]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from litz_ir.loops.nodes import Axis, Combine
 from litz_ir.plan.kernel import Accumulate, Phase, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Expr, Index, Load, substitute_expr, walk
+from litz_ir.scalar.expr import Expr, Index, Load, folds, substitute_expr, walk
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, coefficient, free_symbols, mul, substitute, symbol
-from litz_scheduler.cost.traffic import estimate
+from litz_scheduler.cost import estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,8 @@ def order_axes(nest: Nest, symbols: SymbolTable) -> Nest:
     stores = [term for p in nest.phases for s in p.statements for _, term in stores_of(s)]
     reads = list(loads_of(s for p in nest.phases for s in p.statements))
     outer = _sorted(nest.outer, stores + reads, symbols)
-    inner = nest.inner if _combines_in_order(nest) else _sorted(nest.inner, reads + stores, symbols)
+    kept = _combines_in_order(nest) or _holds_products(nest)
+    inner = nest.inner if kept else _sorted(nest.inner, reads + stores, symbols)
     return Nest(outer, tuple(replace(p, axes=inner if p.axes else ()) for p in nest.phases))
 
 
@@ -100,6 +101,12 @@ def _combines_in_order(nest: Nest) -> bool:
     """True for combinations that are given as a body: nobody promises that their operands may be swapped."""
     statements = (s for phase in nest.phases for s in phase.statements)
     return any(isinstance(s, Accumulate) and isinstance(s.combiner, Combine) for s in statements)
+
+
+def _holds_products(nest: Nest) -> bool:
+    """True where bodies hold sums of products: what is summed of them is cut into tiles along the last axis, which is
+    the one of positions, however close to one another heads lie in memory."""
+    return any(folds(body) for phase in nest.phases for s in phase.statements for body in bodies_of(s))
 
 
 def _sorted(axes: tuple[Axis, ...], terms: Sequence[Size], symbols: SymbolTable) -> tuple[Axis, ...]:

@@ -14,7 +14,7 @@ from litz_ir.scalar.build import cast
 from litz_ir.scalar.expr import Const, Expr, Index, Load, Masked, Op, indirects_in, walk
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.term import symbol
-from litz_scheduler.cost.traffic import type_bytes
+from litz_scheduler.cost import type_bytes
 from litz_scheduler.graph import overwritten_names
 
 COPY = "aten._to_copy.default"

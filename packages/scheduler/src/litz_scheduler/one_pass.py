@@ -16,7 +16,7 @@ from litz_ir.passes.base import PassContext
 from litz_ir.scalar.build import const, op
 from litz_ir.scalar.expr import Const, Expr, Load, Op, substitute_expr
 from litz_ir.symbols.term import Size, substitute, symbol
-from litz_scheduler.cost.traffic import estimate, points
+from litz_scheduler.cost import estimate, points
 from litz_scheduler.graph import output_names
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.split_reduction import reads_columns

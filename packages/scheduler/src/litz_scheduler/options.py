@@ -9,6 +9,7 @@ from litz_ir.scalar.ops_table import HEAVY
 
 Lanes = Literal["best", "inner", "outer", "none"]
 Precision = Literal["ieee", "tf32"]
+ImageLayouts = Literal["vote", "cpu", "eager"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,11 @@ class SchedulerOptions:
     ``siblings`` is how many recent readers of a buffer are tried as partners of another reader; loops that move more
     than ``sibling_bytes`` join them only for a good part of that. ``busy_points`` is how many outer points must be left
     to each thread or processor where a join would take some away. On a GPU maps over the same points become one kernel
-    whatever they share, where each moves less than ``packed_bytes``, and small reductions do.
+    whatever they share, where each moves less than ``packed_bytes``, and small reductions do. Where a launch can run
+    kernels side by side, those that move ``mixed_bytes`` at the most do that instead, whatever points they are over,
+    and those that are alike but for their sizes do up to ``beside_bytes``; 0 lets none. ``beside_peak`` is by how many
+    bytes they may raise the peak: what small results take that no longer lie over one another. An allocator takes
+    memory from a GPU by as much, or more, at a time.
 
     Inside a kernel with several phases: a value that costs ``scratch_cost`` or more is kept in scratch memory for later
     phases; a stored one that costs more than ``reload_cost`` is read back by them. The others are computed again.
@@ -35,13 +40,21 @@ class SchedulerOptions:
     ``part_bytes`` the least that one of the parts of a reduction reads, ``program_bytes`` the same on a GPU, where a
     launch takes as long as reading that. A GPU reads rows from ``long_row`` elements on piece by piece, and so columns
     from ``tall_column`` elements on, of which a program takes several. ``together`` is how many programs share a row or
-    column at the most; 1 lets none.
+    column at the most; 1 lets none. ``look_back`` is how many points of a long row a program of a GPU scans that goes
+    on from what programs before it found, a power of two: 8192 is what registers hold. 0 lets none: a long scan is
+    divided into steps, which read it twice.
 
     What a library runs: ``linear_flops`` is the size, in operations, from which a product of f32 matrices is better run
     by the host's ``linear`` than by ATen's own routine; 0 where it is not, or the host has none. ``convolutions`` is
     true where the host has ``convolution`` and ``pack_convolution``. ``generated_products`` are the products of
-    matrices that are loops on a GPU, fused with what surrounds them: names of operations or of their nodes, or ``all``.
-    ``product_precision`` is ``tf32`` where the factors of those of f32 may be rounded to TF32 first.
+    matrices, convolutions and attention that are loops on a GPU, fused with what surrounds them: names of operations or
+    of their nodes, or ``all``.
+    ``product_precision`` is ``tf32`` where the factors of those of f32 may be rounded to TF32 first,
+    ``convolution_precision`` where a GPU's library does that in convolutions. ``images`` are laid out in channels-last
+    where a ``vote`` says so, on a ``cpu`` alone, since its prices for GPUs have not been timed, or all as ``eager`` has
+    them. ``pad_rows``: on a GPU the rows of matrices that loops make
+    for products begin at multiples of 128 bytes. It is off until it has been measured: libraries read such rows better,
+    loops over them may not.
     """
 
     inline_cost: int = 4
@@ -51,6 +64,9 @@ class SchedulerOptions:
     sibling_bytes: int = 64 << 10
     busy_points: int = 2
     packed_bytes: int = 64 << 20
+    mixed_bytes: int = 1 << 20
+    beside_bytes: int = 16 << 20
+    beside_peak: int = 1 << 20
     scratch_cost: int = HEAVY
     reload_cost: int = 4
     order_loops: bool = True
@@ -62,7 +78,11 @@ class SchedulerOptions:
     long_row: int = 16384
     tall_column: int = 256
     together: int = 8
+    look_back: int = 0
     linear_flops: int = 0
     convolutions: bool = False
     generated_products: frozenset[str] = frozenset()
     product_precision: Precision = "ieee"
+    convolution_precision: Precision = "ieee"
+    images: ImageLayouts = "cpu"
+    pad_rows: bool = False

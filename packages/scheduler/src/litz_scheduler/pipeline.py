@@ -12,8 +12,19 @@ from litz_ir.passes.base import Pass, PassContext
 from litz_ir.passes.pipeline import Hook, Timings, run_passes
 from litz_ir.plan.program import Plan
 from litz_scheduler.build_plan import KernelNames, build_plan
+from litz_scheduler.fold_precision import FoldPrecision
 from litz_scheduler.fusion import fuse
-from litz_scheduler.library import Addends, Convolutions, GeneratedProducts, KeepHeld, Products
+from litz_scheduler.library import (
+    Addends,
+    Convolutions,
+    GeneratedAttention,
+    GeneratedConvolutions,
+    GeneratedProducts,
+    Images,
+    KeepHeld,
+    PadRows,
+    Products,
+)
 from litz_scheduler.made_there import MadeThere
 from litz_scheduler.one_pass import OnePass
 from litz_scheduler.options import SchedulerOptions
@@ -32,6 +43,8 @@ def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph], ...]:
         ComposeViews(),
         MadeThere(),
         GeneratedProducts(options),
+        GeneratedConvolutions(options),
+        GeneratedAttention(options),
         Products(options),
         Addends(),
         SinglePoints(),
@@ -40,9 +53,12 @@ def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph], ...]:
         DeadCode(name="dead-code-2"),
         KeepHeld(),
         Convolutions(options),
+        Images(options),
         OnePass(options),
         SplitReductions(options),
         SplitScans(options),
+        FoldPrecision(options),
+        PadRows(options),
     )
 
 

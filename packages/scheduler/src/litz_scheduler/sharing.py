@@ -16,7 +16,7 @@ from litz_ir.scalar.expr import Load
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, coefficient, free_symbols
 from litz_ir.target.capabilities import Capabilities
-from litz_scheduler.cost.traffic import estimate, points
+from litz_scheduler.cost import estimate, points
 from litz_scheduler.legality.product import sides_of
 from litz_scheduler.loop_order import Nest, nodes_of, stores_of
 from litz_scheduler.options import SchedulerOptions

@@ -13,11 +13,10 @@ from litz_ir.loops.layout import contiguous
 from litz_ir.loops.nodes import Axis, Combine, Kind, LoopGraph, Operation, Reduction, Value
 from litz_ir.passes.base import PassContext
 from litz_ir.scalar.build import cast, const, index, masked, op, where
-from litz_ir.scalar.expr import Expr, Load, Masked, Param, loads, substitute_expr
-from litz_ir.symbols.term import Size, add, coefficient, floordiv, mul, symbol
+from litz_ir.scalar.expr import Expr, Load, Masked, Op, Param, loads, substitute_expr
+from litz_ir.symbols.term import Size, add, coefficient, floordiv, mod, mul, product, symbol
 from litz_ir.target.capabilities import Capabilities
-from litz_scheduler.cost.compute import body_cost, load_count
-from litz_scheduler.cost.traffic import estimate, points
+from litz_scheduler.cost import body_cost, estimate, load_count, points
 from litz_scheduler.graph import element_of
 from litz_scheduler.legality.product import Sides, graphics, product_sides
 from litz_scheduler.options import SchedulerOptions
@@ -31,6 +30,10 @@ SPLIT = (
 
 PARTS = 16
 """The parts wanted for each thread: enough to even out threads of unequal speed."""
+
+SLAB, TALL, TALLER = 256 << 10, 512, 4
+"""What a part of the columns of a CPU reads, so that a cache holds it, and which columns are read in parts: those of so
+many elements, and of so many times the elements of a row."""
 
 TILE, PART, SCORED = 64, 1024, 256
 """The side of the least tile of a product of matrices that multiplies well, the least that one part of it sums, and the
@@ -77,18 +80,23 @@ class SplitReductions:
         if sides is not None:
             columns, most = True, _parts_of_product(operation, sides, graph, machine)
         else:
-            columns = machine.processors > 0 and reads_columns(operation, graph)
+            columns = (machine.processors > 0 or _is_tall(operation)) and reads_columns(operation, graph)
             most = (self._programs if machine.processors else self._threads)(
                 operation, graph, machine, columns
             )
         if most < 2:
             return ()
         division = _divided(operation.reduce_axes, most)
+        if sides is not None and _few(division, most):
+            division = _divided_anyhow(operation.reduce_axes, most, TILE)
         return _in_two_steps(operation, division, columns) if division.parts > 1 else ()
 
-    def _threads(self, operation: Reduction, graph: LoopGraph, machine: Capabilities, _: bool) -> int:
+    def _threads(self, operation: Reduction, graph: LoopGraph, machine: Capabilities, columns: bool) -> int:
         """The most parts that pay on the threads of a CPU."""
         outer, inner = estimate(points(operation.axes), graph.symbols), _inner(operation)
+        if columns:
+            nbytes = inner * outer * load_count(*operation.bodies) * operation.results[0].type.dtype.itemsize
+            return nbytes // SLAB
         if machine.threads < 2 or outer >= 2 * machine.threads or outer == machine.threads:
             return 0
         worthwhile = min(inner // 2, inner * _effort(operation) // self.options.part_bytes)
@@ -127,6 +135,12 @@ def _inner(operation: Reduction) -> int:
     inner = points(operation.reduce_axes)
     assert isinstance(inner, int)
     return inner
+
+
+def _is_tall(operation: Reduction) -> bool:
+    """True where columns have far more elements than rows."""
+    outer = points(operation.axes)
+    return isinstance(outer, int) and _inner(operation) >= max(TALL, TALLER * outer)
 
 
 def _effort(operation: Reduction) -> int:
@@ -177,13 +191,26 @@ def _divided(axes: tuple[Axis, ...], most: int, free: int | None = None) -> _Div
     return _Division((*between, part), (inner, *rest[1:]), place)
 
 
-def _divided_anyhow(axis: Axis, most: int) -> _Division:
-    """An axis divided into ``most`` parts, whatever its size is."""
-    size = floordiv(add(axis.size, most - 1), most)
-    part, inner = Axis(f"{axis.name}_part", most), Axis(axis.name, size)
-    place = add(mul(symbol(part.name), size), symbol(inner.name))
-    inside = op("lt", index(place), index(axis.size))
-    return _Division((part,), (inner,), {axis.name: place}, inside)
+def _few(division: _Division, most: int) -> bool:
+    """True for a division that leaves a quarter of the processors idle that ``most`` parts keep busy."""
+    return 4 * division.parts < 3 * most
+
+
+def _divided_anyhow(axes: tuple[Axis, ...], most: int, step: int = 1) -> _Division:
+    """Axes, as one, divided into ``most`` parts, whatever their sizes are; where these are known, into the fewer that
+    have a multiple of ``step`` points."""
+    whole = product(axis.size for axis in axes)
+    size = floordiv(add(whole, most - 1), most)
+    if isinstance(whole, int) and isinstance(size, int):
+        size = -(-size // step) * step
+        most = -(-whole // size)
+    part, inner = Axis(f"{axes[0].name}_part", most), Axis(axes[0].name, size)
+    at = add(mul(symbol(part.name), size), symbol(inner.name))
+    inside = op("lt", index(at), index(whole))
+    place: dict[str, Size] = {}
+    for axis in axes[:0:-1]:
+        place[axis.name], at = mod(at, axis.size), floordiv(at, axis.size)
+    return _Division((part,), (inner,), {**place, axes[0].name: at}, inside)
 
 
 def _weighed_in_parts(operation: Reduction, most: int) -> tuple[Reduction, ...]:
@@ -193,10 +220,26 @@ def _weighed_in_parts(operation: Reduction, most: int) -> tuple[Reduction, ...]:
     listed = any(isinstance(node, Masked) for body in operation.bodies for node in (body, *body.children))
     known = all(isinstance(axis.size, int) for axis in axes)
     division = _divided(axes, most, len(axes) - 2 if listed else None) if known else None
-    few = division is None or 4 * division.parts < 3 * most
-    if few and len(axes) == 1 and operation.combiner == Kind("softmax_sum"):
-        division = _divided_anyhow(axes[0], most)
+    if (
+        (division is None or _few(division, most))
+        and len(axes) == 1
+        and operation.combiner == Kind("softmax_sum")
+    ):
+        division = _divided_anyhow(axes, most)
     return _in_two_steps(operation, division, True) if division is not None and division.parts > 1 else ()
+
+
+def _within(inside: Expr, bodies: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The two bodies of a softmax's sum, or the product that a sum is of, where a point is one of the axes' own; what
+    changes no result elsewhere."""
+    if len(bodies) == 2:
+        score, value = bodies
+        return masked(inside, score, const(-math.inf, score.dtype)), masked(
+            inside, value, const(0.0, value.dtype)
+        )
+    (body,) = bodies
+    assert isinstance(body, Op)
+    return (op(body.name, *(masked(inside, each, const(0.0, each.dtype)) for each in body.args)),)
 
 
 def _size(axis: Axis) -> int:
@@ -217,8 +260,7 @@ def _in_two_steps(operation: Reduction, division: _Division, columns: bool) -> t
         )
     bodies = tuple(substitute_expr(body, division.place) for body in operation.bodies)
     if division.inside is not None:
-        nothing = (const(-math.inf, bodies[0].dtype), const(0.0, bodies[1].dtype))
-        bodies = tuple(masked(division.inside, *each) for each in zip(bodies, nothing, strict=True))
+        bodies = _within(division.inside, bodies)
     some = replace(operation, results=tuple(partial), axes=axes, reduce_axes=division.within, bodies=bodies)
     point = tuple(symbol(axis.name) for axis in axes)
     parts = tuple(Load(value.name, element_of(value, point), value.type.dtype) for value in partial)

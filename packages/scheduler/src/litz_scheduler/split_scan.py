@@ -15,9 +15,9 @@ from litz_ir.passes.base import PassContext
 from litz_ir.scalar.build import const, index, masked, op
 from litz_ir.scalar.expr import Expr, Load, substitute_expr
 from litz_ir.symbols.term import Size, add, floordiv, mod, mul, symbol
-from litz_scheduler.cost.compute import load_count
-from litz_scheduler.cost.traffic import estimate, points
+from litz_scheduler.cost import estimate, load_count, points
 from litz_scheduler.options import SchedulerOptions
+from litz_scheduler.relay import will_be_relayed
 from litz_scheduler.sharing import COLUMNS, PROGRAMS
 
 _COMBINED: Mapping[str, str] = MappingProxyType(
@@ -53,6 +53,8 @@ class SplitScans:
         type_ = scan.results[0].type
         machine, size = context.machine(type_.device), scan.scan_axis.size
         if machine is None or not machine.processors or not isinstance(size, int):
+            return 1
+        if will_be_relayed(scan, machine, graph.symbols, self.options):
             return 1
         # Narrow floats are combined wide, and rounded where they are shown alone.
         known = isinstance(scan.combiner, Kind) and scan.combiner.name in _COMBINED

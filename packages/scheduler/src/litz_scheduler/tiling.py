@@ -8,9 +8,10 @@ from litz_ir.plan.schedule import Schedule
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, coefficient, free_symbols
 from litz_ir.target.capabilities import Capabilities
-from litz_scheduler.cost.traffic import estimate, points
+from litz_scheduler.cost import estimate, points
 from litz_scheduler.loop_order import Nest, loads_of, stores_of
 from litz_scheduler.options import Lanes, SchedulerOptions
+from litz_scheduler.relay import relayed
 from litz_scheduler.sharing import together
 
 LANE_BYTES = 4
@@ -27,10 +28,11 @@ def schedule_nest(
     scratch: bool = False,
 ) -> Schedule:
     """A schedule for a CPU (vector and parallel axes) or, for a device with blocks, one that says no more than how many
-    programs share outer points: its code generator chooses tiles. ``scratch`` says that the nest keeps arrays per outer
-    point, so outer points cannot share lanes."""
+    programs share outer points, and how much of a scanned row one has: its code generator chooses tiles. ``scratch``
+    says that the nest keeps arrays per outer point, so outer points cannot share lanes."""
     if capabilities.block_limit:
-        return Schedule(shared=together(nest, capabilities, symbols, options))
+        shared = together(nest, capabilities, symbols, options)
+        return Schedule(shared=shared, relay=relayed(nest, capabilities, symbols, options))
     vector = _vector_axis(nest, capabilities, symbols, options.lanes, scratch)
     parallel = _parallel_axes(nest, capabilities, symbols)
     grain = _grain(nest, parallel, traffic, work, symbols, options)

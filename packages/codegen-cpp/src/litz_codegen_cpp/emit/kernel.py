@@ -15,6 +15,7 @@ from litz_codegen_cpp.emit.registers import expressions, outer_registers
 from litz_codegen_cpp.emit.scopes import Value, indented
 from litz_codegen_cpp.emit.spelling import Names, identifier, memory_type
 from litz_ir.dtypes import b1, f64, i64
+from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS
 from litz_ir.plan.kernel import Kernel
 from litz_ir.scalar.expr import Op
@@ -56,7 +57,10 @@ def entry_point(kernel: str) -> str:
 
 
 def emit_kernel(kernel: Kernel, lanes: int, comment: str = "") -> Emitted:
-    """The C++ text of a kernel, for vectors of ``lanes`` lanes or a smaller power of two; raises ``CodegenError``."""
+    """The C++ text of a kernel, for vectors of ``lanes`` lanes or a smaller power of two; raises ``CodegenError``, also
+    for a pack: threads take loops one after the other."""
+    if kernel.parts:
+        raise CodegenError("a CPU has no packs", node=kernel.name, hint="plan for a target with beside = 1")
     return _KernelWriter(with_moved_bits(kernel), lanes, comment).write()
 
 

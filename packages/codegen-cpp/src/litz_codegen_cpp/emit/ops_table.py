@@ -76,6 +76,8 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "sub": _operator("-", "sub_wrapping"),
         "mul": _operator("*", "mul_wrapping"),
         "mul_tf32": Spelling("{0} * {1}", "arithmetic"),
+        "mul_f8": Spelling("{0} * {1}", "arithmetic"),
+        "mul_f8_fast": Spelling("{0} * {1}", "arithmetic"),
         "fma": _call("fma", "float_ops", 3),
         "div": Spelling("{0} / {1}"),
         "neg": _call("neg", "arithmetic", exact=True),

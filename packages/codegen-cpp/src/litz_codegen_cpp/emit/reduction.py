@@ -8,6 +8,7 @@ from litz_codegen_cpp.emit.body import Body
 from litz_codegen_cpp.emit.scopes import Value
 from litz_codegen_cpp.emit.spelling import register_type, vector_type
 from litz_ir.dtypes import DType, b1, compute_dtype, f64, i64
+from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import Combine, Combiner, Kind
 from litz_ir.scalar.expr import Expr, Param
 
@@ -70,6 +71,8 @@ class _NamedAccumulator:
         name: str = kind.name
         if self.dtype == b1:
             name = {"min": "all", "max": "any", "xor": "xor"}.get(name, name)
+        if name not in _STATES:
+            raise CodegenError(f"the combination {name!r} is not computed here", hint="see the capabilities")
         self.state = _STATES[name]
         self.settles = kind.name == "sum" and self.dtype.is_float
         self.names: list[str] = []

@@ -14,14 +14,17 @@ from dataclasses import dataclass
 from math import prod
 
 from litz_codegen_triton.emit.chain import chain
+from litz_codegen_triton.emit.chain_alone import lone_chain
 from litz_codegen_triton.emit.chain_tiles import chain_tiling
 from litz_codegen_triton.emit.contraction import contraction
+from litz_codegen_triton.emit.pressure import dtype_words, index_words, point_words
 from litz_codegen_triton.emit.product_tiles import product_tiling
+from litz_codegen_triton.emit.statements import accumulates, flat, targets_of, values_of
 from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import Axis, Kind
-from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Expr, Op, folds, indirects_in, loads, walk
+from litz_ir.loops.nodes import SORT, Axis, Kind
+from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore
+from litz_ir.scalar.expr import Op, folds, indirects_in, loads, walk
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, coefficient, free_symbols, product
@@ -39,13 +42,18 @@ waits for, another computes meanwhile."""
 ROW_ELEMENTS = 8
 """Elements of a row that a thread holds in registers, while ``ROW_WARPS`` are enough for that; otherwise, and where a
 program has several short rows, ``TILE_ELEMENTS``. ``PAIRED_ELEMENTS`` where each comes with its index, since such pairs
-are dear to combine across threads; ``LOOPED_ELEMENTS`` where the row is read piece by piece."""
+are dear to combine across threads; ``LOOPED_ELEMENTS`` where the row is read piece by piece, by ``WIDE_SCAN_WARPS`` at
+most where a scan takes more than a register for each value."""
 
 TILE_ELEMENTS, PAIRED_ELEMENTS, LOOPED_ELEMENTS = 16, 32, 4
-ROW_WARPS = 16
+ROW_WARPS = WIDE_SCAN_WARPS = 16
 
 SIDE, SQUARE_ELEMENTS = 64, 32
 """The sides of a square tile, and how many of its elements a thread has."""
+
+POINT_REGISTERS, MOST_EACH_WARPS = 192, 8
+"""What of a thread's 255 registers the values of its points may take, and the warps up to which a thread can have that
+many: where it would take more, a map's threads have fewer points each, and others' tiles more threads."""
 
 GATHERS = 4
 """Loads of 16 bytes for each thread of a map that looks up where to read: it does that once for all of them."""
@@ -71,25 +79,25 @@ STAGES, STAGED_BYTES = 3, 48 << 10
 """The tiles that are on their way at a time, and what they may take of shared memory at the most, in loops down columns
 that programs share. Rows, and columns that one program has, lose by it."""
 
+RELAY_WARPS = 8
+"""The warps of a program that has a part of a scanned row: as many threads as it looks back at words."""
+
+SORTED_TILE, SORTED_ELEMENTS = 1024, 8
+"""The keys of a program that sorts, unless a row has more, and those of a thread."""
+
+SECTOR = 32
+"""The bytes that memory brings at the least: a read of fewer brings what nobody asked for."""
+
 LARGEST_TILE = 32768
 _LEAST_TILE = 128
 _WARP = 32
 _MOST_WARPS = 32
 
 
-def is_map(statement: Statement) -> bool:
-    """True for a statement that writes every point on its own."""
-    return isinstance(statement, Store)
-
-
-def accumulates(statements: Sequence[Statement]) -> bool:
-    """True for statements of which none writes: what a loop of them reads, it may read long before."""
-    return all(isinstance(statement, Accumulate) for statement in statements)
-
-
-def flat(kernel: Kernel) -> bool:
-    """True when all axes may be treated as outer ones: one phase whose points do not depend on each other."""
-    return len(kernel.phases) == 1 and all(map(is_map, kernel.phases[0].statements))
+def sorts(kernel: Kernel) -> bool:
+    """True for a kernel that sorts rows, which then have to stay in registers."""
+    statements = (each for phase in kernel.phases for each in phase.statements)
+    return any(isinstance(each, ScanStore) and each.combiner == SORT for each in statements)
 
 
 def tiling(kernel: Kernel, processors: int = 132) -> Tiling:
@@ -98,16 +106,33 @@ def tiling(kernel: Kernel, processors: int = 132) -> Tiling:
     _check_blocks(kernel)
     known = SymbolTable(kernel.symbols)
     if kernel.schedule.shared == 1:
-        chained = chain(kernel, known)
+        chained = chain(kernel, known) or lone_chain(kernel, known)
         if chained is not None:
             return chain_tiling(kernel, chained, known, processors)
         found = contraction(kernel, known)
         if found is not None:
             return product_tiling(kernel, found, known, processors)
+    if kernel.schedule.relay:
+        return _relayed(kernel)
+    return plain_tiling(kernel, processors)
+
+
+def plain_tiling(kernel: Kernel, processors: int = 132) -> Tiling:
+    """The tiles of a kernel that multiplies none. Raises ``CodegenError`` as :func:`tiling` does."""
+    _check_blocks(kernel)
+    known = SymbolTable(kernel.symbols)
     chooser = _Chooser(kernel, known, processors)
     tiles = chooser.scheduled() if kernel.schedule.blocks else chooser.chosen()
     _check_pieces(kernel, tiles)
     return tiles
+
+
+def _relayed(kernel: Kernel) -> Tiling:
+    """A part of a row for each program."""
+    (phase,) = kernel.phases
+    inner = Inner((), phase.axes, kernel.schedule.relay, False)
+    outer = (Dim("x", kernel.outer, 1),) if kernel.outer else ()
+    return Tiling(outer, (inner,), RELAY_WARPS, relay=kernel.schedule.relay)
 
 
 def _check_pieces(kernel: Kernel, tiles: Tiling) -> None:
@@ -152,6 +177,7 @@ class _Chooser:
         )
         self.accesses = tuple(_accesses(kernel))
         self.shared = kernel.schedule.shared
+        self.words = point_words(kernel)
 
     def piece(self, axes: Sequence[Axis]) -> int:
         """How many points of the axes a program is taken to have."""
@@ -216,13 +242,25 @@ class _Chooser:
         longest = max(
             (k for k in range(len(self.phases)) if self.phases[k]), key=lambda k: self.extent(self.phases[k])
         )
+        if sorts(self.kernel):
+            return self.sorting(longest, rows, columns)
         block, x, persistent = (self.column_tile if columns else self.row_tile)(longest, rows)
         if self.holds_sums():
             block = max(1, min(block, SUMMED_TILE // x))
         inner = tuple(self.chosen_inner(k, block, persistent) for k in range(len(self.phases)))
         outer = (Dim("x", self.outer, x),) if self.outer else ()
-        warps = self.warps(x, block, columns, persistent)
+        warps = self.roomy(self.warps(x, block, columns, persistent), x * block)
         return Tiling(outer, inner, warps, stages=self.stages(outer, inner), shared=self.shared)
+
+    def sorting(self, phase: int, rows: int, columns: bool) -> Tiling:
+        """Whole rows, several where they are short, or as many columns as an access of memory brings."""
+        block = next_power_of_two(self.extent(self.split(phase)[1]))
+        least = min(max(1, SECTOR // self.widest()) if columns else 1, next_power_of_two(rows))
+        x = max(least, self.shared_out(max(1, SORTED_TILE // block), rows))
+        inner = tuple(self.chosen_inner(k, block, True) for k in range(len(self.phases)))
+        outer = (Dim("x", self.outer, x),) if self.outer else ()
+        warps = max(1, min(_MOST_WARPS, x * block // (_WARP * SORTED_ELEMENTS)))
+        return Tiling(outer, inner, warps)
 
     def warps(self, x: int, block: int, columns: bool, persistent: bool) -> int:
         """The warps for a tile of ``x`` rows, or columns, and ``block`` elements of each."""
@@ -242,8 +280,20 @@ class _Chooser:
         elif persistent:
             wanted = max(min(at(ROW_ELEMENTS), ROW_WARPS), at(TILE_ELEMENTS))
         else:
-            wanted = at(LOOPED_ELEMENTS)
+            wanted = min(at(LOOPED_ELEMENTS), WIDE_SCAN_WARPS if self.scans_wide() else _MOST_WARPS)
         return max(1, min(wanted, 16 if columns and not persistent else _MOST_WARPS))
+
+    def roomy(self, warps: int, elements: int) -> int:
+        """As many warps for a tile, or more where a thread has too few registers for its points."""
+        while warps < MOST_EACH_WARPS and elements // (_WARP * warps) > self.fitting(elements):
+            warps *= 2
+        return warps
+
+    def fitting(self, each: int) -> int:
+        """At most so many points for each thread, fewer where it has too few registers for them."""
+        while each > 1 and each * self.words > POINT_REGISTERS:
+            each //= 2
+        return each
 
     def chosen_inner(self, phase: int, block: int, persistent: bool) -> Inner | None:
         serial, axes = self.split(phase)
@@ -262,7 +312,10 @@ class _Chooser:
         limit = PERSISTENT_LIMIT // max(1, self.live_rows() - 2)
         persistent = static and length <= limit
         again = sum(bool(axes) for axes in self.phases) > 1
-        block = length if persistent else min(length, REREAD_ROW if again else LOOPED_ROW)
+        looped = REREAD_ROW if again else LOOPED_ROW
+        if self.scans_wide() and index_words(self.kernel) > 1:
+            looped //= 2  # registers hold wide indices beside wide values
+        block = length if persistent else min(length, looped)
         x = max(1, 2048 // block)
         return block, self.shared_out(x, rows), persistent
 
@@ -271,8 +324,7 @@ class _Chooser:
         _, axes = self.split(phase)
         length = next_power_of_two(self.piece(axes))
         static = isinstance(product(axis.size for axis in axes), int)
-        # Below a sector's 32 bytes a read brings what nobody asked for.
-        sector = max(1, 32 // self.widest())
+        sector = max(1, SECTOR // self.widest())
         x = max(sector, self.shared_out(min(64, next_power_of_two(rows)), rows))
         block = min(length, max(1, COLUMN_TILE // x))
         if block < length and self.states() > LIGHT_STATES:
@@ -316,6 +368,12 @@ class _Chooser:
         kinds = (each.combiner.name if isinstance(each.combiner, Kind) else "" for each in accumulated)
         return sum(_STATES.get(kind, len(each.values)) for kind, each in zip(kinds, accumulated))
 
+    def scans_wide(self) -> bool:
+        """True where a scan takes more than one 32-bit register for a value of an element."""
+        statements = (each for phase in self.kernel.phases for each in phase.statements)
+        scans = (each for each in statements if isinstance(each, ScanStore))
+        return any(dtype_words(value.dtype) > 1 for each in scans for value in each.values)
+
     def shared_out(self, x: int, rows: int) -> int:
         """At most ``x`` rows per program, fewer where processors would be left idle."""
         x = min(x, next_power_of_two(rows))
@@ -352,6 +410,14 @@ class _Chooser:
                     votes[axis.name] += access.itemsize * self.extent(moving)
         return votes
 
+    def wider(self) -> int:
+        """How many times as many points as one access brings a thread of a map has, and fewer threads for it."""
+        if self.holds_sums():
+            return 1  # registers hold what every sum reads
+        if any(indirects_in(access.offset) for access in self.accesses):
+            return GATHERS
+        return 2 if self.effort() >= HEAVY else 1
+
     def chosen_map(self) -> Tiling:
         votes = self.votes()
         axes = [axis for axis in self.outer if axis.size != 1]
@@ -367,16 +433,13 @@ class _Chooser:
             blocks = [min(SIDE, next_power_of_two(self.extent([axis]))) for axis in (y, x)]
             if min(blocks) == SIDE and self.extent(axes) < 2 * self.processors * SIDE * SIDE:
                 blocks = [SIDE // 2] * 2
-            warps = blocks[0] * blocks[1] // (_WARP * SQUARE_ELEMENTS)
+            warps = blocks[0] * blocks[1] // (_WARP * self.fitting(SQUARE_ELEMENTS))
             return Tiling(self.dims([y, x], blocks), inner, max(1, warps))
         if wanted and axes and wanted[0] is not axes[-1] and not votes[axes[-1].name]:
             axes = [axis for axis in axes if axis is not wanted[0]] + [wanted[0]]
         points = self.extent(axes)
-        each, threads = LOAD_BYTES // self.widest(), MAP_THREADS
-        if any(indirects_in(access.offset) for access in self.accesses):
-            each, threads = each * GATHERS, threads // GATHERS
-        elif self.effort() >= HEAVY:
-            each, threads = each * 2, threads // 2
+        wider = self.wider()
+        each, threads = self.fitting(LOAD_BYTES // self.widest() * wider), MAP_THREADS // wider
         block = threads * each
         while block > _LEAST_TILE and cdiv_int(points, block) < 2 * self.processors:
             block //= 2
@@ -415,19 +478,3 @@ def _touched(phase: Phase) -> Iterator[tuple[str, Size]]:
         for load in loads(*values_of(statement)):
             yield load.buffer, load.index[0]
         yield from targets_of(statement)
-
-
-def values_of(statement: Statement) -> tuple[Expr, ...]:
-    """The expressions that a statement evaluates, those inside its offsets' indirect indices left out."""
-    return (statement.value,) if isinstance(statement, Store) else statement.values
-
-
-def targets_of(statement: Statement) -> tuple[tuple[str, Size], ...]:
-    """(buffer, offset) of everything that a statement stores."""
-    match statement:
-        case Store():
-            return ((statement.buffer, statement.offset),)
-        case ScanStore():
-            return statement.targets
-        case Accumulate():
-            return ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -67,7 +68,7 @@ class Body:
         self.params: tuple[Value, ...] = ()
         self.functions: dict[str, str] = {}
         self.stored: set[str] = set()
-        self.loaded: set[str] = set()
+        self.loaded: Counter[str] = Counter()
         self.accesses: list[Access] = []
         self.conditions: tuple[Expr, ...] = ()
         self.reading: dict[Expr, bool] = {}
@@ -193,8 +194,9 @@ class Body:
         dtype = self.setting.parameters[expr.buffer].dtype
         return self.writer.define(expr.buffer, casts.decode(raw.text, dtype, self.form), raw.dims, raw.depth)
 
-    def stored_element(self, expr: Load, other: str = "") -> Value:
-        """The text that reads an element as it is in memory, ``other`` where its tile has no point."""
+    def stored_element(self, expr: Load, other: str = "", as_type: str = "") -> Value:
+        """The text that reads an element as it is in memory, ``other`` where its tile has no point; ``as_type`` is the
+        Triton type that its bits are taken for, if not that of the pointer."""
         parameter = self.setting.parameters[expr.buffer]
         offset = self.index.value(expr.index[0])
         dims = offset.dims | self.masks.condition_dims
@@ -204,9 +206,12 @@ class Body:
         if mutable:
             depth = self.writer.depth
             self._settle(expr.buffer)
-        self.loaded.add(expr.buffer)
+        self.loaded[expr.buffer] += 1
         self.accesses.append(Access("load", expr.buffer, expr.index[0], dims, self.conditions))
-        pointer = f"{self.setting.pointers[expr.buffer]} + {self.spread(offset, dims)}"
+        base = self.setting.pointers[expr.buffer]
+        if as_type:
+            base += f".to(tl.pointer_type({as_type}), bitcast=True)"
+        pointer = f"{base} + {self.spread(offset, dims)}"
         more = "" if mask is None else f", mask={mask.text}" + (f", other={other}" if other else "")
         if "r" in dims and expr.buffer in self.eviction:
             more += f', eviction_policy="{self.eviction[expr.buffer]}"'

@@ -12,6 +12,8 @@ from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16
 # mantissa bits, exponent bias, code of the largest finite value, code of what exceeds it
 _FP8 = {f8e4m3fn: (3, 7, 0x7E, 0x7E), f8e5m2: (2, 15, 0x7B, 0x7C)}
 
+_FP8_TYPES = {f8e4m3fn: "tl.float8e4nv", f8e5m2: "tl.float8e5"}
+
 
 def cast(text: str, source: DType, result: DType, form: Form) -> str:
     """A value of ``source`` rounded to ``result``, by the rules of ``litz_ir.interp.scalar``."""
@@ -54,6 +56,18 @@ def decode(text: str, dtype: DType, form: Form) -> str:
     if dtype.is_bool:
         return f"{text} != 0"
     return f"{text}.to(tl.float32)" if dtype in (bf16, f16) else text
+
+
+def multiplied_type(dtype: DType) -> str:
+    """The Triton type of a narrow float that is multiplied by the machine as it is, where memory has it as bits; empty
+    where it has that type there."""
+    return _FP8_TYPES.get(dtype, "")
+
+
+def encode_factor(text: str, dtype: DType, form: Form) -> str:
+    """A narrow float as the machine multiplies it, of a value in registers."""
+    stored, type_ = encode(text, dtype, form), multiplied_type(dtype)
+    return f"{stored}.to({type_}, bitcast=True)" if type_ else stored
 
 
 def stored_type(dtype: DType, form: Form) -> str:

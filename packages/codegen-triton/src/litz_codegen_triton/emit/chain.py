@@ -6,15 +6,16 @@ values, and no score is ever in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
+from types import MappingProxyType
 
 from litz_codegen_triton.emit.contraction import by_index_alone, is_point, multiplied, narrowed
 from litz_codegen_triton.emit.guards import Guard, guard_of, without
 from litz_ir.dtypes import DType, bf16, f32
 from litz_ir.loops.nodes import Axis, Kind
-from litz_ir.plan.kernel import Accumulate, Kernel
+from litz_ir.plan.kernel import Accumulate, Kernel, Store
 from litz_ir.scalar.build import cast
 from litz_ir.scalar.expr import Expr, Fold, Masked, Op, folds, transform, walk
 from litz_ir.symbols.ranges import Range, extent
@@ -27,6 +28,9 @@ DEEPEST = 256
 
 LEAST_SIDE = 16
 """The smallest side of a tile that is multiplied."""
+
+PRECISIONS: Mapping[str, str] = MappingProxyType({"mul": "ieee", "mul_tf32": "tf32"})
+"""How factors of f32 are multiplied, by the operation that says so."""
 
 SOFTMAX, SUM = Kind("softmax_sum"), Kind("sum")
 Conditions = tuple[Expr, ...]
@@ -42,6 +46,9 @@ class Chain:
     axes; the latter's dtype is that of the product. Each fold is of a *near* factor, which knows no summed axis, and of
     a *far* one, which knows no row. ``depth`` is the largest number of points of a fold.
 
+    Without ``columns`` there is no right factor: statements sum what is left of it, or store it at every point of the
+    ``summed`` axes.
+
     ``guard`` says how far along a summed axis, not the last, there is anything to sum; the statements take it for true.
     ``block`` is not 0 where the far factors, the right ones and the guard know so many rows as one: pieces of the last
     of ``rows``.
@@ -51,30 +58,47 @@ class Chain:
     batch: tuple[Axis, ...]
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
-    statements: tuple[Accumulate, ...]
+    summed: tuple[Axis, ...]
+    statements: tuple[Accumulate | Store, ...]
     depth: int
     guard: Guard | None = None
     block: int = 0
 
     @property
     def dtype(self) -> DType:
-        """The widest dtype that a right factor has."""
-        return max((right_of(statement).dtype for statement in self.statements), key=lambda dtype: dtype.bits)
+        """The widest dtype that a right factor has, or, where there is none, a factor of a fold."""
+        found = [right.dtype for right in map(right_of, self.statements) if right is not None]
+        if not found:
+            pairs = (fold.body.children for fold in folds(*map(left_of, self.statements)))
+            found = [factor.dtype for left, right in pairs for factor in multiplied(left, right)]
+        return max(found, key=lambda dtype: dtype.bits)
+
+    @property
+    def precision(self) -> str:
+        """How factors of f32 are multiplied: what is computed of rounded products is rounded too."""
+        products = [fold.body for fold in folds(*map(left_of, self.statements))]
+        return max(PRECISIONS[each.name] for each in products if isinstance(each, Op))
 
 
-def right_of(statement: Accumulate) -> Expr:
-    """The right factor of a chain's statement."""
-    return statement.values[1]
+def left_of(statement: Accumulate | Store) -> Expr:
+    """The left factor of a chain's statement."""
+    return statement.value if isinstance(statement, Store) else statement.values[0]
+
+
+def right_of(statement: Accumulate | Store) -> Expr | None:
+    """The right factor of a chain's statement, if it has one."""
+    return statement.values[1] if isinstance(statement, Accumulate) and len(statement.values) > 1 else None
 
 
 def factors(fold: Fold, summed: frozenset[str]) -> tuple[Expr, Expr] | None:
     """The near and the far factor of a fold as they are multiplied; ``None`` where it has none."""
-    if not isinstance(fold.body, Op) or fold.body.name != "mul" or fold.dtype != f32:
+    if not isinstance(fold.body, Op) or fold.body.name not in PRECISIONS or fold.dtype != f32:
         return None
     knows = [bool(arg.free_symbols & summed) for arg in fold.body.args]
     if knows[0] == knows[1]:
         return None
-    a, b = multiplied(*fold.body.args)
+    left, right = fold.body.args
+    a, b = multiplied(left, right)
     return (b, a) if knows[0] else (a, b)
 
 
@@ -113,12 +137,12 @@ def chain(kernel: Kernel, known: SymbolTable) -> Chain | None:
         return None
     if not all(s.combiner in (SOFTMAX, SUM) and by_index_alone(kernel, s) for s in statements):
         return None
-    search = _Search(kernel, number, statements, known)
+    search = _Products(kernel, number, statements, known)
     return next(filter(None, map(search.chain, (*search.cuts(), None))), None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class Cut:
     """An outer axis cut into pieces of ``length``: it is ``length * block + place``."""
 
     axis: Axis
@@ -142,65 +166,68 @@ class _Cut:
         ).free_symbols
 
 
-class _Search:
-    """The search for a chain in one phase of a kernel."""
+class Search:
+    """The search for a chain of statements with such values in phase ``number``, which has all points of ``outer`` and
+    sums over ``axes``."""
 
     def __init__(
-        self, kernel: Kernel, number: int, statements: Sequence[Accumulate], known: SymbolTable
+        self,
+        number: int,
+        outer: Sequence[Axis],
+        axes: Sequence[Axis],
+        values: Sequence[Expr],
+        known: SymbolTable,
     ) -> None:
-        self.kernel = kernel
         self.number = number
-        self.statements = statements
+        self.outer = tuple(outer)
+        self.axes = tuple(axes)
+        self.values = tuple(values)
         self.known = known
-        self.axes = kernel.phases[number].axes
-        self.summed = frozenset(axis.name for axis in self.axes)
+        self.summed = frozenset(axis.name for axis in axes)
 
-    def cuts(self) -> Iterator[_Cut]:
+    def cuts(self) -> Iterator[Cut]:
         """The outer axis that values speak of in pieces, if there is one."""
-        by_name = {axis.name: axis for axis in self.kernel.outer}
+        by_name = {axis.name: axis for axis in self.outer}
         lengths: dict[str, int] = {}
-        for term in _parts(value for statement in self.statements for value in statement.values):
+        for term in _parts(self.values):
             if isinstance(term, FloorDiv) and isinstance(term.dividend, Symbol):
                 name, length = term.dividend.name, term.divisor
                 if name in by_name and isinstance(length, int) and length % LEAST_SIDE == 0:
                     lengths[name] = gcd(lengths.get(name, 0), length)
         for name, length in lengths.items():
-            yield _Cut(by_name[name], length)
+            yield Cut(by_name[name], length)
 
-    def chain(self, cut: _Cut | None) -> Chain | None:
-        """The chain, if the phase is one, with an outer axis cut into pieces."""
-        scores = [s.values[0] for s in self.statements if s.combiner == SOFTMAX]
-        terms = [s.values[0] for s in self.statements if s.combiner == SUM]
-        guard = guard_of([axis.name for axis in self.axes[:-1]], scores, terms)
+    def labels(self, cut: Cut | None) -> dict[Axis, str]:
+        """What values know each outer axis as."""
+        return {axis: cut.place if cut and axis == cut.axis else axis.name for axis in self.outer}
+
+    @property
+    def even(self) -> bool:
+        """True where a tile of the last axis ends where the axis does."""
         last = self.axes[-1].size
-        even = isinstance(last, int) and last % LEAST_SIDE == 0
-        found = None if guard is None or not even else self.guarded(cut, guard)
-        return found or self.guarded(cut, None)
+        return isinstance(last, int) and last % LEAST_SIDE == 0
 
-    def guarded(self, cut: _Cut | None, guard: Guard | None) -> Chain | None:
-        """The chain whose statements a guard makes shorter."""
-        pairs = [_pair(statement, guard) for statement in self.statements]
-        if None in pairs:
-            return None
-        statements = tuple(replace(s, values=pair) for s, pair in zip(self.statements, pairs) if pair)
-        sides = zip(*(statement.values for statement in statements), strict=True)
-        left, right = (_names(side, cut) for side in sides)
-        label = {axis: cut.place if cut and axis == cut.axis else axis.name for axis in self.kernel.outer}
-        rows = tuple(axis for axis in self.kernel.outer if label[axis] in left - right)
-        columns = tuple(axis for axis in self.kernel.outer if label[axis] in right - left)
-        batch = tuple(axis for axis in self.kernel.outer if axis not in (*rows, *columns))
+    def made(
+        self, statements: Sequence[Accumulate | Store], rows: Sequence[Axis], columns: Sequence[Axis],
+        guard: Guard | None, cut: Cut | None,
+    ) -> Chain | None:  # fmt: skip
+        """The chain of statements whose left factors know ``rows``, if it is one."""
+        label = self.labels(cut)
         unknown = frozenset(label[axis] for axis in rows)
         if cut is not None and not _ends_evenly(cut, rows):
             return None
-        if guard is not None and _names([guard.count], cut) & (unknown | self.summed):
+        if guard is not None and names([guard.count], cut) & (unknown | self.summed):
             return None
-        depth = self.depth([statement.values[0] for statement in statements], unknown, cut)
-        if not depth or not columns or self.known.hint(product(axis.size for axis in self.axes)) < 2:
+        depth = self.depth([left_of(statement) for statement in statements], unknown, cut)
+        if not depth or self.known.hint(product(axis.size for axis in self.axes)) < 2:
             return None
+        batch = tuple(axis for axis in self.outer if axis not in (*rows, *columns))
         block = 0 if cut is None else cut.length
-        return Chain(self.number, batch, rows, columns, statements, depth, guard, block)
+        return Chain(
+            self.number, batch, tuple(rows), tuple(columns), self.axes, tuple(statements), depth, guard, block
+        )
 
-    def depth(self, values: Sequence[Expr], rows: frozenset[str], cut: _Cut | None) -> int:
+    def depth(self, values: Sequence[Expr], rows: frozenset[str], cut: Cut | None) -> int:
         """The largest number of points of a fold; 0 where one of them is no product of a near and a far factor."""
         places = conditions(values)
         if places is None:
@@ -212,12 +239,44 @@ class _Search:
                 return 0
             near, far = found
             # The near factor is read once, and the far one for all rows at a time.
-            if _names([far, *under], cut) & rows or any(folds(each) for each in (near, far, *under)):
+            if names([far, *under], cut) & rows or any(folds(each) for each in (near, far, *under)):
                 return 0
             if not all(each.free_symbols & self.summed for each in under):
                 return 0
             depths.append(size)
         return max(depths)
+
+
+class _Products(Search):
+    """The search for a chain whose left factors are multiplied with right ones."""
+
+    def __init__(
+        self, kernel: Kernel, number: int, statements: Sequence[Accumulate], known: SymbolTable
+    ) -> None:
+        values = [value for statement in statements for value in statement.values]
+        super().__init__(number, kernel.outer, kernel.phases[number].axes, values, known)
+        self.statements = statements
+
+    def chain(self, cut: Cut | None) -> Chain | None:
+        """The chain, if the phase is one, with an outer axis cut into pieces."""
+        scores = [s.values[0] for s in self.statements if s.combiner == SOFTMAX]
+        terms = [s.values[0] for s in self.statements if s.combiner == SUM]
+        guard = guard_of([axis.name for axis in self.axes[:-1]], scores, terms)
+        found = None if guard is None or not self.even else self.guarded(cut, guard)
+        return found or self.guarded(cut, None)
+
+    def guarded(self, cut: Cut | None, guard: Guard | None) -> Chain | None:
+        """The chain whose statements a guard makes shorter."""
+        pairs = [_pair(statement, guard) for statement in self.statements]
+        if None in pairs:
+            return None
+        statements = [replace(s, values=pair) for s, pair in zip(self.statements, pairs) if pair]
+        sides = zip(*(statement.values for statement in statements), strict=True)
+        left, right = (names(side, cut) for side in sides)
+        label = self.labels(cut)
+        rows = [axis for axis in self.outer if label[axis] in left - right]
+        columns = [axis for axis in self.outer if label[axis] in right - left]
+        return self.made(statements, rows, columns, guard, cut) if columns else None
 
 
 def _pair(statement: Accumulate, guard: Guard | None) -> tuple[Expr, Expr] | None:
@@ -241,12 +300,12 @@ def _pair(statement: Accumulate, guard: Guard | None) -> tuple[Expr, Expr] | Non
     return (cast(left, bf16), other) if other is not None and other.dtype == bf16 else (left, right)
 
 
-def _names(values: Iterable[Expr], cut: _Cut | None) -> frozenset[str]:
+def names(values: Iterable[Expr], cut: Cut | None) -> frozenset[str]:
     """What values know."""
     return frozenset().union(*(value.free_symbols if cut is None else cut.names(value) for value in values))
 
 
-def _ends_evenly(cut: _Cut, rows: Sequence[Axis]) -> bool:
+def _ends_evenly(cut: Cut, rows: Sequence[Axis]) -> bool:
     """True where pieces of the last row axis are pieces of all rows."""
     size = cut.axis.size
     whole = len(rows) == 1 or (isinstance(size, int) and size % cut.length == 0)

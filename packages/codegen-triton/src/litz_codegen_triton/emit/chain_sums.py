@@ -1,22 +1,29 @@
-"""The sums of a chain: what the loop over tiles adds up, and how."""
+"""What the loop over a chain's tiles does with them: sums of products, by a softmax or not, sums of rows, stores."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from dataclasses import replace
+from math import copysign
+
 from litz_codegen_triton.emit import casts
 from litz_codegen_triton.emit.body import Body
-from litz_codegen_triton.emit.factor import factor_tile, precision
+from litz_codegen_triton.emit.factor import factor_tile
 from litz_codegen_triton.emit.powers import LOG2_E, is_moderate, times_log2_e
 from litz_codegen_triton.emit.recipe import converted
+from litz_codegen_triton.emit.store import prepare, store
 from litz_codegen_triton.emit.text import Value
 from litz_ir.dtypes import f32
-from litz_ir.plan.kernel import Accumulate
+from litz_ir.plan.kernel import Accumulate, Store
+from litz_ir.scalar.expr import Const, Expr, Op
 
 
 class Sum:
-    """A sum of products. Making one writes the accumulator."""
+    """A sum of products, which are told ``precision`` besides their operands. Making one writes the accumulator."""
 
-    def __init__(self, body: Body, statement: Accumulate) -> None:
+    def __init__(self, body: Body, statement: Accumulate, precision: str) -> None:
         self.body = body
+        self.precision = precision
         self.statement = statement
         self.right = statement.values[1]
         every = frozenset("yx")
@@ -29,7 +36,7 @@ class Sum:
 
     def step(self, left: Value, right: Value) -> None:
         """Write what a tile adds."""
-        operands = f"{left.text}, {right.text}, {self.total.text}{precision(self.right.dtype)}"
+        operands = f"{left.text}, {right.text}, {self.total.text}{self.precision}"
         self.body.writer.line(f"{self.total.text} = tl.dot({operands})")
 
     def end(self) -> None:
@@ -41,12 +48,71 @@ class Sum:
         self.body.scalars[name] = (converted(self.body, value, f32, dtype), dtype)
 
 
+class RowSum:
+    """A sum of what a left factor is. Making one writes the accumulator."""
+
+    def __init__(self, body: Body, statement: Accumulate) -> None:
+        self.body = body
+        self.statement = statement
+        zeros = f"tl.full([{dict(body.setting.dims)['y']}], 0.0, tl.float32)"
+        self.total = body.writer.define(f"{statement.results[-1][0]}_acc", zeros, frozenset("y"), 0)
+
+    def step(self, body: Body) -> None:
+        """Write what a tile adds."""
+        tile = factor_tile(body, "left", self.statement.values[0])
+        body.writer.line(f"{self.total.text} += tl.sum({tile.text}, 1)")
+
+    def end(self) -> None:
+        """Define the result, after the loop."""
+        ((name, dtype),) = self.statement.results
+        total = self.body.writer.define("total", f"{self.total.text}[:, None]", frozenset("y"), 0)
+        self.body.scalars[name] = (converted(self.body, total, f32, dtype), dtype)
+
+
+class Stored:
+    """A store of what a left factor is. What adds nothing anywhere is not added there."""
+
+    def __init__(self, body: Body, statement: Store) -> None:
+        self.body = body
+        self.statement = statement
+        self.where, value = _wanted(statement)
+        self.store = replace(statement, value=value)
+
+    def step(self, body: Body) -> None:
+        """Write the store of a tile."""
+        write = prepare(body, self.store)
+        every = frozenset(letter for letter, _ in body.setting.dims)
+        with ExitStack() as stack:
+            for condition in self.where:
+                stack.enter_context(body.under(condition, body.value(condition)))
+            store(body, write, every)
+
+    def end(self) -> None:
+        """Nothing is left to do after the loop."""
+
+
+def _wanted(statement: Store) -> tuple[tuple[Expr, ...], Expr]:
+    """The conditions under which a store changes what is there, and what it stores then. Only negative zero changes no
+    number that it is added to."""
+    conditions, value = [], statement.value
+    while statement.mode == "add":
+        match value:
+            case Op(name="where", args=(condition, body, Const(value=0.0) as other)) if (
+                copysign(1, other.value) < 0
+            ):
+                conditions.append(condition)
+                value = body
+            case _:
+                break
+    return tuple(conditions), value
+
+
 class Softmax(Sum):
     """A sum weighed by a softmax whose maximum rises on the way. Scores are taken for logarithms to base 2 of weights
     where none is so large that the factor that makes them such would matter."""
 
-    def __init__(self, body: Body, statement: Accumulate) -> None:
-        super().__init__(body, statement)
+    def __init__(self, body: Body, statement: Accumulate, precision: str) -> None:
+        super().__init__(body, statement, precision)
         score = statement.values[0]
         self.binary = is_moderate(score)
         self.score = times_log2_e(score) if self.binary else score
@@ -80,7 +146,7 @@ class Softmax(Sum):
         if self.right.dtype.is_low_precision:
             convert = casts.encode if self.body.form == "compiled" else casts.round_to
             rounded = self._line("rounded", convert(weight, self.right.dtype, self.body.form))
-        operands = f"{rounded}, {right.text}, {total} * {scale}[:, None]{precision(self.right.dtype)}"
+        operands = f"{rounded}, {right.text}, {total} * {scale}[:, None]{self.precision}"
         self.body.writer.line(f"{total} = tl.dot({operands})")
         self.body.writer.line(f"{weights} = {weights} * {scale} + tl.sum({weight}, 1)")
         self.body.writer.line(f"{top} = {peak}")

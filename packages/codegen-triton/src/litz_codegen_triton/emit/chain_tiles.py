@@ -9,7 +9,7 @@ from types import MappingProxyType
 from litz_codegen_triton.emit.chain import LEAST_SIDE, SOFTMAX, Chain
 from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
 from litz_ir.loops.nodes import Axis
-from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.kernel import Accumulate, Kernel
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import product
 
@@ -41,8 +41,11 @@ _SUMS: _Rule = MappingProxyType({64: _Tile(64, 64, 4, 3), 128: _Tile(64, 64, 4, 
 _EXACT: _Rule = MappingProxyType(
     {64: _Tile(64, 32, 8, 2), 128: _Tile(32, 16, 8, 2), 256: _Tile(16, 16, 8, 2)}
 )
+_ROUNDED: _Rule = MappingProxyType(
+    {64: _Tile(64, 32, 4, 2), 128: _Tile(64, 32, 8, 2), 256: _Tile(32, 16, 8, 2)}
+)
 """Tiles by the larger of the points of a fold and the columns: of one sum weighed by a softmax, of other sums of narrow
-floats, of ``f32``."""
+floats, of ``f32``, of ``f32`` that is rounded to TF32 where it is multiplied."""
 
 
 def chain_tiling(kernel: Kernel, found: Chain, known: SymbolTable, processors: int) -> Tiling:
@@ -52,16 +55,17 @@ def chain_tiling(kernel: Kernel, found: Chain, known: SymbolTable, processors: i
     def extent(axes: Sequence[Axis]) -> int:
         return known.hint(product(axis.size for axis in axes))
 
-    summed, schedule = kernel.phases[found.phase].axes, kernel.schedule
+    summed, schedule = found.summed, kernel.schedule
     rule = _rule(found, extent(found.columns))
     if schedule.blocks:
         named = dict(schedule.blocks)
         y, x, r = (_block(axes, named) for axes in (found.rows, found.columns, summed))
+        x = x if found.columns else 1
         warps, stages = schedule.warps, schedule.stages or rule.stages
     else:
         y, x = (
             _rows(rule.rows, extent(found.rows), extent(found.batch), processors),
-            whole(extent(found.columns)),
+            whole(extent(found.columns)) if found.columns else 1,
         )
         r = max(LEAST_SIDE, min(rule.summed, next_power_of_two(extent(summed))))
         warps, stages = min(rule.warps, max(LEAST_WARPS, rule.warps * y // rule.rows)), rule.stages
@@ -84,8 +88,10 @@ def whole(size: int) -> int:
 
 def _rule(found: Chain, columns: int) -> _Tile:
     """The tile that a chain has where there is enough of everything."""
-    alone = len(found.statements) == 1 and found.statements[0].combiner == SOFTMAX
-    rule = _EXACT if found.dtype.bits > 16 else _WEIGHTS if alone else _SUMS
+    first, *others = found.statements
+    alone = not others and isinstance(first, Accumulate) and first.combiner == SOFTMAX
+    wide = _EXACT if found.precision == "ieee" else _ROUNDED
+    rule = wide if found.dtype.bits > 16 else _WEIGHTS if alone else _SUMS
     return rule[max(64, whole(max(columns, found.depth)))]
 
 

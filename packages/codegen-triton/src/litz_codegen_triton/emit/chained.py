@@ -1,4 +1,5 @@
-"""A chain tile by tile: the products that folds are, the left factor around them, its product with the right one."""
+"""A chain tile by tile: the products that folds are, the left factor around them, its product with the right one, if it
+has one."""
 
 from __future__ import annotations
 
@@ -7,16 +8,26 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from litz_codegen_triton.emit.body import Body
-from litz_codegen_triton.emit.chain import LEAST_SIDE, SOFTMAX, Chain, Conditions, conditions, factors
-from litz_codegen_triton.emit.chain_sums import Softmax, Sum
+from litz_codegen_triton.emit.chain import (
+    LEAST_SIDE,
+    SOFTMAX,
+    Chain,
+    Conditions,
+    conditions,
+    factors,
+    left_of,
+    right_of,
+)
+from litz_codegen_triton.emit.chain_sums import RowSum, Softmax, Stored, Sum
 from litz_codegen_triton.emit.coordinates import Coordinates, unflattened
-from litz_codegen_triton.emit.factor import factor_tile, precision, span
+from litz_codegen_triton.emit.factor import factor_tile, span
 from litz_codegen_triton.emit.lines import lines
 from litz_codegen_triton.emit.powers import in_powers_of_two
 from litz_codegen_triton.emit.text import Value
 from litz_codegen_triton.emit.tiles import Inner, next_power_of_two
+from litz_ir.dtypes import DType, f32
 from litz_ir.loops.nodes import Axis
-from litz_ir.plan.kernel import Accumulate
+from litz_ir.plan.kernel import Accumulate, Store
 from litz_ir.scalar.expr import Expr, Fold, substitute_expr
 from litz_ir.symbols.ranges import bounds
 from litz_ir.symbols.term import Size, product, symbol
@@ -46,21 +57,20 @@ class Chained:
         self.line = coordinates.index("line", inner.size).name
         rows = {names["y"]: names["rows"]} | ({names["place"]: names["places"]} if found.block else {})
         self.alone: Mapping[str, Mapping[str, str]] = {"y": rows, "r": {self.summed[0]: self.line}}
-        self.statements: Sequence[Accumulate] = ()
+        self.statements: Sequence[Accumulate | Store] = ()
         self.rights: dict[Expr, Value] = {}
         self.tails: tuple[Value, ...] = ()
         self.points: dict[int, tuple[Value, Value]] = {}
 
-    def write(self, statements: Sequence[Accumulate], stages: int) -> None:
+    def write(self, statements: Sequence[Accumulate | Store], stages: int) -> None:
         """Write the loop and define the results; ``stages`` tiles of factors are on their way at a time."""
         body, writer = self.body, self.body.writer
-        statements = self.statements = [
-            replace(each, values=(in_powers_of_two(each.values[0]), each.values[1])) for each in statements
-        ]
-        places = conditions(value for statement in statements for value in statement.values)
+        statements = self.statements = [_in_powers_of_two(each) for each in statements]
+        lefts = [left_of(statement) for statement in statements]
+        places = conditions((*lefts, *(right for right in map(right_of, statements) if right is not None)))
         assert places is not None, "a fold of a chain is in a place where its product can be computed"
         nears = [self._near(fold) for fold in places]
-        sums = [(Softmax if s.combiner == SOFTMAX else Sum)(body, s) for s in statements]
+        made = [self._made(statement) for statement in statements]
         spans = [span(body, "rspan", "RBLOCK", along) for along in (*ALONG, "")]
         offset, length = writer.names.fresh("roffset"), self._length()
         writer.open(f"for {offset} in tl.range(0, {length}, RBLOCK, num_stages={stages}):")
@@ -70,16 +80,32 @@ class Chained:
         for (fold, under), near in zip(places.items(), nears):
             self._fold(fold, under, near)
         known = {letter: frozenset(names) for letter, names in self.alone.items()}
-        for expr, letter in lines((statement.values[0] for statement in statements), known).items():
+        for expr, letter in lines(lefts, known).items():
             self._line(expr, letter)
-        for each in sums:
-            with self._over("y", "r"):
-                left = each.left()
-            each.step(left, self._right(each.right))
+        for each in made:
+            self._step(each)
         body.load_depth = 0
         writer.close()
-        for each in sums:
+        for each in made:
             each.end()
+
+    def _made(self, statement: Accumulate | Store) -> Sum | RowSum | Stored:
+        """What the loop does with a statement's tiles."""
+        if isinstance(statement, Store):
+            return Stored(self.body, statement)
+        right = right_of(statement)
+        if right is None:
+            return RowSum(self.body, statement)
+        kind = Softmax if statement.combiner == SOFTMAX else Sum
+        return kind(self.body, statement, self._precision(right.dtype))
+
+    def _step(self, each: Sum | RowSum | Stored) -> None:
+        with self._over("y", "r"):
+            if not isinstance(each, Sum):
+                each.step(self.body)
+                return
+            left = each.left()
+        each.step(left, self._right(each.right))
 
     # --- the summed points of a tile ---
 
@@ -137,6 +163,10 @@ class Chained:
 
     # --- factors ---
 
+    def _precision(self, dtype: DType) -> str:
+        """What a product of factors of a dtype is told besides them."""
+        return f', input_precision="{self.found.precision}"' if dtype == f32 else ""
+
     def _along(self, points: int) -> tuple[Value, Value]:
         """The points of a fold of so many, along the second dimension of a tile and along the first one."""
         if points not in self.points:
@@ -166,7 +196,7 @@ class Chained:
         """Write a fold's tile, for the bodies that hold it to find."""
         body, depth = self.body, self.body.writer.depth
         each, far = self._factors(fold)
-        text = f"tl.dot({near.text}, {self._far(fold, far, under)}{precision(each.dtype)})"
+        text = f"tl.dot({near.text}, {self._far(fold, far, under)}{self._precision(each.dtype)})"
         body.writer.remember(fold, body.writer.define("fold", text, frozenset("yr"), depth))
 
     def _line(self, expr: Expr, letter: str) -> None:
@@ -186,7 +216,7 @@ class Chained:
         same = substitute_expr(far, unflattened(columns, [Axis(*axis) for axis in fold.axes]))
         if not under and self._columns()[1] == _points(fold):
             for statement in self.statements:
-                if statement.values[1] == same:
+                if right_of(statement) == same:
                     return f"tl.trans({self._right(same).text})"
         with self._over("e", "r", points=_points(fold)), ExitStack() as stack:
             for condition in under:
@@ -205,6 +235,13 @@ class Chained:
             with self._over("r", "x"):
                 self.rights[factor] = factor_tile(self.body, "right", moved)
         return self.rights[factor]
+
+
+def _in_powers_of_two(statement: Accumulate | Store) -> Accumulate | Store:
+    left = in_powers_of_two(left_of(statement))
+    if isinstance(statement, Store):
+        return replace(statement, value=left)
+    return replace(statement, values=(left, *statement.values[1:]))
 
 
 def _points(fold: Fold) -> int:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from litz_codegen_triton.emit.blocks import flat, targets_of, values_of
 from litz_codegen_triton.emit.index import fits_narrow
+from litz_codegen_triton.emit.statements import expressions, flat, terms_of
 from litz_codegen_triton.emit.tiles import Dim, Tiling
 from litz_ir.loops.nodes import Axis
 from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Statement, Store
 from litz_ir.plan.sharing import scratch_words
-from litz_ir.scalar.expr import Expr, Index, folds, indirects_in, loads, transform, walk
+from litz_ir.scalar.expr import Expr, Index, folds, loads, transform
 from litz_ir.symbols.ranges import Range, extent
 from litz_ir.symbols.simplify import Simplifier
 from litz_ir.symbols.term import Size, Symbol, add, cdiv, floordiv, mod, mul, product, substitute, symbol
@@ -39,8 +39,8 @@ class Coordinates:
             self.ranges |= {name: extent(size) for name, size in fold.axes}
         outer = self._outer()
         self.summed = self._summed()
-        if tiles.shared > 1:
-            self.index("piece", tiles.shared)
+        if tiles.shared > 1 or tiles.relay:
+            self.index("piece", tiles.ahead)
         self.mapping = tuple(outer | self._inner(number) for number in range(len(tiles.inner)))
         simplifier = Simplifier(self.ranges)
         self.phases: tuple[tuple[Statement, ...], ...] = tuple(
@@ -131,7 +131,7 @@ class Coordinates:
 
     def narrow(self) -> bool:
         """True when 32-bit indices do."""
-        terms = {term: None for statements in self.phases for each in statements for term in _terms(each)}
+        terms = {term: None for statements in self.phases for each in statements for term in terms_of(each)}
         # A tile may stick out past the last point.
         for dim in self.tiles.outer:
             terms[add(dim.size, dim.block)] = None
@@ -186,16 +186,3 @@ def _expression(
     return transform(
         expr, lambda node: node, lambda size: simplifier.simplify(substitute(size, mapping)), memo
     )
-
-
-def expressions(statement: Statement) -> tuple[Expr, ...]:
-    """All that a statement evaluates: its values and what its offsets' indirect indices hold."""
-    held = (atom.value for _, target in targets_of(statement) for atom in indirects_in(target))
-    return (*values_of(statement), *held)
-
-
-def _terms(statement: Statement) -> Iterable[Size]:
-    for _, target in targets_of(statement):
-        yield target
-    for node in walk(*expressions(statement)):
-        yield from node.terms

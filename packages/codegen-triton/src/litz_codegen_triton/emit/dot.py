@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from litz_codegen_triton.emit import casts
 from litz_codegen_triton.emit.body import Body
 from litz_codegen_triton.emit.contraction import Contraction
 from litz_codegen_triton.emit.coordinates import Coordinates
-from litz_codegen_triton.emit.factor import factor_tile, precision, span
+from litz_codegen_triton.emit.descriptor import Descriptor, descriptors, factors
+from litz_codegen_triton.emit.factor import factor_tile, precision_of, span
+from litz_codegen_triton.emit.ops_table import triton_type
 from litz_codegen_triton.emit.recipe import converted
 from litz_codegen_triton.emit.tiles import Inner
-from litz_ir.dtypes import f32
 from litz_ir.plan.kernel import Accumulate
-from litz_ir.scalar.expr import Expr, substitute_expr
+from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.ranges import bounds
-from litz_ir.symbols.term import symbol
 
 
 class Dot:
     """Writes the phase of a contraction.
 
     The body's tiles are of rows by columns (``y``, ``x``); the left factor's are of rows by summed points (``y``,
-    ``r``), the right one's of summed points by columns (``r``, ``x``).
+    ``r``), the right one's of summed points by columns (``r``, ``x``). ``ahead`` are the lines that make descriptors of
+    factors: they stand before all tiles.
     """
 
     def __init__(self, body: Body, coordinates: Coordinates, found: Contraction, inner: Inner) -> None:
@@ -27,30 +29,60 @@ class Dot:
         self.found = found
         self.inner = inner
         self.size = body.index.unit(inner.size).text
+        self.coordinates = coordinates
         self.indices = coordinates.summed
         y, x = body.setting.dims
         r = ("r", "RBLOCK")
         self.dims = ((y, r), (r, x))
+        self.ahead: list[str] = []
 
     def write(self, statement: Accumulate, stages: int) -> None:
         """Write the loop and define the result; ``stages`` tiles of factors are on their way at a time."""
         body, ((name, dtype), *_) = self.body, statement.results
         every = frozenset(letter for letter, _ in body.setting.dims)
-        zeros = f"tl.full({body.shape(every)}, 0.0, tl.float32)"
+        nothing = "0.0" if self.found.total.is_float else "0"
+        zeros = f"tl.full({body.shape(every)}, {nothing}, {triton_type(self.found.total)})"
         total = body.writer.define(f"{name}_acc", zeros, every, 0)
-        spans = [span(body, "rspan", "RBLOCK", subscript).text for subscript in ("[None, :]", "[:, None]")]
+        known = descriptors(self.coordinates) if self.coordinates.tiles.descriptors else (None, None)
+        spans = [
+            "" if made else span(body, "rspan", "RBLOCK", subscript).text
+            for made, subscript in zip(known, ("[None, :]", "[:, None]"), strict=True)
+        ]
         offset = body.writer.names.fresh("roffset")
         body.writer.open(f"for {offset} in tl.range(0, {self.size}, RBLOCK, num_stages={stages}):")
         least = bounds(self.inner.size, body.setting.ranges).low
         body.load_depth = 0 if least is not None and least > 0 else body.writer.depth
-        left, right = self.found.factors(statement)
-        right = substitute_expr(right, {self.indices[0]: symbol(self.indices[1])})
-        tiles = [self._tile(k, factor, f"{offset} + {spans[k]}") for k, factor in enumerate((left, right))]
-        operands = f"{tiles[0]}, {tiles[1]}, {total.text}{precision(self.found.dtype, tf32=self.found.tf32)}"
+        tiles = [
+            self._described(side, made, offset) if made else self._tile(side, factor, f"{offset} + {at}")
+            for side, (factor, made, at) in enumerate(
+                zip(factors(self.coordinates), known, spans, strict=True)
+            )
+        ]
+        operands = f"{tiles[0]}, {tiles[1]}, {total.text}{precision_of(self.found, self.inner.block)}"
         body.writer.line(f"{total.text} = tl.dot({operands})")
         body.load_depth = 0
         body.writer.close()
-        body.scalars[name] = (converted(body, total, f32, dtype), dtype)
+        body.scalars[name] = (converted(body, total, self.found.total, dtype), dtype)
+
+    def _described(self, side: int, made: Descriptor, offset: str) -> str:
+        """The name of a factor's tile, zero where memory ends, which its descriptor gives."""
+        body, summed = self.body, self.indices[side]
+        letter, block = self.dims[side][side]
+        _, place = body.index.places[self.coordinates.indices[letter]]
+        at, blocks = {summed: offset}, {summed: "RBLOCK"}
+        lines = made.slow, made.fast
+        places = ", ".join(at.get(line.index, f"{place} * {block}") for line in lines)
+        shape = ", ".join(blocks.get(line.index, block) for line in lines)
+        name = body.writer.names.fresh(f"{made.buffer}_tiles")
+        memory = f"{body.setting.pointers[made.buffer]}{f' + {made.start}' if made.start else ''}"
+        sizes = f"[{made.slow.size}, {made.fast.size}], [{made.stride}, 1], [{shape}]"
+        self.ahead.append(f"{name} = tl.make_tensor_descriptor({memory}, {sizes})")
+        dtype = body.setting.parameters[made.buffer].dtype
+        text = f"{name}.load([{places}])"
+        text = casts.decode(text, dtype, body.form) if body.form == "interpreted" else text
+        text = f"tl.trans({text})" if made.turned else text
+        every = frozenset(letter for letter, _ in self.dims[side])
+        return body.writer.define(("left", "right")[side], text, every, body.writer.depth).text
 
     def _tile(self, side: int, factor: Expr, at: str) -> str:
         """The name of a factor's tile, zero where there is no point to sum; ``at`` are its summed points."""

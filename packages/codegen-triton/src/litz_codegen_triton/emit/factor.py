@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from litz_codegen_triton.emit import casts
 from litz_codegen_triton.emit.body import Body
+from litz_codegen_triton.emit.contraction import F8, Contraction
 from litz_codegen_triton.emit.text import Value
-from litz_ir.dtypes import DType, f32
-from litz_ir.scalar.expr import Expr, Load, Op
+from litz_ir.dtypes import DType, f32, i8
+from litz_ir.scalar.expr import Const, Expr, Load, Masked, Op
 
 SUMMED = "er"
 """The dimensions along which points are summed: those of folds, and of the phase."""
 
 
-def precision(dtype: DType, *, tf32: bool = False) -> str:
-    """What a product of tiles is told besides its operands: ``tf32`` where factors of ``f32`` may be rounded."""
-    return f', input_precision="{"tf32" if tf32 else "ieee"}"' if dtype == f32 else ""
+IMPRECISE = 128
+"""The summed points after which sums of products of 8-bit floats are brought to f32, as libraries do where they are not
+asked to be fast."""
+
+
+def precision(dtype: DType) -> str:
+    """What a product of tiles is told besides its operands, so that it is exact."""
+    return ', input_precision="ieee"' if dtype == f32 else ""
+
+
+def precision_of(found: Contraction, block: int) -> str:
+    """The same for a contraction, of ``block`` points at a time: how precise its operation asks to be."""
+    if found.dtype in F8:
+        most = 0 if found.multiply == "mul_f8_fast" else min(IMPRECISE, block)
+        return f", max_num_imprecise_acc={most}" if most else ""
+    if found.dtype == i8:
+        return ", out_dtype=tl.int32"
+    return ', input_precision="tf32"' if found.multiply == "mul_tf32" else precision(found.dtype)
 
 
 def span(body: Body, base: str, block: str, subscript: str) -> Value:
@@ -39,17 +55,33 @@ def _elements(body: Body, factor: Expr) -> Value:
     is the same."""
     tails = [body.masks.tails[letter] for letter in SUMMED if letter in body.masks.tails]
     as_stored = body.form == "compiled" and factor.dtype.is_low_precision
-    if isinstance(factor, Load) and (as_stored or factor.dtype == f32):
-        found = body.stored_element(factor, "0.0")
-        if all(tail.dims <= found.dims for tail in tails):
+    if as_stored or factor.dtype in (f32, i8):
+        found = _in_memory(body, factor, as_stored)
+        if found is not None and all(tail.dims <= found.dims for tail in tails):
             return found
     value = _registers(body, factor, as_stored)
     text, dims, depth = body.typed(value, factor.dtype), value.dims, value.depth
     inside = body.masks.conjunction(tails)
     if inside is not None:
-        text, dims = f"tl.where({inside.text}, {text}, 0.0)", dims | inside.dims
+        text, dims = f"tl.where({inside.text}, {text}, {_zero(factor.dtype)})", dims | inside.dims
         depth = max(depth, inside.depth)
-    return Value(casts.encode(text, factor.dtype, body.form) if as_stored else text, dims, depth)
+    return Value(casts.encode_factor(text, factor.dtype, body.form) if as_stored else text, dims, depth)
+
+
+def _in_memory(body: Body, factor: Expr, as_stored: bool) -> Value | None:
+    """A factor that is read and nothing else, or put in the place of zero; ``None`` for any other."""
+    match factor:
+        case Load():
+            taken_for = casts.multiplied_type(factor.dtype) if as_stored else ""
+            return body.stored_element(factor, _zero(factor.dtype), taken_for)
+        case Masked(other=Const() as other) if other.value == 0:
+            with body.under(factor.cond, body.value(factor.cond)):
+                return _in_memory(body, factor.body, as_stored)
+    return None
+
+
+def _zero(dtype: DType) -> str:
+    return "0.0" if dtype.is_float else "0"
 
 
 def _registers(body: Body, factor: Expr, as_stored: bool) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from litz_codegen_triton.emit.blocks import tiling
 from litz_codegen_triton.emit.body import Body, Setting
@@ -11,13 +11,18 @@ from litz_codegen_triton.emit.coordinates import Coordinates
 from litz_codegen_triton.emit.exchange import UNTIL
 from litz_codegen_triton.emit.library.registry import called, library_source
 from litz_codegen_triton.emit.ops_table import Form, pointer_type
+from litz_codegen_triton.emit.pack_tiles import pack_tilings, programs_of
+from litz_codegen_triton.emit.packs import dispatch
 from litz_codegen_triton.emit.phases import Phases, expanded
 from litz_codegen_triton.emit.text import Value
 from litz_codegen_triton.emit.tiles import Dim, Tiling
 from litz_codegen_triton.emit.wide import WideAccess, wide_accesses
 from litz_ir.dtypes import b1, f64
 from litz_ir.errors import CodegenError
-from litz_ir.plan.kernel import Kernel, KernelOrigin
+from litz_ir.origin import listed, places
+from litz_ir.plan.kernel import Kernel, KernelOrigin, Part
+from litz_ir.plan.packs import origins_by_part
+from litz_ir.plan.sharing import scratch_of
 from litz_ir.symbols.term import Size, Term, mul
 
 BAND = 8
@@ -56,9 +61,11 @@ def emit_kernel(
             f"kernel {kernel.name} wants local arrays ({names}), which a Triton kernel cannot have",
             hint="schedule for a target with local_bytes = 0",
         )
+    if kernel.parts:
+        return _emit_pack(kernel, form, origins, processors)
     tiles = tiling(kernel, processors)
     writer = _KernelWriter(kernel, tiles, form)
-    text = writer.module(_comments(kernel, origins))
+    text = _module(writer.functions(_comments(kernel, origins)), form)
     return KernelSource(
         kernel.name,
         text,
@@ -70,6 +77,59 @@ def emit_kernel(
         tuple(wide_accesses(writer.body.accesses, writer.coordinates)),
         writer.phases.exchange.meetings,
     )
+
+
+def _emit_pack(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin], processors: int) -> KernelSource:
+    """The Triton function of a pack, with one that it calls for each of its parts."""
+    tilings = pack_tilings(kernel, processors)
+    writers = [
+        _KernelWriter(replace(part.kernel, name=f"{kernel.name}_{part.kernel.name}"), tiles, form, "program")
+        for part, tiles in zip(kernel.parts, tilings, strict=True)
+    ]
+    comments = [
+        _part_comments(part, own)
+        for part, own in zip(kernel.parts, origins_by_part(kernel, origins), strict=True)
+    ]
+    functions = [
+        text for writer, own in zip(writers, comments, strict=True) for text in writer.functions(own)
+    ]
+    arguments, lines = dispatch(kernel, tilings, [writer.kernel.name for writer in writers])
+    warps = tilings[0].warps
+    functions.append(_function(kernel.name, arguments, [_warps_comment(warps), *lines]))
+    wide = (
+        (direction, f"{part.kernel.name}.{buffer}", count)
+        for part, each in zip(kernel.parts, writers, strict=True)
+        for direction, buffer, count in wide_accesses(each.body.accesses, each.coordinates)
+    )
+    return KernelSource(
+        kernel.name,
+        _module(functions, form),
+        tuple(_signature(kernel, form)),
+        tuple(_divisible(kernel)),
+        warps,
+        any(writer.body.asserts for writer in writers),
+        programs_of(kernel, processors),
+        tuple(wide),
+    )
+
+
+def _module(functions: Sequence[str], form: Form) -> str:
+    """The text of a module of functions, each after those that it calls."""
+    needed = {name for text in functions for name in called(text)}
+    parts = [*library_source(needed, compiled=form == "compiled"), *dict.fromkeys(functions)]
+    head = "import triton\nimport triton.language as tl\n"
+    if any("libdevice." in part for part in parts):
+        head += "from triton.language.extra import libdevice\n"
+    return head + "\n\n" + "\n\n\n".join(parts) + "\n"
+
+
+def _function(name: str, arguments: Sequence[str], lines: Iterable[str]) -> str:
+    body = "\n".join(f"    {line}" for line in lines)
+    return f"@triton.jit\ndef {name}({', '.join(arguments)}):\n{body}"
+
+
+def _warps_comment(warps: int) -> str:
+    return f"# a program has {warps} warp{'s' if warps > 1 else ''}"
 
 
 def _signature(kernel: Kernel, form: Form) -> Iterable[str]:
@@ -98,15 +158,30 @@ def _comments(kernel: Kernel, origins: Sequence[KernelOrigin]) -> list[str]:
     return list(dict.fromkeys(line.replace("\n", " ") for line in lines))
 
 
-class _KernelWriter:
-    """Writes one kernel: its prologue, then its phases in order."""
+def _part_comments(part: Part, origins: Sequence[KernelOrigin]) -> list[str]:
+    """How many loops of a pack are alike, and the user's lines that they came from, else their results."""
+    count = len(part.bindings)
+    lines = places(each.origin for each in origins)
+    others = [each.operation for each in origins if not each.origin]
+    if others:
+        lines = (*lines, f"computes {listed(others)}")
+    found = [f"{count} loop{'s' if count > 1 else ''}", *lines]
+    return [f"# {line}".replace("\n", " ") for line in found]
 
-    def __init__(self, kernel: Kernel, tiles: Tiling, form: Form) -> None:
+
+class _KernelWriter:
+    """Writes one kernel: its prologue, then its phases in order. The first argument of a pack's part, its ``place``,
+    is the program's number among those of its loop."""
+
+    def __init__(self, kernel: Kernel, tiles: Tiling, form: Form, place: str = "") -> None:
+        self.place = place
         self.kernel = kernel
         self.tiles = tiles
         self.form = form
         self.coordinates = Coordinates(kernel, tiles)
         dims = tuple((dim.letter, f"{dim.letter.upper()}BLOCK") for dim in tiles.outer if dim.block > 1)
+        if tiles.chain is not None and not tiles.chain.columns:
+            dims = (*dims, ("x", "1"))
         if not tiles.multiplied and any(inner is not None for inner in tiles.inner):
             dims = (*dims, ("r", "RBLOCK"))
         self.pointers: dict[str, str] = {}
@@ -121,6 +196,7 @@ class _KernelWriter:
         )
         self.body = Body(setting)
         self.phases = Phases(self.body, self.coordinates)
+        self.begin = 0
         self.arguments = self._arguments()
 
     def _arguments(self) -> dict[str, str]:
@@ -130,33 +206,36 @@ class _KernelWriter:
             raise CodegenError(
                 f"a kernel cannot be called {self.kernel.name!r}", hint="use an identifier of Python"
             )
-        for name in ("XBLOCK", "YBLOCK", "RBLOCK", "program", "piece", UNTIL, *_GROUPED):
+        for name in ("XBLOCK", "YBLOCK", "RBLOCK", "program", "piece", "turn", UNTIL, *_GROUPED):
             names.fresh(name)
         for parameter in self.kernel.parameters:
             self.pointers[parameter.name] = names.fresh(f"{parameter.name}_ptr")
         return {info.name: names.fresh(info.name) for info in self.kernel.symbols}
 
-    def module(self, comments: Sequence[str]) -> str:
-        """The text of the module that defines the kernel."""
+    def functions(self, comments: Sequence[str]) -> list[str]:
+        """The texts of the functions that it calls and are its own, then that of the kernel."""
         self._prologue()
         self.phases.write()
-        arguments = [*self.pointers.values(), *self.arguments.values()]
+        arguments = [*([self.place] if self.place else []), *self.pointers.values(), *self.arguments.values()]
         if self.form == "interpreted" and self.phases.exchange.meetings:
             arguments.append(UNTIL)
         blocks = [f"{name}: tl.constexpr = {size}" for name, size in self._block_sizes()]
-        warps = f"# a program has {self.tiles.warps} warp{'s' if self.tiles.warps > 1 else ''}"
-        lines = [*comments, warps, *blocks, *self.body.writer.scopes[0].lines]
-        function = f"@triton.jit\ndef {self.kernel.name}({', '.join(arguments)}):\n"
-        function += "\n".join(f"    {line}" for line in lines)
+        warps = [] if self.place else [_warps_comment(self.tiles.warps)]
+        lines = [*comments, *warps, *blocks, *self._lines()]
         own = [text for _, texts in self.phases.functions.values() for text in texts]
-        own += self.body.functions.values()
-        needed = {name for text in (*own, function) for name in called(text)}
-        library = library_source(needed, compiled=self.form == "compiled")
-        parts = [*library, *own, function]
-        head = "import triton\nimport triton.language as tl\n"
-        if any("libdevice." in part for part in parts):
-            head += "from triton.language.extra import libdevice\n"
-        return head + "\n\n" + "\n\n\n".join(parts) + "\n"
+        return [*own, *self.body.functions.values(), _function(self.kernel.name, arguments, lines)]
+
+    def _lines(self) -> Iterable[str]:
+        """What the function does: for one tile, or for all that its program takes in turn."""
+        lines = self.body.writer.scopes[0].lines
+        yield from lines[: self.begin]
+        yield from self.phases.ahead
+        if self.tiles.most:
+            # Made one loop with that over summed points, so that what the next tile reads is on its way early.
+            turns = f"{self._first()}, {self.tiles.turns}, tl.num_programs(0)"
+            yield f"for turn in tl.range({turns}, flatten=True):"
+        step = "    " if self.tiles.most else ""
+        yield from (step + line for line in lines[self.begin :])
 
     def _block_sizes(self) -> Iterable[tuple[str, int]]:
         for dim in self.tiles.outer:
@@ -186,6 +265,7 @@ class _KernelWriter:
 
     def _programs(self) -> None:
         """From the program's number to the indices of its tile."""
+        self.begin = len(self.body.writer.scopes[0].lines)
         places = self._grouped() if self.tiles.contraction is not None else self._in_order()
         for dim, place in zip(reversed(self.tiles.outer), reversed(places), strict=True):
             self._indices(dim, place)
@@ -193,6 +273,8 @@ class _KernelWriter:
     def _in_order(self) -> list[str]:
         """The place of the program's tile along each dimension, the last one running fastest."""
         rest, places = self._program(), []
+        if self.tiles.relay:
+            rest = self._numbered()
         if self.tiles.shared > 1:
             self.body.writer.line(f"piece = {rest} % {self.tiles.shared}")
             self.body.index.symbols[self.coordinates.indices["piece"]] = Value("piece")
@@ -209,6 +291,23 @@ class _KernelWriter:
                 place, rest = f"({rest} % {count})", f"{rest} // {count}"
             places.append(place)
         return places[::-1]
+
+    def _numbered(self) -> str:
+        """The row of a program whose number comes from a counter, in the order in which programs begin; ``piece`` is
+        its part of the row. Rows go on side by side."""
+        writer, index = self.body.writer, self.body.index
+        scratch = scratch_of(self.kernel)
+        assert scratch is not None, "the verifier asks for it"
+        wide = "tl.int32" if index.narrow else "tl.int64"
+        counter = self.pointers[scratch.name]
+        writer.line(f'program = tl.atomic_add({counter}, 1, sem="relaxed").to({wide})')
+        index.symbols[self.coordinates.indices["piece"]] = Value("piece")
+        if not self.tiles.outer:
+            writer.line("piece = program")
+            return "0"
+        rows = index.unit(self.tiles.outer[0].programs).text
+        writer.line(f"piece = program // {rows}")
+        return f"program % {rows}"
 
     def _grouped(self) -> list[str]:
         """The same for a contraction, whose tiles run down bands of ``BAND`` rows of tiles: what programs that run at
@@ -228,7 +327,11 @@ class _KernelWriter:
         return [*(["zplace"] if batch else []), "yplace", "xplace"]
 
     def _program(self) -> str:
-        return "tl.program_id(0)" if self.body.index.narrow else "tl.program_id(0).to(tl.int64)"
+        return "turn" if self.tiles.most else self._first()
+
+    def _first(self) -> str:
+        number = self.place or "tl.program_id(0)"
+        return number if self.body.index.narrow else f"{number}.to(tl.int64)"
 
     def _line(self, place: str, length: int) -> str:
         """The rows of a chain's tile along one dimension, and in the tile; where they are cut into pieces of a length,
@@ -254,7 +357,8 @@ class _KernelWriter:
         letters = [letter for letter, _ in body.setting.dims]
         name = self.coordinates.indices[dim.letter]
         if dim.block == 1:
-            index.symbols[name] = body.writer.define(name, place, frozenset(), 0)
+            if dim.axes:
+                index.symbols[name] = body.writer.define(name, place, frozenset(), 0)
             return
         if isinstance(dim.size, int):
             index.places[name] = (dim.block, place)

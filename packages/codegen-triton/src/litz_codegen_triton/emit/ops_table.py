@@ -121,6 +121,8 @@ SPELLINGS: Mapping[str, _Rows] = MappingProxyType(
         "sub": _all("{0} - {1}"),
         "mul": _all("{0} * {1}"),
         "mul_tf32": _all("{0} * {1}"),
+        "mul_f8": _all("{0} * {1}"),
+        "mul_f8_fast": _all("{0} * {1}"),
         "fma": _all("tl.fma({0}, {1}, {2})"),
         # `/` and tl.sqrt are approximate in f32
         "div": {"f64": Spelling("{0} / {1}"), "": Spelling("tl.div_rn({0}, {1})")},

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from litz_codegen_triton.emit.ahead import read_ahead
-from litz_codegen_triton.emit.blocks import accumulates, targets_of, values_of
 from litz_codegen_triton.emit.body import Body
 from litz_codegen_triton.emit.chained import Chained
-from litz_codegen_triton.emit.coordinates import Coordinates, expressions
+from litz_codegen_triton.emit.coordinates import Coordinates
 from litz_codegen_triton.emit.dot import Dot
 from litz_codegen_triton.emit.exchange import Exchange
 from litz_codegen_triton.emit.recipe import combine_functions
 from litz_codegen_triton.emit.reduction import Reduction
+from litz_codegen_triton.emit.relay import Relay
 from litz_codegen_triton.emit.scan import Scan
+from litz_codegen_triton.emit.statements import accumulates, apart, expressions, targets_of, values_of
 from litz_codegen_triton.emit.store import Write, prepare, store
 from litz_codegen_triton.emit.text import Value
 from litz_codegen_triton.emit.tiles import Inner
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import Combine
 from litz_ir.plan.kernel import Accumulate, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Load, Scalar, loads, walk
+from litz_ir.scalar.expr import loads
 from litz_ir.symbols.ranges import bounds
 from litz_ir.symbols.term import product
 
@@ -28,7 +29,8 @@ from litz_ir.symbols.term import product
 class Phases:
     """Writes a kernel's phases in order into its body.
 
-    ``functions`` collects the merging functions of user-given combinations, each by name with its source.
+    ``functions`` collects the merging functions of user-given combinations, each by name with its source, ``ahead`` the
+    lines that stand before all tiles of a program.
     """
 
     def __init__(self, body: Body, coordinates: Coordinates) -> None:
@@ -37,6 +39,7 @@ class Phases:
         self.kernel = coordinates.kernel
         self.tiles = coordinates.tiles
         self.functions: dict[Combine, tuple[str, tuple[str, ...]]] = {}
+        self.ahead: list[str] = []
         self.exchange = Exchange(body, coordinates)
 
     def write(self) -> None:
@@ -62,17 +65,19 @@ class Phases:
                     self._reduction(statement).empty()
             return
         if self.tiles.multiplied:
-            self._multiplied(inner, [each for each in statements if isinstance(each, Accumulate)])
+            self._multiplied(inner, [each for each in statements if isinstance(each, Accumulate | Store)])
         elif inner.serial:
             self._serial(number, inner, statements)
         else:
             self._tiled(number, inner, statements)
 
-    def _multiplied(self, inner: Inner, statements: Sequence[Accumulate]) -> None:
+    def _multiplied(self, inner: Inner, statements: Sequence[Accumulate | Store]) -> None:
         if self.tiles.contraction is not None:
             (statement,) = statements
+            assert isinstance(statement, Accumulate), "a contraction is a sum"
             dot = Dot(self.body, self.coordinates, self.tiles.contraction, inner)
             dot.write(statement, self.tiles.stages)
+            self.ahead += dot.ahead
         elif self.tiles.chain is not None:
             chained = Chained(self.body, self.coordinates, self.tiles.chain, inner)
             chained.write(statements, self.tiles.stages)
@@ -87,8 +92,19 @@ class Phases:
             if body.writer.known(load) is None
         }
         writes = {buffer for statement in statements for buffer, _ in targets_of(statement)}
-        if reads & body.stored or writes & (body.loaded | body.stored):
+        if reads & body.stored or writes & (body.loaded.keys() | body.stored):
             body.barrier()
+
+    def _read_first(self, statements: Sequence[Statement]) -> None:
+        """Let all threads read what statements overwrite. Which thread reads an element and which one stores it is
+        Triton's to choose, by the widths of all that is read and stored. The one that stores waits only for what it
+        stores to be computed."""
+        loaded = self.body.loaded
+        for statement in statements:
+            own = {load.buffer for load in loads(*expressions(statement))}
+            if any(loaded[buffer] > (buffer in own) for buffer, _ in targets_of(statement)):
+                self.body.barrier()
+                return
 
     def _single(self, statements: Sequence[Statement]) -> None:
         # Loops that were packed have nothing in common: the registers of one are free before the next begins. To read
@@ -111,6 +127,7 @@ class Phases:
                     self._reduction(statement).single()
                 case ScanStore():
                     raise CodegenError("a scan needs an axis to run along", node=self.kernel.name)
+        self._read_first(statements)
         with self.exchange.by_one():
             for write in writes:
                 store(self.body, write, self._every() - {"r"})
@@ -134,10 +151,26 @@ class Phases:
         body.writer.close()
 
     def _tiled(self, number: int, inner: Inner, statements: Sequence[Statement]) -> None:
-        if inner.persistent:
+        if self.tiles.relay:
+            self._relayed(number, inner, statements)
+        elif inner.persistent:
             self._persistent(number, inner, statements)
         else:
             self._looped(number, inner, statements)
+
+    def _relayed(self, number: int, inner: Inner, statements: Sequence[Statement]) -> None:
+        """A scan of a part of a row, which goes on from the parts before it."""
+        body, span, relay = self.body, self._span(inner), Relay(self.body, self.coordinates)
+        at = relay.index(inner, span)
+        body.index.symbols[self.coordinates.indices[f"r{number}"]] = at
+        if not (isinstance(inner.size, int) and inner.size % inner.block == 0):
+            text = f"{at.text} < {body.index.unit(inner.size).text}"
+            body.masks.tails["r"] = body.writer.define("rmask", text, at.dims, 0)
+        body.masks.last = f"({span.text} == {inner.block - 1})"
+        for statement in statements:
+            assert isinstance(statement, ScanStore), "all that a relayed kernel does is to scan"
+            for write in self._scan(statement).part(relay):
+                store(body, write, self._every())
 
     def _block(self, inner: Inner) -> str:
         largest = max(other.block for other in self.tiles.inner if other is not None)
@@ -173,6 +206,7 @@ class Phases:
                     self.exchange.add(reduction, reduction.at_once(self.exchange.points(inner)))
                 case ScanStore():
                     writes.extend(self._scan(statement).tile())
+        self._read_first(statements)
         for write in writes:
             store(body, write, self._every())
         self.exchange.settle()
@@ -211,6 +245,7 @@ class Phases:
         body.masks.last = f"({index.text} == {stop} - 1)"
         body.eviction = self._eviction(number)
         writes = [write for step, _ in runs for write in step()]
+        self._read_first(statements)
         for write in writes:
             store(body, write, self._every())
         body.load_depth = 0
@@ -262,28 +297,6 @@ class Phases:
             name = self.body.writer.names.fresh(f"{self.kernel.name}_combine")
             self.functions[combiner] = (name, combine_functions(name, combiner, self.body.form))
         return self.functions[combiner][0]
-
-
-def apart(statements: Sequence[Statement]) -> Iterator[Sequence[Statement]]:
-    """Runs of statements, each of which reads nothing that an earlier one reads or writes and vice versa."""
-    touched = [_touched(statement) for statement in statements]
-    last = {each: k for k, own in enumerate(touched) for each in own}
-    start = end = 0
-    for k, own in enumerate(touched):
-        if start < k and end < k:
-            yield statements[start:k]
-            start = k
-        end = max([end, k, *(last[each] for each in own)])
-    yield statements[start:]
-
-
-def _touched(statement: Statement) -> set[object]:
-    """The buffers and accumulated results that a statement reads or writes."""
-    nodes = list(walk(*expressions(statement)))
-    read: set[object] = {node.buffer for node in nodes if isinstance(node, Load)}
-    read |= {node.name for node in nodes if isinstance(node, Scalar)}
-    results = [name for name, _ in statement.results] if isinstance(statement, Accumulate) else []
-    return read | {buffer for buffer, _ in targets_of(statement)} | set(results)
 
 
 def expanded(position: int, rank: int) -> str:

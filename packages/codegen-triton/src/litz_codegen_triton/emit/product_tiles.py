@@ -8,14 +8,18 @@ from types import MappingProxyType
 
 from litz_codegen_triton.emit.contraction import Contraction
 from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
-from litz_ir.dtypes import DType, bf16, f16, f32
+from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8
 from litz_ir.loops.nodes import Axis
-from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.kernel import Accumulate, Kernel
+from litz_ir.scalar.expr import Masked, loads, walk
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import product
 
 LEAST_SIDE = 16
 """The smallest side of a tile that is multiplied."""
+
+LEAST_BYTES = 32
+"""What a line of summed points takes at least, where numbers of 8 bits are multiplied."""
 
 STAGE_BYTES = 32 << 10
 """What the tiles of both factors take at most: with ``STAGES`` of them on their way, all chips hold them."""
@@ -24,6 +28,10 @@ STAGES = 3
 
 MOST_SUMMED = 256
 """The most points that are summed at a time."""
+
+MOST_GATHERED, GATHERED_BYTES = 64, 64
+"""The most points that are summed at a time of gathered factors, and the most bytes that a thread takes of a tile of
+one: elements that have an address and a test each fill its registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,14 @@ class _Sides:
 
 
 _SIDES: Mapping[DType, _Sides] = MappingProxyType(
-    {bf16: _Sides(128, 32), f16: _Sides(128, 32), f32: _Sides(64, 32)}
+    {
+        bf16: _Sides(128, 32),
+        f16: _Sides(128, 32),
+        f8e4m3fn: _Sides(128, 32),
+        f8e5m2: _Sides(128, 32),
+        i8: _Sides(128, 32),
+        f32: _Sides(64, 32),
+    }
 )
 
 MANY_RESULTS = 128 * 128
@@ -53,17 +68,33 @@ def product_tiling(kernel: Kernel, found: Contraction, known: SymbolTable, proce
     if schedule.blocks:
         named = dict(schedule.blocks)
         y, x, r = (_block(axes, named) for axes in (found.rows, found.columns, summed))
+        r = max(r, least_summed(found.dtype))
         warps, stages = schedule.warps, schedule.stages or STAGES
     else:
         y, x = _sides(found.dtype, extent(found.rows), extent(found.columns), extent(found.batch), processors)
-        r = _summed(found.dtype, y + x, extent(summed))
         warps, stages = (8 if y * x >= MANY_RESULTS else 4), STAGES
+        r = _summed(found.dtype, y + x, extent(summed))
+        if _is_gathered(kernel, found):
+            fits = GATHERED_BYTES * 32 * warps // (max(y, x) * found.dtype.itemsize)
+            r = max(least_summed(found.dtype), min(r, fits, MOST_GATHERED))
     batch = (Dim("z", found.batch, 1),) if found.batch else ()
     outer = (*batch, Dim("y", found.rows, y), Dim("x", found.columns, x))
     inner = tuple(
         Inner((), summed, r, False) if number == found.phase else None for number in range(len(kernel.phases))
     )
-    return Tiling(outer, inner, warps, found, stages)
+    # Programs are counted when they are launched, so tiles that are taken in turn must be known in number.
+    most = schedule.programs if all(isinstance(dim.programs, int) for dim in outer) else 0
+    return Tiling(outer, inner, warps, found, stages, most=most, descriptors=schedule.descriptors)
+
+
+def _is_gathered(kernel: Kernel, found: Contraction) -> bool:
+    """True where summed points lie along no line of a factor: along several axes, or where a test says that they do and
+    what is read is not linear in them."""
+    phase = kernel.phases[found.phase]
+    values = (each for s in phase.statements if isinstance(s, Accumulate) for each in s.values)
+    tests = (node for node in walk(*values) if isinstance(node, Masked))
+    places = (term for load in loads(*tests) for term in load.index)
+    return len(phase.axes) > 1 or any(not isinstance(term, int) and not term.is_polynomial for term in places)
 
 
 def _block(axes: Sequence[Axis], named: Mapping[str, int]) -> int:
@@ -94,4 +125,9 @@ def _summed(dtype: DType, lines: int, length: int) -> int:
     """How many points are summed at a time, of so many lines of both factors."""
     most = min(MOST_SUMMED, STAGE_BYTES // (lines * dtype.itemsize))
     fits = 1 << (most.bit_length() - 1)
-    return max(LEAST_SIDE, min(fits, next_power_of_two(length)))
+    return max(least_summed(dtype), min(fits, next_power_of_two(length)))
+
+
+def least_summed(dtype: DType) -> int:
+    """The fewest points that are summed at a time of factors of a dtype."""
+    return LEAST_BYTES if dtype.itemsize == 1 else LEAST_SIDE

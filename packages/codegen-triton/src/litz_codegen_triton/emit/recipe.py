@@ -48,6 +48,7 @@ _INTEGERS: Mapping[str, tuple[str, str, str, str]] = {
     "any": ("litz_int_max", "tl.maximum({0}, {1})", "tl.max({0}, {axis})", ""),
     "all": ("litz_int_min", "tl.minimum({0}, {1})", "tl.min({0}, {axis})", ""),
     "xor": ("litz_xor", "{0} ^ {1}", "tl.xor_sum({0}, {axis})", ""),
+    "sort": ("", "", "", "litz_sort({0}, {axis})"),
 }
 
 
@@ -69,7 +70,7 @@ def _integer_identity(kind: str, state: DType) -> str:
     match kind:
         case "min":
             return _extreme(state, True)
-        case "max":
+        case "max" | "sort":
             return _extreme(state, False)
         case "all" | "prod":
             return "1"

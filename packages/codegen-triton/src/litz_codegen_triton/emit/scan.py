@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from litz_codegen_triton.emit.body import Body
 from litz_codegen_triton.emit.ops_table import triton_type
 from litz_codegen_triton.emit.recipe import Recipe, converted, finish, last_column, lift, recipe
+from litz_codegen_triton.emit.relay import Relay
 from litz_codegen_triton.emit.store import Write
 from litz_codegen_triton.emit.text import Value
 from litz_ir.dtypes import DType
-from litz_ir.loops.nodes import Kind
+from litz_ir.errors import CodegenError
+from litz_ir.loops.nodes import SORT, Kind
 from litz_ir.plan.kernel import ScanStore
 
 
@@ -34,6 +36,7 @@ class Scan:
             "min",
             "max",
             "xor",
+            "sort",
         ):
             return [self.body.setting.parameters[buffer].dtype for buffer, _ in self.statement.targets]
         return [expr.dtype for expr in self.statement.values]
@@ -44,6 +47,8 @@ class Scan:
 
     def begin(self) -> None:
         """Write what has been combined so far, before the loop over tiles opens."""
+        if self.statement.combiner == SORT:
+            raise CodegenError("a row is sorted piece by piece", hint="name a block that covers it")
         body, outer = self.body, self.every - {"r"}
         self.carries = tuple(
             body.writer.define(
@@ -56,17 +61,36 @@ class Scan:
     def tile(self) -> list[Write]:
         """Write the scan of one tile; the stores are left to the caller."""
         body = self.body
-        state = lift(body, self.statement.combiner, self.recipe, self.statement.values)
-        tiles = [self._full(value, k) for k, value in enumerate(state)]
-        names = self._scanned(tiles)
+        names = self._own()
         if self.carries:
-            merged = [body.writer.names.fresh("running") for _ in names]
-            carries = [carry.text for carry in self.carries]
-            body.writer.line(f"{', '.join(merged)} = {self.recipe.function}({', '.join(carries + names)})")
-            for carry, name, dtype in zip(self.carries, merged, self.recipe.dtypes):
+            names = self._going_on([carry.text for carry in self.carries], names)
+            for carry, name, dtype in zip(self.carries, names, self.recipe.dtypes):
                 body.writer.line(f"{carry.text} = {last_column(body, name, dtype)}")
-            names = merged
         return self._writes([Value(name, self.every, body.writer.depth) for name in names])
+
+    def part(self, relay: Relay) -> list[Write]:
+        """Write the scan of one program's part of a row; the stores are left to the caller."""
+        body = self.body
+        names = self._own()
+        names = self._going_on(relay.before(self.recipe, names), names)
+        relay.after(self.recipe, names)
+        return self._writes([Value(name, self.every, body.writer.depth) for name in names])
+
+    def _own(self) -> list[str]:
+        """The scan of the points at hand alone."""
+        state = lift(self.body, self.statement.combiner, self.recipe, self.statement.values)
+        return self._scanned([self._full(value, k) for k, value in enumerate(state)])
+
+    def _going_on(self, before: Sequence[str], names: Sequence[str]) -> list[str]:
+        """A scan that goes on from what came before it."""
+        body = self.body
+        merged = [body.writer.names.fresh("running") for _ in names]
+        if body.form == "interpreted" and self.every == {"r"}:
+            # The interpreter takes a compared scalar for one of the type that was compared.
+            before = [f"tl.broadcast_to({each}, {body.shape(self.every)})" for each in before]
+        operands = ", ".join((*before, *names))
+        body.writer.line(f"{', '.join(merged)} = {self.recipe.function}({operands})")
+        return merged
 
     def _full(self, value: Value, component: int) -> str:
         body, dtype = self.body, self.recipe.dtypes[component]

@@ -73,6 +73,9 @@ class Tiling:
     ``x`` are its rows and columns. ``stages`` says how many tiles are on their way at a time: of its factors, or of
     what a loop that only accumulates reads. The summed axes that a chain's ``Inner`` has as serial ones are one point
     for each tile of the others. ``shared`` programs have each tile of outer points together.
+    ``relay`` is how many points of a scanned row each of the programs has that go on from one another, 0 elsewhere.
+    A contraction's tiles are taken in turn by ``most`` programs at most, where that is not 0; ``descriptors`` says that
+    its factors are read by descriptors where they can be.
     """
 
     outer: tuple[Dim, ...]
@@ -82,6 +85,9 @@ class Tiling:
     stages: int = 1
     chain: Chain | None = None
     shared: int = 1
+    relay: int = 0
+    most: int = 0
+    descriptors: bool = False
 
     @property
     def multiplied(self) -> bool:
@@ -96,7 +102,22 @@ class Tiling:
     @property
     def programs(self) -> Size:
         """How many programs a launch has; 0 when an outer axis is empty."""
-        return mul(self.shared, product(dim.programs for dim in self.outer))
+        count = mul(self.ahead, self.turns)
+        return min(count, self.most) if self.most and isinstance(count, int) else count
+
+    @property
+    def turns(self) -> Size:
+        """How many tiles of outer points there are."""
+        return product(dim.programs for dim in self.outer)
+
+    @property
+    def ahead(self) -> Size:
+        """How many programs have parts of one tile of outer points."""
+        if not self.relay:
+            return self.shared
+        (inner,) = self.inner
+        assert inner is not None, "a relay runs along an axis"
+        return cdiv(inner.size, self.relay)
 
 
 def next_power_of_two(number: int) -> int:

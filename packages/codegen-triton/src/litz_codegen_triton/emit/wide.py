@@ -43,7 +43,8 @@ class Access:
 
 
 WideAccess = tuple[Direction, str, int]
-"""A load or store, its buffer, and how many times a thread accesses 16 bytes for it."""
+"""A load or store, its buffer, and how many times a thread accesses 16 bytes for it. Of a pack, the name of the part
+and a dot come before the buffer's."""
 
 
 def wide_accesses(accesses: Iterable[Access], coordinates: Coordinates) -> Iterator[WideAccess]:

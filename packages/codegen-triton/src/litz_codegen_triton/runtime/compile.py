@@ -31,7 +31,8 @@ class CompiledKernel:
     """A kernel's binary and what launching it takes.
 
     ``shared`` is bytes of shared memory per program, ``parameters`` the number of arguments that the binary takes:
-    those of the source, and scratch pointers of Triton's own after them. ``ptx`` is the assembly that it came from.
+    those of the source, and pointers of Triton's own after them. The first of these points to ``scratch`` bytes of the
+    device's memory for each program, if it needs any. ``ptx`` is the assembly that it came from.
     """
 
     name: str
@@ -41,12 +42,13 @@ class CompiledKernel:
     shared: int
     parameters: int
     ptx: str = ""
+    scratch: int = 0
 
     def to_bytes(self) -> bytes:
         """One file's content: a line of JSON, then the cubin."""
         head = {
             "format": _MAGIC, "name": self.name, "entry": self.entry, "warps": self.warps, "shared": self.shared,
-            "parameters": self.parameters,
+            "parameters": self.parameters, "scratch": self.scratch,
         }  # fmt: skip
         return json.dumps(head, sort_keys=True).encode() + b"\n" + self.cubin
 
@@ -119,6 +121,7 @@ def _described(source: KernelSource, built: Any) -> CompiledKernel:
         shared=int(built.metadata.shared),
         parameters=len(_PTX_PARAMETER.findall(arguments)),
         ptx=ptx,
+        scratch=int(built.metadata.global_scratch_size),
     )
 
 

@@ -74,6 +74,13 @@ class Driver:
         code: int = self._library.cuLaunchKernelEx(ctypes.byref(configuration), handle, arguments, None)
         return code
 
+    def clear(self, address: int, nbytes: int, stream: int) -> int:
+        """Zero memory, in the order of the stream; the driver's code."""
+        code: int = self._library.cuMemsetD8Async(
+            ctypes.c_uint64(address), ctypes.c_ubyte(0), ctypes.c_size_t(nbytes), ctypes.c_void_p(stream)
+        )
+        return code
+
     def make_current(self) -> None:
         """Make the context current in this thread."""
         self._library.cuCtxSetCurrent(self._context)

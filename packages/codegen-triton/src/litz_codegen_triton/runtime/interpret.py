@@ -2,14 +2,19 @@
 
 Triton decides when it is imported whether functions are interpreted, so this works in a process that was started with
 ``TRITON_INTERPRET=1``. Kernels are written in their interpreted form (see ``emit.ops_table``). Programs run one after
-the other. Where they wait for one another, all of them run up to the first meeting, then from the start up to the next
-one, and so on: what they wrote into scratch before a meeting is there when they come to it again.
+the other, shuffled, since a GPU promises no order: what one must not see of another shows. Where they wait for one
+another, all of them run up to the first meeting, then from the start up to the next one, and so on: what they wrote
+into scratch before a meeting is there when they come to it again. Only those that go on from what others before them
+found run in order.
 """
 
 from __future__ import annotations
 
+import ctypes
+import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +29,7 @@ from litz_ir.host.memory import Memory
 from litz_ir.interp.calls import Externs
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
+from litz_ir.plan.sharing import WORD_BYTES, cleared_words
 from litz_ir.symbols.term import evaluate
 from litz_ir.target.protocol import LaunchFunction
 
@@ -111,16 +117,21 @@ def _launch(
     arguments = [
         Pointer(address, kind.removeprefix("*")) for address, kind in zip(addresses, source.signature)
     ]  # fmt: skip
+    _clear(kernel, addresses, {name: int(v) for name, v in values.items() if not isinstance(v, float)})
     # A flag is an integer argument, as in the compiled form.
     values_given = [int(value) if isinstance(value, bool) else value for value in symbols]
+    order = list(range(programs))
+    if not kernel.schedule.relay:
+        random.Random(f"{kernel.name} {programs}").shuffle(order)
     options = interpreter_builder.options
     # Index checks are device asserts, which only debug mode looks at.
     interpreter_builder.options = InterpreterOptions(debug=source.asserts, sanitize_overflow=False)
     try:
-        for until in range(1, source.meetings + 1):
-            function[(programs,)](*arguments, *values_given, until)
-        last = (source.meetings + 1,) if source.meetings else ()
-        function[(programs,)](*arguments, *values_given, *last)
+        with _in_order(order):
+            for until in range(1, source.meetings + 1):
+                function[(programs,)](*arguments, *values_given, until)
+            last = (source.meetings + 1,) if source.meetings else ()
+            function[(programs,)](*arguments, *values_given, *last)
     except Exception as error:
         # The interpreter wraps whatever went wrong, failed checks included, into its own error.
         failed = _FAULT.search(str(error))
@@ -129,6 +140,24 @@ def _launch(
         raise KernelError(f"kernel {kernel.name} failed in Triton's interpreter: {error}", code=1) from error
     finally:
         interpreter_builder.options = options
+
+
+@contextmanager
+def _in_order(order: Sequence[int]) -> Iterator[None]:
+    """Have the interpreter run a grid's programs in this order."""
+    begin = interpreter_builder.set_grid_idx
+    interpreter_builder.set_grid_idx = lambda x, y, z: begin(order[x], y, z)
+    try:
+        yield
+    finally:
+        interpreter_builder.set_grid_idx = begin
+
+
+def _clear(kernel: Kernel, addresses: Sequence[int], sizes: Mapping[str, int]) -> None:
+    """Zero what has to be zero of a kernel's scratch when it begins."""
+    for parameter, address in zip(kernel.parameters, addresses, strict=True):
+        if parameter.access == "scratch":
+            ctypes.memset(address, 0, evaluate(cleared_words(kernel), sizes) * WORD_BYTES)
 
 
 def run_kernel(

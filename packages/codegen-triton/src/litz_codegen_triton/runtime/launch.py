@@ -12,12 +12,13 @@ from struct import Struct
 from types import ModuleType
 from typing import Any
 
-from litz_codegen_triton.emit.blocks import tiling
+from litz_codegen_triton.emit.pack_tiles import programs_of
 from litz_codegen_triton.runtime.compile import CompiledKernel
 from litz_codegen_triton.runtime.driver import INVALID_CONTEXT, Driver, cuda_library
 from litz_ir.errors import KernelError, ToolchainError
 from litz_ir.plan.kernel import Kernel
-from litz_ir.symbols.term import Size, evaluate
+from litz_ir.plan.sharing import WORD_BYTES, cleared_words
+from litz_ir.symbols.term import evaluate, mul
 from litz_ir.target.protocol import LaunchFunction
 
 torch: ModuleType | None
@@ -41,8 +42,10 @@ def current_chip() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """A kernel on the device: the driver's handle, threads per program, bytes of shared memory, how many scratch
-    pointers of Triton's own it takes after its arguments, and how many programs run at the same time."""
+    """A kernel on the device: the driver's handle, threads per program, bytes of shared memory, how many pointers of
+    Triton's own it takes after its arguments, how many programs run at the same time, the place among its arguments of
+    the scratch that has to be zero when it begins, -1 where none has to, and the bytes of scratch of a program to which
+    the first of Triton's pointers points."""
 
     kernel: Kernel
     handle: int
@@ -50,6 +53,13 @@ class _Function:
     shared: int
     hidden: int
     together: int
+    cleared: int = -1
+    scratch: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """True for a kernel whose programs do not wait for one another."""
+        return self.together == 1 and self.cleared < 0
 
 
 class LaunchModule:
@@ -87,6 +97,11 @@ class LaunchModule:
         """A run of kernels; raises ``KeyError``. On a stream each waits for those before it, whatever is said."""
         return Launches(self, [self._functions[name] for name in names])
 
+    def memory(self, nbytes: int) -> Any:
+        """Memory of the device for what is launched next on torch's stream; it begins at a multiple of 512 bytes."""
+        assert torch is not None
+        return torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{self.device}")
+
     def any_alignment(self, name: str) -> _Function:
         """A kernel built for buffers at any address, when it is first wanted."""
         if name not in self._any_alignment:
@@ -102,27 +117,34 @@ class LaunchModule:
             )
         handle = self.driver.load(compiled.cubin, compiled.entry, compiled.shared, compiled.name)
         threads, together = compiled.warps * _WARP, kernel.schedule.shared
-        return _Function(kernel, handle, threads, compiled.shared, hidden, together)
+        accesses = [each.access for each in kernel.parameters]
+        cleared = accesses.index("scratch") if kernel.schedule.relay else -1
+        return _Function(
+            kernel, handle, threads, compiled.shared, hidden, together, cleared, compiled.scratch
+        )
 
 
 class _Frame:
-    """Arguments of one call: two flat arrays, and for each kernel the addresses of its arguments in them."""
+    """Arguments of one call: two flat arrays, an address of scratch for each kernel, and for each kernel the addresses
+    of its arguments in them."""
 
-    __slots__ = ("_scratch", "addresses", "blocks", "values")
+    __slots__ = ("_nothing", "addresses", "blocks", "scratch", "values")
 
     def __init__(self, functions: Sequence[_Function]) -> None:
         buffers = [len(each.kernel.parameters) for each in functions]
         symbols = [len(each.kernel.symbols) for each in functions]
         self.addresses = (ctypes.c_uint64 * max(1, sum(buffers)))()
         self.values = (ctypes.c_uint64 * max(1, sum(symbols)))()
-        self._scratch = ctypes.c_uint64(0)
+        self._nothing = ctypes.c_uint64(0)
+        self.scratch = (ctypes.c_uint64 * len(functions))()
         first, second = ctypes.addressof(self.addresses), ctypes.addressof(self.values)
+        nothing, third = ctypes.addressof(self._nothing), ctypes.addressof(self.scratch)
         starts = zip(accumulate([0, *buffers]), accumulate([0, *symbols]), functions, strict=False)
         self.blocks = []
-        for at, where, function in starts:
+        for number, (at, where, function) in enumerate(starts):
             slots = [first + 8 * (at + k) for k in range(len(function.kernel.parameters))]
             slots += [second + 8 * (where + k) for k in range(len(function.kernel.symbols))]
-            slots += [ctypes.addressof(self._scratch)] * function.hidden
+            slots += [third + 8 * number, *[nothing] * function.hidden][: function.hidden]
             self.blocks.append((ctypes.c_void_p * max(1, len(slots)))(*slots))
 
 
@@ -136,8 +158,11 @@ class Launches:
         self._launch = module.driver.launch
         self._stream = _stream_of(module.device)
         kernels = [each.kernel for each in functions]
-        self._counts = [_programs(kernel, module.processors) for kernel in kernels]
-        fixed = [count for count in self._counts if isinstance(count, int)]
+        self._counts = [
+            (programs_of(kernel, module.processors), mul(cleared_words(kernel), WORD_BYTES))
+            for kernel in kernels
+        ]
+        fixed = [(a, b) for a, b in self._counts if isinstance(a, int) and isinstance(b, int)]
         self._fixed = fixed if len(fixed) == len(functions) else None
         kinds = [info.kind for kernel in kernels for info in kernel.symbols]
         self._addresses = Struct(f"={sum(len(kernel.parameters) for kernel in kernels)}Q")
@@ -158,16 +183,20 @@ class Launches:
         try:
             self._addresses.pack_into(frame.addresses, 0, *addresses)
             self._symbols.pack_into(frame.values, 0, *symbols)
-            for each, count, block in zip(functions, counts, frame.blocks):
+            for number, (each, (count, cleared), block) in enumerate(zip(functions, counts, frame.blocks)):
                 if count:
-                    if each.together > 1:
-                        code = self._together(each, count, stream, block)
+                    if each.scratch:
+                        # Given back at once: what gets it next on this stream runs after this kernel.
+                        memory = self._module.memory(each.scratch * count)
+                        frame.scratch[number] = memory.data_ptr()
+                    if not each.is_plain:
+                        code = self._waiting(each, count, cleared, stream, block)
                     else:
                         code = launch(
                             each.handle, count, 1, 1, each.threads, 1, 1, each.shared, stream, block, None
                         )
                     if code:
-                        self._again(code, each, count, stream, block)
+                        self._again(code, each, count, cleared, stream, block)
         finally:
             self._frames.append(frame)
 
@@ -178,22 +207,31 @@ class Launches:
         except IndexError:
             return _Frame(self._functions)
 
-    def _together(self, each: _Function, count: int, stream: int, block: Any) -> int:
-        """Launch a kernel whose programs wait for one another."""
-        launch = self._module.driver.launch_together
-        return launch(each.handle, count, each.threads, each.shared, stream, block, each.together)
+    def _waiting(self, each: _Function, count: int, cleared: int, stream: int, block: Any) -> int:
+        """Launch a kernel whose programs wait for one another, its scratch zeroed before; the driver's code."""
+        driver = self._module.driver
+        if each.together > 1:
+            return driver.launch_together(
+                each.handle, count, each.threads, each.shared, stream, block, each.together
+            )
+        scratch = ctypes.c_uint64.from_address(block[each.cleared]).value
+        code = driver.clear(scratch, cleared, stream)
+        return code or self._plainly(each, count, stream, block)
 
-    def _again(self, code: int, function: _Function, count: int, stream: int, block: Any) -> None:
+    def _plainly(self, each: _Function, count: int, stream: int, block: Any) -> int:
+        return self._launch(each.handle, count, 1, 1, each.threads, 1, 1, each.shared, stream, block, None)
+
+    def _again(
+        self, code: int, function: _Function, count: int, cleared: int, stream: int, block: Any
+    ) -> None:
         """Launch in a thread where no context was current, or say why it cannot be done."""
         driver = self._module.driver
         if code == INVALID_CONTEXT:
             driver.make_current()
-            if function.together > 1:
-                code = self._together(function, count, stream, block)
+            if function.is_plain:
+                code = self._plainly(function, count, stream, block)
             else:
-                code = self._launch(
-                    function.handle, count, 1, 1, function.threads, 1, 1, function.shared, stream, block, None
-                )
+                code = self._waiting(function, count, cleared, stream, block)
         if code:
             name = function.kernel.name
             raise KernelError(f"launching {name}: {driver.explained(code)}", code=code, node=name)
@@ -208,19 +246,15 @@ class Launches:
             found.append(self._module.any_alignment(each.kernel.name) if unaligned else each)
         return found
 
-    def _evaluated(self, symbols: Sequence[int | float]) -> list[int]:
-        """How many programs each kernel has, its sizes being ``symbols``."""
+    def _evaluated(self, symbols: Sequence[int | float]) -> list[tuple[int, int]]:
+        """How many programs each kernel has, and bytes to zero, its sizes being ``symbols``."""
         given = iter(symbols)
         counts = []
-        for each, count in zip(self._functions, self._counts, strict=True):
+        for each, (count, nbytes) in zip(self._functions, self._counts, strict=True):
             own = {info.name: next(given) for info in each.kernel.symbols}
             integers = {name: int(value) for name, value in own.items() if not isinstance(value, float)}
-            counts.append(evaluate(count, integers))
+            counts.append((evaluate(count, integers), evaluate(nbytes, integers)))
         return counts
-
-
-def _programs(kernel: Kernel, processors: int) -> Size:
-    return tiling(kernel, processors).programs
 
 
 def _stream_of(device: int) -> Callable[[], int]:

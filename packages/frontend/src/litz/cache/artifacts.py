@@ -67,14 +67,13 @@ class ArtifactCache:
 
     def key(
         self, gm: GraphModule, config: Config, targets: TargetSet, options: SchedulerOptions,
-        held: Collection[str] = (), donated: Collection[str] = (),
+        held: Collection[str] = (), donated: Collection[str] = (), saved: Collection[str] = (),
     ) -> str:  # fmt: skip
-        """The digest of all that the compiled graph depends on; ``held`` and ``donated`` as in
+        """The digest of all that the compiled graph depends on; ``held``, ``donated`` and ``saved`` as in
         :func:`litz_lowering.lower`."""
-        inputs = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
         places = [
-            f"{what} {[k for k, name in enumerate(inputs) if name in names]}"
-            for what, names in (("held", held), ("donated", donated))
+            f"{what} {[k for k, node in enumerate(gm.graph.nodes) if node.name in names]}"
+            for what, names in (("held", held), ("donated", donated), ("saved", saved))
         ]
         return graph_key(gm, config, [*self.facts(targets, options), *places])
 

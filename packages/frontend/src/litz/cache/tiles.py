@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ log = logging.getLogger(__name__)
 
 FILE = "choice.json"
 
-VERSION = 1
+VERSION = 3
 """Raised when the meaning of what is stored changes: entries of another version are not read."""
 
 
@@ -45,7 +46,7 @@ class TileChoices:
 def _data(choice: TileChoice) -> dict[str, Any]:
     return {
         "version": VERSION,
-        "schedule": asdict(choice.schedule),
+        "schedules": [asdict(each) for each in choice.schedules],
         "seconds": choice.seconds,
         "before": choice.before,
     }
@@ -56,20 +57,26 @@ def _choice(key: str, text: bytes) -> TileChoice | None:
         data = json.loads(text)
         if data["version"] != VERSION:
             return None
-        given = data["schedule"]
-        schedule = Schedule(
-            parallel=tuple(map(str, given["parallel"])),
-            vector=None if given["vector"] is None else str(given["vector"]),
-            lanes=int(given["lanes"]),
-            unroll=int(given["unroll"]),
-            grain=int(given["grain"]),
-            blocks=tuple((str(axis), int(block)) for axis, block in given["blocks"]),
-            persistent=bool(given["persistent"]),
-            warps=int(given["warps"]),
-            stages=int(given["stages"]),
-            shared=int(given["shared"]),
-        )
-        return TileChoice(schedule, float(data["seconds"]), float(data["before"]))
+        schedules = tuple(map(_schedule, data["schedules"]))
+        return TileChoice(schedules, float(data["seconds"]), float(data["before"]))
     except (KeyError, TypeError, ValueError) as error:
         log.warning("cache entry %s cannot be used and is taken for a miss: %s", key, error)
         return None
+
+
+def _schedule(given: Mapping[str, Any]) -> Schedule:
+    return Schedule(
+        parallel=tuple(map(str, given["parallel"])),
+        vector=None if given["vector"] is None else str(given["vector"]),
+        lanes=int(given["lanes"]),
+        unroll=int(given["unroll"]),
+        grain=int(given["grain"]),
+        blocks=tuple((str(axis), int(block)) for axis, block in given["blocks"]),
+        persistent=bool(given["persistent"]),
+        warps=int(given["warps"]),
+        stages=int(given["stages"]),
+        shared=int(given["shared"]),
+        relay=int(given["relay"]),
+        programs=int(given["programs"]),
+        descriptors=bool(given["descriptors"]),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,10 +21,11 @@ from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
 from litz.capture.collector import collection_paused
 from litz.capture.donated import SavedTensors, allow_retained_graphs, saved_alone
+from litz.capture.layouts import expect, given_as_traced, saved_in_any_layout
 from litz.capture.partition import partition
 from litz.capture.plain import PlainGraph, with_gradients
 from litz.capture.recall import capture_key, own_views, plain_device
-from litz.capture.wrapped import with_own_results
+from litz.capture.wrapped import Strides, with_own_results
 from litz.host.devices import first_gpu
 from litz.host.load import HostFunction
 from litz.loading import Compiled
@@ -49,7 +50,8 @@ class Session:
     """One call of the backend: its options and cache, shared by the forward and the backward that may come later.
 
     ``observers`` see every compiled graph (``litz.explain`` is one). ``plain`` is what is known of a graph that may be
-    called, and found the next time, without AOTAutograd. ``saved`` is what passes between a forward and its backward.
+    called, and found the next time, without AOTAutograd. ``saved`` is what passes between a forward and its backward,
+    of which the forward may lay out ``any_layout`` as it likes.
     """
 
     config: Config
@@ -58,46 +60,62 @@ class Session:
     number: int = field(default_factory=lambda: next(_COUNT))
     plain: PlainGraph | None = None
     saved: SavedTensors = field(default_factory=SavedTensors)
+    any_layout: frozenset[str] = frozenset()
+
+    def divide(
+        self, joint: GraphModule, inputs: Sequence[Any], **options: Any
+    ) -> tuple[GraphModule, GraphModule]:
+        """The forward and the backward of a joint graph."""
+        forward, backward = partition(joint, inputs, **options)
+        self.any_layout = saved_in_any_layout(forward, backward, options["num_fwd_outputs"])
+        return forward, backward
 
     def compile(
         self, gm: GraphModule, example_inputs: Sequence[Any], *, kind: str
     ) -> Callable[[list[Any]], Any]:
         """An AOT graph as a boxed callable."""
         with collection_paused(), torch.utils._python_dispatch._disable_current_modes():
+            traced = expect(gm, example_inputs) if kind == "backward" else {}
             correct_metadata(gm)
             held = held_inputs(gm) if kind == "inference" and self.config.pack_weights else frozenset()
             # A replay reads what is saved where it lay when it was recorded: nothing may be written over that.
             spare = kind == "backward" and not self.config.cuda_graphs
             donated = self.saved.names if spare else frozenset()
+            saved = self.any_layout if kind == "forward" else frozenset()
             name = f"{kind}_{self.number}"
-            free = kind == "inference"
-            compiled = compile_or_fall_back(gm, name, self.config, self.cache, held, donated, free=free)
+            given = (held, donated, saved)
+            compiled = compile_or_fall_back(gm, name, self.config, self.cache, *given)
         for observe in self.observers:
             observe(compiled)  # which may put another call in the place of its own
         if self.plain is not None and compiled.artifact is not None:
             self._take(self.plain, gm, compiled, kind)
-        plan = None if compiled.artifact is None else compiled.artifact.plan
         call = compiled.call
         if kind == "forward":
-            call = self._forward(gm, call, plan)
+            call = self._forward(gm, compiled)
         elif kind == "backward":
-            call = self._backward(gm, call, plan)
+            call = self._backward(gm, compiled, traced)
         call._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of a callable that takes a list
         return call
 
-    def _forward(self, gm: GraphModule, call: HostFunction, plan: Plan | None) -> HostFunction:
+    def _forward(self, gm: GraphModule, compiled: Compiled) -> HostFunction:
         """The call of a forward as AOTAutograd wants it."""
         allow_retained_graphs()
-        if plan is None:
-            return call
+        if compiled.artifact is None:
+            return compiled.call
+        plan = compiled.artifact.plan
         _report_strides(gm, plan)
         self.saved.names = saved_alone(gm, plan)
-        call = with_own_results(call, own_views(plan))
-        return self.saved.watched(call) if self.saved.names else call
+        call = with_own_results(compiled.call, own_views(plan, settled=compiled.settled))
+        return self.saved.watched(call)
 
-    def _backward(self, gm: GraphModule, call: HostFunction, plan: Plan | None) -> HostFunction:
-        """The call of a backward, whatever AOTAutograd gives it."""
-        return _with_plain_tangents(gm, call if plan is None else self.saved.guarded(call, plan))
+    def _backward(self, gm: GraphModule, compiled: Compiled, traced: Mapping[int, Strides]) -> HostFunction:
+        """The call of a backward, whatever AOTAutograd gives it; one that runs as it came takes the strides that it was
+        ``traced`` with."""
+        call, artifact = compiled.call, compiled.artifact
+        guarded = (
+            given_as_traced(call, traced) if artifact is None else self.saved.guarded(call, artifact.plan)
+        )
+        return _with_plain_tangents(gm, guarded)
 
     def _take(self, plain: PlainGraph, gm: GraphModule, compiled: Compiled, kind: str) -> None:
         """Note what a plain graph was compiled to; a training graph when both its halves are."""
@@ -107,10 +125,11 @@ class Session:
         if kind == "inference":
             whole = plain.inference(gm, artifact, call)
         elif kind == "forward":
-            plain.forward(gm, artifact, plain.uncast(call))
+            plain.forward(gm, artifact, plain.uncast(call), settled=compiled.settled)
         else:
             whole = plain.backward(gm, artifact, plain.uncast(call), self.saved)
-        if whole is not None and plain.key is not None and compiled.settled:
+        settled = compiled.settled and (plain.half is None or plain.half.settled)
+        if whole is not None and plain.key is not None and settled:
             self.cache.remember(plain.key, whole)
 
     def recall(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any] | None:
@@ -125,7 +144,9 @@ class Session:
         # What is computed on the CPU in a graph on a GPU is compiled too.
         targets = targets_for((device, "cpu"), self.config)
         facts = self.cache.facts(targets, scheduler_options(self.config, targets))
-        self.plain.key = capture_key(gm, inputs, [*facts, *option_facts(self.config)])
+        # What a process compiled that times nothing says nothing of what is quicker.
+        facts = [*facts, *option_facts(self.config), f"autotune {self.config.autotune}"]
+        self.plain.key = capture_key(gm, inputs, facts)
         found = None if self.plain.key is None else self.cache.recall(self.plain.key, targets)
         if found is None:
             return None
@@ -170,11 +191,11 @@ def compile_or_fall_back(
     cache: ArtifactCache,
     held: frozenset[str] = frozenset(),
     donated: frozenset[str] = frozenset(),
-    free: bool = False,
+    saved: frozenset[str] = frozenset(),
 ) -> Compiled:
     """Compile a graph; when that fails as a whole, run it as it came, unless ``config.fallback`` is ``error``."""
     try:
-        return Compilation(gm, name, config, cache, held, donated, free=free).run()
+        return Compilation(gm, name, config, cache, held, donated, saved).run()
     except LitzError as error:
         if config.fallback == "error":
             raise
@@ -242,7 +263,7 @@ def through_aot(session: Session, gm: GraphModule, inputs: Sequence[Any]) -> Cal
         bw_compiler=partial(_compile_backward, session),
         inference_compiler=partial(session.compile, kind="inference"),
         decompositions=table,
-        partition_fn=partition,
+        partition_fn=session.divide,
         keep_inference_input_mutations=True,
     )
     counters["aot_autograd"]["ok"] += 1

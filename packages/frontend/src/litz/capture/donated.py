@@ -1,12 +1,11 @@
 """Saved tensors that a backward may write over: those that its forward made for it alone, once it has read them.
 
 A graph that is retained is run again, and hooks on saved tensors may keep what they hand out: the backward then gets
-copies of what it writes over.
+copies of what it writes over. Hooks may also hand out the same elements with other strides than they were given.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +14,12 @@ import torch
 from torch._guards import TracingContext
 from torch.fx import GraphModule, Node
 
+from litz.capture.wrapped import Strides, as_traced
 from litz.host.load import HostFunction
 from litz.host.torch_memory import copied
-from litz_ir.loops.nodes import Ref
+from litz.results import alone
+from litz_ir.loops.nodes import Value
 from litz_ir.plan.program import Plan
-from litz_ir.plan.uses import root
 
 
 @dataclass(slots=True)
@@ -41,18 +41,37 @@ class SavedTensors:
         return run
 
     def guarded(self, backward: HostFunction, plan: Plan) -> HostFunction:
-        """The backward of ``plan``, given copies of what it writes over where somebody may read that again."""
+        """The backward of ``plan``, given copies of what it writes over where somebody may read that again, and of what
+        comes from hooks in another layout."""
         places = [k for k, each in enumerate(plan.inputs) if each.name in plan.donated]
-        if not places:
-            return backward
+        layouts = _known_strides(plan)
 
         def run(args: list[Any]) -> Sequence[Any]:
-            if self.shared or torch._C._autograd._get_current_graph_task_keep_graph():
+            if self.shared or (places and torch._C._autograd._get_current_graph_task_keep_graph()):
                 for k in places:
                     args[k] = copied(args[k])
+            if self.shared:
+                for k, strides in layouts.items():
+                    args[k] = as_traced(args[k], _halved(strides) if args[k].is_complex() else strides)
             return backward(args)
 
         return run
+
+
+def _known_strides(plan: Plan) -> dict[int, Strides]:
+    """The strides for which a plan was compiled, by the position of its inputs, where no symbol is in them."""
+    known: dict[int, Strides] = {}
+    for position, value in enumerate(plan.inputs):
+        if isinstance(value, Value):
+            strides = tuple(stride for stride in value.type.layout.strides if isinstance(stride, int))
+            if len(strides) == len(value.type.shape):
+                known[position] = strides
+    return known
+
+
+def _halved(strides: Strides) -> Strides:
+    """The strides of complex numbers, of which a plan sees pairs."""
+    return tuple(stride // 2 for stride in strides[:-1])
 
 
 def saved_alone(forward: GraphModule, plan: Plan) -> frozenset[str]:
@@ -62,18 +81,9 @@ def saved_alone(forward: GraphModule, plan: Plan) -> frozenset[str]:
         return frozenset()
     (nodes,) = next(iter(reversed(forward.graph.nodes))).args
     assert isinstance(nodes, list | tuple)
-    placements = dict(plan.buffers)
-    names = [output.name if isinstance(output, Ref) else None for output in plan.outputs]
-    shown = Counter(root(name, placements) for name in names if name is not None)
-    found = zip(nodes, plan.outputs, strict=True)
+    own, first = alone(plan), context.fw_metadata.num_forward
     return frozenset(
-        node.name
-        for node, output in list(found)[context.fw_metadata.num_forward :]
-        if isinstance(node, Node)
-        and type(output) is Ref
-        and output.name in placements
-        and placements[output.name].storage is not None
-        and shown[output.name] == 1
+        node.name for k, node in enumerate(nodes) if k >= first and k in own and isinstance(node, Node)
     )
 
 

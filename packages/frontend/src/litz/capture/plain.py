@@ -22,11 +22,13 @@ from litz.host.load import HostFunction
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """The forward of a training graph, the names of what it saves, and its call."""
+    """The forward of a training graph, the names of what it saves, and its call. ``settled`` is false where its next
+    calls may find a better plan."""
 
     compiled: Captured
     saved: list[str]
     call: HostFunction
+    settled: bool
 
 
 @dataclass(slots=True)
@@ -59,10 +61,10 @@ class PlainGraph:
         self.call = self.without_gradients(found[0], call)
         return found[0]
 
-    def forward(self, gm: GraphModule, artifact: Artifact, call: HostFunction) -> None:
+    def forward(self, gm: GraphModule, artifact: Artifact, call: HostFunction, *, settled: bool) -> None:
         """Take the first half."""
         found = self._wrapped(gm, artifact)
-        self.half = None if found is None else Half(*found, call)
+        self.half = None if found is None else Half(*found, call, settled)
 
     def backward(
         self, gm: GraphModule, artifact: Artifact, call: HostFunction, saved: SavedTensors
@@ -107,8 +109,7 @@ def with_gradients(
     """Both halves of a training graph as a function of tensors."""
     assert compiled.backward is not None
     plan = compiled.backward.plan
-    if plan.donated:
-        forward, backward = saved.watched(forward), saved.guarded(backward, plan)
+    forward, backward = saved.watched(forward), saved.guarded(backward, plan)
     return training_call(compiled.wrapping, forward, backward, gradient_strides(compiled, plan))
 
 

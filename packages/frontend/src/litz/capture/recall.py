@@ -93,8 +93,9 @@ def wrapping_of(plan: Plan, inputs: int) -> Wrapping | None:
     return Wrapping(len(results), differentiable, tuple(known.mutated_graph_handled_indices_seen_by_autograd))
 
 
-def own_views(forward: Plan) -> tuple[int, ...]:
-    """Which results of a forward are views in ``forward``, but of memory that nobody else sees."""
+def own_views(forward: Plan, *, settled: bool) -> tuple[int, ...]:
+    """Which results of a forward are views in ``forward``, but of memory that nobody else sees; where another plan may
+    take its place, which ones may come to be."""
     context = TracingContext.try_get()
     known = None if context is None else context.fw_metadata
     if known is None:
@@ -104,7 +105,9 @@ def own_views(forward: Plan) -> tuple[int, ...]:
     placements = dict(forward.buffers)
     names = [output.name if isinstance(output, Ref) else None for output in forward.outputs]
     found = ((k, placements.get(names[k] or "")) for k in own)
-    return tuple(k for k, placement in found if placement is not None and placement.base is not None)
+    return tuple(
+        k for k, placement in found if placement is not None and not (settled and placement.base is None)
+    )
 
 
 def is_static(plan: Plan) -> bool:

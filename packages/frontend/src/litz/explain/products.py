@@ -6,11 +6,12 @@ from litz.host.precision import f32_products
 from litz_ir.dtypes import f32
 from litz_ir.loops.nodes import Ref
 from litz_ir.plan.kernel import Accumulate, Kernel
+from litz_ir.plan.packs import kernels_of
 from litz_ir.plan.program import CallStep, Launch, Plan, Step, kernels_in, plans_in
 from litz_ir.plan.uses import launched_on
 from litz_ir.scalar.expr import Expr, Op
 from litz_ir.scalar.ops_table import MULTIPLICATIONS
-from litz_scheduler.library.generated import PRODUCTS
+from litz_scheduler.library.product_calls import PRODUCTS, meanings
 
 
 def product_precision(plan: Plan) -> str:
@@ -28,8 +29,11 @@ def _multiplies_f32(step: Step, plan: Plan, kernels: dict[str, Kernel]) -> bool:
     placements = dict(plan.buffers)
     match step:
         case CallStep() if step.target in PRODUCTS:
-            factors = (placements[each.name].type for each in step.arguments if type(each) is Ref)
-            return any(type_.dtype == f32 and type_.device.kind == "cuda" for type_ in factors)
+            left = meanings(step.target, step.arguments, step.attributes).get("left")
+            if type(left) is not Ref:
+                return False
+            type_ = placements[left.name].type
+            return type_.dtype == f32 and type_.device.kind == "cuda"
         case Launch() if any(each.origin.operation in PRODUCTS for each in step.origins):
             on_gpu = launched_on(step, placements).kind == "cuda"
             return on_gpu and any(map(_is_of_f32, _summed(kernels[step.kernel])))
@@ -37,13 +41,13 @@ def _multiplies_f32(step: Step, plan: Plan, kernels: dict[str, Kernel]) -> bool:
 
 
 def _summed(kernel: Kernel) -> list[Expr]:
-    statements = (each for phase in kernel.phases for each in phase.statements)
+    statements = (each for own in kernels_of(kernel) for phase in own.phases for each in phase.statements)
     return [value for each in statements if isinstance(each, Accumulate) for value in each.values]
 
 
 def _is_of_f32(value: Expr) -> bool:
-    """True for a product of two factors that are not both narrow floats made wider."""
+    """True for a product of two factors that are not both narrow floats, or numbers of 8 bits, made wider."""
     if not isinstance(value, Op) or value.name not in MULTIPLICATIONS or value.dtype != f32:
         return False
-    casts = (each for each in value.args if isinstance(each, Op) and each.name == "cast")
-    return sum(each.args[0].dtype.is_low_precision for each in casts) < len(value.args)
+    sources = [each.args[0].dtype for each in value.args if isinstance(each, Op) and each.name == "cast"]
+    return sum(dtype.is_low_precision or dtype.bits == 8 for dtype in sources) < len(value.args)

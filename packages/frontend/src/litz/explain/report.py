@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,11 +18,23 @@ from litz.explain.text import explanation_text
 from litz.loading import Compiled
 from litz.tuning.sites import Site, sites_in, sizes_of
 from litz_ir.fused.decision import Decision
-from litz_ir.plan.kernel import Kernel
+from litz_ir.origin import places
+from litz_ir.plan.kernel import Kernel, KernelOrigin
+from litz_ir.plan.packs import origins_by_part, scheduled, schedules_of
 from litz_ir.plan.program import CallStep, Launch, Plan, RegionStep, plans_in
 from litz_ir.plan.schedule import Schedule
 from litz_ir.symbols.term import Size, add, mul, product
 from litz_ir.target.protocol import TunableTarget
+
+
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """Loops of a pack that are alike: how many, the operations that they fuse and the user's lines that these came
+    from."""
+
+    loops: int
+    operations: tuple[str, ...]
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +43,7 @@ class KernelReport:
 
     ``tiles`` says how a GPU's kernel is cut into programs, and ``tuned`` what tuning made of that, where it was tuned.
     A launch has to move ``nbytes`` at sizes that are typical, each element counted once; ``seconds`` is what it took,
-    where that was measured.
+    where that was measured. A pack has ``parts``.
     """
 
     kernel: Kernel
@@ -41,6 +53,7 @@ class KernelReport:
     tuned: str = ""
     nbytes: int = 0
     seconds: float | None = None
+    parts: tuple[PartReport, ...] = ()
 
     @property
     def rate(self) -> float | None:
@@ -209,13 +222,20 @@ def _kernel_report(
         tiles = target.described(kernel)
         choice = dict(artifact.tiles).get(kernel.name)
         if choice is not None:
-            chosen = Schedule(shared=kernel.schedule.shared)
-            own = target.described(replace(kernel, schedule=chosen))
+            ruled = [Schedule(shared=each.shared, relay=each.relay) for each in schedules_of(kernel)]
+            own = target.described(scheduled(kernel, ruled))
             gain = f"was {own}, {choice.before / choice.seconds:.2f} times as long"
             tuned = "stays" if own == tiles else gain
     seconds = None if times is None else times.seconds.get((kernel.name, sizes_of(kernel, site.values)))
-    operations = tuple(each.operation for each in origins)
-    return KernelReport(kernel, operations, tuple(lines), tiles, tuned, site.nbytes, seconds)
+    operations = tuple(dict.fromkeys(each.operation for each in origins))
+    parts = tuple(_part_reports(kernel, origins))
+    return KernelReport(kernel, operations, tuple(lines), tiles, tuned, site.nbytes, seconds, parts)
+
+
+def _part_reports(kernel: Kernel, origins: Sequence[KernelOrigin]) -> Iterator[PartReport]:
+    for part, own in zip(kernel.parts, origins_by_part(kernel, origins), strict=True):
+        operations = tuple(dict.fromkeys(each.operation for each in own))
+        yield PartReport(len(part.bindings), operations, places(each.origin for each in own))
 
 
 def _region_report(compiled: Compiled, owner: Plan, step: RegionStep) -> RegionReport:

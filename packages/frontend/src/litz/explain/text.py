@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from litz_ir.fused.decision import REASONS
+from litz_ir.origin import listed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +41,8 @@ def _graph(console: Console, graph: GraphReport) -> None:
         console.print(line)
     table = Table("kernel", "fuses", "from")
     for report in graph.kernels:
-        table.add_row(report.kernel.name, " ".join(report.operations), "\n".join(report.lines))
+        for row in _fused(report):
+            table.add_row(*row)
     if graph.kernels:
         console.print(table)
     _launches(console, graph)
@@ -56,6 +59,18 @@ def _graph(console: Console, graph: GraphReport) -> None:
         console.print(f"left as written: {missed.subject}: {reason} ({missed.note})")
     for left in graph.fallbacks:
         console.print(f"left to ATen: {left.target}: {left.reason} ({left.line})")
+
+
+def _fused(report: KernelReport) -> Iterator[tuple[str, str, str]]:
+    """What a kernel fuses and where that came from; of a pack what each kind of its loops does."""
+    if not report.parts:
+        yield report.kernel.name, " ".join(report.operations), "\n".join(report.lines)
+        return
+    count = sum(part.loops for part in report.parts)
+    yield report.kernel.name, f"{count} loops side by side, of {len(report.parts)} kinds", ""
+    for part in report.parts:
+        loops = f"  {part.loops} loop{'s' if part.loops > 1 else ''}"
+        yield loops, listed(part.operations), "\n".join(part.lines)
 
 
 def _launches(console: Console, graph: GraphReport) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from litz_ir.plan.kernel import Kernel, ScanStore, Store
+from litz_ir.plan.kernel import Kernel, ScanStore, Statement, Store
+from litz_ir.plan.packs import kernels_of
 from litz_ir.plan.program import Launch
-from litz_ir.scalar.expr import Checked, indirects, indirects_in, walk
+from litz_ir.scalar.expr import Checked, Expr, Indirect, indirects, indirects_in, walk
 
 
 def waits(
@@ -38,13 +39,31 @@ def waits(
 
 
 def may_fail(kernel: Kernel) -> bool:
-    """True when the kernel checks values, or asks for memory while it runs."""
+    """True when the kernel, or a loop of a pack, checks values, or asks for memory while it runs."""
     if any(not isinstance(local.size, int) for local in kernel.locals):
         return True
-    statements = [statement for phase in kernel.phases for statement in phase.statements]
-    values = [v for s in statements for v in ((s.value,) if isinstance(s, Store) else s.values)]
-    offsets = [s.offset for s in statements if isinstance(s, Store)]
-    offsets += [offset for s in statements if isinstance(s, ScanStore) for _, offset in s.targets]
-    return any(
-        isinstance(node, Checked) or any(True for _ in indirects(node)) for node in walk(*values)
-    ) or any(indirects_in(offset) for offset in offsets)
+    return checks_values(kernel) or bool(looked_up(kernel))
+
+
+def checks_values(kernel: Kernel) -> bool:
+    """True when the kernel checks values that are no indices."""
+    return any(isinstance(node, Checked) for node in walk(*_values(kernel)))
+
+
+def looked_up(kernel: Kernel) -> list[Indirect]:
+    """The indices that come from values, of what the kernel reads and of what it writes."""
+    statements = _statements(kernel)
+    offsets = [each.offset for each in statements if isinstance(each, Store)]
+    offsets += [offset for each in statements if isinstance(each, ScanStore) for _, offset in each.targets]
+    read = [atom for node in walk(*_values(kernel)) for atom in indirects(node)]
+    return read + [atom for offset in offsets for atom in indirects_in(offset)]
+
+
+def _statements(kernel: Kernel) -> list[Statement]:
+    """The statements of a kernel, or of all loops of a pack."""
+    return [each for own in kernels_of(kernel) for phase in own.phases for each in phase.statements]
+
+
+def _values(kernel: Kernel) -> list[Expr]:
+    statements = _statements(kernel)
+    return [v for each in statements for v in ((each.value,) if isinstance(each, Store) else each.values)]

@@ -8,12 +8,39 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from litz.host.load import HostFunction
+
+
+class CudaRepetition:
+    """A recorded graph on torch's current stream.
+
+    Its arguments' buffers and its results stay where they are, and the stream that it ran on last may still have to
+    read them: another one waits for all that was asked of that stream, what came after the graph included.
+    """
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, recorder: CudaRecorder) -> None:
+        self._graph = graph
+        self._recorder = recorder
+        self._last: torch.cuda.Stream | None = None
+
+    def wait(self, buffers: Sequence[Tensor]) -> None:
+        """See :class:`litz.replay.replayed.Repetition`."""
+        stream = torch.cuda.current_stream()
+        if self._last is not None and stream != self._last:
+            stream.wait_stream(self._last)
+            for each in buffers:
+                # Freed, they are nobody else's before this stream is done with them.
+                each.record_stream(stream)
+
+    def run(self) -> None:
+        """See :class:`litz.replay.replayed.Repetition`."""
+        self._last = self._recorder.replay(self._graph)
 
 
 class CudaRecorder:
@@ -29,7 +56,11 @@ class CudaRecorder:
         self._last: torch.cuda.Stream | None = None
         self._done = torch.cuda.Event()
 
-    def record(self, call: HostFunction, args: list[Any]) -> tuple[Callable[[], None], list[Any]]:
+    def is_free(self) -> bool:
+        """See :class:`litz.replay.replayed.Recorder`."""
+        return not torch.cuda.is_current_stream_capturing()
+
+    def record(self, call: HostFunction, args: list[Any]) -> tuple[CudaRepetition, list[Any]]:
         """See :class:`litz.replay.replayed.Recorder`."""
         with self._lock:
             self._side.wait_stream(torch.cuda.current_stream())
@@ -42,9 +73,10 @@ class CudaRecorder:
                 finally:
                     graph.capture_end()
             torch.cuda.current_stream().wait_stream(self._side)
-        return functools.partial(self._replay, graph), results
+        return CudaRepetition(graph, self), results
 
-    def _replay(self, graph: torch.cuda.CUDAGraph) -> None:
+    def replay(self, graph: torch.cuda.CUDAGraph) -> torch.cuda.Stream:
+        """Replay a graph; the stream that it runs on."""
         stream = torch.cuda.current_stream()
         with self._lock:
             if self._last is not None and stream != self._last:
@@ -52,6 +84,7 @@ class CudaRecorder:
             graph.replay()
             self._last = stream
             self._done.record(stream)
+        return stream
 
 
 @functools.cache

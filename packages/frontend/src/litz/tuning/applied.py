@@ -9,6 +9,7 @@ from litz.artifact import Artifact, TileChoice
 from litz.cache.artifacts import ArtifactCache
 from litz.targets import launches_on
 from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.packs import scheduled, schedules_of
 from litz_ir.plan.program import Plan, kernels_in
 from litz_ir.target.protocol import Target
 
@@ -37,19 +38,19 @@ def applied(
 
 def changes(plan: Plan, choices: Mapping[str, TileChoice]) -> dict[str, TileChoice]:
     """Those of the choices that differ from the kernel as the plan has it."""
-    own = {kernel.name: kernel.schedule for kernel in kernels_in(plan)}
-    return {name: choice for name, choice in choices.items() if choice.schedule != own[name]}
+    own = {kernel.name: schedules_of(kernel) for kernel in kernels_in(plan)}
+    return {name: choice for name, choice in choices.items() if choice.schedules != own[name]}
 
 
 def _scheduled(plan: Plan, choices: Mapping[str, TileChoice]) -> Plan:
     """The plan with the kernels so scheduled, in its subplans too."""
 
-    def scheduled(kernel: Kernel) -> Kernel:
+    def chosen(kernel: Kernel) -> Kernel:
         choice = choices.get(kernel.name)
-        return kernel if choice is None else replace(kernel, schedule=choice.schedule)
+        return kernel if choice is None else scheduled(kernel, choice.schedules)
 
     return replace(
         plan,
-        kernels=tuple(map(scheduled, plan.kernels)),
+        kernels=tuple(map(chosen, plan.kernels)),
         subplans=tuple(_scheduled(each, choices) for each in plan.subplans),
     )

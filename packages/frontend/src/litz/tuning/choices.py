@@ -7,14 +7,18 @@ they fall into parts that share no work, so that each part can be decided on its
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from litz_ir.loops.nodes import Ref
 from litz_ir.origin import Origin
 from litz_ir.plan.program import CallStep, Launch, Plan, Step
+from litz_scheduler import SchedulerOptions
 
 GAIN = 0.03
 """The share of a part's time that generated kernels must save: timings differ by as much."""
+
+CLOSE = 1.3
+"""How many times as long as the library generated kernels may take at first, so that other tiles may still win."""
 
 Seconds = Callable[[Plan, tuple[int, ...]], float]
 """How long the steps at these positions of a plan take, one after another."""
@@ -29,6 +33,12 @@ class Choice:
     products: tuple[str, ...]
     library: tuple[int, ...]
     generated: tuple[int, ...]
+
+
+def compared(options: SchedulerOptions, products: frozenset[str]) -> SchedulerOptions:
+    """The options of a plan that is compared with another one, and generates these products. Nothing runs beside
+    anything else: a pack of what surrounds several products would make one part of them."""
+    return replace(options, generated_products=products, beside_bytes=0)
 
 
 def product_choices(library: Plan, generated: Plan) -> tuple[Choice, ...]:
@@ -59,22 +69,35 @@ def product_choices(library: Plan, generated: Plan) -> tuple[Choice, ...]:
     return tuple(Choice(tuple(names), steps[0][root], steps[1][root]) for root, names in products.items())
 
 
-def worth_generating(library: Plan, generated: Plan, seconds: Seconds) -> frozenset[str]:
-    """The products that save time where they are generated. Parts that are alike are timed once."""
-    timed: dict[Hashable, float] = {}
+def worth_generating(library: Plan, generated: Plan, seconds: Seconds, tuned: Seconds) -> frozenset[str]:
+    """The products that save time where they are generated, as planned or as ``tuned``, which is asked about close ones
+    last, those that take longest first. Parts that are alike are timed once."""
+    choices = product_choices(library, generated)
+    called, made = _Once(library, seconds), _Once(generated, seconds)
+    ratios = [(choice, made.of(choice.generated), called.of(choice.library)) for choice in choices]
+    better = [choice for choice, own, other in ratios if own < (1 - GAIN) * other]
+    close = [(choice, other) for choice, own, other in ratios if (1 - GAIN) * other <= own < CLOSE * other]
+    with_tiles = _Once(generated, tuned)
+    for choice, other in sorted(close, key=lambda each: -each[1]):
+        if with_tiles.of(choice.generated) < (1 - GAIN) * other:
+            better.append(choice)
+    return frozenset(name for choice in better for name in choice.products)
 
-    def of(plan: Plan, steps: tuple[int, ...]) -> float:
-        key = tuple(_likeness(plan, plan.steps[position]) for position in steps)
-        if key not in timed:
-            timed[key] = seconds(plan, steps)
-        return timed[key]
 
-    return frozenset(
-        name
-        for choice in product_choices(library, generated)
-        if of(generated, choice.generated) < (1 - GAIN) * of(library, choice.library)
-        for name in choice.products
-    )
+class _Once:
+    """How long steps of a plan take, asked for once for those that are alike."""
+
+    def __init__(self, plan: Plan, seconds: Seconds) -> None:
+        self._plan = plan
+        self._seconds = seconds
+        self._known: dict[Hashable, float] = {}
+
+    def of(self, steps: tuple[int, ...]) -> float:
+        """The seconds of the steps at these positions."""
+        key = tuple(_likeness(self._plan, self._plan.steps[position]) for position in steps)
+        if key not in self._known:
+            self._known[key] = self._seconds(self._plan, steps)
+        return self._known[key]
 
 
 def nodes_of(step: Step) -> Iterator[str]:

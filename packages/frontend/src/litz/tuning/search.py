@@ -24,6 +24,7 @@ from litz.tuning.subjects import Subject
 from litz.tuning.trial import trial_places
 from litz_ir.errors import KernelError, LitzError
 from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.packs import schedules_of
 from litz_ir.plan.schedule import Schedule
 from litz_ir.target.protocol import LaunchFunction, PreparedTarget, SourceUnit, Target, TunableTarget
 
@@ -179,24 +180,24 @@ class Search:
             try:
                 call()
             except KernelError as error:
-                log.debug("litz: %s fails with %s: %s", each.name, each.schedule, error)
+                log.debug("litz: %s fails with %s: %s", each.name, schedules_of(each), error)
                 if each is kernel:
                     return None
                 continue
-            runs.append((each.schedule, call))
+            runs.append((schedules_of(each), call))
         found = self._quickest(runs)
         del memory
         return found if self._now() < self._end else None
 
-    def _quickest(self, runs: Sequence[tuple[Schedule, Callable[[], None]]]) -> TileChoice:
+    def _quickest(self, runs: Sequence[tuple[tuple[Schedule, ...], Callable[[], None]]]) -> TileChoice:
         """The first of the runs, which is the rule's, unless another one is quicker by enough, twice."""
         own, start = runs[0]
         before, *others = self._medians([call for _, call in runs], ROUNDS)
         if others and min(others) <= GAIN * before:
-            schedule, call = runs[1 + others.index(min(others))]
+            schedules, call = runs[1 + others.index(min(others))]
             before, after = self._medians([start, call], LAST_ROUNDS)
             if after <= GAIN * before:
-                return TileChoice(schedule, after, before)
+                return TileChoice(schedules, after, before)
         return TileChoice(own, before, before)
 
     def _medians(self, calls: Sequence[Callable[[], None]], rounds: int) -> list[float]:

@@ -35,9 +35,9 @@ class Subject:
 
 
 def subjects_of(plan: Plan, target: Target, least: float = LEAST_SECONDS) -> tuple[Subject, ...]:
-    """The kernels that a ``target`` makes of a plan and of its subplans, those that memory needs ``least`` seconds for
-    and that can be tried; those that take most of a call come first. Sizes that are not fixed are taken at their
-    hints."""
+    """The kernels that a ``target`` makes of a plan and of its subplans, those that memory needs ``least`` seconds for,
+    a pack for all its loops, and that can be tried; those that take most of a call come first. Sizes that are not fixed
+    are taken at their hints."""
     found: dict[str, Subject] = {}
     for site in sites_in(plan):
         if site.device.kind != target.capabilities().device.kind:

@@ -9,6 +9,7 @@ import torch
 from litz.host.waits import may_fail
 from litz.tuning.sites import symbols_of
 from litz_ir.plan.kernel import Kernel, ScanStore, Store
+from litz_ir.plan.packs import kernels_of
 from litz_ir.plan.reach import reach
 from litz_ir.scalar.expr import Expr, Load, indirects_in, loads
 
@@ -19,6 +20,11 @@ ALIGNMENT = 256
 def can_be_tried(kernel: Kernel) -> bool:
     """False where what is in the memory that a kernel writes may decide where it reads and writes, or whether it
     fails: in a trial nothing is there."""
+    return all(map(_loop_can_be_tried, kernels_of(kernel)))
+
+
+def _loop_can_be_tried(kernel: Kernel) -> bool:
+    # What a loop of a pack writes no other one touches.
     if not may_fail(kernel):
         return True
     written = {parameter.name for parameter in kernel.parameters if parameter.access != "in"}

@@ -49,7 +49,7 @@ def scan_last(
     results: Sequence[DType],
     symbols: Mapping[str, int | float],
 ) -> list[Array]:
-    """The running combination along the last axis, each element included; shapes stay."""
+    """The running combination along the last axis, each element included, or the axis in order; shapes stay."""
     with np.errstate(all="ignore"):
         if isinstance(combiner, Combine):
             running = _prefixes(values, lambda a, b: evaluate_params(combiner.body, (*a, *b), symbols))
@@ -195,6 +195,8 @@ def _scan_by_name(name: str, values: Values, sources: Sequence[DType]) -> list[A
             wide, value = (each.astype(np.float64) for each in values)
             weight = np.where(np.isneginf(wide), 0.0, np.exp(wide - wide))
             return _prefixes((wide, weight, weight * value), _merge_softmax)
+        case "sort":
+            return [np.sort(x, axis=-1)[..., ::-1]]
     raise GraphError(f"no meaning for the combination {name!r}")
 
 

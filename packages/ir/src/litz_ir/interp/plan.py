@@ -2,7 +2,8 @@
 
 Many outer points run at once, phase by phase, which is the same unless one of them touches what another one writes.
 That is watched, and where it happens the kernel starts over and runs point by point. Within a phase all values are
-computed before anything is stored, so a kernel may write over its own input at the points that it reads.
+computed before anything is stored, so a kernel may write over its own input at the points that it reads. The loops of
+a pack run one after the other.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from litz_ir.interp.hazards import AccessLog, stored_buffers, suspects
 from litz_ir.interp.scatter import scatter_into
 from litz_ir.loops.nodes import Axis, ScatterMode
 from litz_ir.plan.kernel import Accumulate, Kernel, Local, Phase, ScanStore, Store
+from litz_ir.plan.packs import bound_symbols, loops_of
 from litz_ir.scalar.expr import Load
 from litz_ir.symbols.term import evaluate
 
@@ -39,6 +41,11 @@ def run_kernel(kernel: Kernel, buffers: Mapping[str, Array], symbols: Mapping[st
         if parameter.name not in buffers:
             raise GraphError(f"kernel {kernel.name} was given no buffer {parameter.name}", node=kernel.name)
         check_storage(buffers[parameter.name], parameter.dtype, f"buffer {parameter.name}")
+    for part, binding in loops_of(kernel):
+        own = {p.name: buffers[name] for p, name in zip(part.parameters, binding.buffers, strict=True)}
+        run_kernel(part, own, bound_symbols(part, binding, symbols))
+    if kernel.parts:
+        return
     outer = _extents(kernel.outer, symbols)
     total = prod(outer)
     log = AccessLog(suspects(kernel, buffers) if total > 1 else frozenset())

@@ -217,6 +217,8 @@ MEANINGS: Mapping[str, Meaning] = MappingProxyType(
         "sub": _plain(np.subtract),
         "mul": _plain(np.multiply),
         "mul_tf32": _plain(np.multiply),
+        "mul_f8": _plain(np.multiply),
+        "mul_f8_fast": _plain(np.multiply),
         "fma": _fma,
         "div": _plain(np.divide),
         "neg": _plain(np.negative),

@@ -11,7 +11,7 @@ from litz_ir.scalar.expr import Expr, Param, walk
 
 ReductionName = Literal[
     "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax",
-    "softmax_sum",
+    "softmax_sum", "sort",
 ]  # fmt: skip
 
 
@@ -29,6 +29,9 @@ class Kind:
     ``online_softmax``: one value to (maximum, sum of exponentials relative to it). ``softmax_sum``: (score, value) to
     (maximum score, sum of exponentials relative to it, sum of these times the values), the sums 0 where no score is
     above minus infinity. ``min`` and ``max`` propagate NaN.
+
+    ``sort`` is for scans alone, and for integers: what they have at the k-th point is no combination of what came
+    before, but the k-th largest of all points along the axis.
     """
 
     name: ReductionName
@@ -40,6 +43,10 @@ class Kind:
     @property
     def results(self) -> int:
         return _RESULTS.get(self.name, 1)
+
+
+SORT = Kind("sort")
+"""What gives a scan its axis in order."""
 
 
 @dataclass(frozen=True, slots=True)

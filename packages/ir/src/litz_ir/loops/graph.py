@@ -70,6 +70,8 @@ class LoopGraph:
     ``constants`` are tensors that travel beside the graph by name; an output is a value, a term, a literal or ``None``.
     ``held`` names the inputs that are likely the same tensors, with the same elements, call after call: parameters.
     ``donated`` names inputs that nobody reads after the graph has run: it may write what it likes over them.
+    ``saved`` names outputs that nobody looks at but who was told the strides that they come with: these may be others
+    than eager's.
     """
 
     name: str
@@ -80,6 +82,7 @@ class LoopGraph:
     outputs: tuple[Output, ...]
     held: tuple[str, ...] = ()
     donated: tuple[str, ...] = ()
+    saved: tuple[str, ...] = ()
 
     def values(self) -> dict[str, Value]:
         """Every value by name."""

@@ -24,7 +24,7 @@ from litz_ir.loops.arguments import (
     sizes_in,
 )
 from litz_ir.loops.calls import Call, Collective, Contraction, Extern, Need, Random
-from litz_ir.loops.combiners import Combine, Combiner, Kind, ReductionName
+from litz_ir.loops.combiners import SORT, Combine, Combiner, Kind, ReductionName
 from litz_ir.loops.graph import Input, LoopGraph, OpaqueInput, Output, Region, RegionKind, ScalarInput
 from litz_ir.loops.operations import (
     Assert,
@@ -44,6 +44,7 @@ from litz_ir.loops.operations import (
 from litz_ir.loops.values import Axis, ComplexValue, TensorType, Value, tensor_type
 
 __all__ = [
+    "SORT",
     "Argument",
     "Assert",
     "AssertedError",

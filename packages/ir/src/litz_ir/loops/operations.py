@@ -79,7 +79,8 @@ class Reduction(Operation):
 class Scan(Operation):
     """``results[k][axes, scan_axis] = combine over the points up to and including this one along scan_axis``.
 
-    The results' dimensions are ``axes`` with the scanned one at position ``dimension``.
+    The results' dimensions are ``axes`` with the scanned one at position ``dimension``. With the combiner ``sort`` they
+    are the points along scan_axis in order, the largest first.
     """
 
     axes: tuple[Axis, ...]

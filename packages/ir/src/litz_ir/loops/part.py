@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from litz_ir.loops.arguments import Ref
-from litz_ir.loops.graph import LoopGraph, Region
+from litz_ir.loops.graph import LoopGraph, Region, ScalarInput
 from litz_ir.loops.operations import Assert, HostScalar, Mutation, Operation
 from litz_ir.loops.values import Value
 
 
 def part(graph: LoopGraph, chosen: Callable[[Operation], bool], name: str) -> LoopGraph | None:
-    """The graph called ``name`` of the chosen operations: it takes what they read of others, and gives what others read
-    of them or ``graph`` returns. None where they cannot stand alone: there are none, or one overwrites memory, is
-    ordered by a token, runs other graphs, or concerns the host."""
+    """The graph called ``name`` of the chosen operations: it takes the symbols of ``graph``, then what they read of
+    others, and gives what others read of them or ``graph`` returns. None where they cannot stand alone: there are none,
+    or one overwrites memory, is ordered by a token, runs other graphs, or concerns the host."""
     inside = [operation for operation in graph.operations if chosen(operation)]
     if not inside or not all(map(_stands_alone, inside)):
         return None
@@ -24,11 +24,12 @@ def part(graph: LoopGraph, chosen: Callable[[Operation], bool], name: str) -> Lo
         return None
     wanted = {name for operation in graph.operations if not chosen(operation) for name in operation.reads}
     wanted |= {output.name for output in graph.outputs if isinstance(output, Ref)}
-    inputs = tuple(Value(each, values[each].type) for each in given)
+    sizes = [ScalarInput(f"{info.name}.given", info.kind, symbol=info.name) for info in graph.symbols]
+    tensors = [Value(each, values[each].type) for each in given]
     outputs = tuple(
         Ref(value.name) for operation in inside for value in operation.results if value.name in wanted
     )
-    return LoopGraph(name, graph.symbols, inputs, (), tuple(inside), outputs)
+    return LoopGraph(name, graph.symbols, (*sizes, *tensors), (), tuple(inside), outputs)
 
 
 def _stands_alone(operation: Operation) -> bool:

@@ -80,6 +80,7 @@ def _verify(graph: LoopGraph, state: State) -> None:
     for operation in graph.operations:
         _verify_operation(operation, state)
     check_outputs(graph, state, place)
+    check_saved(graph, place)
 
 
 def _verify_operation(operation: Operation, state: State) -> None:
@@ -256,3 +257,11 @@ def check_outputs(graph: LoopGraph, state: State, place: Place) -> None:
         elif isinstance(output, Term) and not output.free_symbols <= state.symbols:
             unknown = ", ".join(sorted(output.free_symbols - state.symbols))
             place.fail("outputs", f"the graph returns {output}, but {unknown} is not defined")
+
+
+def check_saved(graph: LoopGraph, place: Place) -> None:
+    """What is saved is what the graph returns as plain tensors."""
+    returned = {output.name for output in graph.outputs if type(output) is Ref}
+    for name in graph.saved:
+        if name not in returned:
+            place.fail("saved", f"%{name} is saved, but no tensor that the graph returns")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from litz_ir.dtypes import DType, b1
-from litz_ir.loops.nodes import Combine, Combiner
+from litz_ir.loops.nodes import SORT, Combine, Combiner
 from litz_ir.scalar.expr import Expr
 from litz_ir.scalar.verify import Place, Surroundings, verify_bodies
 
 
 def verify_combiner(
-    combiner: Combiner, bodies: tuple[Expr, ...], results: int, place: Place
+    combiner: Combiner, bodies: tuple[Expr, ...], results: int, place: Place, *, scans: bool = False
 ) -> tuple[DType, ...]:
-    """Check that a combiner takes and gives as many values as there are; gives the dtypes of its results."""
+    """Check that a combiner takes and gives as many values as there are; gives the dtypes of its results. ``scans``
+    where a scan combines."""
     check_combiner_arity(combiner, len(bodies), results, place)
     values = tuple(body.dtype for body in bodies)
+    check_sort(combiner, values, scans, place)
     if isinstance(combiner, Combine):
         check_combine(combiner, values, place)
         return tuple(expr.dtype for expr in combiner.finish)
@@ -32,6 +34,16 @@ def check_combiner_arity(combiner: Combiner, values: int, results: int, place: P
         place.fail("combiner-arity", f"the combiner takes {combiner.inputs} values, {values} are given")
     if results != combiner.results:
         place.fail("combiner-arity", f"the combiner gives {combiner.results} results, {results} are named")
+
+
+def check_sort(combiner: Combiner, values: tuple[DType, ...], scans: bool, place: Place) -> None:
+    """Scans sort, and integers are sorted."""
+    if combiner != SORT:
+        return
+    if not scans:
+        place.fail("combiner-sort", "a row in order is no one value", "scan it")
+    if not values[0].is_integer:
+        place.fail("combiner-sort", f"{values[0]} is sorted", "make keys of integers")
 
 
 def check_combine(combiner: Combine, values: tuple[DType, ...], place: Place) -> None:

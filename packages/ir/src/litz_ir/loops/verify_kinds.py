@@ -103,7 +103,8 @@ def check_pointwise_dtypes(operation: Pointwise, place: Place) -> None:
 
 def check_combined_dtypes(operation: Reduction | Scan, place: Place) -> None:
     """The combiner fits the bodies, and the results have the dtypes that it gives."""
-    dtypes = verify_combiner(operation.combiner, operation.bodies, len(operation.results), place)
+    scans = isinstance(operation, Scan)
+    dtypes = verify_combiner(operation.combiner, operation.bodies, len(operation.results), place, scans=scans)
     for value, dtype in zip(operation.results, dtypes, strict=True):
         check_dtype(value, dtype, place)
 

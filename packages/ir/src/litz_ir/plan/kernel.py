@@ -6,6 +6,9 @@ the element offset from the buffer's start. So equal layers become equal kernels
 A kernel runs its phases in order for every point of its outer axes. A phase is a loop nest over its own axes (none:
 one point) in which every statement runs at every point. Between phases of one outer point there is a barrier: a later
 phase may read all that earlier phases of the same outer point stored or accumulated.
+
+A kernel may also be a pack: several loops that have nothing to do with one another and run in any order, or at the
+same time.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from litz_ir.symbols.term import Size
 
 Access = Literal["in", "out", "inout", "scratch"]
 """What a kernel does with a buffer. ``scratch`` is memory for its programs to tell one another what they found: no
-statement names it, and what it holds before and after a launch means nothing."""
+statement names it, and what it holds before and after a launch means nothing; a launch begins with zeros in what
+:func:`litz_ir.plan.sharing.cleared_words` counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,8 @@ class Accumulate:
 class ScanStore:
     """A running combination along the phase's last axis, restarted whenever another axis of the phase moves.
 
-    After each point the ``k``-th running result is stored to ``targets[k] = (buffer, offset)``.
+    After each point the ``k``-th running result is stored to ``targets[k] = (buffer, offset)``. With the combiner
+    ``sort`` these are the points along that axis in order, the largest first.
     """
 
     combiner: Combiner
@@ -99,10 +104,12 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class KernelOrigin:
-    """What a kernel came from: a fused operation's node and the user's line. Not part of a kernel's identity."""
+    """What a kernel came from: a fused operation's node and the user's line, and the ``loop`` of a pack, by its number,
+    that it is in. Not part of a kernel's identity."""
 
     operation: str
     origin: Origin
+    loop: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +117,8 @@ class Kernel:
     """One function of the generated program.
 
     ``parameters`` are passed in order as pointers, ``symbols`` (name and kind: ``int`` as ``int64_t``, ``float`` as
-    double, ``bool`` as ``int64_t``) after them.
+    double, ``bool`` as ``int64_t``) after them. A pack has ``parts``, and neither axes, locals, phases nor a schedule
+    of its own (see :mod:`litz_ir.plan.packs`).
     """
 
     name: str
@@ -120,6 +128,7 @@ class Kernel:
     locals: tuple[Local, ...]
     phases: tuple[Phase, ...]
     schedule: Schedule
+    parts: tuple[Part, ...] = ()
 
     def parameter(self, name: str) -> Parameter:
         """The parameter of that name; raises ``KeyError``."""
@@ -127,3 +136,20 @@ class Kernel:
             if parameter.name == name:
                 return parameter
         raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What one loop of a pack runs on: a parameter of the pack, by name, for each parameter of its kernel, and a value
+    over the pack's symbols for each symbol."""
+
+    buffers: tuple[str, ...]
+    symbols: tuple[Size, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Loops of a pack that are one ``kernel``, each on buffers and sizes of its own."""
+
+    kernel: Kernel
+    bindings: tuple[Binding, ...]

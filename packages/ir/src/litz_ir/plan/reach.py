@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Statement, Store
+from litz_ir.plan.packs import bound_symbols, loops_of
 from litz_ir.plan.sharing import scratch_words
 from litz_ir.scalar.expr import Expr, folds, indirects_in, loads
 from litz_ir.symbols.ranges import Range, bounds, extent
@@ -28,6 +29,8 @@ def reach(kernel: Kernel, symbols: Mapping[str, int | float]) -> dict[str, Reach
 
     What is read under a condition counts as read wherever the kernel runs, so that ``read`` may be too much.
     """
+    if kernel.parts:
+        return _together(kernel, symbols)
     sizes = {name: int(value) for name, value in symbols.items() if not isinstance(value, float)}
     ranges = {name: Range(value, value) for name, value in sizes.items()}
     points: dict[str, int] = {}
@@ -57,6 +60,23 @@ def reach(kernel: Kernel, symbols: Mapping[str, int | float]) -> dict[str, Reach
             low, high, *(count if most is None else min(count, most) for count in counts)
         )
     return found
+
+
+def _together(kernel: Kernel, symbols: Mapping[str, int | float]) -> dict[str, Reach]:
+    """What the loops of a pack touch: what several of them read counts once."""
+    found: dict[str, Reach] = {}
+    for part, binding in loops_of(kernel):
+        own = reach(part, bound_symbols(part, binding, symbols))
+        for parameter, name in zip(part.parameters, binding.buffers, strict=True):
+            known, more = found.get(name), own[parameter.name]
+            found[name] = more if known is None else _hull(known, more)
+    return found
+
+
+def _hull(one: Reach, other: Reach) -> Reach:
+    low = None if one.low is None or other.low is None else min(one.low, other.low)
+    high = None if one.high is None or other.high is None else max(one.high, other.high)
+    return Reach(low, high, max(one.read, other.read), max(one.written, other.written))
 
 
 def _accesses(kernel: Kernel) -> tuple[dict[str, dict[Size, None]], dict[str, dict[Size, None]]]:

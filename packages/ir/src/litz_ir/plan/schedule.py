@@ -20,7 +20,10 @@ class Schedule:
     ``stages`` is how many tiles a loop reads ahead that multiplies matrices, or only accumulates; 0 leaves that to the
     code generator, as no blocks leave all of this to it. ``shared`` is how many programs have each tile of outer points
     together: each has a part of the points of every phase, and those that accumulate wait for one another (see
-    :mod:`litz_ir.plan.sharing`).
+    :mod:`litz_ir.plan.sharing`). ``relay`` is how many points of a scanned row a program has, each of the others a part
+    before or after it, a power of two (see :mod:`litz_ir.plan.relay`); 0 where a program scans whole rows. ``programs``
+    is how many a product of matrices has at most, which then take its tiles in turn; with 0 each tile has a program.
+    ``descriptors``: tiles of its factors are read by descriptors of their memory, where the code generator can.
     """
 
     parallel: tuple[str, ...] = ()
@@ -33,3 +36,6 @@ class Schedule:
     warps: int = 4
     stages: int = 0
     shared: int = 1
+    relay: int = 0
+    programs: int = 0
+    descriptors: bool = False

@@ -20,6 +20,7 @@ from litz_ir.loops.nodes import (
 )
 from litz_ir.loops.verify_state import SCALAR_DTYPES
 from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.packs import contested, loops_of
 from litz_ir.plan.program import (
     Allocate,
     CallStep,
@@ -248,6 +249,12 @@ def check_launch(step: Launch, state: _State) -> None:
         place.fail("launch", f"it is passed {where}")
     for term in step.symbols:
         check_symbols(term, state, place)
+    stray = next((each for each in step.origins if each.loop >= max(1, len(loops_of(kernel)))), None)
+    if stray is not None:
+        place.fail("launch", f"{stray.operation} came to be loop {stray.loop}, which {kernel.name} has not")
+    written = contested(kernel, [state.root(name, place) for name in step.buffers])
+    if written is not None:
+        place.fail("independent", f"a loop of the pack writes %{written}, and another one touches its memory")
 
 
 def check_symbols(term: Size, state: _State, place: Place) -> None:

@@ -6,7 +6,9 @@ from litz_ir.dtypes import DType, i64
 from litz_ir.loops.verify_combine import verify_combiner
 from litz_ir.loops.verify_state import SCALAR_DTYPES
 from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Store
+from litz_ir.plan.relay import scanned
 from litz_ir.plan.sharing import can_be_shared
+from litz_ir.plan.verify_packs import check_pack
 from litz_ir.scalar.expr import Expr, loads
 from litz_ir.scalar.verify import Buffer, Place, Surroundings, axis_ranges, leaves, verify_bodies
 from litz_ir.symbols.ranges import Range
@@ -19,9 +21,13 @@ def verify_kernel(kernel: Kernel) -> None:
     """Check every invariant of a kernel. Raises :class:`VerifyError`."""
     place = Place(STAGE, kernel.name)
     check_kernel_names(kernel, place)
+    for part in kernel.parts:
+        verify_kernel(part.kernel)
+    check_pack(kernel, place)
     check_kernel_axes(kernel, place)
     check_schedule(kernel, place)
     check_sharing(kernel, place)
+    check_relay(kernel, place)
     scalars = {info.name: SCALAR_DTYPES[info.kind] for info in kernel.symbols}
     for number, phase in enumerate(kernel.phases):
         here = Place(STAGE, f"{kernel.name}, phase {number}")
@@ -118,6 +124,8 @@ def check_schedule(kernel: Kernel, place: Place) -> None:
         ("warps", schedule.warps, 1),
         ("stages", schedule.stages, 0),
         ("shared", schedule.shared, 1),
+        ("relay", schedule.relay, 0),
+        ("programs", schedule.programs, 0),
     ):
         if number < least:
             place.fail("schedule", f"{name} is {number}, at least {least} expected")
@@ -129,8 +137,25 @@ def check_sharing(kernel: Kernel, place: Place) -> None:
         return
     if not can_be_shared(kernel.phases):
         place.fail("sharing", "programs share its outer points, but each needs what another one stores")
+    check_scratch(kernel, "sharing", "programs share its outer points", place)
+
+
+def check_relay(kernel: Kernel, place: Place) -> None:
+    """Programs go on from one another only where all there is to do is to scan, and have scratch of words for it."""
+    relay = kernel.schedule.relay
+    if not relay:
+        return
+    if relay & relay - 1:
+        place.fail("relay", f"a part has {relay} points, a power of two expected")
+    if scanned(kernel.phases) is None:
+        place.fail("relay", "programs scan parts of its rows, but it does not scan alone, along one axis")
+    check_scratch(kernel, "relay", "programs scan parts of its rows", place)
+
+
+def check_scratch(kernel: Kernel, rule: str, what: str, place: Place) -> None:
+    """Programs that wait for one another have one scratch parameter of words."""
     if [each.dtype for each in kernel.parameters if each.access == "scratch"] != [i64]:
-        place.fail("sharing", "programs share its outer points without one scratch parameter of i64")
+        place.fail(rule, f"{what} without one scratch parameter of i64")
 
 
 def check_load_access(kernel: Kernel, bodies: tuple[Expr, ...], place: Place) -> None:
@@ -191,6 +216,6 @@ def check_scan(
     """A scan runs along an axis, and stores each result where it may."""
     if not phase.axes:
         place.fail("scan-axis", "a scan runs along the phase's last axis, but the phase has none")
-    dtypes = verify_combiner(statement.combiner, statement.values, len(statement.targets), place)
+    dtypes = verify_combiner(statement.combiner, statement.values, len(statement.targets), place, scans=True)
     for (buffer, offset), dtype in zip(statement.targets, dtypes, strict=True):
         check_store(kernel, buffer, offset, dtype, around, place)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from litz_ir.loops.layout import span
 from litz_ir.loops.nodes import references
-from litz_ir.plan.program import Plan
+from litz_ir.plan.packs import touching
+from litz_ir.plan.program import Launch, Plan
 from litz_ir.plan.uses import root, touched_by
 from litz_ir.scalar.verify import Place
 from litz_ir.symbols.term import Size, add, mul
@@ -27,19 +28,40 @@ class _Tenant:
 
 def check_shared_storages(plan: Plan) -> None:
     """No two buffers have a byte of a storage at the same step, but for a launch that writes one over the other, from
-    the same byte on. What is returned is wanted to the end. Sizes that are not known overlap with everything."""
+    the same byte on; of a pack it is one loop that touches both. What is returned is wanted to the end. Sizes that are
+    not known overlap with everything."""
+    packs = _Packs(plan)
     for storage, tenants in _tenants(plan).items():
         present: list[_Tenant] = []
         for tenant in sorted(tenants, key=lambda each: each.first):
             present = [each for each in present if each.last >= tenant.first]
             for other in present:
                 over = other.last == tenant.first and other.begin == tenant.begin
+                over = over and not packs.apart(tenant, other)
                 if _overlap(other, tenant) and not over:
                     Place("plan", tenant.name).fail(
                         "overlap",
                         f"%{tenant.name} lies over %{other.name} in {storage} at step {tenant.first}, which is wanted",
                     )
             present.append(tenant)
+
+
+class _Packs:
+    """Which buffers the loops of packs touch."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._steps = plan.steps
+        self._placements = dict(plan.buffers)
+        self._packs = {kernel.name: kernel for kernel in plan.kernels if kernel.parts}
+
+    def apart(self, one: _Tenant, other: _Tenant) -> bool:
+        """True where different loops of the first launch that touches ``one`` touch it and ``other``."""
+        step = self._steps[one.first] if one.first < len(self._steps) else None
+        if not isinstance(step, Launch) or step.kernel not in self._packs:
+            return False
+        memory = [root(name, self._placements) for name in step.buffers]
+        loops = touching(self._packs[step.kernel], memory)
+        return len(loops[one.name] | loops[other.name]) > 1
 
 
 def _tenants(plan: Plan) -> dict[str, list[_Tenant]]:

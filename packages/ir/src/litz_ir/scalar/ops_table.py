@@ -36,7 +36,7 @@ class ScalarOp:
 
 HEAVY = 8
 
-MULTIPLICATIONS = frozenset({"mul", "mul_tf32"})
+MULTIPLICATIONS = frozenset({"mul", "mul_tf32", "mul_f8", "mul_f8_fast"})
 """What multiplies two factors, as precisely as it may."""
 
 
@@ -51,6 +51,10 @@ _ROWS = (
     ScalarOp("mul", 2, accepts="number", commutative=True),
     # mul, where factors of f32 may be rounded to TF32 (11 significant bits) first
     ScalarOp("mul_tf32", 2, accepts="float", commutative=True),
+    # mul of factors that 8-bit floats hold, where sums of products may be as rough as the machine's own of such are;
+    # mul_f8_fast where these sums need not be brought to f32 on the way
+    ScalarOp("mul_f8", 2, accepts="float", commutative=True),
+    ScalarOp("mul_f8_fast", 2, accepts="float", commutative=True),
     ScalarOp("fma", 3, accepts="float"),
     ScalarOp("div", 2, accepts="float", cost=4),
     ScalarOp("neg", 1, accepts="number"),

@@ -36,7 +36,7 @@ CLASSES: tuple[type, ...] = (
     nodes.Contraction, nodes.Random, nodes.Collective, nodes.Region, nodes.Assert, nodes.HostScalar,
     nodes.ScalarInput, nodes.OpaqueInput, nodes.LoopGraph,
     kernel.Parameter, kernel.Local, kernel.Store, kernel.Accumulate, kernel.ScanStore, kernel.Phase,
-    kernel.KernelOrigin, kernel.Kernel,
+    kernel.KernelOrigin, kernel.Kernel, kernel.Part, kernel.Binding,
     program.Storage, program.Placement, program.Allocate, program.Free, program.Launch, program.CallStep,
     program.Define, program.Check, program.RegionStep, program.Plan,
 )  # fmt: skip

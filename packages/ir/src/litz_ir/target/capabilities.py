@@ -17,9 +17,13 @@ class Capabilities:
     SM, but ``l2_bytes`` of a GPU those that all SMs share; ``memory_rate`` and ``flop_rate`` are per second.
     ``local_bytes`` bounds scratch per outer point (0: no local arrays). ``block_limit`` is the largest tile of a
     program (0: the device has no blocks). ``max_statements`` caps the emitted statements of one kernel body.
-    ``together`` is how many programs can be promised to run at the same time, so that they may wait for one another.
+    ``together`` is how many programs can be promised to run at the same time, so that they may wait for one another;
+    ``waits``: a program may wait for another that has begun, since none that has begun stands still for ever.
+    ``beside`` is how many loops a pack may have: one launch that runs them side by side (1: there are no packs).
     ``templates`` names the contractions that the code generator makes itself.
-    ``folds``: bodies may hold ``Fold`` and reductions be a ``softmax_sum``.
+    ``f8_products``: products of 8-bit floats are what the device multiplies at once, at its own precision (``mul_f8``).
+    ``folds``: bodies may hold ``Fold`` and reductions be a ``softmax_sum``. ``sorted_row`` is the longest row that a
+    scan may have in order; 0: scans sort none.
     """
 
     name: str
@@ -36,7 +40,11 @@ class Capabilities:
     block_limit: int = 0
     max_statements: int = 512
     together: int = 1
+    waits: bool = False
+    beside: int = 1
     dtypes: frozenset[DType] = frozenset(ALL)
     atomics: frozenset[DType] = frozenset()
     templates: frozenset[str] = frozenset()
+    f8_products: bool = False
     folds: bool = False
+    sorted_row: int = 0

@@ -20,6 +20,7 @@ from litz_ir.host.memory import Memory, NumpyMemory
 from litz_ir.interp.plan import run_kernel
 from litz_ir.loops.nodes import Input, ScalarInput, Value, tensor_type
 from litz_ir.plan.kernel import Kernel, Store
+from litz_ir.plan.packs import loops_of
 from litz_ir.plan.program import Launch, Placement, Plan
 from litz_ir.plan.schedule import Schedule
 from litz_ir.symbols.table import SymbolTable
@@ -84,6 +85,13 @@ def lacking(case: Case, capabilities: Capabilities) -> str:
         return f"needs {scratch} bytes of local arrays per outer point"
     if case.folds and not capabilities.folds:
         return "needs folds"
+    longest = evaluate(case.sorted_row, {})
+    if longest > capabilities.sorted_row:
+        return f"needs sorts of {longest} elements"
+    if case.f8_products and not capabilities.f8_products:
+        return "needs products of 8-bit floats"
+    if len(loops_of(case.kernel)) > capabilities.beside:
+        return "needs packs"
     if capabilities.block_limit:
         for phase in case.kernel.phases:
             for statement in phase.statements:

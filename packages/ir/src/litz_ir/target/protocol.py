@@ -66,7 +66,8 @@ class TunableTarget(Protocol):
     """A target that cannot tell which of a few schedules is the quickest without trying them on the device."""
 
     def candidates(self, kernel: Kernel) -> tuple[Kernel, ...]:
-        """The kernel as it is, and others with other schedules; pure. Raises ``CodegenError``."""
+        """The kernel as it is, and others with other schedules (a pack's parts have them). Pure. Raises
+        ``CodegenError``."""
 
     def described(self, kernel: Kernel) -> str:
         """How the kernel is cut into programs, in a few words for a person. Raises ``CodegenError``."""

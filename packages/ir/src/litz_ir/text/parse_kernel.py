@@ -9,9 +9,11 @@ from litz_ir.loops.nodes import Axis, ScatterMode
 from litz_ir.plan.kernel import (
     Access,
     Accumulate,
+    Binding,
     Kernel,
     Local,
     Parameter,
+    Part,
     Phase,
     ScanStore,
     Statement,
@@ -36,7 +38,8 @@ def parse_kernel(text: str) -> Kernel:
 
 
 def kernel(stream: Stream) -> Kernel:
-    """``kernel name(parameters) { symbols schedule outer locals phases }``."""
+    """``kernel name(parameters) { symbols schedule outer locals phases }``, or ``kernel name(parameters) { symbols
+    parts }`` with kernels for parts, each with what its loops run ``on``."""
     stream.expect("kernel")
     name = stream.name("the kernel's name")
     parameters = separated(stream, lambda: _parameter(stream))
@@ -56,12 +59,28 @@ def kernel(stream: Stream) -> Kernel:
     scope.buffers.update((parameter.name, parameter.dtype) for parameter in parameters)
     scope.buffers.update((local.name, local.dtype) for local in locals_)
     phases: list[Phase] = []
+    parts: list[Part] = []
     while not stream.accept("}"):
+        if stream.at("kernel"):
+            parts.append(_part(stream))
+            continue
         phases.append(_phase(stream, scope))
         for statement in phases[-1].statements:
             if isinstance(statement, Accumulate):
                 scope.scalars.update(statement.results)
-    return Kernel(name, parameters, tuple(infos), outer, tuple(locals_), tuple(phases), schedule)
+    return Kernel(
+        name, parameters, tuple(infos), outer, tuple(locals_), tuple(phases), schedule, tuple(parts)
+    )
+
+
+def _part(stream: Stream) -> Part:
+    own = kernel(stream)
+    bindings: list[Binding] = []
+    while stream.accept("on"):
+        given = separated(stream, lambda: stream.value() if stream.token.kind == "value" else term(stream))
+        names = tuple(each for each in given if isinstance(each, str))
+        bindings.append(Binding(names, tuple(each for each in given if not isinstance(each, str))))
+    return Part(own, tuple(bindings))
 
 
 def _parameter(stream: Stream) -> Parameter:
@@ -98,6 +117,9 @@ def _schedule(stream: Stream) -> Schedule:
         warps=stream.integer() if stream.accept("warps") else default.warps,
         stages=stream.integer() if stream.accept("stages") else default.stages,
         shared=stream.integer() if stream.accept("shared") else default.shared,
+        relay=stream.integer() if stream.accept("relay") else default.relay,
+        programs=stream.integer() if stream.accept("programs") else default.programs,
+        descriptors=stream.accept("descriptors"),
     )
 
 

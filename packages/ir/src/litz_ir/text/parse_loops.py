@@ -72,9 +72,8 @@ def parse_graph(text: str) -> LoopGraph:
 
 
 def graph(stream: Stream) -> LoopGraph:
-    """``graph name on device (inputs) held (inputs) donated (inputs) -> (outputs) { symbols constants operations }``.
-
-    What is held, and what is donated, may be left out.
+    """``graph name on device (inputs) held (inputs) donated (inputs) -> (outputs) saved (outputs) { symbols constants
+    operations }``. What is held, donated or saved may be left out.
     """
     stream.expect("graph")
     name = stream.name("the graph's name")
@@ -84,6 +83,7 @@ def graph(stream: Stream) -> LoopGraph:
     donated = separated(stream, stream.value) if stream.accept("donated") else ()
     stream.expect("->")
     outputs = separated(stream, lambda: output(stream))
+    saved = separated(stream, stream.value) if stream.accept("saved") else ()
     stream.expect("{")
     table = symbols(stream)
     constants: list[Value] = []
@@ -97,7 +97,7 @@ def graph(stream: Stream) -> LoopGraph:
         operation = _OperationParser(stream, scope, device).operation()
         operations.append(operation)
         scope.define(operation)
-    return LoopGraph(name, table, inputs, tuple(constants), tuple(operations), outputs, held, donated)
+    return LoopGraph(name, table, inputs, tuple(constants), tuple(operations), outputs, held, donated, saved)
 
 
 class _OperationParser:

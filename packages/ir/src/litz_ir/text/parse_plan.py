@@ -159,7 +159,8 @@ def _launch(stream: Stream) -> Launch:
     origins: list[KernelOrigin] = []
     while stream.accept("for"):
         operation = stream.name("an operation")
-        origins.append(KernelOrigin(operation, stream.origin()))
+        loop = stream.integer() if stream.accept("loop") else 0
+        origins.append(KernelOrigin(operation, stream.origin(), loop))
     return Launch(name, tuple(buffers), tuple(values), tuple(origins))
 
 

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from litz_ir.loops.nodes import Combine, Combiner
-from litz_ir.plan.kernel import Accumulate, Kernel, Parameter, Phase, ScanStore, Statement, Store
+from litz_ir.plan.kernel import (
+    Accumulate,
+    Binding,
+    Kernel,
+    Parameter,
+    Phase,
+    ScanStore,
+    Statement,
+    Store,
+)
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size
@@ -34,8 +43,14 @@ def kernel_lines(kernel: Kernel) -> list[str]:
     for phase in kernel.phases:
         lines += _phase_lines(phase, scope)
         define_phase(phase, scope)
+    for part in kernel.parts:
+        lines += [*kernel_lines(part.kernel), *indented(map(_binding_text, part.bindings))]
     parameters = ", ".join(map(_parameter_text, kernel.parameters))
     return [f"kernel {name_text(kernel.name)}({parameters}) {{", *indented(lines), "}"]
+
+
+def _binding_text(binding: Binding) -> str:
+    return f"on ({', '.join([*map(value_text, binding.buffers), *map(print_term, binding.symbols)])})"
 
 
 def kernel_scope(kernel: Kernel) -> Scope:
@@ -84,6 +99,12 @@ def _schedule_lines(schedule: Schedule) -> list[str]:
         parts.append(f"stages {schedule.stages}")
     if schedule.shared != default.shared:
         parts.append(f"shared {schedule.shared}")
+    if schedule.relay:
+        parts.append(f"relay {schedule.relay}")
+    if schedule.programs:
+        parts.append(f"programs {schedule.programs}")
+    if schedule.descriptors:
+        parts.append("descriptors")
     return [f"schedule {' '.join(parts)}"] if parts else []
 
 

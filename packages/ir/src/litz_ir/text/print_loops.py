@@ -72,16 +72,17 @@ def graph_lines(graph: LoopGraph) -> list[str]:
     inputs = ", ".join(input_text(item, device) for item in graph.inputs)
     outputs = ", ".join(map(argument_text, graph.outputs))
     place = "" if device == CPU else f" on {device_text(device)} "
-    lasting = named_inputs("held", graph.held) + named_inputs("donated", graph.donated)
+    lasting = named_values("held", graph.held) + named_values("donated", graph.donated)
+    saved = named_values("saved", graph.saved)
     return [
-        f"graph {name_text(graph.name)}{place}({inputs}){lasting} -> ({outputs}) {{",
+        f"graph {name_text(graph.name)}{place}({inputs}){lasting} -> ({outputs}){saved} {{",
         *indented(lines),
         "}",
     ]
 
 
-def named_inputs(what: str, names: tuple[str, ...]) -> str:
-    """The inputs of which something is said, after the list of all: `` held (%a, %b)``."""
+def named_values(what: str, names: tuple[str, ...]) -> str:
+    """The inputs or outputs of which something is said, after the list of all: `` held (%a, %b)``."""
     return f" {what} ({values_text(names)})" if names else ""
 
 

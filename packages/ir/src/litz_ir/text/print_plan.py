@@ -20,7 +20,7 @@ from litz_ir.scalar.expr import Expr
 from litz_ir.text.print_bodies import BodyPrinter, print_term
 from litz_ir.text.print_fused import decision_text
 from litz_ir.text.print_kernel import kernel_lines
-from litz_ir.text.print_loops import named_inputs, values_text
+from litz_ir.text.print_loops import named_values, values_text
 from litz_ir.text.print_types import (
     INDENT,
     WIDTH,
@@ -64,7 +64,7 @@ def plan_lines(plan: Plan) -> list[str]:
     for step in plan.steps:
         lines += _step_lines(step, scope)
     lines += map(decision_text, plan.decisions)
-    donated = named_inputs("donated", plan.donated)
+    donated = named_values("donated", plan.donated)
     return [f"{head} ({inputs}){donated} -> ({outputs}) {{", *indented(lines), "}"]
 
 
@@ -135,7 +135,8 @@ def _launch_lines(step: Launch) -> list[str]:
     symbols = f"; {', '.join(map(print_term, step.symbols))}" if step.symbols else ""
     lines = [f"launch {name_text(step.kernel)}({values_text(step.buffers)}{symbols})"]
     for item in step.origins:
-        lines.append(f"{INDENT}for {name_text(item.operation)} {origin_text(item.origin)}".rstrip())
+        loop = f" loop {item.loop}" if item.loop else ""
+        lines.append(f"{INDENT}for {name_text(item.operation)}{loop} {origin_text(item.origin)}".rstrip())
     return lines
 
 

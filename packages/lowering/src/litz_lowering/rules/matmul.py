@@ -6,21 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from litz_ir.dtypes import compute_dtype
-from litz_ir.loops.nodes import Contraction
+from litz_ir.loops.nodes import Contraction, Need
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, mul, product
+from litz_ir.symbols.term import Size, floordiv, mul, product
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import rule
 
 
-def _contraction(ctx: LoweringContext, inner: Size, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+def _contraction(
+    ctx: LoweringContext, inner: Size, args: tuple[Any, ...], kwargs: dict[str, Any], need: Need = "any"
+) -> Tensor:
     return ctx.call(
         Contraction,
         str(ctx.node.target),
         args,
         kwargs,
         kind="matmul",
+        need=need,
         flops=mul(2, product(ctx.output.shape), inner),
     )[0]
 
@@ -37,6 +40,21 @@ def mm(ctx: LoweringContext, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) ->
 def addmm(ctx: LoweringContext, bias: Tensor, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """A product added to something."""
     return _contraction(ctx, a.shape[-1], (bias, a, b, *args), kwargs)
+
+
+@rule(
+    "aten._scaled_mm.default", "aten._scaled_mm_v2.default", "aten._weight_int8pack_mm.default", how="library"
+)
+def scaled(ctx: LoweringContext, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """A product of narrow numbers with scales, whose routines know a few layouts alone."""
+    return _contraction(ctx, a.shape[-1], (a, b, *args), kwargs, "exact")
+
+
+@rule("aten._grouped_mm.default", "aten._scaled_grouped_mm.default", how="library")
+def grouped(ctx: LoweringContext, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Products of groups of rows, or of columns, with a matrix each, or of groups of what is summed."""
+    groups = ctx.output.shape[0] if a.rank == b.rank == 2 else 1
+    return _contraction(ctx, floordiv(a.shape[-1], groups), (a, b, *args), kwargs, "exact")
 
 
 @rule("aten._trilinear.default")

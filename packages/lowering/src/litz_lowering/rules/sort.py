@@ -1,7 +1,14 @@
 """Sorts of short rows, and the first few of longer ones, on GPUs: a library launches several kernels for them.
 
 Every element has a key, an integer that orders the elements as eager does and no two of a row share, since its place
-is part of it. On the CPU, where a library's sort is a call and no more, they are left to it.
+is part of it. On the CPU, where a library's sort is a call and no more, they are left to it, and so are values of 64
+bits, which leave a key no room for a place.
+
+The shortest rows are sorted by comparing all with all, a comparison of each element with every other and another to
+find who has a rank: 128 for each of 64. Where the options ask for it, longer ones are sorted by a scan that has its
+axis in order, by a network: log n (log n + 1) / 2 comparisons of each element, 28 in rows of 128 and 66 in rows of
+2,048. That takes a launch for the keys in order and one for values and places; it has not been timed beside a
+library's sort. Few long rows stay a library's: a row is one program's, and most processors would have none.
 """
 
 from __future__ import annotations
@@ -14,7 +21,7 @@ from litz_ir.dtypes import DType, b1, bf16, f16, f32, i8, i16, i32, i64, u8
 from litz_ir.loops.nodes import TensorType
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size
+from litz_ir.symbols.term import Size, product
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.left_to_aten import SORTS
 from litz_lowering.registry import rule
@@ -28,6 +35,9 @@ twice as long as a library's sort, rows of 64 less."""
 
 MOST_TAKEN, MOST_SEARCHED = 8, 4096
 """How many elements are taken from a row, by a search for each, and how long that row may be."""
+
+FEWEST_ROWS = 128
+"""Rows that leave no processor of a GPU without one, about as many as the largest have."""
 
 _AS_INTEGERS: Mapping[DType, DType] = MappingProxyType({f32: i32, bf16: i16, f16: i16})
 """Floats that are sorted, and integers of their width."""
@@ -56,6 +66,11 @@ class _Keys:
     def least(self) -> int:
         """No key is smaller."""
         return -(1 << self.dtype.bits - 1)
+
+    @property
+    def rows(self) -> Size:
+        """How many rows there are."""
+        return product(size for place, size in enumerate(self.x.shape) if place != self.dim)
 
     def at(self, index: Axes) -> Num:
         """The key of an element."""
@@ -104,6 +119,19 @@ def _kinds(ctx: LoweringContext) -> tuple[TensorType, TensorType]:
     return values, places
 
 
+def _in_order(ctx: LoweringContext, keys: _Keys) -> tuple[Tensor, Tensor] | Declined:
+    """As many as are wanted, in order, and where they were: keys that a scan sorts know their places."""
+    x, kinds = keys.x, _kinds(ctx)
+    rows = keys.rows
+    few = isinstance(rows, int) and rows < FEWEST_ROWS
+    if keys.size > ctx.options.sorted_row or few:
+        return Declined(SORTS, is_meant=True)
+    kind = ctx.temporary(keys.dtype, x.shape, x.device)
+    (ordered,) = ctx.scan("sort", lambda axes: keys.at(axes).expr, keys.dim, (kind,), ("keys",))
+    places = ctx.pointwise(lambda axes: keys.place(Num(ordered.load(axes))).expr, kinds[1], "1")
+    return _found(ctx, keys, kinds[0], places), places
+
+
 def _found(ctx: LoweringContext, keys: _Keys, kind: TensorType, places: Tensor) -> Tensor:
     """The elements at places."""
 
@@ -122,8 +150,10 @@ def topk(
     keys = _keys(x, dim, largest, MOST_SEARCHED)
     if isinstance(keys, Declined):
         return keys
-    if not isinstance(k, int) or not 0 < k <= MOST_TAKEN:
+    if not isinstance(k, int) or k < 1:
         return Declined(SORTS, is_meant=True)
+    if k > MOST_TAKEN:
+        return _in_order(ctx, keys)
     found: list[Tensor] = []
     for number in range(k):
         body = _below(keys, found[-1]) if found else lambda index: keys.at(index).expr
@@ -154,11 +184,16 @@ def _below(keys: _Keys, last: Tensor) -> Callable[[Axes], Expr]:
 
 
 def _sorted(ctx: LoweringContext, x: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor] | Declined:
-    """All in order and where they were: an element's rank is the number of keys above its own."""
-    keys = _keys(x, dim, descending, MOST_RANKED)
+    """All in order and where they were."""
+    keys = _keys(x, dim, descending, max(MOST_RANKED, ctx.options.sorted_row))
     if isinstance(keys, Declined):
         return keys
-    kinds = _kinds(ctx)
+    return _ranked(ctx, keys) if keys.size <= MOST_RANKED else _in_order(ctx, keys)
+
+
+def _ranked(ctx: LoweringContext, keys: _Keys) -> tuple[Tensor, Tensor]:
+    """All in order and where they were: an element's rank is the number of keys above its own."""
+    x, kinds = keys.x, _kinds(ctx)
     kind = ctx.temporary(i32, x.shape, x.device)
 
     def above(outer: Axes, inner: Axes) -> Expr:

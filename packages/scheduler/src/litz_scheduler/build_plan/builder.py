@@ -31,7 +31,7 @@ from litz_ir.loops.nodes import (
 )
 from litz_ir.loops.rewriter import rename_reads
 from litz_ir.passes.base import PassContext
-from litz_ir.plan.program import CallStep, Check, Define, Measure, Plan, RegionStep, Step
+from litz_ir.plan.program import CallStep, Check, Define, Launch, Measure, Plan, RegionStep, Step
 from litz_ir.scalar.expr import Expr, Index, Load
 from litz_ir.symbols.term import (
     Size,
@@ -47,8 +47,9 @@ from litz_ir.symbols.term import (
 from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.build_plan.arrange import Surroundings, arrange, blocks_of
 from litz_scheduler.build_plan.launches import KernelNames, Launches
+from litz_scheduler.build_plan.packs import Packs
 from litz_scheduler.build_plan.values import Values
-from litz_scheduler.cost.traffic import type_bytes
+from litz_scheduler.cost import type_bytes
 from litz_scheduler.graph import Lineage, dense_type, output_names, overwritten_names, same_strides, viewed
 from litz_scheduler.kernels import single
 from litz_scheduler.options import SchedulerOptions
@@ -83,6 +84,8 @@ class _Builder:
     ) -> None:
         self.graph = fused.graph
         self.context = context
+        self.options = options
+        self.names = names
         self.operations = self.graph.named()
         self.logical = self.graph.values()
         self.used = (output_names(self.graph) | overwritten_names(self.graph)).union(
@@ -114,6 +117,12 @@ class _Builder:
             )
         return known
 
+    def _tiled(self) -> frozenset[str]:
+        """The kinds of devices of this graph whose programs hold tiles."""
+        devices = {value.type.device for value in self.logical.values()}
+        known = (self.context.machine(device) for device in devices)
+        return frozenset(each.device.kind for each in known if each is not None and each.block_limit)
+
     def finish(self) -> Plan:
         """The plan of the steps so far, with memory taken and given back between them."""
         graph = self.graph
@@ -122,14 +131,19 @@ class _Builder:
             if isinstance(output, Ref) and output.name not in objects:
                 self.values.type(output.name)
         kernels = self.launches.kernels()
-        memory, decisions = arrange(
-            blocks_of(self.fused, self.steps, self.starts, self.values.placements),
+        placements = self.values.placements
+        made = arrange(
+            blocks_of(self.fused, self.steps, self.starts, placements),
             Surroundings(
-                graph.name, self.values.placements, graph.outputs, graph.donated, kernels, graph.symbols,
-                self.subplans.made, self.capabilities.threads,
+                graph.name, placements, graph.outputs, graph.donated, kernels, graph.symbols,
+                self.subplans.made, self.capabilities.threads, self._tiled(),
             ),
+            Packs(kernels, placements, graph.symbols, self.context.machine, self.options, self.names),
+            self.options.beside_peak,
         )  # fmt: skip
-        for decision in decisions:
+        memory = made.memory
+        launched = {step.kernel for step in memory.steps if isinstance(step, Launch)}
+        for decision in made.decisions:
             self.context.decide(decision)
         return Plan(
             name=graph.name,
@@ -140,7 +154,7 @@ class _Builder:
             constants=graph.constants,
             buffers=tuple(memory.placements.items()),
             storages=memory.storages,
-            kernels=tuple(kernels.values()),
+            kernels=tuple(each for name, each in made.kernels.items() if name in launched),
             steps=memory.steps,
             outputs=graph.outputs,
             peak=memory.peak,

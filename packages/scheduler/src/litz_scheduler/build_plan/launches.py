@@ -19,8 +19,7 @@ from litz_ir.symbols.term import symbol
 from litz_ir.target.capabilities import Capabilities
 from litz_scheduler.build_plan.values import Values
 from litz_scheduler.canonical import Bound, bind, title
-from litz_scheduler.cost.compute import body_cost
-from litz_scheduler.cost.traffic import estimate, points, type_bytes
+from litz_scheduler.cost import body_cost, estimate, points, type_bytes
 from litz_scheduler.graph import Lineage
 from litz_scheduler.kernels import Body, build_body
 from litz_scheduler.loop_order import Nest, bodies_of
@@ -83,7 +82,7 @@ class Launches:
             return self._schedule(nest, body, group, capabilities)
 
         bound = bind(body, schedule, values.type, values.memory, self.symbols)
-        if bound.kernel.schedule.shared > 1:
+        if bound.kernel.schedule.shared > 1 or bound.kernel.schedule.relay:
             bound = self._with_scratch(bound, group, capabilities)
         fused = self.lineage.of(member.operation for member in group.members)
         return Launch(
@@ -102,8 +101,11 @@ class Launches:
         self.values.written(scratch)
         parameter = Parameter(f"p{len(kernel.parameters)}", i64, "scratch")
         kernel = replace(kernel, parameters=(*kernel.parameters, parameter))
-        note = f"{kernel.schedule.shared} programs"
-        self.context.decide(Decision("plan", group.name, "together", "share.programs", note=note))
+        relay, note = kernel.schedule.relay, f"{kernel.schedule.shared} programs"
+        decision = Decision("plan", group.name, "together", "share.programs", note=note)
+        if relay:
+            decision = Decision("plan", group.name, "in turn", "scan.relay", note=f"{relay} points a program")
+        self.context.decide(decision)
         return replace(bound, kernel=kernel, buffers=(*bound.buffers, scratch.name))
 
     def _schedule(self, nest: Nest, body: Body, group: Group, capabilities: Capabilities) -> Schedule:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from litz_ir.fused.group import Fate, FusedGraph, Group, Member
 from litz_ir.loops.nodes import LoopGraph, Value
 from litz_ir.passes.base import PassContext
-from litz_scheduler.cost.compute import body_cost
+from litz_scheduler.cost import body_cost
 from litz_scheduler.draft import Draft, Seen
 from litz_scheduler.graph import Residence
 from litz_scheduler.options import SchedulerOptions

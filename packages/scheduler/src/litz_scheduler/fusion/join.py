@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from litz_ir.loops.nodes import Pointwise, Reduction
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.target.capabilities import Capabilities
-from litz_scheduler.cost.traffic import estimate, points
+from litz_scheduler.cost import estimate, points
 from litz_scheduler.draft import Draft, Seen, see
 from litz_scheduler.legality.horizontal import Alignment, alignments, realign
 from litz_scheduler.legality.product import shares_products

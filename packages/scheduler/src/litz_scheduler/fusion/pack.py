@@ -12,7 +12,7 @@ from litz_ir.device import Device
 from litz_ir.loops.nodes import LoopGraph
 from litz_ir.passes.base import PassContext
 from litz_ir.symbols.term import Size
-from litz_scheduler.cost.traffic import estimate, type_bytes
+from litz_scheduler.cost import estimate, type_bytes
 from litz_scheduler.draft import Draft, sizes_of
 from litz_scheduler.options import SchedulerOptions
 
@@ -38,6 +38,7 @@ class Packer:
         self._symbols = graph.symbols
         self._context = context
         self._most = options.packed_bytes
+        self._beside = min(options.mixed_bytes, options.beside_bytes)
         self._merge = merge
 
     def pack(self, drafts: Iterable[Draft]) -> None:
@@ -55,12 +56,15 @@ class Packer:
                 packs[key] = draft
 
     def _wants_company(self, draft: Draft) -> bool:
-        """True for a loop on a GPU whose launch takes a good part of its time."""
+        """True for a loop on a GPU whose launch takes a good part of its time. The smallest ones run side by side where
+        they can: a program that has several of them takes as long as all of them."""
         machine = self._context.machine(draft.device)
         if machine is None or not machine.processors or not draft.outer:
             return False
         sizes = (type_bytes(self._values[name].type) for name in _moved(draft))
         moved = sum(estimate(size, self._symbols) for size in sizes)
+        if machine.beside > 1 and moved <= self._beside:
+            return False
         return moved * (TOGETHER if draft.inner else 1) <= self._most
 
 

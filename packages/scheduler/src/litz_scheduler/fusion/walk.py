@@ -9,8 +9,7 @@ from litz_ir.fused.decision import Decision
 from litz_ir.fused.group import FusedGraph
 from litz_ir.loops.nodes import LoopGraph, Operation, Pointwise, Reduction
 from litz_ir.passes.base import PassContext
-from litz_scheduler.cost.compute import body_size
-from litz_scheduler.cost.traffic import estimate, type_bytes
+from litz_scheduler.cost import body_size, estimate, type_bytes
 from litz_scheduler.draft import Draft, Seen, start
 from litz_scheduler.fusion.groups import fused_graph
 from litz_scheduler.fusion.join import Join, Machine, try_join

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from litz_ir.dtypes import f32
-from litz_ir.loops.nodes import Axis, Combiner, Kind, Operation, Reduction
+from litz_ir.loops.nodes import Axis, Combiner, Kind, Operation, Pointwise, Reduction, Scatter
 from litz_ir.passes.base import PassContext
-from litz_ir.scalar.expr import Expr, Op, folds
-from litz_ir.scalar.ops_table import MULTIPLICATIONS
+from litz_ir.scalar.expr import Expr, folds
+from litz_ir.scalar.products import product_factors
 from litz_scheduler.draft import Seen
 
 
@@ -45,14 +44,16 @@ def product_sides(operation: Operation, kinds: frozenset[str]) -> Sides | None:
 
 def sides_of(combiner: Combiner, bodies: Sequence[Expr], axes: Sequence[Axis]) -> Sides | None:
     """The sides of what a combiner makes of bodies, at every point of the outer axes."""
-    factors = _factors(combiner, bodies)
-    if factors is None:
+    factors, scores = _factors(combiner, bodies), bool(folds(*bodies))
+    if factors is not None:
+        left, right = (factor.free_symbols for factor in factors)
+    elif scores and combiner == Kind("sum"):
+        left, right = bodies[0].free_symbols, frozenset()  # what holds products may be summed as it is
+    else:
         return None
-    left, right = (factor.free_symbols for factor in factors)
     wide = [axis for axis in axes if axis.size != 1]
     rows = tuple(axis for axis in wide if axis.name in left - right)
     columns = tuple(axis for axis in wide if axis.name in right - left)
-    scores = bool(folds(*bodies))
     if not scores and not (rows and columns):
         return None
     return Sides(rows, columns, tuple(axis for axis in wide if axis not in rows + columns), scores)
@@ -62,20 +63,17 @@ def _factors(combiner: Combiner, bodies: Sequence[Expr]) -> Sequence[Expr] | Non
     """The two factors whose products are summed."""
     if combiner == Kind("softmax_sum"):
         return bodies
-    body = bodies[0]
-    if (
-        combiner == Kind("sum")
-        and isinstance(body, Op)
-        and body.name in MULTIPLICATIONS
-        and body.dtype == f32
-    ):
-        return body.args
-    return None
+    return product_factors(bodies[0]) if combiner == Kind("sum") else None
 
 
 def holds_products(operation: Operation) -> bool:
-    """True for a reduction whose bodies hold sums of their own."""
-    return isinstance(operation, Reduction) and bool(folds(*operation.bodies))
+    """True for loops whose bodies hold sums of their own."""
+    match operation:
+        case Pointwise() | Reduction():
+            return bool(folds(*operation.bodies))
+        case Scatter():
+            return bool(folds(operation.body))
+    return False
 
 
 def shares_products(newcomer: Seen, members: Sequence[Seen]) -> bool:

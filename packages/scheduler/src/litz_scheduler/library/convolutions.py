@@ -25,6 +25,7 @@ from litz_ir.passes.base import PassContext
 from litz_ir.scalar.build import op
 from litz_ir.scalar.expr import Expr, Load, loads, substitute_expr
 from litz_ir.symbols.term import Size, symbol
+from litz_scheduler.convolution_calls import CONVOLUTION
 from litz_scheduler.graph import is_identity
 from litz_scheduler.library.activations import activation
 from litz_scheduler.library.channelwise import Affine, split
@@ -69,7 +70,7 @@ class _Parts:
 
 def _parts(call: Operation, values: Mapping[str, Value], held: Mapping[str, Value]) -> _Parts | None:
     """The parts of a convolution that the host's routine can run; None for any other operation."""
-    if not isinstance(call, Contraction) or call.target != "aten.convolution.default" or call.attributes:
+    if not isinstance(call, Contraction) or call.target != CONVOLUTION or call.attributes:
         return None
     x, weight, bias, strides, paddings, dilations, transposed, _, groups = call.arguments
     if not isinstance(x, Ref) or not isinstance(weight, Ref) or weight.name not in held or transposed:

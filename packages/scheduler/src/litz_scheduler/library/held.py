@@ -10,7 +10,7 @@ from litz_ir.loops.layout import is_dense
 from litz_ir.loops.nodes import LoopGraph, Operation, Pointwise, Reduction, Value
 from litz_ir.passes.base import PassContext
 from litz_ir.scalar.expr import Scalar, walk
-from litz_scheduler.cost.traffic import type_bytes
+from litz_scheduler.cost import type_bytes
 from litz_scheduler.graph import axes_of, output_names
 from litz_scheduler.library.kept import Keep
 from litz_scheduler.realise.uses import may_raise

@@ -10,7 +10,7 @@ from litz_ir.fused.decision import Decision
 from litz_ir.loops.nodes import Axis, Contraction, LoopGraph, Operation, Ref, TensorType, Value, View
 from litz_ir.passes.base import PassContext
 from litz_ir.symbols.term import Size, symbol
-from litz_scheduler.cost.traffic import estimate
+from litz_scheduler.cost import estimate
 from litz_scheduler.graph import Versions
 from litz_scheduler.options import SchedulerOptions
 

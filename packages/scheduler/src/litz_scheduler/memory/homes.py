@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from litz_ir.device import Device
@@ -72,12 +72,14 @@ def demand_of(
     placements: Mapping[str, Placement],
     outputs: tuple[Output, ...],
     kernels: Mapping[str, Kernel],
+    tiled: Container[str],
     donated: Iterable[str] = (),
 ) -> Demand:
     """What the steps take memory for: values whose placement says :data:`UNPLACED`, and what calls return.
 
-    ``donated`` names the inputs whose memory is free once they are read."""
-    return _Finder(steps, placements, outputs, kernels, donated).run()
+    ``tiled`` has the kinds of devices whose threads have tiles together, ``donated`` the inputs whose memory is free
+    once they are read."""
+    return _Finder(steps, placements, outputs, kernels, tiled, donated).run()
 
 
 def memory_of(placement: Placement) -> Size:
@@ -107,10 +109,12 @@ class _Finder:
         placements: Mapping[str, Placement],
         outputs: tuple[Output, ...],
         kernels: Mapping[str, Kernel],
+        tiled: Container[str],
         donated: Iterable[str],
     ) -> None:
         self.steps = steps
         self.kernels = kernels
+        self.tiled = tiled
         self.overwriting: dict[str, Overwriting] = {}
         self.slots: dict[int, dict[Slot, list[str]]] = {}
         self.found = Demand(dict(placements))
@@ -181,7 +185,8 @@ class _Finder:
         if not fitting:
             return None
         if step.kernel not in self.overwriting:
-            self.overwriting[step.kernel] = Overwriting(self.kernels[step.kernel])
+            threads = placement.type.device.kind in self.tiled
+            self.overwriting[step.kernel] = Overwriting(self.kernels[step.kernel], threads=threads)
         roots = [root(buffer, self._placements) for buffer in step.buffers]
         allows = self.overwriting[step.kernel].allows
         return next((other for other in fitting if allows(roots, other, name)), None)

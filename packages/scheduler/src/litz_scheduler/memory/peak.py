@@ -1,4 +1,4 @@
-"""The memory model: the most bytes that a plan holds at once, beyond what it is given."""
+"""The memory model: the bytes that a plan holds at once, beyond what it is given."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size
-from litz_scheduler.cost.traffic import estimate
+from litz_scheduler.cost import estimate
 
 
 @dataclass(slots=True)
@@ -20,10 +20,10 @@ class Block:
     last: int | None
 
 
-def peak(
+def held(
     parts: int, blocks: Sequence[Block], transient: Sequence[tuple[int, int]], symbols: SymbolTable
-) -> int:
-    """The most bytes held at once in a plan of so many parts; symbolic sizes at their hints.
+) -> tuple[int, ...]:
+    """The most bytes held in each of so many parts of a plan; symbolic sizes at their hints.
 
     ``transient`` gives (part, bytes) of what a part takes for itself and gives back.
     """
@@ -35,9 +35,9 @@ def peak(
             given[block.last] += nbytes
     for part, nbytes in transient:
         within[part] = max(within[part], nbytes)
-    live = most = 0
+    live, found = 0, []
     for part in range(parts):
         live += taken[part]
-        most = max(most, live + within[part])
+        found.append(live + within[part])
         live -= given[part]
-    return most
+    return tuple(found)

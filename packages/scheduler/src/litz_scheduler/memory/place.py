@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -11,10 +11,10 @@ from litz_ir.loops.nodes import Output
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Allocate, Free, Placement, Step, Storage
 from litz_ir.symbols.table import SymbolTable
-from litz_scheduler.cost.traffic import estimate
+from litz_scheduler.cost import estimate
 from litz_scheduler.memory.homes import Claim, Demand, demand_of
 from litz_scheduler.memory.layout import Layout, Scope, arena_members, lay_out
-from litz_scheduler.memory.peak import Block, peak
+from litz_scheduler.memory.peak import Block, held
 from litz_scheduler.memory.runs import Runs, find_runs
 
 SCOPES: tuple[Scope, ...] = ("graph", "run", "none")
@@ -23,15 +23,23 @@ SCOPES: tuple[Scope, ...] = ("graph", "run", "none")
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Every placement, the storages, the steps with allocation in between, the modelled peak in bytes (see
-    ``litz_scheduler.memory.peak``), why each value is where it is, and the donated inputs that are written over."""
+    """Every placement, the storages, the steps with allocation in between, why each value is where it is, and the
+    donated inputs that are written over. Of the steps that were placed: what takes memory, their runs, and the bytes
+    held in each of these (see ``litz_scheduler.memory.peak``)."""
 
     placements: dict[str, Placement]
     storages: tuple[Storage, ...]
     steps: tuple[Step, ...]
-    peak: int
     decisions: tuple[Decision, ...]
     donated: tuple[str, ...]
+    demand: Demand
+    runs: Runs
+    held: tuple[int, ...]
+
+    @property
+    def peak(self) -> int:
+        """The most bytes held at once."""
+        return max(self.held, default=0)
 
 
 def place(
@@ -41,12 +49,14 @@ def place(
     kernels: Mapping[str, Kernel],
     symbols: SymbolTable,
     transient: Mapping[int, int],
+    tiled: Container[str] = (),
     donated: Collection[str] = (),
 ) -> MemoryPlan:
     """Give memory to every value whose placement says ``UNPLACED``, in the order of the steps. ``transient`` gives, by
-    position, the bytes that a step takes beyond its results while it runs. Over inputs that are ``donated`` values may
-    be written once all that reads them has run."""
-    demand = demand_of(steps, placements, outputs, kernels, donated)
+    position, the bytes that a step takes beyond its results while it runs; ``tiled`` has the kinds of devices whose
+    threads have tiles together (see ``Overwriting``). Over inputs that are ``donated`` values may be written once all
+    that reads them has run."""
+    demand = demand_of(steps, placements, outputs, kernels, tiled, donated)
     found = _Placer(steps, demand, symbols, transient).run()
     over = {name for _, name in demand.taken}
     return replace(found, donated=tuple(name for name in donated if name in over))
@@ -74,12 +84,16 @@ class _Placer:
             for scope in (SCOPES if self.members else SCOPES[-1:])
             for across in (True, False)
         ]
-        peaks = [self._peak(layout) for layout in layouts]
-        least = min(peaks)
-        chosen = layouts[peaks.index(least)]
+        most = [self._held(layout) for layout in layouts]
+        peaks = [max(each, default=0) for each in most]
+        best = peaks.index(min(peaks))
+        chosen = layouts[best]
         decisions = tuple(self._settle(chosen))
         storages = tuple(Storage(area.name, area.nbytes, area.device) for area in chosen.areas)
-        return MemoryPlan(self.demand.placements, storages, tuple(self._steps(chosen)), least, decisions, ())
+        return MemoryPlan(
+            self.demand.placements, storages, tuple(self._steps(chosen)), decisions, (),
+            self.demand, self.runs, most[best],
+        )  # fmt: skip
 
     def _find_runs(self) -> Runs:
         """The runs of kernels, as they are when arenas hold what fits them."""
@@ -92,11 +106,11 @@ class _Placer:
         taking = {home.first for home in alone}
         return find_runs(self.steps, self.demand.placements, taking, dying)
 
-    def _peak(self, layout: Layout) -> int:
+    def _held(self, layout: Layout) -> tuple[int, ...]:
         of = self.runs.of
         claims: tuple[Claim, ...] = (*layout.areas, *self.demand.results)
         blocks = [Block(each.nbytes, of[each.first], None if each.kept else of[each.last]) for each in claims]
-        return peak(len(self.runs), blocks, self.transient, self.symbols)
+        return held(len(self.runs), blocks, self.transient, self.symbols)
 
     def _settle(self, layout: Layout) -> Iterator[Decision]:
         """Enter where values are, and say why."""

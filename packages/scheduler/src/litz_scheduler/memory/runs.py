@@ -26,6 +26,10 @@ class Runs:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def span(self, run: int) -> range:
+        """The positions of a run's steps."""
+        return range(self.starts[run], self.starts[run + 1] if run + 1 < len(self) else len(self.of))
+
 
 def find_runs(
     steps: Sequence[Step],

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from litz_ir.fused.decision import Decision
 from litz_ir.loops.nodes import LoopGraph, Pointwise, Value, View
 from litz_ir.passes.base import PassContext
-from litz_scheduler.cost.compute import body_cost, body_size, load_count
-from litz_scheduler.cost.traffic import estimate, points, type_bytes
+from litz_scheduler.cost import body_cost, body_size, estimate, load_count, points, type_bytes
 from litz_scheduler.graph import (
     Residence,
     Versions,
     axes_of,
     output_names,
 )
-from litz_scheduler.legality.product import graphics, is_product
+from litz_scheduler.legality.product import graphics, holds_products, is_product
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise.uses import (
     MANY,
@@ -57,11 +57,14 @@ class Choices:
         self.uses: dict[str, Uses] = {name: Uses(last=len(graph.operations)) for name in self.returned}
         self.weight: dict[int, int] = {}
         kinds = graphics(context)
-        self.products = {k for k, each in enumerate(graph.operations) if is_product(each, kinds)}
-        self.sums = {value.name for k in self.products for value in graph.operations[k].results}
+        products = {k for k, each in enumerate(graph.operations) if is_product(each, kinds)}
+        self.sums = {value.name for k in products for value in graph.operations[k].results}
+        self.products = products | {k for k, each in enumerate(graph.operations) if holds_products(each)}
         for view in (each for each in graph.operations if isinstance(each, View)):
             if view.base in self.sums:
                 self.sums.add(view.name)
+        self.made = {o.name: o for o in graph.operations if isinstance(o, Pointwise | View)}
+        self.readers = Counter(name for each in graph.operations for name in each.reads)
         limit = min((c.max_statements for c in context.capabilities.values()), default=512)
         self.limit = limit // BODY_SHARE
 
@@ -142,7 +145,7 @@ class Choices:
             return "inline", "inline.cheap"
         if may_raise(body) and not all(use.whole for use in uses.readers.values()):
             return "keep", "keep.raises"
-        if uses.crowded:
+        if uses.crowded or holds_products(operation):
             return "keep", "keep.heavy"
         heavier = {p: self.weight[p] + size * use.count for p, use in uses.readers.items()}
         if max(heavier.values(), default=size) > self.limit:
@@ -166,9 +169,21 @@ class Choices:
         takes must be small and what it reads no wider than the factor."""
         if len(uses.readers) > 1 or body_cost(*operation.bodies) > FACTOR_COST:
             return False
-        read = sum(estimate(type_bytes(self.types[name]), self.graph.symbols) for name in operation.reads)
-        own = estimate(type_bytes(operation.results[0].type), self.graph.symbols)
-        return BESIDES * read <= (BESIDES + 1) * own
+        read = sum(self._read_for(name) for name in operation.reads)
+        return BESIDES * read <= (BESIDES + 1) * self._bytes(operation.name)
+
+    def _read_for(self, name: str) -> int:
+        """The bytes that a factor reads for a value: where the value will be computed on the way too, those that it is
+        computed from, if they are fewer. Numbers of 4 bits are wide before they are scaled."""
+        least, made = self._bytes(name), self.made.get(name)
+        if made is None or self.readers[name] > 1 or self._settled(made):
+            return least
+        if isinstance(made, Pointwise) and body_cost(*made.bodies) > FACTOR_COST:
+            return least
+        return min(least, sum(self._read_for(source) for source in made.reads))
+
+    def _bytes(self, name: str) -> int:
+        return estimate(type_bytes(self.types[name]), self.graph.symbols)
 
     def _expands(self, operation: Pointwise, uses: Uses) -> bool:
         """True when a reader would compute the value several times and pay for it."""

@@ -38,21 +38,19 @@ def litz_xor(a, b):
 
 @triton.jit
 def litz_argmin(value_a, index_a, value_b, index_b):
-    # the first index wins a tie, and NaN wins over numbers
-    nan_a = value_a != value_a
-    nan_b = value_b != value_b
-    tie = (value_a == value_b) | (nan_a & nan_b)
-    first = ((value_a < value_b) | (nan_a & (nan_b == 0))) | (tie & (index_a < index_b))
+    # the first index wins a tie, and NaN wins over numbers: a comparison with it that is turned round holds
+    wins_a = ((value_a >= value_b) == 0) & (value_b == value_b)
+    wins_b = ((value_b >= value_a) == 0) & (value_a == value_a)
+    first = wins_a | ((wins_b == 0) & (index_a < index_b))
     return tl.where(first, value_a, value_b), tl.where(first, index_a, index_b)
 
 
 @triton.jit
 def litz_argmax(value_a, index_a, value_b, index_b):
-    # the first index wins a tie, and NaN wins over numbers
-    nan_a = value_a != value_a
-    nan_b = value_b != value_b
-    tie = (value_a == value_b) | (nan_a & nan_b)
-    first = ((value_a > value_b) | (nan_a & (nan_b == 0))) | (tie & (index_a < index_b))
+    # the first index wins a tie, and NaN wins over numbers: a comparison with it that is turned round holds
+    wins_a = ((value_a <= value_b) == 0) & (value_b == value_b)
+    wins_b = ((value_b <= value_a) == 0) & (value_a == value_a)
+    first = wins_a | ((wins_b == 0) & (index_a < index_b))
     return tl.where(first, value_a, value_b), tl.where(first, index_a, index_b)
 
 

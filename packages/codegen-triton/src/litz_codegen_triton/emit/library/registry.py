@@ -17,11 +17,13 @@ from litz_codegen_triton.emit.library import (
     brief,
     combine,
     narrow_floats,
+    order,
     portable_angles,
     portable_exponentials,
     portable_special,
     random,
     recurrences,
+    relay,
     special,
     together,
 )
@@ -49,6 +51,8 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         portable_angles.SOURCE,
         portable_special.SOURCE,
         together.SOURCE,
+        relay.SOURCE,
+        order.SOURCE,
     )
 )
 """The source of each function by name, its ``@triton.jit`` included."""
@@ -57,6 +61,7 @@ COMPILED_FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {
         "litz_fmod": "@triton.jit\ndef litz_fmod(x, y):\n    return libdevice.fmod(x, y)",
         **brief.COMPILED,
+        **order.COMPILED,
     }
 )
 """What the compiled form has instead of the function of the same name."""

@@ -5,6 +5,7 @@ from litz_ir.target.cases.elementwise import elementwise_cases
 from litz_ir.target.cases.folds import fold_cases
 from litz_ir.target.cases.indexing import indexing_cases
 from litz_ir.target.cases.ordered import ordered_cases
+from litz_ir.target.cases.packs import pack_cases
 from litz_ir.target.cases.products import product_cases
 from litz_ir.target.cases.reductions import reduction_cases
 
@@ -20,4 +21,5 @@ def all_cases() -> tuple[Case, ...]:
         *product_cases(),
         *fold_cases(),
         *ordered_cases(),
+        *pack_cases(),
     )

@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from litz_ir.dtypes import DType
 from litz_ir.interp.encoding import decode, encode
-from litz_ir.loops.nodes import Axis, Kind
-from litz_ir.plan.kernel import Accumulate, Kernel, Local, Parameter, Phase, Statement, Store
+from litz_ir.loops.nodes import SORT, Axis, Kind
+from litz_ir.plan.kernel import Accumulate, Kernel, Local, Parameter, Phase, ScanStore, Statement, Store
+from litz_ir.plan.packs import kernels_of
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.build import load
-from litz_ir.scalar.expr import Expr, folds, walk
+from litz_ir.scalar.expr import Expr, Op, folds, walk
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size, symbol
 
@@ -62,9 +63,27 @@ class Case:
             for each in self._statements()
         )
 
+    @property
+    def sorted_row(self) -> Size:
+        """The length of the rows that it sorts; 0 where it sorts none."""
+        sorting = (
+            phase.axes[-1].size
+            for phase in self.kernel.phases
+            for each in phase.statements
+            if isinstance(each, ScanStore) and each.combiner == SORT
+        )
+        return next(sorting, 0)
+
+    @property
+    def f8_products(self) -> bool:
+        """True where 8-bit floats are multiplied as the device does."""
+        values = (value for each in self._statements() for value in _values(each))
+        return any(isinstance(node, Op) and node.name.startswith("mul_f8") for node in walk(*values))
+
     def _statements(self) -> Iterator[Statement]:
-        for phase in self.kernel.phases:
-            yield from phase.statements
+        for kernel in kernels_of(self.kernel):
+            for phase in kernel.phases:
+                yield from phase.statements
 
     def fresh(self) -> dict[str, Array]:
         """Copies of the buffers."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from litz_ir.dtypes import DType, f32, i64
-from litz_ir.loops.nodes import Combine, Kind
+from litz_ir.dtypes import DType, f32, i32, i64
+from litz_ir.loops.nodes import SORT, Combine, Kind
 from litz_ir.plan.kernel import ScanStore, Store
 from litz_ir.scalar.build import const, index, op
 from litz_ir.scalar.expr import Expr, Indirect, Param
@@ -65,6 +65,23 @@ def _scans() -> Iterator[Case]:
     yield _scan("running_max", ScanStore(Kind("max"), (X,), (("o0", PLACE),)), f32)
     places = ScanStore(Kind("argmin"), (X, index(j)), (("o0", PLACE), ("o1", PLACE)))
     yield _scan("running_argmin", places, f32, i64)
+    ordered = ScanStore(SORT, (at("k", PLACE, i64),), (("o0", PLACE),))
+    for name, rows in (("sorted_rows", True), ("sorted_rows_one_after_another", False)):
+        yield case(
+            name,
+            phase(ordered, over=axes(j=COLUMNS) if rows else axes(i=ROWS, j=COLUMNS)),
+            inputs={"k": (i64, values("k", i64, ROWS * COLUMNS, -(1 << 40), 1 << 40))},
+            outputs={"o0": (i64, ROWS * COLUMNS)},
+            outer=axes(i=ROWS) if rows else (),
+        )
+    narrow = ScanStore(SORT, (at("k", j * ROWS + i, i32),), (("o0", j * ROWS + i),))
+    yield case(
+        "sorted_columns",
+        phase(narrow, over=axes(j=COLUMNS)),
+        inputs={"k": (i32, values("narrow", i32, ROWS * COLUMNS, -9, 9))},
+        outputs={"o0": (i32, ROWS * COLUMNS)},
+        outer=axes(i=ROWS),
+    )
     # x[j] + decay * (what came before): associative over pairs (decay, value).
     a, b, c, d = (Param(place, f32) for place in range(4))
     decay = Combine(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from litz_ir.dtypes import DType, bf16, f16, f32, i8
+from litz_ir.dtypes import DType, bf16, f8e4m3fn, f16, f32, i8, i32
 from litz_ir.loops.nodes import Kind
 from litz_ir.plan.kernel import Accumulate, Store
 from litz_ir.scalar.build import cast, const, op
@@ -15,8 +15,9 @@ from litz_ir.target.cases.case import Array, Case, at, axes, case, i, j, k, m, n
 ROWS, COLUMNS, SUMMED = 23, 37, 41
 SUM = Scalar("s", f32)
 
-TF32_ULP = 64 << 13
-"""As near as sums of factors of 11 bits are, of which an f32 has 13 more."""
+ULP = {"mul_tf32": 64 << 13, "mul_f8": 64 << 11, "mul_f8_fast": 64 << 11}
+"""As near as sums are by what multiplies: of factors of 11 bits, of which an f32 has 13 more; of 8-bit floats that
+machines add up with some 13 bits."""
 
 
 def product_cases() -> Iterator[Case]:
@@ -24,6 +25,11 @@ def product_cases() -> Iterator[Case]:
     for dtype in (f32, bf16, f16):
         yield _product(f"product_{dtype}", _left(dtype), at("b", k * COLUMNS + j, dtype), dtype)
     yield _product("product_tf32", _left(f32), at("b", k * COLUMNS + j, f32), f32, multiply="mul_tf32")
+    right = at("b", k * COLUMNS + j, f8e4m3fn)
+    for multiply in ("mul", "mul_f8", "mul_f8_fast"):
+        name = f"product_f8_by_{multiply}"
+        yield _product(name, _left(f8e4m3fn), right, f8e4m3fn, multiply=multiply)
+    yield _of_bytes()
     turned = at("b", j * SUMMED + k, bf16)
     yield _product("product_of_turned", at("a", k * ROWS + i, bf16), turned, bf16)
     scaled = cast(op("mul", cast(at("q", k * COLUMNS + j, i8), f32), at("c", j, f32)), bf16)
@@ -61,8 +67,24 @@ def _product(
         inputs={"a": (dtype, values("a", dtype, ROWS * SUMMED)), **(inputs or right_alone)},
         outputs={"o": (f32, ROWS * COLUMNS)},
         outer=axes(i=ROWS, j=COLUMNS),
-        ulp=TF32_ULP if multiply == "mul_tf32" else 64,
+        ulp=ULP.get(multiply, 64),
         relative_to_largest=True,
+    )
+
+
+def _of_bytes() -> Case:
+    """A product of integers, which is exact."""
+    left, right = cast(_left(i8), i32), cast(at("b", j * SUMMED + k, i8), i32)
+    return case(
+        "product_of_bytes",
+        phase(Accumulate((("s", i32),), Kind("sum"), (op("mul", left, right),)), over=axes(k=SUMMED)),
+        phase(Store("o", i * COLUMNS + j, Scalar("s", i32))),
+        inputs={
+            "a": (i8, values("a", i8, ROWS * SUMMED)),
+            "b": (i8, values("b", i8, SUMMED * COLUMNS)),
+        },
+        outputs={"o": (i32, ROWS * COLUMNS)},
+        outer=axes(i=ROWS, j=COLUMNS),
     )
 
 

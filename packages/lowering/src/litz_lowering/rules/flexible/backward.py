@@ -10,12 +10,14 @@ from typing import Any
 from litz_ir.dtypes import f32
 from litz_ir.loops.nodes import Axis, LoopGraph
 from litz_ir.scalar import build
+from litz_ir.scalar.attention import Point, Span
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size
 from litz_lowering.context import Axes, Lowered, LoweringContext, Tensor
 from litz_lowering.registry import rule
-from litz_lowering.rules.flexible.blocks import Blocks, Place, Span, keys_of, queries_of
-from litz_lowering.rules.flexible.scores import LN2, Point, Scores
+from litz_lowering.rules.flexible.blocks import Blocks, keys_of, queries_of
+from litz_lowering.rules.flexible.captured import Captured
+from litz_lowering.rules.flexible.scores import LN2, Scores
 from litz_lowering.values import Subgraph, axes_of
 
 Factor = Callable[[Point, Sequence[Axis]], Expr]
@@ -29,7 +31,7 @@ def flex_attention_backward(
     block_mask: Sequence[Any], scale: Expr | float, kernel_options: Mapping[str, Any],
     score_mod_other_buffers: Sequence[Lowered] = (), mask_mod_other_buffers: Sequence[Lowered] = (),
 ) -> Lowered:  # fmt: skip
-    """The gradients of queries, keys and values; nobody reads those of what the score function looks up."""
+    """The gradients of queries, keys and values, and those that somebody reads of what the score function looks up."""
     others = (score_mod_other_buffers, mask_mod_other_buffers)
     scores = Scores(ctx, (query, key, value), scale, block_mask[-1], others)
     forward, joint = map(scores.function, (fw_graph, joint_graph))
@@ -38,12 +40,15 @@ def flex_attention_backward(
     def weight(point: Point, axes: Sequence[Axis]) -> Expr:
         return _weight(scores, forward, logsumexp, point, axes)
 
-    def gradient(point: Point, axes: Sequence[Axis]) -> Expr:
+    def made(point: Point, axes: Sequence[Axis]) -> tuple[Expr, ...]:
         share = scores.product(grad_out, value, point, "e1")
         above = build.op("sub", share, scores.of_query(excess, point))
         given = build.op("mul", weight(point, axes), above)
-        made = scores.call(joint, point, axes, (scores.raw(point),), (given,))
-        scaled = build.cast(build.op("mul", build.cast(made, f32), scores.scale), query.dtype)
+        return scores.results(joint, point, axes, (scores.raw(point),), (given,))
+
+    def gradient(point: Point, axes: Sequence[Axis]) -> Expr:
+        first, *_ = made(point, axes)
+        scaled = build.cast(build.op("mul", build.cast(first, f32), scores.scale), query.dtype)
         return build.where(scores.seen(point, axes), scaled, build.const(0.0, query.dtype))
 
     def rounded(point: Point, axes: Sequence[Axis]) -> Expr:
@@ -54,7 +59,8 @@ def flex_attention_backward(
     summed = queries_of(block_mask, *lengths)
     values = _of_keys(ctx, scores, rounded, grad_out, 2, summed)
     keys = _of_keys(ctx, scores, gradient, query, 1, summed)
-    return of_queries, keys, values, (None,) * len(score_mod_other_buffers)
+    captured = Captured(ctx, scores, joint, made, block_mask)
+    return of_queries, keys, values, captured.gradients(len(score_mod_other_buffers))
 
 
 def _excess(ctx: LoweringContext, out: Tensor, given: Tensor, of_total: Tensor | None) -> Tensor:
@@ -88,14 +94,6 @@ def _weight(
     return build.where(hidden, build.const(0.0, f32), share)
 
 
-def _product(place: Place, left: Expr, right: Expr) -> Expr:
-    """What a place adds to a sum of products, both computed in f32; nothing where there is none."""
-    nothing = build.const(0.0, f32)
-    return build.op(
-        "mul", place.or_else(build.cast(left, f32), nothing), place.read(build.cast(right, f32), nothing)
-    )
-
-
 def _of_queries(ctx: LoweringContext, scores: Scores, gradient: Factor, keys: Span | Blocks) -> Tensor:
     """The sum over the keys."""
     batch, _, queries, depth = scores.query.shape
@@ -108,7 +106,7 @@ def _of_queries(ctx: LoweringContext, scores: Scores, gradient: Factor, keys: Sp
         head, shared = heads.at(indices)
         place = keys.at(b, head, m, inner)
         point = Point(b, head, shared, m, place.position)
-        return _product(place, gradient(point, axes), scores.of_key(scores.key, point, d))
+        return place.product(gradient(point, axes), scores.of_key(scores.key, point, d))
 
     (total,) = ctx.reduction("sum", body, keys.sizes, (kind,), ("0_sum",))
 
@@ -139,7 +137,7 @@ def _of_keys(
         head = heads.at((shared, inner[len(before) - 1]))[0] if grouped else shared
         place = queries.at(b, head, n, inner[len(before) :])
         point = Point(b, head, shared, place.position, n)
-        return _product(place, left(point, axes), scores.of_query(right, point, d))
+        return place.product(left(point, axes), scores.of_query(right, point, d))
 
     (total,) = ctx.reduction("sum", body, over, (kind,), (f"{position}_sum",))
     return ctx.pointwise(total.load, wanted, str(position))

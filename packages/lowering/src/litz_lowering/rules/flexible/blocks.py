@@ -8,6 +8,7 @@ from typing import Any
 
 from litz_ir.dtypes import i32, i64
 from litz_ir.scalar import build
+from litz_ir.scalar.attention import Place, Span
 from litz_ir.scalar.expr import Expr, Indirect
 from litz_ir.symbols.term import Size, add, floordiv, minimum, mul
 from litz_lowering.values import Tensor
@@ -18,47 +19,6 @@ blocks are listed and which, of those that the mask hides in part and then of th
 
 TILE = 16
 """What a block has to be a multiple of."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A position along what is summed, where it is read (``guard`` holds, if there is one), and which is one of a
-    block's positions beyond the end unless ``inside`` holds."""
-
-    position: Size
-    guard: Expr | None = None
-    inside: Expr | None = None
-
-    def or_else(self, value: Expr, other: Expr) -> Expr:
-        """What is computed at the position; ``other`` where there is none."""
-        if self.inside is not None:
-            value = build.where(self.inside, value, other)
-        return self.read(value, other)
-
-    def read(self, value: Expr, other: Expr) -> Expr:
-        """What is read at the position; ``other`` where nothing may be."""
-        return value if self.guard is None else build.masked(self.guard, value, other)
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """All positions below ``length``."""
-
-    length: Size
-
-    @property
-    def sizes(self) -> tuple[Size, ...]:
-        """The extents of the summed axes."""
-        return (self.length,)
-
-    @property
-    def heads(self) -> bool:
-        """True where heads have positions of their own."""
-        return False
-
-    def at(self, batch: Size, head: Size, row: Size, inner: Sequence[Size]) -> Place:
-        """The place at a point of the summed axes, for a row."""
-        return Place(inner[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from litz_ir.dtypes import f32
-from litz_ir.scalar import build
+from litz_ir.scalar import attention, build
+from litz_ir.scalar.attention import Heads, Point, Span
 from litz_ir.scalar.expr import Expr
 from litz_lowering.context import Axes, Lowered, LoweringContext, Tensor
 from litz_lowering.registry import rule
-from litz_lowering.rules.flexible.blocks import Blocks, Span, keys_of
-from litz_lowering.rules.flexible.scores import LN2, Heads, Point, Scores
+from litz_lowering.rules.flexible.blocks import Blocks, keys_of
+from litz_lowering.rules.flexible.scores import LN2, Scores
 from litz_lowering.values import Subgraph, axes_of
 
 
@@ -36,9 +37,7 @@ def flex_attention(
 
     def quotient(axes: Axes) -> Expr:
         b, h, m, d = axes
-        share = build.op("div", weighted.load((b, *heads.divided(h), m, d)), row(total, axes))
-        nothing = build.const(0.0, f32)
-        return build.where(build.op("eq", row(total, axes), nothing), nothing, share)
+        return attention.quotient(weighted.load((b, *heads.divided(h), m, d)), row(total, axes))
 
     def logarithm(axes: Axes) -> Expr:
         return _in_base_2(build.op("add", row(maximum, axes), build.op("log", row(total, axes))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from litz_ir.dtypes import i32, i64
@@ -25,6 +26,18 @@ from litz_ir.symbols.simplify import Simplifier
 from litz_ir.symbols.term import Size, add, floordiv, maximum, minimum, mod, mul
 from litz_lowering.values import Lowered, Tensor
 
+LOOK_UPS = "litz.look_ups"
+"""The metadata of a gradient of attention that names the :class:`LookUp` of its joint graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """An element of a captured tensor, by its number, that a score function read: its joint graph returns what is added
+    to the element's gradient, then so many ``indices`` of the element, one for each dimension."""
+
+    captured: int
+    indices: int
+
 
 def why_not_composed(graph: LoopGraph) -> str:
     """Why a lowered function is no expression of its arguments; nothing where it is one."""
@@ -35,19 +48,19 @@ def why_not_composed(graph: LoopGraph) -> str:
         return "it holds a tensor"
     if not all(isinstance(each, Value | ScalarInput) for each in graph.inputs):
         return "it is given what is no tensor and no number"
-    if not graph.outputs or not isinstance(graph.outputs[0], Ref):
+    if not graph.outputs or not all(isinstance(each, Ref) for each in graph.outputs):
         return "it returns no tensor"
     return ""
 
 
-def composed(graph: LoopGraph, arguments: Sequence[Lowered], ranges: Mapping[str, Range]) -> Expr:
-    """The first result, a 0-d tensor, of a function that :func:`why_not_composed` has nothing against.
+def composed(graph: LoopGraph, arguments: Sequence[Lowered], ranges: Mapping[str, Range]) -> tuple[Expr, ...]:
+    """The results, 0-d tensors, of a function that :func:`why_not_composed` has nothing against.
 
     ``arguments`` stand for the graph's inputs: an expression for a 0-d tensor that is a value of the loop, a tensor for
     one that is looked into, a number for a number. ``ranges`` are those of the loop's axes and symbols. Where a value
     is an index term, what it indexes is read at that term, as long as it is known to lie inside.
     """
-    return _Composition(graph, arguments, ranges).result()
+    return _Composition(graph, arguments, ranges).results()
 
 
 class _Composition:
@@ -71,11 +84,11 @@ class _Composition:
         for operation in graph.operations:
             self._define(operation)
 
-    def result(self) -> Expr:
-        """What the function returns first."""
-        output = self._graph.outputs[0]
-        assert isinstance(output, Ref), "a function of one point returns a tensor"
-        return self._definitions[output.name][1]
+    def results(self) -> tuple[Expr, ...]:
+        """What the function returns."""
+        names = [output.name for output in self._graph.outputs if isinstance(output, Ref)]
+        assert len(names) == len(self._graph.outputs), "a function of one point returns tensors"
+        return tuple(self._definitions[name][1] for name in names)
 
     def _define(self, operation: Operation) -> None:
         assert isinstance(operation, Pointwise | View), "other functions are not composed"
@@ -101,18 +114,24 @@ class _Composition:
         return transform(moved, lambda each: each, self._term)
 
     def _term(self, term: Size) -> Size:
-        return self._simplifier.simplify(map_indirects(term, self._direct))
+        return self._simplifier.simplify(map_indirects(term, lambda atom: _direct(atom, self._simplifier)))
 
-    def _direct(self, atom: Indirect) -> Size:
-        """The index that a value is, where it is known to lie inside; as it came where not."""
-        term = index_term(atom.value)
-        if term is None:
-            return atom
-        term = self._simplifier.simplify(term)
-        inside = self._simplifier.facts.nonnegative
-        if inside(term) and inside(add(add(atom.size, mul(term, -1)), -1)):
-            return term
-        return atom.of(build.index(term))
+
+def element_of(index: Expr, size: Size, simplifier: Simplifier) -> Size:
+    """The place in a dimension that eager finds by an index, one that is negative from the end."""
+    return _direct(Indirect(index, size, True), simplifier)
+
+
+def _direct(atom: Indirect, simplifier: Simplifier) -> Size:
+    """The index that a value is, where it is known to lie inside; as it came where not."""
+    term = index_term(atom.value)
+    if term is None:
+        return atom
+    term = simplifier.simplify(term)
+    inside = simplifier.facts.nonnegative
+    if inside(term) and inside(add(add(atom.size, mul(term, -1)), -1)):
+        return term
+    return atom.of(build.index(term))
 
 
 def _divided(divide: Callable[[Size, Size], Size]) -> Callable[[Size, Size], Size | None]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from litz_ir.dtypes import f32
 from litz_ir.loops.nodes import Axis, LoopGraph
 from litz_ir.scalar import build
+from litz_ir.scalar.attention import Heads, Point
 from litz_ir.scalar.expr import Expr, Fold, substitute_expr
 from litz_ir.symbols.ranges import Range, extent
-from litz_ir.symbols.term import Size, add, floordiv, mod, mul, symbol
+from litz_ir.symbols.term import Size, floordiv, symbol
 from litz_lowering.context import LoweringContext
 from litz_lowering.rules.flexible.functions import composed
 from litz_lowering.subgraphs import Demand
@@ -19,48 +19,6 @@ from litz_lowering.values import Lowered, Subgraph, Tensor
 
 LN2 = math.log(2)
 """Logarithms come and go in base 2, whatever the scores are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A query and a key: batch, the query's head and the key's, and their positions."""
-
-    batch: Size
-    head: Size
-    shared: Size
-    query: Size
-    key: Size
-
-
-@dataclass(frozen=True, slots=True)
-class Heads:
-    """How loops run over the heads of queries, ``group`` of which share one of keys: over both, or, where they are not
-    ``split``, over all those of queries at once."""
-
-    shared: Size
-    group: Size
-    split: bool = True
-
-    @property
-    def sizes(self) -> tuple[Size, ...]:
-        """The extents of the loops."""
-        if self.group == 1:
-            return (self.shared,)
-        return (self.shared, self.group) if self.split else (mul(self.shared, self.group),)
-
-    def divided(self, head: Size) -> tuple[Size, ...]:
-        """Where the loops meet a head of the queries."""
-        if self.group == 1 or not self.split:
-            return (head,)
-        if self.shared == 1:
-            return 0, head
-        return floordiv(head, self.group), mod(head, self.group)
-
-    def at(self, indices: Sequence[Size]) -> tuple[Size, Size]:
-        """The heads of queries and keys at a point of the loops."""
-        if len(indices) > 1:
-            return add(mul(indices[0], self.group), indices[1]), indices[0]
-        return indices[0], indices[0] if self.group == 1 else floordiv(indices[0], self.group)
 
 
 class Scores:
@@ -101,15 +59,27 @@ class Scores:
         """An element of what queries have."""
         return x.load((point.batch, point.head, point.query, *element))
 
+    def results(
+        self, function: LoopGraph, point: Point, axes: Sequence[Axis],
+        before: Sequence[Expr] = (), after: Sequence[Expr] = (), others: Sequence[Lowered] | None = None,
+    ) -> tuple[Expr, ...]:  # fmt: skip
+        """What a function of (``before``, batch, head, query, key, ``after``, the score function's own tensors)
+        returns."""
+        at = (point.batch, point.head, point.query, point.key)
+        given = (*before, *map(build.index, at), *after, *(self._others[0] if others is None else others))
+        return composed(function, given, self.ranges(axes))
+
+    def ranges(self, axes: Sequence[Axis]) -> Mapping[str, Range]:
+        """What is known of the symbols in a loop over axes."""
+        own: dict[str, Range] = {axis.name: extent(axis.size) for axis in axes}
+        return {**self._ctx.builder.symbols.ranges(), **own}
+
     def call(
         self, function: LoopGraph, point: Point, axes: Sequence[Axis],
         before: Sequence[Expr] = (), after: Sequence[Expr] = (), others: Sequence[Lowered] | None = None,
     ) -> Expr:  # fmt: skip
-        """A function of (``before``, batch, head, query, key, ``after``, the score function's own tensors)."""
-        at = (point.batch, point.head, point.query, point.key)
-        given = (*before, *map(build.index, at), *after, *(self._others[0] if others is None else others))
-        ranges: dict[str, Range] = {axis.name: extent(axis.size) for axis in axes}
-        return composed(function, given, {**self._ctx.builder.symbols.ranges(), **ranges})
+        """The first of these."""
+        return self.results(function, point, axes, before, after, others)[0]
 
     def seen(self, point: Point, axes: Sequence[Axis]) -> Expr:
         """Whether the mask lets a query see a key."""

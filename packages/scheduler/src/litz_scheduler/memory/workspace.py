@@ -1,4 +1,5 @@
-"""Memory that the host's routines take while they run and give back: measured, as formulas over their arguments.
+"""Memory that steps take while they run and give back: of the host's routines as measured, in formulas over their
+arguments.
 
 The figures are those of oneDNN 3.x and of ATen's attention for the CPU, in bytes. A routine without a row takes little.
 """
@@ -13,9 +14,11 @@ from types import MappingProxyType
 from litz_ir.device import CPU
 from litz_ir.dtypes import bf16, f32
 from litz_ir.loops.nodes import Ref, TensorType
-from litz_ir.plan.program import CallStep, Placement
+from litz_ir.plan.program import CallStep, Placement, Plan, RegionStep, Step
 from litz_ir.symbols.table import SymbolTable
-from litz_scheduler.cost.traffic import estimate
+from litz_scheduler.convolution_calls import CONVOLUTION, CONVOLUTION_BACKWARD, WIDE, WIDE_SUMS
+from litz_scheduler.cost import estimate
+from litz_scheduler.memory.homes import memory_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,29 @@ _Formula = Callable[[Sequence[_Tensor], Sequence[_Tensor], int], int]
 """From the leading arguments, the results that are wanted, and the number of threads."""
 
 
-def workspace(step: CallStep, placements: Mapping[str, Placement], symbols: SymbolTable, threads: int) -> int:
+def transient_bytes(
+    steps: Sequence[Step],
+    placements: Mapping[str, Placement],
+    subplans: Sequence[Plan],
+    symbols: SymbolTable,
+    threads: int,
+) -> dict[int, int]:
+    """By position, the bytes that steps take beyond their results; only of steps that take some. ``threads`` is how
+    many routines of the host run on."""
+    peaks = {plan.name: estimate(plan.peak, symbols) for plan in subplans}
+    found: dict[int, int] = {}
+    for position, step in enumerate(steps):
+        if isinstance(step, RegionStep) and step.kind != "keep":
+            results = sum(estimate(memory_of(placements[name]), symbols) for name in step.results)
+            found[position] = max(0, max(peaks[name] for name in step.plans) - results)
+        elif isinstance(step, CallStep) and (taken := _workspace(step, placements, symbols, threads)):
+            found[position] = taken
+    return found
+
+
+def _workspace(
+    step: CallStep, placements: Mapping[str, Placement], symbols: SymbolTable, threads: int
+) -> int:
     """The bytes that a routine on the CPU takes beyond its results; symbolic sizes at their hints."""
     operands, formula = _FORMULAS.get(step.target, (0, None))
     names = [each.name for each in step.arguments[:operands] if isinstance(each, Ref)]
@@ -93,7 +118,8 @@ def _convolution_backward(given: Sequence[_Tensor], made: Sequence[_Tensor], thr
     if not x.fast:
         return 0
     if x.channels_last:
-        return 2 * weight.bytes
+        alone = weight.shape[1] == 1 and max(weight.shape[2:]) > WIDE
+        return (WIDE_SUMS if alone else 2) * weight.bytes
     return gradient.bytes + (x.bytes if x.shape[1] > _PLAIN else 0)
 
 
@@ -117,8 +143,8 @@ def _attention_backward(given: Sequence[_Tensor], made: Sequence[_Tensor], threa
 _FORMULAS: Mapping[str, tuple[int, _Formula]] = MappingProxyType(
     {
         "linear": (2, _linear),
-        "aten.convolution.default": (2, _convolution),
-        "aten.convolution_backward.default": (3, _convolution_backward),
+        CONVOLUTION: (2, _convolution),
+        CONVOLUTION_BACKWARD: (3, _convolution_backward),
         "aten._scaled_dot_product_flash_attention_for_cpu.default": (2, _attention),
         "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": (3, _attention_backward),
     }

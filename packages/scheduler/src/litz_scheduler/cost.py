@@ -1,12 +1,29 @@
-"""Bytes that values occupy and that loops move."""
+"""Costs, pure functions of sizes: what bodies cost to evaluate, and the bytes that values occupy and loops move."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from litz_ir.loops.nodes import Axis, TensorType
+from litz_ir.scalar.expr import Expr, Load, Op, walk
+from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, mul, product
+
+
+def body_cost(*bodies: Expr) -> int:
+    """The cost of one point, in adds; shared sub-expressions count once."""
+    return sum(OPS[node.name].cost for node in walk(*bodies) if isinstance(node, Op))
+
+
+def body_size(*bodies: Expr) -> int:
+    """The number of distinct nodes."""
+    return sum(1 for _ in walk(*bodies))
+
+
+def load_count(*bodies: Expr) -> int:
+    """The number of distinct elements that one point reads."""
+    return sum(1 for node in walk(*bodies) if isinstance(node, Load))
 
 
 def type_bytes(type_: TensorType) -> Size:

@@ -1,0 +1,104 @@
+"""Chains without a right factor: scores that are summed along a row as they are, or stored at every point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from litz_codegen_triton.emit.chain import SUM, Chain, Cut, Search, factors, left_of, names
+from litz_codegen_triton.emit.contraction import by_index_alone, is_point
+from litz_codegen_triton.emit.guards import Guard, guard_of, without
+from litz_ir.dtypes import f32
+from litz_ir.loops.nodes import Axis
+from litz_ir.plan.kernel import Accumulate, Kernel, Store
+from litz_ir.scalar.expr import Expr, Index, folds
+from litz_ir.symbols.table import SymbolTable
+
+
+def lone_chain(kernel: Kernel, known: SymbolTable) -> Chain | None:
+    """The chain of a kernel that stores scores, or sums them and uses the sums point by point."""
+    searches = _summed(kernel, known) or _stored(kernel, known)
+    return next((found for search in searches for found in search.chains()), None)
+
+
+def _summed(kernel: Kernel, known: SymbolTable) -> list[_Alone]:
+    inner = [number for number, phase in enumerate(kernel.phases) if phase.axes]
+    if len(inner) != 1 or not all(is_point(s) for p in kernel.phases if not p.axes for s in p.statements):
+        return []
+    (number,) = inner
+    phase = kernel.phases[number]
+    statements = [s for s in phase.statements if isinstance(s, Accumulate)]
+    if len(statements) != len(phase.statements):
+        return []
+    if not all(s.combiner == SUM and by_index_alone(kernel, s) and folds(*s.values) for s in statements):
+        return []
+    return [_Alone(number, kernel.outer, phase.axes, statements, known)]
+
+
+def _stored(kernel: Kernel, known: SymbolTable) -> list[_Alone]:
+    """Any axes may be those of a row: those that one factor of a fold knows and the other one does not."""
+    if len(kernel.phases) != 1:
+        return []
+    (phase,) = kernel.phases
+    every = (*kernel.outer, *phase.axes)
+    statements = [s for s in phase.statements if isinstance(s, Store)]
+    if len(statements) != len(phase.statements) or not folds(*(s.value for s in statements)):
+        return []
+    searches = []
+    for near, far in _sides(statements):
+        axes = [axis for axis in every if axis.name in far - near]
+        outer = [axis for axis in every if axis not in axes]
+        if axes:
+            searches.append(_Alone(0, outer, axes, statements, known))
+    return searches
+
+
+def _sides(statements: Sequence[Store]) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
+    """What the factors of the first fold know, one or the other taken for the near one."""
+    first = next(iter(folds(*(statement.value for statement in statements))))
+    if len(first.body.children) == 2:
+        one, other = (child.free_symbols for child in first.body.children)
+        yield one, other
+        yield other, one
+
+
+class _Alone(Search):
+    def __init__(
+        self, number: int, outer: Sequence[Axis], axes: Sequence[Axis],
+        statements: Sequence[Accumulate | Store], known: SymbolTable,
+    ) -> None:  # fmt: skip
+        super().__init__(number, outer, axes, [left_of(statement) for statement in statements], known)
+        self.statements = statements
+
+    def chains(self) -> Iterator[Chain]:
+        """The chains that the statements are, the best first."""
+        guard = guard_of([axis.name for axis in self.axes[:-1]], [], self.values)
+        guards = [guard, None] if guard is not None and self.even and self._only_adds() else [None]
+        for cut in (*self.cuts(), None):
+            for each in guards:
+                found = self._guarded(cut, each)
+                if found is not None:
+                    yield found
+
+    def _only_adds(self) -> bool:
+        """True where nothing happens where there is nothing to sum."""
+        return all(isinstance(each, Accumulate) or each.mode == "add" for each in self.statements)
+
+    def _guarded(self, cut: Cut | None, guard: Guard | None) -> Chain | None:
+        statements = [_without(guard, statement) for statement in self.statements]
+        values = [left_of(statement) for statement in statements]
+        if any(isinstance(s, Accumulate) and value.dtype != f32 for s, value in zip(statements, values)):
+            return None
+        pairs = [factors(fold, self.summed) for fold in folds(*values)]
+        near, far = (names((pair[side] for pair in pairs if pair), cut) for side in (0, 1))
+        label = self.labels(cut)
+        rows = [axis for axis in self.outer if label[axis] in near - far]
+        return self.made(statements, rows, (), guard, cut)
+
+
+def _without(guard: Guard | None, statement: Accumulate | Store) -> Accumulate | Store:
+    """The statement where a guard holds."""
+    if isinstance(statement, Accumulate):
+        return replace(statement, values=tuple(without(guard, value) for value in statement.values))
+    place: Expr = without(guard, Index(statement.offset))
+    return replace(statement, value=without(guard, statement.value), offset=place.terms[0])

@@ -1,0 +1,54 @@
+"""Which plans may take the place of one another while their graph is called."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from litz.results import alone, may_replace
+from litz_ir.plan.program import Plan
+from litz_ir.text import from_text
+
+PLAN = """
+plan f on cuda "sm_90" (%x: f32[8] fixed, %z: f32[8] fixed) -> (%y, %v, %w, %z) {
+  storage a: 32
+  storage b: 32
+  buffer %x: f32[8] fixed
+  buffer %z: f32[8] fixed
+  buffer %y: f32[8] fixed in a
+  buffer %v: f32[2, 4] fixed shares %y
+  buffer %w: f32[8] fixed in b
+  allocate a
+  allocate b
+}
+"""
+
+
+def plan(text: str = PLAN) -> Plan:
+    found = from_text(text)
+    assert isinstance(found, Plan)
+    return found
+
+
+def test_what_is_shown_twice_or_given_is_not_alone() -> None:
+    assert alone(plan()) == {2}
+
+
+OTHERS = {
+    "another layout": PLAN.replace("%w: f32[8] fixed", "%w: f32[4, 2] fixed"),
+    "in an input's memory": PLAN.replace("%w: f32[8] fixed in b", "%w: f32[8] fixed shares %x"),
+    "in another result's memory": PLAN.replace("%w: f32[8] fixed in b", "%w: f32[8] fixed shares %y"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_plan_that_differs_in_what_others_rely_on_takes_no_place(name: str) -> None:
+    assert not may_replace(plan(OTHERS[name]), plan())
+
+
+def test_a_plan_may_hold_more_alone_and_write_over_less() -> None:
+    assert may_replace(plan(), plan())
+    assert may_replace(plan(), plan(OTHERS["in another result's memory"]))
+    assert may_replace(plan(), replace(plan(), donated=("x",)))
+    assert not may_replace(replace(plan(), donated=("x",)), plan())

@@ -1,1 +1,0 @@
-"""Costs: pure functions of sizes and capabilities."""

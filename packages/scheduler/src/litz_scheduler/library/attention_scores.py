@@ -1,0 +1,153 @@
+"""What attention computes of one query and one key, and the blocks that a causal mask leaves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from litz_ir.dtypes import f32
+from litz_ir.loops.nodes import Axis, Operation, Pointwise, TensorType, Value
+from litz_ir.scalar.attention import Heads, Place, Point, Span
+from litz_ir.scalar.build import cast, const, index, op, where
+from litz_ir.scalar.expr import Expr, Fold, Load
+from litz_ir.symbols.term import Size, add, floordiv, maximum, minimum, mul, symbol
+from litz_scheduler.library.attention_calls import AttentionCall
+
+BLOCK, LEAST = 128, 64
+"""The positions of a block, and the fewest that make a good tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """Blocks of ``block`` keys below ``length``, as far as one of a block of ``rows`` queries sees one: a query sees
+    the keys up to its own position plus ``diagonal``."""
+
+    length: Size
+    block: int
+    rows: int
+    diagonal: Size
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The extents of the summed axes: blocks, and a block's positions."""
+        return blocks_in(self.length, self.block), self.block
+
+    def at(self, batch: Size, head: Size, row: Size, inner: Sequence[Size]) -> Place:
+        """The place at a point of the summed axes, for a query."""
+        number, within = inner
+        behind = add(mul(add(floordiv(row, self.rows), 1), self.rows), self.diagonal)
+        guard = op("lt", index(number), index(blocks_in(behind, self.block)))
+        return place_in(add(mul(number, self.block), within), self.length, self.block, guard)
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """Blocks of ``block`` queries below ``length``, from the one on of which one sees a key of a block of ``rows``."""
+
+    length: Size
+    block: int
+    rows: int
+    diagonal: Size
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The extents of the summed axes: blocks, and a block's positions."""
+        return blocks_in(self.length, self.block), self.block
+
+    def at(self, batch: Size, head: Size, row: Size, inner: Sequence[Size]) -> Place:
+        """The place at a point of the summed axes, for a key."""
+        number, within = inner
+        leading = add(mul(floordiv(row, self.rows), self.rows), mul(self.diagonal, -1))
+        first = maximum(0, floordiv(leading, self.block))
+        left = add(blocks_in(self.length, self.block), mul(first, -1))
+        position = add(mul(add(first, number), self.block), within)
+        return place_in(position, self.length, self.block, op("lt", index(number), index(left)))
+
+
+def blocks_in(length: Size, block: int) -> Size:
+    """How many blocks have so many positions."""
+    return floordiv(add(length, block - 1), block)
+
+
+def place_in(position: Size, length: Size, block: int, guard: Expr) -> Place:
+    """The place at a position of a block, the last of which may reach beyond ``length``."""
+    if isinstance(length, int) and length % block == 0:
+        return Place(position, guard)
+    return Place(minimum(position, add(length, -1)), guard, op("lt", index(position), index(length)))
+
+
+def block_of(length: Size) -> int:
+    """How long blocks are: such that they end where ``length`` does, if they can."""
+    whole = length & -length if isinstance(length, int) else 0
+    return min(BLOCK, whole) if whole >= LEAST else BLOCK
+
+
+def axes_of(type_: TensorType) -> tuple[Axis, ...]:
+    """A loop over the elements of a value."""
+    return tuple(Axis(f"i{k}", size) for k, size in enumerate(type_.shape))
+
+
+def loop(call: Operation, result: Value, body: Expr) -> Pointwise:
+    """A result of a call, from its elements."""
+    return Pointwise(results=(result,), axes=axes_of(result.type), bodies=(body,), origin=call.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The scores of a call, at points of whatever loop wants them."""
+
+    call: AttentionCall
+
+    def heads(self) -> Heads:
+        """How loops run over heads: those that share keys are rows of one tile, unless a mask goes by rows."""
+        shared = self.call.key.type.shape[1]
+        return Heads(shared, self.call.group, split=self.call.diagonal is None)
+
+    def keys(self) -> Span | Above:
+        """What a query's loop runs over."""
+        length, diagonal = self.call.key.type.shape[2], self.call.diagonal
+        block = block_of(length)
+        if diagonal is None or blocks_in(length, block) == 1:
+            return Span(length)
+        return Above(length, block, BLOCK, diagonal)
+
+    def queries(self) -> Span | Below:
+        """What a key's loop runs over."""
+        length, diagonal = self.call.query.type.shape[2], self.call.diagonal
+        block = block_of(length)
+        if diagonal is None or blocks_in(length, block) == 1:
+            return Span(length)
+        return Below(length, block, BLOCK, diagonal)
+
+    def score(self, point: Point) -> Expr:
+        """The score that the softmax is of, in f32: minus infinity where the query does not see the key."""
+        call = self.call
+        product = self.product(call.query, call.key, point)
+        score = op("mul", product, const(call.scale, f32))
+        if call.bias is not None:
+            at = (point.batch, point.head, point.query, point.key)
+            places = (0 if size == 1 else each for size, each in zip(call.bias.type.shape, at))
+            score = op("add", score, cast(Load(call.bias.name, tuple(places), call.bias.type.dtype), f32))
+        return self.if_seen(point, score, -math.inf)
+
+    def if_seen(self, point: Point, value: Expr, other: float) -> Expr:
+        """A value where the mask lets the query see the key."""
+        if self.call.diagonal is None:
+            return value
+        seen = op("le", index(point.key), index(add(point.query, self.call.diagonal)))
+        return where(seen, value, const(other, value.dtype))
+
+    def product(self, rows: Value, columns: Value, point: Point, along: str = "e0") -> Expr:
+        """The sum in f32 of the products of what has a query's and what has a key's last dimension."""
+        element = symbol(along)
+        left, right = self.of_query(rows, point, element), self.of_key(columns, point, element)
+        return Fold(((along, rows.type.shape[-1]),), op("mul", cast(left, f32), cast(right, f32)))
+
+    def of_query(self, x: Value, point: Point, *element: Size) -> Expr:
+        """An element of what queries have."""
+        return Load(x.name, (point.batch, point.head, point.query, *element), x.type.dtype)
+
+    def of_key(self, x: Value, point: Point, element: Size) -> Expr:
+        """An element of what keys have."""
+        return Load(x.name, (point.batch, point.shared, point.key, element), x.type.dtype)

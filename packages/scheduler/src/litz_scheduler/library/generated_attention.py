@@ -1,0 +1,146 @@
+"""Attention as loops on a GPU, where that was asked for: what surrounds it can then run in its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from litz_ir.dtypes import f32
+from litz_ir.fused.decision import Decision
+from litz_ir.loops.nodes import (
+    Axis,
+    Contraction,
+    Kind,
+    LoopGraph,
+    Operation,
+    Pointwise,
+    Reduction,
+    Value,
+    tensor_type,
+)
+from litz_ir.passes.base import PassContext
+from litz_ir.scalar.attention import Point, quotient
+from litz_ir.scalar.build import cast, const, index, masked, op, where
+from litz_ir.scalar.expr import Load
+from litz_ir.symbols.term import Size, symbol
+from litz_scheduler.library.attention_calls import (
+    ATTENTIONS,
+    GRADIENTS,
+    AttentionCall,
+    attention_call,
+    gradient_call,
+)
+from litz_scheduler.library.attention_gradients import gradients
+from litz_scheduler.library.attention_scores import Scores, axes_of, loop
+from litz_scheduler.options import SchedulerOptions
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedAttention:
+    """Let attention on a GPU be a sum of values weighed by a softmax, whose scores are in no memory.
+
+    Its gradient becomes sums over the keys and over the queries, whose scores are computed again. What drops weights,
+    adds to scores where it is not known what the routine makes of that, or has operands of f32 that would be rounded
+    stays a call.
+    """
+
+    options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    name: str = "generated-attention"
+    ulp: int = 64
+
+    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        if not self.options.generated_products:
+            return data
+        values = data.values()
+        operations: list[Operation] = []
+        for operation in data.operations:
+            loops: tuple[Operation, ...] = ()
+            if isinstance(operation, Contraction) and self._asked_for(operation, context):
+                loops = self._loops(operation, values)
+            if loops:
+                context.decide(Decision("library", operation.name, "generate", "library.generated"))
+            operations.extend(loops or (operation,))
+        return data.with_operations(tuple(operations))
+
+    def _loops(self, operation: Contraction, values: Mapping[str, Value]) -> tuple[Operation, ...]:
+        """What computes a call; nothing where it stays."""
+        if operation.target in GRADIENTS:
+            gradient = gradient_call(operation, values)
+            return () if gradient is None or self._rounds(gradient.call) else gradients(operation, gradient)
+        call = attention_call(operation, values)
+        return () if call is None or self._rounds(call) else _as_loops(operation, call)
+
+    def _rounds(self, call: AttentionCall) -> bool:
+        return call.query.type.dtype == f32 and self.options.product_precision != "ieee"
+
+    def _asked_for(self, operation: Contraction, context: PassContext) -> bool:
+        asked = {"all", operation.name, operation.origin.node} & self.options.generated_products
+        if not asked or operation.target not in (*ATTENTIONS, *GRADIENTS):
+            return False
+        machine = context.machine(operation.results[0].type.device)
+        return machine is not None and machine.processors > 0 and machine.folds
+
+
+def _as_loops(operation: Operation, call: AttentionCall) -> tuple[Operation, ...]:
+    """The weighed sum, what is made of it, and zeros for results that say nothing."""
+    made, logarithm, *others = operation.results
+    sums = _Sums(operation, call)
+    empty = (loop(operation, other, const(0, other.type.dtype)) for other in others)
+    return sums.reduction(), sums.values(made), sums.logarithms(logarithm), *empty
+
+
+class _Sums:
+    """What a softmax over the keys gives for each row, and loops over it."""
+
+    def __init__(self, operation: Operation, call: AttentionCall) -> None:
+        self.operation = operation
+        self.call = call
+        self.scores = Scores(call)
+        self.heads = self.scores.heads()
+        batch, _, queries, _ = call.query.type.shape
+        device = operation.results[0].type.device
+
+        def value(name: str, width: Size) -> Value:
+            shape = (batch, *self.heads.sizes, queries, width)
+            return Value(f"{operation.name}.{name}", tensor_type(f32, *shape, device=device))
+
+        self.maximum, self.total = value("max", 1), value("total", 1)
+        self.weighted = value("sum", call.value.type.shape[3])
+
+    def reduction(self) -> Reduction:
+        """Maximum and total of each row of scores, and the values weighed."""
+        scores, keys = self.scores, self.scores.keys()
+        axes = axes_of(self.weighted.type)
+        summed = tuple(Axis(f"r{k}", size) for k, size in enumerate(keys.sizes))
+        b, *indices, m, d = (symbol(axis.name) for axis in axes)
+        head, shared = self.heads.at(indices)
+        place = keys.at(b, head, m, tuple(symbol(axis.name) for axis in summed))
+        point = Point(b, head, shared, m, place.position)
+        score = place.or_else(scores.score(point), const(float("-inf"), f32))
+        value = place.read(cast(scores.of_key(self.call.value, point, d), f32), const(0.0, f32))
+        return Reduction(
+            results=(self.maximum, self.total, self.weighted), axes=axes, reduce_axes=summed,
+            combiner=Kind("softmax_sum"), bodies=(score, value), origin=self.operation.origin,
+        )  # fmt: skip
+
+    def values(self, result: Value) -> Pointwise:
+        """The values weighed, rounded; zero in rows that see no key."""
+        axes = axes_of(result.type)
+        b, h, m, d = (symbol(axis.name) for axis in axes)
+        at = (b, *self.heads.divided(h), m)
+        body = quotient(Load(self.weighted.name, (*at, d), f32), Load(self.total.name, (*at, 0), f32))
+        return loop(self.operation, result, cast(body, result.type.dtype))
+
+    def logarithms(self, result: Value) -> Pointwise:
+        """The logarithms of the totals. Rows that are there for alignment alone have infinity."""
+        axes = axes_of(result.type)
+        b, h, m, *_ = (symbol(axis.name) for axis in axes)
+        at = (b, *self.heads.divided(h), m, 0)
+        maximum, total = (Load(each.name, at, f32) for each in (self.maximum, self.total))
+        body = op("add", maximum, op("log", total))
+        if self.call.empty > 0:
+            body = where(op("gt", total, const(0.0, f32)), body, const(self.call.empty, f32))
+        queries = self.call.query.type.shape[2]
+        if axes[2].size != queries:
+            body = masked(op("lt", index(m), index(queries)), body, const(float("inf"), f32))
+        return loop(self.operation, result, body)

@@ -1,0 +1,151 @@
+"""Convolutions over images, and what either layout of the images costs each: as eager has it, or channels-last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from litz_ir.dtypes import DType, bf16, f16, f32
+from litz_ir.loops.nodes import Contraction, Operation, Ref, TensorType, Value
+from litz_ir.symbols.term import Size
+from litz_scheduler.convolution_calls import CONVOLUTION, CONVOLUTION_BACKWARD, WIDE, WIDE_SUMS
+from litz_scheduler.library.layouts import channels_last
+from litz_scheduler.options import SchedulerOptions
+
+RANKS = (4, 5)
+"""Images and volumes. ATen has no channels-last for fewer dimensions."""
+
+
+FEW = 3
+"""The channels of a coloured picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Bytes that a library's routine moves beyond reading and writing each of its images once, in a pass over memory.
+
+    ``image`` for each byte of an image that is not in channels-last: its reorder. ``grouped`` for those of a
+    convolution in groups besides. ``weight`` for each byte of the weight or of its gradient where images are in
+    channels-last: weights stay as eager has them. ``wide`` for the gradient of a weight in groups, of more points than
+    three in a row.
+    """
+
+    image: int
+    grouped: int
+    weight: int
+    wide: int
+
+
+ONEDNN = Prices(image=1, grouped=3, weight=4, wide=WIDE_SUMS)
+"""Measured on Zen 4 with f32: 0.04 ms for a megabyte of image, 0.16 ms for one of weight; without channels-last
+gradients of convolutions in groups are slower by a factor of 1.5 to 16."""
+
+CUDNN = Prices(image=2, grouped=0, weight=4, wide=0)
+"""Counted, not measured: kernels for tensor cores read and write channels-last, so that every other image is copied by
+a kernel before or after. Those in groups run on no tensor cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageCall:
+    """A convolution, or the gradients of one: the images that it reads and gives, and the gradient of its weight.
+
+    ``eager`` and ``last`` are what it moves beyond them, in bytes, with images as eager has them and in channels-last.
+    """
+
+    call: Contraction
+    reads: tuple[str, ...]
+    image: Value | None
+    weight: Value | None
+    eager: int
+    last: int
+
+
+def image_call(
+    operation: Operation, values: Mapping[str, Value], options: SchedulerOptions
+) -> ImageCall | None:
+    """What a convolution that may take its images in channels-last costs; None for any other operation."""
+    if not isinstance(operation, Contraction) or operation.attributes:
+        return None
+    given = _FORMS.get(operation.target)
+    if given is None or not all(isinstance(each, Ref) for each in operation.arguments[: given + 1]):
+        return None
+    *reads, weight = (each.name for each in operation.arguments[: given + 1] if isinstance(each, Ref))
+    image, gradient = _results(operation)
+    images = [values[name] for name in reads] + ([] if image is None else [image])
+    kernel = values[weight].type
+    prices = _prices(images, kernel, options)
+    if prices is None or not all(is_image(value.type) for value in (*images, values[weight])):
+        return None
+    parts = [images] if given == 1 else []
+    if given == 2:
+        parts += [images[::2]] if image is not None else []
+        parts += [images[:2]] if gradient is not None else []
+    moved = sum(nbytes(value.type) for part in parts for value in part if not has_few_channels(value.type))
+    groups = operation.arguments[-2 if given == 2 else -1]
+    dear = prices.image + (0 if groups == 1 else prices.grouped)
+    sums = prices.weight * len(parts)
+    if gradient is not None and groups != 1 and max(map(_known, kernel.shape[2:])) > WIDE:
+        sums += prices.wide
+    return ImageCall(operation, tuple(reads), image, gradient, dear * moved, sums * nbytes(kernel))
+
+
+_FORMS: Mapping[str, int] = {CONVOLUTION: 1, CONVOLUTION_BACKWARD: 2}
+"""The routines, and how many images come before the weight among their arguments."""
+
+
+def _results(call: Contraction) -> tuple[Value | None, Value | None]:
+    """The image that a routine gives, and the gradient of a weight."""
+    if _FORMS[call.target] == 1:
+        return call.results[0], None
+    mask = call.arguments[-1]
+    assert isinstance(mask, tuple)
+    image, weight = (value if wanted else None for value, wanted in zip(call.results[:2], mask))
+    return image, weight
+
+
+def _prices(images: list[Value], kernel: TensorType, options: SchedulerOptions) -> Prices | None:
+    """What layouts cost on the device at hand; None where channels-last gains nothing there."""
+    dtypes: set[DType] = {value.type.dtype for value in images} | {kernel.dtype}
+    (dtype, *mixed), kind = dtypes, kernel.device.kind
+    if mixed or any(value.type.device.kind != kind for value in images):
+        return None
+    if kind == "cpu":
+        return ONEDNN if options.convolutions and dtype in (f32, bf16, f16) else None
+    if options.images == "cpu":
+        return None
+    narrow = dtype in (bf16, f16) or (dtype == f32 and options.convolution_precision == "tf32")
+    return CUDNN if narrow else None
+
+
+def is_image(type_: TensorType) -> bool:
+    """True for images and volumes of known size with elements."""
+    return len(type_.shape) in RANKS and all(isinstance(size, int) and size > 0 for size in type_.shape)
+
+
+def is_either(type_: TensorType) -> bool:
+    """True for images that are the same memory in both layouts: of one channel, or of one point."""
+    _, channels, *rest = type_.shape
+    return channels == 1 or all(size == 1 for size in rest)
+
+
+def has_few_channels(type_: TensorType) -> bool:
+    """True for images that libraries read as they are, and that fill no register with the channels of a point."""
+    channels = type_.shape[1]
+    return isinstance(channels, int) and channels <= FEW
+
+
+def is_last(type_: TensorType) -> bool:
+    """True for images in channels-last."""
+    pairs = zip(type_.shape, type_.layout.strides, channels_last(type_).layout.strides, strict=True)
+    return all(size == 1 or given == wanted for size, given, wanted in pairs)
+
+
+def _known(size: Size) -> int:
+    assert isinstance(size, int)
+    return size
+
+
+def nbytes(type_: TensorType) -> int:
+    """The bytes of an image."""
+    return prod(map(_known, type_.shape)) * type_.dtype.itemsize

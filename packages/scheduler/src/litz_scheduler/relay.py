@@ -1,0 +1,65 @@
+"""Which scans of long rows programs of a GPU go through part by part, one going on from another.
+
+They read a row once, where steps of their own for the parts of a row read it twice. A program that waits moves no
+memory, so rows that are many have a program each as before, and columns, whose neighbours in memory are no neighbours
+of the scan, are divided.
+"""
+
+from __future__ import annotations
+
+from litz_ir.loops.nodes import Combine, Scan
+from litz_ir.plan.kernel import ScanStore
+from litz_ir.plan.relay import scanned
+from litz_ir.symbols.table import SymbolTable
+from litz_ir.symbols.term import Size, coefficient
+from litz_ir.target.capabilities import Capabilities
+from litz_scheduler.cost import estimate, points
+from litz_scheduler.loop_order import Nest
+from litz_scheduler.options import SchedulerOptions
+from litz_scheduler.sharing import PROGRAMS
+
+WIDER = 4
+"""How many times fewer points a part has whose values are more than 32 bits each, or several."""
+
+
+def relayed(nest: Nest, capabilities: Capabilities, symbols: SymbolTable, options: SchedulerOptions) -> int:
+    """How many points of the row that a nest scans a program has; 0 where rows have a program each."""
+    found = scanned(nest.phases)
+    if found is None:
+        return 0
+    axis, statement = found
+    if any(coefficient(offset, axis.name) != 1 for _, offset in statement.targets):
+        return 0
+    return _part(statement, estimate(points(nest.outer), symbols), axis.size, capabilities, symbols, options)
+
+
+def will_be_relayed(
+    scan: Scan, capabilities: Capabilities, symbols: SymbolTable, options: SchedulerOptions
+) -> bool:
+    """True for a scan that needs no steps for its parts."""
+    if any(value.type.layout.strides[scan.dimension] != 1 for value in scan.results):
+        return False
+    rows = estimate(points(scan.axes), symbols)
+    return _part(scan, rows, scan.scan_axis.size, capabilities, symbols, options) > 0
+
+
+def _part(
+    scan: Scan | ScanStore,
+    rows: int,
+    length: Size,
+    capabilities: Capabilities,
+    symbols: SymbolTable,
+    options: SchedulerOptions,
+) -> int:
+    if not capabilities.waits or not capabilities.processors or not options.look_back:
+        return 0
+    part = options.look_back if _is_one_word(scan) else max(1, options.look_back // WIDER)
+    few = 2 * rows <= PROGRAMS * capabilities.processors
+    return part if few and estimate(length, symbols) >= 2 * part else 0
+
+
+def _is_one_word(scan: Scan | ScanStore) -> bool:
+    """True where what has been combined is one value of at most 32 bits."""
+    bodies = scan.bodies if isinstance(scan, Scan) else scan.values
+    held = scan.combiner.identity if isinstance(scan.combiner, Combine) else bodies
+    return len(held) == 1 and held[0].dtype.bits <= 32

@@ -1,0 +1,172 @@
+"""Products that are generated in graphs of training: the plans of a forward and of its backward change between calls.
+
+The CPU stands for a GPU here: it is scheduled for as one that shares tiles out to processors, and a clock says that
+what is generated takes less time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
+
+import litz
+import litz.capture.aot
+import litz.pipeline
+from litz.pipeline import Compilation
+from litz.targets import TargetSet
+from litz.timing import Sample
+from litz.tuning.tuned import load
+from litz_codegen_cpp.target import CpuTarget
+from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.program import CallStep, Plan
+from litz_ir.target.capabilities import Capabilities
+
+Function = Callable[[Tensor, Tensor], Tensor]
+CALLS = 4
+PRODUCTS = ("aten.mm.default", "matmul", "linear")
+
+
+class Sharing(CpuTarget):
+    """The CPU, as if it had processors to share tiles out to; its kernels have one schedule each."""
+
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities(), processors=4)
+
+    def candidates(self, kernel: Kernel) -> tuple[Kernel, ...]:
+        return (kernel,)
+
+    def described(self, kernel: Kernel) -> str:
+        return kernel.name
+
+    def seconds(self, traffic: int, flops: int, launches: int) -> float:
+        return 0.0
+
+
+def ever_slower() -> Sample:
+    """What is timed first, which is what is generated, is quickest."""
+    count = itertools.count(1)
+
+    def sample(call: Callable[[], object]) -> float:
+        call()
+        return float(next(count))
+
+    return sample
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, list[bool]]]:
+    """Whether products are called in what was planned for a whole graph, by the graph's kind, in order."""
+    targets = TargetSet({"cpu": Sharing()})
+    for module in (litz.pipeline, litz.capture.aot):
+        monkeypatch.setattr(module, "targets_for", lambda *_: targets)
+    monkeypatch.setattr(litz.pipeline, "load", partial(load, clock=ever_slower))
+    monkeypatch.setattr(Compilation, "_chooses", lambda *_: True)
+    found: dict[str, list[bool]] = {}
+    planned = Compilation.schedule
+
+    def noting(self: Compilation, *args: Any) -> Plan:
+        plan = planned(self, *args)
+        calls = any(isinstance(step, CallStep) and step.target in PRODUCTS for step in plan.steps)
+        found.setdefault(self.name.split("_")[0], []).append(calls)
+        return plan
+
+    monkeypatch.setattr(Compilation, "schedule", noting)
+    with litz.config.patch(
+        cache=True, cache_dir=str(tmp_path), fallback="error", autotune=True, autotune_seconds=1e4
+    ):
+        yield found
+    torch._dynamo.reset()
+
+
+def mlp(x: Tensor, w: Tensor) -> Tensor:
+    made = F.gelu(x @ w)
+    return torch.sin(made @ w.t()) * torch.tanh(x)
+
+
+def residual(x: Tensor, w: Tensor) -> Tensor:
+    """What is saved is a result too, and shown by a view."""
+    made = torch.tanh(x + x @ w)
+    return made.view(4, 8, 48) * made.sum()
+
+
+def given() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    x, w = (torch.randn(*shape, generator=generator) / 4 for shape in ((32, 48), (48, 48)))
+    return x.requires_grad_(), w.requires_grad_()
+
+
+def weighted(y: Tensor) -> Tensor:
+    return (y * torch.arange(y.numel()).view_as(y).sin()).sum()
+
+
+def gradients(function: Function, **options: bool) -> tuple[Tensor, ...]:
+    x, w = given()
+    made = function(x, w)
+    return made.detach(), *torch.autograd.grad(weighted(made), (x, w), **options)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("function", [mlp, residual])
+def test_both_halves_come_to_generate_their_products(
+    function: Function, dynamic: bool, chosen: Mapping[str, list[bool]]
+) -> None:
+    expected = gradients(function)
+    run = torch.compile(function, backend="litz", dynamic=dynamic)
+    for _ in range(CALLS):
+        assert_close(gradients(run), expected)
+    assert chosen == {"forward": [True, False], "backward": [True, False]}
+
+
+def test_the_next_process_begins_with_what_was_chosen(chosen: Mapping[str, list[bool]]) -> None:
+    expected = gradients(mlp)
+    for _ in range(3):
+        torch._dynamo.reset()
+        run = torch.compile(mlp, backend="litz")
+        for _ in range(CALLS):
+            assert_close(gradients(run), expected)
+    # The second process's backward is planned, with its products generated at once, for what its forward has alone.
+    assert chosen == {"forward": [True, False], "backward": [True, False, False]}
+
+
+@pytest.mark.parametrize("option", ["retain_graph", "create_graph"])
+def test_a_graph_that_is_retained_runs_again_while_its_plan_changes(
+    option: str, chosen: Mapping[str, list[bool]]
+) -> None:
+    expected = gradients(mlp)
+    run = torch.compile(mlp, backend="litz")
+    for _ in range(CALLS):
+        x, w = given()
+        made = run(x, w)
+        for _ in range(2):
+            found = torch.autograd.grad(weighted(made), (x, w), **{option: True})
+            assert_close(tuple(each.detach() for each in found), expected[1:])
+    assert chosen["backward"] == [True, False]
+
+
+def test_a_forward_computed_again_by_another_plan(chosen: Mapping[str, list[bool]]) -> None:
+    expected = gradients(mlp)
+    run = torch.compile(mlp, backend="litz")
+    for _ in range(CALLS):
+        assert_close(gradients(lambda x, w: checkpoint(run, x, w, use_reentrant=False)), expected)
+    assert chosen["forward"] == [True, False]
+
+
+def test_timing_draws_no_random_numbers(chosen: Mapping[str, list[bool]]) -> None:
+    run = torch.compile(lambda x, w: F.dropout(x @ w, 0.5), backend="litz")
+    drawn = []
+    for function in (run, lambda x, w: F.dropout(x @ w, 0.5)):
+        torch.manual_seed(3)
+        drawn.append([gradients(function) for _ in range(CALLS)])
+    assert_close(*drawn)
+    assert chosen["forward"] == [True, False]

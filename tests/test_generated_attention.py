@@ -1,0 +1,69 @@
+"""Attention of torch's own operators as loops for a GPU: their values, kernels and cubins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import generated_attention
+import pytest
+from interpreted import lines_by_case
+
+from litz_codegen_triton.capabilities import shared_limit
+from litz_codegen_triton.emit.kernel import KernelSource
+from litz_codegen_triton.runtime.compile import compile_source
+from litz_ir.plan.program import CallStep
+from litz_scheduler import SchedulerOptions
+
+CASES = generated_attention.CASES
+TITLES = tuple(f"{name}{ending}" for name in CASES for ending in ("", "_backward"))
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sources")
+
+
+@pytest.fixture(scope="module")
+def found(sources: Path) -> Mapping[str, dict[str, Any]]:
+    """What the program says of each case, whose kernels it leaves in ``sources``."""
+    return lines_by_case(generated_attention.__file__, str(sources), seconds=500)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", TITLES)
+def test_a_plan_computes_what_the_operator_computes(name: str, found: Mapping[str, dict[str, Any]]) -> None:
+    assert found[name]["difference"] == ""
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_scores_are_products_of_tiles(name: str, found: Mapping[str, dict[str, Any]]) -> None:
+    case, seen = CASES[name.removesuffix("_backward")], found[name]
+    kernels = case.kernels[name.endswith("_backward")]
+    assert (seen["kernels"], seen["serial"], seen["calls"]) == (kernels, 0, [])
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize(
+    "name",
+    [f"{name}_backward" for name in ("flash_wide", "flash_grouped", "efficient_bias", "efficient_f32")],
+)
+def test_kernels_compile(
+    name: str, chip: str, found: Mapping[str, dict[str, Any]], sources: Path, tmp_path: Path
+) -> None:
+    for number in range(found[name]["kernels"]):
+        source = KernelSource(**json.loads((sources / f"{name}_{number}.json").read_text()))
+        compiled = compile_source(source, chip, tmp_path)
+        assert compiled.shared <= shared_limit(chip)
+
+
+@pytest.mark.parametrize("name", ["flash_causal", "efficient_bias", "cudnn"])
+def test_what_nobody_asked_for_stays_a_call(name: str) -> None:
+    case = CASES[name]
+    planned = generated_attention.Planned(lambda plan, inputs: [], SchedulerOptions())
+    assert planned(case.call, *case.operands()) == []
+    ((step,),) = [plan.steps for plan in planned.plans]
+    assert isinstance(step, CallStep)
+    assert step.target == f"aten._scaled_dot_product_{case.routine}_attention.default"

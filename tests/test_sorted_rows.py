@@ -1,0 +1,14 @@
+"""Rows that kernels have in order: where they are asked for, on devices that can."""
+
+from __future__ import annotations
+
+from litz.pipeline import lowering_options
+from litz.settings import Config
+from litz.targets import targets_for
+
+
+def test_rows_are_sorted_where_that_is_asked_for_and_a_device_can() -> None:
+    cpu, gpu = targets_for(("cpu",), Config()), targets_for(("cpu", "cuda"), Config())
+    for targets, asked, longest in ((gpu, False, 0), (cpu, True, 0), (gpu, True, 2048)):
+        options = lowering_options(Config(sort_rows=asked), targets, frozenset())
+        assert options.sorted_row == longest
