@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -38,6 +39,8 @@ def everywhere() -> None:
     torch.backends.fp32_precision = "tf32"  # type: ignore[attr-defined]  # made as it is imported
 
 
+CONVOLUTIONS = "torch.backends.cudnn.conv.fp32_precision"
+
 WAYS: dict[str, Callable[[], None]] = {
     "allow_tf32": old,
     "fp32_precision": new,
@@ -56,6 +59,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.backends.fp32_precision = "none"  # type: ignore[attr-defined]  # see above
     torch.set_float32_matmul_precision("highest")
     torch.backends.cuda.matmul.fp32_precision = "none"
+    torch.backends.cudnn.conv.fp32_precision = "none"  # type: ignore[attr-defined]  # see above
 
 
 @pytest.fixture
@@ -65,9 +69,13 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Artifact]:
     def load(artifact: Artifact, *_: object, **__: object) -> Compiled:
         return Compiled(lambda args: (), artifact)
 
-    def compile_it(dtype: torch.dtype = torch.float32, force: str = "generated_products=all") -> Artifact:
+    def compile_it(
+        dtype: torch.dtype = torch.float32,
+        force: str = "generated_products=all",
+        program: Callable[[torch.dtype], GraphModule] = products,
+    ) -> Artifact:
         config = Config(cache=False, fallback="error", force=force)
-        made = Compilation(traced(dtype), "products", config, ArtifactCache.open(config)).run().artifact
+        made = Compilation(program(dtype), "products", config, ArtifactCache.open(config)).run().artifact
         assert made is not None
         return made
 
@@ -76,7 +84,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Artifact]:
     return compile_it
 
 
-def traced(dtype: torch.dtype) -> GraphModule:
+def products(dtype: torch.dtype) -> GraphModule:
     def program(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         return (x @ w).relu(), (x.unsqueeze(2) * w.unsqueeze(0)).sum(1)
 
@@ -86,6 +94,15 @@ def traced(dtype: torch.dtype) -> GraphModule:
             torch.empty(64, 32, device="cuda", dtype=dtype),
         )
         return make_fx(program)(*given)
+
+
+def convolutions(dtype: torch.dtype) -> GraphModule:
+    with FakeTensorMode():
+        given = (
+            torch.empty(2, 16, 12, 12, device="cuda", dtype=dtype),
+            torch.empty(32, 16, 3, 3, device="cuda", dtype=dtype),
+        )
+        return make_fx(lambda x, w: torch.nn.functional.conv2d(x, w).relu())(*given)
 
 
 def test_f32_is_exact_unless_somebody_asks_for_less() -> None:
@@ -128,6 +145,19 @@ def test_explain_says_how_precise_products_are(force: str, compiled: Callable[..
     assert product_precision(plan).startswith("products of f32 are exact")
     torch.backends.cuda.matmul.allow_tf32 = True
     assert product_precision(plan).startswith("products of f32 round their factors to TF32")
+
+
+@pytest.mark.parametrize("force", ["", "generated_products=all"], ids=["called", "generated"])
+def test_explain_says_how_precise_convolutions_are(force: str, compiled: Callable[..., Artifact]) -> None:
+    conv: Any = torch.backends.cudnn.conv
+    conv.fp32_precision = "ieee"
+    plan = compiled(force=force, program=convolutions).plan
+    assert product_precision(plan) == f"convolutions of f32 are exact, as {CONVOLUTIONS} asks"
+    conv.fp32_precision = "tf32"
+    assert (
+        product_precision(plan) == f"convolutions of f32 round their factors to TF32, as {CONVOLUTIONS} asks"
+    )
+    assert product_precision(compiled(torch.bfloat16, force, convolutions).plan) == ""
 
 
 def test_graphs_on_the_cpu_do_not_depend_on_it() -> None:

@@ -1,43 +1,77 @@
-"""How precise the products of matrices of a plan are."""
+"""How precise the products of matrices and the convolutions of a plan are."""
 
 from __future__ import annotations
 
-from litz.host.precision import f32_products
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from litz.host.precision import f32_convolutions, f32_products
 from litz_ir.dtypes import f32
-from litz_ir.loops.nodes import Ref
+from litz_ir.loops.nodes import Argument, Ref
 from litz_ir.plan.kernel import Accumulate, Kernel
 from litz_ir.plan.packs import kernels_of
 from litz_ir.plan.program import CallStep, Launch, Plan, Step, kernels_in, plans_in
 from litz_ir.plan.uses import launched_on
 from litz_ir.scalar.expr import Expr, Op
 from litz_ir.scalar.ops_table import MULTIPLICATIONS
+from litz_scheduler.convolution_calls import CONVOLUTION, CONVOLUTION_BACKWARD
 from litz_scheduler.library.product_calls import PRODUCTS, meanings
+from litz_scheduler.options import Precision
+
+
+@dataclass(frozen=True, slots=True)
+class _Multiplying:
+    """Routines that multiply matrices, in what is said of them, and torch's setting of how precise those of f32 are."""
+
+    called: str
+    routines: Collection[str]
+    precision: Callable[[], Precision]
+    setting: str
+
+
+_MULTIPLYING = (
+    _Multiplying("products", PRODUCTS.keys(), f32_products, "torch.backends.cuda.matmul.fp32_precision"),
+    _Multiplying(
+        "convolutions", (CONVOLUTION, CONVOLUTION_BACKWARD), f32_convolutions,
+        "torch.backends.cudnn.conv.fp32_precision",
+    ),
+)  # fmt: skip
 
 
 def product_precision(plan: Plan) -> str:
-    """A line about the products of f32 that run on a GPU, called or generated; empty where there are none."""
+    """Lines about the products and the convolutions of f32 that run on a GPU, called or generated; empty where there
+    are none."""
     kernels = {kernel.name: kernel for kernel in kernels_in(plan)}
-    steps = ((owner, step) for owner in plans_in(plan) for step in owner.steps)
-    if not any(_multiplies_f32(step, owner, kernels) for owner, step in steps):
-        return ""
-    how = "round their factors to TF32" if f32_products() == "tf32" else "are exact"
-    return f"products of f32 {how}, as torch.backends.cuda.matmul.fp32_precision asks"
+    steps = [(owner, step) for owner in plans_in(plan) for step in owner.steps]
+    lines: list[str] = []
+    for each in _MULTIPLYING:
+        if any(_multiplies_f32(step, owner, kernels, each.routines) for owner, step in steps):
+            how = "round their factors to TF32" if each.precision() == "tf32" else "are exact"
+            lines.append(f"{each.called} of f32 {how}, as {each.setting} asks")
+    return "\n".join(lines)
 
 
-def _multiplies_f32(step: Step, plan: Plan, kernels: dict[str, Kernel]) -> bool:
-    """True for the call, or the launch, of a product of f32 on a GPU."""
+def _multiplies_f32(step: Step, plan: Plan, kernels: dict[str, Kernel], routines: Collection[str]) -> bool:
+    """True for the call, or the launch, of one of the routines over f32 on a GPU."""
     placements = dict(plan.buffers)
     match step:
-        case CallStep() if step.target in PRODUCTS:
-            left = meanings(step.target, step.arguments, step.attributes).get("left")
-            if type(left) is not Ref:
+        case CallStep() if step.target in routines:
+            factor = _factor(step)
+            if type(factor) is not Ref:
                 return False
-            type_ = placements[left.name].type
+            type_ = placements[factor.name].type
             return type_.dtype == f32 and type_.device.kind == "cuda"
-        case Launch() if any(each.origin.operation in PRODUCTS for each in step.origins):
+        case Launch() if any(each.origin.operation in routines for each in step.origins):
             on_gpu = launched_on(step, placements).kind == "cuda"
             return on_gpu and any(map(_is_of_f32, _summed(kernels[step.kernel])))
     return False
+
+
+def _factor(step: CallStep) -> Argument:
+    """What a routine multiplies."""
+    if step.target in PRODUCTS:
+        return meanings(step.target, step.arguments, step.attributes).get("left")
+    return step.arguments[0]
 
 
 def _summed(kernel: Kernel) -> list[Expr]:

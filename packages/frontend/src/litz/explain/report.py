@@ -91,8 +91,8 @@ class RegionReport:
 class GraphReport:
     """One compiled graph. ``seconds`` gives the time of each stage; ``source`` is the host program, ``units`` the
     kernels' sources; ``replay`` says whether it is replayed as a CUDA graph, and why not, where that was asked for;
-    ``products`` how precise those of f32 are on a GPU. Kernels, calls, regions and decisions are those of the plan and
-    of its subplans, each written once however often control flow runs it."""
+    ``products`` how precise those of f32 are on a GPU, and convolutions. Kernels, calls, regions and decisions are
+    those of the plan and of its subplans, each written once however often control flow runs it."""
 
     name: str
     plan: Plan

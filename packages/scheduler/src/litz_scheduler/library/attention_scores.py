@@ -19,9 +19,9 @@ BLOCK, LEAST = 128, 64
 
 
 @dataclass(frozen=True, slots=True)
-class Above:
-    """Blocks of ``block`` keys below ``length``, as far as one of a block of ``rows`` queries sees one: a query sees
-    the keys up to its own position plus ``diagonal``."""
+class Blocks:
+    """Blocks of ``block`` positions below ``length``, those that a block of ``rows`` has to do with: a query sees the
+    keys up to its own position plus ``diagonal``."""
 
     length: Size
     block: int
@@ -32,6 +32,11 @@ class Above:
     def sizes(self) -> tuple[Size, ...]:
         """The extents of the summed axes: blocks, and a block's positions."""
         return blocks_in(self.length, self.block), self.block
+
+
+@dataclass(frozen=True, slots=True)
+class SeenKeys(Blocks):
+    """Blocks of keys, as far as one of a block of queries sees one."""
 
     def at(self, batch: Size, head: Size, row: Size, inner: Sequence[Size]) -> Place:
         """The place at a point of the summed axes, for a query."""
@@ -42,18 +47,8 @@ class Above:
 
 
 @dataclass(frozen=True, slots=True)
-class Below:
-    """Blocks of ``block`` queries below ``length``, from the one on of which one sees a key of a block of ``rows``."""
-
-    length: Size
-    block: int
-    rows: int
-    diagonal: Size
-
-    @property
-    def sizes(self) -> tuple[Size, ...]:
-        """The extents of the summed axes: blocks, and a block's positions."""
-        return blocks_in(self.length, self.block), self.block
+class SeeingQueries(Blocks):
+    """Blocks of queries, from the one on of which one sees a key of a block of keys."""
 
     def at(self, batch: Size, head: Size, row: Size, inner: Sequence[Size]) -> Place:
         """The place at a point of the summed axes, for a key."""
@@ -104,21 +99,21 @@ class Scores:
         shared = self.call.key.type.shape[1]
         return Heads(shared, self.call.group, split=self.call.diagonal is None)
 
-    def keys(self) -> Span | Above:
+    def keys(self) -> Span | SeenKeys:
         """What a query's loop runs over."""
         length, diagonal = self.call.key.type.shape[2], self.call.diagonal
         block = block_of(length)
         if diagonal is None or blocks_in(length, block) == 1:
             return Span(length)
-        return Above(length, block, BLOCK, diagonal)
+        return SeenKeys(length, block, BLOCK, diagonal)
 
-    def queries(self) -> Span | Below:
+    def queries(self) -> Span | SeeingQueries:
         """What a key's loop runs over."""
         length, diagonal = self.call.query.type.shape[2], self.call.diagonal
         block = block_of(length)
         if diagonal is None or blocks_in(length, block) == 1:
             return Span(length)
-        return Below(length, block, BLOCK, diagonal)
+        return SeeingQueries(length, block, BLOCK, diagonal)
 
     def score(self, point: Point) -> Expr:
         """The score that the softmax is of, in f32: minus infinity where the query does not see the key."""
