@@ -26,6 +26,8 @@ RUFF = "ruff>=0.17,<0.18"
 MYPY = "mypy>=2.4,<3"
 IMPORT_LINTER = "import-linter>=2.16,<3"
 XDIST = "pytest-xdist>=3.6,<4"
+TWO_AT_A_TIME = ("-n", "2", "--dist", "worksteal")
+SLEEPING = {"OMP_WAIT_POLICY": "PASSIVE"}  # threads that wait for work leave the cores to the other process
 MODELS = ("transformers>=5.0,<6",)
 CHARTS = "matplotlib>=3.9,<4"
 OPINFO = ("expecttest>=0.3,<0.4",)  # what importing torch's operator database takes
@@ -124,9 +126,8 @@ def tests(session: nox.Session) -> None:
     install(session, *OPINFO)
     install_folders(session, FOLDERS, tested=FOLDERS)
     session.install(XDIST)
-    everything = ["-n", "2", "--dist", "worksteal", "packages", "tests"]
-    # Threads that wait for work sleep, so that the processes leave each other the cores.
-    session.run("pytest", *(session.posargs or everything), env={"OMP_WAIT_POLICY": "PASSIVE"})
+    everything = [*TWO_AT_A_TIME, "packages", "tests"]
+    session.run("pytest", *(session.posargs or everything), env=SLEEPING)
 
 
 @nox.session
@@ -142,7 +143,8 @@ def tests_pkg(session: nox.Session, pkg: str) -> None:
 @nox.session
 @each_package
 def isolated(session: nox.Session, pkg: str) -> None:
-    """Build a package's wheel, install it alone, import every module of it, then run its tests on it."""
+    """Build a package's wheel, install it alone, import every module of it, then run its tests on it, in two processes
+    side by side."""
     extras = EXTRAS.get(pkg, [])
     wheels = build_wheels(session, with_siblings(pkg, [*extras, "test"]))
     if pkg not in TORCH_FREE:
@@ -152,7 +154,8 @@ def isolated(session: nox.Session, pkg: str) -> None:
     package = manifest(pkg)["name"].replace("-", "_")
     session.run("python", str(ROOT / "tools" / "import_all.py"), package, "--absent", *absent)
     install_wheels(session, wheels, pkg, [*extras, "test"])
-    session.run("pytest", f"packages/{pkg}/tests", *session.posargs)
+    session.install(XDIST)
+    session.run("pytest", *TWO_AT_A_TIME, f"packages/{pkg}/tests", *session.posargs, env=SLEEPING)
 
 
 @nox.session
@@ -256,20 +259,10 @@ def corpus(session: nox.Session) -> None:
         "TRITON_INTERPRET": "1",
         "LITZ_TRITON_SOURCES": str(sources),
         "PYTHONPATH": str(ROOT / "tests"),
-        "OMP_WAIT_POLICY": "PASSIVE",
+        **SLEEPING,
     }
     # The interpreter computes in NumPy, which warns where eager gives NaN.
-    how = [
-        "--quiet",
-        "-W",
-        "ignore::RuntimeWarning",
-        "-n",
-        "2",
-        "--dist",
-        "worksteal",
-        "-p",
-        "triton_instead",
-    ]
+    how = ["--quiet", "-W", "ignore::RuntimeWarning", *TWO_AT_A_TIME, "-p", "triton_instead"]
     session.run("pytest", *how, "packages/lowering/tests", env=interpreted)
     session.run("python", "-W", "ignore", str(ROOT / "tests" / "triton_forms.py"), str(sources))
     cubins = str(ROOT / "tests" / "triton_cubins.py")

@@ -156,14 +156,14 @@ CASES: Mapping[str, Case] = {
     "wide_values": Case(mask=causal, widths=(16, 32), kernels=(1, 4)),
     "bf16": Case(mask=causal, block=16, heads=(4, 2), dtype=torch.bfloat16),
     "f16_alibi": Case(score=alibi, mask=causal, captured=(SLOPES,), dtype=torch.float16),
-    "dynamic": Case(score=alibi, mask=causal, captured=(SLOPES,), dynamic=True),
+    "dynamic": Case(score=alibi, mask=causal, captured=(SLOPES,), lengths=(24, 40), dynamic=True),
     "learned_slopes": Case(score=alibi, mask=causal, captured=(SLOPES,), learned=True, kernels=(1, 6)),
     "learned_slopes_blocks": Case(
         score=alibi, mask=causal, captured=(SLOPES,), block=16, heads=(4, 2), learned=True, kernels=(1, 5)
     ),
     "learned_distances": Case(score=biased, mask=causal, captured=(TABLE,), learned=True, kernels=(1, 5)),
     "learned_distances_blocks": Case(
-        score=biased, mask=window, captured=(TABLE,), block=16, lengths=(40, 56), heads=(4, 2), dtype=torch.bfloat16,
+        score=biased, mask=window, captured=(TABLE,), block=16, lengths=(24, 40), heads=(4, 2), dtype=torch.bfloat16,
         learned=True, kernels=(1, 5),
     ),
     "learned_keys": Case(
@@ -177,14 +177,15 @@ CASES: Mapping[str, Case] = {
         score=of_pairs, mask=causal, captured=(POINTS[0, 0],), heads=(4, 1), batch=(2, 1), learned=True, kernels=(1, 5)
     ),
     "learned_pairs_dynamic": Case(
-        score=of_pairs, captured=(POINTS[0, 0],), dynamic=True, dtype=torch.float16, learned=True, kernels=(1, 5)
+        score=of_pairs, captured=(POINTS[0, 0],), lengths=(24, 40), dynamic=True, dtype=torch.float16, learned=True,
+        kernels=(1, 5),
     ),
     "learned_pages": Case(
         score=paged, captured=(PAGES, torch.tensor([0.5, 1.0, -1.0])), learned=True, kernels=(1, 7)
     ),
     "decode": Case(lengths=(1, 2048), heads=(8, 2), batch=(1, 1), kernels=(2, 4)),
     "decode_odd": Case(mask=first, lengths=(2, 1021), heads=(8, 2), batch=(1, 1), kernels=(2, 3)),
-    "decode_alone": Case(score=alibi, captured=(SLOPES,), lengths=(1, 2048), batch=(1, 1), kernels=(2, 4)),
+    "decode_alone": Case(score=alibi, captured=(SLOPES,), lengths=(1, 1024), batch=(1, 1), kernels=(2, 4)),
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import generated_products
 import pytest
+import torch
 from interpreted import lines_by_case
 
 from litz_codegen_triton.capabilities import shared_limit
@@ -16,6 +17,7 @@ from litz_codegen_triton.emit.kernel import KernelSource
 from litz_codegen_triton.runtime.compile import compile_source
 
 CASES = generated_products.CASES
+SCALED_BY_ROWS, BY_RECIPE = ("f8_scaled_rows", "f8_scaled_by_recipe"), "aten::_scaled_mm_v2"
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +34,8 @@ def found(sources: Path) -> Mapping[str, dict[str, Any]]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", CASES)
 def test_a_plan_computes_what_eager_computes(name: str, found: Mapping[str, dict[str, Any]]) -> None:
+    if name in SCALED_BY_ROWS and not torch._C._dispatch_has_kernel_for_dispatch_key(BY_RECIPE, "CPU"):
+        pytest.skip("this torch has scales for each row of 8-bit floats on GPUs alone")
     assert found[name]["difference"] == ""
 
 
