@@ -1,4 +1,4 @@
-"""Running the programs beside these tests in a process whose Triton interprets kernels."""
+"""Running the programs beside these tests in a process whose Triton interprets kernels, and what they leave."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from litz_codegen_triton.emit.kernel import KernelSource
 
 
 def lines_by_case(program: str | Path, *arguments: str, seconds: float) -> Mapping[str, dict[str, Any]]:
@@ -22,3 +24,9 @@ def lines_by_case(program: str | Path, *arguments: str, seconds: float) -> Mappi
     )
     assert done.returncode == 0, done.stderr
     return {line["case"]: line for line in map(json.loads, done.stdout.splitlines())}
+
+
+def sources_of(folder: Path, case: str, count: int) -> Iterator[KernelSource]:
+    """The kernels of a case that a program has left in a folder."""
+    for number in range(count):
+        yield KernelSource(**json.loads((folder / f"{case}_{number}.json").read_text()))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import generated_attention
 import pytest
-from interpreted import lines_by_case
+from interpreted import lines_by_case, sources_of
 
 from litz_codegen_triton.capabilities import shared_limit
-from litz_codegen_triton.emit.kernel import KernelSource
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_ir.plan.program import CallStep
 from litz_scheduler import SchedulerOptions
@@ -53,8 +51,7 @@ def test_scores_are_products_of_tiles(name: str, found: Mapping[str, dict[str, A
 def test_kernels_compile(
     name: str, chip: str, found: Mapping[str, dict[str, Any]], sources: Path, tmp_path: Path
 ) -> None:
-    for number in range(found[name]["kernels"]):
-        source = KernelSource(**json.loads((sources / f"{name}_{number}.json").read_text()))
+    for source in sources_of(sources, name, found[name]["kernels"]):
         compiled = compile_source(source, chip, tmp_path)
         assert compiled.shared <= shared_limit(chip)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +14,8 @@ import torch
 from generated_products import MACHINE, OPTIONS
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from interpreted import lines_by_case
+from interpreted import lines_by_case, sources_of
 
-from litz_codegen_triton.emit.kernel import KernelSource
 from litz_ir.device import CPU
 from litz_ir.host.executor import Executor
 from litz_ir.passes.base import PassContext
@@ -61,8 +59,7 @@ COMPILED = [*((name, "sm_90") for name in CASES), ("gradients", "sm_80"), ("grad
 def test_kernels_compile_and_spill_nothing(
     name: str, chip: str, found: Mapping[str, dict[str, Any]], sources: Path, tmp_path: Path
 ) -> None:
-    for number in range(found[name]["kernels"]):
-        source = KernelSource(**json.loads((sources / f"{name}_{number}.json").read_text()))
+    for source in sources_of(sources, name, found[name]["kernels"]):
         outcome = triton_assembly.compiled(source, chip, tmp_path)
         assert (outcome.refused, outcome.spilled) == ("", 0)
 

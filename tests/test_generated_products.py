@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ from typing import Any
 import generated_products
 import pytest
 import torch
-from interpreted import lines_by_case
+from interpreted import lines_by_case, sources_of
 
 from litz_codegen_triton.capabilities import shared_limit
-from litz_codegen_triton.emit.kernel import KernelSource
 from litz_codegen_triton.runtime.compile import compile_source
 
 CASES = generated_products.CASES
@@ -51,7 +49,6 @@ def test_products_have_kernels_of_their_own_with_what_surrounds_them(
 def test_kernels_compile(
     name: str, chip: str, found: Mapping[str, dict[str, Any]], sources: Path, tmp_path: Path
 ) -> None:
-    for number in range(found[name]["kernels"]):
-        source = KernelSource(**json.loads((sources / f"{name}_{number}.json").read_text()))
+    for source in sources_of(sources, name, found[name]["kernels"]):
         compiled = compile_source(source, chip, tmp_path)
         assert compiled.shared <= shared_limit(chip)

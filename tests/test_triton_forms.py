@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 import triton_forms
+from interpreted import lines_by_case
 
 
 @pytest.fixture(scope="module")
 def differences() -> Mapping[str, str]:
     """What differs from eager, by form, in a process whose Triton interprets."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(Path(triton_forms.__file__))],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return {line["case"]: line["difference"] for line in map(json.loads, done.stdout.splitlines())}
+    lines = lines_by_case(triton_forms.__file__, seconds=170)
+    return {case: line["difference"] for case, line in lines.items()}
 
 
 @pytest.mark.parametrize("form", triton_forms.FORMS, ids=lambda form: form.name)

@@ -86,3 +86,7 @@ class SchedulerOptions:
     convolution_precision: Precision = "ieee"
     images: ImageLayouts = "cpu"
     pad_rows: bool = False
+
+    def generates(self, *names: str) -> bool:
+        """True where an operation of these names is asked to be loops: ``generated_products`` has one, or says all."""
+        return not self.generated_products.isdisjoint(("all", *names))

@@ -81,8 +81,7 @@ class GeneratedProducts:
         return multiply, () if groups is None else as_grouped_loops(groups, call, multiply)
 
     def _asked_for(self, operation: Contraction) -> bool:
-        asked = {"all", operation.name, operation.origin.node} & self.options.generated_products
-        return bool(asked) and operation.target in PRODUCTS
+        return operation.target in PRODUCTS and self.options.generates(operation.name, operation.origin.node)
 
     def _multiplication(self, call: ProductCall, device: Capabilities) -> str:
         """The operation that makes products of elements: how precise a library's sums of them are."""

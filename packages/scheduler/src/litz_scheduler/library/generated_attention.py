@@ -74,8 +74,9 @@ class GeneratedAttention:
         return call.query.type.dtype == f32 and self.options.product_precision != "ieee"
 
     def _asked_for(self, operation: Contraction, context: PassContext) -> bool:
-        asked = {"all", operation.name, operation.origin.node} & self.options.generated_products
-        if not asked or operation.target not in (*ATTENTIONS, *GRADIENTS):
+        if operation.target not in ATTENTIONS and operation.target not in GRADIENTS:
+            return False
+        if not self.options.generates(operation.name, operation.origin.node):
             return False
         machine = context.machine(operation.results[0].type.device)
         return machine is not None and machine.processors > 0 and machine.folds

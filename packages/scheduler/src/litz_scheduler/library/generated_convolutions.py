@@ -35,14 +35,13 @@ class GeneratedConvolutions:
     ulp: int = 64
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        asked = self.options.generated_products
-        if not asked:
+        if not self.options.generated_products:
             return data
         kinds, values = graphics(context), data.values()
         operations: list[Operation] = []
         for operation in data.operations:
             call = None
-            if asked & {"all", operation.origin.node, *(value.name for value in operation.results)}:
+            if self.options.generates(operation.origin.node, *(value.name for value in operation.results)):
                 call = convolution_call(operation, values)
             if call is None or not _suits(call, kinds):
                 operations.append(operation)
