@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from litz.artifact import Artifact, LeftToAten
 from litz.cache.artifacts import ArtifactCache
@@ -317,11 +317,6 @@ def tensors_of(gm: GraphModule) -> Iterable[torch.Tensor]:
     """Examples of all tensors of a graph and of those that it runs."""
     graphs = (module.graph for module in gm.modules() if isinstance(module, GraphModule))
     return (tensor for graph in graphs for node in graph.nodes for tensor in _tensors(node.meta.get("val")))
-
-
-def device_kinds_of(node: Node) -> tuple[str, ...]:
-    """The kinds of the devices that a node's tensors are on, each once."""
-    return tuple(dict.fromkeys(value.device.type for value in _tensors(node.meta.get("val"))))
 
 
 def _tensors(value: object) -> Iterable[torch.Tensor]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,7 +21,7 @@ from torch.fx import GraphModule
 from litz.artifact import Artifact, Captured
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
-from litz.capture.collector import collection_paused
+from litz.capture.descriptors import leading_tokens, parameter_inputs, parameter_positions
 from litz.capture.donated import SavedTensors, allow_retained_graphs, saved_alone
 from litz.capture.layouts import expect, given_as_traced, saved_in_any_layout
 from litz.capture.partition import partition
@@ -29,7 +31,7 @@ from litz.capture.wrapped import Strides, with_own_results
 from litz.host.devices import first_gpu
 from litz.host.load import HostFunction
 from litz.loading import Compiled
-from litz.pipeline import Compilation, device_kinds_of, scheduler_options
+from litz.pipeline import Compilation, scheduler_options
 from litz.settings import Config
 from litz.targets import TargetSet, targets_for
 from litz.tuning.tuned import load
@@ -51,7 +53,8 @@ class Session:
 
     ``observers`` see every compiled graph (``litz.explain`` is one). ``plain`` is what is known of a graph that may be
     called, and found the next time, without AOTAutograd. ``saved`` is what passes between a forward and its backward,
-    of which the forward may lay out ``any_layout`` as it likes.
+    of which the forward may lay out ``any_layout`` as it likes. ``parameters`` are the positions of those of
+    the captured graph's inputs that are parameters or buffers of modules.
     """
 
     config: Config
@@ -61,6 +64,7 @@ class Session:
     plain: PlainGraph | None = None
     saved: SavedTensors = field(default_factory=SavedTensors)
     any_layout: frozenset[str] = frozenset()
+    parameters: frozenset[int] = frozenset()
 
     def divide(
         self, joint: GraphModule, inputs: Sequence[Any], **options: Any
@@ -77,7 +81,8 @@ class Session:
         with collection_paused(), torch.utils._python_dispatch._disable_current_modes():
             traced = expect(gm, example_inputs) if kind == "backward" else {}
             correct_metadata(gm)
-            held = held_inputs(gm) if kind == "inference" and self.config.pack_weights else frozenset()
+            keeps = kind == "inference" and self.config.pack_weights
+            held = parameter_inputs(gm, self.parameters) if keeps else frozenset()
             # A replay reads what is saved where it lay when it was recorded: nothing may be written over that.
             spare = kind == "backward" and not self.config.cuda_graphs
             donated = self.saved.names if spare else frozenset()
@@ -105,7 +110,7 @@ class Session:
         plan = compiled.artifact.plan
         _report_strides(gm, plan)
         self.saved.names = saved_alone(gm, plan)
-        call = with_own_results(compiled.call, own_views(plan, settled=compiled.settled))
+        call = with_own_results(compiled.call, own_views(gm, plan, settled=compiled.settled))
         return self.saved.watched(call)
 
     def _backward(self, gm: GraphModule, compiled: Compiled, traced: Mapping[int, Strides]) -> HostFunction:
@@ -170,18 +175,18 @@ class Session:
         return compiled.call
 
 
-def held_inputs(gm: GraphModule) -> frozenset[str]:
-    """The placeholders for parameters and buffers, and for other tensors that Dynamo was told to find in one place.
-
-    Those on the CPU: on other devices nobody could look at what a write through ``.data`` has changed.
-    """
-    context = TracingContext.try_get()
-    if context is None or context.fw_metadata is None:
-        return frozenset()
-    inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
-    first = len(context.fw_metadata.tokens)
-    found = [inputs[first + position] for position in context.fw_metadata.static_input_indices]
-    return frozenset(node.name for node in found if device_kinds_of(node) == ("cpu",))
+@contextlib.contextmanager
+def collection_paused() -> Iterator[None]:
+    """Pause Python's cyclic collector where it is on. It finds nothing while a graph is compiled, and one pass over a
+    process that has loaded a model takes a quarter of a second; tracing makes enough objects for several."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def compile_or_fall_back(
@@ -254,6 +259,7 @@ def through_aot(session: Session, gm: GraphModule, inputs: Sequence[Any]) -> Cal
     """
     if any(isinstance(each, list | tuple | dict) for each in inputs):
         return flatten_graph_inputs(gm, inputs, partial(through_aot, session))
+    session.parameters = parameter_positions(gm, inputs)
     counters["aot_autograd"]["total"] += 1
     table: dict[Any, Callable[..., Any]] = {**decompositions()}
     compiled = aot_module_simplified(
@@ -296,8 +302,7 @@ def _report_strides(gm: GraphModule, plan: Plan) -> None:
         return
     placements = dict(plan.buffers)
     node = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
-    tokens = len(context.fw_metadata.tokens) if context.fw_metadata is not None else 0
-    for output, result in list(zip(plan.outputs, node.args[0], strict=True))[tokens:]:
+    for output, result in list(zip(plan.outputs, node.args[0], strict=True))[leading_tokens(gm) :]:
         strides: tuple[Any, ...] | None = None
         if isinstance(output, Ref) and output.name in placements:
             strides = placements[output.name].type.layout.strides

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 from torch._guards import TracingContext
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
+from litz.capture.descriptors import saved_results
 from litz.capture.wrapped import Strides, as_traced
 from litz.host.load import HostFunction
 from litz.host.torch_memory import copied
@@ -76,15 +77,8 @@ def _halved(strides: Strides) -> Strides:
 
 def saved_alone(forward: GraphModule, plan: Plan) -> frozenset[str]:
     """The nodes whose tensors a forward saves, each in memory that its ``plan`` allocates for nothing else."""
-    context = TracingContext.try_get()
-    if context is None or context.fw_metadata is None:
-        return frozenset()
-    (nodes,) = next(iter(reversed(forward.graph.nodes))).args
-    assert isinstance(nodes, list | tuple)
-    own, first = alone(plan), context.fw_metadata.num_forward
-    return frozenset(
-        node.name for k, node in enumerate(nodes) if k >= first and k in own and isinstance(node, Node)
-    )
+    own = alone(plan)
+    return frozenset(node.name for k, node in saved_results(forward) if k in own)
 
 
 def allow_retained_graphs() -> None:

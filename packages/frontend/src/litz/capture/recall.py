@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 
 from litz.artifact import Wrapping
 from litz.cache.key import text_key
+from litz.capture.descriptors import leading_tokens
 from litz.capture.places import Places
 from litz_ir.loops.nodes import Ref, Value
 from litz_ir.plan.program import Plan
@@ -93,14 +94,14 @@ def wrapping_of(plan: Plan, inputs: int) -> Wrapping | None:
     return Wrapping(len(results), differentiable, tuple(known.mutated_graph_handled_indices_seen_by_autograd))
 
 
-def own_views(forward: Plan, *, settled: bool) -> tuple[int, ...]:
-    """Which results of a forward are views in ``forward``, but of memory that nobody else sees; where another plan may
-    take its place, which ones may come to be."""
+def own_views(gm: GraphModule, forward: Plan, *, settled: bool) -> tuple[int, ...]:
+    """Which results of a forward ``gm`` are views in its plan, but of memory that nobody else sees; where another plan
+    may take its place, which ones may come to be."""
     context = TracingContext.try_get()
     known = None if context is None else context.fw_metadata
     if known is None:
         return ()
-    first = len(known.tokens) + known.num_mutated_inp_runtime_indices
+    first = leading_tokens(gm) + known.num_mutated_inp_runtime_indices
     own = (k for k, each in enumerate(known.output_info, first) if each.output_type == OutputType.non_alias)
     placements = dict(forward.buffers)
     names = [output.name if isinstance(output, Ref) else None for output in forward.outputs]
