@@ -126,9 +126,11 @@ def _is_known(type_: TensorType) -> bool:
 
 
 def _numbers(argument: Argument | Sequence[Size], rank: int) -> tuple[int, ...] | None:
-    """A number for each dimension; one may stand for all."""
+    """A number for each dimension, where all are known; one may stand for all."""
     if not isinstance(argument, tuple):
         return None
     found = tuple(each for each in argument if isinstance(each, int))
+    if len(found) < len(argument):
+        return None
     found = found * rank if len(found) == 1 else found
     return found if len(found) == rank else None

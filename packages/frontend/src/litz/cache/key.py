@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 from litz.settings import Config
 from litz_lowering.devices import Devices, gpus_of
 
-FORMAT = 4
+FORMAT = 5
 """Raised when the meaning of what is stored changes."""
 
 

@@ -20,6 +20,7 @@ from litz_ir.loops.nodes import (
     Ref,
     TensorType,
     Value,
+    sizes_in,
 )
 from litz_ir.passes.base import PassContext
 from litz_ir.scalar.build import op
@@ -84,6 +85,9 @@ def _parts(call: Operation, values: Mapping[str, Value], held: Mapping[str, Valu
     if {source.dtype, result.dtype} != {f32} or result.device.kind != "cpu":
         return None
     geometry = (paddings, strides, dilations, groups)
+    if any(True for _ in sizes_in(geometry)):
+        # A weight is packed once for all calls, and these differ from call to call.
+        return None
     return _Parts(x.name, held[weight.name], bias.name if bias is not None else None, source.shape, geometry)
 
 
