@@ -72,3 +72,40 @@ def test_kernels_are_measured_when_asked() -> None:
     assert all(kernel.seconds is not None for kernel in plain.kernels)
     unmeasured = litz.explain(function, x, y)
     assert {kernel.rate for kernel in unmeasured.kernels} == {None} and "GB/s" not in str(unmeasured)
+
+
+def test_a_module_that_dynamo_does_not_capture_is_explained() -> None:
+    torch._dynamo.reset()
+    report = litz.explain(torch.nn.LSTM(4, 5), torch.randn(3, 2, 4))
+    text = str(report)
+    assert report.graphs == () and [each.count for each in report.breaks] == [1]
+    assert "no graph was compiled" in text
+    assert "graph break: Attempted to wrap RNN, GRU, or LSTM" in text and "Hint: " in text
+
+
+def test_graph_breaks_are_told_beside_graphs() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        torch._dynamo.graph_break()
+        y = y + 1
+        torch._dynamo.graph_break()
+        return y.cos()
+
+    torch._dynamo.reset()
+    report = litz.explain(function, torch.randn(4))
+    assert len(report.graphs) == 3
+    assert sum(each.count for each in report.breaks) == 2
+    assert "graph break (2 times): Call to `torch._dynamo.graph_break()`" in str(report)
+
+
+def test_a_call_without_tensors_is_explained() -> None:
+    torch._dynamo.reset()
+    report = litz.explain(lambda: 3)
+    assert report.graphs == () and report.breaks == ()
+    assert str(report).startswith("no graph was compiled")
+
+
+def test_a_whole_graph_tells_of_no_break() -> None:
+    torch._dynamo.reset()
+    report = litz.explain(torch.sin, torch.randn(4))
+    assert report.breaks == () and "break" not in str(report)

@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 
 from litz.api import compile_fx, config
 from litz.artifact import Artifact, LeftToAten
+from litz.explain.graph_breaks import GraphBreak, GraphBreaks
 from litz.explain.products import product_precision
 from litz.explain.rates import LaunchTimes
 from litz.explain.text import explanation_text
@@ -116,10 +117,12 @@ class GraphReport:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All graphs that calling a function made; ``uncompiled`` counts those that run as they came."""
+    """All graphs that calling a function made; ``uncompiled`` counts those that run as they came. ``breaks`` are the
+    graph breaks of that call: Dynamo tells them where it traces, so not of a function that it knows already."""
 
     graphs: tuple[GraphReport, ...]
     uncompiled: int = 0
+    breaks: tuple[GraphBreak, ...] = ()
 
     @property
     def kernels(self) -> tuple[KernelReport, ...]:
@@ -177,6 +180,7 @@ def explain(
     def backend(gm: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         return compile_fx(gm, inputs, config=chosen, observers=(observe,))
 
+    breaks = GraphBreaks()
     compiled = torch.compile(function, backend=backend)
     with torch.set_grad_enabled(backward or torch.is_grad_enabled()):
         result = compiled(*args, **kwargs)
@@ -188,7 +192,7 @@ def explain(
             ]
             torch.autograd.backward([t.float().sum() for t in leaves])
     graphs = tuple(graph_report(c, times) for c, times in seen if c.artifact is not None)
-    return Explanation(graphs, sum(c.artifact is None for c, _ in seen))
+    return Explanation(graphs, sum(c.artifact is None for c, _ in seen), breaks.found())
 
 
 def graph_report(compiled: Compiled, times: LaunchTimes | None = None) -> GraphReport:

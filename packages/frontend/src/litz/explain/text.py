@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 WIDTH = 120
 
+UNTOLD = (
+    "Dynamo tells no reason: the function computes nothing with tensors, Dynamo is disabled for it, or skips it since "
+    "it broke before; call torch._dynamo.reset() to have it traced again"
+)
+"""What is said where neither a graph nor a graph break was seen."""
+
 
 def explanation_text(explanation: Explanation, width: int = WIDTH) -> str:
     """The report as plain text of at most ``width`` columns."""
@@ -26,7 +32,22 @@ def explanation_text(explanation: Explanation, width: int = WIDTH) -> str:
         _graph(console, graph)
     if explanation.uncompiled:
         console.print(f"{explanation.uncompiled} graphs run as ATen operations throughout")
+    _breaks(console, explanation)
     return console.export_text()
+
+
+def _breaks(console: Console, explanation: Explanation) -> None:
+    """Why Dynamo ended graphs, and whether anything was left to compile."""
+    if not explanation.graphs and not explanation.uncompiled:
+        console.print("no graph was compiled: PyTorch runs the whole call as it is written")
+        if not explanation.breaks:
+            console.print(UNTOLD)
+    for each in explanation.breaks:
+        title, *more = each.lines or ("without a reason",)
+        times = f" ({each.count} times)" if each.count > 1 else ""
+        console.print(f"graph break{times}: {title}", markup=False)
+        for line in more:
+            console.print(f"  {line}", markup=False)
 
 
 def _graph(console: Console, graph: GraphReport) -> None:
