@@ -30,6 +30,7 @@ TWO_AT_A_TIME = ("-n", "2", "--dist", "worksteal")
 SLEEPING = {"OMP_WAIT_POLICY": "PASSIVE"}  # threads that wait for work leave the cores to the other process
 MODELS = ("transformers>=5.0,<6",)
 CHARTS = "matplotlib>=3.9,<4"
+IMAGES = ("timm>=1.0.20,<2", "torchvision")  # the constraints leave one torchvision: that of the pinned torch
 OPINFO = ("expecttest>=0.3,<0.4",)  # what importing torch's operator database takes
 FUZZ = ("hypothesis>=6,<7", "rich>=13,<16")
 
@@ -183,6 +184,7 @@ def types(session: nox.Session) -> None:
         "examples",
         "tests/opinfo",
         "tests/differential",
+        "tests/whole_models",
         "packages/codegen-cpp/tests/maths",
     )
     session.run("mypy", *sources, *around)
@@ -275,18 +277,27 @@ def corpus(session: nox.Session) -> None:
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """On a machine with an NVIDIA GPU: the Triton corpus, a sample of PyTorch's operator database, and the side-by-side
-    benchmark with its check of values and gradients; `-- --help` lists options of the last."""
+    """On a machine with an NVIDIA GPU: the Triton corpus, a sample of PyTorch's operator database, whole models against
+    eager, and, if these are right, the side-by-side benchmark; `-- --help` lists options of the last."""
     install_torch(session)
-    install(session, *MODELS, *OPINFO)
+    install(session, *MODELS, *IMAGES, *OPINFO)
     install_folders(session, FOLDERS, tested=["codegen-triton"])
     session.run("python", str(PACKAGES / "codegen-triton" / "tests" / "triton_on_device.py"))
     workers = str(min(16, os.cpu_count() or 1))
     sample = ("--device", "cuda", "--dtypes", "f32", "--modes", "forward,gradient", "--samples", "1")
-    session.run(
-        "python", "-m", "opinfo", *sample, "--workers", workers, env={"PYTHONPATH": str(ROOT / "tests")}
-    )
+    judges = {"PYTHONPATH": str(ROOT / "tests")}
+    session.run("python", "-m", "opinfo", *sample, "--workers", workers, env=judges)
+    session.run("python", "-m", "whole_models", "--device", "cuda", "--fuse-off", env=judges)
     session.run("python", str(ROOT / "benchmarks" / "gpu.py"), *session.posargs)
+
+
+@nox.session
+def models(session: nox.Session) -> None:
+    """Judge litz by whole models alone: `nox -s models -- --device cuda --cases resnet50 --modes train`."""
+    install_torch(session)
+    install(session, *MODELS, *IMAGES)
+    install_folders(session, FOLDERS)
+    session.run("python", "-m", "whole_models", *session.posargs, env={"PYTHONPATH": str(ROOT / "tests")})
 
 
 @nox.session

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+import tree_metadata
 from check_links import broken_links
 from import_all import import_all
 from public_api import public_names
+from tree_metadata import PACKAGES, dependencies, link_missing, manifests, write_metadata
+
+import litz
 
 
 def test_public_names_follow_dunder_all_and_else_what_is_bound(tmp_path: Path) -> None:
@@ -37,3 +42,31 @@ def test_import_all_reaches_inner_modules(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.syspath_prepend(tmp_path)
     names = import_all("sample_to_import")
     assert names == ["sample_to_import", "sample_to_import.inner", "sample_to_import.inner.deep"]
+
+
+def test_a_checkout_looks_installed(tmp_path: Path) -> None:
+    for project in manifests(PACKAGES).values():
+        write_metadata(project, tmp_path)
+    found = {each.metadata["Name"]: each for each in distributions(path=[str(tmp_path)])}
+    entries = {(e.group, e.name, e.value) for each in found.values() for e in each.entry_points}
+    assert found["litz"].version == litz.__version__
+    assert ("litz.targets", "cuda", "litz_codegen_triton.target:CudaTarget") in entries
+    assert ("torch_dynamo_backends", "litz", "litz.backend:litz") in entries
+    assert any(each.startswith("torch") for each in found["litz"].requires or ())
+
+
+def test_what_pip_carries_stands_in_for_a_missing_dependency(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = dependencies(manifests(PACKAGES).values())
+    assert "platformdirs" in needed and "torch" in needed and "litz_ir" not in needed
+    copy = tmp_path / "carrier_of_copies" / "_vendor" / "carried"
+    copy.mkdir(parents=True)
+    (copy.parent.parent / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(tree_metadata, "CARRIERS", ("carrier_of_nothing", "carrier_of_copies"))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert link_missing(["carried", "json", "not_to_be_had"], folder) == ["not_to_be_had"]
+    assert [path.name for path in folder.iterdir()] == ["carried"]
+    assert (folder / "carried").resolve() == copy.resolve()
