@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,15 +44,17 @@ def programs(draw: strategies.DrawFn) -> Program:
     return generate(lambda low, high: draw(strategies.integers(low, high)))
 
 
-def generate(choose: Choose, dtypes: Sequence[torch.dtype] = DTYPES) -> Program:
-    """A program of up to a dozen statements, all of which eager accepts."""
+def generate(
+    choose: Choose, dtypes: Sequence[torch.dtype] = DTYPES, families: Mapping[str, int] = FAMILIES
+) -> Program:
+    """A program of up to a dozen statements of these ``families``, all of which eager accepts."""
     scope = Scope(choose)
     mode = scope.one(MODES)
     bases, inputs = _arguments(scope, mode, dtypes)
     draft = Program(bases, inputs, (), (), mode, dynamic=scope.chance(15))
     with draft.surroundings(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        growth = _Growth(scope, draft)
+        growth = _Growth(scope, draft, families)
         growth.run(choose(4, 11))
     return Program(bases, inputs, tuple(growth.statements), growth.outputs(), mode, draft.dynamic)
 
@@ -131,7 +133,7 @@ def _laid_out(scope: Scope, shape: tuple[int, ...]) -> tuple[tuple[int, ...], in
 class _Growth:
     """A program as it grows, beside the tensors that eager computed for it."""
 
-    def __init__(self, scope: Scope, draft: Program) -> None:
+    def __init__(self, scope: Scope, draft: Program, families: Mapping[str, int]) -> None:
         self.scope = scope
         self.statements: list[Statement] = []
         self.punned: set[int] = set()
@@ -143,10 +145,11 @@ class _Growth:
         self.hidden = (
             {storage_of(t) for t in scope.tensors.values()} if len(draft.inputs) > len(draft.bases) else set()
         )
-        self.kinds: dict[str, list[Kind]] = {family: [] for family in FAMILIES}
+        self.kinds: dict[str, list[Kind]] = {family: [] for family in families}
         for family, weight, make in KINDS:
-            self.kinds[family] += [make] * weight
-        self.families = [family for family, weight in FAMILIES.items() for _ in range(weight)]
+            if family in families:
+                self.kinds[family] += [make] * weight
+        self.families = [family for family, weight in families.items() for _ in range(weight)]
 
     def run(self, length: int) -> None:
         for _ in range(ATTEMPTS):

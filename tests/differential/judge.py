@@ -171,18 +171,18 @@ def _compare(mine: Outcome, theirs: Outcome, least: float) -> str | None:
     named = [(f"result {k}", a, b) for k, (a, b) in enumerate(zip(mine.results, theirs.results))]
     named += [(f"input {k}", a, b) for k, (a, b) in enumerate(zip(mine.given.inputs, theirs.given.inputs))]
     for name, a, b in named:
-        found = _kind(a, b) or _values(a, b, least)
+        found = _kind(a, b) or values_differ(a, b, least)
         if found is not None:
             return f"{name}: {found}"
     for k, (a, b) in enumerate(zip(mine.given.bases, theirs.given.bases)):
-        found = _values(a, b, least)
+        found = values_differ(a, b, least)
         if found is not None:
             return f"base {k}: {found}"
     for k, (g, h) in enumerate(zip(mine.gradients, theirs.gradients)):
         nothing = g if h is None else h if g is None else None
         if nothing is not None and bool(nothing.any()):
             return f"gradient {k}: {'none' if g is None else 'one'} where eager has {'none' if h is None else 'one'}"
-        found = _values(g, h, least) if g is not None and h is not None else None
+        found = values_differ(g, h, least) if g is not None and h is not None else None
         if found is not None:
             return f"gradient {k}: {found}"
     return _aliasing(mine, theirs) or _versions(mine, theirs)
@@ -197,14 +197,17 @@ def _kind(a: torch.Tensor, b: torch.Tensor) -> str | None:
     return None
 
 
-def _values(a: torch.Tensor, b: torch.Tensor, least: float) -> str | None:
+def values_differ(a: torch.Tensor, b: torch.Tensor, least: float) -> str | None:
+    """How the elements of two tensors differ beyond rounding, in words; ``least`` is the smallest tolerance."""
     a, b = a.detach(), b.detach()
     if a.shape != b.shape or a.dtype != b.dtype:
         return f"{a.dtype} {tuple(a.shape)}, eager's is {b.dtype} {tuple(b.shape)}"
     if torch.equal(a, b):
         return None
     if a.dtype.is_complex:
-        found = _values(torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj()), least)
+        found = values_differ(
+            torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj()), least
+        )
         return None if found is None else f"parts: {found}"
     if a.dtype.is_floating_point:
         finite = b[b.isfinite()].double().abs()

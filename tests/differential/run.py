@@ -34,6 +34,8 @@ from rich.progress import (
 
 from differential.generator import COMPLEX, DTYPES, program_of
 from differential.judge import Verdict, judge
+from differential.judge_modules import judge_module, shrunk_module
+from differential.modules import module_of
 from differential.programs import Program
 from differential.shrinker import shrunk
 
@@ -55,9 +57,11 @@ class Row:
     torch: list[dict[str, Any]] = field(default_factory=list)
 
 
-def run_slice(start: int, stop: int, is_complex: bool, device: str) -> Row:
+def run_slice(start: int, stop: int, kind: str, device: str) -> Row:
     """Run the programs of the seeds from ``start`` to ``stop``, the last one not included, on ``device``."""
-    dtypes = COMPLEX if is_complex else DTYPES
+    if kind == "module":
+        return run_modules(start, stop)
+    dtypes = COMPLEX if kind == "complex" else DTYPES
 
     def judged(program: Program) -> Verdict:
         with nullcontext() if device == "cpu" else torch.device(device):
@@ -80,6 +84,22 @@ def run_slice(start: int, stop: int, is_complex: bool, device: str) -> Row:
             row.mismatches.append(
                 {"seed": seed, "message": found.message, "test": small.as_test(f"program_of_seed_{seed}")}
             )
+    row.counts, row.seconds = dict(counts), time.perf_counter() - began
+    return row
+
+
+def run_modules(start: int, stop: int) -> Row:
+    """Run the module programs of a slice of seeds."""
+    row, counts, began = Row(start, stop), Counter[str](), time.perf_counter()
+    for seed in range(start, stop):
+        drawn = module_of(seed)
+        verdict = judge_module(drawn)
+        counts[verdict.fault] += 1
+        if verdict.fault == "torch":
+            row.torch.append({"seed": seed, "message": verdict.message.partition("\n")[0][:200]})
+        if verdict.fault == "litz":
+            small = shrunk_module(drawn, lambda p: judge_module(p).fault == "litz")
+            row.mismatches.append({"seed": seed, "message": verdict.message, "test": small.as_text()})
     row.counts, row.seconds = dict(counts), time.perf_counter() - began
     return row
 
@@ -108,13 +128,13 @@ def start_worker() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def results(todo: Sequence[tuple[int, int]], workers: int, is_complex: bool, device: str) -> Iterator[Row]:
+def results(todo: Sequence[tuple[int, int]], workers: int, kind: str, device: str) -> Iterator[Row]:
     """The rows of slices as they come. A worker that dies ends the run: ``BrokenProcessPool``."""
     context = multiprocessing.get_context("spawn")
     for first in range(0, len(todo), workers * ROUND):
         with ProcessPoolExecutor(workers, context, start_worker) as pool:
             batch = todo[first : first + workers * ROUND]
-            for future in as_completed([pool.submit(run_slice, *each, is_complex, device) for each in batch]):
+            for future in as_completed([pool.submit(run_slice, *each, kind, device) for each in batch]):
                 yield future.result()
 
 
@@ -127,7 +147,12 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--complex", action="store_true", help="programs over complex tensors")
+    parser.add_argument(
+        "--kind",
+        default="real",
+        choices=("real", "complex", "module"),
+        help="the tensors that programs are over, or modules that are called several times and written in between",
+    )
     parser.add_argument(
         "--out",
         type=Path,
@@ -152,7 +177,7 @@ def main() -> int:
         Progress(*columns, TimeRemainingColumn(), console=console) as progress,
     ):
         bar = progress.add_task("programs", total=chosen.programs, completed=done)
-        for row in results(todo, chosen.workers, chosen.complex, chosen.device):
+        for row in results(todo, chosen.workers, chosen.kind, chosen.device):
             rows.append(row)
             out.write(json.dumps(asdict(row)) + "\n")
             out.flush()
