@@ -137,3 +137,14 @@ def test_who_made_the_cpu(tmp_path: Path) -> None:
     known.write_text("processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel\t\t: 2\n")
     assert vendor(known) == "AuthenticAMD"
     assert vendor(tmp_path / "absent") == ""
+
+
+@pytest.mark.usefixtures("eager_to_use_linear")
+def test_a_weight_that_is_a_part_of_another_matrix_is_that_part() -> None:
+    def function(matrix: torch.Tensor) -> torch.Tensor:
+        weight = matrix[:9]
+        return torch.nn.functional.linear(torch.cat([weight, weight]), weight)
+
+    matrix = torch.randn(33, 33)
+    assert calls(function, matrix) == ["linear"]
+    assert_close(torch.compile(function, backend="litz")(matrix), function(matrix), rtol=1e-5, atol=1e-5)

@@ -100,8 +100,9 @@ class _Change:
         """The name of the transpose of ``matrix``, and the view that makes it if it is no view of one already."""
         view = self.known.get(matrix)
         if view is not None and view.index == _swapped(view.axes):
-            deadline = self._versions.deadline(view.base)
-            if self._values[view.base].type.dtype == f32 and (deadline is None or position < deadline):
+            deadline, whole = self._versions.deadline(view.base), self._values[view.base].type
+            shows_all = whole.shape == tuple(axis.size for axis in reversed(view.axes))
+            if whole.dtype == f32 and shows_all and (deadline is None or position < deadline):
                 return view.base, ()
         type_ = self._values[matrix].type
         strides = type_.layout.strides[::-1]
