@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, linalg, nn
+from torch._higher_order_ops.effects import _get_effect
 from torch.testing import assert_close
 
 import litz
 from litz.capture import aot
+from litz.host import kept
 
 SIZE = 48
 MODES = [torch.no_grad, torch.inference_mode, torch.enable_grad]
@@ -27,6 +30,10 @@ def strict() -> Iterator[None]:
 
 def images(seed: int = 0) -> Tensor:
     return torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(seed)) / SIZE
+
+
+def _checks_have_effects() -> bool:
+    return _get_effect(torch.ops.aten._linalg_check_errors.default) is not None
 
 
 def spread(x: Tensor) -> Tensor:
@@ -73,6 +80,7 @@ def test_gradients_flow_through_checks(name: str) -> None:
         assert_close(mine, theirs, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.skipif(not _checks_have_effects(), reason="this torch drops checks whose result nobody reads")
 def test_a_check_that_fails_raises_what_eager_does() -> None:
     compiled = torch.compile(lambda x: linalg.inv(x) @ WEIGHT, backend="litz")
     with torch.no_grad():
@@ -150,3 +158,103 @@ def test_what_a_forward_saves_is_told_from_its_results() -> None:
     y = x.detach().requires_grad_()
     (function(y)[0].sum() + function(y)[1].sum()).backward()
     assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-4)
+
+
+# --- parameters that are written behind autograd's back ---------------------------------------------------
+
+
+class Convolution(nn.Module):
+    """A weight of 18 KB that is packed, and vectors that are folded into it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Conv2d(16, 32, 3)
+        self.norm = nn.BatchNorm2d(32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.inner(x))
+
+
+PICTURES = torch.randn(2, 16, 9, 9, generator=torch.Generator().manual_seed(1))
+
+
+def add(tensor: Tensor, *where: int | slice) -> None:
+    tensor.data[where] += 3
+
+
+HIDDEN: dict[str, Callable[[Convolution], object]] = {
+    "a row": lambda m: add(m.inner.weight, 5),
+    "the last row": lambda m: add(m.inner.weight, 31),
+    "a column": lambda m: add(m.inner.weight, slice(None), 7),
+    "a tap": lambda m: add(m.inner.weight, slice(None), slice(None), 2, 1),
+    "an element of a vector": lambda m: add(m.inner.bias, 17),
+    "an element of a statistic": lambda m: add(m.norm.running_mean, 30),
+    "an element through NumPy": lambda m: m.inner.weight.detach().numpy().__setitem__((5, 7, 1, 2), 9),
+    "a vector's element through NumPy": lambda m: m.norm.bias.detach().numpy().__setitem__(3, 9),
+}
+
+
+def settled(module: nn.Module) -> Callable[[], None]:
+    """Compile a module, call it twice, and give what calls it again and compares it with eager."""
+    compiled = torch.compile(module.eval(), backend="litz")
+
+    def check() -> None:
+        with torch.no_grad():
+            assert_close(compiled(PICTURES), module(PICTURES), rtol=1e-4, atol=1e-4)
+
+    check()
+    check()
+    return check
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_hidden_write_to_a_parameter_is_seen(name: str) -> None:
+    module = Convolution()
+    check = settled(module)
+    HIDDEN[name](module)
+    check()
+    check()
+
+
+def test_every_index_of_every_dimension_is_looked_at() -> None:
+    module = Convolution()
+    check = settled(module)
+    for dimension, size in enumerate(module.inner.weight.shape):
+        for index in range(size):
+            module.inner.weight.data.select(dimension, index).add_(1)
+            check()
+
+
+@pytest.mark.parametrize("made", ["before", "after", "from", "shared"])
+def test_memory_that_others_have_too_is_compared_whole(made: str) -> None:
+    module = Convolution()
+    if made == "from":
+        array = module.inner.weight.detach().clone().numpy()
+        module.inner.weight = nn.Parameter(torch.from_numpy(array))
+    if made == "shared":
+        module.share_memory()
+    if made == "before":
+        array = module.inner.weight.detach().numpy()
+    check = settled(module)
+    if made == "after":
+        array = module.inner.weight.detach().numpy()
+    for place in [(5, 7, 1, 2), (0, 1, 2, 2), (30, 1, 0, 1)]:
+        if made == "shared":
+            module.inner.weight.data[place] = 9
+        else:
+            array[place] = 9
+        check()
+
+
+def test_a_mapped_file_is_nobody_elses(tmp_path: Path) -> None:
+    module = Convolution()
+    file = tmp_path / "weights"
+    weight = module.inner.weight.detach()
+    file.write_bytes(weight.numpy().tobytes())
+    mapped = torch.from_file(str(file), shared=False, size=weight.numel()).view(weight.shape)
+    assert kept._is_shared(mapped.untyped_storage())
+    assert kept._is_in(kept._private_files(), mapped.data_ptr()) == Path("/proc/self/maps").exists()
+    module.inner.weight = nn.Parameter(mapped)
+    check = settled(module)
+    module.inner.weight.data[5] += 3
+    check()

@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 from collections.abc import Callable, Sequence
-from operator import attrgetter
+from operator import methodcaller
+from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 
 ENTRIES = 256
 """The sets of tensors that results are kept for: a block that is compiled once may run with many sets of weights."""
 
-SAMPLES = 4
-"""Places of each tensor that are compared at every call: a write through ``.data`` leaves the version as it was. A
-vector has one; each place is likely far from any other, and costs a trip to memory."""
+WHOLE = 4096
+"""The bytes up to which a tensor is compared whole at every call: biases, norms and their statistics."""
 
-_read = attrgetter("value")
+LEAST = 1024
+"""The elements of a larger tensor that are compared where it has so many rows or columns; one in :data:`SHARE` if that
+is more."""
 
-_WORDS = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32, 8: ctypes.c_uint64}
+SHARE = 64
+
+_is_private = methodcaller("resizable")
+"""Whether torch alone knows a storage: ``numpy()`` marks what it hands out as of fixed size, for good."""
+
+_MAPS = Path("/proc/self/maps")
 
 
 class Kept:
     """A pure function of tensors that seldom change, run again only when one of them did.
 
     A tensor has changed when it is another object, its memory moved, its version counter was raised (every write
-    that autograd sees, ``load_state_dict`` and optimisers among them), or one of :data:`SAMPLES` places reads
-    otherwise (a write through ``.data`` to all of it). Tensors made under ``torch.inference_mode`` have no version, and
-    nothing is kept for them. Results live no longer than their tensors. Where they are ``frozen``, only other objects
-    count as a change.
+    that autograd sees, ``load_state_dict`` and optimisers among them), NumPy was handed its memory, or what is looked
+    at of its elements reads otherwise (a write through ``.data``, which leaves the version as it was). Looked at is
+    everything where NumPy or another process has the memory too or there is little of it, else one element of each row,
+    column and tap of a window. Tensors made under ``torch.inference_mode`` have no version, and nothing is kept for
+    them. Results live no longer than their tensors. Where they are ``frozen``, only other objects count as a change.
     """
 
     def __init__(self, function: Callable[[list[Any]], Sequence[Any]], frozen: bool = False) -> None:
@@ -42,7 +52,7 @@ class Kept:
         key = tuple(map(id, args))
         entry = self._entries.get(key)
         if entry is None or not (self._frozen or entry.holds(args)):
-            entry = _Entry(args, lambda: self._entries.pop(key, None))
+            entry = _Entry(args, lambda: self._entries.pop(key, None), frozen=self._frozen)
             entry.results = self._function(args)
             self._entries[key] = entry
             while len(self._entries) > ENTRIES:
@@ -54,14 +64,25 @@ class Kept:
 class _Entry:
     """Results, and how their tensors were when they were computed."""
 
-    def __init__(self, tensors: Sequence[torch.Tensor], forget: Callable[[], object]) -> None:
+    def __init__(
+        self, tensors: Sequence[torch.Tensor], forget: Callable[[], object], *, frozen: bool
+    ) -> None:
         self.results: Sequence[Any] = ()
         self._references = [weakref.ref(tensor, lambda _: forget()) for tensor in tensors]
         self._versions = [None if tensor.is_inference() else tensor._version for tensor in tensors]
         self._versioned = None not in self._versions
+        if frozen or not self._versioned:
+            return
         self._addresses = [tensor.data_ptr() for tensor in tensors]
-        self._places = [place for tensor in tensors for place in _places(tensor)]
-        self._samples = list(map(_read, self._places))
+        self._storages = [tensor.untyped_storage() for tensor in tensors]
+        self._private = list(map(_is_private, self._storages))
+        shared = list(map(_is_shared, self._storages))
+        # Weights that ``safetensors`` loads are in a mapped file: those nobody else has.
+        files = _private_files() if any(shared) else []
+        whole = [each and not _is_in(files, at) for each, at in zip(shared, self._addresses, strict=True)]
+        read = [_reader(tensor, whole=each) for tensor, each in zip(tensors, whole, strict=True)]
+        self._readers = [each for each in read if each is not None]
+        self._seen = [each() for each in self._readers]
 
     def holds(self, tensors: Sequence[torch.Tensor]) -> bool:
         """True when nothing tells the tensors, which are the same objects, from what they were."""
@@ -69,15 +90,60 @@ class _Entry:
             return False
         if [tensor.data_ptr() for tensor in tensors] != self._addresses:
             return False
-        return list(map(_read, self._places)) == self._samples
+        if list(map(_is_private, self._storages)) != self._private:
+            return False
+        return [read() for read in self._readers] == self._seen
 
 
-def _places(tensor: torch.Tensor) -> list[Any]:
-    """Some elements of a tensor on the CPU as words in memory, from its first to its last."""
+def _reader(tensor: torch.Tensor, *, whole: bool) -> Callable[[], bytes] | None:
+    """Make what reads the bytes of a tensor on the CPU that are compared: all of them, or those of some elements."""
     if tensor.numel() == 0 or tensor.device.type != "cpu":
+        return None
+    size, width = tensor.numel(), tensor.element_size()
+    word = min(8, width)
+    shape, strides = (*tensor.shape, width // word), (*(s * width for s in tensor.stride()), word)
+    span = sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + word
+    memory = numpy.frombuffer((ctypes.c_char * span).from_address(tensor.data_ptr()), dtype=numpy.uint8)
+    elements = numpy.ndarray(shape, f"u{word}", memory, 0, strides)
+    if whole or size * width <= WHOLE:
+        return elements.tobytes
+    flat = memory[: span // word * word].view(f"u{word}")
+    places = _places(tensor) * (width // word)
+    if width > word:
+        places = numpy.concatenate([places, places + 1])
+    take = flat.take
+    return lambda: take(places).tobytes()
+
+
+def _places(tensor: torch.Tensor) -> Any:
+    """Compute where some elements are, counted in elements from the first: one in each row and column, and at each tap
+    of a window; or as many as may be looked at."""
+    sizes = [*tensor.shape[:2], *([math.prod(tensor.shape[2:])] if tensor.dim() > 2 else [])]
+    count, most = max(sizes), max(LEAST, tensor.numel() // SHARE)
+    steps = numpy.arange(count) if count <= most else numpy.linspace(0, count - 1, most).astype(numpy.int64)
+    indices = [steps % size for size in sizes[:2]]
+    if tensor.dim() > 2:
+        indices += numpy.unravel_index(steps % sizes[2], tensor.shape[2:])
+    return sum(each * stride for each, stride in zip(indices, tensor.stride(), strict=True))
+
+
+def _is_shared(storage: torch.UntypedStorage) -> bool:
+    """True where others than torch may have the memory too: NumPy, a mapped file, another process."""
+    return storage.is_shared() or not storage.resizable()
+
+
+def _private_files() -> list[range]:
+    """The addresses of mapped files whose pages are copied when they are written; none where nobody can say."""
+    if not _MAPS.exists():
         return []
-    word, width = _WORDS[min(8, tensor.element_size())], tensor.element_size()
-    steps = range(SAMPLES if tensor.dim() > 1 else 1)
-    geometry = tuple(zip(tensor.shape, tensor.stride(), strict=True))
-    flat = (sum(k * (size - 1) // (SAMPLES - 1) * stride for size, stride in geometry) for k in steps)
-    return [word.from_address(tensor.data_ptr() + place * width) for place in dict.fromkeys(flat)]
+    found: list[range] = []
+    for line in _MAPS.read_text().splitlines():
+        bounds, rights, _, _, _, name = [*line.split(maxsplit=5), ""][:6]
+        if rights.endswith("p") and name.startswith("/"):
+            first, _, end = bounds.partition("-")
+            found.append(range(int(first, 16), int(end, 16)))
+    return found
+
+
+def _is_in(ranges: Sequence[range], address: int) -> bool:
+    return any(address in each for each in ranges)
