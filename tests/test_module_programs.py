@@ -1,0 +1,62 @@
+"""Drawn modules that are called several times and written in between; `nox -s fuzz -- --kind module` runs more."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from differential.judge_modules import judge_module, shrunk_module
+from differential.modules import ModuleProgram, module_of, module_programs
+from differential.programs import Base, Input, Program, Statement
+from hypothesis import given, settings
+
+from litz.host import kept
+
+CHUNK, CHUNKS = 6, 4
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_drawn_modules_do_as_eager_does(chunk: int) -> None:
+    compared = 0
+    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        drawn = module_of(seed)
+        verdict = judge_module(drawn)
+        assert verdict.fault != "litz", f"{verdict.message}\nseed {seed}\n{drawn.as_text()}"
+        compared += verdict.fault == "none"
+    assert compared >= CHUNK // 2, "most modules are fit to be compared"
+
+
+@settings(max_examples=4)
+@given(module_programs())
+def test_modules_that_hypothesis_draws_do_as_eager_does(drawn: ModuleProgram) -> None:
+    verdict = judge_module(drawn)
+    assert verdict.fault != "litz", f"{verdict.message}\n{drawn.as_text()}"
+
+
+def test_a_seed_always_gives_the_same_module() -> None:
+    assert [module_of(seed) for seed in range(10)] == [module_of(seed) for seed in range(10)]
+
+
+def convolution() -> ModuleProgram:
+    """A weight that is packed, and written through ``.data`` before the third call."""
+    bases = (Base("b0", 1 * 4 * 8 * 8, torch.float32, 1), Base("b1", 8 * 4 * 3 * 3, torch.float32, 2))
+    inputs = (
+        Input("a0", "b0", (1, 4, 8, 8), (256, 64, 8, 1), 0),
+        Input("a1", "b1", (8, 4, 3, 3), (36, 9, 3, 1), 0),
+    )
+    statements = (
+        Statement("a0 + 1", target="t1"),
+        Statement("F.conv2d(t1, a1, padding=1)", target="t2"),
+    )
+    program = Program(bases, inputs, statements, ("t2", "t1"), "no_grad")
+    writes = ((), ("a0.zero_()",), ("m.a1.data.copy_(fill(m.a1, 3))",), ())
+    return ModuleProgram(program, ("a1",), (), (), (), writes, (2, 2, 2, 2))
+
+
+def test_what_is_stale_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judge_module(convolution()).fault == "none"
+    monkeypatch.setattr(kept._Entry, "holds", lambda self, tensors: True)
+    verdict = judge_module(convolution())
+    assert verdict.fault == "litz" and verdict.message.startswith("call 2")
+    small = shrunk_module(convolution(), lambda drawn: judge_module(drawn).fault == "litz", budget=12)
+    assert small.writes == ((), (), ("m.a1.data.copy_(fill(m.a1, 3))",), ())
+    assert small.program.outputs == ("t2",)
