@@ -51,11 +51,11 @@ class Exchange:
         return writer.known(key) or writer.remember(key, writer.define("rindex", text, span.dims, 0))
 
     def points(self, inner: Inner) -> Value:
-        """How many points of a row the program has; it has them all at once."""
+        """How many points of a row the program has, 0 where the others have them all; it has them all at once."""
         if self.shared == 1 or inner.even:
             return Value(str(inner.piece), literal=True)
         writer, key = self.body.writer, ("points", inner.size)
-        text = f"tl.minimum({inner.size} - {self._first(inner)}, {inner.piece})"
+        text = f"tl.maximum(tl.minimum({inner.size} - {self._first(inner)}, {inner.piece}), 0)"
         return writer.known(key) or writer.remember(key, writer.define("points", text, frozenset(), 0))
 
     def limits(self, inner: Inner) -> tuple[str, str]:

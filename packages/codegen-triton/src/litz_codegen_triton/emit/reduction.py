@@ -207,7 +207,8 @@ class Reduction:
         tile = self._named(self.tile(value, 0), "tile").text
         total = self._define("total", f"tl.sum({tile}, {self._axis})")
         number = f"{points.text}.0" if points.literal else f"{points.text}.to({triton_type(dtype)})"
-        mean = body.writer.define("mean", f"{total.text} / {number}", total.dims, total.depth)
+        divisor = number if points.literal else _at_least_one(number)
+        mean = body.writer.define("mean", f"{total.text} / {divisor}", total.dims, total.depth)
         delta = Value(f"{tile} - {mean.text}", self.every, total.depth)
         masked = self._named(self.tile(delta, 0), "delta").text
         squares = self._define("squares", f"tl.sum({masked} * {masked}, {self._axis})")
@@ -230,7 +231,8 @@ class Reduction:
         counted = self.tile(counts, 2).text
         count = self._define("count", f"tl.sum({counted}, {self._axis})")
         total = self._define("total", f"tl.sum({means.text} * {counts.text}, {self._axis})")
-        mean = self.body.writer.define("mean", f"{total.text} / {count.text}", total.dims, total.depth)
+        divisor = count.text if self.alike else _at_least_one(count.text)
+        mean = self.body.writer.define("mean", f"{total.text} / {divisor}", total.dims, total.depth)
         delta = self.body.writer.define("delta", f"{means.text} - {mean.text}", self.every, total.depth)
         spread = f"{squares.text} + {delta.text} * {delta.text} * {counts.text}"
         return mean, self._define("squares", f"tl.sum({spread}, {self._axis})"), count
@@ -240,3 +242,8 @@ class Reduction:
         done = finish(self.body, self.combiner, state, self.recipe)
         for (name, dtype), (value, source) in zip(self.statement.results, done):
             self.body.scalars[name] = (converted(self.body, value, source, dtype), dtype)
+
+
+def _at_least_one(count: str) -> str:
+    """The divisor of a mean: a program without elements has mean 0 and weight 0, so that merging it changes nothing."""
+    return f"tl.maximum({count}, 1.0)"
