@@ -185,6 +185,7 @@ def types(session: nox.Session) -> None:
         "tests/opinfo",
         "tests/differential",
         "tests/whole_models",
+        "tests/forms",
         "packages/codegen-cpp/tests/maths",
     )
     session.run("mypy", *sources, *around)
@@ -246,7 +247,7 @@ def fuzz(session: nox.Session) -> None:
 @nox.session
 def corpus(session: nox.Session) -> None:
     """Run lowering's tests with every kernel in Triton's interpreter, and compile each of these kernels to a cubin, and
-    those of `tests/triton_forms.py` at their full sizes.
+    those of the table of kernel forms (`tests/forms`) at their full sizes.
 
     That is all of them for sm_90 and one in six for the others, or all for the chips that are named:
     `nox -s corpus -- sm_80 sm_90 sm_100`.
@@ -266,7 +267,7 @@ def corpus(session: nox.Session) -> None:
     # The interpreter computes in NumPy, which warns where eager gives NaN.
     how = ["--quiet", "-W", "ignore::RuntimeWarning", *TWO_AT_A_TIME, "-p", "triton_instead"]
     session.run("pytest", *how, "packages/lowering/tests", env=interpreted)
-    session.run("python", "-W", "ignore", str(ROOT / "tests" / "triton_forms.py"), str(sources))
+    session.run("python", "-W", "ignore", "-m", "forms", "--sources", str(sources), env=interpreted)
     cubins = str(ROOT / "tests" / "triton_cubins.py")
     # Kernels are scheduled for sm_90; what refuses one of another chip refuses many of them.
     shares = dict.fromkeys(session.posargs, "1") or {"sm_90": "1", "sm_80": "6", "sm_100": "6"}
@@ -277,15 +278,18 @@ def corpus(session: nox.Session) -> None:
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """On a machine with an NVIDIA GPU: the Triton corpus, a sample of PyTorch's operator database, whole models against
-    eager, and, if these are right, the side-by-side benchmark; `-- --help` lists options of the last."""
+    """On a machine with an NVIDIA GPU: the Triton corpus, the table of kernel forms, a sample of PyTorch's operator
+    database, whole models against eager, and, if these are right, the side-by-side benchmark; `-- --help` lists options
+    of the last."""
     install_torch(session)
     install(session, *MODELS, *IMAGES, *OPINFO)
-    install_folders(session, FOLDERS, tested=["codegen-triton"])
+    install_folders(session, FOLDERS, tested=["codegen-triton", "lowering"])
     session.run("python", str(PACKAGES / "codegen-triton" / "tests" / "triton_on_device.py"))
     workers = str(min(16, os.cpu_count() or 1))
-    sample = ("--device", "cuda", "--dtypes", "f32", "--modes", "forward,gradient", "--samples", "1")
+    forms = ("--device", "cuda", "--workers", workers, "--out", str(ROOT / "build" / "forms.jsonl"))
     judges = {"PYTHONPATH": str(ROOT / "tests")}
+    session.run("python", "-W", "ignore", "-m", "forms", *forms, env=judges)
+    sample = ("--device", "cuda", "--dtypes", "f32", "--modes", "forward,gradient", "--samples", "1")
     session.run("python", "-m", "opinfo", *sample, "--workers", workers, env=judges)
     session.run("python", "-m", "whole_models", "--device", "cuda", "--fuse-off", env=judges)
     session.run("python", str(ROOT / "benchmarks" / "gpu.py"), *session.posargs)

@@ -60,7 +60,7 @@ def test_text(name: str, golden: Callable[[str, str], None]) -> None:
     golden(f"{name}.py.txt", emit_kernel(CASES[name].kernel).text)
 
 
-MACHINES_OWN = {name for name, case in CASES.items() if case.f8_products}
+MACHINES_OWN = {name for name, case in CASES.items() if case.multiplies("mul_f8")}
 
 
 @pytest.mark.parametrize(

@@ -66,12 +66,11 @@ class Case:
     def name(self) -> str:
         return self.kernel.name
 
-    @property
-    def f8_products(self) -> bool:
-        """True where 8-bit floats are multiplied as the device does."""
+    def multiplies(self, by: str) -> bool:
+        """True where values are multiplied by an operation whose name begins so: ``mul_f8``, ``mul_tf32``."""
         statements = (each for phase in self.kernel.phases for each in phase.statements)
         values = (value for each in statements for value in values_of(each))
-        return any(isinstance(node, Op) and node.name.startswith("mul_f8") for node in walk(*values))
+        return any(isinstance(node, Op) and node.name.startswith(by) for node in walk(*values))
 
 
 def normal(rng: np.random.Generator, count: int) -> Any:

@@ -93,9 +93,8 @@ class Reduction:
         )  # fmt: skip
         if self.alike:
             # Every place of the tile has seen as many values.
-            count = body.writer.define(
-                "count", "tl.full([], 0.0, tl.float32)", frozenset(), body.writer.depth
-            )
+            zero = f"tl.full([], 0.0, {triton_type(self.recipe.dtypes[2])})"
+            count = body.writer.define("count", zero, frozenset(), body.writer.depth)
             self.accumulators = (*self.accumulators[:2], count)
 
     def step(self) -> list[Write]:

@@ -1,0 +1,119 @@
+"""A cell at small size in Triton's interpreter, and its kernels at full size as sources."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._functorch.aot_autograd import aot_function
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule
+
+from forms.form import Cell
+from forms.judge import difference, results, widened
+from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
+from litz_codegen_triton.runtime.interpret import run_plan
+from litz_ir.device import CPU
+from litz_ir.loops.nodes import LoopGraph
+from litz_ir.passes.base import PassContext
+from litz_ir.target.capabilities import Capabilities
+from litz_lowering import LoweringOptions, decompositions, lower
+from litz_scheduler import SchedulerOptions, schedule
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "packages" / "lowering" / "tests"))
+import lowering_check  # type: ignore[import-not-found]  # it lies beside lowering's tests
+
+MACHINE = Capabilities(
+    "sm_90",
+    CPU,
+    processors=132,
+    l2_bytes=50 << 20,
+    block_limit=32768,
+    together=8,
+    waits=True,
+    beside=64,
+    sorted_row=2048,
+)
+"""A GPU's traits, for the CPU: graphs are captured there."""
+
+LITTLE_MACHINE = replace(MACHINE, processors=4, l2_bytes=1 << 10)
+"""A GPU so small that small sizes leave none of it idle."""
+
+LOWERED = SchedulerOptions(program_bytes=64, long_row=32, tall_column=16)
+"""Thresholds under which small sizes are scheduled as large ones are."""
+
+FULL_SIZE = SchedulerOptions()
+
+
+def options_of(cell: Cell, base: SchedulerOptions, look_back: int) -> SchedulerOptions:
+    """What the scheduler may do in a cell."""
+    generated = (
+        frozenset({"all"}) if "generated_products" in cell.form.options.get("force", "") else frozenset()
+    )
+    return replace(base, look_back=look_back, generated_products=generated)
+
+
+def lowering_options(cell: Cell) -> LoweringOptions:
+    """What lowering may do in a cell."""
+    return LoweringOptions(sorted_row=MACHINE.sorted_row if cell.form.options.get("sort_rows") else 0)
+
+
+def wrong(cell: Cell, folder: Path) -> str:
+    """What differs from eager at small size; what is raised counts."""
+    form = cell.form
+    options = options_of(cell, LOWERED, form.look_back[1])
+
+    def run(graph: LoopGraph, inputs: Sequence[Any], constants: Any = None, externs: Any = None) -> list[Any]:
+        plan = schedule(graph, PassContext({CPU: LITTLE_MACHINE}), options)
+        return run_plan(plan, inputs, folder, externs=externs, constants=constants)
+
+    lowering_check.run_graph = run
+    try:
+        compiled, _ = lowering_check.captured(
+            form.function, dynamic=form.dynamic, options=lowering_options(cell)
+        )
+        runs = [
+            results(
+                function,
+                [widened(each) if wide else each for each in cell.arguments(full=False)],
+                gradients=form.gradients,
+            )
+            for function, wide in ((compiled, False), (form.function, False), (form.function, True))
+        ]
+        return difference(*runs)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+class _Captured(Exception):
+    """Nobody calls what was captured."""
+
+
+def graph_of(cell: Cell) -> LoopGraph:
+    """The loop graph of a cell at full size; of its arguments nothing but their sizes is looked at."""
+    found: list[LoopGraph] = []
+
+    def keep(gm: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+        found.append(lower(gm, options=lowering_options(cell)).graph)
+        raise _Captured
+
+    dynamic = cell.form.dynamic
+    how: dict[str, Any] = {"fw_compiler": keep, "decompositions": decompositions()}
+    compiled = aot_function(cell.form.function, **how, dynamic=dynamic)
+    # Sizes become symbols for tensors with memory alone, which is not there before it is touched.
+    made = contextlib.nullcontext() if dynamic else FakeTensorMode(allow_non_fake_inputs=True)
+    with contextlib.suppress(_Captured), made:
+        compiled(*(torch.empty(shape, dtype=dtype) for shape, dtype in cell.described(full=True)))
+    return found[0]
+
+
+def sources(cell: Cell) -> list[KernelSource]:
+    """The kernels of a cell at full size."""
+    options = options_of(cell, FULL_SIZE, cell.form.look_back[0])
+    plan = schedule(graph_of(cell), PassContext({CPU: MACHINE}), options)
+    return [emit_kernel(kernel) for kernel in plan.kernels]

@@ -1,0 +1,76 @@
+"""The judge: a result is right when it is about as near to an f64 run of eager as eager's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+EAGERS = 4.0
+"""How many times eager's own distance from the f64 run a result may be away from it."""
+
+ROUNDINGS: Mapping[torch.dtype, float] = MappingProxyType({torch.float64: 16384.0, torch.float32: 16.0})
+"""How many roundings at the largest value a result may be away besides; of narrower floats 2. The f64 run of eager adds
+up its own: a result in f64 is no nearer to the truth than that."""
+
+
+def results(
+    function: Callable[..., Any], arguments: Sequence[Tensor], *, gradients: bool = False
+) -> list[Tensor]:
+    """The results of a function, then the gradients of its floating-point arguments by fixed ones of the results."""
+    if not gradients:
+        return tree_leaves(function(*arguments))
+    own = [each.detach().requires_grad_(each.is_floating_point()) for each in arguments]
+    made: list[Tensor] = tree_leaves(function(*own))
+    ramps = [
+        torch.linspace(0.5, 1.5, each.numel(), device=each.device).view(each.shape).to(each.dtype)
+        for each in made
+    ]
+    torch.autograd.backward(made, ramps)
+    return [each.detach() for each in made] + [each.grad for each in own if each.grad is not None]
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """A floating-point tensor in f64; another one as it is."""
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def difference(found: Sequence[Tensor], eager: Sequence[Tensor], exact: Sequence[Tensor]) -> str:
+    """The first result that is not right, with its figures; empty where all are."""
+    if len(found) != len(eager):
+        return f"{len(found)} results, eager {len(eager)}"
+    for number, each in enumerate(zip(found, eager, exact, strict=True)):
+        wrong = _difference(*each)
+        if wrong:
+            return f"result {number}: {wrong}"
+    return ""
+
+
+def _difference(found: Tensor, eager: Tensor, exact: Tensor) -> str:
+    if (found.dtype, found.shape) != (eager.dtype, eager.shape):
+        return f"{found.dtype} {tuple(found.shape)}, eager {eager.dtype} {tuple(eager.shape)}"
+    if not eager.is_floating_point():
+        count = int((found != eager).sum())
+        return f"{count} of {eager.numel()} elements differ" if count else ""
+    rounded = exact.to(eager.dtype).double()
+    off = found.double() - rounded
+    odd = ~rounded.isfinite()
+    same = (found.double() == rounded) | (found.isnan() & rounded.isnan())
+    unlike = (odd | ~found.isfinite()) & ~same
+    if bool(unlike.any()):
+        return f"{int(unlike.sum())} of {eager.numel()} elements are infinite or NaN in one of the two"
+    if not off.numel():
+        return ""
+    off, own = (each.masked_fill(odd, 0.0).abs().max() for each in (off, eager.double() - rounded))
+    scale = float(rounded.masked_fill(odd, 0.0).abs().max())
+    roundings = ROUNDINGS.get(eager.dtype, 2.0)
+    eagers = 0.0 if math.isnan(float(own)) else EAGERS * float(own)
+    bound = eagers + roundings * torch.finfo(eager.dtype).eps * scale
+    return (
+        f"off by {float(off):.3g}, eager by {float(own):.3g}, bound {bound:.3g}" if float(off) > bound else ""
+    )
