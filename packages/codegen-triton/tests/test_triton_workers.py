@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +15,7 @@ import triton_corpus
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
 from litz_codegen_triton.runtime.workers import Pool, Worker
-from litz_ir.errors import CompileFailed
+from litz_ir.errors import CompileFailed, CompileTimeout
 
 
 def source() -> KernelSource:
@@ -43,9 +45,20 @@ def test_a_worker_tells_why_and_goes_on(worker: Worker, tmp_path: Path) -> None:
 
 def test_what_takes_too_long_is_refused(tmp_path: Path) -> None:
     hasty = Worker(seconds=0.01)
-    with pytest.raises(CompileFailed, match="took longer"):
+    with pytest.raises(CompileTimeout, match="took longer"):
         hasty.build(source(), "sm_90", tmp_path)
     hasty.close()
+
+
+@pytest.mark.parametrize("answer", ["", "no answer"])
+def test_a_worker_that_dies_is_followed_by_another(worker: Worker, tmp_path: Path, answer: str) -> None:
+    code = f"import sys; sys.stdin.readline(); print({answer!r}, flush=True); sys.exit(1)"
+    command = [sys.executable, "-c", code]
+    worker._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with pytest.raises(CompileFailed, match="ended") as caught:
+        worker.build(source(), "sm_90", tmp_path)
+    assert not isinstance(caught.value, CompileTimeout)
+    assert worker.build(source(), "sm_90", tmp_path).exists()
 
 
 def test_a_pool_builds_side_by_side(tmp_path: Path) -> None:

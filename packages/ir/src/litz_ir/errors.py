@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 from litz_ir.origin import UNKNOWN, Origin
 
 
@@ -39,6 +44,32 @@ class LitzError(Exception):
         if self.hint:
             lines.append(f"  next: {self.hint}")
         return "\n".join(lines)
+
+
+class InternalError(LitzError):
+    """A stage raised an exception that is none of litz's: a defect, or no memory, disk or stack left. The exception is
+    its ``__cause__``."""
+
+    @staticmethod
+    def of(error: Exception, stage: str, *, node: str = "", origin: Origin = UNKNOWN) -> InternalError:
+        """The error of a ``stage`` that raised ``error``; names the line of code that did."""
+        frames = list(traceback.walk_tb(error.__traceback__))
+        where = ""
+        if frames:
+            frame, line = frames[-1]
+            where = f" (raised at {Path(frame.f_code.co_filename).name}:{line})"
+        return InternalError(f"{type(error).__name__}: {error}{where}", stage=stage, node=node, origin=origin)
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Raise ``InternalError`` of this stage, from it, for every exception inside that is no ``LitzError``."""
+    try:
+        yield
+    except LitzError:
+        raise
+    except Exception as error:
+        raise InternalError.of(error, name) from error
 
 
 class SymbolError(LitzError):
@@ -107,6 +138,10 @@ class UnsupportedOperation(LitzError):
     stage = "lowering"
 
 
+class NotCompiled(UnsupportedOperation):
+    """A graph is of a kind that runs as ATen operations on purpose: no failure."""
+
+
 class ScheduleError(LitzError):
     """The scheduler cannot make a plan from a graph."""
 
@@ -142,6 +177,12 @@ class CompileFailed(ToolchainError):
         self.command = command
         self.output = output
         super().__init__(message, hint=hint)
+
+
+class CompileTimeout(CompileFailed):
+    """The compiler did not finish in time; ``kernels`` are those that it was given, where they are known."""
+
+    kernels: tuple[str, ...] = ()
 
 
 class ExternNotFound(LitzError):

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, statically_known_true
+from torch.utils._sympy.singleton_int import SingletonInt
 
-from litz_ir.errors import SymbolError, UnsupportedOperation
+from litz_ir.errors import NotCompiled, SymbolError, UnsupportedOperation
 from litz_ir.loops.layout import Layout
 from litz_ir.loops.nodes import TensorType
 from litz_ir.symbols.ranges import Range
@@ -154,6 +155,10 @@ def _hint(leaf: Any, env: ShapeEnv, kind: type[int] | type[float]) -> int | floa
     try:
         return kind(value)
     except (TypeError, ValueError) as error:
+        if isinstance(value, SingletonInt):
+            raise NotCompiled(
+                "its sizes are those of a jagged nested tensor, which are no numbers"
+            ) from error
         raise SymbolError(f"symbol {leaf} has the unreadable hint {value!r}") from error
 
 

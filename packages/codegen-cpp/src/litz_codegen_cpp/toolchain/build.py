@@ -16,7 +16,7 @@ from typing import Literal
 
 from litz_codegen_cpp.toolchain.compilers import Compiler, Kind
 from litz_codegen_cpp.toolchain.isa import Isa, step_down
-from litz_ir.errors import CompileFailed
+from litz_ir.errors import CompileFailed, CompileTimeout
 
 INCLUDE = Path(__file__).resolve().parent.parent / "include"
 """The folder that holds ``litz/*.h``."""
@@ -33,7 +33,7 @@ class BuildOptions:
     optimize: Literal["-O1", "-O2", "-O3"] = "-O2"
     contract: bool = False
     defines: tuple[str, ...] = ()
-    timeout_s: float = 120.0
+    timeout_s: float = 300.0
 
 
 @dataclass(slots=True)
@@ -163,7 +163,7 @@ def _run(source: str, command: tuple[str, ...], timeout_s: float) -> None:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            raise CompileFailed(
+            raise CompileTimeout(
                 f"{command[0]} did not finish in {timeout_s:g} s",
                 command=command,
                 hint="raise BuildOptions.timeout_s, or cap the statements of a fused body",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 from litz_codegen_triton.emit.kernel import KernelSource
 from litz_codegen_triton.runtime.compile import compile_source, write_compiled
 from litz_codegen_triton.runtime.worker import request_of
-from litz_ir.errors import CompileFailed, ToolchainError
+from litz_ir.errors import CompileFailed, CompileTimeout, ToolchainError
 
 SECONDS = 300.0
 """The longest that a kernel may take: pathological ones are refused instead of waited for."""
@@ -48,29 +49,33 @@ class Worker:
         return self._process
 
     def build(self, source: KernelSource, chip: str, folder: Path) -> Path:
-        """The file of a compiled kernel. Raises ``CompileFailed``, also where that takes too long."""
+        """The file of a compiled kernel. Raises ``CompileFailed``, and ``CompileTimeout`` where that takes too long."""
         process = self.start()
         assert process.stdin is not None and process.stdout is not None
-        timer = threading.Timer(self._seconds, process.kill)
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(self._seconds, give_up)
         timer.start()
         try:
             process.stdin.write(json.dumps(request_of(source, chip, folder, aligned=True)) + "\n")
             process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        finally:
-            timer.cancel()
-        if not line:
-            process.kill()
-            process.wait()
-            raise CompileFailed(
-                f"the process that compiled kernel {source.name} ended, or took longer than {self._seconds:.0f} s",
+            found = json.loads(process.stdout.readline())
+        except (BrokenPipeError, json.JSONDecodeError) as error:
+            # What it would answer next might be to another question.
+            self.close()
+            what = f"took longer than {self._seconds:.0f} s" if late.is_set() else "ended"
+            raise (CompileTimeout if late.is_set() else CompileFailed)(
+                f"the process that compiled kernel {source.name} {what}",
                 command=("triton.compile", chip),
                 output="",
                 hint=f"the source is in {folder / (source.name + '.py')}",
-            )
-        found = json.loads(line)
+            ) from error
+        finally:
+            timer.cancel()
         if "path" in found:
             return Path(found["path"])
         if "command" in found:
@@ -82,9 +87,10 @@ class Worker:
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
+            process, self._process = self._process, None
+            process.kill()
+            with contextlib.suppress(BrokenPipeError):  # a request that it never read
+                process.communicate()
 
 
 class _Here:

@@ -1,1 +1,0 @@
-"""Looking inside: hooks between passes."""
