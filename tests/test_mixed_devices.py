@@ -29,7 +29,7 @@ from litz.host.program import HostProgram
 from litz.host.source import host_program
 from litz.loading import Compiled
 from litz.pipeline import Compilation
-from litz.replay.choice import chosen
+from litz.replay.parts import chosen
 from litz.settings import Config
 from litz.targets import TargetSet
 from litz_codegen_triton.target import CudaTarget

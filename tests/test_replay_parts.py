@@ -18,9 +18,8 @@ from torch.testing import assert_close
 
 import litz.loading
 import litz.replay.plans
-from litz.replay.choice import Choice, chosen
 from litz.replay.host_time import CALL, LAUNCH, REPLAY, Work, work_of
-from litz.replay.parts import divided
+from litz.replay.parts import Choice, chosen, divided
 from litz_ir.dtypes import b1
 from litz_ir.loops.nodes import LoopGraph, Value
 from litz_ir.plan.program import Check, Plan, RegionStep, Step

@@ -27,6 +27,7 @@ from litz.cache.artifacts import ArtifactCache
 from litz.cache.store import Store
 from litz.cache.tiles import FILE, TileChoices
 from litz.explain.report import graph_report
+from litz.failures import Failures
 from litz.loading import Compiled, Loader
 from litz.pipeline import Compilation
 from litz.settings import Config
@@ -374,6 +375,8 @@ class Rehearsal:
         self.seen: list[str] = []
         self.found: dict[str, TileChoice] = {}
         self.spent = 0.0
+        self.name = "rehearsal"
+        self.failures = Failures(Config())
         self.artifact = SimpleNamespace(
             plan=SimpleNamespace(device=SimpleNamespace(kind=kind), name="g", kernels=())
         )
@@ -381,6 +384,9 @@ class Rehearsal:
 
     def call(self) -> Callable[[list[Any]], Sequence[Any]]:
         return partial(self._note, "plain")
+
+    def begun(self) -> bool:
+        return True
 
     def run(self, args: list[Any]) -> Sequence[Any]:
         self._left -= 1

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._dynamo.exc import TorchDynamoException
 from torch.fx import GraphModule
 from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
 from litz.cache.artifacts import ArtifactCache
 from litz.capture.aot import Observer, Session, aot_backend, compile_or_fall_back
+from litz.failures import Source
 from litz.loading import Compiled
 from litz.settings import Config, ConfigHandle
 
@@ -33,8 +35,24 @@ def compile_fx(
     ``observers`` see each graph that is compiled, a later backward included.
     """
     chosen = config if config is not None else _current()
-    session = Session(chosen, ArtifactCache.open(chosen), tuple(observers))
-    backend = aot_backend(session)
+    cache = ArtifactCache.open(chosen, Source(gm, "captured", captured=True))
+    session = Session(chosen, cache, tuple(observers))
+    try:
+        return _compiled(gm, example_inputs, aot_backend(session))
+    except TorchDynamoException:
+        raise
+    except Exception as error:
+        if chosen.fallback == "error":
+            raise  # it may be the program's own
+        # What the program itself does wrong is raised by eager, too, when it runs.
+        cache.failures.report(error, "capture", "a graph runs as it was captured")
+        return gm
+
+
+def _compiled(
+    gm: GraphModule, example_inputs: Sequence[Any], backend: Callable[..., Callable[..., Any]]
+) -> Callable[..., Any]:
+    """A graph through a backend that takes flat arguments and results."""
     trees = gm.graph._codegen
     if isinstance(trees, _PyTreeCodeGen):
         return _with_flat_trees(gm, example_inputs, backend, trees)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from litz.api import config
-from litz.cache.store import MANIFEST, Store, default_folder
+from litz.cache.store import MANIFEST, Store
 from litz_ir.errors import LitzError
 from litz_ir.target.registry import load_target, target_entries
 
@@ -44,8 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def cache_root() -> Path:
     """The folder that the options name, else the platform's."""
-    chosen: str | None = config.current().cache_dir
-    return Path(chosen) if chosen is not None else default_folder()
+    return config.current().cache_root()
 
 
 def _info(console: Console) -> None:

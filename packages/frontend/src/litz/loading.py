@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from litz.artifact import Artifact
+from litz.failures import Failures
 from litz.host.devices import on_current_device
 from litz.host.externs import NO_ROUTINES
 from litz.host.gpus import ONE_GPU, Gpus
@@ -20,8 +21,8 @@ from litz.host.native import Watch, segment_binder
 from litz.host.program import HostProgram
 from litz.host.source import host_program
 from litz.host.torch_memory import keep_freed_memory
-from litz.replay.choice import chosen
 from litz.replay.cuda import recorder_of
+from litz.replay.parts import Choice, chosen
 from litz.replay.plans import overwritten, shared_with_inputs
 from litz.replay.replayed import Replayed
 from litz.settings import Config
@@ -29,6 +30,9 @@ from litz.targets import TargetSet
 from litz_ir.plan.program import Plan
 
 log = logging.getLogger("litz")
+
+FAILED = "it runs without being replayed"
+"""What becomes of a graph that cannot be recorded."""
 
 NO_CONSTANTS: Mapping[str, torch.Tensor] = MappingProxyType({})
 
@@ -61,7 +65,8 @@ class Loader:
     program: HostProgram
     constants: Mapping[str, torch.Tensor]
     routines: Mapping[str, Callable[..., Any]]
-    gpus: Gpus = ONE_GPU
+    gpus: Gpus
+    failures: Failures
 
     def call(self, watch: Watch | None = None) -> HostFunction:
         """The graph on the device that is current, as it is; ``watch`` sees its launches. Raises ``LitzError``."""
@@ -85,7 +90,7 @@ class Loader:
     def of(self, artifact: Artifact) -> Loader:
         """What loads another artifact of the same graph. Raises ``LitzError``."""
         given = (self.name, self.targets, self.config, self.constants, self.routines, self.gpus)
-        return loader_of(artifact, *given)
+        return loader_of(artifact, *given, self.failures)
 
     def compiled(self, call: HostFunction | None = None) -> Compiled:
         """The graph as the options want it called: as ``call``, where somebody else sees to that. Raises
@@ -94,35 +99,44 @@ class Loader:
         made = Compiled(called, self.artifact, self.program.listing, self.config.freezing, loader=self)
         if not self.config.cuda_graphs:
             return made
-        choice = chosen(self.artifact.plan)
+        choice = self._choice()
         if not choice.whole:
             log.info("litz: %s: %s", self.artifact.plan.name, choice.says)
         return replace(made, replay=choice.says)
+
+    def _choice(self) -> Choice:
+        """What is recorded of the plan."""
+        plan = self.artifact.plan
+        return self.failures.attempt("replay", lambda: chosen(plan), Choice(plan, says=FAILED), FAILED)
 
     def replayed(self, call: HostFunction) -> HostFunction:
         """A call of the graph, recorded as a CUDA graph where the options ask for that and it can be done, or the graph
         with parts of it recorded. Raises ``LitzError``."""
         if not self.config.cuda_graphs:
             return call
-        choice = chosen(self.artifact.plan)
+        return self.failures.attempt("replay", lambda: self._replayed(call), call, FAILED)
+
+    def _replayed(self, call: HostFunction) -> HostFunction:
+        choice = self._choice()
         if choice.whole:
-            return on_current_device(_recorded(choice.plan, call))
+            return on_current_device(self._recorded(choice.plan, call))
         if not choice.parts:
             return call
         program = host_program(choice.plan)
         branches = zip(choice.plan.subplans, program.branches, strict=True)
         parts = {
-            branch.name: partial(_recorded, plan) for plan, branch in branches if plan.name in choice.parts
+            branch.name: partial(self._recorded, plan)
+            for plan, branch in branches
+            if plan.name in choice.parts
         }
         return self._loaded(program, instead=parts)
 
-
-def _recorded(plan: Plan, call: HostFunction) -> HostFunction:
-    """The calls of a plan, recorded and replayed as CUDA graphs."""
-    recorder = recorder_of(torch.cuda.current_device())
-    assert isinstance(plan.peak, int), "sizes are fixed where calls are recorded"
-    peak = plan.peak
-    return Replayed(call, recorder, peak, overwritten(plan), shared_with_inputs(plan))
+    def _recorded(self, plan: Plan, call: HostFunction) -> HostFunction:
+        """The calls of a plan, recorded and replayed as CUDA graphs."""
+        recorder = recorder_of(torch.cuda.current_device())
+        assert isinstance(plan.peak, int), "sizes are fixed where calls are recorded"
+        shared = shared_with_inputs(plan)
+        return Replayed(call, recorder, plan.peak, overwritten(plan), shared, failures=self.failures)
 
 
 def loader_of(
@@ -133,7 +147,9 @@ def loader_of(
     constants: Mapping[str, torch.Tensor] = NO_CONSTANTS,
     routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
     gpus: Gpus = ONE_GPU,
+    failures: Failures | None = None,
 ) -> Loader:
     """What loads an artifact; raises ``CodegenError`` for a plan that the host cannot express."""
     program = host_program(artifact.plan)
-    return Loader(artifact, name, targets, config, program, constants, routines, gpus)
+    told = Failures(config) if failures is None else failures
+    return Loader(artifact, name, targets, config, program, constants, routines, gpus, told)

@@ -16,7 +16,8 @@ from torch.fx import GraphModule
 
 from litz.artifact import Artifact, LeftToAten
 from litz.cache.artifacts import ArtifactCache
-from litz.debug.hooks import hooks_for
+from litz.debug import hooks_for
+from litz.failures import Failures, Source
 from litz.force import forced
 from litz.host.devices import first_gpu
 from litz.host.externs import NO_ROUTINES
@@ -33,7 +34,7 @@ from litz.tuning.choices import compared
 from litz.tuning.products import better_generated, may_be_generated
 from litz.tuning.tuned import Better, load, with_tuning
 from litz_ir.device import CPU
-from litz_ir.errors import CodegenError, CompilerNotFound, LitzError, ToolchainError
+from litz_ir.errors import CodegenError, CompilerNotFound, CompileTimeout, LitzError, stage
 from litz_ir.loops.nodes import LoopGraph
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import Hook, Timings
@@ -52,6 +53,36 @@ ROUNDS = 3
 """How often a graph is lowered again with what failed left to ATen, before all of it is."""
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a graph before it is compiled: its ``key`` and that of what was ``timed``, both empty where it
+    is not kept; the ``artifact`` that was; the products that were ``chosen``, None where nobody has tried."""
+
+    key: str
+    timed: str
+    artifact: Artifact | None
+    chosen: frozenset[str] | None
+
+    @property
+    def suffices(self) -> bool:
+        """True where the artifact is all that is wanted."""
+        found = self.artifact
+        return (
+            self.chosen is not None
+            and found is not None
+            and not any(p.constants for p in plans_in(found.plan))
+        )
+
+
+@dataclass(slots=True)
+class _Round:
+    """How far a round came."""
+
+    lowered: LoweredGraph | None = None
+    plan: Plan | None = None
+    artifact: Artifact | None = None
+
+
 @dataclass(slots=True)
 class Compilation:
     """One graph on its way: the stages, in order. The instance belongs to one thread.
@@ -59,7 +90,7 @@ class Compilation:
     ``held`` names the placeholders that are parameters, or otherwise likely the same call after call; ``donated`` those
     that nobody reads afterwards, ``saved`` the nodes whose results may be returned with other strides than eager's.
     ``side_by_side`` is how many units are built at a time. ``products`` are those that are generated. ``gpus`` are
-    those that the graph is on.
+    those that the graph is on. ``loops`` is the graph as it was lowered last.
     """
 
     gm: GraphModule
@@ -73,6 +104,12 @@ class Compilation:
     side_by_side: int = field(default_factory=torch.get_num_threads)
     products: frozenset[str] = frozenset()
     gpus: Gpus = ONE_GPU
+    loops: LoopGraph | None = None
+    failures: Failures = field(init=False)
+
+    def __post_init__(self) -> None:
+        source = Source(self.gm, self.name, False, self.held, self.donated, self.saved)
+        self.failures = self.cache.failures.of(source)
 
     def run(self) -> Compiled:
         """Compile the graph, or fetch it; degrade to ATen what fails, as ``config.fallback`` says."""
@@ -83,51 +120,110 @@ class Compilation:
             return self._run()
 
     def _run(self) -> Compiled:
-        targets = targets_for(device_kinds(self.gm), self.config)
-        # What a backward is given changes with how its forward is planned, and says nothing of products.
-        timed = self._key(targets, frozenset())
-        chosen = self.cache.products.read(timed) if self._chooses(targets) else frozenset()
-        self.products = chosen or self.products
-        key = self._key(targets, self.donated)
-        found = self._timed("cache", lambda: self.cache.read(key, targets))
-        constants: Mapping[str, torch.Tensor] = {}
-        if chosen is not None and found and not any(plan.constants for plan in plans_in(found.plan)):
-            return self._finish(found, constants, targets)
-        for target in targets.by_kind.values():
-            if isinstance(target, PreparedTarget):
-                self.side_by_side = target.prepare()
-        forced: frozenset[str] = frozenset()
-        for _ in range(ROUNDS):
-            lowered: LoweredGraph | None = None
-            plan: Plan | None = None
+        with stage("target"):
+            targets = targets_for(device_kinds(self.gm), self.config)
+        known = self._known(targets)
+        if known.artifact is not None and known.suffices:
             try:
-                lowered = self.lower(forced, targets)
-                plan = self.schedule(lowered, targets)
-                units, binaries = self.build(plan, targets)
-                left = left_to_aten(lowered)
-                artifact = Artifact(key, plan, units, binaries, left, dict(self.timings.seconds))
-                if found is None and not lowered.routines:
-                    self._timed("store", partial(self.cache.write, artifact))
-                better: Better | None = None
-                if chosen is None and may_be_generated(lowered.graph):
-                    better = partial(self._better, timed, lowered, plan, targets)
-                elif chosen is None:
-                    self.cache.products.write(timed, frozenset())
-                return self._finish(artifact, lowered.constants, targets, lowered.routines, better)
+                return self._finish(known.artifact, {}, targets)
+            except Exception as error:
+                self.failures.report(error, "load", f"what was kept of {self.name} is compiled anew")
+                self.cache.forget(known.artifact)
+                known = replace(known, artifact=None)
+        with stage("target"):
+            for target in targets.by_kind.values():
+                if isinstance(target, PreparedTarget):
+                    self.side_by_side = target.prepare()
+        return self._rounds(targets, known)
+
+    def _known(self, targets: TargetSet) -> Known:
+        """What the cache holds; nothing where it fails."""
+        attempt = self.failures.attempt
+        # What a backward is given changes with how its forward is planned, and says nothing of products.
+        timed = attempt(
+            "cache", lambda: self._key(targets, frozenset()), "", f"{self.name} is not kept on disk"
+        )
+        chosen: frozenset[str] | None = frozenset()
+        if timed and self._chooses(targets):
+            chosen = attempt("cache", lambda: self.cache.products.read(timed), chosen, "products are called")
+        self.products = chosen or self.products
+        if not timed:
+            return Known("", "", None, chosen)
+        key = attempt(
+            "cache", lambda: self._key(targets, self.donated), "", f"{self.name} is not kept on disk"
+        )
+        read = partial(self._timed, "cache", lambda: self.cache.read(key, targets))
+        found = attempt("cache", read, None, f"{self.name} is compiled anew") if key else None
+        return Known(key, timed, found, chosen)
+
+    def _rounds(self, targets: TargetSet, known: Known) -> Compiled:
+        """Compile, leaving what fails to ATen: the nodes that are to blame, as often as that helps."""
+        left: frozenset[str] = frozenset()
+        failed: list[tuple[LitzError, LoopGraph | None]] = []
+        for _ in range(ROUNDS):
+            attempt = _Round()
+            try:
+                made = self._round(attempt, left, targets, known)
             except LitzError as error:
-                alone = plan is None or plan.device == CPU
+                if attempt.artifact is not None:
+                    self.cache.forget(attempt.artifact)  # what does not load is of no use to others either
+                alone = attempt.plan is None or attempt.plan.device == CPU
                 if self.config.fallback == "error" or (isinstance(error, CompilerNotFound) and alone):
                     raise
-                blamed = nodes_at_fault(error, lowered)
-                if plan is not None and isinstance(error, CodegenError | ToolchainError):
-                    blamed |= self.failing_nodes(plan, targets)
-                if not blamed - forced:
+                blamed = self._blamed(error, attempt, targets)
+                if not blamed - left:
                     raise
-                self._tell(f"{error}\nlitz: {', '.join(sorted(blamed))} run as ATen instead")
-                forced |= blamed
+                left |= blamed
+                failed.append((error, self.loops))
+                continue
+            for failure, loops in failed:
+                instead = f"{', '.join(sorted(left))} run as ATen instead"
+                self.failures.report(failure, failure.stage, instead, loops, left)
+            return made
         raise CodegenError(
-            f"{self.name} still fails after {ROUNDS} rounds", hint="report it with LITZ_FALLBACK=error"
+            f"{self.name} still fails after {ROUNDS} rounds: {failed[-1][0].message}",
+            stage=failed[-1][0].stage,
+            node=failed[-1][0].node,
+            origin=failed[-1][0].origin,
+        ) from failed[-1][0]
+
+    def _round(self, attempt: _Round, left: frozenset[str], targets: TargetSet, known: Known) -> Compiled:
+        """All stages, with these nodes ``left`` to ATen."""
+        lowered = attempt.lowered = self.lower(left, targets)
+        self.loops = lowered.graph
+        plan = attempt.plan = self.schedule(lowered, targets)
+        units, binaries = self.build(plan, targets)
+        artifact = attempt.artifact = Artifact(
+            known.key, plan, units, binaries, left_to_aten(lowered), dict(self.timings.seconds)
         )
+        # What a failure has left its mark on is compiled anew the next time.
+        if known.artifact is None and known.key and not lowered.routines and not left:
+            self._kept("store", partial(self.cache.write, artifact))
+        better: Better | None = None
+        if known.chosen is None and may_be_generated(lowered.graph):
+            better = partial(self._better, known.timed, lowered, plan, targets)
+        elif known.chosen is None:
+            self._kept("store", partial(self.cache.products.write, known.timed, frozenset()))
+        made = self._finish(artifact, lowered.constants, targets, lowered.routines, better)
+        return replace(made, settled=made.settled and not left)
+
+    def _kept(self, name: str, work: Callable[[], object]) -> None:
+        """Keep something on disk, if that can be done."""
+        self.failures.attempt(
+            name, partial(self._timed, name, work), None, f"{self.name} is not kept on disk"
+        )
+
+    def _blamed(self, error: LitzError, attempt: _Round, targets: TargetSet) -> frozenset[str]:
+        """The operations to leave to ATen after an error."""
+        blamed = nodes_at_fault(error, attempt.lowered)
+        if attempt.plan is not None and isinstance(error, CompileTimeout) and error.kernels:
+            plans = [launches_on(kind, attempt.plan) for kind in targets.by_kind]
+            timed_out = [(p, k) for p in plans for k in p.kernels if k.name in error.kernels]
+            blamed = blamed.union(*(kernel_origins(plan, kernel) for plan, kernel in timed_out))
+        elif attempt.plan is not None and attempt.artifact is None:
+            blamed |= self.failing_nodes(attempt.plan, targets)
+        # Inputs and outputs are no operations that could run elsewhere.
+        return blamed - {node.name for node in self.gm.graph.nodes if node.op in ("placeholder", "output")}
 
     def _key(self, targets: TargetSet, donated: frozenset[str]) -> str:
         options = self.options(targets)
@@ -174,7 +270,7 @@ class Compilation:
         )
         if time.perf_counter() < end:
             # What there was no time for is tried by the next process.
-            self.cache.products.write(key, self.products)
+            self._kept("store", partial(self.cache.products.write, key, self.products))
         if not self.products:
             return None
         # Who calls a backward knows which inputs its first plan writes over.
@@ -189,7 +285,7 @@ class Compilation:
         key = self._key(targets, donated)
         artifact = Artifact(key, plan, *self.build(plan, targets), left_to_aten(lowered))
         if not lowered.routines:
-            self.cache.write(artifact)
+            self._kept("store", partial(self.cache.write, artifact))
         return artifact
 
     # --- the stages -----------------------------------------------------------------------------------------
@@ -219,10 +315,18 @@ class Compilation:
                 units = self._timed("emit", partial(target.emit, own))
                 jobs += [(unit, target) for unit in units]
         start = time.perf_counter()
-        with ThreadPoolExecutor(max_workers=max(1, min(len(jobs), self.side_by_side))) as pool:
-            binaries = tuple(pool.map(lambda job: self.cache.binary(*job), jobs))
+        with stage("compile"):
+            with ThreadPoolExecutor(max_workers=max(1, min(len(jobs), self.side_by_side))) as pool:
+                binaries = tuple(pool.map(lambda job: self._binary(*job), jobs))
         self.timings.add("compile", time.perf_counter() - start)
         return tuple(unit for unit, _ in jobs), binaries
+
+    def _binary(self, unit: SourceUnit, target: Target) -> Path:
+        try:
+            return self.cache.binary(unit, target)
+        except CompileTimeout as error:
+            error.kernels = unit.kernels
+            raise
 
     def failing_nodes(self, plan: Plan, targets: TargetSet) -> frozenset[str]:
         """The FX nodes behind the kernels that cannot be emitted or built, each tried alone: of a pack those behind the
@@ -244,8 +348,8 @@ class Compilation:
         try:
             for unit in target.emit(replace(plan, kernels=(kernel,), steps=steps)):
                 self.cache.binary(unit, target)
-        except (CodegenError, ToolchainError):
-            return True
+        except Exception:
+            return True  # what it was is told of the whole
         return False
 
     def _finish(
@@ -256,25 +360,22 @@ class Compilation:
         routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
         better: Better | None = None,
     ) -> Compiled:
-        start = time.perf_counter()
         given = (targets, self.config, self.cache, constants, routines, self.gpus)
-        made = load(artifact, self.name, *given, better=better)
-        self.timings.add("load", time.perf_counter() - start)
+        loaded = partial(load, artifact, self.name, *given, better=better, failures=self.failures)
+        made = self._timed("load", loaded)
         assert made.artifact is not None
         return replace(made, artifact=replace(made.artifact, seconds=dict(self.timings.seconds)))
 
     # --- helpers --------------------------------------------------------------------------------------------
 
-    def _timed(self, stage: str, work: Callable[[], T]) -> T:
+    def _timed(self, name: str, work: Callable[[], T]) -> T:
+        """What a stage gives, which raises ``LitzError`` alone."""
         start = time.perf_counter()
         try:
-            return work()
+            with stage(name):
+                return work()
         finally:
-            self.timings.add(stage, time.perf_counter() - start)
-
-    def _tell(self, message: str) -> None:
-        if self.config.fallback == "warn":
-            log.warning("%s", message)
+            self.timings.add(name, time.perf_counter() - start)
 
 
 def lowering_options(config: Config, targets: TargetSet, forced: frozenset[str]) -> LoweringOptions:

@@ -13,8 +13,11 @@ import difflib
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args, get_type_hints
+
+from platformdirs import user_cache_path
 
 from litz.force import forced
 from litz_ir.errors import ConfigError
@@ -68,6 +71,10 @@ class Config:
     force: str = ""
     verify: bool = False
     check: bool = False
+
+    def cache_root(self) -> Path:
+        """The folder that ``cache_dir`` names, else the platform's for litz."""
+        return user_cache_path("litz", appauthor=False) if self.cache_dir is None else Path(self.cache_dir)
 
     def replaced(self, changes: Mapping[str, Any]) -> Config:
         """The options with some changed; raises :class:`ConfigError` for unknown names and wrong values."""

@@ -11,6 +11,7 @@ import tempfile
 import weakref
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from torch.fx import GraphModule
 from litz.artifact import Artifact, Captured, LeftToAten, Wrapping
 from litz.cache.key import graph_key, text_key
 from litz.cache.products import ProductChoices
-from litz.cache.store import Store, default_folder
+from litz.cache.store import Store
 from litz.cache.tiles import TileChoices
+from litz.failures import Failures, Source
 from litz.settings import Config
 from litz.targets import TargetSet, devices_of
-from litz_ir.errors import CacheError, LitzError
+from litz_ir.errors import CacheError, CompilerNotFound
 from litz_ir.plan.program import Plan
 from litz_ir.serial import from_json, to_json
 from litz_ir.target.capabilities import Capabilities
@@ -42,7 +44,8 @@ class ArtifactCache:
     """Compiled graphs of one process and, when ``graphs`` and ``binaries`` are given, of those before it. ``captures``
     knows graphs by what Dynamo captured (``litz.capture.recall``), ``tiles`` and ``products`` what tuning found.
 
-    Without a folder that can be used, everything is built in a temporary one that lives as long as the process.
+    ``failures`` are told of what cannot be read or written. Without a folder that can be used, everything is built in a
+    temporary one that lives as long as the process.
     """
 
     graphs: Store | None
@@ -50,20 +53,26 @@ class ArtifactCache:
     captures: Store | None = None
     tiles: TileChoices = field(default_factory=TileChoices)
     products: ProductChoices = field(default_factory=ProductChoices)
+    failures: Failures = field(default_factory=lambda: Failures(Config()))
     scratch: Path | None = None
     built: dict[str, Path] = field(default_factory=dict)
 
     @staticmethod
-    def open(config: Config) -> ArtifactCache:
-        """The cache that ``config`` asks for; a folder that cannot be used is said once and done without."""
+    def open(config: Config, source: Source | None = None) -> ArtifactCache:
+        """The cache that ``config`` asks for, for the graph ``source``; a folder that cannot be used is said once and
+        done without."""
+        failures = Failures(config, source)
         if config.cache:
-            root = Path(config.cache_dir) if config.cache_dir is not None else default_folder()
             try:
-                graphs, binaries, captures, tiles, products = (Store(root / name) for name in FOLDERS)
-                return ArtifactCache(graphs, binaries, captures, TileChoices(tiles), ProductChoices(products))
+                stores = [Store(config.cache_root() / name) for name in FOLDERS]
+                graphs, binaries, captures, tiles, products = stores
+                choices = TileChoices(tiles), ProductChoices(products)
+                return ArtifactCache(graphs, binaries, captures, *choices, failures)
             except CacheError as error:
                 log.warning("%s", error)
-        return ArtifactCache(None, None)
+            except Exception as error:
+                failures.report(error, "cache", "nothing is kept on disk")
+        return ArtifactCache(None, None, failures=failures)
 
     def key(
         self, gm: GraphModule, config: Config, targets: TargetSet, options: SchedulerOptions,
@@ -96,8 +105,10 @@ class ArtifactCache:
             assert isinstance(plan, Plan)
             devices = devices_of(units, plan)
             binaries = tuple(self.binary(unit, targets[at[0]]) for unit, at in zip(units, devices))
-        except (LitzError, LookupError, TypeError, ValueError, AssertionError) as error:
-            log.warning("cache entry %s cannot be used and is taken for a miss: %s", key, error)
+        except CompilerNotFound:
+            raise
+        except Exception as error:
+            self._refuse(self.graphs, key, error)
             return None
         return Artifact(key, plan, units, binaries, left, cached=True)
 
@@ -126,13 +137,28 @@ class ArtifactCache:
             outputs, *places = (facts[each.name] for each in fields(Wrapping))
             wrapping = Wrapping(int(outputs), *(tuple(map(int, each)) for each in places))
             keys = [str(facts[half]) for half in ("forward", "backward") if facts[half] is not None]
-        except (KeyError, TypeError, ValueError) as error:
-            log.warning("cache entry %s cannot be used and is taken for a miss: %s", capture, error)
+        except Exception as error:
+            self._refuse(self.captures, capture, error)
             return None
         halves = [self.read(key, targets) for key in keys]
         if not halves or halves[0] is None or halves[-1] is None:
             return None
         return Captured(halves[0], wrapping, halves[1] if len(halves) > 1 else None)
+
+    def forget(self, artifact: Artifact) -> None:
+        """Drop an artifact and its binaries, which turned out to be of no use."""
+        for store, key in ((self.graphs, artifact.key), *((self.binaries, _key(u)) for u in artifact.units)):
+            if store is not None:
+                store.drop(key)
+
+    def _refuse(self, store: Store | None, key: str, error: Exception) -> None:
+        """Drop an entry that is whole and cannot be used all the same."""
+        assert store is not None
+        path = store.folder / key
+        log.warning(
+            "cache entry %s cannot be used and is taken for a miss: %s: %s", path, type(error).__name__, error
+        )
+        store.drop(key)
 
     def remember(self, capture: str, compiled: Captured) -> None:
         """Tie a graph as Dynamo captured it to what was compiled for it."""
@@ -148,24 +174,34 @@ class ArtifactCache:
 
     def binary(self, unit: SourceUnit, target: Target) -> Path:
         """The built file of a source: from the cache, else built now and kept. Raises ``ToolchainError``."""
-        key = text_key(unit.language, unit.text, *unit.flags)
-        if self.binaries is None:
-            if key not in self.built:
-                folder = Path(tempfile.mkdtemp(dir=self._own_folder()))
-                self.built[key] = target.build(unit, folder)
+        key = _key(unit)
+        if key in self.built:
             return self.built[key]
-        files = self.binaries.read(key)
-        if files is not None:
-            return self.binaries.path(key, next(iter(files)))
+        found = self.failures.attempt(
+            "cache", lambda: self._found_binary(key), None, "the unit is built anew"
+        )
+        if found is not None:
+            return found
         with tempfile.TemporaryDirectory(prefix="litz-") as workspace:
             path = target.build(unit, Path(workspace))
-            # Another process may keep the same source meanwhile, which it calls after a graph of its own.
-            name = f"{BINARY}{path.suffix}"
-            if self.binaries.write(key, {name: path.read_bytes()}):
-                return self.binaries.path(key, name)
-            kept = self._own_folder() / path.name
-            kept.write_bytes(path.read_bytes())
-            return kept
+            keep = partial(self._kept_binary, key, path)
+            kept = self.failures.attempt("cache", keep, None, "the unit is not kept on disk")
+            if kept is not None:
+                return kept
+            self.built[key] = Path(shutil.copy(path, tempfile.mkdtemp(dir=self._own_folder())))
+            return self.built[key]
+
+    def _found_binary(self, key: str) -> Path | None:
+        files = self.binaries.read(key) if self.binaries is not None else None
+        return self.binaries.path(key, next(iter(files))) if self.binaries is not None and files else None
+
+    def _kept_binary(self, key: str, path: Path) -> Path | None:
+        if self.binaries is None:
+            return None
+        # Another process may keep the same source meanwhile, which it calls after a graph of its own.
+        name = f"{BINARY}{path.suffix}"
+        written = self.binaries.write(key, {name: path.read_bytes()})
+        return self.binaries.path(key, name) if written else None
 
     def _own_folder(self) -> Path:
         """A folder that lives as long as this cache."""
@@ -173,6 +209,11 @@ class ArtifactCache:
             self.scratch = Path(tempfile.mkdtemp(prefix="litz-"))
             weakref.finalize(self, _remove, self.scratch)
         return self.scratch
+
+
+def _key(unit: SourceUnit) -> str:
+    """The key of a unit's binary."""
+    return text_key(unit.language, unit.text, *unit.flags)
 
 
 def _remove(folder: Path) -> None:

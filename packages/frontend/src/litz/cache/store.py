@@ -16,18 +16,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from litz_ir.errors import CacheError
 
 log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
-
-
-def default_folder() -> Path:
-    """The platform's cache folder for litz."""
-    return user_cache_path("litz", appauthor=False)
 
 
 class Store:
@@ -62,7 +55,7 @@ class Store:
                     raise ValueError(f"checksum of {name} differs")
                 files[name] = data
         except (OSError, ValueError, AttributeError) as error:
-            log.warning("cache entry %s is damaged and is taken for a miss: %s", key, error)
+            log.warning("cache entry %s is damaged and is taken for a miss: %s", path, error)
             self.drop(key)
             return None
         return files

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +14,7 @@ import torch
 from torch._dynamo import disable
 from torch._dynamo.utils import counters, flatten_graph_inputs
 from torch._functorch.aot_autograd import aot_module_simplified
+from torch._functorch.partitioners import default_partition
 from torch._guards import TracingContext
 from torch.fx import GraphModule
 
@@ -28,6 +28,7 @@ from litz.capture.partition import partition
 from litz.capture.plain import PlainGraph, with_gradients
 from litz.capture.recall import capture_key, own_views, plain_device
 from litz.capture.wrapped import Strides, with_own_results
+from litz.failures import Source
 from litz.host.devices import first_gpu
 from litz.host.load import HostFunction
 from litz.loading import Compiled
@@ -35,13 +36,10 @@ from litz.pipeline import Compilation, scheduler_options
 from litz.settings import Config
 from litz.targets import TargetSet, targets_for
 from litz.tuning.tuned import load
-from litz_ir.errors import CompilerNotFound, LitzError
 from litz_ir.loops.nodes import ComplexRef, Ref
 from litz_ir.plan.program import Plan
 from litz_ir.symbols.term import floordiv
 from litz_lowering import correct_metadata, decompositions
-
-log = logging.getLogger("litz")
 
 Observer = Callable[[Compiled], None]
 _COUNT = itertools.count()
@@ -70,16 +68,48 @@ class Session:
         self, joint: GraphModule, inputs: Sequence[Any], **options: Any
     ) -> tuple[GraphModule, GraphModule]:
         """The forward and the backward of a joint graph."""
-        forward, backward = partition(joint, inputs, **options)
-        self.any_layout = saved_in_any_layout(forward, backward, options["num_fwd_outputs"])
+        failures, outputs = (
+            self.cache.failures.of(Source(joint, f"joint_{self.number}")),
+            options["num_fwd_outputs"],
+        )
+        try:
+            forward, backward = partition(joint, inputs, **options)
+        except Exception as error:
+            failures.report(error, "partition", "all that the backward wants is saved")
+            forward, backward = default_partition(joint, inputs, **options)
+        saved = partial(saved_in_any_layout, forward, backward, outputs)
+        self.any_layout = failures.attempt(
+            "partition", saved, frozenset(), "what is saved is laid out as in eager"
+        )
         return forward, backward
 
     def compile(
         self, gm: GraphModule, example_inputs: Sequence[Any], *, kind: str
     ) -> Callable[[list[Any]], Any]:
-        """An AOT graph as a boxed callable."""
+        """An AOT graph as a boxed callable, which runs as it came where anything fails."""
+        traced: dict[int, Strides] = {}
+        context = TracingContext.try_get()
+        told = [] if context is None or context.output_strides is None else context.output_strides
+        before = len(told)
+        try:
+            call = self._compiled(gm, example_inputs, kind, traced)
+        except Exception as error:
+            name = f"{kind}_{self.number}"
+            instead = f"graph {name} runs as ATen operations"
+            self.cache.failures.of(Source(gm, name)).report(error, "capture", instead)
+            del told[before:]
+            self.saved.names = frozenset()
+            call = _with_plain_tangents(gm, given_as_traced(as_it_came(gm), traced))
+        call._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of a callable that takes a list
+        return call
+
+    def _compiled(
+        self, gm: GraphModule, example_inputs: Sequence[Any], kind: str, traced: dict[int, Strides]
+    ) -> HostFunction:
+        """An AOT graph as AOTAutograd wants it called; ``traced`` takes the strides of :func:`expect`."""
         with collection_paused(), torch.utils._python_dispatch._disable_current_modes():
-            traced = expect(gm, example_inputs) if kind == "backward" else {}
+            if kind == "backward":
+                traced.update(expect(gm, example_inputs))
             correct_metadata(gm)
             keeps = kind == "inference" and self.config.pack_weights
             held = parameter_inputs(gm, self.parameters) if keeps else frozenset()
@@ -93,14 +123,14 @@ class Session:
         for observe in self.observers:
             observe(compiled)  # which may put another call in the place of its own
         if self.plain is not None and compiled.artifact is not None:
-            self._take(self.plain, gm, compiled, kind)
-        call = compiled.call
+            take = partial(self._take, self.plain, gm, compiled, kind)
+            failures = self.cache.failures.of(Source(gm, name))
+            failures.attempt("capture", take, None, f"{name} is called through AOTAutograd")
         if kind == "forward":
-            call = self._forward(gm, compiled)
-        elif kind == "backward":
-            call = self._backward(gm, compiled, traced)
-        call._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of a callable that takes a list
-        return call
+            return self._forward(gm, compiled)
+        if kind == "backward":
+            return self._backward(gm, compiled, traced)
+        return compiled.call
 
     def _forward(self, gm: GraphModule, compiled: Compiled) -> HostFunction:
         """The call of a forward as AOTAutograd wants it."""
@@ -138,7 +168,12 @@ class Session:
             self.cache.remember(plain.key, whole)
 
     def recall(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any] | None:
-        """What was compiled for this graph before, in this process or another, found without tracing it."""
+        """What was compiled for this graph before, in this process or another, found without tracing it; None, too,
+        where looking for it fails."""
+        find = partial(self._found, gm, inputs)
+        return self.cache.failures.attempt("recall", find, None, "the graph is traced anew")
+
+    def _found(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any] | None:
         device = plain_device(gm, inputs)
         if device is None or torch._dynamo.config.compiled_autograd:
             # Compiled autograd takes AOTAutograd's graphs into its own.
@@ -199,19 +234,13 @@ def compile_or_fall_back(
     saved: frozenset[str] = frozenset(),
 ) -> Compiled:
     """Compile a graph; when that fails as a whole, run it as it came, unless ``config.fallback`` is ``error``."""
+    compilation = Compilation(gm, name, config, cache, held, donated, saved)
     try:
-        return Compilation(gm, name, config, cache, held, donated, saved).run()
-    except LitzError as error:
-        if config.fallback == "error":
-            raise
-        if config.fallback == "warn":
-            what = (
-                "there is no compiler, so"
-                if isinstance(error, CompilerNotFound)
-                else "compilation failed, so"
-            )
-            log.warning("litz: %s graph %s runs as ATen operations.\n%s", what, name, error)
-        return Compiled(_as_it_came(gm), None)
+        return compilation.run()
+    except Exception as error:
+        instead = f"graph {name} runs as ATen operations"
+        compilation.failures.report(error, "compilation", instead, compilation.loops)
+        return Compiled(as_it_came(gm), None)
 
 
 def _with_plain_tangents(
@@ -231,7 +260,9 @@ def _with_plain_tangents(
     return run
 
 
-def _as_it_came(gm: GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
+def as_it_came(gm: GraphModule) -> HostFunction:
+    """A graph run by torch, node by node."""
+
     def run(args: list[Any]) -> Sequence[Any]:
         given = list(args)
         args.clear()

@@ -1,4 +1,4 @@
-"""A plan in parts: the longest runs of steps that can be recorded, each as a subplan of its own.
+"""What of a plan is recorded: all of it, nothing, or parts: the longest runs of steps that can be, each as a subplan.
 
 A part takes the buffers that were there before it, and makes what is first touched in it. Of that it returns what
 somebody wants afterwards, and so holds memory of its own: nothing that is made elsewhere lies in it.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from litz.replay.host_time import REPLAY, work_of
-from litz.replay.plans import Obstacles, mutates
+from litz.replay.plans import ELSEWHERE, Obstacles, mutates, obstacle
 from litz_ir.loops.layout import span
 from litz_ir.loops.nodes import Ref, Value, references
 from litz_ir.plan.program import (
@@ -29,6 +29,37 @@ from litz_ir.plan.program import (
 from litz_ir.plan.uses import chain, root, touched_by, written
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import mul
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``plan`` is what runs; it is recorded as a whole where ``whole`` is true, and so are its subplans ``parts``.
+    ``says`` is a line for people."""
+
+    plan: Plan
+    whole: bool = False
+    parts: tuple[str, ...] = ()
+    says: str = ""
+
+
+def chosen(plan: Plan, replay: float = REPLAY) -> Choice:
+    """All of a plan where that can be recorded, else the parts of it that can; each where it takes the host no less
+    than the ``replay`` seconds of a replay."""
+    found = obstacle(plan)
+    if found == ELSEWHERE:
+        return Choice(plan, says=f"not replayed: {found}")
+    if not found:
+        work = work_of(plan.steps)
+        if work.pays(replay):
+            return Choice(plan, whole=True, says="replayed as a CUDA graph")
+        return Choice(plan, says=f"not replayed: {work.says(replay)}")
+    made = divided(plan, replay)
+    reasons = "; ".join(made.reasons or (found,))
+    if not made.parts:
+        return Choice(plan, says=f"not replayed: {reasons}")
+    graphs = "a CUDA graph" if len(made.parts) == 1 else f"{len(made.parts)} CUDA graphs"
+    share = f"{made.recorded} of {made.steps} launches and calls"
+    return Choice(made.plan, parts=made.parts, says=f"{share} replayed as {graphs}; between them: {reasons}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from litz.failures import Failures
 from litz.host.load import HostFunction
 from litz.host.torch_memory import own
 from litz.replay.memory import copied, fill, handed_out, like, shifted
+from litz.settings import Config
 
 log = logging.getLogger("litz")
 
@@ -102,7 +104,7 @@ class Replayed:
 
     ``peak`` is the number of bytes that a call has for itself at once, its results among them; ``overwritten`` are the
     positions of the arguments that the call changes; ``shared`` gives, by the position of a result that lies in an
-    argument's memory, that argument's.
+    argument's memory, that argument's. ``failures`` are told what cannot be recorded.
     """
 
     def __init__(
@@ -112,7 +114,9 @@ class Replayed:
         peak: int,
         overwritten: frozenset[int] = frozenset(),
         shared: dict[int, int] | None = None,
+        failures: Failures | None = None,
     ) -> None:
+        self._failures = Failures(Config()) if failures is None else failures
         self._call = call
         self._recorder = recorder
         self._peak = peak
@@ -130,29 +134,38 @@ class Replayed:
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         """Run, record and run, or replay."""
         with self._lock:
-            if self.obstacle or not self._recorder.is_free():
+            if self.obstacle:
                 return self._call(args)
-            if not self._recordings and not self._is_settled(args):
-                return self._call(args)
-            found = self._fitting(args)
-            if found is not None:
-                return self._replayed(found, args)
-            if self._recordings == RECORDINGS:
-                return self._given_up("its arguments or results are somewhere else in every call", args)
-            self._recordings += 1
             try:
-                made = self._record(args)
+                found = self._ready(args)
             except Exception as error:  # whatever is raised by what cannot be recorded
-                return self._given_up(f"recording it failed: {type(error).__name__}: {error}", args)
-            self._kept.append(made)
-            return self._replayed(made, args)
+                found = None
+                self._give_up(f"recording it failed: {type(error).__name__}: {error}")
+                self._failures.report(error, "replay", "a graph is not replayed")
+            return self._call(args) if found is None else self._replayed(found, args)
 
-    def _given_up(self, why: str, args: list[Any]) -> Sequence[Any]:
-        """Run as it is, now and from now on."""
+    def _ready(self, args: Sequence[Any]) -> _Recording | None:
+        """A recording, the arguments in its buffers; None where this call is made as it is."""
+        if not self._recorder.is_free() or (not self._recordings and not self._is_settled(args)):
+            return None
+        found = self._fitting(args)
+        if found is None:
+            if self._recordings == RECORDINGS:
+                self._give_up("its arguments or results are somewhere else in every call")
+                log.warning("litz: a graph is not replayed: %s", self.obstacle)
+                return None
+            self._recordings += 1
+            found = self._record(args)
+            self._kept.append(found)
+        buffers = [buffer for _, buffer in found.copied]
+        found.repetition.wait(buffers)
+        fill(buffers, [args[k] for k, _ in found.copied])
+        return found
+
+    def _give_up(self, why: str) -> None:
+        """Run as it is from now on."""
         self.obstacle = why
         self._kept.clear()
-        log.warning("litz: a graph is not replayed: %s", why)
-        return self._call(args)
 
     def _is_settled(self, args: Sequence[Any]) -> bool:
         """Note which arguments lie where they lay in the call before. True when they are the same twice in a row, after
@@ -215,9 +228,6 @@ class Replayed:
         return [_Storage(pointer, known(pointer), found, sizes[pointer]) for pointer, found in places.items()]
 
     def _replayed(self, recording: _Recording, args: list[Any]) -> list[Any]:
-        buffers = [buffer for _, buffer in recording.copied]
-        recording.repetition.wait(buffers)
-        fill(buffers, [args[k] for k, _ in recording.copied])
         recording.repetition.run()
         changed = [(args[k], buffer) for k, buffer in recording.copied if k in self._overwritten]
         fill([given for given, _ in changed], [buffer for _, buffer in changed])

@@ -14,7 +14,6 @@ from litz.host.load import HostFunction
 from litz.host.waits import checks_values, looked_up
 from litz.timing import Sample
 from litz.tuning.choices import nodes_of, worth_generating
-from litz_ir.errors import LitzError
 from litz_ir.loops.nodes import (
     Contraction,
     Input,
@@ -80,7 +79,7 @@ def better_generated(
             if any(map(_depends_on_numbers, kernels_in(own))):
                 return math.inf
             return _median(load(own), some, sample)
-        except (LitzError, torch.OutOfMemoryError) as error:
+        except Exception as error:
             log.debug("litz: a part of %s is not timed: %s", graph.name, error)
             return math.inf
 

@@ -22,7 +22,7 @@ from litz.targets import launches_on
 from litz.timing import Sample
 from litz.tuning.subjects import Subject
 from litz.tuning.trial import trial_places
-from litz_ir.errors import KernelError, LitzError
+from litz_ir.errors import KernelError
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.packs import schedules_of
 from litz_ir.plan.schedule import Schedule
@@ -85,15 +85,24 @@ class Search:
         """True when no call can find anything more."""
         return not self._pending or self.spent >= self._seconds or self._calls >= PATIENCE
 
+    def begun(self) -> bool:
+        """True; the candidates are built when this is first asked. Raises what stands in the way."""
+        if self._call is None:
+            start = self._now()
+            self._end = start + self._seconds - self.spent
+            self._rivals = self._built()
+            self._call = self._loader.call(self._watch)
+            self.spent += self._now() - start
+        return True
+
     def run(self, args: list[Any]) -> Sequence[Any]:
         """A call of the graph. Each kernel is timed before it is launched. Raises what the graph raises."""
+        self.begun()
+        assert self._call is not None
         start = self._now()
         self._end = start + self._seconds - self.spent
         self._calls += 1
         try:
-            if self._call is None:
-                self._rivals = self._built()
-                self._call = self._loader.call(self._watch)
             return self._call(args)
         finally:
             self.spent += self._now() - start
@@ -116,7 +125,7 @@ class Search:
                 continue
             try:
                 function = self._load(kernel, *future.result())
-            except (LitzError, OSError) as error:
+            except Exception as error:
                 log.debug("litz: a candidate of %s is left out: %s", kernel.name, error)
                 continue
             rivals.setdefault(kernel.name, []).append((kernel, function))
@@ -149,14 +158,15 @@ class Search:
             return
         try:
             choice = self._choice(subject.kernel, function, rivals, addresses, symbols)
+            if choice is None:
+                return
+            self.found[name] = choice
+            if name not in self._late:
+                self._cache.tiles.write(subject.key, choice)
         except torch.OutOfMemoryError:
             log.info("litz: there is no memory to tune %s", name)
-            return
-        if choice is None:
-            return
-        self.found[name] = choice
-        if name not in self._late:
-            self._cache.tiles.write(subject.key, choice)
+        except Exception as error:
+            self._loader.failures.report(error, "tuning", f"{name} keeps its tiles")
 
     def _choice(
         self,

@@ -13,6 +13,7 @@ import torch
 
 from litz.artifact import Artifact, TileChoice
 from litz.cache.artifacts import ArtifactCache
+from litz.failures import Failures
 from litz.host.externs import NO_ROUTINES
 from litz.host.gpus import ONE_GPU, Gpus
 from litz.host.load import HostFunction
@@ -23,7 +24,6 @@ from litz.timing import Sample, sampler
 from litz.tuning.applied import applied, changes
 from litz.tuning.search import Search
 from litz.tuning.subjects import subjects_of
-from litz_ir.errors import LitzError
 from litz_ir.target.protocol import TunableTarget
 
 log = logging.getLogger("litz")
@@ -43,10 +43,12 @@ def load(
     gpus: Gpus = ONE_GPU,
     clock: Callable[[], Sample] | None = None,
     better: Better | None = None,
+    failures: Failures | None = None,
 ) -> Compiled:
     """A plan and its binaries as a callable that tracebacks know by ``name``, tuned by what ``clock`` makes where the
     options ask for that; ``better`` finds a better plan. Raises ``LitzError``."""
-    loader = loader_of(artifact, name, targets, config, constants, routines, gpus)
+    told = cache.failures if failures is None else failures
+    loader = loader_of(artifact, name, targets, config, constants, routines, gpus, told)
     return with_tuning(loader, cache, clock, better) if config.autotune else loader.compiled()
 
 
@@ -63,7 +65,9 @@ def with_tuning(
         return loader.compiled()
     if clock is None:
         clock = partial(sampler, "events" if device.kind == "cuda" else "host")
-    loader, search = _begun(loader, cache, clock)
+    begun = partial(_begun, loader, cache, clock)
+    nothing: tuple[Loader, Search | None] = loader, None
+    loader, search = loader.failures.attempt("tuning", begun, nothing, f"{loader.name} keeps its tiles")
     if search is None and better is None:
         return loader.compiled()
     made = loader.compiled(Tuned(loader, search, cache, clock, better))
@@ -85,13 +89,11 @@ def _begun(loader: Loader, cache: ArtifactCache, clock: Callable[[], Sample]) ->
 
 
 def _with_choices(loader: Loader, choices: Mapping[str, TileChoice], cache: ArtifactCache) -> Loader:
-    """The loader of the same graph with these choices; itself where they cannot be made, which is said."""
+    """The loader of the same graph with these choices; itself where they cannot be made, which is reported."""
     plan = loader.artifact.plan
-    try:
-        artifact = applied(loader.artifact, choices, loader.targets[plan.device], cache)
-    except LitzError as error:
-        log.warning("litz: %s keeps the tiles that it had before it was tuned: %s", plan.name, error)
-        return loader
+    change = partial(applied, loader.artifact, choices, loader.targets[plan.device], cache)
+    instead = f"{plan.name} keeps the tiles that it had before it was tuned"
+    artifact = loader.failures.attempt("tuning", change, loader.artifact, instead)
     return replace(loader, artifact=artifact)
 
 
@@ -142,25 +144,24 @@ class Tuned:
         """A call that searches, unless another thread has ended that just now."""
         if self._final is not None:
             return self._final(args)
+        attempt, kept = self._loader.failures.attempt, f"{self._loader.name} keeps its plan"
         if self._better is not None:
             better, self._better = self._better, None
-            self._improve(better)
+            attempt("tuning", partial(self._improve, better), None, kept)
+        if self._search is not None and not attempt("tuning", self._search.begun, False, kept):
+            self._search = None
         results = self._plain(args) if self._search is None else self._search.run(args)
         if self._search is None or self._search.over:
-            self._final = self._settled(self._search)
+            self._final = attempt("tuning", partial(self._settled, self._search), self._plain, kept)
         return results
 
     def _improve(self, better: Better) -> None:
         """Let a better plan take the place of the graph's own, where there is one."""
-        try:
-            artifact = better(self._clock())
-            if artifact is None:
-                return
-            loader, search = _begun(self._loader.of(artifact), self._cache, self._clock)
-            self._plain = loader.call()
-        except LitzError as error:
-            log.warning("litz: %s keeps its plan: %s", self._loader.name, error)
+        artifact = better(self._clock())
+        if artifact is None:
             return
+        loader, search = _begun(self._loader.of(artifact), self._cache, self._clock)
+        self._plain = loader.call()
         self._loader, self._search = loader, search
 
     def _is_recorded(self) -> bool:

@@ -1,0 +1,194 @@
+"""Reports of failures on disk: a folder each, with the graph, a script that repeats the failure, and the traceback.
+
+Nobody but their owner can read them: they hold parts of a program.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import tempfile
+import traceback
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import torch
+from torch.fx import GraphModule
+
+import litz_ir
+from litz.failures import Source
+from litz.fx_source import graph_source
+from litz.settings import Config
+from litz_ir.loops.nodes import LoopGraph
+from litz_ir.origin import places
+from litz_lowering.origins import origin_of
+
+FOLDER = "reports"
+
+KEPT = 50
+"""The most reports that stay in a folder: the newest."""
+
+SHOWN = 3
+"""The most of the user's lines that a report names for a failure without a node."""
+
+LEFT_OUT = ("fallback", "cache", "cache_dir")
+"""Options that a repro sets for itself."""
+
+
+def places_of(gm: GraphModule, names: frozenset[str] = frozenset()) -> Sequence[str]:
+    """The first of the user's lines that a graph, or its nodes of these ``names``, came from."""
+    nodes = (node for node in gm.graph.nodes if node.op not in ("placeholder", "output"))
+    return places(origin_of(node) for node in nodes if not names or node.name in names)[:SHOWN]
+
+
+def written(config: Config, source: Source, error: Exception, text: str, loops: LoopGraph | None) -> Path:
+    """The folder of a failure's report, written unless it is there already. Raises ``OSError`` and more."""
+    code = source.gm.code
+    digest = hashlib.sha256(f"{text}\0{code}".encode()).hexdigest()[:16]
+    root = _root(config)
+    folder = root / digest
+    if not folder.exists():
+        aside = Path(tempfile.mkdtemp(dir=root, prefix=".writing-"))
+        for name, content in _files(config, source, error, text, loops).items():
+            (aside / name).write_text(content, encoding="utf-8")
+        try:
+            os.rename(aside, folder)
+        except OSError:
+            if not folder.exists():
+                raise
+            shutil.rmtree(aside, ignore_errors=True)  # another process was quicker
+        _forget_old(root)
+    return folder
+
+
+def _root(config: Config) -> Path:
+    """The folder of all reports: in the cache, or a temporary one, where there is no cache that is this user's."""
+    if config.cache:
+        root = config.cache_root() / FOLDER
+        try:
+            root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if root.stat().st_uid == os.getuid():
+                root.chmod(0o700)
+                return root
+        except OSError:
+            pass  # a cache that cannot be used is told of where it is opened
+    return _temporary()
+
+
+@functools.cache
+def _temporary() -> Path:
+    """A folder for the reports of this process, which outlive it."""
+    return Path(tempfile.mkdtemp(prefix="litz-reports-"))
+
+
+def _forget_old(root: Path) -> None:
+    """Remove all but the newest reports."""
+    found = sorted(root.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)
+    for old in found[KEPT:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _files(
+    config: Config, source: Source, error: Exception, text: str, loops: LoopGraph | None
+) -> dict[str, str]:
+    files = {"error.txt": f"{text}\n\n{''.join(traceback.format_exception(error))}\n{_machine()}\n"}
+    try:
+        files["graph.py"] = graph_source(source.gm)
+        files["repro.py"] = _script(config, source)
+    except TypeError as problem:
+        files["graph.txt"] = f"# no repro: {problem}\n{source.gm.code}"
+    if loops is not None:
+        files["loops.txt"] = litz_ir.to_text(loops)
+    return files
+
+
+def _machine() -> str:
+    return f"torch {torch.__version__}, Python {platform.python_version()}, {platform.platform()}"
+
+
+def _script(config: Config, source: Source) -> str:
+    changed = {each.name: getattr(config, each.name) for each in fields(Config)}
+    default = Config()
+    options = {
+        name: value
+        for name, value in changed.items()
+        if name not in LEFT_OUT and value != getattr(default, name)
+    }
+    # What higher-order operators run has metadata of its own, which AOTAutograd makes.
+    through_aot = source.captured or any(node.op == "get_attr" for node in source.gm.graph.nodes)
+    return _SCRIPT.format(
+        name=source.name,
+        options=options,
+        names={each: sorted(getattr(source, each)) for each in ("held", "donated", "saved")},
+        compiled=_THROUGH_AOT if through_aot else _INNER.format(name=source.name),
+        calls=8 if config.autotune or config.cuda_graphs else 1,
+    )
+
+
+_SCRIPT = '''"""Repeat the failure that error.txt tells of: python repro.py
+
+It compiles the graph {name} of graph.py anew, which raises what failed, and calls it with random elements.
+"""
+
+import graph
+import torch
+from torch._dynamo.source import ConstantSource
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+import litz
+from litz.cache.artifacts import ArtifactCache
+from litz.capture.aot import compile_or_fall_back
+
+OPTIONS = litz.config.current().replaced({{**{options}, "fallback": "error", "cache": False}})
+NAMES = {{name: frozenset(nodes) for name, nodes in {names}.items()}}
+
+
+def example(mode, value, name):
+    """What stands for an input while it is compiled."""
+    source = ConstantSource(name)
+    if type(value) is int:
+        symbol = mode.shape_env.create_symbol(value, source, DimDynamic.DUCK)
+        return mode.shape_env.create_symintnode(symbol, hint=value, source=source)
+    if not isinstance(value, torch.Tensor):
+        return value
+    sizes = [DimDynamic.DUCK if k in value.dynamic else DimDynamic.STATIC for k in range(value.dim())]
+    return mode.from_tensor(value, symbolic_context=StatelessSymbolicContext(sizes), source=source)
+
+
+gm, inputs = graph.graph(), graph.INPUTS
+{compiled}
+for _ in range({calls}):
+    results = compiled(*inputs)
+found = [each for each in results if isinstance(each, torch.Tensor) and each.requires_grad]
+torch.autograd.backward([each.sum() for each in found])
+print("no failure:", ", ".join(str(getattr(each, "shape", each)) for each in results))
+'''
+
+_INNER = """
+with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) as mode:
+    given = [example(mode, each, f"input_{{k}}") for k, each in enumerate(inputs)]
+    FakeTensorProp(gm, mode).propagate_dont_convert_inputs(*given)
+call = compile_or_fall_back(gm, "{name}", OPTIONS, ArtifactCache.open(OPTIONS), **NAMES).call
+inputs = [each.detach() if isinstance(each, torch.Tensor) else each for each in inputs]
+
+
+def compiled(*given):
+    with torch.no_grad():
+        return call(list(given))
+
+
+""".lstrip("\n")
+
+_THROUGH_AOT = """
+given = inputs
+if any(type(each) is int or getattr(each, "dynamic", ()) for each in inputs):
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    given = [example(mode, each, f"input_{k}") for k, each in enumerate(inputs)]
+compiled = litz.compile_fx(gm, given, config=OPTIONS)
+""".strip("\n")
