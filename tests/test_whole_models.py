@@ -16,7 +16,7 @@ from whole_models.execution import Mode, Runner
 from whole_models.judge import PRECISIONS, Finding, judged, measured, widened, worst_of
 from whole_models.processes import Job, Limits, carried_out
 from whole_models.run import described, main
-from whole_models.worker import findings_of, verdict_of, yardsticks_of
+from whole_models.worker import Row, findings_of, patiently, verdict_of, yardsticks_of
 
 BF16 = PRECISIONS["bf16"]
 
@@ -177,6 +177,21 @@ def test_a_crash_or_a_hang_costs_its_cell(
     assert (second["dtype"], second["verdict"]) == ("bf16", verdict) and reason in second["reason"]
     spent = carried_out(Job("toy", "train", ("f32",)), [], tmp_path, Limits(time.monotonic(), 1.0))
     assert [row["verdict"] for row in spent] == ["left out"]
+
+
+def test_a_cell_waits_for_memory_and_then_fails() -> None:
+    left = [3]
+
+    def judge() -> Row:
+        left[0] -= 1
+        if left[0] > 0:
+            raise torch.OutOfMemoryError("full")
+        return {"verdict": "ok"}
+
+    assert patiently(judge, "cpu", pause=0.0) == {"verdict": "ok"}
+    left[0] = 4
+    with pytest.raises(torch.OutOfMemoryError, match="full"):
+        patiently(judge, "cpu", pause=0.0)
 
 
 def test_jobs_survive_the_command_line() -> None:

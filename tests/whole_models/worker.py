@@ -11,8 +11,9 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def work(
         try:
             if runner is None:
                 runner = Runner(sample_of(case, small), mode, device)
-            row |= cell(runner, dtype, fuse, FileLock(lock))
+            row |= patiently(partial(cell, runner, dtype, fuse, FileLock(lock)), device)
         except ImportError as error:
             row |= {"verdict": "not built", "reason": str(error)[:300]}
         except Exception as error:
@@ -58,6 +59,19 @@ def work(
             os._exit(3)
         _free(device)
     return 0
+
+
+def patiently(judge: Callable[[], Row], device: str, pause: float = 20.0) -> Row:
+    """Return a cell's row; where other processes have the memory of the device, wait for it, twice at the most."""
+    for _ in range(2):
+        try:
+            return judge()
+        except torch.OutOfMemoryError:
+            # Its traceback holds the tensors of the failed run, so it is left before anything is freed.
+            pass
+        _free(device)
+        time.sleep(pause)
+    return judge()
 
 
 def cell(runner: Runner, dtype: str, fuse: bool, alone: AbstractContextManager[Any]) -> Row:
