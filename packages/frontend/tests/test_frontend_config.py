@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from litz.force import forced
 from litz.options import config_from
 from litz.pipeline import scheduler_options
-from litz.settings import Config, ConfigHandle
+from litz.settings import Config, ConfigHandle, forced
 from litz.targets import targets_for
 from litz_ir.errors import ConfigError
 

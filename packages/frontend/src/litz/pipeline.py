@@ -18,7 +18,6 @@ from litz.artifact import Artifact, LeftToAten
 from litz.cache.artifacts import ArtifactCache
 from litz.debug import hooks_for
 from litz.failures import Failures, Source
-from litz.force import forced
 from litz.host.devices import first_gpu
 from litz.host.externs import NO_ROUTINES
 from litz.host.gpus import ONE_GPU, Gpus, gpus_among
@@ -27,7 +26,7 @@ from litz.host.load import HostFunction
 from litz.host.precision import f32_convolutions, f32_products, tell_of_bf16
 from litz.loading import Compiled, Loader, loader_of
 from litz.results import may_replace
-from litz.settings import Config
+from litz.settings import Config, forced
 from litz.targets import TargetSet, launches_on, targets_for
 from litz.timing import Sample
 from litz.tuning.choices import compared

@@ -19,8 +19,8 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from platformdirs import user_cache_path
 
-from litz.force import forced
 from litz_ir.errors import ConfigError
+from litz_scheduler import SchedulerOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,3 +193,36 @@ class ConfigHandle:
 
     def __repr__(self) -> str:
         return repr(self.current())
+
+
+_SCHEDULER_TYPES: Mapping[str, Any] = get_type_hints(SchedulerOptions)
+
+
+def forced(text: str) -> dict[str, int | str | frozenset[str]]:
+    """``siblings=0 lanes=outer`` as fields of :class:`litz_scheduler.SchedulerOptions` and their values.
+
+    Numbers are decimal, flags 0 or 1, sets of names separated by commas. Raises :class:`ConfigError` for other names
+    and values.
+    """
+    return dict(_forced_field(word) for word in text.split())
+
+
+def _forced_field(word: str) -> tuple[str, int | str | frozenset[str]]:
+    name, _, value = word.partition("=")
+    if name not in _SCHEDULER_TYPES:
+        near = difflib.get_close_matches(name, _SCHEDULER_TYPES, n=1) or list(_SCHEDULER_TYPES)
+        raise ConfigError(f"the scheduler has no option {name!r}", hint=f"did you mean {' or '.join(near)}?")
+    if _SCHEDULER_TYPES[name] == frozenset[str]:
+        return name, frozenset(filter(None, value.split(",")))
+    names = get_args(_SCHEDULER_TYPES[name])
+    if names:
+        accepted, wanted = value in names, " or ".join(names)
+    elif _SCHEDULER_TYPES[name] is bool:
+        accepted, wanted = value in ("0", "1"), "0 or 1"
+    else:
+        accepted, wanted = value.isdecimal(), "a number"
+    if not accepted:
+        raise ConfigError(f"the scheduler's option {name!r} takes {wanted}, got {value!r}")
+    if names:
+        return name, value
+    return name, value == "1" if _SCHEDULER_TYPES[name] is bool else int(value)
