@@ -32,6 +32,7 @@ MODELS = ("transformers>=5.0,<6",)
 CHARTS = "matplotlib>=3.9,<4"
 IMAGES = ("timm>=1.0.20,<2", "torchvision")  # the constraints leave one torchvision: that of the pinned torch
 OPINFO = ("expecttest>=0.3,<0.4",)  # what importing torch's operator database takes
+FOR_IMAGES = ("pillow>=11", "huggingface_hub", "safetensors", "pyyaml")  # their dependencies besides torch
 FUZZ = ("hypothesis>=6,<7", "rich>=13,<16")
 
 each_package = nox.parametrize("pkg", [nox.param(pkg, id=pkg) for pkg in FOLDERS])
@@ -186,6 +187,7 @@ def types(session: nox.Session) -> None:
         "tests/differential",
         "tests/whole_models",
         "tests/forms",
+        "tests/zoo",
         "packages/codegen-cpp/tests/maths",
     )
     session.run("mypy", *sources, *around)
@@ -233,6 +235,22 @@ def opinfo(session: nox.Session) -> None:
     install(session, *OPINFO)
     install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
     session.run("python", "-m", "opinfo", *session.posargs, env={"PYTHONPATH": str(ROOT / "tests")})
+
+
+@nox.session
+def zoo(session: nox.Session) -> None:
+    """Judge litz by tiny models of the architectures of transformers and timm: `nox -s zoo -- --help` lists options."""
+    install_torch(session)
+    install(session, *MODELS, *FOR_IMAGES)
+    install(session, "--no-deps", *IMAGES)  # torchvision's wheel wants the torch that it was built for
+    install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
+    environment = {
+        "PYTHONPATH": str(ROOT / "tests"),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        **SLEEPING,
+    }
+    session.run("python", "-m", "zoo", *session.posargs, env=environment)
 
 
 @nox.session

@@ -20,10 +20,11 @@ from torch._dynamo import guards
 import litz
 from opinfo.entries import Unit, tolerance
 from opinfo.exceptions import UNDEFINED_VALUES
-from opinfo.execution import Made, Program, Seen, Watcher, program_of, run
+from opinfo.execution import Program, Seen, program_of, run
 from opinfo.judge import Mismatch, Reference, mismatch
 from opinfo.outcome import EXCEPTED, IN_PARTS, PASSED, Outcome, Place
 from opinfo.samples import Mode, Sample, modes_of, samples_of, widened
+from opinfo.watching import Made, Watcher
 
 PEERS = ("aot_eager", "eager")
 

@@ -1,0 +1,90 @@
+"""A backend like `"litz"` that keeps what was made of each graph, and what was said meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.fx import GraphModule
+
+from litz.api import compile_fx, config
+from litz.loading import Compiled
+from litz_ir.plan.program import CallStep
+
+FORCED = "asked for by force_extern"
+
+
+@dataclass(slots=True)
+class Made:
+    """What litz made of the graphs of one run, and what it said on the way."""
+
+    compiled: list[Compiled] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def fell_back(self) -> str | None:
+        """Why operations that have a rule, or the whole graph, were left to ATen; `None` when none were."""
+        for compiled in self.compiled:
+            if compiled.artifact is None:
+                return f"the whole graph runs as it came: {self._words()}"
+            for left in compiled.artifact.left_to_aten:
+                if left.reason == FORCED:
+                    return f"{left.target} failed: {self._words()}"
+        return None
+
+    def calls(self) -> tuple[str, ...]:
+        """The routines that are called instead of generated code, by name."""
+        plans = [compiled.artifact.plan for compiled in self.compiled if compiled.artifact is not None]
+        return tuple(
+            dict.fromkeys(step.target for plan in plans for step in plan.steps if isinstance(step, CallStep))
+        )
+
+    def kernels(self) -> int:
+        """How many kernels were generated."""
+        return sum(len(compiled.artifact.plan.kernels) for compiled in self.compiled if compiled.artifact)
+
+    def _words(self) -> str:
+        return (
+            " | ".join(" ".join(text.split()) for text in self.said)[:400] or "(cached, see the first sample)"
+        )
+
+
+class _Listener(logging.Handler):
+    """Keeps litz's warnings while a run lasts."""
+
+    def __init__(self, said: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self.said = said
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one record."""
+        self.said.append(record.getMessage())
+
+
+class Watcher:
+    """A backend like `"litz"` that keeps what was made; one serves all samples of a unit."""
+
+    def __init__(self) -> None:
+        self.made = Made()
+
+    def __call__(self, gm: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        """Compile as `torch.compile(backend="litz")` does."""
+        return compile_fx(gm, inputs, config=config.current(), observers=(self._keep,))
+
+    def _keep(self, compiled: Compiled) -> None:
+        self.made.compiled.append(compiled)
+
+    @contextmanager
+    def watching(self) -> Iterator[Made]:
+        """Collect what is made inside the block."""
+        self.made = Made()
+        logger, listener = logging.getLogger("litz"), _Listener(self.made.said)
+        logger.addHandler(listener)
+        before, logger.propagate = logger.propagate, False
+        try:
+            yield self.made
+        finally:
+            logger.removeHandler(listener)
+            logger.propagate = before

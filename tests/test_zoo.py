@@ -1,0 +1,180 @@
+"""The zoo's judge finds what differs from eager, and nothing where nothing does; its configurations are small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import nn
+from zoo.cases import Built, Case, NotRunnable, accepted, settled
+from zoo.execution import Mode, in_double, rounded_otherwise, run
+from zoo.judge import difference
+from zoo.report import line, page
+from zoo.row import Outcome, Row, read
+from zoo.shrinking import shrunk
+from zoo.worker import judged, reference
+
+import litz
+
+
+class Toy(nn.Module):
+    """Two layers with a norm that keeps statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        hidden = self.norm(torch.nn.functional.gelu(self.first(x)))
+        return {"hidden": hidden, "scores": self.second(hidden).softmax(-1)}
+
+
+def toy() -> Built:
+    torch.manual_seed(0)
+    return Built(settled(Toy()), {"x": torch.randn(5, 6)}, "Toy")
+
+
+def found(wrap: Callable[[nn.Module], Callable[..., Any]], mode: Mode) -> str | None:
+    """What the judge says of another way to run the toy."""
+    built = toy()
+    model, inputs = built.model, built.inputs
+    return difference(
+        run(model, inputs, mode, wrap),
+        run(model, inputs, mode),
+        in_double(model, inputs, mode),
+        lambda: [rounded_otherwise(model, inputs, mode, seed) for seed in range(2)],
+    )
+
+
+def changed(result: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> Any:
+    return lambda model: lambda **inputs: result(model(**inputs))
+
+
+def forgetful(model: nn.Module) -> Callable[..., Any]:
+    model.get_submodule("norm").momentum = 0.11  # type: ignore[assignment]
+    return model
+
+
+DIFFERENCES: dict[str, tuple[Mode, Callable[[nn.Module], Callable[..., Any]]]] = {
+    "output 0.1: value": ("inference", changed(lambda r: {**r, "scores": r["scores"] * 1.0001})),
+    "output 0.1: dtype": ("inference", changed(lambda r: {**r, "scores": r["scores"].double()})),
+    "output 0.0: strides": (
+        "inference",
+        changed(lambda r: {**r, "hidden": r["hidden"].t().contiguous().t()}),
+    ),
+    "structure": ("inference", changed(lambda r: {"hidden": r["hidden"]})),
+    "gradient": ("training", changed(lambda r: {**r, "scores": r["scores"].detach() + 0 * r["scores"]})),
+    "buffer norm.running_mean: value": ("training", forgetful),
+}
+
+
+@pytest.mark.parametrize("where", DIFFERENCES)
+def test_a_difference_is_found(where: str) -> None:
+    mode, wrap = DIFFERENCES[where]
+    said = found(wrap, mode)
+    assert said is not None and said.startswith(where)
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_other_rounding_is_no_difference(mode: Mode) -> None:
+    def otherwise(model: nn.Module) -> Callable[..., Any]:
+        twin = model.get_submodule("second")
+        weight = twin.weight
+        assert isinstance(weight, nn.Parameter)
+        with torch.no_grad():
+            weight.copy_(torch.nextafter(weight, weight + 1))
+        return model
+
+    assert found(lambda model: model, mode) is None
+    assert found(otherwise, mode) is None
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_litz_is_judged(mode: Mode, tmp_path: Path) -> None:
+    built = toy()
+    with litz.config.patch(cache_dir=str(tmp_path), fallback="warn"):
+        outcome = judged(built, mode, run(built.model, built.inputs, mode))
+    assert outcome.verdict == "pass" and outcome.graphs and outcome.kernels
+
+
+class Otherwise(nn.Module):
+    """Computes something else where it is compiled, by whatever backend."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin() if torch.compiler.is_compiling() else x.cos()
+
+
+def test_what_differs_without_litz_too(tmp_path: Path) -> None:
+    built = Built(Otherwise(), {"x": torch.randn(4)}, "Otherwise")
+    with litz.config.patch(cache_dir=str(tmp_path)):
+        outcome = judged(built, "inference", run(built.model, built.inputs, "inference"))
+    assert outcome.verdict == "differs without litz" and "output 0.0: value" in outcome.reason
+
+
+def test_a_reference_that_takes_another_way_is_none(tmp_path: Path) -> None:
+    class Branches(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sin() if x.dtype == torch.float64 else x.cos()
+
+    built = Built(Branches(), {"x": torch.randn(4)}, "Branches")
+    expected = run(built.model, built.inputs, "inference")
+    exact, apart = reference(built, "inference", expected)
+    assert apart == "output 0.0" and exact["output 0.0"].dtype == torch.float32
+
+
+def test_inputs_that_eager_takes() -> None:
+    model = toy().model
+    good = {"x": torch.randn(2, 6)}
+    assert accepted(model, [{"x": torch.randn(2, 5)}, good]) is good
+    with pytest.raises(NotRunnable, match="shapes cannot be multiplied"):
+        accepted(model, [{"x": torch.randn(2, 5)}])
+
+
+@dataclass
+class VisionConfig:
+    image_size: int = 224
+    hidden_sizes: tuple[int, ...] = (64, 128, 512)
+    depths: list[int] = field(default_factory=lambda: [3, 6, 3])
+    sub_configs: ClassVar[dict[str, Any]] = {}
+
+
+@dataclass
+class WholeConfig:
+    vocab_size: int = 50000
+    hidden_size: int = 768
+    tie_word_embeddings: bool = True
+    attention_dropout: float = 0.1
+    image_token_id: int = 49999
+    pad_token_id: int | None = 1
+    head_dim: int | None = None
+    vision_config: Any = None
+    sub_configs: ClassVar[dict[str, Any]] = {"vision_config": VisionConfig}
+
+
+def test_configurations_are_small() -> None:
+    config = shrunk(WholeConfig, {"vision_config": {"image_size": 48}})
+    assert (config.vocab_size, config.hidden_size, config.head_dim) == (128, 32, None)
+    assert config.attention_dropout == 0.0 and config.tie_word_embeddings and config.pad_token_id == 1
+    assert 60 <= config.image_token_id < 128
+    assert config.vision_config.image_size == 48
+    assert config.vision_config.hidden_sizes == (32, 64, 256) and config.vision_config.depths == [1, 1, 1]
+
+
+def test_rows_are_kept_and_told(tmp_path: Path) -> None:
+    right = Row(
+        Case("timm", "right"), "r18", 5, "", {"inference": Outcome("pass", "", 1, 3, {"no rule": 2}, 0.5)}
+    )
+    wrong = Row(Case("transformers", "wrong"), "W", 5, "", {"training": Outcome("wrong", "output 0: value")})
+    refused = Row(Case("timm", "refused"), eager_error="ValueError: no")
+    rows = [right, wrong, refused]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(row.to_line() + "\n" for row in rows))
+    assert list(read(path).values()) == rows
+    assert "output 0: value" in line(wrong)
+    text = page(rows, "# The zoo")
+    assert "| transformers | 1 | 0 | 1 | 0 |" in text and "| timm | 1 | 1 | 0 | 1 |" in text
+    assert "| no rule | 2 | 1 |" in text and "ValueError: no" in text

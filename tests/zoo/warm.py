@@ -1,0 +1,24 @@
+"""The process that those of the cases are forked from: everything is imported, one model has been compiled."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import tempfile
+
+import torch
+
+import litz
+from zoo.cases import Built
+from zoo.execution import run
+from zoo.worker import BUILDERS, judged
+
+torch.set_num_threads(1)
+for module in BUILDERS.values():
+    with contextlib.suppress(ImportError):
+        importlib.import_module(module)
+with tempfile.TemporaryDirectory(prefix="litz-zoo-") as folder, litz.config.patch(cache_dir=folder):
+    built = Built(
+        torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU()), {"input": torch.ones(2, 4)}, "warm"
+    )
+    judged(built, "training", run(built.model, built.inputs, "training"))

@@ -1,0 +1,131 @@
+"""The process of one case: builds the model, runs it in every way and tells its parent."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+from opinfo.watching import Made, Watcher
+
+import litz
+from zoo.cases import Built, Case, NotRunnable, said
+from zoo.execution import MODES, Mode, in_double, rounded_otherwise, run
+from zoo.judge import Leaves, difference, far_apart
+from zoo.row import ELSEWHERE, PASSED, Outcome
+
+OTHER_ROUNDINGS = 3
+BUILDERS = {"transformers": "zoo.transformers_cases", "timm": "zoo.timm_cases"}
+
+
+def names(library: str) -> list[str]:
+    """Return the architectures that a library lists. Raises ``ImportError`` where it is not installed."""
+    found: list[str] = importlib.import_module(BUILDERS[library]).names()
+    return found
+
+
+def main(connection: Connection, case: Case, log: str, cache: str) -> None:
+    """Send `("built", title, parameters)`, then an outcome of each mode; or `("eager", error)`."""
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    torch.set_num_threads(1)
+    with warnings.catch_warnings(), litz.config.patch(cache_dir=cache, fallback="warn"):
+        warnings.simplefilter("ignore")
+        try:
+            built = importlib.import_module(BUILDERS[case.library]).build(case.name)
+        except NotRunnable as error:
+            return connection.send(("eager", str(error)))
+        except Exception as error:
+            return connection.send(("eager", said(error)))
+        count = sum(parameter.numel() for parameter in built.model.parameters())
+        connection.send(("built", built.title, count))
+        for mode in MODES:
+            try:
+                eager = run(built.model, built.inputs, mode)
+            except Exception as error:
+                return connection.send(("eager", f"{mode}: {said(error)}"))
+            connection.send((mode, judged(built, mode, eager)))
+
+
+def judged(built: Built, mode: Mode, expected: Leaves) -> Outcome:
+    """Run a model compiled and compare it with what eager left; where they differ, once more without litz."""
+    torch._dynamo.reset()
+    exact, single = reference(built, mode, expected)
+    watcher, spent = Watcher(), Stopwatch()
+    with watcher.watching() as made:
+        found = _difference(built, mode, expected, exact, functools.partial(spent.compiled, backend=watcher))
+    verdict, reason = (PASSED, "") if found is None else found
+    left = made.fell_back()
+    if verdict == PASSED and left is not None:
+        verdict, reason = "fell back", left
+    elif verdict != PASSED:
+        torch._dynamo.reset()
+        other = _difference(
+            built, mode, expected, exact, functools.partial(torch.compile, backend="aot_eager")
+        )
+        if other is not None and other[0] == verdict:
+            verdict, reason = ELSEWHERE, f"{reason}; aot_eager: {other[1]}"
+    kernels, fallbacks = made.kernels(), _fallbacks(made)
+    return Outcome(verdict, reason, len(made.compiled), kernels, fallbacks, round(spent.seconds, 2), single)
+
+
+class Stopwatch:
+    """Compiles a model and keeps the time of its first call."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def compiled(self, model: torch.nn.Module, backend: Any) -> Callable[..., Any]:
+        """Compile a model."""
+        call = torch.compile(model, backend=backend)
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            result = call(*args, **kwargs)
+            self.seconds = self.seconds or time.perf_counter() - start
+            return result
+
+        return timed
+
+
+def _difference(
+    built: Built, mode: Mode, expected: Leaves, exact: Leaves, wrap: Any
+) -> tuple[str, str] | None:
+    """Return a verdict and its reason, or ``None`` where a way of running is right."""
+    try:
+        actual = run(built.model, built.inputs, mode, wrap)
+    except Exception as error:
+        return "raises", said(error)
+
+    def further() -> list[Leaves]:
+        return [rounded_otherwise(built.model, built.inputs, mode, seed) for seed in range(OTHER_ROUNDINGS)]
+
+    found = difference(actual, expected, exact, further)
+    return None if found is None else ("wrong", found)
+
+
+def reference(built: Built, mode: Mode, expected: Leaves) -> tuple[Leaves, str]:
+    """Return what eager leaves in double precision; where it takes another way there, and that is the second result,
+    what it leaves in single precision from weights that are rounded otherwise."""
+    try:
+        exact = in_double(built.model, built.inputs, mode)
+        apart = far_apart(expected, exact)
+    except Exception as error:
+        apart = said(error)
+    if apart is None:
+        return exact, ""
+    other = rounded_otherwise(built.model, built.inputs, mode, OTHER_ROUNDINGS)
+    return other, apart if far_apart(expected, other) is None else f"{apart}, as do other roundings"
+
+
+def _fallbacks(made: Made) -> dict[str, int]:
+    left = [one for compiled in made.compiled if compiled.artifact for one in compiled.artifact.left_to_aten]
+    return dict(Counter(one.reason for one in left).most_common())
