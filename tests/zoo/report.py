@@ -58,6 +58,14 @@ def page(rows: Iterable[Row], introduction: str) -> str:
         ran = [row for row in found if row.case.library == library and row.outcomes]
         if ran:
             parts += [f"## {library}", _table(ran)]
+    single = [
+        f"- {row.case.library} `{row.case.name}`, {mode}: {_inline(outcome.single)}"
+        for row in found
+        for mode, outcome in row.outcomes.items()
+        if outcome.single
+    ]
+    if single:
+        parts += ["## Judged against single precision", "\n".join(single)]
     refused = [row for row in found if row.eager_error]
     if refused:
         lines = [f"- {row.case.library} `{row.case.name}`: {_inline(row.eager_error)}" for row in refused]

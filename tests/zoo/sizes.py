@@ -97,7 +97,12 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         },
         "lilt": {"hidden_size": 48, "channel_shrink_ratio": 2},
         "mamba2": {"num_heads": 8, "head_dim": 8, "n_groups": 2},
-        "mimi": {"upsample_groups": 32, "num_filters": 8, "codebook_dim": 16},
+        "mimi": {
+            "upsample_groups": 32,
+            "num_filters": 8,
+            "codebook_dim": 16,
+            "vector_quantization_hidden_dimension": 16,
+        },
         "nemotron": {"num_key_value_heads": 2},
         "reformer": {
             "axial_pos_embds_dim": (8, 24),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 from collections.abc import Iterator
@@ -15,6 +16,10 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 from zoo import sizes
 from zoo.cases import SEED, Built, Inputs, accepted, generator, settled
 from zoo.shrinking import shrunk
+from zoo.torchvision_operators import import_torchvision
+
+with contextlib.suppress(ImportError):  # which transformers imports where it is there
+    import_torchvision()
 
 ALIASES = frozenset({"timm_backbone", "timm_wrapper"})
 """Names that stand for models of another library."""
