@@ -540,6 +540,24 @@ def _matmuls() -> Iterator[Form]:
     )
 
 
+def _convolutions() -> Iterator[Form]:
+    """Generated convolutions with their gradients, the height of the images varied."""
+    for name, stride, groups in (("", 1, 1), ("_strided", 2, 1), ("_grouped", 1, 4)):
+        yield Form(
+            f"convolution{name}",
+            lambda x, w, stride=stride, groups=groups: F.conv2d(x, w, None, stride, 1, 1, groups),
+            f"{{t}}[8, 64, {{n}}, 56] {{t}}[96, {64 // groups}, 3, 3]",
+            Extent(56, 3),
+            f"{{t}}[1, 8, {{n}}, 6] {{t}}[8, {8 // groups}, 3, 3]",
+            Extent(8, 3),
+            "tl.dot",
+            dtypes=("bf16", "f16"),
+            options=GENERATED,
+            gradients=True,
+            interpreted=False,
+        )
+
+
 def _attention() -> Iterator[Form]:
     """Fused attention by generated kernels, the number of keys varied."""
     for name, causal in (("", False), ("_causal", True)):
@@ -600,6 +618,7 @@ FORMS: tuple[Form, ...] = (
     *_scans(),
     *_foreach(),
     *_matmuls(),
+    *_convolutions(),
     *_attention(),
     *_graphs(),
 )
