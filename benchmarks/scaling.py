@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from aten_graphs import FAMILIES, Family, chain, stack
-from litz.capture.collector import collection_paused
 from rich.console import Console
 from rich.table import Table
 from torch.fx import GraphModule
 
 import litz
+from litz.capture.aot import collection_paused
 from litz.host.source import host_program
 from litz.pipeline import scheduler_options
 from litz.targets import TargetSet, targets_for
