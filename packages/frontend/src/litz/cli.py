@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from litz.api import config
+from litz.cache.artifacts import FOLDERS
 from litz.cache.store import MANIFEST, Store
+from litz.repro import FOLDER as REPORTS
 from litz_ir.errors import LitzError
 from litz_ir.target.registry import load_target, target_entries
-
-KINDS = ("graphs", "binaries", "tiles")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +61,7 @@ def _info(console: Console) -> None:
 
 
 def _cache(console: Console, action: str) -> None:
-    for kind in KINDS:
+    for kind in FOLDERS:
         folder = cache_root() / kind
         if not folder.is_dir():
             console.print(f"{kind}: nothing")
@@ -77,6 +78,16 @@ def _cache(console: Console, action: str) -> None:
         else:
             total = sum(path.stat().st_size for key in keys for path in (folder / key).iterdir())
             console.print(f"{kind}: {len(keys)} entries, {total / 1e6:.1f} MB")
+    _reports(console, action)
+
+
+def _reports(console: Console, action: str) -> None:
+    """List or drop the reports of failures, which are folders for people and have nothing to verify."""
+    found = [path for path in (cache_root() / REPORTS).glob("*") if path.is_dir()]
+    if action == "clear":
+        for path in found:
+            shutil.rmtree(path, ignore_errors=True)
+    console.print(f"{REPORTS}: {len(found)} {'dropped' if action == 'clear' else 'of failures'}")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.compiler.config
 from torch.fx import GraphModule
 
 from litz.artifact import Artifact, Captured, LeftToAten, Wrapping
@@ -60,9 +62,9 @@ class ArtifactCache:
     @staticmethod
     def open(config: Config, source: Source | None = None) -> ArtifactCache:
         """The cache that ``config`` asks for, for the graph ``source``; a folder that cannot be used is said once and
-        done without."""
+        done without. Nothing is read or written where torch is told to disable all caches."""
         failures = Failures(config, source)
-        if config.cache:
+        if config.cache and not torch.compiler.config.force_disable_caches:
             try:
                 stores = [Store(config.cache_root() / name) for name in FOLDERS]
                 graphs, binaries, captures, tiles, products = stores
