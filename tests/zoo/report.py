@@ -113,6 +113,8 @@ def _fallbacks(rows: list[Row]) -> str:
             found.update(outcome.fallbacks)
         operations.update(found)
         cases.update(found.keys())
+    if not operations:
+        return "None."
     lines = ["| reason | operations | families |", "|---|---|---|"]
     lines += [f"| {_inline(why)} | {count} | {cases[why]} |" for why, count in operations.most_common()]
     return "\n".join(lines)
