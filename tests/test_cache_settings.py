@@ -35,9 +35,7 @@ def test_clear_drops_every_kind(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.filterwarnings("ignore:dynamo_pgo force disabled")  # torch says so of its own profile
-def test_nothing_is_kept_where_torch_disables_all_caches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.compiler.config, "force_disable_caches", True)
-    compiled_in(tmp_path)
+def test_nothing_is_kept_where_torch_disables_all_caches(tmp_path: Path) -> None:
+    with torch.compiler.config.patch(force_disable_caches=True):
+        compiled_in(tmp_path)
     assert not list(tmp_path.iterdir())
