@@ -212,7 +212,15 @@ def stages(x: Tensor, w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 COPY = "aten._to_copy.default"
 MM = "aten.mm.default"
-X, ROW, NUMBER = torch.randn(4, 6), torch.randn(6), torch.tensor(0.3)
+_GENERATOR = torch.Generator().manual_seed(0)
+
+
+def normal(*shape: int) -> Tensor:
+    """The same numbers in every process, whatever was drawn before."""
+    return torch.randn(shape, generator=_GENERATOR)
+
+
+X, ROW, NUMBER = normal(4, 6), normal(6), torch.tensor(0.3)
 PROGRAMS: dict[str, tuple[Program, list[tuple[Tensor, str]], list[str], tuple[str, ...]]] = {
     "a number by value": (lambda x, s: x * s + 1, [(X, FIRST), (NUMBER, "cpu")], ["cuda"], ()),
     "two of them, one in bf16": (
@@ -235,7 +243,7 @@ PROGRAMS: dict[str, tuple[Program, list[tuple[Tensor, str]], list[str], tuple[st
     "masks and positions that are made there": (made_of_nothing, [(X, FIRST)], ["cuda"], ()),
     "there and back": (to_and_fro, [(X, FIRST), (ROW, "cpu")], ["cuda", "cpu", "cpu", "cuda"], (COPY, COPY)),
     "two stages": (
-        stages, [(X, FIRST), (torch.randn(6, 8), FIRST), (torch.randn(8, 8), SECOND)],
+        stages, [(X, FIRST), (normal(6, 8), FIRST), (normal(8, 8), SECOND)],
         ["cuda cuda:1", "cuda"], (MM, COPY, MM, COPY),
     ),
     "a second GPU and the CPU": (

@@ -50,8 +50,9 @@ class Form:
     under the thresholds of :data:`forms.interpreted.LOWERED`. ``shows`` is a text that one of the kernels has at the
     exact full size, of which there are ``kernels``, where that number is fixed.
     ``look_back`` is how many elements of a scanned row one program has at both sizes, ``options`` are litz's,
-    ``gradients`` asks for those of the first argument too. ``interpreted`` is false where the form has
-    tests of its own in Triton's interpreter; ``slow`` forms take minutes there.
+    ``gradients`` asks for those of the first argument too. ``gpu_rules`` says that lowering makes loops of the program
+    on a GPU alone. ``interpreted`` is false where the form has tests of its own in Triton's interpreter; ``slow`` forms
+    take minutes there.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Form:
     look_back: tuple[int, int] = (0, 0)
     options: Mapping[str, Any] = field(default_factory=dict)
     gradients: bool = False
+    gpu_rules: bool = False
     interpreted: bool = True
     slow: bool = False
 

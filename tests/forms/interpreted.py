@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._functorch.aot_autograd import aot_function
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from forms.form import Cell
 from forms.judge import difference, results, widened
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
-from litz_ir.device import CPU
+from litz_ir.device import CPU, Device
 from litz_ir.loops.nodes import LoopGraph
 from litz_ir.passes.base import PassContext
+from litz_ir.plan.program import Plan
 from litz_ir.target.capabilities import Capabilities
 from litz_lowering import LoweringOptions, decompositions, lower
 from litz_scheduler import SchedulerOptions, schedule
@@ -40,6 +43,8 @@ MACHINE = Capabilities(
     sorted_row=2048,
 )
 """A GPU's traits, for the CPU: graphs are captured there."""
+
+GPU = Device("cuda")
 
 LITTLE_MACHINE = replace(MACHINE, processors=4, l2_bytes=1 << 10)
 """A GPU so small that small sizes leave none of it idle."""
@@ -63,20 +68,31 @@ def lowering_options(cell: Cell) -> LoweringOptions:
     return LoweringOptions(sorted_row=MACHINE.sorted_row if cell.form.options.get("sort_rows") else 0)
 
 
+def scheduled(graph: LoopGraph, machine: Capabilities, options: SchedulerOptions) -> Plan:
+    """The plan of a graph, wherever it was captured, for a GPU of such traits."""
+    return schedule(graph, PassContext({at: replace(machine, device=at) for at in (CPU, GPU)}), options)
+
+
 def wrong(cell: Cell, folder: Path) -> str:
     """What differs from eager at small size; what is raised counts."""
     form = cell.form
     options = options_of(cell, LOWERED, form.look_back[1])
 
     def run(graph: LoopGraph, inputs: Sequence[Any], constants: Any = None, externs: Any = None) -> list[Any]:
-        plan = schedule(graph, PassContext({CPU: LITTLE_MACHINE}), options)
+        plan = scheduled(graph, LITTLE_MACHINE, options)
         return run_plan(plan, inputs, folder, externs=externs, constants=constants)
+
+    def on_gpu(*given: Tensor) -> list[Tensor]:
+        found = run(graph_on_gpu(cell, full=False), [lowering_check.to_array(each) for each in given])
+        return [lowering_check.to_tensor(each) for each in found]
 
     lowering_check.run_graph = run
     try:
-        compiled, _ = lowering_check.captured(
-            form.function, dynamic=form.dynamic, options=lowering_options(cell)
-        )
+        compiled: Callable[..., Any] = on_gpu
+        if not form.gpu_rules:
+            compiled, _ = lowering_check.captured(
+                form.function, dynamic=form.dynamic, options=lowering_options(cell)
+            )
         runs = [
             results(
                 function,
@@ -92,6 +108,14 @@ def wrong(cell: Cell, folder: Path) -> str:
 
 class _Captured(Exception):
     """Nobody calls what was captured."""
+
+
+def graph_on_gpu(cell: Cell, *, full: bool) -> LoopGraph:
+    """The loop graph of a cell of GPU tensors that have no memory."""
+    with FakeTensorMode():
+        given = [torch.empty(shape, dtype=dtype, device="cuda") for shape, dtype in cell.described(full=full)]
+        traced = make_fx(cell.form.function, decomposition_table=decompositions())(*given)
+    return lower(traced, options=lowering_options(cell)).graph
 
 
 def graph_of(cell: Cell) -> LoopGraph:
@@ -115,5 +139,6 @@ def graph_of(cell: Cell) -> LoopGraph:
 def sources(cell: Cell) -> list[KernelSource]:
     """The kernels of a cell at full size."""
     options = options_of(cell, FULL_SIZE, cell.form.look_back[0])
-    plan = schedule(graph_of(cell), PassContext({CPU: MACHINE}), options)
+    graph = graph_on_gpu(cell, full=True) if cell.form.gpu_rules else graph_of(cell)
+    plan = scheduled(graph, MACHINE, options)
     return [emit_kernel(kernel) for kernel in plan.kernels]

@@ -448,12 +448,13 @@ def _scans() -> Iterator[Form]:
         lambda x: x.sort(dim=-1, stable=True),
         "{t}[20000, {n}]",
         Extent(1024, 600),
-        "{t}[30, {n}]",
-        Extent(64, 33),
+        "{t}[128, {n}]",
+        Extent(128, 70),
         "litz_sort",
-        1,
+        2,
         ("f32", "bf16", "i32"),
         options={"sort_rows": True},
+        gpu_rules=True,
     )
 
 
