@@ -32,7 +32,8 @@ class TileChoice:
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """A compiled graph. ``seconds`` says how long each stage took when it was compiled; ``cached`` that it was not.
-    ``tiles`` are the choices that its kernels were made with, by name, of those that were tuned."""
+    ``tiles`` are the choices that its kernels were made with, by name, of those that were tuned. ``unkept`` says why it
+    cannot be in the cache, where it depends on what has no identity."""
 
     key: str
     plan: Plan
@@ -42,6 +43,7 @@ class Artifact:
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
     cached: bool = False
     tiles: tuple[tuple[str, TileChoice], ...] = ()
+    unkept: str = ""
 
 
 @dataclass(frozen=True, slots=True)

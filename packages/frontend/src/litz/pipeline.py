@@ -55,12 +55,14 @@ ROUNDS = 3
 @dataclass(frozen=True, slots=True)
 class Known:
     """What is known of a graph before it is compiled: its ``key`` and that of what was ``timed``, both empty where it
-    is not kept; the ``artifact`` that was; the products that were ``chosen``, None where nobody has tried."""
+    is not kept; the ``artifact`` that was; the products that were ``chosen``, None where nobody has tried. ``unkept``:
+    why it cannot be kept, where that is so by what a program registered."""
 
     key: str
     timed: str
     artifact: Artifact | None
     chosen: frozenset[str] | None
+    unkept: str = ""
 
     @property
     def suffices(self) -> bool:
@@ -138,6 +140,9 @@ class Compilation:
     def _known(self, targets: TargetSet) -> Known:
         """What the cache holds; nothing where it fails."""
         attempt = self.failures.attempt
+        unkept = attempt("cache", lambda: self.cache.unkept(targets), "", f"{self.name} is not kept on disk")
+        if unkept:
+            return Known("", "", None, frozenset(), unkept)
         # What a backward is given changes with how its forward is planned, and says nothing of products.
         timed = attempt(
             "cache", lambda: self._key(targets, frozenset()), "", f"{self.name} is not kept on disk"
@@ -193,8 +198,9 @@ class Compilation:
         plan = attempt.plan = self.schedule(lowered, targets)
         units, binaries = self.build(plan, targets)
         artifact = attempt.artifact = Artifact(
-            known.key, plan, units, binaries, left_to_aten(lowered), dict(self.timings.seconds)
-        )
+            known.key, plan, units, binaries, left_to_aten(lowered), dict(self.timings.seconds),
+            unkept=known.unkept,
+        )  # fmt: skip
         # What a failure has left its mark on is compiled anew the next time.
         if known.artifact is None and known.key and not lowered.routines and not left:
             self._kept("store", partial(self.cache.write, artifact))

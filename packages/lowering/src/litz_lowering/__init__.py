@@ -1,7 +1,7 @@
 """From ATen graphs in torch.fx to litz loop graphs."""
 
 from litz_lowering.devices import gpus_of
-from litz_lowering.driver import LoweredGraph, decompositions, lower
+from litz_lowering.driver import LoweredGraph, decompositions, lower, registered
 from litz_lowering.fallback import Fallback
 from litz_lowering.metadata import correct_metadata
 from litz_lowering.options import LoweringOptions
@@ -18,5 +18,6 @@ __all__ = [
     "decompositions",
     "gpus_of",
     "lower",
+    "registered",
     "rule",
 ]

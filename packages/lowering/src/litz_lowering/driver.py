@@ -24,7 +24,7 @@ from litz_ir.symbols.term import free_symbols
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.constants import Constants, literal_elements
 from litz_lowering.context import LoweringContext
-from litz_lowering.decompose import Decompositions, decomposition_table
+from litz_lowering.decompose import Decompositions, decomposition_table, users_decompositions
 from litz_lowering.devices import Devices, gpus_of
 from litz_lowering.fallback import OUTSIDE, Fallback, call_aten, copied_to, resolved
 from litz_lowering.flexible import FlexibleAttention
@@ -97,6 +97,12 @@ def lower(
 def decompositions() -> Decompositions:
     """The decomposition table to give to AOTAutograd: what has a lowering rule stays whole."""
     return decomposition_table(RULES.served)
+
+
+def registered() -> dict[str, object]:
+    """The rules and decompositions that are not litz's and torch's own, by what they serve: a lowered graph depends on
+    them beside the versions of both. None stands for a rule that was taken away."""
+    return {**RULES.users(), **users_decompositions()}
 
 
 def _cleaned(gm: GraphModule, options: LoweringOptions, context: PassContext) -> AtenGraph:

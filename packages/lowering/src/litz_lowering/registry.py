@@ -43,11 +43,30 @@ class Entry:
 
 
 class Registry:
-    """Rules by overload name (``"aten.add.Tensor"``). Filled while the rule modules are imported, then only read."""
+    """Rules by overload name (``"aten.add.Tensor"``). Filled while the rule modules are imported; what comes after
+    that is a user's."""
 
     def __init__(self) -> None:
         self._rules: dict[str, Entry] = {}
         self._complex: dict[str, Entry] = {}
+        self._own: tuple[dict[str, Entry], dict[str, Entry]] = {}, {}
+
+    def seal(self) -> None:
+        """Take the rules that are there for litz's own."""
+        self._own = dict(self._rules), dict(self._complex)
+
+    def users(self) -> dict[str, Entry | None]:
+        """The rules that were registered since :meth:`seal`, by what they serve; None stands for a rule of litz's own
+        that is gone."""
+        found: dict[str, Entry | None] = {}
+        for kind, now, own in zip(("rule", "complex rule"), (self._rules, self._complex), self._own):
+            # Equal dicts are told in some microseconds, and nearly all are: their entries are the same objects.
+            if now != own:
+                changed = sorted(
+                    name for name in now.keys() | own.keys() if now.get(name) is not own.get(name)
+                )
+                found |= {f"{kind} of {name}": now.get(name) for name in changed}
+        return found
 
     def add(
         self, rule: Rule, *overloads: str, how: How = "loops", takes: Takes = "real", moves: bool = False

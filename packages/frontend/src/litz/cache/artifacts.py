@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import json
 import logging
 import shutil
@@ -20,7 +19,7 @@ import torch.compiler.config
 from torch.fx import GraphModule
 
 from litz.artifact import Artifact, Captured, LeftToAten, Wrapping
-from litz.cache.key import graph_key, text_key
+from litz.cache.key import Registered, graph_key, registered_with, target_identity, text_key, versions
 from litz.cache.products import ProductChoices
 from litz.cache.store import Store
 from litz.cache.tiles import TileChoices
@@ -38,7 +37,6 @@ log = logging.getLogger(__name__)
 
 PLAN, SUMMARY, BINARY, CAPTURE = "plan.json", "summary.json", "unit", "capture.json"
 FOLDERS = ("graphs", "binaries", "captures", "tiles", "products")
-PACKAGES = ("litz", "litz-ir", "litz-lowering", "litz-scheduler", "litz-codegen-cpp", "litz-codegen-triton")
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -88,11 +86,21 @@ class ArtifactCache:
         ]
         return graph_key(gm, config, [*self.facts(targets, options), *places])
 
+    def unkept(self, targets: TargetSet) -> str:
+        """Why nothing that is compiled now can be kept, empty where it can: a program registered something that has no
+        identity. It is told once."""
+        if self.graphs is None:
+            return ""
+        why = registered_with(targets.by_kind.values()).unkept
+        if why:
+            _tell_once(f"litz: graphs are not kept on disk: {why}")
+        return why
+
     def facts(self, targets: TargetSet, options: SchedulerOptions) -> list[str]:
-        """What every compiled graph depends on: versions, machines, and what the scheduler may do."""
+        """What every compiled graph depends on: versions, machines, what is registered, and the scheduler's options."""
         facts = list(versions())
         facts += [f"{device} {_facts(known)}" for device, known in targets.capabilities().items()]
-        return [*facts, _facts(options)]
+        return [*facts, *registered_with(targets.by_kind.values()).facts, _facts(options)]
 
     def read(self, key: str, targets: TargetSet) -> Artifact | None:
         """The artifact of a key, its binaries included, or ``None``."""
@@ -149,9 +157,11 @@ class ArtifactCache:
 
     def forget(self, artifact: Artifact) -> None:
         """Drop an artifact and its binaries, which turned out to be of no use."""
-        for store, key in ((self.graphs, artifact.key), *((self.binaries, _key(u)) for u in artifact.units)):
-            if store is not None:
-                store.drop(key)
+        if self.graphs is not None and artifact.key:
+            self.graphs.drop(artifact.key)
+        for path in artifact.binaries:
+            if self.binaries is not None and path.parent.parent == self.binaries.folder:
+                self.binaries.drop(path.parent.name)
 
     def _refuse(self, store: Store | None, key: str, error: Exception) -> None:
         """Drop an entry that is whole and cannot be used all the same."""
@@ -164,9 +174,9 @@ class ArtifactCache:
 
     def remember(self, capture: str, compiled: Captured) -> None:
         """Tie a graph as Dynamo captured it to what was compiled for it."""
-        if self.captures is None:
-            return
         backward = compiled.backward
+        if self.captures is None or not compiled.forward.key or (backward is not None and not backward.key):
+            return
         facts: dict[str, Any] = {
             "forward": compiled.forward.key,
             "backward": None if backward is None else backward.key,
@@ -176,34 +186,23 @@ class ArtifactCache:
 
     def binary(self, unit: SourceUnit, target: Target) -> Path:
         """The built file of a source: from the cache, else built now and kept. Raises ``ToolchainError``."""
-        key = _key(unit)
+        builder = target_identity(target)
+        store = None if builder.unkept else self.binaries
+        key = _key(unit, builder)
         if key in self.built:
             return self.built[key]
-        found = self.failures.attempt(
-            "cache", lambda: self._found_binary(key), None, "the unit is built anew"
-        )
+        find = partial(_found_binary, store, key)
+        found = self.failures.attempt("cache", find, None, "the unit is built anew")
         if found is not None:
             return found
         with tempfile.TemporaryDirectory(prefix="litz-") as workspace:
             path = target.build(unit, Path(workspace))
-            keep = partial(self._kept_binary, key, path)
+            keep = partial(_kept_binary, store, key, path)
             kept = self.failures.attempt("cache", keep, None, "the unit is not kept on disk")
             if kept is not None:
                 return kept
             self.built[key] = Path(shutil.copy(path, tempfile.mkdtemp(dir=self._own_folder())))
             return self.built[key]
-
-    def _found_binary(self, key: str) -> Path | None:
-        files = self.binaries.read(key) if self.binaries is not None else None
-        return self.binaries.path(key, next(iter(files))) if self.binaries is not None and files else None
-
-    def _kept_binary(self, key: str, path: Path) -> Path | None:
-        if self.binaries is None:
-            return None
-        # Another process may keep the same source meanwhile, which it calls after a graph of its own.
-        name = f"{BINARY}{path.suffix}"
-        written = self.binaries.write(key, {name: path.read_bytes()})
-        return self.binaries.path(key, name) if written else None
 
     def _own_folder(self) -> Path:
         """A folder that lives as long as this cache."""
@@ -213,9 +212,28 @@ class ArtifactCache:
         return self.scratch
 
 
-def _key(unit: SourceUnit) -> str:
-    """The key of a unit's binary."""
-    return text_key(unit.language, unit.text, *unit.flags)
+@functools.cache
+def _tell_once(line: str) -> None:
+    log.info("%s", line)
+
+
+def _key(unit: SourceUnit, builder: Registered) -> str:
+    """The key of a unit's binary, as this target builds it."""
+    return text_key(unit.language, unit.text, *unit.flags, *builder.facts, *filter(None, [builder.unkept]))
+
+
+def _found_binary(store: Store | None, key: str) -> Path | None:
+    files = store.read(key) if store is not None else None
+    return store.path(key, next(iter(files))) if store is not None and files else None
+
+
+def _kept_binary(store: Store | None, key: str, path: Path) -> Path | None:
+    if store is None:
+        return None
+    # Another process may keep the same source meanwhile, which it calls after a graph of its own.
+    name = f"{BINARY}{path.suffix}"
+    written = store.write(key, {name: path.read_bytes()})
+    return store.path(key, name) if written else None
 
 
 def _remove(folder: Path) -> None:
@@ -229,19 +247,6 @@ def _facts(known: Capabilities | SchedulerOptions) -> str:
         value = getattr(known, item.name)
         parts.append(f"{item.name}={sorted(map(str, value)) if isinstance(value, frozenset) else value}")
     return " ".join(parts)
-
-
-@functools.cache
-def versions() -> tuple[str, ...]:
-    """The packages of litz, each with its version."""
-    return tuple(f"{name} {_version(name)}" for name in PACKAGES)
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "none"
 
 
 def _unit_data(unit: SourceUnit) -> dict[str, Any]:

@@ -1,26 +1,40 @@
 """What a compiled graph depends on, as one digest.
 
 In the key: the FX graph by structure (node names do not matter), shapes, dtypes, strides and devices of its inputs,
-facts about symbols, constants by content, options, versions, capabilities and compiler. Not in it: paths, ranks,
-device ordinals, source lines.
+facts about symbols, constants by content, options, versions, capabilities and compiler, and the identity of what a
+program registered: rules, decompositions, targets. Not in it: paths, ranks, device ordinals, source lines.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import importlib.metadata
+import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
 from litz.settings import Config
+from litz_ir.target.protocol import Target
+from litz_lowering import registered
 from litz_lowering.devices import Devices, gpus_of
 
-FORMAT = 5
+FORMAT = 6
 """Raised when the meaning of what is stored changes."""
 
+PACKAGES = ("litz", "litz-ir", "litz-lowering", "litz-scheduler", "litz-codegen-cpp", "litz-codegen-triton")
+_MODULES = frozenset(name.replace("-", "_") for name in PACKAGES)
+_NAMESPACES = ("aten", "prims", "prim")
+
+IDENTITY = "litz.cache.identity"
+"""The module that tells registered things apart, which nobody loads before something is registered."""
 
 _PROCESS = secrets.token_hex(16)
 """Part of the key of graphs that name things by their place in a table of this process."""
@@ -34,6 +48,68 @@ def graph_key(gm: GraphModule, config: Config, facts: Iterable[str]) -> str:
         _feed(digest, part)
     _graph(digest, gm, Devices(gpus_of(gm)), {})
     return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a program registered with litz, as ``facts`` for keys. ``unkept`` says why nothing that is compiled with it
+    is kept, where something has no identity."""
+
+    facts: tuple[str, ...] = ()
+    unkept: str = ""
+
+
+NOTHING = Registered()
+
+
+def registered_with(targets: Iterable[Target]) -> Registered:
+    """The rules and decompositions that a program has registered by now, and those of the ``targets`` that are not
+    litz's own."""
+    things = registered()
+    found = [Registered(*import_module(IDENTITY).identities(things))] if things else []
+    found += filter(NOTHING.__ne__, map(target_identity, targets))
+    if not found:
+        return NOTHING
+    facts = tuple(fact for each in found for fact in each.facts)
+    return Registered(facts, next((each.unkept for each in found if each.unkept), ""))
+
+
+def target_identity(target: Target) -> Registered:
+    """What tells a target from others that emit the same; nothing for litz's own."""
+    if type(target).__module__.partition(".")[0] in _MODULES:
+        return NOTHING
+    return Registered(*import_module(IDENTITY).identity_of_class(type(target)))
+
+
+@functools.cache
+def versions() -> tuple[str, ...]:
+    """The packages of litz, each with its version; one that is found in a checkout also with when its files were
+    changed."""
+    return tuple(f"{name} {_version(name)}" for name in PACKAGES)
+
+
+def _version(package: str) -> str:
+    module = package.replace("-", "_")
+    try:
+        found = importlib.metadata.distribution(package)
+        version, installed = found.version, str(found.locate_file(module))
+    except importlib.metadata.PackageNotFoundError:
+        version, installed = "none", ""
+    spec = find_spec(module)
+    places = [] if spec is None else list(spec.submodule_search_locations or ())
+    return " ".join([version, *(_changed(place) for place in places if place != installed)])
+
+
+def _changed(folder: str) -> str:
+    """The names of a package's files, and when each was changed, as a digest: reading them all would take longer."""
+    return text_key(*sorted(f"{path.removeprefix(folder)} {time}" for path, time in _times(folder)))
+
+
+def _times(folder: str) -> Iterator[tuple[str, int]]:
+    for place, _, names in os.walk(folder):
+        if not place.endswith("__pycache__"):
+            paths = (os.path.join(place, name) for name in names)
+            yield from ((path, os.stat(path).st_mtime_ns) for path in paths)
 
 
 def text_key(*parts: str) -> str:
@@ -63,7 +139,7 @@ def _graph(digest: Any, gm: GraphModule, devices: Devices, known: dict[int, str]
     for node in gm.graph.nodes:
         numbers[node] = len(numbers)
         _feed(digest, node.op)
-        _feed(digest, str(node.target) if node.op == "call_function" else "")
+        _feed(digest, _called(node.target) if node.op == "call_function" else "")
         if "triton_kernel_wrapper" in str(node.target):
             _feed(digest, _PROCESS)
         if node.op == "get_attr":
@@ -72,6 +148,13 @@ def _graph(digest: Any, gm: GraphModule, devices: Devices, known: dict[int, str]
         _feed(digest, _spelled(node.kwargs, numbers, devices))
         if node.op == "placeholder" or "val" in node.meta:
             _feed(digest, _value(node.meta.get("val"), devices))
+
+
+def _called(target: object) -> str:
+    """The name of what a node calls; of a user's operator also what it says of its arguments."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace in _NAMESPACES:
+        return str(target)
+    return f"{target} {target._schema} {sorted(map(str, target.tags))}"
 
 
 def _attribute(digest: Any, gm: GraphModule, target: str, devices: Devices, known: dict[int, str]) -> None:

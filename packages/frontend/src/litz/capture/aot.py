@@ -183,6 +183,8 @@ class Session:
             return None
         # What is computed on the CPU in a graph on a GPU is compiled too.
         targets = targets_for((device, "cpu"), self.config)
+        if self.cache.unkept(targets):
+            return None
         facts = self.cache.facts(targets, scheduler_options(self.config, targets))
         # What a process compiled that times nothing says nothing of what is quicker.
         facts = [*facts, *option_facts(self.config), f"autotune {self.config.autotune}"]

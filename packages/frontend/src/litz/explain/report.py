@@ -92,7 +92,8 @@ class RegionReport:
 class GraphReport:
     """One compiled graph. ``seconds`` gives the time of each stage; ``source`` is the host program, ``units`` the
     kernels' sources; ``replay`` says whether it is replayed as a CUDA graph, and why not, where that was asked for;
-    ``products`` how precise those of f32 are on a GPU, and convolutions. Kernels, calls, regions and decisions are
+    ``products`` how precise those of f32 are on a GPU, and convolutions; ``unkept`` why the cache cannot have it, where
+    it depends on something registered that has no identity. Kernels, calls, regions and decisions are
     those of the plan and of its subplans, each written once however often control flow runs it."""
 
     name: str
@@ -108,6 +109,7 @@ class GraphReport:
     regions: tuple[RegionReport, ...] = ()
     replay: str = ""
     products: str = ""
+    unkept: str = ""
 
     @property
     def near_misses(self) -> tuple[Decision, ...]:
@@ -211,7 +213,7 @@ def graph_report(compiled: Compiled, times: LaunchTimes | None = None) -> GraphR
     return GraphReport(
         plan.name, plan, kernels, tuple(calls), decisions, artifact.left_to_aten, artifact.seconds,
         artifact.cached, compiled.source, tuple(unit.text for unit in artifact.units), tuple(regions),
-        compiled.replay, product_precision(plan),
+        compiled.replay, product_precision(plan), artifact.unkept,
     )  # fmt: skip
 
 

@@ -58,8 +58,9 @@ def _graph(console: Console, graph: GraphReport) -> None:
         f"graph {graph.name}: {len(graph.kernels)} launches, {len(graph.calls)} library calls, {origin}"
     )
     console.print(f"at most {graph.plan.peak} B at once, as modelled, beside its arguments and what is kept")
-    for line in filter(None, (graph.replay, graph.products)):
-        console.print(line)
+    unkept = f"not kept on disk: {graph.unkept}" if graph.unkept else ""
+    for line in filter(None, (graph.replay, graph.products, unkept)):
+        console.print(line, markup=False)
     table = Table("kernel", "fuses", "from")
     for report in graph.kernels:
         for row in _fused(report):

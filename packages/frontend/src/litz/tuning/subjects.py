@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from litz.cache.artifacts import versions
-from litz.cache.key import text_key
+from litz.cache.key import target_identity, text_key, versions
 from litz.tuning.sites import sites_in, sizes_of
 from litz.tuning.trial import can_be_tried
 from litz_ir.plan.kernel import Kernel
@@ -60,4 +59,5 @@ def size_classes(kernel: Kernel, symbols: Sequence[int | float]) -> tuple[int, .
 def _key(kernel: Kernel, target: Target, classes: Sequence[int]) -> str:
     """The digest of a kernel without its name, of the device and of the sizes' classes."""
     device = f"{target.name} {target.capabilities().name}"
-    return text_key("tiles", *versions(), device, digest(replace(kernel, name="")), repr(tuple(classes)))
+    facts = *versions(), *target_identity(target).facts, device
+    return text_key("tiles", *facts, digest(replace(kernel, name="")), repr(tuple(classes)))

@@ -1,5 +1,5 @@
 """Which operators become simpler ones before lowering sees them."""
 
-from litz_lowering.decompose.table import Decompositions, decomposition_table
+from litz_lowering.decompose.table import Decompositions, decomposition_table, users_decompositions
 
-__all__ = ["Decompositions", "decomposition_table"]
+__all__ = ["Decompositions", "decomposition_table", "users_decompositions"]

@@ -7,9 +7,11 @@ the rule says more. So the lists name what is worth decomposing, and what is ser
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from operator import attrgetter
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table as torch_table
 from torch._decomp import get_decompositions
 
 from litz_lowering.decompose.quantized import of_quantized
@@ -67,6 +69,8 @@ TOPICS = (
     ACTIVATIONS, POINTWISE, LOSSES, NORMS, REDUCTIONS, MATRICES, SHAPES, FACTORIES, GATHERING, RESAMPLING, DROPOUT,
 )  # fmt: skip
 
+NAMES = tuple(name for topic in TOPICS for name in topic)
+
 Decompositions = dict[torch._ops.OperatorBase, Callable[..., Any]]
 
 
@@ -75,7 +79,25 @@ def decomposition_table(served: Collection[str]) -> Decompositions:
 
     Those of ``quantized_decomposed`` are there once the program has registered them.
     """
-    names = [name for topic in TOPICS for name in topic]
-    packets = [getattr(torch.ops.aten, name) for name in names if hasattr(torch.ops.aten, name)]
+    packets = [getattr(torch.ops.aten, name) for name in NAMES if hasattr(torch.ops.aten, name)]
     found: Decompositions = {**get_decompositions(packets), **of_quantized()}
     return {op: how for op, how in found.items() if str(op) not in served}
+
+
+def users_decompositions() -> dict[str, Callable[..., Any]]:
+    """What a program put in the place of torch's decompositions of the listed operators, by what it decomposes."""
+    # All of them are asked for each graph, so the modules that they came from are looked at once each.
+    if all(_is_torchs(module) for module in set(map(attrgetter("__module__"), torch_table.values()))):
+        return {}
+    found = ((op, how) for op, how in torch_table.items() if not _is_torchs(how.__module__))
+    return {f"decomposition of {op}": how for op, how in found if _is_listed(op)}
+
+
+def _is_torchs(module: object) -> bool:
+    return isinstance(module, str) and module.partition(".")[0] == "torch"
+
+
+def _is_listed(op: object) -> bool:
+    if not isinstance(op, torch._ops.OpOverload) or op.namespace != "aten":
+        return False
+    return op.overloadpacket.__name__ in NAMES

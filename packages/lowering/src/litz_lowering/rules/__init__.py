@@ -50,6 +50,8 @@ from litz_lowering.rules import (
 RULES = REGISTRY
 """The registry, every rule in it."""
 
+RULES.seal()
+
 __all__ = [
     "RULES",
     "activation",
