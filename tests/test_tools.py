@@ -51,7 +51,7 @@ def test_a_checkout_looks_installed(tmp_path: Path) -> None:
     entries = {(e.group, e.name, e.value) for each in found.values() for e in each.entry_points}
     assert found["litz"].version == litz.__version__
     assert ("litz.targets", "cuda", "litz_codegen_triton.target:CudaTarget") in entries
-    assert ("torch_dynamo_backends", "litz", "litz.backend:litz") in entries
+    assert ("torch_dynamo_backends", "litz", "litz_backend:litz") in entries
     assert any(each.startswith("torch") for each in found["litz"].requires or ())
 
 

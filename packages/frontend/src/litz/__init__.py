@@ -1,10 +1,12 @@
 """litz: a backend for ``torch.compile``, in layers.
 
-``torch.compile(model, backend="litz")`` needs no import of this package; ``litz.explain(fn, *args)`` says what became
-of a function, ``litz.bench(fn, *args)`` how long it takes, ``litz.config`` holds the options.
+``torch.compile(model, backend="litz")`` needs no import of this package, but for programs whose first compilations are
+in several threads at once: the import registers the backend. ``litz.explain(fn, *args)`` says what became of a
+function, ``litz.bench(fn, *args)`` how long it takes, ``litz.config`` holds the options.
 """
 
 from litz.api import compile_fx, compile_fx_inner, config, mark_step_begin
+from litz.backend import register
 from litz.explain.report import Explanation, explain
 from litz.timing import Timing, bench
 
@@ -21,3 +23,5 @@ __all__ = [
     "explain",
     "mark_step_begin",
 ]
+
+register()
