@@ -296,9 +296,9 @@ def corpus(session: nox.Session) -> None:
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """On a machine with an NVIDIA GPU: the Triton corpus, the table of kernel forms, a sample of PyTorch's operator
-    database, whole models against eager, and, if these are right, the side-by-side benchmark; `-- --help` lists options
-    of the last."""
+    """On a machine with an NVIDIA GPU: the Triton corpus, the table of kernel forms, generated products, a sample of
+    PyTorch's operator database, whole models against eager, and, if these are right, the side-by-side benchmark;
+    `-- --help` lists options of the last."""
     install_torch(session)
     install(session, *MODELS, *IMAGES, *OPINFO)
     install_folders(session, FOLDERS, tested=["codegen-triton", "lowering"])
@@ -307,6 +307,7 @@ def gpu(session: nox.Session) -> None:
     forms = ("--device", "cuda", "--workers", workers, "--out", str(ROOT / "build" / "forms.jsonl"))
     judges = {"PYTHONPATH": str(ROOT / "tests")}
     session.run("python", "-W", "ignore", "-m", "forms", *forms, env=judges)
+    session.run("python", "-W", "ignore", str(ROOT / "tests" / "generated_on_device.py"))
     sample = ("--device", "cuda", "--dtypes", "f32", "--modes", "forward,gradient", "--samples", "1")
     session.run("python", "-m", "opinfo", *sample, "--workers", workers, env=judges)
     session.run("python", "-m", "whole_models", "--device", "cuda", "--fuse-off", env=judges)

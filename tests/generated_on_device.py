@@ -1,0 +1,78 @@
+"""Products of matrices and convolutions on the NVIDIA GPU at hand, all of them generated kernels, compiled as users
+compile: ``python tests/generated_on_device.py [NAME …]`` prints a line of JSON for each case of
+``generated_products.py`` and ``generated_convolutions.py``. Exit code 1 when one is wrong.
+
+A result is right when it is about as near to an f64 run of eager as eager's own; where a function takes no f64, as near
+to eager's as two roundings.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import generated_convolutions
+import generated_products
+import torch
+from forms.judge import difference, results, widened
+from generated_products import Case
+from torch import Tensor
+from torch.fx import GraphModule
+
+import litz
+from litz.loading import Compiled
+
+CASES = {
+    **generated_products.CASES,
+    **{f"convolution {k}": v for k, v in generated_convolutions.CASES.items()},
+}
+
+
+def exact(case: Case, given: Sequence[Tensor]) -> list[Tensor] | None:
+    """The results of eager in f64, if the function takes it."""
+    try:
+        return results(case.call, [widened(each) for each in given], gradients=case.gradients)
+    except (RuntimeError, NotImplementedError, ValueError):
+        return None
+
+
+def judged(case: Case) -> dict[str, Any]:
+    """What is wrong with a case, empty where nothing is, and how many kernels multiply tiles."""
+    seen = list[Compiled]()
+
+    def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return litz.compile_fx(gm, inputs, config=chosen, observers=(seen.append,))
+
+    tf32 = case.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+    given = [each.cuda() for each in case.arguments]
+    wrong = ""
+    try:
+        eager = results(case.call, given, gradients=case.gradients)
+        reference = exact(case, given) or eager
+        with litz.config.patch(fallback="error", force="generated_products=all") as chosen:
+            torch._dynamo.reset()
+            compiled = torch.compile(case.call, backend=backend, dynamic=case.dynamic)
+            wrong = difference(results(compiled, given, gradients=case.gradients), eager, reference)
+        torch.cuda.synchronize()
+    except Exception as error:
+        wrong = f"{type(error).__name__}: {error}"[:300]
+    texts = [unit.text for each in seen if each.artifact is not None for unit in each.artifact.units]
+    return {"wrong": wrong, "products": sum("tl.dot(" in text for text in texts)}
+
+
+def main(names: Sequence[str]) -> int:
+    """Judge every case, or the named ones."""
+    failed = 0
+    torch.set_default_device("cuda")
+    for name in names or CASES:
+        found = judged(CASES[name])
+        failed += bool(found["wrong"])
+        print(json.dumps({"case": name, **found, "expected": CASES[name].products}), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
