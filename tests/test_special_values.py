@@ -491,3 +491,14 @@ def test_choices_between_constants_by_position(dtype: torch.dtype) -> None:
         assert torch.equal(a, b)
     x = torch.ones(5, 16, dtype=dtype)
     assert torch.equal(torch.compile(filled, backend="litz")(x), filled(x.clone()))
+
+
+@pytest.mark.parametrize("places", [[2, 3, 1], [2, 3, 3]], ids=["one each", "several"])
+def test_negative_zeros_stay_where_nothing_is_added(places: list[int]) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.neg().index_put((torch.tensor(places),), torch.full((3,), 2.5), accumulate=True)
+
+    x = torch.tensor([0.0, 0.0, 1.0, 2.0])
+    found = torch.compile(program, backend="litz")(x)
+    assert torch.equal(found, program(x))
+    assert torch.equal(torch.signbit(found), torch.signbit(program(x)))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from litz_ir.dtypes import DType, compute_dtype, i32
+from litz_ir.dtypes import DType, b1, compute_dtype, i32
 from litz_ir.loops.nodes import ScatterMode, TensorType
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
@@ -400,34 +400,53 @@ def _routes(found: Advanced) -> list[_Route] | None:
     return routes if alone and few and len(sources) == len(routes) else None
 
 
-def _gathered(ctx: LoweringContext, x: Tensor, found: Advanced, body: Body) -> Tensor | None:
+def _gathered(
+    ctx: LoweringContext, x: Tensor, found: Advanced, body: Body, *, signed: bool = True
+) -> Tensor | None:
     """``x`` and at each point the sum of the ``body`` whose index leads there; None where that cannot be followed back.
 
-    ``body`` is over points of ``found.shape``, in the dtype that sums of ``x`` are held in.
+    ``body`` is over points of ``found.shape``, in the dtype that sums of ``x`` are held in. Unless ``signed`` is false,
+    ``x`` may have negative zeros, which stay where no index leads: adding a sum of nothing makes them positive.
     """
     routes = _routes(found)
     if routes is None:
         return None
     wide = compute_dtype(x.dtype)
     indexed = {route.target for route in routes}
+    extents = [route.inverse.extent for route in routes]
+    alone = all(extent == 1 for extent in extents)
+    # A float plus negative zero is that float, whichever zero it is.
+    nothing = -0.0 if alone and wide.is_float else 0
+
+    def leads(point: Axes, numbers: Axes) -> Expr:
+        pairs = zip(routes, numbers, strict=True)
+        return build.logical_and(
+            *(each for r, n in pairs for each in r.inverse.conditions(point[r.target], n))
+        )
 
     def share(point: Axes, numbers: Axes) -> Expr:
         whole = [axis for d, axis in enumerate(point) if d not in indexed]
         axes = [*whole[: found.first], *(0 for _ in found.common), *whole[found.first :]]
-        conditions: list[Expr] = []
         for route, number in zip(routes, numbers, strict=True):
             axes[route.source] = route.inverse.position(point[route.target], number)
-            conditions += route.inverse.conditions(point[route.target], number)
-        return build.masked(build.logical_and(*conditions), body(tuple(axes)), build.const(0, wide))
+        return build.masked(leads(point, numbers), body(tuple(axes)), build.const(nothing, wide))
 
     def held(point: Axes) -> Expr:
         return build.cast(x.load(point), wide)
 
-    extents = [route.inverse.extent for route in routes]
-    if all(extent == 1 for extent in extents):
+    if alone:
         return ctx.pointwise(lambda point: build.op("add", held(point), share(point, (0,) * len(routes))))
     (total,) = ctx.reduction("sum", share, extents, (ctx.temporary(wide, x.shape),), ("gathered",))
-    return ctx.pointwise(lambda point: build.op("add", held(point), total.load(point)))
+    if not (signed and wide.is_float):
+        return ctx.pointwise(lambda point: build.op("add", held(point), total.load(point)))
+    (any_leads,) = ctx.reduction("any", leads, extents, (ctx.temporary(b1, x.shape),), ("reached",))
+
+    def summed(point: Axes) -> Expr:
+        return build.op(
+            "where", any_leads.load(point), build.op("add", held(point), total.load(point)), held(point)
+        )
+
+    return ctx.pointwise(summed)
 
 
 @rule("aten._unsafe_masked_index_put_accumulate.default")
@@ -484,7 +503,7 @@ def embedding_dense_backward(
 
     blank = zeros(ctx, ctx.temporary(wide, ctx.output.shape))
     found = advanced(ctx, blank.shape, [indices], wrap=False)
-    gathered = _gathered(ctx, blank, found, body)
+    gathered = _gathered(ctx, blank, found, body, signed=False)
     if gathered is not None:
         return gathered
     if wide == grad.dtype:
