@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from whole_models import worker
 from whole_models.architectures import Sample, of_classes
 from whole_models.execution import Mode, Runner
 from whole_models.judge import PRECISIONS, Finding, judged, measured, widened, worst_of
@@ -94,6 +96,51 @@ def test_nan_is_found_wherever_it_reaches(mode: Mode) -> None:
 def test_one_wrong_element_is_found() -> None:
     findings = found("element", "f32", "infer")
     assert worst_of(findings).name == "output" and worst_of(findings).wrong
+
+
+class Kinked(nn.Module):
+    """A ReLU with an operand so near to zero that a rounding decides; `fault` is what goes wrong besides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-1, 1, 16))
+        self.act = nn.ReLU()
+        self.flipped = False
+        self.fault = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        own = x * self.weight
+        near = own - own.detach() + (1e-9 if self.flipped else -1e-9)
+        active: Tensor = self.act(torch.where(torch.arange(16) == 3, near, own))
+        return active * (1 + self.fault)
+
+
+def kinked(monkeypatch: pytest.MonkeyPatch, fault: float) -> Row:
+    """The row of a model that eager computes on one side of the kink, litz on the other."""
+    model = Kinked()
+    sample = Sample(model, (torch.ones(2, 16),), torch.zeros(2, 16), lambda y, t: (y - t).sum())
+    runner = Runner(sample, "train", "cpu")
+
+    def runs(runner: Runner, narrow: bool, fuse: bool) -> tuple[list[dict[str, Tensor]], list[float]]:
+        model.flipped, model.fault = True, fault
+        made = runner.run(runner.program, narrow)
+        model.flipped, model.fault = False, 0.0
+        return [made], [0.0, 0.0]
+
+    monkeypatch.setattr(worker, "compiled_runs", runs)
+    return worker.cell(runner, "f32", True, nullcontext())
+
+
+def test_what_roundings_carry_across_zero_is_judged_with_signs_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = kinked(monkeypatch, 0.0)
+    assert (row["verdict"], row["free_signs"]["worst"]) == ("ok", "weight.grad")
+    assert "with the signs of ReLUs held (free: 1 wrong" in described(
+        {"case": "a", "mode": "train", "dtype": "f32", "fuse": True, **row}
+    )
+
+
+def test_what_is_wrong_besides_stays_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kinked(monkeypatch, 0.01)["verdict"] == "wrong"
 
 
 def test_ratios_are_of_distances_from_the_exact_tensor() -> None:

@@ -2,8 +2,9 @@
 
 Ten models, inference and a training step, f32 and bf16 autocast: outputs, the loss, every gradient and every buffer,
 on two calls. Each tensor's distance from a more exact eager run (f64 for f32, f32 for bf16, TF32 off) may be so many
-times that of eager at the same precision: 2 for f32, 1.5 for bf16. A process a model and mode, so that a crash costs
-one cell. Exit code 1 when a cell is not right.
+times that of eager at the same precision: 2 for f32, 1.5 for bf16. A training step in f32 that is further off is judged
+again with ReLUs that let through what they do in f64, and its line says both. A process a model and mode, so that a
+crash costs one cell. Exit code 1 when a cell is not right.
 
 From a checkout on a machine where nothing can be installed, with `timm`, `torchvision` and `transformers` there:
 
@@ -107,6 +108,10 @@ def described(row: Row) -> str:
         line += f" litz_err={row['litz_err']:.1e} first={row['first']:.1f}s"
     if row.get("draws", 1) > 1:
         line += f" draws={row['draws']}"
+    if "free_signs" in row:
+        free = row["free_signs"]
+        line += " with the signs of ReLUs held"
+        line += f" (free: {free['wrong']} wrong, worst={free['worst']} {free['ratio']:.2f})"
     if row.get("wrong"):
         line += f" wrong={row['wrong']} of {row['tensors']}, the first in forward order:"
     if "reason" in row:
