@@ -79,7 +79,7 @@ def packed(x: torch.Tensor, q: torch.Tensor, scale: torch.Tensor, zero: torch.Te
 
 def packed_in_words(x: torch.Tensor, q: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     """Numbers of 4 bits, eight in an i32, with a scale for each group of 16; computed in f32, rounded to the dtype."""
-    numbers = (q[..., None] >> torch.arange(0, 32, 4, dtype=torch.int32)) & 15
+    numbers = (q[..., None] >> torch.arange(0, 32, 4, dtype=torch.int32, device=q.device)) & 15
     weights = (numbers - 8).view(q.shape[0], -1, 16).float() * scale[..., None]
     return F.linear(x, weights.flatten(1).to(x.dtype))
 
