@@ -34,6 +34,8 @@ KNOWN_SPILLS: Mapping[str, int] = MappingProxyType(
         "k2_flex_attention_backward_2_sum_flex_attention_backward_flex_a": 12,  # the same
         "k0_index": 12,  # sm_80, around the call that a failed check is
         "k1_index": 12,  # sm_80, the same
+        "k0_min_max": 32,  # rows at a warp or two each, with both indices as i64
+        "k2_cumsum": 16,  # sm_80, the tile of a divided scan in 32 warps
         "k2_index_put": 8,  # sm_100, around the calls for quotients of i64
     }
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,8 @@ def graph_on_gpu(cell: Cell, *, full: bool) -> LoopGraph:
     """The loop graph of a cell of GPU tensors that have no memory."""
     with FakeTensorMode():
         given = [torch.empty(shape, dtype=dtype, device="cuda") for shape, dtype in cell.described(full=full)]
-        traced = make_fx(cell.form.function, decomposition_table=decompositions())(*given)
+        table: Mapping[Any, Callable[..., Any]] = decompositions()
+        traced = make_fx(cell.form.function, decomposition_table=table)(*given)
     return lower(traced, options=lowering_options(cell)).graph
 
 

@@ -57,9 +57,9 @@ def carried_out(job: Job, arguments: list[str], folder: Path, limits: Limits) ->
     said, errors = stem.with_suffix(".out"), stem.with_suffix(".err")
     command = [sys.executable, "-m", "whole_models", "--worker", job.to_text(), *arguments]
     command += ["--out", str(folder / "references.lock")]
-    environment = dict(
-        os.environ, LITZ_CACHE_DIR=str(folder / "litz"), TRITON_CACHE_DIR=str(folder / "triton")
-    )
+    search = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    caches = {"LITZ_CACHE_DIR": str(folder / "litz"), "TRITON_CACHE_DIR": str(folder / "triton")}
+    environment = {**os.environ, **caches, "PYTHONPATH": search}
     (folder / "litz").mkdir(mode=0o700, exist_ok=True)
     with open(said, "wb") as out, open(errors, "wb") as err:
         process = subprocess.Popen(command, stdout=out, stderr=err, env=environment, start_new_session=True)
