@@ -297,10 +297,10 @@ def corpus(session: nox.Session) -> None:
 @nox.session
 def gpu(session: nox.Session) -> None:
     """On a machine with an NVIDIA GPU: the Triton corpus, the table of kernel forms, generated products, a sample of
-    PyTorch's operator database, whole models against eager, and, if these are right, the side-by-side benchmark;
-    `-- --help` lists options of the last."""
+    PyTorch's operator database, generated programs, whole models against eager, and, if these are right, the
+    side-by-side benchmark; `-- --help` lists options of the last."""
     install_torch(session)
-    install(session, *MODELS, *IMAGES, *OPINFO)
+    install(session, *MODELS, *IMAGES, *OPINFO, *FUZZ)
     install_folders(session, FOLDERS, tested=["codegen-triton", "lowering"])
     session.run("python", str(PACKAGES / "codegen-triton" / "tests" / "triton_on_device.py"))
     workers = str(min(16, os.cpu_count() or 1))
@@ -310,6 +310,8 @@ def gpu(session: nox.Session) -> None:
     session.run("python", "-W", "ignore", str(ROOT / "tests" / "generated_on_device.py"))
     sample = ("--device", "cuda", "--dtypes", "f32", "--modes", "forward,gradient", "--samples", "1")
     session.run("python", "-m", "opinfo", *sample, "--workers", workers, env=judges)
+    drawn = ("--device", "cuda", "--programs", "200", "--seed", "600500", "--workers", workers)
+    session.run("python", "-m", "differential", *drawn, env=judges)
     session.run("python", "-m", "whole_models", "--device", "cuda", "--fuse-off", env=judges)
     session.run("python", str(ROOT / "benchmarks" / "gpu.py"), *session.posargs)
 

@@ -12,7 +12,7 @@ import triton_corpus
 
 from litz_codegen_triton.capabilities import SORTED_ROW
 from litz_codegen_triton.emit.blocks import tiling
-from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
 from litz_codegen_triton.tune import candidates
 from litz_ir.dtypes import DType, bf16, f32, i64
@@ -90,6 +90,30 @@ kernel place(in %x: f32, out %o: i64) {{
     ptx = compile_source(source, "sm_90", tmp_path).ptx
     of_a_thread, of_a_warp, of_all = length // (32 * warps) - 1, 5, 2
     assert len(re.findall(r"\bsetp\.\w+\.(?:and\.)?f32", ptx)) == 4 * (of_a_thread + of_a_warp + of_all)
+
+
+THIRDS = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def thirds(p0_ptr, p1_ptr):
+    program = tl.program_id(0)
+    if program < 12:
+        index = program * 128 + tl.arange(0, 128)
+        p0 = tl.load(p0_ptr + index) != 0
+        first = (index + 1) % 3 == 0
+        tl.store(p1_ptr + index, (p0 & first).to(tl.uint8))
+"""
+
+
+@pytest.mark.parametrize("chip", ["sm_90", "sm_100"])
+def test_no_pair_of_16_bit_integers_is_added_at_once(chip: str, tmp_path: Path) -> None:
+    source = KernelSource("thirds", THIRDS, ("*i8", "*i8"), (0, 1), warps=1, asserts=False, programs=12)
+    found = compile_source(source, chip, tmp_path)
+    assert "add.s16x2" not in found.ptx, "ptxas drops its constants"
+    assert len(re.findall(r"add\.s16 %a\d, %a\d, %b\d;", found.ptx)) >= 2, "the pairs are known to be there"
+    assert found.cubin.startswith(ELF)
 
 
 def test_compiled_kernels_are_read_back(tmp_path: Path) -> None:

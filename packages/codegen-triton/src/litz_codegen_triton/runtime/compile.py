@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.compiler import ASTSource, make_backend
 
 from litz_codegen_triton.capabilities import shared_limit
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.modules import load_function, write_atomically
+from litz_codegen_triton.runtime.paired_sums import without_paired_sums
 from litz_ir.errors import CompileFailed, TargetError, ToolchainError
 from litz_ir.plan.kernel import KernelOrigin
 from litz_ir.plan.program import Launch, Plan
@@ -91,6 +92,7 @@ def compile_source(source: KernelSource, chip: str, folder: Path, *, aligned: bo
     options = {"num_warps": source.warps, "debug": source.asserts, "sanitize_overflow": False}
     try:
         built = triton.compile(ASTSource(function, types, {}, attributes), target=target, options=options)
+        described = _described(source, built, target, options)
     except Exception as error:
         # Triton raises whatever its many parts raise.
         raise CompileFailed(
@@ -99,7 +101,6 @@ def compile_source(source: KernelSource, chip: str, folder: Path, *, aligned: bo
             output=f"{type(error).__name__}: {error}",
             hint=f"the source is in {folder / (source.name + '.py')}",
         ) from error
-    described = _described(source, built)
     if described.shared > limit:
         raise CompileFailed(
             f"kernel {source.name} wants more shared memory than {chip} has",
@@ -110,12 +111,18 @@ def compile_source(source: KernelSource, chip: str, folder: Path, *, aligned: bo
     return described
 
 
-def _described(source: KernelSource, built: Any) -> CompiledKernel:
-    ptx = str(built.asm["ptx"])
+def _described(
+    source: KernelSource, built: Any, target: GPUTarget, options: Mapping[str, Any]
+) -> CompiledKernel:
+    ptx, cubin = without_paired_sums(built.asm["ptx"]), bytes(built.asm["cubin"])
+    if ptx != built.asm["ptx"]:
+        backend = make_backend(target)
+        parsed = backend.parse_options(dict(options))
+        cubin = bytes(backend.make_cubin(ptx, {}, parsed, target.arch))
     arguments = ptx[ptx.index(".entry") :].split(")", 1)[0]
     return CompiledKernel(
         name=source.name,
-        cubin=bytes(built.asm["cubin"]),
+        cubin=cubin,
         entry=str(built.metadata.name),
         warps=int(built.metadata.num_warps),
         shared=int(built.metadata.shared),

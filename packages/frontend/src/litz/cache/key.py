@@ -26,7 +26,7 @@ from litz_ir.target.protocol import Target
 from litz_lowering import registered
 from litz_lowering.devices import Devices, gpus_of
 
-FORMAT = 6
+FORMAT = 7
 """Raised when the meaning of what is stored changes."""
 
 PACKAGES = ("litz", "litz-ir", "litz-lowering", "litz-scheduler", "litz-codegen-cpp", "litz-codegen-triton")
