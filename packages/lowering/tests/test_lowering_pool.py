@@ -148,3 +148,34 @@ def test_pooling_with_symbolic_sizes() -> None:
     check(lambda x: aten._adaptive_avg_pool2d(x, (1, 1)), X, dynamic=True)
     left = lowered(lambda x: aten._adaptive_avg_pool2d(x, (4, 4)), X, dynamic=True)
     assert reasons(left) == ["windows whose length is not known"]
+
+
+LARGE = [(5, 2, 1, False), (6, 2, 1, True), (7, 3, 2, True), (8, 2, 1, False)]
+"""Kernel size, stride, padding, count_include_pad of windows of many elements, of which many cover an element."""
+
+
+def pooled_in_volumes(kernel: int, stride: int, padding: int, counts_padding: bool) -> tuple[Any, ...]:
+    """Pooling by large windows and its gradients: functions, and the arguments of each."""
+    size, step, pad = [kernel] * 3, [stride] * 3, [padding] * 3
+    x = torch.randn(1, 1, 8, 9, 8)
+    mean = (size, step, pad, True, counts_padding, None)
+    out, at = aten.max_pool3d_with_indices(x, size, step, pad, 1, True)
+    grad = torch.randn_like(out)
+    return (
+        (lambda x: aten.avg_pool3d(x, *mean), x),
+        (lambda g, x: aten.avg_pool3d_backward(g, x, *mean), grad, x),
+        (lambda x: aten.max_pool3d_with_indices(x, size, step, pad, 1, True), x),
+        (
+            lambda g, x, i: aten.max_pool3d_with_indices_backward(g, x, size, step, pad, 1, True, i),
+            grad,
+            x,
+            at,
+        ),
+    )
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("window", LARGE)
+def test_large_windows_in_volumes(window: tuple[int, int, int, bool], dynamic: bool) -> None:
+    for function, *arguments in pooled_in_volumes(*window):
+        check(function, *arguments, dynamic=dynamic)

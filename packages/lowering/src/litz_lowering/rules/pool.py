@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from math import prod
 from typing import Any
 
 from litz_ir.dtypes import DType, compute_dtype, i64
 from litz_ir.loops.nodes import TensorType
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, Term, add, mul, product
+from litz_ir.symbols.term import Size, Term, add, addends, mul, product
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules.index_maps import flatten
@@ -60,6 +62,9 @@ def _adaptive(x: Sequence[Size], out: Sequence[Size]) -> list[Adaptive] | None:
     windows = [Adaptive(size, count) for size, count in zip(x[len(x) - len(out) :], out, strict=True)]
     return windows if all(w.known for w in windows) else None
 
+
+MULTIPLIED_OUT = 8
+"""The most addends of a divisor that is one term; longer ones are multiplied as the kernel runs."""
 
 _SYMBOLIC = Declined("windows whose length is not known")
 
@@ -240,7 +245,11 @@ def _divisor(
 ) -> Expr:
     if given is not None:
         return build.const(given, dtype)
-    return ctx.number(product(count_of(o, w, padded) for w, o in zip(windows, outer, strict=True)), dtype)
+    counts = [count_of(o, w, padded) for w, o in zip(windows, outer, strict=True)]
+    # Terms multiply out. In three dimensions of unknown sizes that makes a sum of 64 products, a megabyte of code.
+    if prod(len(addends(each)) for each in counts) <= MULTIPLIED_OUT:
+        return ctx.number(product(counts), dtype)
+    return build.cast(reduce(partial(build.op, "mul"), map(build.index, counts)), dtype)
 
 
 def _average(

@@ -1,0 +1,141 @@
+"""Kernels of pooling are as long for large windows as for small ones, and compute what eager computes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from litz_codegen_cpp.emit.unit import emit_plan
+from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_ir.device import CPU
+from litz_ir.loops.nodes import LoopGraph
+from litz_ir.passes.base import PassContext
+from litz_ir.target.capabilities import Capabilities
+from litz_lowering import lower
+from litz_scheduler import schedule
+
+aten = torch.ops.aten
+
+ROOT = Path(__file__).resolve().parent.parent
+TRAITS = Capabilities("avx512", CPU)
+# The graphs are captured on the CPU, so a GPU's traits are given to that device.
+GPU = Capabilities("sm_90", CPU, processors=132, l2_bytes=50 << 20, block_limit=32768, together=8, beside=64)
+
+SMALL, LARGE = (2, 3), (8, 13)
+"""Sizes of the windows in each dimension."""
+
+Pooling = Callable[[int, int], tuple[Callable[..., Any], tuple[Tensor, ...]]]
+"""A function and its arguments, for a window size and a rank."""
+
+
+def image(rank: int) -> Tensor:
+    return torch.zeros(1, 2, *(18, 17, 16)[:rank])
+
+
+def windows(size: int, rank: int) -> tuple[list[int], list[int], list[int]]:
+    """Window size, stride and padding: windows that overlap, and reach into the padding."""
+    return [size] * rank, [2] * rank, [1] * rank
+
+
+def average(size: int, rank: int) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
+    pool = getattr(aten, f"avg_pool{rank}d")
+    return lambda x: pool(x, *windows(size, rank), True, True), (image(rank),)
+
+
+def average_of_what_is_inside(size: int, rank: int) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
+    pool = getattr(aten, f"avg_pool{rank}d")
+    return lambda x: pool(x, *windows(size, rank), True, False), (image(rank),)
+
+
+def average_backward(size: int, rank: int) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
+    rest = (*windows(size, rank), True, True, None)
+    grad = getattr(aten, f"avg_pool{rank}d")(image(rank), *rest)
+    return lambda g, x: getattr(aten, f"avg_pool{rank}d_backward")(g, x, *rest), (grad, image(rank))
+
+
+def largest(size: int, rank: int) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
+    pool = getattr(aten, f"max_pool{rank}d_with_indices")
+    return lambda x: pool(x, *windows(size, rank), 1, True), (image(rank),)
+
+
+def largest_backward(size: int, rank: int) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
+    rest = (*windows(size, rank), [1] * rank, True)
+    pool = getattr(aten, f"max_pool{rank}d_with_indices")
+    grad, places = pool(image(rank), *rest)
+    backward = getattr(aten, f"max_pool{rank}d_with_indices_backward")
+    return lambda g, x, i: backward(g, x, *rest, i), (grad, image(rank), places)
+
+
+POOLS: dict[str, tuple[Pooling, int]] = {
+    "avg_pool1d": (average, 1),
+    "avg_pool3d": (average, 3),
+    **{f"avg_pool{rank}d, padding not counted": (average_of_what_is_inside, rank) for rank in (2, 3)},
+    **{f"avg_pool{rank}d_backward": (average_backward, rank) for rank in (2, 3)},
+    **{f"max_pool{rank}d": (largest, rank) for rank in (2, 3)},
+    **{f"max_pool{rank}d_backward": (largest_backward, rank) for rank in (2, 3)},
+}
+
+
+def sources(graph: LoopGraph) -> Iterator[str]:
+    """The C++ of a graph, and its Triton kernels."""
+    yield "\n".join(unit.text for unit in emit_plan(schedule(graph, PassContext({CPU: TRAITS})), 16, ()))
+    plan = schedule(graph, PassContext({CPU: GPU}))
+    yield "\n".join(emit_kernel(kernel).text for kernel in plan.kernels)
+
+
+def written(name: str, size: int, tracing: str) -> list[str]:
+    make, rank = POOLS[name]
+    function, arguments = make(size, rank)
+    return list(sources(lower(make_fx(function, tracing_mode=tracing)(*arguments)).graph))
+
+
+@pytest.mark.parametrize("tracing", ["fake", "symbolic"])
+@pytest.mark.parametrize("name", POOLS)
+def test_a_larger_window_makes_no_longer_kernel(name: str, tracing: str) -> None:
+    small = [max(map(len, texts)) for texts in zip(*(written(name, size, tracing) for size in SMALL))]
+    for size in LARGE:
+        for text, usual in zip(written(name, size, tracing), small, strict=True):
+            # Of several forms of a loop (with or without masks, in one tile or many) a larger one may be another.
+            assert len(text) < 2 * usual, (
+                f"windows of {size}: {len(text)} characters, {usual} for a small one"
+            )
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_no_expression_of_symbolic_sizes_grows_with_the_product_of_dimensions(name: str) -> None:
+    for text in written(name, 8, "symbolic"):
+        assert max(map(len, text.splitlines())) < 800
+
+
+def test_large_windows_as_triton_kernels(tmp_path: Path) -> None:
+    tests = ROOT / "packages" / "lowering" / "tests" / "test_lowering_pool.py"
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "triton_instead",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "ignore",
+    ]
+    paths = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [*command, str(tests), "-k", "large_windows and window3"],
+        env={
+            **os.environ, "TRITON_INTERPRET": "1", "LITZ_TRITON_SOURCES": str(tmp_path), "PYTHONPATH": paths,
+        },
+        capture_output=True, text=True, timeout=200, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
