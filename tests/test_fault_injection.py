@@ -24,7 +24,7 @@ from torch.testing import assert_close
 import litz
 from litz import failures, loading, pipeline, repro
 from litz.cache.artifacts import ArtifactCache
-from litz.cache.products import ProductChoices
+from litz.cache.name_sets import NameSets
 from litz.cache.store import MANIFEST, Store
 from litz.cache.tiles import TileChoices
 from litz.capture import aot
@@ -384,7 +384,7 @@ def test_an_entry_that_is_of_no_use(
         assert is_compiled(program, "inference") and not records, "it was made again"
 
 
-@pytest.mark.parametrize("choices", [TileChoices, ProductChoices])
+@pytest.mark.parametrize("choices", [TileChoices, NameSets])
 @pytest.mark.parametrize("how", ["damaged", "nonsense", "list"])
 def test_a_choice_that_is_of_no_use(
     choices: Any, how: str, tmp_path: Path, records: list[logging.LogRecord]

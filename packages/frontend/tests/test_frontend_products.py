@@ -16,7 +16,7 @@ from tuning_target import Stopwatch, TunableCpu
 
 import litz.pipeline
 from litz.cache.artifacts import ArtifactCache
-from litz.cache.products import FILE, ProductChoices
+from litz.cache.name_sets import PRODUCTS, NameSets
 from litz.cache.store import Store
 from litz.host.load import HostFunction
 from litz.loading import Compiled
@@ -249,9 +249,14 @@ def test_a_choice_that_ran_out_of_time_is_not_kept(monkeypatch: pytest.MonkeyPat
 
 def test_choices_of_products_are_json(tmp_path: Path) -> None:
     store = Store(tmp_path / "products")
-    ProductChoices(store).write("0" * 64, frozenset({"b", "a"}))
-    assert store.read("0" * 64) == {FILE: b'["a", "b"]'}
-    assert ProductChoices(store).read("0" * 64) == {"a", "b"}
-    assert ProductChoices(store).read("1" * 64) is None
-    store.write("2" * 64, {FILE: b'{"a": 1}'})
-    assert ProductChoices(store).read("2" * 64) is None
+    NameSets(store).write("0" * 64, frozenset({"b", "a"}))
+    assert store.read("0" * 64) == {PRODUCTS: b'["a", "b"]'}
+    assert NameSets(store).read("0" * 64) == {"a", "b"}
+    assert NameSets(store).read("1" * 64) is None
+    mine, theirs = NameSets(store), NameSets(store)
+    assert mine.read("3" * 64) is None and theirs.read("3" * 64) is None
+    mine.add("3" * 64, frozenset({"a"}))
+    theirs.add("3" * 64, frozenset({"b"}))
+    assert NameSets(store).read("3" * 64) == {"a", "b"}
+    store.write("2" * 64, {PRODUCTS: b'{"a": 1}'})
+    assert NameSets(store).read("2" * 64) is None

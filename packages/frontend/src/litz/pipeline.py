@@ -33,7 +33,7 @@ from litz.tuning.choices import compared
 from litz.tuning.products import better_generated, may_be_generated
 from litz.tuning.tuned import Better, load, with_tuning
 from litz_ir.device import CPU
-from litz_ir.errors import CodegenError, CompilerNotFound, CompileTimeout, LitzError, stage
+from litz_ir.errors import CodegenError, CompilerNotFound, CompileTimeout, LitzError, NotCompiled, stage
 from litz_ir.loops.nodes import LoopGraph
 from litz_ir.passes.base import PassContext
 from litz_ir.passes.pipeline import Hook, Timings
@@ -50,6 +50,12 @@ T = TypeVar("T")
 
 ROUNDS = 3
 """How often a graph is lowered again with what failed left to ATen, before all of it is."""
+
+EVERYTHING = "*"
+"""Stands for a graph's every operation among those that are demoted."""
+
+DEMOTED = "a self-check found results of its kernel wrong"
+"""Why a demoted operation runs as ATen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,8 @@ class Compilation:
     ``held`` names the placeholders that are parameters, or otherwise likely the same call after call; ``donated`` those
     that nobody reads afterwards, ``saved`` the nodes whose results may be returned with other strides than eager's.
     ``side_by_side`` is how many units are built at a time. ``products`` are those that are generated. ``gpus`` are
-    those that the graph is on. ``loops`` is the graph as it was lowered last.
+    those that the graph is on. ``loops`` is the graph as it was lowered last. ``demoted`` names the nodes that run as
+    ATen since a self-check found the kernels that computed them wrong; ``record`` is the key of their record.
     """
 
     gm: GraphModule
@@ -101,11 +108,13 @@ class Compilation:
     held: frozenset[str] = frozenset()
     donated: frozenset[str] = frozenset()
     saved: frozenset[str] = frozenset()
+    demoted: frozenset[str] = frozenset()
     timings: Timings = field(default_factory=Timings)
     side_by_side: int = field(default_factory=torch.get_num_threads)
     products: frozenset[str] = frozenset()
     gpus: Gpus = ONE_GPU
     loops: LoopGraph | None = None
+    record: str = ""
     failures: Failures = field(init=False)
 
     def __post_init__(self) -> None:
@@ -124,6 +133,8 @@ class Compilation:
         with stage("target"):
             targets = targets_for(device_kinds(self.gm), self.config)
         known = self._known(targets)
+        if EVERYTHING in self.demoted:
+            raise NotCompiled(f"a self-check found results of {self.name} wrong")
         if known.artifact is not None and known.suffices:
             try:
                 return self._finish(known.artifact, {}, targets)
@@ -144,9 +155,14 @@ class Compilation:
         if unkept:
             return Known("", "", None, frozenset(), unkept)
         # What a backward is given changes with how its forward is planned, and says nothing of products.
-        timed = attempt(
-            "cache", lambda: self._key(targets, frozenset()), "", f"{self.name} is not kept on disk"
+        timed = self.record = attempt(
+            "cache",
+            lambda: self._key(targets, frozenset(), frozenset()),
+            "",
+            f"{self.name} is not kept on disk",
         )
+        if timed:
+            self.demoted |= attempt("cache", self._on_record, frozenset[str](), "nothing is demoted")
         chosen: frozenset[str] | None = frozenset()
         if timed and self._chooses(targets):
             chosen = attempt("cache", lambda: self.cache.products.read(timed), chosen, "products are called")
@@ -154,7 +170,10 @@ class Compilation:
         if not timed:
             return Known("", "", None, chosen)
         key = attempt(
-            "cache", lambda: self._key(targets, self.donated), "", f"{self.name} is not kept on disk"
+            "cache",
+            lambda: self._key(targets, self.donated, self.demoted),
+            "",
+            f"{self.name} is not kept on disk",
         )
         read = partial(self._timed, "cache", lambda: self.cache.read(key, targets))
         found = attempt("cache", read, None, f"{self.name} is compiled anew") if key else None
@@ -162,7 +181,7 @@ class Compilation:
 
     def _rounds(self, targets: TargetSet, known: Known) -> Compiled:
         """Compile, leaving what fails to ATen: the nodes that are to blame, as often as that helps."""
-        left: frozenset[str] = frozenset()
+        left = self.demoted
         failed: list[tuple[LitzError, LoopGraph | None]] = []
         for _ in range(ROUNDS):
             attempt = _Round()
@@ -198,11 +217,11 @@ class Compilation:
         plan = attempt.plan = self.schedule(lowered, targets)
         units, binaries = self.build(plan, targets)
         artifact = attempt.artifact = Artifact(
-            known.key, plan, units, binaries, left_to_aten(lowered), dict(self.timings.seconds),
+            known.key, plan, units, binaries, left_to_aten(lowered, self.demoted), dict(self.timings.seconds),
             unkept=known.unkept,
         )  # fmt: skip
         # What a failure has left its mark on is compiled anew the next time.
-        if known.artifact is None and known.key and not lowered.routines and not left:
+        if known.artifact is None and known.key and not lowered.routines and left == self.demoted:
             self._kept("store", partial(self.cache.write, artifact))
         better: Better | None = None
         if known.chosen is None and may_be_generated(lowered.graph):
@@ -210,7 +229,7 @@ class Compilation:
         elif known.chosen is None:
             self._kept("store", partial(self.cache.products.write, known.timed, frozenset()))
         made = self._finish(artifact, lowered.constants, targets, lowered.routines, better)
-        return replace(made, settled=made.settled and not left)
+        return replace(made, settled=made.settled and left == self.demoted)
 
     def _kept(self, name: str, work: Callable[[], object]) -> None:
         """Keep something on disk, if that can be done."""
@@ -230,9 +249,35 @@ class Compilation:
         # Inputs and outputs are no operations that could run elsewhere.
         return blamed - {node.name for node in self.gm.graph.nodes if node.op in ("placeholder", "output")}
 
-    def _key(self, targets: TargetSet, donated: frozenset[str]) -> str:
+    def _key(self, targets: TargetSet, donated: frozenset[str], demoted: frozenset[str]) -> str:
         options = self.options(targets)
-        return self.cache.key(self.gm, self.config, targets, options, self.held, donated, self.saved)
+        named = (self.held, donated, self.saved, self._numbered(demoted))
+        return self.cache.key(self.gm, self.config, targets, options, *named)
+
+    def demote(self, nodes: frozenset[str]) -> None:
+        """Record that nodes run as ATen whenever this graph is compiled, by this process or another.
+
+        Names that are not the graph's own, those of subgraphs and of what passes make, are recorded as they are.
+        """
+        self.demoted |= nodes
+        if self.record:
+            numbered = self._numbered(self.demoted)
+            self._kept("store", partial(self.cache.demotions.add, self.record, numbered))
+
+    def _on_record(self) -> frozenset[str]:
+        """The nodes that were demoted before."""
+        found = self.cache.demotions.read(self.record)
+        if not found:
+            return frozenset()
+        names = [node.name for node in self.gm.graph.nodes]
+        return frozenset(names[int(each[1:])] if each.startswith("%") else each for each in found)
+
+    def _numbered(self, nodes: frozenset[str]) -> frozenset[str]:
+        """Nodes by their positions, since graphs of one key may differ in names."""
+        if not nodes:
+            return nodes
+        positions = {node.name: f"%{position}" for position, node in enumerate(self.gm.graph.nodes)}
+        return frozenset(positions.get(name, name) for name in nodes)
 
     def options(self, targets: TargetSet) -> SchedulerOptions:
         """What the scheduler may do."""
@@ -287,8 +332,8 @@ class Compilation:
                 "litz: %s keeps its plan until it is compiled anew: results would change place", self.name
             )
             return None
-        key = self._key(targets, donated)
-        artifact = Artifact(key, plan, *self.build(plan, targets), left_to_aten(lowered))
+        key = self._key(targets, donated, self.demoted)
+        artifact = Artifact(key, plan, *self.build(plan, targets), left_to_aten(lowered, self.demoted))
         if not lowered.routines:
             self._kept("store", partial(self.cache.write, artifact))
         return artifact
@@ -433,9 +478,13 @@ def _tensors(value: object) -> Iterable[torch.Tensor]:
             yield from _tensors(item)
 
 
-def left_to_aten(lowered: LoweredGraph) -> tuple[LeftToAten, ...]:
-    """What nothing was generated for: operations without a rule, and the contractions that a library runs."""
-    return tuple(LeftToAten(f.target, f.reason, f.origin.describe()) for f in lowered.fallbacks)
+def left_to_aten(lowered: LoweredGraph, demoted: frozenset[str] = frozenset()) -> tuple[LeftToAten, ...]:
+    """What nothing was generated for: operations without a rule, the contractions that a library runs, and what is
+    ``demoted``."""
+    return tuple(
+        LeftToAten(f.target, DEMOTED if f.node in demoted else f.reason, f.origin.describe())
+        for f in lowered.fallbacks
+    )
 
 
 def nodes_at_fault(error: LitzError, lowered: LoweredGraph | None) -> frozenset[str]:

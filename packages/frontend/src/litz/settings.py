@@ -52,6 +52,9 @@ class Config:
     ``force``: the scheduler's options that are set instead of chosen (``siblings=0 lanes=outer``), see
     :class:`litz_scheduler.SchedulerOptions`; for measuring what its choices are worth.
     ``verify``: check the IR's invariants after every pass. ``check``: run the reference interpreter after every pass.
+    ``self_check``: compare the results of a compiled graph with ATen's, in its first call (``first``), or in that and
+    each 64th after it (``sample``). Kernels with wrong results are reported, and their operations run as ATen from then
+    on, in later processes with the same cache too (``docs/self-check.md``).
     """
 
     fallback: Literal["warn", "silent", "error"] = "warn"
@@ -71,6 +74,7 @@ class Config:
     force: str = ""
     verify: bool = False
     check: bool = False
+    self_check: Literal["off", "first", "sample"] = "off"
 
     def cache_root(self) -> Path:
         """The folder that ``cache_dir`` names, else the platform's for litz."""

@@ -237,6 +237,12 @@ def asserted(error: str, message: str) -> AssertionFailed:
     return _ASSERTED[error](message)
 
 
+class WrongResult(LitzError):
+    """Compiled kernels gave other results than ATen, beyond what rounding explains."""
+
+    stage = "self-check"
+
+
 class TargetError(LitzError):
     """A target is unknown, registered twice or lacks a capability."""
 

@@ -20,7 +20,7 @@ from torch.fx import GraphModule
 
 from litz.artifact import Artifact, Captured, LeftToAten, Wrapping
 from litz.cache.key import Registered, graph_key, registered_with, target_identity, text_key, versions
-from litz.cache.products import ProductChoices
+from litz.cache.name_sets import DEMOTIONS, NameSets
 from litz.cache.store import Store
 from litz.cache.tiles import TileChoices
 from litz.failures import Failures, Source
@@ -36,13 +36,14 @@ from litz_scheduler import SchedulerOptions
 log = logging.getLogger(__name__)
 
 PLAN, SUMMARY, BINARY, CAPTURE = "plan.json", "summary.json", "unit", "capture.json"
-FOLDERS = ("graphs", "binaries", "captures", "tiles", "products")
+FOLDERS = ("graphs", "binaries", "captures", "tiles", "products", "demotions")
 
 
 @dataclass(slots=True, weakref_slot=True)
 class ArtifactCache:
     """Compiled graphs of one process and, when ``graphs`` and ``binaries`` are given, of those before it. ``captures``
-    knows graphs by what Dynamo captured (``litz.capture.recall``), ``tiles`` and ``products`` what tuning found.
+    knows graphs by what Dynamo captured (``litz.capture.recall``), ``tiles`` and ``products`` what tuning found,
+    ``demotions`` the operations whose kernels a self-check found wrong.
 
     ``failures`` are told of what cannot be read or written. Without a folder that can be used, everything is built in a
     temporary one that lives as long as the process.
@@ -52,7 +53,8 @@ class ArtifactCache:
     binaries: Store | None
     captures: Store | None = None
     tiles: TileChoices = field(default_factory=TileChoices)
-    products: ProductChoices = field(default_factory=ProductChoices)
+    products: NameSets = field(default_factory=NameSets)
+    demotions: NameSets = field(default_factory=NameSets)
     failures: Failures = field(default_factory=lambda: Failures(Config()))
     scratch: Path | None = None
     built: dict[str, Path] = field(default_factory=dict)
@@ -65,8 +67,8 @@ class ArtifactCache:
         if config.cache and not torch.compiler.config.force_disable_caches:
             try:
                 stores = [Store(config.cache_root() / name) for name in FOLDERS]
-                graphs, binaries, captures, tiles, products = stores
-                choices = TileChoices(tiles), ProductChoices(products)
+                graphs, binaries, captures, tiles, products, demotions = stores
+                choices = TileChoices(tiles), NameSets(products), NameSets(demotions, DEMOTIONS)
                 return ArtifactCache(graphs, binaries, captures, *choices, failures)
             except CacheError as error:
                 log.warning("%s", error)
@@ -77,13 +79,15 @@ class ArtifactCache:
     def key(
         self, gm: GraphModule, config: Config, targets: TargetSet, options: SchedulerOptions,
         held: Collection[str] = (), donated: Collection[str] = (), saved: Collection[str] = (),
+        demoted: Collection[str] = (),
     ) -> str:  # fmt: skip
         """The digest of all that the compiled graph depends on; ``held``, ``donated`` and ``saved`` as in
-        :func:`litz_lowering.lower`."""
+        :func:`litz_lowering.lower`, ``demoted`` as a record of the cache names operations."""
         places = [
             f"{what} {[k for k, node in enumerate(gm.graph.nodes) if node.name in names]}"
             for what, names in (("held", held), ("donated", donated), ("saved", saved))
         ]
+        places += [f"demoted {sorted(demoted)}"] if demoted else []
         return graph_key(gm, config, [*self.facts(targets, options), *places])
 
     def unkept(self, targets: TargetSet) -> str:

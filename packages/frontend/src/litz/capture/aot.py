@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -43,6 +44,9 @@ from litz_lowering import correct_metadata, decompositions
 
 Observer = Callable[[Compiled], None]
 _COUNT = itertools.count()
+
+SELF_CHECK = "litz.self_check.checked"
+"""The module that compares calls with ATen, loaded where the options ask for that."""
 
 
 @dataclass(slots=True)
@@ -179,8 +183,8 @@ class Session:
             # Compiled autograd takes AOTAutograd's graphs into its own.
             return None
         self.plain = PlainGraph.of(inputs)
-        if self.cache.captures is None:
-            return None
+        if self.cache.captures is None or self.config.self_check != "off":
+            return None  # a check needs the graph that AOTAutograd traces
         # What is computed on the CPU in a graph on a GPU is compiled too.
         targets = targets_for((device, "cpu"), self.config)
         if self.cache.unkept(targets):
@@ -238,7 +242,11 @@ def compile_or_fall_back(
     """Compile a graph; when that fails as a whole, run it as it came, unless ``config.fallback`` is ``error``."""
     compilation = Compilation(gm, name, config, cache, held, donated, saved)
     try:
-        return compilation.run()
+        made = compilation.run()
+        if config.self_check == "off":
+            return made
+        checked: Compiled = import_module(SELF_CHECK).checked(compilation, made)
+        return checked
     except Exception as error:
         instead = f"graph {name} runs as ATen operations"
         compilation.failures.report(error, "compilation", instead, compilation.loops)

@@ -1,0 +1,124 @@
+"""The bound within which compiled results are ATen's: a multiple of ATen's own distance from a run in double precision.
+
+Where a value is ill-conditioned ATen's own distance varies by luck. What lies outside the bound at first is therefore
+compared with ATen's results for inputs that differ from the call's by a rounding, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ATEN = 4.0
+"""A result may be so many times as far from the run in double precision as ATen's own, from whichever inputs."""
+
+ROUNDINGS: Mapping[torch.dtype, float] = MappingProxyType({torch.float64: 16384.0, torch.float32: 16.0})
+"""The roundings at a tensor's largest element that it may be off besides; 2 for narrower types. A run in double
+precision is no nearer to the truth than its own sums, hence the many of f64."""
+
+LARGEST = 1e30
+"""Numbers beyond stand for infinity, as in masks, and say nothing of a tensor's scale."""
+
+ALIKE = 0.01
+"""The relative difference up to which two such numbers are the same."""
+
+Values = Mapping[str, Any]
+"""Tensors and numbers that a call leaves, by label: ``result 0``, ``input 3``."""
+
+
+def difference(
+    found: Values, aten: Values, exact: Callable[[], Values], nearby: Callable[[], Sequence[Values]]
+) -> str:
+    """The first of the ``found`` values that is wrong, with its figures; empty where all are right. What ATen gives no
+    value for, as some gradients, may have any.
+
+    ``exact`` gives those of a run in double precision, ``nearby`` ATen's for inputs that differ by a rounding. Neither
+    is asked for where the values lie so near ATen's that they are within the bound wherever the exact ones are.
+    """
+    largest = max(map(_largest, aten.values()), default=0.0)
+    far = [label for label in aten if _wrong(label, found, [aten], aten, largest)]
+    if not far:
+        return ""
+    truth = exact()
+    largest = max(map(_largest, truth.values()), default=0.0)
+    wrong = [label for label in far if _wrong(label, found, [aten], truth, largest)]
+    if not wrong:
+        return ""
+    runs = [aten, *nearby()]
+    said = (_wrong(label, found, runs, truth, largest) for label in wrong)
+    return next(filter(None, said), "")
+
+
+def _wrong(label: str, found: Values, runs: Sequence[Values], exact: Values, largest: float) -> str:
+    own, others, truth = found.get(label), [run[label] for run in runs], exact[label]
+    if not isinstance(others[0], Tensor):
+        same = own == others[0] or own != own or any(each != others[0] for each in others)
+        return "" if same else f"{label} is {own}, ATen's {others[0]}"
+    if own is None and not others[0].numel():
+        return ""  # a token of effects, which kernels have no need of
+    if not isinstance(own, Tensor) or (own.dtype, own.shape) != (others[0].dtype, others[0].shape):
+        return f"{label} is {_kind(own)}, ATen's {_kind(others[0])}"
+    # The sizes of other runs may differ, where they are data.
+    others = [each for each in others if each.shape == own.shape]
+    if own.is_complex():
+        own, truth, *others = (torch.view_as_real(each.resolve_conj()) for each in (own, truth, *others))
+    said = _inexact(own, others, truth, largest) if own.is_floating_point() else _unequal(own, others, truth)
+    return f"{label} {said}" if said else ""
+
+
+def _kind(value: object) -> str:
+    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+def _unequal(own: Tensor, runs: Sequence[Tensor], truth: Tensor) -> str:
+    """The judgement of integers and flags: equal, but for as many as roundings of the inputs change."""
+    count = int((own != runs[0]).sum())
+    bound = int(ATEN * max(int((each != runs[0]).sum()) for each in (*runs, truth)))
+    return (
+        f"differs in {count} of {own.numel()} elements, at most {bound} by rounding" if count > bound else ""
+    )
+
+
+def _inexact(own: Tensor, runs: Sequence[Tensor], truth: Tensor, largest: float) -> str:
+    dtype = own.dtype
+    if not own.numel():
+        return ""
+    exact = truth.to(dtype).double()
+    own, *runs = (each.double() for each in (own, *runs))
+    measured = (exact.abs() < LARGEST) & torch.stack([each.abs() < LARGEST for each in runs]).all(0)
+    odd = ~measured | ~own.isfinite()
+    for each in (exact, *runs):
+        odd &= ~_alike(own, each)
+    if bool(odd.any()):
+        return f"has {int(odd.sum())} of {own.numel()} elements that are infinite, NaN or huge, or ATen's are"
+    off = _distance(own, exact, measured)
+    aten = max(_distance(each, exact, measured) for each in runs)
+    unit = torch.finfo(dtype).eps
+    bound = ATEN * aten + unit * (ROUNDINGS.get(dtype, 2.0) * _largest(exact) + largest)
+    return "" if off <= bound else f"is off by {off:.3g}, ATen's by {aten:.3g}, the bound is {bound:.3g}"
+
+
+def _alike(own: Tensor, other: Tensor) -> Tensor:
+    """The elements that are the same, for what no distance measures."""
+    near = (own - other).abs() <= ALIKE * other.abs()
+    return (own == other) | (own.isnan() & other.isnan()) | (near & other.isfinite())
+
+
+def _distance(own: Tensor, exact: Tensor, measured: Tensor) -> float:
+    return float((own - exact).abs().masked_fill(~measured, 0.0).max())
+
+
+def _largest(value: object) -> float:
+    """The largest size of a float tensor's elements, of those that have a measure."""
+    if (
+        not isinstance(value, Tensor)
+        or not value.numel()
+        or not (value.is_floating_point() or value.is_complex())
+    ):
+        return 0.0
+    sizes = (value if value.is_complex() else value.double()).abs().double()
+    return float(sizes.masked_fill(~(sizes < LARGEST), 0.0).max())
