@@ -287,8 +287,20 @@ _EXTREMES: tuple[ReductionName, ReductionName] = ("min", "max")
 # --- variance and norms
 
 
+Correction = Size | Expr | float | None
+"""What is subtracted from the count of elements: 1 where it is not said."""
+
+
+def _subtracted(ctx: LoweringContext, correction: Correction, dtype: DType) -> Num | float:
+    if correction is None:
+        return 1.0
+    if isinstance(correction, int | float):
+        return float(correction)
+    return Num(ctx.number(correction, dtype))
+
+
 def moments(
-    ctx: LoweringContext, x: Tensor, dims: Dims, keepdim: bool, correction: float | None, dtype: DType
+    ctx: LoweringContext, x: Tensor, dims: Dims, keepdim: bool, correction: Correction, dtype: DType
 ) -> tuple[Tensor, Tensor]:
     """(mean with the dimensions kept as 1, variance) in ``dtype``, in two passes over ``x``."""
     over = dimensions(dims, x.rank)
@@ -301,7 +313,7 @@ def moments(
         return (difference * difference).expr
 
     squares = ctx.reduce("sum", x, over, dtype, body=square, keepdim=keepdim, name="squares")
-    freedom = at_least_zero(number - (1.0 if correction is None else float(correction)))
+    freedom = at_least_zero(number - _subtracted(ctx, correction, dtype))
     variance = ctx.pointwise(lambda axes: (Num(squares.load(axes)) / freedom).expr, squares.type, "variance")
     return mean_, variance
 
@@ -312,7 +324,7 @@ def var(
     x: Tensor,
     dim: Dims = None,
     *,
-    correction: float | None = None,
+    correction: Correction = None,
     keepdim: bool = False,
 ) -> Tensor:
     """The variance; ``correction`` is subtracted from the count."""
@@ -326,7 +338,7 @@ def std(
     x: Tensor,
     dim: Dims = None,
     *,
-    correction: float | None = None,
+    correction: Correction = None,
     keepdim: bool = False,
 ) -> Tensor:
     """The standard deviation."""
@@ -339,7 +351,7 @@ def _with_mean(
     x: Tensor,
     dim: Dims,
     keepdim: bool,
-    correction: float | None,
+    correction: Correction,
     finish: Callable[[Num], Num],
 ) -> tuple[Tensor, Tensor]:
     first, second = ctx.outputs
@@ -361,7 +373,7 @@ def var_mean(
     x: Tensor,
     dim: Dims = None,
     *,
-    correction: float | None = None,
+    correction: Correction = None,
     keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """(variance, mean)."""
@@ -374,7 +386,7 @@ def std_mean(
     x: Tensor,
     dim: Dims = None,
     *,
-    correction: float | None = None,
+    correction: Correction = None,
     keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """(standard deviation, mean)."""

@@ -483,7 +483,7 @@ def embedding_dense_backward(
     grad: Tensor,
     indices: Tensor,
     num_weights: Size,
-    padding_idx: int,
+    padding_idx: Size,
     scale_grad_by_freq: bool,
 ) -> Tensor:
     """The gradient of ``embedding``: every row of ``grad`` added to the row that it was read from."""
@@ -495,9 +495,9 @@ def embedding_dense_backward(
         if often is not None:
             place = ctx.indirect(indices.load(axes[: indices.rank]), num_weights)
             value = build.op("div", value, often.load((place,)))
-        if padding_idx < 0:
+        if isinstance(padding_idx, int) and padding_idx < 0:
             return value
-        padding = build.const(padding_idx, indices.dtype)
+        padding = ctx.number(padding_idx, indices.dtype)
         kept = build.op("ne", indices.load(axes[: indices.rank]), padding)
         return build.masked(kept, value, build.const(0, wide))
 
