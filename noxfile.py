@@ -278,7 +278,7 @@ def corpus(session: nox.Session) -> None:
     sources.mkdir()
     interpreted = {
         "TRITON_INTERPRET": "1",
-        "LITZ_TRITON_SOURCES": str(sources),
+        "TRITON_INSTEAD_SOURCES": str(sources),
         "PYTHONPATH": str(ROOT / "tests"),
         **SLEEPING,
     }

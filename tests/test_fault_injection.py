@@ -22,13 +22,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
 import litz
-from litz import failures, loading, pipeline, repro
+from litz import loading, pipeline, repro
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.name_sets import NameSets
 from litz.cache.store import MANIFEST, Store
 from litz.cache.tiles import TileChoices
 from litz.capture import aot
 from litz.loading import Compiled
+from litz.notices import tell_once
 from litz.pipeline import Compilation
 from litz.replay.replayed import Replayed
 from litz.targets import TargetSet
@@ -142,7 +143,7 @@ class Warnings(logging.Handler):
 @pytest.fixture
 def records() -> Iterator[list[logging.LogRecord]]:
     """The warnings of litz; what is said once in a process is said again."""
-    failures._warn_once.cache_clear()
+    tell_once.cache_clear()
     handler, log = Warnings(), logging.getLogger("litz")
     log.addHandler(handler)
     yield handler.records

@@ -40,7 +40,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env={
             **os.environ,
             "TRITON_INTERPRET": "1",
-            "LITZ_TRITON_SOURCES": str(folder),
+            "TRITON_INSTEAD_SOURCES": str(folder),
             "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]),
         },
         capture_output=True,

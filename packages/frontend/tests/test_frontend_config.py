@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 
 import pytest
 
+from litz.notices import tell_once
 from litz.options import config_from
 from litz.pipeline import scheduler_options
 from litz.settings import Config, ConfigHandle, forced
@@ -24,6 +28,43 @@ def test_the_environment_is_checked() -> None:
         ConfigHandle({"LITZ_CACHE": "perhaps"})
     with pytest.raises(ConfigError, match="'warn' or 'silent' or 'error'"):
         ConfigHandle({"LITZ_FALLBACK": "shout"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [
+        ("LITZ_FALBACK", "did you mean LITZ_FALLBACK?"),
+        ("LITZ_CACHEDIR", "did you mean LITZ_CACHE_DIR?"),
+        ("LITZ_Fuse", "did you mean LITZ_FUSE?"),
+        ("LITZ_QQQ", "options are fallback, rng,"),
+    ],
+)
+def test_variables_that_name_no_option_are_told_of(
+    variable: str, hint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    tell_once.cache_clear()
+    given = {variable: "error", "LITZ_FUSE": "1", "PATH": "/bin", "NOLITZ_FUSE": "1"}
+    for _ in range(2):
+        assert ConfigHandle(given).current() == Config()
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("litz", "WARNING")
+    assert (
+        record.message.startswith(f"litz: {variable} in the environment names no option")
+        and hint in record.message
+    )
+
+
+def test_a_process_prints_what_its_environment_misspells() -> None:
+    environment = {**os.environ, "LITZ_NUMERIC": "fast"}
+    done = subprocess.run(
+        [sys.executable, "-c", "import litz, litz.backend"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0
+    assert done.stderr.count("LITZ_NUMERIC ") == done.stderr.count("did you mean LITZ_NUMERICS?") == 1
 
 
 def test_numbers_are_read_and_checked() -> None:

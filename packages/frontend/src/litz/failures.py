@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from typing import TypeVar
 
 from torch.fx import GraphModule
 
+from litz.notices import tell_once
 from litz.settings import Config
 from litz_ir.errors import CompilerNotFound, ConfigError, InternalError, LitzError, NotCompiled
 from litz_ir.loops.nodes import LoopGraph
@@ -87,9 +87,9 @@ class Failures:
             return
         self.said.add(text)
         if isinstance(found, NotCompiled):
-            _warn_once(f"litz: a graph runs as ATen operations: {found.message}")
+            tell_once(f"litz: a graph runs as ATen operations: {found.message}")
         elif isinstance(found, CompilerNotFound):
-            _warn_once(f"litz: there is no compiler, so graphs run as ATen operations.\n{text}")
+            tell_once(f"litz: there is no compiler, so graphs run as ATen operations.\n{text}")
         else:
             lines = [f"litz: {found.stage} failed, so {instead}.", text]
             if not found.origin and self.source is not None:
@@ -108,9 +108,3 @@ class Failures:
             return folder
         except Exception as problem:  # whatever stands in its way costs the report alone
             return f"none, for writing it failed: {type(problem).__name__}: {problem}"
-
-
-@functools.cache
-def _warn_once(line: str) -> None:
-    """Warn, once in this process."""
-    log.warning("%s", line)

@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from platformdirs import user_cache_path
 
+from litz.notices import tell_once
 from litz_ir.errors import ConfigError
 from litz_scheduler import SchedulerOptions
 
@@ -89,10 +90,13 @@ class Config:
 
 _TYPES = get_type_hints(Config)
 
+PREFIX = "LITZ_"
+"""How the variables of the environment begin that set options."""
+
 
 def _validate(name: str, value: object) -> None:
     if name not in _TYPES:
-        near = difflib.get_close_matches(name, _TYPES, n=3, cutoff=0.4)
+        near = _near(name)
         hint = f"did you mean {' or '.join(near)}?" if near else f"options are {', '.join(_TYPES)}"
         raise ConfigError(f"unknown option {name!r}", hint=hint)
     wanted = _TYPES[name]
@@ -115,13 +119,29 @@ def _validate(name: str, value: object) -> None:
         forced(str(value))
 
 
+def _near(name: str) -> list[str]:
+    """The options that are spelled like a name, the nearest first."""
+    return difflib.get_close_matches(name, _TYPES, n=3, cutoff=0.4)
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """A line for each ``LITZ_...`` in the environment that names no option, and so changes nothing."""
+    known = {f"{PREFIX}{name.upper()}" for name in _TYPES}
+    lines = []
+    for variable in sorted(each for each in environment if each.startswith(PREFIX) and each not in known):
+        near = _near(variable.removeprefix(PREFIX).lower())
+        hint = f"did you mean {PREFIX}{near[0].upper()}?" if near else f"options are {', '.join(_TYPES)}"
+        lines.append(f"litz: {variable} in the environment names no option and is ignored: {hint}")
+    return lines
+
+
 def _from_environment(environment: Mapping[str, str]) -> Config:
     """``LITZ_<OPTION>`` for every option; ``CXX`` names the compiler too."""
     changes: dict[str, Any] = {}
     if environment.get("CXX"):
         changes["compiler"] = environment["CXX"]
     for option in fields(Config):
-        text = environment.get(f"LITZ_{option.name.upper()}")
+        text = environment.get(f"{PREFIX}{option.name.upper()}")
         if text is None or text == "":
             continue
         if _TYPES[option.name] is bool:
@@ -165,6 +185,8 @@ class ConfigHandle:
     _scoped: ContextVar[Mapping[str, Any]]
 
     def __init__(self, environment: Mapping[str, str]) -> None:
+        for line in unknown_variables(environment):
+            tell_once(line)
         object.__setattr__(self, "_default", _from_environment(environment))
         object.__setattr__(self, "_scoped", ContextVar[Mapping[str, Any]]("litz_config", default=_NOTHING))
 

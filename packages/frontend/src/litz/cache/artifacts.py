@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import shutil
@@ -24,6 +23,7 @@ from litz.cache.name_sets import DEMOTIONS, NameSets
 from litz.cache.store import Store
 from litz.cache.tiles import TileChoices
 from litz.failures import Failures, Source
+from litz.notices import tell_once
 from litz.settings import Config
 from litz.targets import TargetSet, devices_of
 from litz_ir.errors import CacheError, CompilerNotFound
@@ -97,7 +97,7 @@ class ArtifactCache:
             return ""
         why = registered_with(targets.by_kind.values()).unkept
         if why:
-            _tell_once(f"litz: graphs are not kept on disk: {why}")
+            tell_once(f"litz: graphs are not kept on disk: {why}", logging.INFO)
         return why
 
     def facts(self, targets: TargetSet, options: SchedulerOptions) -> list[str]:
@@ -214,11 +214,6 @@ class ArtifactCache:
             self.scratch = Path(tempfile.mkdtemp(prefix="litz-"))
             weakref.finalize(self, _remove, self.scratch)
         return self.scratch
-
-
-@functools.cache
-def _tell_once(line: str) -> None:
-    log.info("%s", line)
 
 
 def _key(unit: SourceUnit, builder: Registered) -> str:
