@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from litz.notices import tell_once
-from litz.options import config_from
+from litz.options import config_from, told_variables
 from litz.pipeline import scheduler_options
 from litz.settings import Config, ConfigHandle, forced
 from litz.targets import targets_for
@@ -52,19 +52,6 @@ def test_variables_that_name_no_option_are_told_of(
         record.message.startswith(f"litz: {variable} in the environment names no option")
         and hint in record.message
     )
-
-
-def test_a_process_prints_what_its_environment_misspells() -> None:
-    environment = {**os.environ, "LITZ_NUMERIC": "fast"}
-    done = subprocess.run(
-        [sys.executable, "-c", "import litz, litz.backend"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0
-    assert done.stderr.count("LITZ_NUMERIC ") == done.stderr.count("did you mean LITZ_NUMERICS?") == 1
 
 
 def test_numbers_are_read_and_checked() -> None:
@@ -147,6 +134,63 @@ def test_forced_choices_reach_the_scheduler() -> None:
         chosen, unroll=4, fuse=False
     )
     assert scheduler_options(Config(force=""), targets) == chosen
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("triton.cudagraphs", "is Inductor's: it sets litz's cuda_graphs"),
+        ("max_autotune", "is Inductor's: it sets litz's autotune"),
+        ("epilogue_fusion", "is Inductor's and is ignored: what fuses is fused unless fuse=False"),
+    ],
+)
+def test_options_of_inductor_are_told_once(name: str, instead: str, caplog: pytest.LogCaptureFixture) -> None:
+    tell_once.cache_clear()
+    for value in (True, True, False):
+        config_from(Config(), None, {name: value, "numerics": "fast"})
+    (record,) = caplog.records
+    assert (record.levelname, record.message) == ("WARNING", f"litz: the option {name!r} {instead}")
+
+
+def test_nothing_is_told_where_nothing_is_foreign(caplog: pytest.LogCaptureFixture) -> None:
+    tell_once.cache_clear()
+    config_from(Config(), "max-autotune", {"fuse": False})
+    config_from(Config(), None, None)
+    assert caplog.records == []
+
+
+def test_variables_of_inductor() -> None:
+    given = {
+        "TORCHINDUCTOR_MAX_AUTOTUNE": "1", "TORCHINDUCTOR_SHAPE_PADDING": "1", "TORCHINDUCTOR_CPP_MARCH": "native",
+        "TORCH_COMPILE_DEBUG": "1",
+    }  # fmt: skip
+    hold_here = {
+        "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1", "TORCHINDUCTOR_AUTOGRAD_CACHE": "1", "TORCHINDUCTOR_CACHE_DIR": "/t",
+        "TORCH_COMPILE_DISABLE": "1", "TORCHINDUCTOR_FREEZING": "0", "LITZ_FUSE": "1",
+    }  # fmt: skip
+    lines = told_variables({**given, **hold_here})
+    assert {line.split()[1] for line in lines} == set(given)
+    assert lines[1].endswith("is Inductor's and is ignored: LITZ_AUTOTUNE sets whether litz tunes")
+
+
+def test_a_process_prints_each_line_once() -> None:
+    program = (
+        "import sys, torch, litz\nsys.stderr.write('compiling\\n')\n"
+        "for size in (2, 3):\n"
+        "    torch._dynamo.reset()\n"
+        "    compiled = torch.compile(lambda x: x.sin(), backend='litz', options={'cpp_wrapper': True})\n"
+        "    compiled(torch.ones(size))"
+    )
+    environment = {**os.environ, "TORCHINDUCTOR_FREEZING": "1", "LITZ_NUMERIC": "fast"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0
+    misspelt, said, variable, option = done.stderr.splitlines()
+    assert misspelt.startswith("litz: LITZ_NUMERIC ") and misspelt.endswith("did you mean LITZ_NUMERICS?")
+    assert said == "compiling"
+    assert variable.startswith("litz: TORCHINDUCTOR_FREEZING in the environment is Inductor's and is ignored")
+    assert option.startswith("litz: the option 'cpp_wrapper' is Inductor's and is ignored")
 
 
 def test_modes_and_foreign_options() -> None:

@@ -16,10 +16,14 @@ from litz.cache.artifacts import ArtifactCache
 from litz.capture.aot import Observer, Session, aot_backend, compile_or_fall_back
 from litz.failures import Source
 from litz.loading import Compiled
+from litz.options import told_variables
 from litz.settings import Config, ConfigHandle
 
 config = ConfigHandle(os.environ)
 """The options: ``litz.config.patch(...)``, ``litz.config.fallback = ...``; see :class:`litz.settings.Config`."""
+
+FOREIGN_VARIABLES = told_variables(os.environ)
+"""What is to be told of Inductor's variables, once litz compiles something."""
 
 
 def compile_fx(

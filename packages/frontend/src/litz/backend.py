@@ -9,7 +9,8 @@ from typing import Any
 from torch._dynamo.backends import registry
 from torch.fx import GraphModule
 
-from litz.api import compile_fx, config
+from litz.api import FOREIGN_VARIABLES, compile_fx, config
+from litz.notices import tell_once
 from litz.options import config_from
 
 log = logging.getLogger("litz")
@@ -28,9 +29,11 @@ def litz(
 
     ``mode`` takes torch's names; on CPUs they all mean the default, on GPUs ``reduce-overhead`` and ``max-autotune``
     replay CUDA graphs, and the modes with ``max-autotune`` tune kernels. ``options`` holds litz's options and, so that
-    existing scripts run, the peer's names, which are mapped or said to be ignored once. Raises ``ConfigError`` for
-    anything else.
+    existing scripts run, Inductor's names, which are mapped or ignored; one warning for each says so. Raises
+    ``ConfigError`` for anything else.
     """
+    for line in FOREIGN_VARIABLES:
+        tell_once(line)
     return compile_fx(gm, example_inputs, config=config_from(config.current(), mode, options))
 
 

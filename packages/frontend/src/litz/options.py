@@ -1,16 +1,15 @@
-"""``mode=`` and ``options=`` of ``torch.compile`` as litz options."""
+"""``mode=`` and ``options=`` of ``torch.compile`` as litz options, and what is told of Inductor's."""
 
 from __future__ import annotations
 
 import difflib
-import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
+from litz.notices import tell_once
 from litz.settings import Config
 from litz_ir.errors import ConfigError
-
-log = logging.getLogger("litz")
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
 
@@ -20,30 +19,84 @@ RECORDED = ("reduce-overhead", "max-autotune")
 TUNED = ("max-autotune", "max-autotune-no-cudagraphs")
 """The modes that tune kernels."""
 
-TUNING = frozenset({"max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning"})
-"""The peer's names for that."""
 
-# Names that scripts written for the peer pass. litz has nothing for them to switch: said once, then ignored.
-FOREIGN = frozenset(
+TUNING = frozenset({"max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning"})
+"""Inductor's names for what ``autotune`` does."""
+
+MAPPED: Mapping[str, str] = MappingProxyType(
     {
-        "max_autotune_gemm", "epilogue_fusion", "shape_padding", "triton.unique_kernel_names", "trace.enabled",
-        "trace.graph_diagram",
-        "cpp_wrapper", "layout_optimization", "keep_output_stride", "size_asserts", "nan_asserts",
-        "alignment_asserts", "assert_indirect_indexing", "combo_kernels", "memory_planning", "deterministic",
-        "reorder_for_peak_memory", "max_autotune_gemm_backends", "emulate_precision_casts", "implicit_fallbacks",
-        "triton.cudagraph_skip_dynamic_graphs", "graph_partition", "reorder_for_compute_comm_overlap",
+        "fallback_random": "it sets litz's rng",
+        "triton.cudagraphs": "it sets litz's cuda_graphs",
+        **dict.fromkeys(TUNING, "it sets litz's autotune"),
     }
-)  # fmt: skip
+)
+"""Options that set one of litz's."""
+
+IGNORED: Mapping[str, str] = MappingProxyType(
+    {
+        "alignment_asserts": "kernels are built anew for addresses that lie otherwise",
+        "assert_indirect_indexing": "indices are always checked, as in eager",
+        "combo_kernels": "small independent loops always share launches on a GPU",
+        "cpp_wrapper": "a run of kernels is always one native call",
+        "deterministic": "torch.use_deterministic_algorithms is followed",
+        "emulate_precision_casts": "numerics='eager', the default, rounds where eager does",
+        "epilogue_fusion": "what fuses is fused unless fuse=False",
+        "graph_partition": "with cuda_graphs, the parts between what cannot be recorded are recorded",
+        "implicit_fallbacks": "what has no lowering runs as ATen, and fallback='error' raises",
+        "keep_output_stride": "results always have eager's strides",
+        "layout_optimization": "layouts are always chosen by what they cost",
+        "max_autotune_gemm": "autotune tunes products too",
+        "max_autotune_gemm_backends": "autotune compares generated products with the library's",
+        "memory_planning": "memory is always planned",
+        "nan_asserts": "nothing looks for NaN",
+        "reorder_for_compute_comm_overlap": "communication stays in the program's order",
+        "reorder_for_peak_memory": "the order of least modelled peak memory is always chosen",
+        "shape_padding": "force='pad_rows=1' pads rows of matrices on a GPU",
+        "size_asserts": "what operators return is always held to the sizes that their meta kernels promise",
+        "trace.enabled": "litz.explain shows graphs and kernels",
+        "trace.graph_diagram": "litz.explain shows graphs and kernels",
+        "triton.cudagraph_skip_dynamic_graphs": "graphs of dynamic sizes are never recorded",
+        "triton.unique_kernel_names": "kernels are always named by what they compute",
+    }
+)
+"""Options for which litz has nothing to switch."""
+
+PREFIX = "TORCHINDUCTOR_"
+
+_VARIABLES: Mapping[str, str] = MappingProxyType(
+    {
+        "CUDAGRAPHS": "LITZ_CUDA_GRAPHS sets what litz records",
+        "FREEZING": "LITZ_FREEZING sets what litz freezes",
+        "FX_GRAPH_CACHE": "LITZ_CACHE turns litz's cache off",
+        **{name.upper(): "LITZ_AUTOTUNE sets whether litz tunes" for name in TUNING},
+    }
+)
+"""What speaks for some of Inductor's variables, by what follows their prefix."""
+
+_OTHERS: Mapping[str, str] = MappingProxyType(
+    {
+        "TORCH_COMPILE_DEBUG": "of litz's work nothing is written there; litz.explain shows it",
+        "TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS": "litz.config holds litz's options",
+    }
+)
+"""Variables of torch's that have no effect on litz. Most ``TORCH_COMPILE_`` ones are Dynamo's and hold here too."""
+
+_SILENT = frozenset({"CACHE_DIR", "FORCE_DISABLE_CACHES", "ERROR_ON_CUSTOM_OP_ALIASING", "WINDOWS_TESTS"})
+"""Not told: torch sets the first by itself; the others hold whatever the backend, as those of AOTAutograd do."""
+
+_AUTOGRAD = "AUTOGRAD_"
 
 
 def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | None) -> Config:
-    """``base`` with the changes that a call of ``torch.compile`` asks for; raises :class:`ConfigError`."""
+    """``base`` with the changes that a call of ``torch.compile`` asks for; raises :class:`ConfigError`.
+
+    What becomes of Inductor's options is told once in a process.
+    """
     if mode is not None and mode not in MODES:
         near = difflib.get_close_matches(mode, MODES, n=1) or MODES
         raise ConfigError(f"unknown mode {mode!r}", hint=f"did you mean {near[0]!r}?")
     switched = {"cuda_graphs": mode in RECORDED, "autotune": mode in TUNED}
     changes: dict[str, Any] = {name: True for name, on in switched.items() if on}
-    ignored: list[str] = []
     for name, value in (options or {}).items():
         if name == "fallback_random":
             changes["rng"] = "eager" if value else base.rng
@@ -51,10 +104,40 @@ def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | Non
             changes["cuda_graphs"] = bool(value)
         elif name in TUNING:
             changes["autotune"] = bool(value) or changes.get("autotune", base.autotune)
-        elif name in FOREIGN:
-            ignored.append(name)
-        else:
+        elif name not in IGNORED:
             changes[name] = value
-    if ignored:
-        log.info("litz has no use for the options %s", ", ".join(sorted(ignored)))
-    return base.replaced(changes)
+    changed = base.replaced(changes)
+    for name in options or {}:
+        if name in MAPPED or name in IGNORED:
+            tell_once(told_option(name))
+    return changed
+
+
+def told_option(name: str) -> str:
+    """The line that tells what becomes of an option of :data:`MAPPED` or :data:`IGNORED`."""
+    if name in MAPPED:
+        return f"litz: the option {name!r} is Inductor's: {MAPPED[name]}"
+    return f"litz: the option {name!r} is Inductor's and is ignored: {IGNORED[name]}"
+
+
+def told_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """A line for each variable in the environment that is Inductor's and does nothing here."""
+    return tuple(
+        f"litz: {name} in the environment is Inductor's and is ignored: {instead}"
+        for name in sorted(environment)
+        if environment[name] not in ("", "0") and (instead := _instead(name))
+    )
+
+
+def _instead(variable: str) -> str:
+    """What litz does instead of a variable; empty for one that is not Inductor's alone."""
+    name = variable.removeprefix(PREFIX)
+    if name == variable:
+        return _OTHERS.get(variable, "")
+    if name in _SILENT or name.startswith(_AUTOGRAD):
+        return ""
+    return (
+        _VARIABLES.get(name)
+        or IGNORED.get(name.lower())
+        or "litz's variables are LITZ_..., one for each option"
+    )
