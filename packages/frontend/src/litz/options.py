@@ -48,7 +48,6 @@ IGNORED: Mapping[str, str] = MappingProxyType(
         "max_autotune_gemm": "autotune tunes products too",
         "max_autotune_gemm_backends": "autotune compares generated products with the library's",
         "memory_planning": "memory is always planned",
-        "nan_asserts": "nothing looks for NaN",
         "reorder_for_compute_comm_overlap": "communication stays in the program's order",
         "reorder_for_peak_memory": "the order of least modelled peak memory is always chosen",
         "shape_padding": "force='pad_rows=1' pads rows of matrices on a GPU",
@@ -68,6 +67,7 @@ _VARIABLES: Mapping[str, str] = MappingProxyType(
         "CUDAGRAPHS": "LITZ_CUDA_GRAPHS sets what litz records",
         "FREEZING": "LITZ_FREEZING sets what litz freezes",
         "FX_GRAPH_CACHE": "LITZ_CACHE turns litz's cache off",
+        "NAN_ASSERTS": "LITZ_NAN_ASSERTS makes litz look for NaN",
         **{name.upper(): "LITZ_AUTOTUNE sets whether litz tunes" for name in TUNING},
     }
 )

@@ -56,6 +56,8 @@ class Config:
     ``self_check``: compare the results of a compiled graph with ATen's, in its first call (``first``), or in that and
     each 64th after it (``sample``). Kernels with wrong results are reported, and their operations run as ATen from then
     on, in later processes with the same cache too (``docs/self-check.md``).
+    ``nan_asserts``: raise ``NanFound`` where a compiled graph is given NaN, or computes it. Every call waits for its
+    device, so this is for finding where NaN begins.
     """
 
     fallback: Literal["warn", "silent", "error"] = "warn"
@@ -76,6 +78,7 @@ class Config:
     verify: bool = False
     check: bool = False
     self_check: Literal["off", "first", "sample"] = "off"
+    nan_asserts: bool = False
 
     def cache_root(self) -> Path:
         """The folder that ``cache_dir`` names, else the platform's for litz."""

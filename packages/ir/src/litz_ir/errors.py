@@ -237,6 +237,12 @@ def asserted(error: str, message: str) -> AssertionFailed:
     return _ASSERTED[error](message)
 
 
+class NanFound(AssertedByPython):
+    """A graph was given, or computed, NaN where that is asserted against; an ``AssertionError`` too."""
+
+    stage = "nan_asserts"
+
+
 class WrongResult(LitzError):
     """Compiled kernels gave other results than ATen, beyond what rounding explains."""
 

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -47,6 +47,9 @@ _COUNT = itertools.count()
 
 SELF_CHECK = "litz.self_check.checked"
 """The module that compares calls with ATen, loaded where the options ask for that."""
+
+NAN_ASSERTS = "litz.nan_asserts"
+"""The module that looks for NaN, loaded where the options ask for that."""
 
 
 @dataclass(slots=True)
@@ -183,7 +186,7 @@ class Session:
             # Compiled autograd takes AOTAutograd's graphs into its own.
             return None
         self.plain = PlainGraph.of(inputs)
-        if self.cache.captures is None or self.config.self_check != "off":
+        if self.cache.captures is None or self.config.self_check != "off" or self.config.nan_asserts:
             return None  # a check needs the graph that AOTAutograd traces
         # What is computed on the CPU in a graph on a GPU is compiled too.
         targets = targets_for((device, "cpu"), self.config)
@@ -239,18 +242,28 @@ def compile_or_fall_back(
     donated: frozenset[str] = frozenset(),
     saved: frozenset[str] = frozenset(),
 ) -> Compiled:
-    """Compile a graph; when that fails as a whole, run it as it came, unless ``config.fallback`` is ``error``."""
-    compilation = Compilation(gm, name, config, cache, held, donated, saved)
+    """Compile a graph; when that fails as a whole, run it as it came, unless ``config.fallback`` is ``error``.
+
+    Its calls are checked as the options ask for.
+    """
+    made = _compiled_or_as_it_came(Compilation(gm, name, config, cache, held, donated, saved))
+    if not config.nan_asserts:
+        return made
+    asserted: HostFunction = import_module(NAN_ASSERTS).without_nan(gm, name, made.call)
+    return replace(made, call=asserted)
+
+
+def _compiled_or_as_it_came(compilation: Compilation) -> Compiled:
     try:
         made = compilation.run()
-        if config.self_check == "off":
+        if compilation.config.self_check == "off":
             return made
         checked: Compiled = import_module(SELF_CHECK).checked(compilation, made)
         return checked
     except Exception as error:
-        instead = f"graph {name} runs as ATen operations"
+        instead = f"graph {compilation.name} runs as ATen operations"
         compilation.failures.report(error, "compilation", instead, compilation.loops)
-        return Compiled(as_it_came(gm), None)
+        return Compiled(as_it_came(compilation.gm), None)
 
 
 def _with_plain_tangents(
