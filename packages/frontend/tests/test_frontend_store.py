@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import logging
+import os
+import shutil
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
+import litz
+from litz import pipeline
+from litz.cache.artifacts import FOLDERS, ArtifactCache
 from litz.cache.store import MANIFEST, Store
+from litz.cli import main
+from litz.notices import tell_once
+from litz.settings import Config
 from litz_ir.errors import CacheError
 
 
@@ -63,6 +77,166 @@ def test_folders_that_others_can_write_are_refused(tmp_path: Path) -> None:
     folder.chmod(0o777)
     with pytest.raises(CacheError, match="others may write"):
         Store(folder)
+
+
+@pytest.mark.parametrize("opened", ["folder", "entry", "file", "manifest"])
+def test_nothing_is_read_from_where_others_can_write(
+    tmp_path: Path, opened: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(tmp_path / "cache")
+    store.write("a", {"unit.so": b"\x7fELF"})
+    places = {"folder": store.folder, "entry": store.folder / "a"}
+    names = {"file": "unit.so", "manifest": MANIFEST}
+    place = places[opened] if opened in places else store.path("a", names[opened])
+    place.chmod(place.stat().st_mode | 0o020)
+    assert store.read("a") is None
+    assert "others may write to it" in caplog.text
+
+
+def test_files_are_their_owners_to_write_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = Store(tmp_path / "cache")
+        store.write("a", {"unit.so": b"\x7fELF"})
+    finally:
+        os.umask(before)
+    assert store.read("a") is not None
+    assert {path.stat().st_mode & 0o022 for path in store.folder.rglob("*")} == {0}
+
+
+def owned(monkeypatch: pytest.MonkeyPatch, owner: int, folder: Path) -> None:
+    """Have all that lies in a folder belong to an owner, for a process of another user."""
+    stat, fstat = os.stat, os.fstat
+
+    def by_owner(state: os.stat_result) -> os.stat_result:
+        return os.stat_result((*state[:4], owner, *state[5:]))
+
+    monkeypatch.setattr(Path, "stat", lambda self, **given: by_owner(stat(self, **given)))
+    monkeypatch.setattr(os, "fstat", lambda descriptor: by_owner(fstat(descriptor)))
+    monkeypatch.setattr(os, "geteuid", lambda: 4321)
+
+
+def test_folders_of_this_user_and_of_root_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert Store(tmp_path / "cache").write("a", {"f": b"1"})
+    for owner in (4321, 0):
+        with monkeypatch.context() as patch:
+            owned(patch, owner, tmp_path)
+            assert Store(tmp_path / "cache").read("a") == {"f": b"1"}
+    owned(monkeypatch, 1234, tmp_path)
+    with pytest.raises(CacheError, match="belongs to another user"):
+        Store(tmp_path / "cache")
+
+
+def test_a_folder_that_cannot_be_written_is_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = ArtifactCache.open(Config(cache_dir=str(tmp_path)))
+    assert made.graphs is not None and made.graphs.write("a", {"f": b"1"})
+    shutil.rmtree(tmp_path / FOLDERS[-1])
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    for name in ("mkdir", "rename"):
+        monkeypatch.setattr(os, name, refuse)
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    tell_once.cache_clear()
+    with caplog.at_level(logging.INFO):
+        for key in "bcd":
+            cache = ArtifactCache.open(Config(cache_dir=str(tmp_path)))
+            assert cache.graphs is not None and cache.graphs.read("a") == {"f": b"1"}
+            assert not cache.graphs.write(key, {"f": b"2"})
+            assert cache.products.read("a") is None
+            cache.products.write("a", frozenset({"mm"}))
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert "nothing new is kept there" in caplog.text
+
+
+def test_a_folder_that_cannot_be_used_is_told_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    tell_once.cache_clear()
+    for _ in range(3):
+        assert ArtifactCache.open(Config(cache_dir=str(tmp_path / "file"))).graphs is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+NOBODY = 65534
+
+
+@contextlib.contextmanager
+def another_user() -> Iterator[None]:
+    """What runs inside runs as a user who owns nothing; skips the test where this process may not become one."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def layer() -> Iterator[Path]:
+    """A folder that other users can reach, unlike those of pytest."""
+    with tempfile.TemporaryDirectory(prefix="litz-layer-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+def opened_to_others(folder: Path) -> None:
+    """Do as ``chmod -R a+rX``."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
+
+
+def test_another_user_runs_what_root_compiled(layer: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def result() -> torch.Tensor:
+        torch._dynamo.reset()
+        found: torch.Tensor = torch.compile(lambda x: x.sin() + 1, backend="litz")(torch.zeros(64))
+        return found
+
+    with litz.config.patch(cache_dir=str(layer), fallback="error"):
+        result()
+        opened_to_others(layer)
+        before = sorted(layer.rglob("*"))
+        tell_once.cache_clear()
+        with caplog.at_level(logging.INFO, logger="litz"), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pipeline, "lower", None)  # nothing is compiled anew
+            with another_user():
+                for _ in range(2):
+                    assert result().tolist() == [1.0] * 64
+    assert sorted(layer.rglob("*")) == before
+    told = [record.message for record in caplog.records if record.name.startswith("litz")]
+    assert told == [f"litz: {layer} cannot be written: nothing new is kept there"]
+
+
+def test_another_user_does_not_read_what_is_not_for_him(
+    layer: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(layer / "graphs")
+    store.write("a", {"f": b"1"})
+    store.folder.chmod(0o755)
+    tell_once.cache_clear()
+    with caplog.at_level(logging.INFO, logger="litz"), another_user():
+        assert [Store(layer / "graphs").read("a") for _ in range(2)] == [None, None]
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert f"chmod -R a+rX {layer}" in caplog.text
+    assert store.read("a") == {"f": b"1"}
+
+
+def test_a_layer_is_not_cleared_by_another_user(layer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Store(layer / "graphs")
+    store.write("a", {"f": b"1"})
+    opened_to_others(layer)
+    with litz.config.patch(cache_dir=str(layer)), another_user():
+        assert main(["cache", "verify"]) == 0
+        assert main(["cache", "clear"]) == 1
+    printed = capsys.readouterr()
+    assert "graphs: 1 whole" in printed.out and "cannot be written" in printed.err
+    assert store.read("a") == {"f": b"1"}
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:

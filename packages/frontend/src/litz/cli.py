@@ -15,7 +15,7 @@ from litz.api import config
 from litz.cache.artifacts import FOLDERS
 from litz.cache.store import MANIFEST, Store
 from litz.repro import FOLDER as REPORTS
-from litz_ir.errors import LitzError
+from litz_ir.errors import CacheError, LitzError
 from litz_ir.target.registry import load_target, target_entries
 
 
@@ -69,12 +69,15 @@ def _cache(console: Console, action: str) -> None:
         store = Store(folder)
         keys = sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST}"))
         if action == "clear":
+            if not store.writable:
+                raise CacheError(f"{folder} cannot be written", hint="clear it as the user who made it")
             for key in keys:
                 store.drop(key)
             console.print(f"{kind}: {len(keys)} entries dropped")
         elif action == "verify":
             whole = sum(store.read(key) is not None for key in keys)
-            console.print(f"{kind}: {whole} whole, {len(keys) - whole} damaged and dropped")
+            dropped = " and dropped" if store.writable else ""
+            console.print(f"{kind}: {whole} whole, {len(keys) - whole} damaged{dropped}")
         else:
             total = sum(path.stat().st_size for key in keys for path in (folder / key).iterdir())
             console.print(f"{kind}: {len(keys)} entries, {total / 1e6:.1f} MB")

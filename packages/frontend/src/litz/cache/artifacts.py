@@ -66,12 +66,15 @@ class ArtifactCache:
         failures = Failures(config, source)
         if config.cache and not torch.compiler.config.force_disable_caches:
             try:
-                stores = [Store(config.cache_root() / name) for name in FOLDERS]
+                root = config.cache_root()
+                stores = [Store(root / name) for name in FOLDERS]
+                if not all(store.writable for store in stores):
+                    tell_once(f"litz: {root} cannot be written: nothing new is kept there", logging.INFO)
                 graphs, binaries, captures, tiles, products, demotions = stores
                 choices = TileChoices(tiles), NameSets(products), NameSets(demotions, DEMOTIONS)
                 return ArtifactCache(graphs, binaries, captures, *choices, failures)
             except CacheError as error:
-                log.warning("%s", error)
+                tell_once(str(error))
             except Exception as error:
                 failures.report(error, "cache", "nothing is kept on disk")
         return ArtifactCache(None, None, failures=failures)
