@@ -123,7 +123,9 @@ def test_no_compiler_says_what_was_looked_for(monkeypatch: pytest.MonkeyPatch, t
 @pytest.mark.parametrize("by", ["option", "CXX"])
 def test_a_named_compiler_that_fails_is_an_error(by: str) -> None:
     missing = "/nowhere/bin/c++"
-    with pytest.raises(CompilerNotFound, match="is not an executable file") as caught:
+    with pytest.raises(
+        CompilerNotFound, match=r"names '/nowhere/bin/c.*', which is not an executable file"
+    ) as caught:
         find_compiler(missing) if by == "option" else find_compiler(cxx=missing)
     assert caught.value.looked_for == (missing,) and by in str(caught.value)
 

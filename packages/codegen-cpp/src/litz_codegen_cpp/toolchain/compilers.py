@@ -48,7 +48,9 @@ def find_compiler(explicit: str | None = None, *, cxx: str | None = None) -> Com
             found = _probe(tuple(shlex.split(given)))
             if isinstance(found, str):
                 raise CompilerNotFound(
-                    f"no C++ compiler: {what} names {given!r}, {found}", looked_for=(given,), hint=INSTALL
+                    f"no C++ compiler: {what} names {given!r}, which {found}",
+                    looked_for=(given,),
+                    hint=INSTALL,
                 )
             return found
     reasons = []
