@@ -134,7 +134,7 @@ def test_large_windows_as_triton_kernels(tmp_path: Path) -> None:
     done = subprocess.run(
         [*command, str(tests), "-k", "large_windows and window3"],
         env={
-            **os.environ, "TRITON_INTERPRET": "1", "LITZ_TRITON_SOURCES": str(tmp_path), "PYTHONPATH": paths,
+            **os.environ, "TRITON_INTERPRET": "1", "TRITON_INSTEAD_SOURCES": str(tmp_path), "PYTHONPATH": paths,
         },
         capture_output=True, text=True, timeout=200, cwd=ROOT,
     )  # fmt: skip
