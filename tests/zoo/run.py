@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.report is not None:
         report.write(options.report, known.values(), "# The zoo")
         return 0
-    os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     options.results.mkdir(parents=True, exist_ok=True)
     work = [case for case in cases(options) if case not in known or _again(options.again, known[case])]
     with open(path, "a", encoding="utf-8") as file:
