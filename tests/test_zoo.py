@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from zoo.judge import difference
 from zoo.report import line, page
 from zoo.row import Outcome, Row, read
 from zoo.shrinking import shrunk
-from zoo.worker import judged, reference
+from zoo.worker import judged, reference, right_with_held_signs
 
 import litz
 
@@ -99,6 +100,36 @@ def test_litz_is_judged(mode: Mode, tmp_path: Path) -> None:
     with litz.config.patch(cache_dir=str(tmp_path), fallback="warn"):
         outcome = judged(built, mode, run(built.model, built.inputs, mode))
     assert outcome.verdict == "pass" and outcome.graphs and outcome.kernels
+
+
+class Kinked(nn.Module):
+    """A ReLU with an operand so near to zero that a rounding decides, which falls otherwise in single precision where
+    the model is compiled; `factor` is what is wrong with its gradient besides."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-1, 1, 16))
+        self.act = nn.ReLU()
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        compiled = torch.compiler.is_compiling()
+        own = x * self.weight
+        near = own - own.detach() + (1e-9 if compiled else -1e-9)
+        active: torch.Tensor = self.act(torch.where(torch.arange(16) == 3, near, own))
+        return active + (self.factor if compiled else 1.0) * (own - own.detach())
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01])
+def test_gradients_are_judged_with_the_signs_of_relus_held(factor: float, tmp_path: Path) -> None:
+    built = Built(Kinked(factor), {"x": torch.ones(2, 16)}, "Kinked")
+    expected = run(built.model, built.inputs, "training")
+    exact, _ = reference(built, "training", expected)
+    wrap = functools.partial(torch.compile, backend="litz")
+    with litz.config.patch(cache_dir=str(tmp_path)):
+        said = difference(run(built.model, built.inputs, "training", wrap), expected, exact, list)
+        assert said is not None and "weight: value" in said
+        assert right_with_held_signs(built, "training", ("wrong", said)) == (factor == 1.0)
 
 
 class Otherwise(nn.Module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
@@ -12,9 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from whole_models.architectures import Loss, Sample
-
-Signs = Mapping[str, Tensor]
-"""Where the operand of each ReLU is positive, by the module's name."""
 
 Mode = Literal["infer", "train"]
 Program = Callable[..., Any]
@@ -32,54 +29,6 @@ class TrainingStep(nn.Module):
         """Return the loss, and the output that it is of."""
         output = self.model(*inputs)
         return self.loss(output, target), output
-
-
-class HeldRelu(nn.Module):
-    """A ReLU that lets through what another run lets through."""
-
-    def __init__(self, positive: Tensor) -> None:
-        super().__init__()
-        self.positive = positive
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return elements that the other run found positive, zero for the rest."""
-        return torch.where(self.positive, x, 0.0)
-
-
-@contextmanager
-def recorded_signs(model: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """Note in the block which operands of the model's ReLUs are positive; a module that is called twice is left out."""
-    signs: dict[str, Tensor] = {}
-    calls: dict[str, int] = {}
-
-    def note(name: str) -> Callable[..., None]:
-        def hook(_: nn.Module, given: tuple[Tensor, ...]) -> None:
-            calls[name] = calls.get(name, 0) + 1
-            signs[name] = given[0].detach() > 0
-
-        return hook
-
-    handles = [
-        module.register_forward_pre_hook(note(name))
-        for name, module in model.named_modules()
-        if type(module) is nn.ReLU
-    ]
-    yield signs
-    for handle in handles:
-        handle.remove()
-    for name in [name for name, count in calls.items() if count > 1]:
-        del signs[name]
-
-
-@contextmanager
-def held_signs(model: nn.Module, signs: Signs) -> Iterator[None]:
-    """Let the model's ReLUs in the block let through what those of a recorded run did."""
-    replaced = {name: model.get_submodule(name) for name in signs}
-    for name, positive in signs.items():
-        model.set_submodule(name, HeldRelu(positive))
-    yield
-    for name, module in replaced.items():
-        model.set_submodule(name, module)
 
 
 class Runner:

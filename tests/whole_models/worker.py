@@ -20,11 +20,12 @@ from typing import Any
 import torch
 import torch._dynamo
 from filelock import FileLock
+from held_signs import held_signs, recorded_signs
 from torch import Tensor
 
 import litz
 from whole_models.architectures import sample_of
-from whole_models.execution import Mode, Runner, held_signs, recorded_signs
+from whole_models.execution import Mode, Runner
 from whole_models.judge import PRECISIONS, Finding, Yardstick, judged, measured, widened, worst_of
 
 Row = dict[str, Any]
@@ -99,11 +100,7 @@ def cell(runner: Runner, dtype: str, fuse: bool, alone: AbstractContextManager[A
 
 
 def with_held_signs(runner: Runner, row: Row, fuse: bool) -> Row:
-    """Judge again with ReLUs that let through what they do in the f64 run; empty where the model has none.
-
-    A rounding that carries one operand in ten million across zero moves gradients a hundred times as far as all other
-    roundings together, in eager too, so where a model has many ReLUs a run's distance is a matter of luck.
-    """
+    """Judge again with ReLUs that let through what they do in the f64 run; empty where the model has none."""
     twin = runner.in_double()
     with recorded_signs(twin.sample.model) as signs:
         exact = twin.run(twin.program, narrow=False)

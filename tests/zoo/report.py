@@ -58,14 +58,15 @@ def page(rows: Iterable[Row], introduction: str) -> str:
         ran = [row for row in found if row.case.library == library and row.outcomes]
         if ran:
             parts += [f"## {library}", _table(ran)]
-    single = [
-        f"- {row.case.library} `{row.case.name}`, {mode}: {_inline(outcome.single)}"
-        for row in found
-        for mode, outcome in row.outcomes.items()
-        if outcome.single
-    ]
-    if single:
-        parts += ["## Judged against single precision", "\n".join(single)]
+    for title, notes in (("against single precision", "single"), ("with the signs of ReLUs held", "held")):
+        noted = [
+            f"- {row.case.library} `{row.case.name}`, {mode}: {_inline(getattr(outcome, notes))}"
+            for row in found
+            for mode, outcome in row.outcomes.items()
+            if getattr(outcome, notes)
+        ]
+        if noted:
+            parts += [f"## Judged {title}", "\n".join(noted)]
     refused = [row for row in found if row.eager_error]
     if refused:
         lines = [f"- {row.case.library} `{row.case.name}`: {_inline(row.eager_error)}" for row in refused]

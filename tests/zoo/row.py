@@ -22,7 +22,8 @@ class Outcome:
     `verdict` is `pass`; `differs without litz` (in the same way under `aot_eager`); `wrong`; `raises`; `fell back`
     (right, because litz failed and left a graph or an operation to ATen); `crash`; `timeout`. `fallbacks` counts the
     operations that ran as their ATen routine by reason, `seconds` is the first call's time. Where the reference was
-    single precision, `single` says in what double precision took another way.
+    single precision, `single` says in what double precision took another way; where gradients are right with the signs
+    of ReLUs held alone, `held` says in what they differ with signs free.
     """
 
     verdict: str
@@ -32,6 +33,7 @@ class Outcome:
     fallbacks: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     single: str = ""
+    held: str = ""
 
 
 @dataclass(slots=True)
