@@ -27,10 +27,11 @@ def rows() -> Mapping[str, dict[str, Any]]:
     folder = str(Path(__file__).parent)
     path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
     own = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
-    done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=170)
+    done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=550)
     return {row["form"]: row for row in map(json.loads, done.stdout.splitlines())}
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("form", [form for form in INTERPRETED if not form.slow], ids=lambda form: form.name)
 def test_a_form_is_right_where_somebody_has_no_element(
     form: Form, rows: Mapping[str, dict[str, Any]]
