@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import litz
 from litz.loading import Compiled
+from litz.pipeline import Compilation
 from litz_ir.plan.program import Launch
 
 SEEN: list[tuple[tuple[int, ...], ...]] = []
@@ -579,6 +580,39 @@ def test_effects_happen_in_order_each_time_it_is_written() -> None:
     torch.testing.assert_close(found, wanted)
     assert eagers == NOTES and len(NOTES) == 5
     NOTES.clear()
+
+
+def _beside_shared_memory(left: Tensor, x: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """An effect in a graph that has as many inputs as the captured one: a synthetic base, ``x`` and a token."""
+    left.cumsum_(0)
+    return torch.ops.litztest.logged(x, "here"), right * 2
+
+
+def _shared(run: Callable[..., Any]) -> tuple[Any, Tensor, list[tuple[str, int]]]:
+    """What a function gives, makes of the memory that its arguments share, and notes. That memory begins with ``left``:
+    what is taken for the synthetic base, which is all of it, damages nothing."""
+    memory = numbers(13)
+    NOTES.clear()
+    with torch.no_grad():
+        results = run(memory[:8], torch.tensor(20.0), memory[5:])
+    noted = list(NOTES)
+    NOTES.clear()
+    return results, memory, noted
+
+
+@pytest.mark.parametrize("falls_back", [False, True])
+def test_effects_beside_inputs_of_one_memory(falls_back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(compilation: Compilation) -> Compiled:
+        raise NotImplementedError("by the test")
+
+    if falls_back:
+        monkeypatch.setattr(Compilation, "run", fail)
+    with litz.config.patch(fallback="warn" if falls_back else "error", cache=False):
+        compiled = torch.compile(_beside_shared_memory, backend="litz", fullgraph=True)
+        for _ in range(2):
+            found, wanted = _shared(compiled), _shared(_beside_shared_memory)
+            torch.testing.assert_close(found[:2], wanted[:2])
+            assert found[2] == wanted[2] == [("here", 20)]
 
 
 def test_script_objects_are_passed_on_and_keep_what_they_are_told() -> None:

@@ -28,6 +28,7 @@ from litz.capture.layouts import expect, given_as_traced, saved_in_any_layout
 from litz.capture.partition import partition
 from litz.capture.plain import PlainGraph, with_gradients
 from litz.capture.recall import capture_key, own_views, plain_device
+from litz.capture.tokens import make_undeclared_tokens
 from litz.capture.wrapped import Strides, with_own_results
 from litz.failures import Source
 from litz.host.devices import first_gpu
@@ -95,6 +96,8 @@ class Session:
     ) -> Callable[[list[Any]], Any]:
         """An AOT graph as a boxed callable, which runs as it came where anything fails."""
         traced: dict[int, Strides] = {}
+        if kind == "inference":
+            make_undeclared_tokens(gm)
         context = TracingContext.try_get()
         told = [] if context is None or context.output_strides is None else context.output_strides
         before = len(told)
