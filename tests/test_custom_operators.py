@@ -18,6 +18,7 @@ from torch.testing._internal.torchbind_impls import init_torchbind_implementatio
 from torch.utils._pytree import tree_leaves, tree_map
 
 import litz
+from litz.capture import aot
 from litz.loading import Compiled
 from litz.pipeline import Compilation
 from litz_ir.plan.program import Launch
@@ -613,6 +614,14 @@ def test_effects_beside_inputs_of_one_memory(falls_back: bool, monkeypatch: pyte
             found, wanted = _shared(compiled), _shared(_beside_shared_memory)
             torch.testing.assert_close(found[:2], wanted[:2])
             assert found[2] == wanted[2] == [("here", 20)]
+
+
+def test_other_inputs_than_the_captured_ones_are_no_plain_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aot, "make_undeclared_tokens", lambda gm: None)
+    with litz.config.patch(fallback="error", cache=False):
+        compiled = torch.compile(_beside_shared_memory, backend="litz", fullgraph=True)
+        with pytest.raises(ValueError, match=r"expected 3, got 2"):
+            _shared(compiled)
 
 
 def test_script_objects_are_passed_on_and_keep_what_they_are_told() -> None:

@@ -52,6 +52,13 @@ def parameter_inputs(gm: GraphModule, positions: frozenset[int]) -> frozenset[st
     )
 
 
+def takes_captured_inputs(gm: GraphModule, count: int) -> bool:
+    """True when an AOT graph takes the ``count`` inputs of the captured graph, all of them, in their order, and nothing
+    else: no synthetic base of inputs that share memory, and no effect token."""
+    described = [node.meta.get("desc") for node in gm.graph.nodes if node.op == "placeholder"]
+    return described == [PlainAOTInput(k) for k in range(count)]
+
+
 def leading_tokens(gm: GraphModule) -> int:
     """How many effect tokens stand before all other results."""
     return sum(isinstance(each, ForwardTokenAOTOutput) for each in _result_descriptors(gm))

@@ -96,7 +96,7 @@ class PlainGraph:
         return run
 
     def _wrapped(self, gm: GraphModule, artifact: Artifact) -> tuple[Captured, list[str]] | None:
-        wrapping = wrapping_of(artifact.plan, self.arity)
+        wrapping = wrapping_of(gm, artifact.plan, self.arity)
         names = None if wrapping is None else saved_names(gm, wrapping.outputs)
         if wrapping is None or names is None:
             return None

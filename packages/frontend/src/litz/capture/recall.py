@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 
 from litz.artifact import Wrapping
 from litz.cache.key import text_key
-from litz.capture.descriptors import leading_tokens
+from litz.capture.descriptors import leading_tokens, takes_captured_inputs
 from litz.capture.places import Places
 from litz_ir.loops.nodes import Ref, Value
 from litz_ir.plan.program import Plan
@@ -68,8 +68,8 @@ def plain_device(gm: GraphModule, inputs: Sequence[Any]) -> str | None:
     return devices.pop().type if len(devices) == 1 else None
 
 
-def wrapping_of(plan: Plan, inputs: int) -> Wrapping | None:
-    """What AOTAutograd, which has just traced the inference graph or forward of ``plan``, would do around it.
+def wrapping_of(gm: GraphModule, plan: Plan, inputs: int) -> Wrapping | None:
+    """What AOTAutograd, which has just traced the inference graph or forward ``gm`` of ``plan``, would do around it.
 
     None where that is more than :mod:`litz.capture.wrapped` does, or ``plan`` takes other than the ``inputs`` tensors.
     """
@@ -84,7 +84,10 @@ def wrapping_of(plan: Plan, inputs: int) -> Wrapping | None:
     if known.is_rng_op_functionalized or known.grad_enabled_mutation is not None:
         return None
     results = known.output_info
-    if not all(each.output_type in _OWN_RESULTS for each in results) or len(plan.inputs) != inputs:
+    if not all(each.output_type in _OWN_RESULTS for each in results):
+        return None
+    # What AOTAutograd knows of a graph with synthetic bases says nothing of its tokens: their number misleads.
+    if len(plan.inputs) != inputs or not takes_captured_inputs(gm, inputs):
         return None
     tensors = all(issubclass(each.raw_type, torch.Tensor) for each in results)
     if not (tensors and is_static(plan)):
