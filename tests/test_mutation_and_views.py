@@ -6,14 +6,17 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from differential.judge import check
 from differential.programs import Base, Input
 from torch import Tensor, nn
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import litz
+from litz.capture import aot
 
 F32, I64 = torch.float32, torch.int64
 
@@ -716,6 +719,81 @@ def test_a_view_of_a_complex_input_that_was_written_starts_where_eager_has_it() 
         return (whole.chunk(2, 0)[0],)
 
     check(program, [Base("b", 89, torch.complex128, 0)], [Input("x", "b", (9, 9), (9, 1), 5)], dynamic=True)
+
+
+def _writes_one_of_two(x: Tensor, y: Tensor) -> Tensor:
+    x.mul_(2)
+    return y * 3
+
+
+@pytest.fixture
+def ran_as_it_came(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many arguments each graph was given that ran as it came."""
+    torch._dynamo.reset()
+    given: list[int] = []
+    real = aot.as_it_came
+
+    def watched(gm: GraphModule) -> Callable[..., Any]:
+        run = real(gm)
+
+        def call(args: list[Any]) -> Any:
+            given.append(len(args))
+            return run(args)
+
+        return call
+
+    monkeypatch.setattr(aot, "as_it_came", watched)
+    return given
+
+
+@pytest.mark.parametrize(
+    ("mode", "smaller"), [(torch.no_grad, 1), (torch.inference_mode, 0)], ids=["view", "storage"]
+)
+def test_views_of_a_smaller_base_than_the_compiled_one(
+    mode: Any, smaller: int, ran_as_it_came: list[int]
+) -> None:
+    """Kernels for 64 elements would reach past the end of nine. Inference tensors know no base: theirs is made of the
+    storage, and traced as the nine elements that are looked at."""
+    with mode(), litz.config.patch(fallback="error"):
+        compiled = torch.compile(_writes_one_of_two, backend="litz", fullgraph=True, dynamic=False)
+        for size, already in ((64, 0), (9, smaller), (64, smaller), (70, smaller)):
+            mine, theirs = (torch.arange(float(size)) for _ in range(2))
+            found = compiled(mine[:8], mine[1:9])
+            torch.testing.assert_close(found, _writes_one_of_two(theirs[:8], theirs[1:9]))
+            torch.testing.assert_close(mine, theirs)
+            assert len(ran_as_it_came) == already
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_gradients_of_views_of_another_base_than_the_compiled_one(ran_as_it_came: list[int]) -> None:
+    compiled = torch.compile(_writes_one_of_two, backend="litz", fullgraph=True, dynamic=False)
+
+    def gradient(function: Callable[..., Tensor], size: int) -> Tensor:
+        leaf = torch.arange(float(size)).requires_grad_()
+        memory = leaf * 1
+        (function(memory[:8], memory[1:9]).sum() + memory.sum()).backward()
+        assert leaf.grad is not None
+        return leaf.grad
+
+    torch.testing.assert_close(gradient(compiled, 64), gradient(_writes_one_of_two, 64))
+    assert not ran_as_it_came
+    with pytest.raises(RuntimeError, match="must match the size of tensor"):
+        gradient(compiled, 9)  # as under aot_eager
+    assert ran_as_it_came
+    torch.testing.assert_close(gradient(compiled, 64), gradient(_writes_one_of_two, 64))
+
+
+def test_a_view_that_got_another_memory_is_no_longer_part_of_the_base() -> None:
+    """AOTAutograd finds no guard for it: it takes the other memory for the base, and must not look past its end."""
+    torch._dynamo.reset()
+    with torch.inference_mode(), litz.config.patch(fallback="error"):
+        memory, beside = torch.arange(9.0), numpy.full(64, 7.0, numpy.float32)
+        x, y = memory[:8], memory[1:]
+        compiled = torch.compile(_writes_one_of_two, backend="litz", fullgraph=True)
+        compiled(x, y)
+        x.set_(torch.from_numpy(beside[:8]))
+        with pytest.raises(RuntimeError, match="out of bounds for storage of size 32"):
+            compiled(x, y)
 
 
 def test_conjugates_that_are_returned_share_memory() -> None:

@@ -22,6 +22,7 @@ from torch.fx import GraphModule
 from litz.artifact import Artifact, Captured
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
+from litz.capture.bases import as_long_as, bases, layouts
 from litz.capture.descriptors import leading_tokens, parameter_inputs, parameter_positions
 from litz.capture.donated import SavedTensors, allow_retained_graphs, saved_alone
 from litz.capture.layouts import expect, given_as_traced, saved_in_any_layout
@@ -60,7 +61,8 @@ class Session:
     ``observers`` see every compiled graph (``litz.explain`` is one). ``plain`` is what is known of a graph that may be
     called, and found the next time, without AOTAutograd. ``saved`` is what passes between a forward and its backward,
     of which the forward may lay out ``any_layout`` as it likes. ``parameters`` are the positions of those of
-    the captured graph's inputs that are parameters or buffers of modules.
+    the captured graph's inputs that are parameters or buffers of modules. Where some of its inputs ``share`` memory
+    that it overwrites, it is called with their bases.
     """
 
     config: Config
@@ -71,6 +73,7 @@ class Session:
     saved: SavedTensors = field(default_factory=SavedTensors)
     any_layout: frozenset[str] = frozenset()
     parameters: frozenset[int] = frozenset()
+    share: bool = False
 
     def divide(
         self, joint: GraphModule, inputs: Sequence[Any], **options: Any
@@ -98,11 +101,15 @@ class Session:
         traced: dict[int, Strides] = {}
         if kind == "inference":
             make_undeclared_tokens(gm)
+        if kind != "backward":
+            self.share = bool(bases(gm))
         context = TracingContext.try_get()
         told = [] if context is None or context.output_strides is None else context.output_strides
         before = len(told)
         try:
             call = self._compiled(gm, example_inputs, kind, traced)
+            if self.share:
+                call = self._of_bases(gm, kind, call, traced)
         except Exception as error:
             name = f"{kind}_{self.number}"
             instead = f"graph {name} runs as ATen operations"
@@ -126,7 +133,7 @@ class Session:
             # A replay reads what is saved where it lay when it was recorded: nothing may be written over that.
             spare = kind == "backward" and not self.config.cuda_graphs
             donated = self.saved.names if spare else frozenset()
-            saved = self.any_layout if kind == "forward" else frozenset()
+            saved = self.any_layout if kind == "forward" and not self.share else frozenset()
             name = f"{kind}_{self.number}"
             given = (held, donated, saved)
             compiled = compile_or_fall_back(gm, name, self.config, self.cache, *given)
@@ -149,7 +156,8 @@ class Session:
             return compiled.call
         plan = compiled.artifact.plan
         _report_strides(gm, plan)
-        self.saved.names = saved_alone(gm, plan)
+        # A forward that runs as it came saves what others see too.
+        self.saved.names = frozenset() if self.share else saved_alone(gm, plan)
         call = with_own_results(compiled.call, own_views(gm, plan, settled=compiled.settled))
         return self.saved.watched(call)
 
@@ -161,6 +169,16 @@ class Session:
             given_as_traced(call, traced) if artifact is None else self.saved.guarded(call, artifact.plan)
         )
         return _with_plain_tangents(gm, guarded)
+
+    def _of_bases(
+        self, gm: GraphModule, kind: str, call: HostFunction, traced: Mapping[int, Strides]
+    ) -> HostFunction:
+        """The call of a graph with bases, or of its backward: as it came, where a base is another than it was."""
+        plain = as_it_came(gm)
+        if kind != "backward":
+            # Only the inputs' elements of a base are written in place; a forward returns all of it.
+            return as_long_as(call, bases(gm), plain, or_longer=kind == "inference")
+        return as_long_as(call, layouts(gm), _with_plain_tangents(gm, given_as_traced(plain, traced)))
 
     def _take(self, plain: PlainGraph, gm: GraphModule, compiled: Compiled, kind: str) -> None:
         """Note what a plain graph was compiled to; a training graph when both its halves are."""
