@@ -267,8 +267,8 @@ def corpus(session: nox.Session) -> None:
     """Run lowering's tests with every kernel in Triton's interpreter, and compile each of these kernels to a cubin, and
     those of the table of kernel forms (`tests/forms`) at their full sizes.
 
-    That is all of them for sm_90 and one in six for the others, or all for the chips that are named:
-    `nox -s corpus -- sm_80 sm_90 sm_100`.
+    That is all of them for sm_90 and one in six for the others, or those of the chips that are named, all or one in
+    some: `nox -s corpus -- sm_90 sm_80=6`.
     """
     install_torch(session)
     install_folders(session, FOLDERS, tested=FOLDERS)
@@ -288,9 +288,9 @@ def corpus(session: nox.Session) -> None:
     session.run("python", "-W", "ignore", "-m", "forms", "--sources", str(sources), env=interpreted)
     cubins = str(ROOT / "tests" / "triton_cubins.py")
     # Kernels are scheduled for sm_90; what refuses one of another chip refuses many of them.
-    shares = dict.fromkeys(session.posargs, "1") or {"sm_90": "1", "sm_80": "6", "sm_100": "6"}
-    for chip, every in shares.items():
-        how = ["--chip", chip, "--every", every, "--least", "1500"]
+    for share in session.posargs or ("sm_90", "sm_80=6", "sm_100=6"):
+        chip, _, every = share.partition("=")
+        how = ["--chip", chip, "--every", every or "1", "--least", "1500"]
         session.run("python", cubins, str(sources), *how)
 
 

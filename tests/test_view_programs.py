@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from torch import Tensor
 
 Step = Callable[[Tensor], Tensor]
-CHUNK, CHUNKS = 20, 15
+CHUNK, CHUNKS = 20, 8
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
