@@ -30,6 +30,8 @@ NARROW = {
     "rounding_to_f16",
     "rounding_to_f8e4m3fn",
     "rounding_to_f8e5m2",
+    "rounding_to_f8e4m3fnuz",
+    "rounding_to_f8e5m2fnuz",
     "rounding_after_each_bf16",
     "rounding_after_each_f16",
     "sum_f32_of_bf16",

@@ -143,6 +143,16 @@ def test_overflow_follows_the_format() -> None:
     assert not np.signbit(round_to(np.array([-1e-9], np.float32), dtypes.f8e4m3fnuz))[0]
 
 
+def test_nan_has_a_sign_where_zero_has_one() -> None:
+    both = np.array([np.nan, -np.float32(np.nan)], np.float32)
+    assert np.signbit(both).tolist() == [False, True]
+    for dtype in (f8e4m3fn, f8e5m2):
+        assert encode(both, dtype).tolist() == [0x7F, 0xFF]
+        assert np.signbit(round_to(both, dtype)).tolist() == [False, True]
+    for dtype in (dtypes.f8e4m3fnuz, dtypes.f8e5m2fnuz):
+        assert encode(both, dtype).tolist() == [0x80, 0x80]
+
+
 def test_a_wrong_array_is_refused_by_name() -> None:
     with pytest.raises(DTypeError, match=r"input x is bf16 and must be held in a uint16 array, got float32"):
         check_storage(np.zeros(3, np.float32), bf16, "input x")

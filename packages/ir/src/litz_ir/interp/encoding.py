@@ -31,7 +31,7 @@ _COMPUTE = {d: np.dtype(np.float32) if d.is_low_precision else _STORAGE[d] for d
 @dataclass(frozen=True, slots=True)
 class _Narrow:
     """An 8-bit float: ``largest`` is the code of its largest finite value, ``overflow`` the code of what exceeds it,
-    ``nan`` that of NaN; a format without negative zero uses that code for NaN."""
+    ``nan`` that of NaN, which has a sign; a format without negative zero uses that code for NaN."""
 
     mantissa: int
     bias: int
@@ -125,8 +125,8 @@ def _codes(dtype: DType) -> Array:
     values = np.where(exponent == 0, np.ldexp(fraction, 1 - form.bias), normal)
     values = np.where(codes & 0x80, -values, values).astype(np.float32)
     if form.negative_zero:
-        for sign in (0, 0x80):
-            values[sign + form.largest + 1 : sign + 0x80] = np.nan
+        values[form.largest + 1 : 0x80] = np.nan
+        values[0x80 + form.largest + 1 :] = -np.float32(np.nan)
     else:
         values[form.nan] = np.nan
     if dtype is f8e5m2:
@@ -145,8 +145,8 @@ def _encode_narrow(values: Array, dtype: DType) -> Array:
     low, high = magnitude - ladder[above - 1], ladder[above] - magnitude
     code = np.where((low < high) | ((low == high) & (above % 2 == 1)), above - 1, above)
     code = np.where(code > form.largest, form.overflow, code)
+    code = np.where(np.isnan(values), form.nan, code)
     negative = np.signbit(values) & (code < 0x80)
     if not form.negative_zero:
         negative &= code != 0
-    code = np.where(negative, code | 0x80, code)
-    return np.where(np.isnan(values), form.nan, code).astype(np.uint8)
+    return np.where(negative, code | 0x80, code).astype(np.uint8)
