@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from lowering_check import AtenTable, captured, check, check_gradients, to_array, to_tensor
+from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz_ir.errors import UnsupportedOperation
@@ -80,6 +81,22 @@ def test_scaled_products_are_products() -> None:
     (call,) = [op for op in lowered.graph.operations if isinstance(op, Contraction)]
     assert call.target == "aten._scaled_mm.default" and call.flops == 2 * 16 * 16 * 32
     assert not lowered.fallbacks
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_arithmetic_in_8_bit_floats_is_left_to_the_cpus_eager(device: str) -> None:
+    def run(x: torch.Tensor, at: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        moved = torch.where(x == x, x, x.roll(1))
+        written = x.index_put((at,), y), x.index_put((at,), y, accumulate=True)
+        return moved.float() * 2, x + x, torch.arange(3, dtype=x.dtype, device=device), *written
+
+    with FakeTensorMode():
+        x, y = (torch.empty(n, dtype=torch.float8_e5m2, device=device) for n in (8, 2))
+        traced = make_fx(run)(x, torch.empty(2, dtype=torch.int64, device=device), y)
+    lowered = lower(traced, options=LoweringOptions(fallback="error"))
+    left = ["aten.add.Tensor", "aten.arange.default", "aten.index_put.default"]
+    assert sorted(call.target for call in lowered.fallbacks) == (left if device == "cpu" else [])
+    assert all("8-bit floats" in call.reason for call in lowered.fallbacks)
 
 
 def test_products_by_weights_of_8_bits_are_products() -> None:

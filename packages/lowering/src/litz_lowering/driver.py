@@ -28,6 +28,7 @@ from litz_lowering.decompose import Decompositions, decomposition_table, users_d
 from litz_lowering.devices import Devices, gpus_of
 from litz_lowering.fallback import OUTSIDE, Fallback, call_aten, copied_to, resolved
 from litz_lowering.flexible import FlexibleAttention
+from litz_lowering.float8 import refused_float8
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.pipeline import post_grad
 from litz_lowering.inputs import Inputs, attribute, literal
@@ -267,7 +268,8 @@ class _Lowering:
             declined = Declined(_PINNED, is_meant=True)
         elif found is not None and not forced:
             local, named = (args, kwargs) if found.moves else self._local(ctx, (args, kwargs))
-            result = refused_number(ctx) or self._apply(found, ctx, local, named)
+            refused = refused_number(ctx) or refused_float8(ctx, found)
+            result = refused or self._apply(found, ctx, local, named)
             if not isinstance(result, Declined):
                 self._all_bound(ctx)
                 return result
