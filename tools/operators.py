@@ -35,6 +35,10 @@ lowering rules by `tools/operators.py`, and a test keeps it true; torch {version
   size is data and the other families of `litz_lowering.left_to_aten`; calls under `fallback="error"` too.
 - **no rule**: called as well, but not on purpose: `fallback="error"` refuses it. Many never reach a backend.
 
+On a CPU, loops also convert, move, choose, fill and compare 8-bit floats (e4m3fn, e5m2 and their fnuz forms), bit for
+bit as eager does. Eager computes nothing in them there: such uses are left to it, and it raises
+(`litz_lowering.float8` lists the others).
+
 The second column says the same of complex operands (c64, c128), which are pairs of reals inside a graph.
 """
 

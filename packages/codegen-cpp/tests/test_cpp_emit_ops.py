@@ -11,7 +11,23 @@ from litz_codegen_cpp.emit.ops_table import SPELLINGS
 from litz_codegen_cpp.runtime.call import CpuModule
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.build import BuildOptions
-from litz_ir.dtypes import DType, b1, bf16, f16, f32, f64, i8, i16, i32, i64, u8, u32, u64
+from litz_ir.dtypes import (
+    DType,
+    b1,
+    bf16,
+    f8e4m3fn,
+    f8e5m2fnuz,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u32,
+    u64,
+)
 from litz_ir.errors import DTypeError
 from litz_ir.interp.plan import run_kernel
 from litz_ir.plan.kernel import Statement, Store
@@ -20,9 +36,11 @@ from litz_ir.scalar.expr import Expr
 from litz_ir.scalar.ops_table import OPS, ScalarOp
 from litz_ir.symbols.term import Size
 
-DTYPES = (f32, f64, f16, bf16, i64, i32, i16, i8, u64, u32, u8, b1)
-TOLERANCE = {f32: 4e-6, f64: 1e-12, f16: 2e-3, bf16: 2e-2}
-BITCASTS = {f32: i32, f64: i64, f16: i16, i64: f64, i32: u32, u32: f32, u8: i8}
+DTYPES = (f32, f64, f16, bf16, f8e4m3fn, f8e5m2fnuz, i64, i32, i16, i8, u64, u32, u8, b1)
+TOLERANCE = {f32: 4e-6, f64: 1e-12, f16: 2e-3, bf16: 2e-2, f8e4m3fn: 0.13, f8e5m2fnuz: 0.26}
+BITCASTS = {
+    f32: i32, f64: i64, f16: i16, i64: f64, i32: u32, u32: f32, u8: f8e4m3fn, f8e4m3fn: f8e5m2fnuz, f8e5m2fnuz: i8,
+}  # fmt: skip
 
 
 def applied(row: ScalarOp, dtype: DType) -> Expr:

@@ -12,11 +12,11 @@ from test_cpp_emit import plan_of
 
 from litz_codegen_cpp.emit.kernel import Emitted, emit_kernel, entry_point
 from litz_codegen_cpp.emit.unit import KERNELS_PER_UNIT, UNIT_CHARACTERS, divided, emit_plan, unit_text
-from litz_ir.dtypes import bf16, f8e5m2, f32, i64
+from litz_ir.dtypes import DType, bf16, f8e4m3fn, f32, i64
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import Kind
 from litz_ir.origin import Origin
-from litz_ir.plan.kernel import Accumulate, Kernel, KernelOrigin, Local, Store
+from litz_ir.plan.kernel import Accumulate, Kernel, KernelOrigin, Store
 from litz_ir.plan.program import Launch
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.build import cast, const, index, load, op
@@ -176,6 +176,25 @@ def test_a_chain_of_a_thousand_operations_is_emitted() -> None:
     assert emit_kernel(pointwise(value), LANES).text.count(" + ") > 1200
 
 
+def test_narrow_floats_that_are_only_moved_are_bits() -> None:
+    for dtype, bits in ((bf16, "uint16_t"), (f8e4m3fn, "uint8_t")):
+        held = replace(pointwise(load("x", (I0 * M + I1,), dtype)), name="moved")
+        held = replace(held, parameters=tuple(replace(each, dtype=dtype) for each in held.parameters))
+        made = emit_kernel(held, LANES)
+        assert f"load((({bits}*)x) + " in made.text and f"store((({bits}*)o) + " in made.text
+        assert ("float8" in made.headers) == (dtype == f8e4m3fn)
+    wide = emit_kernel(pointwise(load("x", (I0 * M + I1,), f32)), LANES)
+    assert "float8" not in wide.headers
+
+
+@pytest.mark.parametrize("source", [f32, bf16], ids=str)
+def test_what_is_stored_as_a_narrow_float_is_rounded_once(source: DType) -> None:
+    held = pointwise(cast(load("x", (I0 * M + I1,), source), f8e4m3fn))
+    dtypes = {"x": source, "w": source, "o": f8e4m3fn}
+    held = replace(held, parameters=tuple(replace(p, dtype=dtypes[p.name]) for p in held.parameters))
+    assert "round_" not in emit_kernel(held, LANES).text
+
+
 def refused() -> dict[str, tuple[Kernel, str]]:
     good = pointwise(op("neg", load("x", (I0 * M + I1,), f32)))
     other = replace(good, schedule=Schedule(parallel=("i1",)))
@@ -183,7 +202,6 @@ def refused() -> dict[str, tuple[Kernel, str]]:
     return {
         "parallel axes": (other, "do not lead"),
         "vector axis": (early, "not the last one"),
-        "dtype": (replace(good, locals=(Local("l", f8e5m2, 4),)), "f8e5m2"),
         "buffer": (pointwise(op("neg", load("nothing", (I0,), f32))), "'nothing'"),
         "symbol": (pointwise(op("neg", load("x", (symbol("q"),), f32))), "'q'"),
         "scalar": (pointwise(op("neg", Scalar("q", f32))), "'q'"),

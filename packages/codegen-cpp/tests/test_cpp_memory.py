@@ -18,12 +18,14 @@ from litz_ir.interp.encoding import decode, encode, round_to, storage_dtype
 INF, NAN = np.inf, np.nan
 MEMORY = {
     "double": f64, "float": f32, "bf16": bf16, "f16": f16, "b1": b1,
+    "f8e4m3fn": dtypes.f8e4m3fn, "f8e5m2": dtypes.f8e5m2,
+    "f8e4m3fnuz": dtypes.f8e4m3fnuz, "f8e5m2fnuz": dtypes.f8e5m2fnuz,
     "int64_t": dtypes.i64, "int32_t": dtypes.i32, "int16_t": dtypes.i16, "int8_t": dtypes.i8,
     "uint64_t": dtypes.u64, "uint32_t": dtypes.u32, "uint16_t": dtypes.u16, "uint8_t": dtypes.u8,
 }  # fmt: skip
 INTEGERS = [kind for kind, dtype in MEMORY.items() if dtype.is_integer]
 DIVIDED = ["int64_t", "int32_t", "int8_t", "uint64_t", "uint8_t"]
-MOVED = ["double", "float", "bf16", "f16", "b1", "int64_t", "int16_t", "uint8_t"]
+MOVED = ["double", "float", "bf16", "f16", "f8e4m3fn", "f8e5m2fnuz", "b1", "int64_t", "int16_t", "uint8_t"]
 FLOATS = [kind for kind, dtype in MEMORY.items() if dtype.is_float]
 NUMBERS = [*INTEGERS, "float", "double"]
 CASTS = [
@@ -36,6 +38,7 @@ INTEGER_BINARY = (
 INTEGER_UNARY = ("abs", "neg", "sign")
 
 UNIT = """
+#include <litz/float8.h>
 #include <litz/index.h>
 #include <litz/math_divide.h>
 #include <litz/math_power.h>

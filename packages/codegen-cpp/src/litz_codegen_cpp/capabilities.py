@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 from litz_ir.device import CPU
-from litz_ir.dtypes import ALL
 from litz_ir.target.capabilities import Capabilities
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -54,5 +53,4 @@ def cpu_capabilities(name: str, vector_bytes: int, threads: int) -> Capabilities
         flop_rate=FLOPS_PER_LANE * (vector_bytes // 4) * threads,
         local_bytes=min(LOCAL_BYTES, l2 // 2),
         max_statements=MAX_STATEMENTS,
-        dtypes=frozenset(dtype for dtype in ALL if not (dtype.is_float and dtype.bits == 8)),
     )

@@ -12,7 +12,7 @@ from litz_codegen_cpp.emit.ops_table import SPELLINGS
 from litz_codegen_cpp.emit.scopes import Lanes, Value, indented
 from litz_codegen_cpp.emit.spelling import literal, memory_type, register_type, vector_type
 from litz_codegen_cpp.emit.vector import Memory
-from litz_ir.dtypes import DType, b1, bf16, f32, i32, i64
+from litz_ir.dtypes import DType, b1, bf16, compute_dtype, f32, i32, i64
 from litz_ir.errors import CodegenError
 from litz_ir.scalar.expr import (
     Checked,
@@ -72,7 +72,7 @@ class Body(Indices):
             isinstance(root, Op)
             and root.name == "cast"
             and root.dtype.is_low_precision
-            and root.args[0].dtype == f32
+            and compute_dtype(root.args[0].dtype) == f32
         ):
             return replace(self.value(root.args[0]), dtype=root.dtype)
         return self.value(root)

@@ -33,8 +33,8 @@ def bitcast(text: str, source: DType, target: DType, varying: bool) -> str:
             text = f"bits_as<{register_type(target)}>({text})"
         return f"widen_{target.name}({text})" if target.is_low_precision else text
     if target.is_low_precision:
-        raw = "vec<uint16_t>" if varying else "uint16_t"
-        return f"widen_{target.name}(bits_as<{raw}>({text}))"
+        raw = f"uint{target.bits}_t"
+        return f"widen_{target.name}(bits_as<{f'vec<{raw}>' if varying else raw}>({text}))"
     if target.is_bool or source.is_bool:
         return cast(text, source, target)
     return f"bits_as<{_vector(target) if varying else register_type(target)}>({text})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 from litz_codegen_cpp.emit.body import Body
 from litz_codegen_cpp.emit.context import Buffer, Context
@@ -14,7 +15,7 @@ from litz_codegen_cpp.emit.parallel import OuterLoops, outer_of
 from litz_codegen_cpp.emit.registers import expressions, outer_registers
 from litz_codegen_cpp.emit.scopes import Value, indented
 from litz_codegen_cpp.emit.spelling import Names, identifier, memory_type
-from litz_ir.dtypes import b1, f64, i64
+from litz_ir.dtypes import ALL, b1, f64, i64
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS
 from litz_ir.plan.kernel import Kernel
@@ -29,14 +30,20 @@ OUT_OF_MEMORY = 2
 STACK_BYTES = 64 << 10
 """Locals of up to so many bytes live on a thread's stack, larger ones on the heap."""
 
-_CALLED = frozenset(SPELLINGS) | frozenset(
+_NARROW_CALLED = frozenset(
+    f"{stem}{dtype.name}"
+    for dtype in ALL
+    if dtype.is_low_precision
+    for stem in ("", "round_", "widen_", "narrow_", "nextafter_")
+)
+_CALLED = frozenset(SPELLINGS).union(
+    _NARROW_CALLED,
     """load load_partial load_masked load_strided load_strided_partial load_scalar gather gather_partial gather_masked
     store store_partial store_masked store_scalar scatter scatter_partial scatter_masked select broadcast
     broadcast_mask iota first_lanes any_true lane convert to_mask from_mask bits_as wrap_index clamp_index
-    checked_index in_range nearest_index collapse parallel_for report vec mask reg bf16 f16 b1 wide low high join
-    begin end error idle saturated add_wrapping sub_wrapping mul_wrapping round_bf16 round_f16 widen_bf16 narrow_bf16
-    widen_f16 narrow_f16
-    LITZ_LANES main abs index select read write signal time""".split()
+    checked_index in_range nearest_index collapse parallel_for report vec mask reg b1 wide low high join
+    begin end error idle saturated add_wrapping sub_wrapping mul_wrapping
+    LITZ_LANES main abs index select read write signal time""".split(),
 )
 
 
@@ -101,7 +108,18 @@ class _KernelWriter:
             text = [*self._range_function(comment), "", *self._launcher()]
         else:
             text = [*comment, *self._serial()]
-        return Emitted(self.kernel.name, "\n".join(text) + "\n", frozenset(self.body.headers), self._heavy())
+        return Emitted(self.kernel.name, "\n".join(text) + "\n", self._headers(), self._heavy())
+
+    def _headers(self) -> frozenset[str]:
+        """The headers of what is called; ``float8`` where an 8-bit float is held or computed."""
+        kernel = self.kernel
+        used = chain(
+            (parameter.dtype for parameter in kernel.parameters),
+            (local.dtype for local in kernel.locals),
+            (node.dtype for node in expressions(kernel.phases)),
+        )
+        has_float8 = any(dtype.is_float and dtype.bits == 8 for dtype in used)
+        return frozenset(self.body.headers).union(("float8",) if has_float8 else ())
 
     def _heavy(self) -> int:
         loops = 1 if self.kernel.schedule.vector is None else 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from litz_ir.dtypes import DType, u16
+from litz_ir.dtypes import DType, u8, u16
 from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Statement, Store
 from litz_ir.scalar.build import cast, const, op
 from litz_ir.scalar.expr import Checked, Expr, Load, Masked, Op, transform
@@ -17,7 +17,7 @@ SIGN = 0x8000
 
 
 def with_moved_bits(kernel: Kernel) -> Kernel:
-    """The kernel with 16-bit integers for narrow floats wherever these are loaded to be stored, or looked at as
+    """The kernel with integers of their width for narrow floats wherever these are loaded to be stored, or looked at as
     integers. Such loads and stores name buffers of another dtype than their own."""
     memo: dict[Expr, Expr] = {}
 
@@ -28,7 +28,7 @@ def with_moved_bits(kernel: Kernel) -> Kernel:
         match statement:
             case Store():
                 value = bitcasts(statement.value)
-                if statement.mode == "set" and _is_narrow(value.dtype) and _is_moved(value):
+                if statement.mode == "set" and value.dtype.is_low_precision and _is_moved(value):
                     value = _bits(value)
                 return replace(statement, value=value)
             case Accumulate() | ScanStore():
@@ -38,16 +38,12 @@ def with_moved_bits(kernel: Kernel) -> Kernel:
     return replace(kernel, phases=phases)
 
 
-def _is_narrow(dtype: DType) -> bool:
-    return dtype.is_low_precision and dtype.bits == u16.bits
-
-
 def _as_integer(node: Expr) -> Expr:
     """A look at the bits of what was moved: no float is made of them."""
     if (
         isinstance(node, Op)
         and node.name == "bitcast"
-        and _is_narrow(node.args[0].dtype)
+        and node.args[0].dtype.is_low_precision
         and _is_moved(node.args[0])
     ):
         return _as(_bits(node.args[0]), node.dtype)
@@ -72,8 +68,11 @@ def _is_moved(node: Expr) -> bool:
 
 
 def _sign_changed(node: Expr) -> Op | None:
-    """The negation or absolute value of a narrow float that ``node`` is, which no ``float`` need be made for."""
-    if not isinstance(node, Op) or node.name != "cast":
+    """The negation or absolute value of a float of 16 bits that ``node`` is, which no ``float`` need be made for.
+
+    Some floats of 8 bits have NaN where others have the negative of zero.
+    """
+    if not isinstance(node, Op) or node.name != "cast" or node.dtype.bits != u16.bits:
         return None
     inner = node.args[0]
     if not isinstance(inner, Op) or inner.name not in ("neg", "abs"):
@@ -84,17 +83,18 @@ def _sign_changed(node: Expr) -> Op | None:
 
 
 def _bits(node: Expr) -> Expr:
-    """The bits of a narrow float, as ``u16``."""
+    """The bits of a narrow float, as an unsigned integer."""
+    unsigned = u16 if node.dtype.bits == u16.bits else u8
     match node:
         case Load():
-            return Load(node.buffer, node.index, u16)
+            return Load(node.buffer, node.index, unsigned)
         case Masked():
             return Masked(node.cond, _bits(node.body), _bits(node.other))
         case Checked():
             return Checked(node.cond, _bits(node.body), node.fault)
         case Op(name="bitcast") if node.args[0].dtype.is_integer:
-            return _as(node.args[0], u16)
-        case Op(name="bitcast") if _is_narrow(node.args[0].dtype):
+            return _as(node.args[0], unsigned)
+        case Op(name="bitcast") if node.args[0].dtype.is_low_precision:
             return _bits(node.args[0])
         case Op(name="where"):
             return op("where", node.args[0], *map(_bits, node.args[1:]))
@@ -103,9 +103,9 @@ def _bits(node: Expr) -> Expr:
         bits = _bits(signed.args[0].children[0])
         negated = op("bit_xor", bits, const(SIGN, u16))
         return negated if signed.name == "neg" else op("bit_and", bits, const(SIGN - 1, u16))
-    return op("bitcast", node, dtype=u16)
+    return op("bitcast", node, dtype=unsigned)
 
 
 def _as(bits: Expr, dtype: DType) -> Expr:
-    """An integer of 16 bits as another dtype of that width."""
+    """An integer as another dtype of its width."""
     return cast(bits, dtype) if dtype.is_integer else op("bitcast", bits, dtype=dtype)

@@ -6,15 +6,15 @@ import math
 import re
 import struct
 
-from litz_ir.dtypes import DType, bf16, f16, f64
-from litz_ir.errors import CodegenError
+from litz_ir.dtypes import ALL, DType, f64
 
 _MEMORY = {
     "f64": "double", "f32": "float", "bf16": "bf16", "f16": "f16", "b1": "b1",
+    "f8e4m3fn": "f8e4m3fn", "f8e5m2": "f8e5m2", "f8e4m3fnuz": "f8e4m3fnuz", "f8e5m2fnuz": "f8e5m2fnuz",
     "i64": "int64_t", "i32": "int32_t", "i16": "int16_t", "i8": "int8_t",
     "u64": "uint64_t", "u32": "uint32_t", "u16": "uint16_t", "u8": "uint8_t",
 }  # fmt: skip
-_REGISTER = {**_MEMORY, "bf16": "float", "f16": "float", "b1": "bool"}
+_REGISTER = {**_MEMORY, **{dtype.name: "float" for dtype in ALL if dtype.is_low_precision}, "b1": "bool"}
 
 _KEYWORDS = frozenset(
     """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const
@@ -27,18 +27,12 @@ _KEYWORDS = frozenset(
 
 
 def memory_type(dtype: DType) -> str:
-    """The element type of a buffer in memory; raises :class:`CodegenError` for what no kernel can hold."""
-    try:
-        return _MEMORY[dtype.name]
-    except KeyError:
-        raise CodegenError(
-            f"no C++ kernel reads or writes {dtype}", hint="cast it outside, or run the operation as a call"
-        ) from None
+    """The element type of a buffer in memory."""
+    return _MEMORY[dtype.name]
 
 
 def register_type(dtype: DType) -> str:
     """The type of one value in a register: ``float`` for the narrow floats, ``bool`` for ``b1``."""
-    memory_type(dtype)
     return _REGISTER[dtype.name]
 
 
@@ -74,7 +68,7 @@ def _float_literal(value: float, dtype: DType) -> str:
     if dtype == f64:
         return repr(value)
     text = _shortest_single(value)
-    return f"round_{dtype.name}({text})" if dtype in (bf16, f16) else text
+    return f"round_{dtype.name}({text})" if dtype.is_low_precision else text
 
 
 def _shortest_single(value: float) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from litz_codegen_cpp.emit.context import Buffer, Context, spread
 from litz_codegen_cpp.emit.index import Indices
 from litz_codegen_cpp.emit.scopes import Lanes, Value
-from litz_codegen_cpp.emit.spelling import literal
-from litz_ir.dtypes import DType, bf16, u16
+from litz_codegen_cpp.emit.spelling import literal, memory_type
+from litz_ir.dtypes import DType, bf16
 from litz_ir.errors import CodegenError
 from litz_ir.loops.nodes import ScatterMode
 from litz_ir.scalar.expr import Load
@@ -205,8 +205,8 @@ class Memory:
                 f"kernel uses {name!r}, which is neither a parameter nor a local",
                 node=self.context.kernel.name,
             )
-        if found.dtype.is_low_precision and dtype == u16:
-            return Buffer(f"((uint16_t*){found.pointer})", dtype, found.laned)
+        if found.dtype.is_low_precision and dtype.kind == "uint":
+            return Buffer(f"(({memory_type(dtype)}*){found.pointer})", dtype, found.laned)
         return found
 
 

@@ -1,5 +1,6 @@
 // From memory elements to register lanes and back. T is the element type in memory: any number type, or bf16, f16
-// (float in registers), b1 (mask in vectors, bool in scalars). R = reg<T>. No pointer needs alignment.
+// (float in registers), b1 (mask in vectors, bool in scalars), with float8.h also 8-bit floats. R = reg<T>. No pointer
+// needs alignment.
 //
 //   vec<R> load(const T* p)                                   p[0 .. LITZ_LANES)
 //   vec<R> load_partial(const T* p, int64_t n)                p[0 .. n), other lanes 0; n may exceed LITZ_LANES
@@ -32,24 +33,18 @@ struct element {
   LITZ_FN T unpack_scalar(T x) { return x; }
   LITZ_FN T pack_scalar(T x) { return x; }
 };
-template <>
-struct element<bf16> {
-  typedef uint16_t stored;
-  typedef float scalar;
-  LITZ_FN vec<float> unpack(vec<uint16_t> v) { return widen_bf16(v); }
-  LITZ_FN vec<uint16_t> pack(vec<float> v) { return narrow_bf16(v); }
-  LITZ_FN float unpack_scalar(uint16_t x) { return widen_bf16(x); }
-  LITZ_FN uint16_t pack_scalar(float x) { return narrow_bf16(x); }
-};
-template <>
-struct element<f16> {
-  typedef uint16_t stored;
-  typedef float scalar;
-  LITZ_FN vec<float> unpack(vec<uint16_t> v) { return widen_f16(v); }
-  LITZ_FN vec<uint16_t> pack(vec<float> v) { return narrow_f16(v); }
-  LITZ_FN float unpack_scalar(uint16_t x) { return widen_f16(x); }
-  LITZ_FN uint16_t pack_scalar(float x) { return narrow_f16(x); }
-};
+#define LITZ_NARROW_ELEMENT(T, bits)                                      \
+  template <>                                                             \
+  struct element<T> {                                                     \
+    typedef bits stored;                                                  \
+    typedef float scalar;                                                 \
+    LITZ_FN vec<float> unpack(vec<bits> v) { return widen_##T(v); }       \
+    LITZ_FN vec<bits> pack(vec<float> v) { return narrow_##T(v); }        \
+    LITZ_FN float unpack_scalar(bits x) { return widen_##T(x); }          \
+    LITZ_FN bits pack_scalar(float x) { return narrow_##T(x); }           \
+  };
+LITZ_NARROW_ELEMENT(bf16, uint16_t)
+LITZ_NARROW_ELEMENT(f16, uint16_t)
 template <>
 struct element<b1> {
   typedef uint8_t stored;

@@ -48,6 +48,14 @@ template <>
 constexpr int digits<f16> = 11;
 template <>
 constexpr int digits<bf16> = 8;
+template <>
+constexpr int digits<f8e4m3fn> = 4;
+template <>
+constexpr int digits<f8e5m2> = 3;
+template <>
+constexpr int digits<f8e4m3fnuz> = 4;
+template <>
+constexpr int digits<f8e5m2fnuz> = 3;
 
 template <class T, class U>
 LITZ_FN auto unit_interval(U lo, U hi) {

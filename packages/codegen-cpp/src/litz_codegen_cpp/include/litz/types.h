@@ -5,7 +5,8 @@
 //   vec<T>                          LITZ_LANES lanes of T; where that exceeds a register, `wide` halves
 //   mask                            vec<int32_t>, lanes 0 (false) or -1 (true): what a vector of b1 is
 //   bf16, f16, b1                   element types of memory only: two 16-bit patterns, and a byte 0 or 1
-//   reg<T>                          the register element of memory element T: float, float, int32_t, else T
+//   f8e4m3fn, f8e5m2, f8e4m3fnuz, f8e5m2fnuz    as well: 8-bit patterns
+//   reg<T>                          the register element of memory element T: float of narrow floats, int32_t of b1, else T
 //   elem<V>, lane_count<V>          element type and number of lanes of a vector type; of a scalar: itself and 1
 //   lane_mask<V>                    what V < V gives: signed integer lanes as wide as V's
 //   low(v), high(v), join<V>(l, h)  halves of a vector, and back
@@ -54,6 +55,10 @@ namespace litz {
 
 enum bf16 : uint16_t {};
 enum f16 : uint16_t {};
+enum f8e4m3fn : uint8_t {};
+enum f8e5m2 : uint8_t {};
+enum f8e4m3fnuz : uint8_t {};
+enum f8e5m2fnuz : uint8_t {};
 enum b1 : uint8_t {};
 
 template <class H>
@@ -74,14 +79,18 @@ template <class T>
 struct reg_of {
   typedef T type;
 };
-template <>
-struct reg_of<bf16> {
-  typedef float type;
-};
-template <>
-struct reg_of<f16> {
-  typedef float type;
-};
+#define LITZ_NARROW(T)    \
+  template <>             \
+  struct reg_of<T> {      \
+    typedef float type;   \
+  };
+LITZ_NARROW(bf16)
+LITZ_NARROW(f16)
+LITZ_NARROW(f8e4m3fn)
+LITZ_NARROW(f8e5m2)
+LITZ_NARROW(f8e4m3fnuz)
+LITZ_NARROW(f8e5m2fnuz)
+#undef LITZ_NARROW
 template <>
 struct reg_of<b1> {
   typedef int32_t type;
