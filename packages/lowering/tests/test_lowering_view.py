@@ -126,6 +126,8 @@ FACTORIES: dict[str, Any] = {
         torch.arange(2, 9, 3),
         torch.arange(0.5, 3.0, 0.25),
         torch.arange(5, 0, -2),
+        torch.arange(1.7, 9.2, 2.6, dtype=torch.int64),
+        torch.arange(9.9, 1, -1.5, dtype=torch.uint8),
     ),
     "linspace": lambda: (torch.linspace(0, 1, 7), torch.linspace(-3, 5, 1), torch.linspace(2, 2.5, 10)),
     "eye": lambda: (torch.eye(3), torch.eye(2, 4, dtype=torch.int64)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from litz_ir.dtypes import DType, compute_dtype, f64
+from litz_ir.dtypes import DType, compute_dtype, f64, i64
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size, Term
@@ -61,9 +61,19 @@ def _affine(ctx: LoweringContext, start: Scalar, step: Scalar, dtype: DType) -> 
 
 def _arange(ctx: LoweringContext, start: Scalar, step: Scalar) -> Tensor:
     dtype = ctx.output.dtype
-    if dtype.is_integer and all(isinstance(v, int | Term) for v in (start, step)):
-        return ctx.pointwise(lambda axes: build.cast(build.index(_index(axes[0], start, step)), dtype))
-    return _affine(ctx, start, step, f64 if dtype == f64 or not dtype.is_float else compute_dtype(dtype))
+    if not dtype.is_integer:
+        return _affine(ctx, start, step, f64 if dtype == f64 or not dtype.is_float else compute_dtype(dtype))
+    start, step = _truncated(start), _truncated(step)
+    if isinstance(start, Expr) or isinstance(step, Expr):
+        return _affine(ctx, start, step, i64)
+    return ctx.pointwise(lambda axes: build.cast(build.index(_index(axes[0], start, step)), dtype))
+
+
+def _truncated(value: Scalar) -> Expr | Size:
+    """A number as eager makes an integer of it before it counts."""
+    if isinstance(value, Expr):
+        return build.cast(value, i64)
+    return value if isinstance(value, Term) else int(value)
 
 
 def _index(axis: Size, start: Any, step: Any) -> Size:
