@@ -103,6 +103,26 @@ def float_arguments_of_operators(x: Tensor, g: Tensor, lr: float) -> Any:
     return *stepped, x.clamp(-lr, lr), F.leaky_relu(x, lr)
 
 
+@backed((X, 5), (X, 9), (Y, 9), (X, 33), (X, 0))
+def ranges_by_floats(x: Tensor, n: int) -> Any:
+    halves, tenths = torch.arange(0, n, 0.5), torch.arange(0, n, 0.1)
+    started = torch.arange(0.5, n + 1, 0.3, dtype=torch.float64)
+    outer = halves[:, None] * torch.arange(n, 0, -0.75)
+    joined = torch.cat([halves, x.flatten()])[1:]
+    return tenths.cos(), started.sum(), outer, joined, torch.arange(0, n, x.shape[0] / 7), x * tenths.shape[0]
+
+
+@backed((X, 5), (X, 9), (X, 0))
+def integer_ranges_by_floats(x: Tensor, n: int) -> Any:
+    kinds = (torch.int32, torch.uint8, torch.int64)
+    return x + n, *(torch.arange(1.5, n + 2, 1.5, dtype=kind) + 1 for kind in kinds)
+
+
+@backed((X.clone().requires_grad_(), 5), (X.clone().requires_grad_(), 9))
+def gradient_through_a_range(x: Tensor, n: int) -> Tensor:
+    return (torch.arange(0, n, 0.5) * x.mean()).sin().sum()
+
+
 @backed((waves(1, 2, 4, 6), 1.5), (waves(1, 2, 4, 6), 2.0), (waves(1, 2, 5, 7), 1.7))
 def sizes_from_a_float(x: Tensor, s: float) -> Tensor:
     return F.interpolate(x, scale_factor=s, mode="bilinear")

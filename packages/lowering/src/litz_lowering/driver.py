@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 
 from litz_ir.device import CPU
 from litz_ir.dtypes import b1, f64, u64
-from litz_ir.errors import LitzError, UnsupportedOperation
+from litz_ir.errors import LitzError, SymbolError, UnsupportedOperation
 from litz_ir.fused.decision import Decision
 from litz_ir.loops.nodes import Extern, LoopGraph, Output, Pointwise, Ref, TensorType, Value
 from litz_ir.passes.base import PassContext
@@ -40,6 +40,7 @@ from litz_lowering.origins import origin_of
 from litz_lowering.outputs import as_demanded, demanded, flatten, memory_of, output_of, with_fixed_outputs
 from litz_lowering.registry import Result, apply
 from litz_lowering.rules import RULES
+from litz_lowering.rules.factory import bind_range_size
 from litz_lowering.shared_results import SharedResults
 from litz_lowering.subgraphs import Demand, Subgraphs
 from litz_lowering.symbols_io import SymbolReader
@@ -254,10 +255,10 @@ class _Lowering:
                 f"{target} has no metadata",
                 hint="trace with FakeTensors so that every node carries meta['val']",
             )
-        outputs, complex_outputs = self._outputs(value)
         place = next((leaf.device for leaf in flatten(value) if isinstance(leaf, torch.Tensor)), None)
         args = tuple(self._read(item, place) for item in node.args)
         kwargs = {key: self._read(item, place) for key, item in node.kwargs.items()}
+        outputs, complex_outputs = self._sized(node, value, args)
         is_complex = any(complex_outputs) or has_complex((*args, *kwargs.values()))
         found = RULES.find(overload_name(target), is_complex=is_complex)
         if found is None and isinstance(value, int | torch.SymInt) and not isinstance(value, bool):
@@ -281,6 +282,17 @@ class _Lowering:
         else:
             declined = Declined(_NO_COMPLEX_RULE if is_complex else _NO_RULE)
         return self._fall_back(ctx, args, kwargs, declined)
+
+    def _sized(
+        self, node: Node, value: object, args: tuple[Any, ...]
+    ) -> tuple[tuple[ResultType, ...], tuple[bool, ...]]:
+        """The types of a node's results, after the host computes a size that no term expresses."""
+        try:
+            return self._outputs(value)
+        except SymbolError:
+            if not bind_range_size(self._context(node, ()), args):
+                raise
+            return self._outputs(value)
 
     def _local(self, ctx: LoweringContext, argument: Any) -> Any:
         """The argument where the results are computed: eager takes 0-d tensors of the CPU, and indices, beside those of

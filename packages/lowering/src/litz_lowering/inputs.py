@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch.fx import GraphModule, Node
 from torch.nn import Module
 
 from litz_ir.dtypes import b1, f64
-from litz_ir.errors import UnsupportedOperation
+from litz_ir.errors import SymbolError, UnsupportedOperation
 from litz_ir.loops.nodes import ComplexValue, Input, OpaqueInput, ScalarInput, Value
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr, Scalar
@@ -61,6 +62,7 @@ class Inputs:
         return Opaque(name)
 
     def _tensor(self, name: str, value: torch.Tensor) -> Tensor | Complex:
+        self._name_sizes(name, value.shape)
         make = ComplexValue if value.is_complex() else Value
         found = make(name, self._symbols.tensor_type(value, is_fixed=True))
         self.made.append(found)
@@ -70,6 +72,18 @@ class Inputs:
         tensor = Tensor(found)
         self._builder.starts(tensor, offset_of(value), offset_of(value))
         return Complex(tensor) if value.is_complex() else tensor
+
+    def _name_sizes(self, name: str, shape: Iterable[int | torch.SymInt]) -> None:
+        """Let symbols stand for sizes that no term expresses: those of a range by a float, saved for a backward."""
+        for dim, size in enumerate(shape):
+            if not isinstance(size, torch.SymInt):
+                continue
+            try:
+                self._symbols.size(size)
+            except SymbolError:
+                own = self._builder.unique(f"{name}_size{dim}")
+                self._symbols.define(own, "int", f"{name}.size({dim})", low=0)
+                self._symbols.stand_in(size, own)
 
     def _integer(self, name: str, value: torch.SymInt) -> Size:
         term = self._symbols.size(value)

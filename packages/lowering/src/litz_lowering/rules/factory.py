@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 from litz_ir.dtypes import DType, compute_dtype, f64, i64
 from litz_ir.scalar import build
@@ -97,6 +100,23 @@ def arange_start(ctx: LoweringContext, start: Scalar, end: Scalar, **_: Any) -> 
 def arange_step(ctx: LoweringContext, start: Scalar, end: Scalar, step: Scalar = 1, **_: Any) -> Tensor:
     """``start``, ``start + step``, … up to ``end``."""
     return _arange(ctx, start, step)
+
+
+def bind_range_size(ctx: LoweringContext, args: Sequence[Scalar]) -> bool:
+    """Bind a symbol to the size of the range that the node makes: a quotient of floats, which no term expresses.
+
+    The host computes it once per call, as eager does. False where the node makes no range, or one of 64-bit integers,
+    whose size eager computes in another way.
+    """
+    value, target = ctx.node.meta["val"], ctx.node.target
+    if not str(target).startswith("aten.arange.") or value.dtype == torch.int64:
+        return False
+    bounds = (0, *args) if len(args) == 1 else args
+    start, end, step = (ctx.number(bound, f64) for bound in (*bounds, 1)[:3])
+    length = build.op("div", build.op("sub", end, start), step)
+    size = ctx.host_integer(build.op("ceil", length), "size", low=0)
+    ctx.builder.symbols.stand_in(value.shape[0], size.name)
+    return True
 
 
 @rule("prims.iota.default")
