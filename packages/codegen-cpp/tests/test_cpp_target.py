@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +23,13 @@ from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.build import BuildOptions
 from litz_ir.device import CPU
 from litz_ir.dtypes import ALL, f32, f64, i64
-from litz_ir.errors import IndexOutOfRange, KernelError, ToolchainError
-from litz_ir.plan.kernel import Kernel, Store
+from litz_ir.errors import IndexOutOfRange, KernelError, OutOfMemory, ToolchainError
+from litz_ir.plan.kernel import Kernel, Local, Store
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.build import cast, load, op
 from litz_ir.scalar.expr import Const, Indirect, Scalar
 from litz_ir.symbols.table import SymbolInfo
+from litz_ir.symbols.term import symbol
 from litz_ir.target.conformance import case_plan, conformance_cases, lacking, run_conformance
 from litz_ir.target.protocol import SourceUnit, Target
 
@@ -131,6 +133,19 @@ def test_wrong_numbers_of_arguments_are_refused(module: CpuModule) -> None:
     assert call.OUT_OF_MEMORY == OUT_OF_MEMORY
     assert module.address("scale") != module.address("lookup")
     assert module.runtime("scale") == module.runtime("lookup")
+
+
+def test_no_memory_for_scratch_is_an_error_as_torch_raises_it(tmp_path: Path) -> None:
+    plain = scale()
+    symbols = (*plain.symbols, *ints("m"))
+    made = replace(plain, locals=(Local("e", f32, symbol("m")),), symbols=symbols)
+    run = load_all(CpuTarget(build_options=BuildOptions(optimize="-O0")), [made], tmp_path).function("scale")
+    x, o = np.arange(4, dtype=np.float32), np.zeros(4, dtype=np.float32)
+    run([x.ctypes.data, o.ctypes.data], [2.0, 4, 10])
+    np.testing.assert_array_equal(o, 2 * x)
+    with pytest.raises(RuntimeError, match="can't allocate memory for the scratch of scale") as caught:
+        run([x.ctypes.data, o.ctypes.data], [2.0, 4, 1 << 50])
+    assert isinstance(caught.value, OutOfMemory)
 
 
 def test_one_callable_serves_several_threads(module: CpuModule) -> None:

@@ -211,6 +211,10 @@ class ValueRefused(KernelError, RuntimeError):
     """A value that an operation does not take; a ``RuntimeError`` too, as eager raises."""
 
 
+class OutOfMemory(KernelError, RuntimeError):
+    """A kernel got no memory for its scratch; a ``RuntimeError`` too, as torch's allocators raise."""
+
+
 class AssertionFailed(LitzError, RuntimeError):
     """An assertion of the program does not hold; a ``RuntimeError`` too, as eager raises."""
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 from struct import Struct
 
 from litz_codegen_cpp.runtime.load import LoadedLibrary
-from litz_ir.errors import KernelError
+from litz_ir.errors import KernelError, OutOfMemory
 from litz_ir.faults import BY_CODE, fault_error
 from litz_ir.plan.kernel import Kernel
 from litz_ir.target.protocol import LaunchFunction
@@ -150,5 +150,7 @@ def _error(kernel: Kernel, code: int) -> KernelError:
     if fault is not None:
         return fault_error(fault, kernel.name)
     if code == OUT_OF_MEMORY:
-        return KernelError(f"{kernel.name}: no memory for its scratch", code=code, node=kernel.name)
+        return OutOfMemory(
+            f"can't allocate memory for the scratch of {kernel.name}", code=code, node=kernel.name
+        )
     return KernelError(f"{kernel.name} reported error code {code}", code=code, node=kernel.name)
