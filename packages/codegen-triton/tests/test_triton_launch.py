@@ -16,7 +16,7 @@ import triton_corpus
 from litz_codegen_triton.emit.blocks import tiling
 from litz_codegen_triton.runtime import launch
 from litz_codegen_triton.runtime.compile import CompiledKernel
-from litz_ir.errors import KernelError
+from litz_ir.errors import KernelError, ToolchainError
 from litz_ir.plan.kernel import Kernel
 from litz_ir.symbols.term import evaluate
 
@@ -212,3 +212,10 @@ def test_a_kernel_that_wants_scratch_gets_it_before_each_launch(monkeypatch: pyt
         first, second = (seen[9] for seen in driver.seen[-2:])
         assert words(first, counts[0] + 1)[-1] == 0
         assert words(second, counts[1] + 2)[-2:] == [4096 * call, 0]
+
+
+def test_code_is_brought_to_the_device_when_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    driver.cuFuncLoad = lambda function: 2  # type: ignore[attr-defined]
+    with pytest.raises(ToolchainError, match="refused kernel"):
+        loaded(driver, [case.kernel for case in triton_corpus.cases()][:1], monkeypatch)

@@ -54,6 +54,7 @@ class Driver:
         self.make_current()
         self.launch: Callable[..., int] = self._library.cuLaunchKernel
         self._library.cuLaunchKernel.argtypes = _LAUNCH_TYPES
+        self._load: Callable[[ctypes.c_void_p], int] | None = getattr(library, "cuFuncLoad", None)
 
     def launch_together(
         self,
@@ -88,12 +89,15 @@ class Driver:
     def load(self, cubin: bytes, entry: str, shared: int, name: str) -> int:
         """The handle of a binary's entry point, allowed ``shared`` bytes of shared memory. It stays loaded.
 
-        Raises ``ToolchainError`` naming the kernel where the driver refuses it.
+        Its code is on the device then, where the driver can be asked for that: otherwise it is brought there by the
+        first launch, which may fail. Raises ``ToolchainError`` naming the kernel where the driver refuses it.
         """
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         library = self._library
         self._must(library.cuModuleLoadData(ctypes.byref(module), cubin), name)
         self._must(library.cuModuleGetFunction(ctypes.byref(function), module, entry.encode()), name)
+        if self._load is not None:
+            self._must(self._load(function), name)
         if shared > _STATIC_SHARED:
             self._must(library.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, shared), name)
         return function.value or 0
