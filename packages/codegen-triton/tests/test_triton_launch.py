@@ -16,9 +16,11 @@ import triton_corpus
 from litz_codegen_triton.emit.blocks import tiling
 from litz_codegen_triton.runtime import launch
 from litz_codegen_triton.runtime.compile import CompiledKernel
-from litz_ir.errors import KernelError, ToolchainError
+from litz_ir.errors import CompileFailed, KernelError, OutOfMemory, ToolchainError
 from litz_ir.plan.kernel import Kernel
-from litz_ir.symbols.term import evaluate
+from litz_ir.symbols.term import evaluate, mul, symbol
+from litz_ir.target.protocol import Extent, LazyModule
+from litz_ir.text import parse_plan
 
 
 class Driver:
@@ -214,8 +216,164 @@ def test_a_kernel_that_wants_scratch_gets_it_before_each_launch(monkeypatch: pyt
         assert words(second, counts[1] + 2)[-2:] == [4096 * call, 0]
 
 
+COPIES = """
+plan p on cuda "sm_90" (%x: f32[8], %o: f32[8]) -> (%o) {
+  buffer %x: f32[8]
+  buffer %o: f32[8]
+  kernel first(in %a: f32, out %b: f32) {
+    outer [i0: 8]
+    phase [] { %b[i0] = %a[i0]; }
+  }
+  kernel second(in %a: f32, out %b: f32) {
+    outer [i0: 8]
+    phase [] { %b[i0] = %a[i0]; }
+  }
+  launch first(%x, %o)
+  launch second(%x, %o)
+}
+"""
+"""Kernels that copy 32 bytes."""
+
+
+class HostMemory(Driver):
+    """Launches of kernels that copy 32 bytes, in the host's memory; those for aligned buffers take no others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moved: list[int] = []
+        note = self.cuLaunchKernel
+
+        def run(*arguments: Any) -> int:
+            code = note(*arguments)
+            source, target = words(arguments[9], 2)
+            assert arguments[4] == 64 or not (source | target) % 16
+            ctypes.memmove(target, source, 32)
+            return code
+
+        self.cuLaunchKernel = run
+
+    def cuMemcpyDtoDAsync_v2(self, target: Any, source: Any, nbytes: Any, stream: Any) -> int:
+        assert stream.value == 7
+        self.moved.append(nbytes.value)
+        ctypes.memmove(target.value, source.value, nbytes.value)
+        return 0
+
+
+def refused(name: str) -> CompiledKernel:
+    raise CompileFailed(f"no {name}")
+
+
+def on_host(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, kernels: tuple[Kernel, ...] = parse_plan(COPIES).kernels
+) -> tuple[launch.LaunchModule, list[str]]:
+    """A module whose memory is the host's and that can build nothing anew, and what is told of that."""
+    module, told = loaded(driver, list(kernels), monkeypatch), list[str]()
+
+    def memory(nbytes: int) -> SimpleNamespace:
+        found = ctypes.create_string_buffer(nbytes + 16)
+        return SimpleNamespace(memory=found, data_ptr=lambda: ctypes.addressof(found) + 15 & ~15)
+
+    monkeypatch.setattr(module, "memory", memory)
+    monkeypatch.setattr(module, "_unaligned", refused)
+    assert isinstance(module, LazyModule)
+    module.tell(lambda error, instead: told.append(f"{error}: {instead}"))
+    return module, told
+
+
+class Bytes:
+    """Some bytes, of which those from ``start`` on begin at a multiple of 16 and ``offset``."""
+
+    def __init__(self, content: bytes, offset: int) -> None:
+        self.memory = ctypes.create_string_buffer(len(content) + 64)
+        self.start = (ctypes.addressof(self.memory) + 15 & ~15) + offset
+        ctypes.memmove(self.start, content, len(content))
+
+    def read(self, nbytes: int) -> bytes:
+        return ctypes.string_at(self.start, nbytes)
+
+
+@pytest.mark.parametrize("odd", [(4, 0), (0, 8), (4, 12), (0, 0)])
+@pytest.mark.parametrize("extents", [None, [(0, 32)] * 4])
+def test_a_kernel_that_cannot_be_built_anew_runs_on_copies(
+    odd: tuple[int, int], extents: list[Extent | None] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = HostMemory()
+    module, told = on_host(driver, monkeypatch)
+    run = module.segment(("first", "second"), extents=extents).run
+    source, target = Bytes(bytes(range(40)), odd[0]), Bytes(bytes(40), odd[1])
+    last = Bytes(bytes(40), 0)
+    for _ in range(2):
+        run([source.start, target.start, target.start, last.start])
+    assert target.read(40) == last.read(40) == bytes(range(32)) + bytes(8), "nothing else is written"
+    count = bool(odd[0]) + 3 * bool(odd[1])
+    assert driver.moved == [32] * 2 * count, "each odd buffer in, what is written back"
+    assert len(told) == (2 if odd[1] else 1 if odd[0] else 0)
+    assert all("runs on copies of buffers" in each for each in told)
+
+
+def test_buffers_of_one_address_are_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = HostMemory()
+    module, _ = on_host(driver, monkeypatch)
+    both = Bytes(bytes(range(40)), 4)
+    module.segment(("first",), extents=[(0, 32), (4, 40)]).run([both.start] * 2)
+    (launched,) = driver.seen
+    first, second = words(launched[9], 2)
+    assert first == second and driver.moved == [40, 40]
+    assert both.read(40) == bytes(range(40))
+
+
+def test_a_buffer_that_begins_within_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = HostMemory()
+    module, _ = on_host(driver, monkeypatch)
+    whole, target = Bytes(bytes(range(64)), 4), Bytes(bytes(32), 0)
+    module.segment(("first",), extents=[(4, 40), None]).run([whole.start, target.start])
+    assert target.read(32)[4:] == bytes(range(4, 32)) and driver.moved == [36]
+
+
+def test_what_is_unaligned_and_of_no_known_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = next(case for case in triton_corpus.cases() if case.name == "gather")
+    driver = Driver()
+    module, _ = on_host(driver, monkeypatch, (case.kernel,))
+    monkeypatch.setattr("litz_codegen_triton.runtime.copies._reads_under_conditions", lambda kernel: True)
+    symbols = [case.symbols[info.name] for info in case.kernel.symbols]
+    with pytest.raises(KernelError, match="of unknown length"):
+        module.function(case.kernel.name)([24] * len(case.kernel.parameters), symbols)
+    assert not driver.seen
+
+
+def test_lengths_that_are_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = next(case for case in triton_corpus.cases() if case.kernel.symbols)
+    driver, copied = Driver(), list[int]()
+    module, _ = on_host(driver, monkeypatch, (case.kernel,))
+    monkeypatch.setattr(module, "copy", lambda target, source, nbytes: copied.append(nbytes))
+    (name,) = {info.name for info in case.kernel.symbols[:1]}
+    symbols = [case.symbols[info.name] for info in case.kernel.symbols]
+    extents: list[Extent | None] = [(0, mul(4, symbol(name)))] * len(case.kernel.parameters)
+    module.segment((case.kernel.name,), extents=extents).run([24] * len(case.kernel.parameters), symbols)
+    assert set(copied) == {4 * int(symbols[0])} and len(driver.seen) == 1
+
+
+def test_nobody_is_told_and_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = HostMemory()
+    module = loaded(driver, list(parse_plan(COPIES).kernels), monkeypatch)
+    monkeypatch.setattr(module, "_unaligned", refused)
+    for _ in range(2):
+        with pytest.raises(CompileFailed, match="no first"):
+            module.function("first")([20, 32])
+    assert not driver.seen
+
+
 def test_code_is_brought_to_the_device_when_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver()
     driver.cuFuncLoad = lambda function: 2  # type: ignore[attr-defined]
-    with pytest.raises(ToolchainError, match="refused kernel"):
-        loaded(driver, [case.kernel for case in triton_corpus.cases()][:1], monkeypatch)
+    with pytest.raises(ToolchainError, match="refused kernel first"):
+        loaded(driver, list(parse_plan(COPIES).kernels), monkeypatch)
+
+
+def test_a_launch_without_memory_is_an_error_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    module = loaded(driver, list(parse_plan(COPIES).kernels), monkeypatch)
+    driver.cuLaunchKernel = lambda *_: 2  # type: ignore[assignment]
+    module.driver.launch = driver.cuLaunchKernel
+    with pytest.raises(OutOfMemory, match="launching first"):
+        module.function("first")([16, 32])

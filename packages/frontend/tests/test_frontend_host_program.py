@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from litz.host.code import Code, assigned, code, with_drops
-from litz.host.program import Place
+from litz.host.extents import extents
+from litz.host.program import Place, Segment
 from litz.host.source import host_program
 from litz_ir.device import CPU
-from litz_ir.dtypes import f32
-from litz_ir.loops.nodes import Argument, Ref, Value, tensor_type
+from litz_ir.dtypes import bf16, f32
+from litz_ir.loops.layout import Layout
+from litz_ir.loops.nodes import Argument, Ref, TensorType, Value, tensor_type
+from litz_ir.plan.kernel import Kernel, Parameter
 from litz_ir.plan.program import CallStep, Placement, Plan
-from litz_ir.symbols.table import SymbolTable
+from litz_ir.plan.schedule import Schedule
+from litz_ir.symbols.table import SymbolInfo, SymbolTable
+from litz_ir.symbols.term import add, mul, symbol
 from litz_ir.text import from_text
 
 A, B, C = (Code(name, (name,)) for name in "abc")
@@ -92,3 +97,18 @@ def test_an_arena_is_allocated_once_and_asked_for_its_address_once() -> None:
     assert [where for _, where, _ in program.segments[0].launches] == [(0, 1), (1, 2), (2, 3)]
     assert "c = view(a[64:], torch.float32, (8,), (1,))" in program.text
     assert program.text.index("segment_0(") < program.text.index("del ") < program.text.index("return")
+    assert program.segments[0].given == ((plan.inputs[0].type, None), (None, None), (None, None))
+
+
+def test_how_far_launches_reach_in_what_a_program_is_given() -> None:
+    s0, s1, n = symbol("s0"), symbol("s1"), symbol("n")
+    parameters = tuple(Parameter(name, f32, "in") for name in "abcde")
+    named = SymbolInfo("n", "int"), SymbolInfo("s1", "int")
+    made = Kernel("k", parameters, named, (), (), (), Schedule())
+    row = TensorType(bf16, (4,), Layout((2,), 6))
+    types = (tensor_type(f32, s0, 4), tensor_type(f32, s1), row, tensor_type(f32, 0, 4), None)
+    # the kernel's s1 is the plan's s0 + 1, of which its own s1 says nothing
+    segment = Segment("s", (), (s0, add(s0, 1)), (("k", (0, 1, 2, 3, 4), (0, 1)),), (False,), (types,), CPU)
+    assert list(extents(segment, {"k": made})) == [
+        [(0, mul(16, n)), None, (12, 26), (0, 0), None],
+    ]  # fmt: skip

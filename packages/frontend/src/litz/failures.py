@@ -15,6 +15,7 @@ from litz.notices import tell_once
 from litz.settings import Config
 from litz_ir.errors import CompilerNotFound, ConfigError, InternalError, LitzError, NotCompiled
 from litz_ir.loops.nodes import LoopGraph
+from litz_ir.target.protocol import Told
 
 log = logging.getLogger("litz")
 
@@ -59,6 +60,14 @@ class Failures:
         except Exception as error:
             self.report(error, stage, instead)
             return otherwise
+
+    def teller(self, stage: str) -> Told:
+        """What :meth:`report` is to those who are to know no more of it."""
+
+        def told(error: Exception, instead: str) -> None:
+            self.report(error, stage, instead)
+
+        return told
 
     def report(
         self,

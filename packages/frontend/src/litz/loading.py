@@ -78,7 +78,8 @@ class Loader:
         """A host program of the graph, with other functions instead of some of its branches."""
         artifact = self.artifact
         built = zip(artifact.units, artifact.binaries, strict=True)
-        bind = segment_binder(artifact.plan, tuple(built), self.targets, self.gpus, watch)
+        told = self.failures.teller("call")
+        bind = segment_binder(artifact.plan, tuple(built), self.targets, self.gpus, watch, told)
         file = f"<litz {self.name} {artifact.key[:12]}>"
         keep_freed_memory()
         frozen = self.config.freezing

@@ -11,7 +11,7 @@ from litz_codegen_cpp.runtime.load import LoadedLibrary
 from litz_ir.errors import KernelError, OutOfMemory
 from litz_ir.faults import BY_CODE, fault_error
 from litz_ir.plan.kernel import Kernel
-from litz_ir.target.protocol import LaunchFunction
+from litz_ir.target.protocol import Extent, LaunchFunction
 
 SEGMENT = "litz_segment"
 OUT_OF_MEMORY = 2
@@ -45,11 +45,17 @@ class CpuModule:
         segment = self.segment((kernel,))
         return segment.run
 
-    def segment(self, names: Sequence[str], waits: Sequence[bool] | None = None) -> Segment:
+    def segment(
+        self,
+        names: Sequence[str],
+        waits: Sequence[bool] | None = None,
+        extents: Sequence[Extent | None] | None = None,
+    ) -> Segment:
         """A run of kernels as one native call; raises ``KeyError``.
 
         Where ``waits`` is false, a kernel may run beside those before it since the last that waits; by default all
-        wait. Those that several threads share run in one parallel region.
+        wait. Those that several threads share run in one parallel region. Kernels take buffers at any address, whatever
+        their ``extents``.
         """
         kernels = [self._kernels[name] for name in names]
         library = self._libraries[names[0]]

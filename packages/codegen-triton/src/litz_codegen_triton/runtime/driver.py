@@ -11,6 +11,9 @@ from litz_ir.errors import ToolchainError
 INVALID_CONTEXT = 201
 """``CUDA_ERROR_INVALID_CONTEXT``: the driver's answer in a thread where nothing has made a context current."""
 
+OUT_OF_MEMORY = 2
+"""``CUDA_ERROR_OUT_OF_MEMORY``."""
+
 _STATIC_SHARED = 48 << 10
 _MAX_DYNAMIC_SHARED = 8
 """``CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES``; above the static limit a kernel has to ask for it."""
@@ -80,6 +83,12 @@ class Driver:
         code: int = self._library.cuMemsetD8Async(
             ctypes.c_uint64(address), ctypes.c_ubyte(0), ctypes.c_size_t(nbytes), ctypes.c_void_p(stream)
         )
+        return code
+
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> int:
+        """Copy memory of the device, in the order of the stream; the driver's code."""
+        places, length = (ctypes.c_uint64(target), ctypes.c_uint64(source)), ctypes.c_size_t(nbytes)
+        code: int = self._library.cuMemcpyDtoDAsync_v2(*places, length, ctypes.c_void_p(stream))
         return code
 
     def make_current(self) -> None:

@@ -14,12 +14,13 @@ from typing import Any
 
 from litz_codegen_triton.emit.pack_tiles import programs_of
 from litz_codegen_triton.runtime.compile import CompiledKernel
-from litz_codegen_triton.runtime.driver import INVALID_CONTEXT, Driver, cuda_library
-from litz_ir.errors import KernelError, ToolchainError
+from litz_codegen_triton.runtime.copies import ALIGNED, AlignedCopies
+from litz_codegen_triton.runtime.driver import INVALID_CONTEXT, OUT_OF_MEMORY, Driver, cuda_library
+from litz_ir.errors import KernelError, OutOfMemory, ToolchainError
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.sharing import WORD_BYTES, cleared_words
 from litz_ir.symbols.term import evaluate, mul
-from litz_ir.target.protocol import LaunchFunction
+from litz_ir.target.protocol import Extent, LaunchFunction, Told, raised
 
 torch: ModuleType | None
 try:
@@ -28,8 +29,6 @@ except ImportError:  # plans can be made and compiled without it
     torch = None
 
 _WARP = 32
-_ALIGNED = 15
-"""The bits of an address that are zero where it is a multiple of 16."""
 
 
 def current_chip() -> str | None:
@@ -63,10 +62,12 @@ class _Function:
 
 
 class LaunchModule:
-    """Compiled kernels on the current device; a ``SegmentModule`` as ``litz_ir.target.protocol`` has it.
+    """Compiled kernels on the current device; a ``SegmentModule`` and a ``LazyModule`` as ``litz_ir.target.protocol``
+    has them.
 
     The kernels take their buffers to be aligned to 16 bytes. ``unaligned`` makes one of that name that does not, and is
-    called when buffers are met that are not. Raises ``ToolchainError`` when there is no driver or it refuses a cubin.
+    called when buffers are met that are not. Where it fails, the kernel runs on aligned copies of them. Raises
+    ``ToolchainError`` when there is no driver or it refuses a cubin.
     """
 
     def __init__(
@@ -86,27 +87,54 @@ class LaunchModule:
         self.processors = processors
         self._kernels = dict(kernels)
         self._unaligned = unaligned
-        self._any_alignment: dict[str, _Function] = {}
+        self._any_alignment: dict[str, _Function | None] = {}
+        self._told: Told = raised
         self._functions = {name: self._loaded(found) for name, found in compiled.items()}
 
     def function(self, kernel: str) -> LaunchFunction:
         """The launcher of a kernel; raises ``KeyError``."""
         return self.segment((kernel,)).run
 
-    def segment(self, names: Sequence[str], waits: Sequence[bool] | None = None) -> Launches:
+    def segment(
+        self,
+        names: Sequence[str],
+        waits: Sequence[bool] | None = None,
+        extents: Sequence[Extent | None] | None = None,
+    ) -> Launches:
         """A run of kernels; raises ``KeyError``. On a stream each waits for those before it, whatever is said."""
-        return Launches(self, [self._functions[name] for name in names])
+        return Launches(self, [self._functions[name] for name in names], extents)
+
+    def tell(self, told: Told) -> None:
+        """Have ``told`` hear of kernels that cannot be built for buffers at any address."""
+        self._told = told
 
     def memory(self, nbytes: int) -> Any:
         """Memory of the device for what is launched next on torch's stream; it begins at a multiple of 512 bytes."""
         assert torch is not None
         return torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{self.device}")
 
-    def any_alignment(self, name: str) -> _Function:
-        """A kernel built for buffers at any address, when it is first wanted."""
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Copy memory of the device on torch's stream; raises ``KernelError``."""
+        code = self.driver.copy(target, source, nbytes, _stream_of(self.device)())
+        if code == INVALID_CONTEXT:
+            self.driver.make_current()
+            code = self.driver.copy(target, source, nbytes, _stream_of(self.device)())
+        if code:
+            raise _refused(self.driver, f"copying {nbytes} bytes", code)
+
+    def any_alignment(self, name: str) -> _Function | None:
+        """A kernel built for buffers at any address, when it is first wanted; ``None`` where it cannot be, which is
+        told of then."""
         if name not in self._any_alignment:
-            self._any_alignment[name] = self._loaded(self._unaligned(name))
+            self._any_alignment[name] = self._rebuilt(name)
         return self._any_alignment[name]
+
+    def _rebuilt(self, name: str) -> _Function | None:
+        try:
+            return self._loaded(self._unaligned(name))
+        except Exception as error:
+            self._told(error, f"{name} runs on copies of buffers that begin at no multiple of 16 bytes")
+            return None
 
     def _loaded(self, compiled: CompiledKernel) -> _Function:
         kernel = self._kernels[compiled.name]
@@ -152,9 +180,15 @@ class Launches:
     """Consecutive kernels. Argument arrays are kept and reused, one set per concurrent call: the driver copies what a
     launch is given before it returns."""
 
-    def __init__(self, module: LaunchModule, functions: Sequence[_Function]) -> None:
+    def __init__(
+        self,
+        module: LaunchModule,
+        functions: Sequence[_Function],
+        extents: Sequence[Extent | None] | None = None,
+    ) -> None:
         self._module = module
         self._functions = tuple(functions)
+        self._extents = extents
         self._launch = module.driver.launch
         self._stream = _stream_of(module.device)
         kernels = [each.kernel for each in functions]
@@ -175,8 +209,12 @@ class Launches:
         Raises ``KernelError`` where the driver refuses a launch; those after it are not made.
         """
         functions: Sequence[_Function] = self._functions
-        if reduce(or_, addresses, 0) & _ALIGNED:
-            functions = self._for_alignment(addresses)
+        if reduce(or_, addresses, 0) & ALIGNED:
+            found = self._for_alignment(addresses)
+            if found is None:
+                self._run_one_by_one(addresses, symbols)
+                return
+            functions = found
         counts = self._fixed or self._evaluated(symbols)
         stream, launch = self._stream(), self._launch
         frame = self._frame()
@@ -234,17 +272,40 @@ class Launches:
                 code = self._waiting(function, count, cleared, stream, block)
         if code:
             name = function.kernel.name
-            raise KernelError(f"launching {name}: {driver.explained(code)}", code=code, node=name)
+            raise _refused(driver, f"launching {name}", code, name)
 
-    def _for_alignment(self, addresses: Sequence[int]) -> list[_Function]:
-        """For each kernel the binary that its addresses ask for."""
+    def _for_alignment(self, addresses: Sequence[int]) -> list[_Function] | None:
+        """For each kernel the binary that its addresses ask for; ``None`` where one of them has none."""
         given = iter(addresses)
         found = []
         for each in self._functions:
             own = [next(given) for _ in each.kernel.parameters]
-            unaligned = reduce(or_, own, 0) & _ALIGNED
-            found.append(self._module.any_alignment(each.kernel.name) if unaligned else each)
+            unaligned = reduce(or_, own, 0) & ALIGNED
+            chosen = self._module.any_alignment(each.kernel.name) if unaligned else each
+            if chosen is None:
+                return None
+            found.append(chosen)
         return found
+
+    def _run_one_by_one(self, addresses: Sequence[int], symbols: Sequence[int | float]) -> None:
+        """Launch each kernel alone, on aligned copies of its buffers where there is no other binary for them."""
+        extents = self._extents or [None] * len(addresses)
+        places, values, ends = iter(addresses), iter(symbols), iter(extents)
+        for each in self._functions:
+            kernel = each.kernel
+            own = [next(places) for _ in kernel.parameters]
+            reaches = [next(ends) for _ in kernel.parameters]
+            given = [next(values) for _ in kernel.symbols]
+            alone = Launches(self._module, [each])
+            if not reduce(or_, own, 0) & ALIGNED or self._module.any_alignment(kernel.name) is not None:
+                alone.run(own, given)
+                continue
+            named = {info.name: value for info, value in zip(kernel.symbols, given, strict=True)}
+            module = self._module
+            copies = AlignedCopies(kernel, own, reaches, named, module.memory, module.copy)
+            copies.fill()
+            alone.run(copies.addresses, given)
+            copies.write_back()
 
     def _evaluated(self, symbols: Sequence[int | float]) -> list[tuple[int, int]]:
         """How many programs each kernel has, and bytes to zero, its sizes being ``symbols``."""
@@ -255,6 +316,12 @@ class Launches:
             integers = {name: int(value) for name, value in own.items() if not isinstance(value, float)}
             counts.append((evaluate(count, integers), evaluate(nbytes, integers)))
         return counts
+
+
+def _refused(driver: Driver, what: str, code: int, node: str = "") -> KernelError:
+    """The error of what the driver does not do."""
+    kind = OutOfMemory if code == OUT_OF_MEMORY else KernelError
+    return kind(f"{what}: {driver.explained(code)}", code=code, node=node)
 
 
 def _stream_of(device: int) -> Callable[[], int]:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from litz.host.extents import extents
 from litz.host.gpus import ONE_GPU, Gpus, SegmentCall
 from litz.host.load import SegmentBinder
 from litz.host.program import Segment
 from litz.targets import TargetSet, devices_of
 from litz_ir.device import Device
 from litz_ir.errors import CodegenError
+from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan, kernels_in
-from litz_ir.target.protocol import LaunchFunction, Module, SegmentModule, SourceUnit
+from litz_ir.target.protocol import (
+    Extent,
+    LaunchFunction,
+    LazyModule,
+    Module,
+    SegmentModule,
+    SourceUnit,
+    Told,
+    raised,
+)
 
 Watch = Callable[[str, LaunchFunction, Sequence[int], Sequence[int | float]], None]
 """Sees a launch before it is made: the kernel's name, what launches it, the addresses of its buffers and its symbols'
@@ -25,13 +36,19 @@ def segment_binder(
     targets: TargetSet,
     gpus: Gpus = ONE_GPU,
     watch: Watch | None = None,
+    told: Told = raised,
 ) -> SegmentBinder:
     """Loads the binaries onto the devices that their kernels run on, and returns what makes a segment callable with
     (addresses, symbol values).
 
-    With a ``watch`` kernels are launched one by one, each shown to it before.
+    With a ``watch`` kernels are launched one by one, each shown to it before. ``told`` hears of what fails while they
+    are launched, where there is a way around it.
     """
-    modules = _modules(plan, built, targets, gpus)
+    kernels = {kernel.name: kernel for kernel in kernels_in(plan)}
+    modules = _modules(plan, built, kernels, targets, gpus)
+    for each in modules.values():
+        if isinstance(each, LazyModule):
+            each.tell(told)
 
     def bind(segment: Segment) -> SegmentCall:
         module = modules.get(segment.device)
@@ -39,20 +56,24 @@ def segment_binder(
             text = f"{segment.name} launches kernels that no source defines"
             raise CodegenError(text, hint="report the plan's text form")
         with gpus.current(segment.device):
+            reaches = _extents(module, segment, kernels)
             if watch is None and isinstance(module, SegmentModule):
-                call = _one_call(module, segment)
+                call = _one_call(module, segment, reaches)
             else:
-                call = _one_by_one(module, segment, watch or _unseen)
+                call = _one_by_one(module, segment, reaches, watch or _unseen)
         return gpus.with_current(segment.device, call)
 
     return bind
 
 
 def _modules(
-    plan: Plan, built: Sequence[tuple[SourceUnit, Path]], targets: TargetSet, gpus: Gpus
+    plan: Plan,
+    built: Sequence[tuple[SourceUnit, Path]],
+    kernels: Mapping[str, Kernel],
+    targets: TargetSet,
+    gpus: Gpus,
 ) -> dict[Device, Module]:
     """The kernels of each device, loaded there."""
-    kernels = {kernel.name: kernel for kernel in kernels_in(plan)}
     own: dict[Device, list[tuple[SourceUnit, Path]]] = {}
     for each, devices in zip(built, devices_of([unit for unit, _ in built], plan), strict=True):
         for device in devices:
@@ -71,8 +92,27 @@ def _unseen(
     """Nobody watches."""
 
 
-def _one_call(module: SegmentModule, segment: Segment) -> SegmentCall:
-    run = module.segment([kernel for kernel, _, _ in segment.launches], segment.waits).run
+def _extents(
+    module: Module, segment: Segment, kernels: Mapping[str, Kernel]
+) -> list[Sequence[Extent | None]]:
+    """The extents of each launch's buffers, for modules that may need them."""
+    if isinstance(module, LazyModule):
+        return list(extents(segment, kernels))
+    return [[None] * len(where) for _, where, _ in segment.launches]
+
+
+def _alone(module: Module, kernel: str, reaches: Sequence[Extent | None]) -> LaunchFunction:
+    """The launcher of one kernel of a segment."""
+    if isinstance(module, SegmentModule):
+        return module.segment([kernel], extents=reaches).run
+    return module.function(kernel)
+
+
+def _one_call(
+    module: SegmentModule, segment: Segment, reaches: Sequence[Sequence[Extent | None]]
+) -> SegmentCall:
+    names = [kernel for kernel, _, _ in segment.launches]
+    run = module.segment(names, segment.waits, [each for own in reaches for each in own]).run
     order = [k for _, where, _ in segment.launches for k in where]
     chosen = [k for _, _, which in segment.launches for k in which]
     if order == list(range(len(order))) and not chosen:
@@ -84,8 +124,11 @@ def _one_call(module: SegmentModule, segment: Segment) -> SegmentCall:
     return call
 
 
-def _one_by_one(module: Module, segment: Segment, watch: Watch) -> SegmentCall:
-    steps = [(kernel, module.function(kernel), where, which) for kernel, where, which in segment.launches]
+def _one_by_one(
+    module: Module, segment: Segment, reaches: Sequence[Sequence[Extent | None]], watch: Watch
+) -> SegmentCall:
+    launches = zip(segment.launches, reaches, strict=True)
+    steps = [(kernel, _alone(module, kernel, own), where, which) for (kernel, where, which), own in launches]
 
     def call(addresses: Sequence[int], symbols: Sequence[int | float] = ()) -> None:
         for kernel, function, where, which in steps:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from litz_ir.device import Device
+from litz_ir.loops.nodes import TensorType
 from litz_ir.symbols.term import Size
 
 
@@ -21,13 +22,15 @@ class Place:
 class Segment:
     """A run of consecutive launches on one ``device`` that is one native call: ``buffers`` are the distinct places of
     its buffers in the order their addresses are passed, ``launches`` name the kernel, the positions of its buffers and
-    its symbol terms; ``waits`` are the launches that have to see what those before them did."""
+    its symbol terms; ``waits`` are the launches that have to see what those before them did; ``given``
+    are, for each launch, the types of its buffers, None for those in memory that the program allocates."""
 
     name: str
     buffers: tuple[Place, ...]
     symbols: tuple[Size, ...]
     launches: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
     waits: tuple[bool, ...]
+    given: tuple[tuple[TensorType | None, ...], ...]
     device: Device
 
 

@@ -56,8 +56,11 @@ class Segments:
             which = tuple(symbols.setdefault(s, len(symbols)) for s in launch.symbols)
             launches.append((launch.kernel, where, which))
         waiting = waits(self._pending, self._kernels, self._tensors.region)
+        given = tuple(tuple(map(self._tensors.given, launch.buffers)) for launch in self._pending)
         device = self._device(self._pending[0])
-        self.done.append(Segment(name, tuple(buffers), tuple(symbols), tuple(launches), waiting, device))
+        self.done.append(
+            Segment(name, tuple(buffers), tuple(symbols), tuple(launches), waiting, given, device)
+        )
         self._lines.append(code("# {}", joined(launch.kernel for launch in self._pending)))
         parts = [tuple_of(self._addresses(tuple(buffers)))]
         if symbols:

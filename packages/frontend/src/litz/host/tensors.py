@@ -188,6 +188,13 @@ class Tensors:
             return self.memory(placement.base)
         return Place(name)
 
+    def given(self, name: str) -> TensorType | None:
+        """The type of a buffer in memory that the program does not allocate, None for any other."""
+        owner = name
+        while owner not in self._called and (base := self.placements[owner].base) is not None:
+            owner = base
+        return None if self.placements[owner].storage is not None else self.placements[name].type
+
     def region(self, name: str) -> str:
         """One name for all buffers that may overlap: a storage, or what all are views of."""
         placement = self.placements[name]

@@ -9,10 +9,22 @@ from typing import Protocol, runtime_checkable
 
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
+from litz_ir.symbols.term import Size
 from litz_ir.target.capabilities import Capabilities
 
 LaunchFunction = Callable[[Sequence[int], Sequence[int | float]], None]
 """Runs a kernel on buffer addresses and symbol values; raises ``KernelError`` on an error code."""
+
+Told = Callable[[Exception, str], None]
+"""Is told of a failure in the midst of a call, and of what is done instead; raises where that is not wanted."""
+
+Extent = tuple[Size, Size]
+"""The bytes, counted from a buffer's address, between which a launch may touch it; over its kernel's symbols."""
+
+
+def raised(error: Exception, instead: str) -> None:
+    """A :data:`Told` that wants nothing done instead: it raises the error."""
+    raise error
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +57,26 @@ class Run(Protocol):
 class SegmentModule(Module, Protocol):
     """A module that can run several kernels in one native call. Targets may offer it; hosts use it where it is."""
 
-    def segment(self, names: Sequence[str], waits: Sequence[bool] | None = None) -> Run:
+    def segment(
+        self,
+        names: Sequence[str],
+        waits: Sequence[bool] | None = None,
+        extents: Sequence[Extent | None] | None = None,
+    ) -> Run:
         """A run of kernels, in order; raises ``KeyError``.
 
         Where ``waits`` is false, a kernel may run beside those before it since the last that waits; by default all
-        wait.
+        wait. ``extents`` are those of the buffers of all kernels, one after another; ``None`` for one that begins where
+        memory was allocated, or of which nobody can say.
         """
+
+
+@runtime_checkable
+class LazyModule(Module, Protocol):
+    """A module that does some of its work when a launch first asks for it, and knows what to do where that fails."""
+
+    def tell(self, told: Told) -> None:
+        """Have ``told`` hear of such failures; without, they are raised."""
 
 
 @runtime_checkable

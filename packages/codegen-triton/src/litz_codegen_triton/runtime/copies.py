@@ -1,0 +1,91 @@
+"""Copies of buffers that begin where no binary takes them, for one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from litz_ir.errors import KernelError
+from litz_ir.plan.kernel import Kernel, Store
+from litz_ir.plan.packs import kernels_of
+from litz_ir.plan.reach import reach
+from litz_ir.scalar.expr import Masked, loads, walk
+from litz_ir.symbols.term import evaluate
+from litz_ir.target.protocol import Extent
+
+ALIGNED = 15
+"""The bits of an address that are zero where it is a multiple of 16."""
+
+Copy = Callable[[int, int, int], None]
+"""Copies memory, in the order of the stream: where to, where from, how many bytes."""
+
+
+class AlignedCopies:
+    """Copies of those buffers of a launch that do not begin at a multiple of 16 bytes, each beginning at one.
+
+    ``extents`` are the buffers', ``symbols`` the values of the kernel's by name. Buffers of one address are one copy,
+    so that a kernel that writes over what it reads finds it there. ``memory`` gives memory of so many bytes, which is
+    kept as long as this is. Raises ``KernelError`` where nobody knows how far a buffer reaches.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        addresses: Sequence[int],
+        extents: Sequence[Extent | None],
+        symbols: Mapping[str, int | float],
+        memory: Callable[[int], Any],
+        copy: Copy,
+    ) -> None:
+        self._copy = copy
+        self._ends: dict[int, tuple[int, int]] = {}
+        self._written: set[int] = set()
+        given = zip(kernel.parameters, addresses, extents, strict=True)
+        for parameter, address, extent in given:
+            if address & ALIGNED:
+                low, high = _ends(kernel, parameter.name, extent, symbols)
+                known = self._ends.get(address, (low, high))
+                self._ends[address] = min(known[0], low), max(known[1], high)
+                self._written |= {address} if parameter.access != "in" else set()
+        self._places: dict[int, int] = {}
+        self._memory = []
+        for address, (low, high) in self._ends.items():
+            start = low & ~ALIGNED
+            self._memory.append(memory(max(1, high - start)))
+            self._places[address] = self._memory[-1].data_ptr() - start
+        self.addresses = [self._places.get(each, each) for each in addresses]
+
+    def fill(self) -> None:
+        """Copy what the launch may read."""
+        for address, (low, high) in self._ends.items():
+            if low < high:
+                self._copy(self._places[address] + low, address + low, high - low)
+
+    def write_back(self) -> None:
+        """Copy back what the launch may have written."""
+        for address, (low, high) in self._ends.items():
+            if low < high and address in self._written:
+                self._copy(address + low, self._places[address] + low, high - low)
+
+
+def _ends(
+    kernel: Kernel, name: str, extent: Extent | None, symbols: Mapping[str, int | float]
+) -> tuple[int, int]:
+    """The bytes from a buffer's address between which a kernel may touch it."""
+    if extent is not None:
+        sizes = {each: int(value) for each, value in symbols.items() if not isinstance(value, float)}
+        low, high = (evaluate(end, sizes) for end in extent)
+        return low, high
+    touched = reach(kernel, symbols)[name]
+    if touched.low is None or touched.high is None or _reads_under_conditions(kernel):
+        text = f"{kernel.name} is given a buffer of unknown length that begins at no multiple of 16 bytes"
+        raise KernelError(text, code=-1, node=kernel.name)
+    itemsize = kernel.parameter(name).dtype.itemsize
+    return touched.low * itemsize, (touched.high + 1) * itemsize
+
+
+def _reads_under_conditions(kernel: Kernel) -> bool:
+    """True where a kernel may touch less than its indices say."""
+    statements = [each for own in kernels_of(kernel) for phase in own.phases for each in phase.statements]
+    values = [v for each in statements for v in ((each.value,) if isinstance(each, Store) else each.values)]
+    return any(isinstance(node, Masked) and loads(node.body) for node in walk(*values))

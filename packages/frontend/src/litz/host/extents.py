@@ -1,0 +1,33 @@
+"""How far launches may reach in memory that a host program is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from litz.host.program import Segment
+from litz_ir.loops.layout import span
+from litz_ir.loops.nodes import TensorType
+from litz_ir.plan.kernel import Kernel
+from litz_ir.symbols.term import Size, Symbol, free_symbols, mul, substitute, symbol
+from litz_ir.target.protocol import Extent
+
+
+def extents(segment: Segment, kernels: Mapping[str, Kernel]) -> Iterator[list[Extent | None]]:
+    """For each launch of a segment the extents of its buffers; None for those that the program allocates, and for those
+    whose length the launch is not told."""
+    for (name, _, which), types in zip(segment.launches, segment.given, strict=True):
+        passed = [segment.symbols[k] for k in which]
+        pairs = zip(passed, kernels[name].symbols, strict=True)
+        known = {term.name: symbol(info.name) for term, info in pairs if isinstance(term, Symbol)}
+        yield [None if each is None else _extent(each, known) for each in types]
+
+
+def _extent(type_: TensorType, known: Mapping[str, Size]) -> Extent | None:
+    """The bytes between which a tensor of that type lies, over the names that a kernel has for the plan's symbols."""
+    if 0 in type_.shape:
+        return 0, 0
+    elements = type_.layout.offset, span(type_.shape, type_.layout)
+    low, high = (mul(each, type_.dtype.itemsize) for each in elements)
+    if not free_symbols(low) | free_symbols(high) <= known.keys():
+        return None
+    return substitute(low, known), substitute(high, known)

@@ -1,0 +1,248 @@
+"""What is done lazily while a compiled graph is called raises: the answer is eager's, arguments that are written
+included, it is told once, and later calls and graphs are none the worse."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from launched_on_cpu import ANYWHERE, LaunchedCpu, stand_in
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import litz
+from litz import pipeline
+from litz.capture import aot
+from litz.notices import tell_once
+from litz.targets import TargetSet
+from litz_codegen_cpp.target import CpuTarget
+from litz_ir.errors import LitzError
+from litz_ir.target.protocol import SourceUnit
+
+ERRORS = (KeyError, RecursionError, AssertionError, MemoryError, OSError)
+Program = Callable[..., Any]
+
+
+class Warnings(logging.Handler):
+    """Keeps what litz warns of."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+@pytest.fixture
+def told() -> Iterator[list[str]]:
+    """The warnings of litz."""
+    tell_once.cache_clear()
+    handler, log = Warnings(), logging.getLogger("litz")
+    log.addHandler(handler)
+    yield handler.texts
+    log.removeHandler(handler)
+
+
+@pytest.fixture(autouse=True)
+def options(tmp_path: Path) -> Iterator[None]:
+    torch._dynamo.reset()
+    with litz.config.patch(cache=True, cache_dir=str(tmp_path / "cache"), fallback="warn", verify=False):
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Units that were compiled once are not compiled again."""
+    memo, place, build = {}, tmp_path_factory.mktemp("built"), CpuTarget.build
+
+    def remembered(self: CpuTarget, unit: SourceUnit, folder: Path) -> Path:
+        key = (unit.text, unit.flags)
+        if key not in memo:
+            memo[key] = shutil.copy(build(self, unit, folder), place / str(len(memo)))
+        return Path(shutil.copy(memo[key], folder / f"{unit.name}.so"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CpuTarget, "build", remembered)
+        yield
+
+
+def raising(error: type[BaseException]) -> Callable[..., Any]:
+    def fault(*args: Any, **kwargs: Any) -> Any:
+        raise error("injected")
+
+    return fault
+
+
+def one_report(told: Sequence[str], error: type[Exception]) -> str:
+    """The one warning, which names the exception and the folder of a report."""
+    (text,) = told
+    assert f"{error.__name__}: {error('injected')}" in text
+    assert (Path(text.rpartition("report: ")[2]) / "repro.py").exists(), text
+    return text
+
+
+# --- kernels that are built anew for buffers at other addresses --------------------------------------------
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> LaunchedCpu:
+    """The CPU, launched as a GPU is."""
+    made = LaunchedCpu()
+    stand_in(monkeypatch)
+    for module in (pipeline, aot):
+        monkeypatch.setattr(module, "targets_for", lambda *_: TargetSet({"cpu": made}))
+    return made
+
+
+def odd(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    """A tensor that begins one element after a multiple of 64 bytes."""
+    size = torch.Size(shape).numel()
+    values = torch.rand(size + 1, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    made = values[1:].view(shape)
+    assert made.data_ptr() % 16
+    return made
+
+
+def step(x: Tensor, w: Tensor, state: Tensor, b: Tensor) -> Tensor:
+    """Two groups around a product; the second writes an argument, when the first has read one for the last time."""
+    y = torch.tanh(x * 2) @ w
+    state.mul_(0.5).add_(y.sum(0))
+    return torch.softmax(y + b, -1)
+
+
+def looked_up(table: Tensor, b: Tensor, state: Tensor) -> Tensor:
+    places = (state[0].abs() * 5).long() % table.shape[0]
+    state.add_(1)
+    return (table[places] * b).sum(-1)
+
+
+def branches(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """The branch is a program of its own, called in the midst of another."""
+    y = x @ w
+    result: Tensor = torch.cond(y.sum() > 0, lambda y, b: y.sin() + b, lambda y, b: y.cos() * b, (y, b))
+    return result
+
+
+def halved(x: Tensor, image: Tensor) -> Tensor:
+    """Padded: what a loop reads at its borders is no part of the argument."""
+    padded = nn.functional.pad(image, (3, 3), value=1.0)
+    return padded[..., 2:-2].sum(0) + x.to(torch.bfloat16).float()
+
+
+PROGRAMS: dict[str, tuple[Program, tuple[tuple[int, ...], ...]]] = {
+    "two groups": (step, ((6, 6), (6, 6), (6,), (6,))),
+    "looked up": (looked_up, ((7, 6), (6,), (4, 5))),
+    "a branch": (branches, ((6, 6), (6, 6), (6,))),
+    "padded": (halved, ((9,), (5, 7))),
+}
+
+
+def judged(compiled: Program, function: Program, shapes: Sequence[tuple[int, ...]], seed: int) -> None:
+    """A call on arguments at odd addresses is eager's, and so is what it leaves in them."""
+    ours, theirs = ([odd(*shape, seed=seed + k) for k, shape in enumerate(shapes)] for _ in range(2))
+    assert_close(compiled(*ours), function(*theirs))
+    assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("sizes", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_build_that_fails_costs_copies(
+    name: str, sizes: bool, target: LaunchedCpu, told: list[str]
+) -> None:
+    function, shapes = PROGRAMS[name]
+    target.fault = raising(KeyError)
+    compiled = torch.compile(function, backend="litz", fullgraph=True, dynamic=sizes)
+    judged(compiled, function, shapes, 0)
+    assert "runs on copies of buffers" in one_report(told, KeyError)
+    assert target.driver.copied and not any(each.endswith(ANYWHERE) for each in target.driver.launched)
+    told.clear()
+    judged(compiled, function, shapes, 10)
+    assert not told, "it is told once"
+    target.driver.copied, target.fault = 0, None
+    judged(torch.compile(function, backend="litz", fullgraph=True), function, shapes, 20)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+def test_whatever_a_build_raises(error: type[Exception], target: LaunchedCpu, told: list[str]) -> None:
+    target.fault = raising(error)
+    compiled = torch.compile(step, backend="litz", fullgraph=True)
+    for seed in range(3):
+        judged(compiled, step, PROGRAMS["two groups"][1], seed)
+    assert "runs on copies" in one_report(told, error)
+
+
+def test_a_build_that_succeeds_copies_nothing(target: LaunchedCpu, told: list[str]) -> None:
+    judged(torch.compile(step, backend="litz"), step, PROGRAMS["two groups"][1], 0)
+    assert any(each.endswith(ANYWHERE) for each in target.driver.launched)
+    assert not target.driver.copied and not told
+
+
+def test_gradients_of_what_begins_anywhere(target: LaunchedCpu, told: list[str]) -> None:
+    target.fault = raising(KeyError)
+
+    def loss(x: Tensor, w: Tensor) -> Tensor:
+        return torch.tanh(torch.tanh(x * 2) @ w).square().sum()
+
+    compiled = torch.compile(loss, backend="litz", fullgraph=True)
+    for _ in range(2):
+        given = [odd(6, 6, seed=k).requires_grad_() for k in range(2)]
+        found, expected = (torch.autograd.grad(each(*given), given) for each in (compiled, loss))
+        assert_close(found, expected)
+    assert target.driver.copied
+    one_report(told, KeyError)
+
+
+def test_a_graph_that_was_recalled_has_a_report(target: LaunchedCpu, told: list[str]) -> None:
+    target.fault = raising(KeyError)
+
+    def function(x: Tensor) -> Tensor:
+        return torch.softmax(x, -1)
+
+    with torch.no_grad():
+        torch.compile(function, backend="litz")(torch.rand(6, 6))
+        torch._dynamo.reset()
+        assert not told
+        judged(torch.compile(function, backend="litz"), function, ((6, 6),), 0)
+    one_report(told, KeyError)
+
+
+def test_a_build_that_fails_while_kernels_are_watched(target: LaunchedCpu, told: list[str]) -> None:
+    target.fault = raising(KeyError)
+    function, shapes = PROGRAMS["two groups"]
+    seen: list[litz.loading.Compiled] = []
+
+    def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        return litz.compile_fx(gm, inputs, observers=(seen.append,))
+
+    torch.compile(function, backend=backend)(*(torch.rand(shape) for shape in shapes))
+    ours, theirs = ([odd(*shape) for shape in shapes] for _ in range(2))
+    launched: list[str] = []
+    assert seen[0].loader is not None
+    call = seen[0].loader.call(lambda kernel, *_: launched.append(kernel))
+    assert_close(call([*ours])[0], function(*theirs))
+    assert_close(ours, theirs)
+    assert seen[0].artifact is not None
+    assert launched == [kernel.name for kernel in seen[0].artifact.plan.kernels]
+    one_report(told, KeyError)
+
+
+def test_strict_builds_and_interrupted_ones_raise(target: LaunchedCpu, told: list[str]) -> None:
+    target.fault = raising(KeyError)
+    given = [odd(*shape) for shape in PROGRAMS["two groups"][1]]
+    with litz.config.patch(fallback="error"):
+        compiled = torch.compile(step, backend="litz")
+        for _ in range(2):
+            with pytest.raises(LitzError, match="KeyError: 'injected'") as caught:
+                compiled(*given)
+            assert isinstance(caught.value.__cause__, KeyError)
+    for interrupt in (KeyboardInterrupt, SystemExit):
+        target.fault = raising(interrupt)
+        with pytest.raises(interrupt):
+            torch.compile(looked_up, backend="litz")(*(odd(*s) for s in PROGRAMS["looked up"][1]))
+    assert not told
