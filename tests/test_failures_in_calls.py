@@ -246,3 +246,68 @@ def test_strict_builds_and_interrupted_ones_raise(target: LaunchedCpu, told: lis
         with pytest.raises(interrupt):
             torch.compile(looked_up, backend="litz")(*(odd(*s) for s in PROGRAMS["looked up"][1]))
     assert not told
+
+
+# --- oneDNN ------------------------------------------------------------------------------------------------
+
+
+class Image(nn.Module):
+    """A convolution whose batch norm and activation oneDNN takes over, and a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(8, 16, 3, padding=1, groups=2)
+        self.norm = nn.BatchNorm2d(16)
+        self.activation = nn.Hardswish()
+        self.product = nn.Linear(16, 8)
+
+    def forward(self, x: Tensor, seen: Tensor) -> Tensor:
+        image = self.activation(self.norm(self.convolution(x)))
+        seen.add_(1)
+        result: Tensor = self.product(image.mean((2, 3)))
+        return result
+
+
+ONEDNN = {
+    "_linear_pointwise": "ATen multiplies the matrices",
+    "_convolution_pointwise": "ATen runs the convolution",
+    "_reorder_convolution_weight": "the weight of a convolution is not packed",
+}
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+@pytest.mark.parametrize("name", ONEDNN)
+def test_a_primitive_that_cannot_be_made(
+    name: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch, told: list[str]
+) -> None:
+    monkeypatch.setattr(pipeline, "linear_flops", lambda cpu: 1)
+    module, x = Image().eval(), torch.randn(16, 8, 9, 9)
+    with torch.no_grad():
+        expected = module(x, torch.zeros(3))
+        with monkeypatch.context() as patch:
+            patch.setattr(getattr(torch.ops.mkldnn, name), "default", raising(error))
+            compiled = torch.compile(module, backend="litz", fullgraph=True)
+            for calls in (1, 2):
+                ones = torch.zeros(3)
+                found = compiled(x, ones)
+                assert_close(found, expected, rtol=1e-4, atol=1e-5)
+                assert found.stride() == expected.stride() and ones.tolist() == [1.0] * 3, calls
+            assert ONEDNN[name] in one_report(told, error)
+            told.clear()
+        torch._dynamo.reset()
+        found = torch.compile(module, backend="litz", fullgraph=True)(x, torch.zeros(3))
+        assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert not told
+
+
+def test_strict_primitives_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = torch.ops.mkldnn._reorder_convolution_weight
+    monkeypatch.setattr(packed, "default", raising(MemoryError))
+    compiled = torch.compile(Image().eval(), backend="litz")
+    with (
+        litz.config.patch(fallback="error"),
+        torch.no_grad(),
+        pytest.raises(LitzError, match="MemoryError: injected") as caught,
+    ):
+        compiled(torch.randn(16, 8, 9, 9), torch.zeros(3))
+    assert isinstance(caught.value.__cause__, MemoryError)

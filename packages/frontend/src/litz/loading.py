@@ -83,9 +83,8 @@ class Loader:
         file = f"<litz {self.name} {artifact.key[:12]}>"
         keep_freed_memory()
         frozen = self.config.freezing
-        call = load_program(
-            program, bind, self.constants, file, self.routines, self.gpus, frozen=frozen, instead=instead
-        )
+        given = (program, bind, self.constants, file, self.routines, self.gpus)
+        call = load_program(*given, frozen=frozen, instead=instead, told=told)
         return on_current_device(call) if artifact.plan.device.kind == "cuda" else call
 
     def of(self, artifact: Artifact) -> Loader:

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 
+from litz.host.onednn import ONEDNN
 from litz.host.torch_memory import strided
 from litz_ir.errors import ExternNotFound
+from litz_ir.target.protocol import Told, raised
 
 
 def _sort(
@@ -19,37 +21,6 @@ def _sort(
         source, stable=stable, dim=dimension, descending=descending
     )
     return ordered
-
-
-def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")
-    return product
-
-
-def _pack_convolution(
-    weight: torch.Tensor, factor: torch.Tensor | None, padding: Sequence[int], stride: Sequence[int],
-    dilation: Sequence[int], groups: int, shape: Sequence[int],
-) -> torch.Tensor:  # fmt: skip
-    """A weight, times ``factor`` per output channel, as oneDNN wants it for images of this shape."""
-    if factor is not None:
-        weight = weight * factor.view(-1, *(1,) * (weight.dim() - 1))
-    packed: torch.Tensor = torch.ops.mkldnn._reorder_convolution_weight.default(
-        weight.contiguous(), padding, stride, dilation, groups, shape
-    )
-    return packed
-
-
-_ACTIVATIONS = {"none": "none", "hardswish": "hardswish", "silu": "swish", "sigmoid": "sigmoid"}
-
-
-def _convolution(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, padding: Sequence[int],
-    stride: Sequence[int], dilation: Sequence[int], groups: int, activation: str,
-) -> torch.Tensor:  # fmt: skip
-    result: torch.Tensor = torch.ops.mkldnn._convolution_pointwise.default(
-        x, weight, bias, padding, stride, dilation, groups, _ACTIVATIONS[activation], [], ""
-    )
-    return result
 
 
 def _copy_with_strides(source: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
@@ -88,9 +59,6 @@ def _draw_from(operator: str, /, *args: Any, rng_state: torch.Generator, **kwarg
 _OWN: dict[str, Callable[..., Any]] = {
     "sort": _sort,
     "matmul": torch.matmul,
-    "linear": _linear,
-    "convolution": _convolution,
-    "pack_convolution": _pack_convolution,
     "copy_with_strides": _copy_with_strides,
     "strided": strided,
     "strided_scatter": _strided_scatter,
@@ -114,13 +82,18 @@ _FUNCTIONS = frozenset(
 NO_ROUTINES: Mapping[str, Callable[..., Any]] = MappingProxyType({})
 
 
-def resolve(target: str, routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES) -> Callable[..., Any]:
-    """The callable of an extern: ``aten.mm.default``, ``mylib.op.default`` or one of litz's own names.
+def resolve(
+    target: str, routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES, told: Told = raised
+) -> Callable[..., Any]:
+    """The callable of an extern: ``aten.mm.default``, ``mylib.op.default`` or one of litz's own names. ``told`` hears
+    of what fails while it is called, where there is a way around it.
 
     Raises :class:`ExternNotFound`.
     """
     if target in routines:
         return routines[target]
+    if target in ONEDNN:
+        return ONEDNN[target](told)
     if target in _OWN:
         return _OWN[target]
     parts = target.split(".")

@@ -16,6 +16,7 @@ from litz.host.gpus import ONE_GPU, Gpus
 from litz.host.kept import Kept
 from litz.host.program import HostProgram, Segment
 from litz_ir.interp.regions import Runner, run_region
+from litz_ir.target.protocol import Told, raised
 
 SegmentBinder = Callable[[Segment], Callable[..., None]]
 HostFunction = Callable[[list[Any]], Sequence[Any]]
@@ -33,10 +34,12 @@ def load_program(
     *,
     frozen: bool = False,
     instead: Instead = NO_PARTS,
+    told: Told = raised,
 ) -> HostFunction:
     """Compile the text; ``bind`` makes each segment callable. ``file`` names it in tracebacks; ``routines`` are what it
     calls besides registered operators, ``gpus`` which GPUs its are. What is kept from call to call is not looked after
     where it is ``frozen``. ``instead`` gives, by the name of a branch, what makes that which is called instead of it.
+    ``told`` hears of what fails while the program runs, where there is a way around it.
 
     Raises ``ExternNotFound`` when the text calls an operator that is not registered here.
     """
@@ -62,12 +65,12 @@ def load_program(
     for known, name in program.constants:
         scope[name] = constants[known]
     for target, name in program.externs:
-        scope[name] = resolve(target, routines)
+        scope[name] = resolve(target, routines, told)
     for segment in program.segments:
         scope[segment.name] = bind(segment)
     for position, branch in enumerate(program.branches):
         where = f"{file}.{position}"
-        function = load_program(branch, bind, constants, where, routines, gpus, frozen=frozen)
+        function = load_program(branch, bind, constants, where, routines, gpus, frozen=frozen, told=told)
         function = Kept(function, frozen) if branch.name in program.kept else function
         scope[branch.name] = instead[branch.name](function) if branch.name in instead else function
     exec(compile(program.text, file, "exec"), scope)
