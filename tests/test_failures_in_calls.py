@@ -18,6 +18,7 @@ from torch.testing import assert_close
 import litz
 from litz import pipeline
 from litz.capture import aot
+from litz.host import kept
 from litz.notices import tell_once
 from litz.targets import TargetSet
 from litz_codegen_cpp.target import CpuTarget
@@ -311,3 +312,47 @@ def test_strict_primitives_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         compiled(torch.randn(16, 8, 9, 9), torch.zeros(3))
     assert isinstance(caught.value.__cause__, MemoryError)
+
+
+# --- what depends on parameters alone ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+@pytest.mark.parametrize("name", ["_is_private", "_reader", "_is_shared"])
+def test_parameters_that_cannot_be_looked_at(
+    name: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch, told: list[str]
+) -> None:
+    module, x = Image().eval(), torch.randn(16, 8, 9, 9)
+    compiled = torch.compile(module, backend="litz", fullgraph=True)
+    with torch.no_grad():
+        with monkeypatch.context() as patch:
+            patch.setattr(kept, name, raising(error))
+            for factor in (1.0, 2.0):
+                module.convolution.weight.mul_(factor)
+                assert_close(compiled(x, torch.zeros(3)), module(x, torch.zeros(3)), rtol=1e-4, atol=1e-5)
+            assert kept.NOT_KEPT in one_report(told, error)
+        told.clear()
+        for _ in range(2):
+            assert_close(compiled(x, torch.zeros(3)), module(x, torch.zeros(3)), rtol=1e-4, atol=1e-5)
+    assert not told
+
+
+def test_a_look_that_fails_later_is_told_then(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> None:
+    module, x = Image().eval(), torch.randn(16, 8, 9, 9)
+    compiled = torch.compile(module, backend="litz", fullgraph=True)
+    with torch.no_grad():
+        expected = compiled(x, torch.zeros(3))
+        assert not told
+        monkeypatch.setattr(kept, "_is_private", raising(KeyError))
+        for _ in range(2):
+            assert_close(compiled(x, torch.zeros(3)), expected)
+    one_report(told, KeyError)
+
+
+def test_files_whose_names_are_no_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    maps = tmp_path / "maps"
+    maps.write_bytes(b"1000-2000 rw-p 0 0 0 /weights\xff\xfe of mine\n3000-4000 rw-s 0 0 0 /shared\n")
+    monkeypatch.setattr(kept, "_MAPS", maps)
+    assert kept._private_files() == [range(0x1000, 0x2000)]
+    monkeypatch.setattr(kept, "_MAPS", tmp_path)
+    assert kept._private_files() == []

@@ -13,6 +13,8 @@ from typing import Any
 import numpy
 import torch
 
+from litz_ir.target.protocol import Told, raised
+
 ENTRIES = 256
 """The sets of tensors that results are kept for: a block that is compiled once may run with many sets of weights."""
 
@@ -30,6 +32,9 @@ _is_private = methodcaller("resizable")
 
 _MAPS = Path("/proc/self/maps")
 
+NOT_KEPT = "what depends on parameters alone is computed at every call"
+"""What becomes of tensors that cannot be looked at."""
+
 
 class Kept:
     """A pure function of tensors that seldom change, run again only when one of them did.
@@ -40,23 +45,33 @@ class Kept:
     everything where NumPy or another process has the memory too or there is little of it, else one element of each row,
     column and tap of a window. Tensors made under ``torch.inference_mode`` have no version, and nothing is kept for
     them. Results live no longer than their tensors. Where they are ``frozen``, only other objects count as a change.
+    Where tensors cannot be looked at, ``told`` hears of it and the function runs.
     """
 
-    def __init__(self, function: Callable[[list[Any]], Sequence[Any]], frozen: bool = False) -> None:
+    def __init__(
+        self, function: Callable[[list[Any]], Sequence[Any]], frozen: bool = False, told: Told = raised
+    ) -> None:
         self._function = function
         self._frozen = frozen
+        self._told = told
         self._entries: dict[tuple[int, ...], _Entry] = {}
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         """The results for ``args``, which is emptied."""
         key = tuple(map(id, args))
         entry = self._entries.get(key)
-        if entry is None or not (self._frozen or entry.holds(args)):
+        try:
+            if entry is not None and (self._frozen or entry.holds(args)):
+                args.clear()
+                return entry.results
             entry = _Entry(args, lambda: self._entries.pop(key, None), frozen=self._frozen)
-            entry.results = self._function(args)
-            self._entries[key] = entry
-            while len(self._entries) > ENTRIES:
-                del self._entries[next(iter(self._entries))]
+        except Exception as error:
+            self._told(error, NOT_KEPT)
+            return self._function(args)
+        entry.results = self._function(args)
+        self._entries[key] = entry
+        while len(self._entries) > ENTRIES:
+            del self._entries[next(iter(self._entries))]
         args.clear()
         return entry.results
 
@@ -134,10 +149,12 @@ def _is_shared(storage: torch.UntypedStorage) -> bool:
 
 def _private_files() -> list[range]:
     """The addresses of mapped files whose pages are copied when they are written; none where nobody can say."""
-    if not _MAPS.exists():
+    try:
+        lines = _MAPS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
         return []
     found: list[range] = []
-    for line in _MAPS.read_text().splitlines():
+    for line in lines:
         bounds, rights, _, _, _, name = [*line.split(maxsplit=5), ""][:6]
         if rights.endswith("p") and name.startswith("/"):
             first, _, end = bounds.partition("-")

@@ -71,7 +71,7 @@ def load_program(
     for position, branch in enumerate(program.branches):
         where = f"{file}.{position}"
         function = load_program(branch, bind, constants, where, routines, gpus, frozen=frozen, told=told)
-        function = Kept(function, frozen) if branch.name in program.kept else function
+        function = Kept(function, frozen, told) if branch.name in program.kept else function
         scope[branch.name] = instead[branch.name](function) if branch.name in instead else function
     exec(compile(program.text, file, "exec"), scope)
     linecache.cache[file] = (len(program.text), None, program.text.splitlines(keepends=True), file)
