@@ -467,7 +467,7 @@ class Recorder:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
-@pytest.mark.parametrize("fault", ["is_free", "record", "wait"])
+@pytest.mark.parametrize("fault", ["is_free", "record", "wait", "run"])
 def test_a_recording_that_fails(fault: str, error: type[Exception], records: list[logging.LogRecord]) -> None:
     def call(args: list[Any]) -> list[torch.Tensor]:
         (x,) = args

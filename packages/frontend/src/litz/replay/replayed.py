@@ -48,7 +48,7 @@ class Repetition(Protocol):
         before arguments are copied into the call's own ``buffers``."""
 
     def run(self) -> None:
-        """Repeat the call; what it gives is read from now on."""
+        """Repeat the call; what it gives is read from now on. Raises only where nothing is repeated."""
 
 
 class Recorder(Protocol):
@@ -138,11 +138,13 @@ class Replayed:
                 return self._call(args)
             try:
                 found = self._ready(args)
+                if found is not None:
+                    found.repetition.run()
             except Exception as error:  # whatever is raised by what cannot be recorded
                 found = None
                 self._give_up(f"recording it failed: {type(error).__name__}: {error}")
                 self._failures.report(error, "replay", "a graph is not replayed")
-            return self._call(args) if found is None else self._replayed(found, args)
+            return self._call(args) if found is None else self._taken(found, args)
 
     def _ready(self, args: Sequence[Any]) -> _Recording | None:
         """A recording, the arguments in its buffers; None where this call is made as it is."""
@@ -227,8 +229,8 @@ class Replayed:
         known = torch._C._storage_Use_Count
         return [_Storage(pointer, known(pointer), found, sizes[pointer]) for pointer, found in places.items()]
 
-    def _replayed(self, recording: _Recording, args: list[Any]) -> list[Any]:
-        recording.repetition.run()
+    def _taken(self, recording: _Recording, args: list[Any]) -> list[Any]:
+        """The results of a call that was repeated."""
         changed = [(args[k], buffer) for k, buffer in recording.copied if k in self._overwritten]
         fill([given for given, _ in changed], [buffer for _, buffer in changed])
         results = self._results(recording, args)
