@@ -21,8 +21,9 @@ from litz.capture import aot
 from litz.host import kept
 from litz.notices import tell_once
 from litz.targets import TargetSet
+from litz_codegen_cpp.runtime import call
 from litz_codegen_cpp.target import CpuTarget
-from litz_ir.errors import LitzError
+from litz_ir.errors import LitzError, OutOfMemory
 from litz_ir.target.protocol import SourceUnit
 
 ERRORS = (KeyError, RecursionError, AssertionError, MemoryError, OSError)
@@ -356,3 +357,28 @@ def test_files_whose_names_are_no_text(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert kept._private_files() == [range(0x1000, 0x2000)]
     monkeypatch.setattr(kept, "_MAPS", tmp_path)
     assert kept._private_files() == []
+
+
+# --- memory ------------------------------------------------------------------------------------------------
+
+
+def test_no_memory_for_scratch_is_an_error_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, told: list[str]
+) -> None:
+    """As in eager, where an operation gets no memory: who catches that may try a smaller batch."""
+    compiled = torch.compile(lambda x: torch.softmax(x, -1), backend="litz")
+    x = torch.rand(6, 6)
+    expected = compiled(x)
+    run = call.Segment.run
+
+    def refused(self: call.Segment, *given: Any) -> None:
+        raise call._error(self._kernels[0], call.OUT_OF_MEMORY)
+
+    monkeypatch.setattr(call.Segment, "run", refused)
+    torch._dynamo.reset()
+    with pytest.raises(RuntimeError, match="can't allocate memory for the scratch") as caught:
+        torch.compile(lambda x: torch.softmax(x, -1), backend="litz")(x)
+    assert isinstance(caught.value, OutOfMemory)
+    monkeypatch.setattr(call.Segment, "run", run)
+    assert_close(compiled(x), expected)
+    assert not told
