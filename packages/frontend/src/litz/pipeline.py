@@ -1,4 +1,4 @@
-"""The whole of litz on one screen: from an ATen graph to a callable."""
+"""The stages of litz in order: from an ATen graph to a callable."""
 
 from __future__ import annotations
 
