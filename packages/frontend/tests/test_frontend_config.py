@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -209,3 +211,19 @@ def test_modes_and_foreign_options() -> None:
         config_from(base, "max-autotun", None)
     with pytest.raises(ConfigError, match="unknown option 'nope'"):
         config_from(base, None, {"nope": 1})
+
+
+def test_the_readme_has_every_option_with_its_default() -> None:
+    page = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    options = page.partition("## Options")[2].partition("\n## ")[0]
+    rows = [line.split(" | ") for line in options.splitlines() if line.startswith("| `")]
+    written = {name: cells[2].split(", ") for cells in rows for name in re.findall(r"`(\w+)`", cells[0])}
+    defaults = {option.name: option.default for option in fields(Config)}
+    assert written.keys() == defaults.keys()
+    for name, default in defaults.items():
+        if isinstance(default, bool):
+            assert ("on" if default else "off") in written[name], name
+        elif isinstance(default, float):
+            assert f"{default:g}" in written[name], name
+        elif default:
+            assert f"`{default}`" in written[name], name
