@@ -8,7 +8,7 @@ from litz_ir.plan.packs import origins_by_part
 from litz_ir.plan.program import Launch, Plan, plans_in
 
 TRIALS = 32
-"""The most graphs that are compiled for a search; then all kernels that are not known to be right are blamed."""
+"""The graphs after which no further kernel is looked for, and all are blamed. A search is brought to its end."""
 
 
 def regions(plan: Plan, inputs: frozenset[str]) -> list[frozenset[str]]:
