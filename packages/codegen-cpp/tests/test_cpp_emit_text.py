@@ -21,7 +21,7 @@ from litz_ir.plan.program import Launch
 from litz_ir.plan.schedule import Schedule
 from litz_ir.scalar.build import cast, const, index, load, op
 from litz_ir.scalar.expr import Expr, Indirect, Scalar
-from litz_ir.symbols.term import floordiv, symbol
+from litz_ir.symbols.term import floordiv, mod, symbol
 
 LANES = 16
 
@@ -117,6 +117,18 @@ def test_bf16_goes_through_memory_two_registers_at_a_time() -> None:
     counts = {name: text.count(f" {name}(") for name in ("load_pair", "round_bf16_pair", "store_pair")}
     assert counts == {"load_pair": 2, "round_bf16_pair": 2, "store_pair": 2}
     assert "load_partial(x" in text and "store_partial(o" in text
+
+
+@pytest.mark.parametrize(("period", "pairs"), [(LANES, 0), (3 * LANES, 0), (2 * LANES, 2)])
+def test_bf16_that_repeats_within_two_registers_is_read_one_at_a_time(period: int, pairs: int) -> None:
+    repeated = cast(load("x", (mod(I0, period),), bf16), f32)
+    longer = op("mul", op("add", repeated, const(1.0, f32)), const(2.5, f32))
+    made = kernel(
+        "k", "x : o", [("i0", 12 * LANES)], [([], [Store("o", I0, cast(longer, bf16))])],
+        dtypes=dict.fromkeys("xo", bf16), schedule=Schedule(parallel=("i0",), vector="i0"),
+    )  # fmt: skip
+    text = emit_kernel(made, LANES).text
+    assert (text.count(" load_pair("), text.count("store_pair(")) == (pairs, 2)
 
 
 def test_a_transposing_kernel_is_tiled() -> None:

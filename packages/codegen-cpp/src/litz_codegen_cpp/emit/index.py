@@ -203,10 +203,11 @@ class Indices:
             return x
         return substitute(x, {axis: add(symbol(axis), mul(_LANES, part))})
 
-    def lane_stride(self, x: Size) -> Size | None:
-        """How much the term grows from lane to lane; ``None`` when not by the same amount between all lanes.
+    def lane_stride(self, x: Size, registers: int = 1) -> Size | None:
+        """How much the term grows from lane to lane of so many registers side by side, one or two; ``None`` when not by
+        the same amount between all lanes.
 
-        A vector starts at a multiple of the number of lanes, so a division by such a multiple is the same in all lanes.
+        They start at a multiple of the number of their lanes, so a division by such a multiple is the same in all.
         """
         axis = self.context.vector
         if axis is None or not self._moves(x):
@@ -215,21 +216,21 @@ class Indices:
             case Symbol():
                 return 1
             case Sum():
-                strides = [(self.lane_stride(term), factor) for term, factor in x.terms]
+                strides = [(self.lane_stride(term, registers), factor) for term, factor in x.terms]
                 if any(stride is None for stride, _ in strides):
                     return None
                 return add(*(mul(stride, factor) for stride, factor in strides if stride is not None))
             case Product():
                 moving = [factor for factor in x.factors if self._moves(factor)]
-                stride = self.lane_stride(moving[0]) if len(moving) == 1 else None
+                stride = self.lane_stride(moving[0], registers) if len(moving) == 1 else None
                 return None if stride is None else mul(stride, *(f for f in x.factors if not self._moves(f)))
-            case FloorDiv() | Mod() if self._aligned(x, axis):
+            case FloorDiv() | Mod() if self._aligned(x, axis, registers):
                 return 0 if isinstance(x, FloorDiv) else 1
         return None
 
-    def _aligned(self, x: FloorDiv | Mod, axis: str) -> bool:
+    def _aligned(self, x: FloorDiv | Mod, axis: str, registers: int) -> bool:
         """True when the dividend is the axis plus multiples of the lane count, and the divisor is such a multiple."""
-        lanes = self.context.lanes
+        lanes = self.context.lanes * registers
         if not isinstance(x.divisor, int) or x.divisor % lanes:
             return False
         if isinstance(x.dividend, Symbol):

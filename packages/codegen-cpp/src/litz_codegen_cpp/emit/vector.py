@@ -85,7 +85,7 @@ class Memory:
         lanes = context.scopes.active
         stride = self.indices.lane_stride(offset)
         home, texts = floor, []
-        if stride == 1 and buffer.dtype == bf16 and context.pairs:
+        if self._in_pairs(buffer, offset):
             for part in range(0, context.parts, 2):
                 piece = self.indices.scalar(self.indices.shifted(offset, part))
                 home, reads = max(home, piece.home), reads | piece.reads
@@ -110,6 +110,10 @@ class Memory:
                     home = max(home, step.home)
                     texts.append(_load_strided(address, step.text, lanes, part))
         return context.define(expr.buffer, tuple(texts), expr.dtype, home, varying=True, reads=reads)
+
+    def _in_pairs(self, buffer: Buffer, offset: Size) -> bool:
+        """Whether elements go through memory two registers at a time, which lie side by side there."""
+        return buffer.dtype == bf16 and self.context.pairs and self.indices.lane_stride(offset, 2) == 1
 
     # --- stores ---------------------------------------------------------------------------------------------
 
@@ -146,7 +150,7 @@ class Memory:
         context = self.context
         lanes = context.scopes.active
         stride = self.indices.lane_stride(offset)
-        if stride == 1 and buffer.dtype == bf16 and context.pairs and mode == "set":
+        if mode == "set" and self._in_pairs(buffer, offset):
             self._store_pairs(buffer, offset, value)
             return
         at = None if stride is not None else self.indices.per_lane(offset, self.indices.fits_int32(offset))
