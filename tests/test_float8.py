@@ -12,6 +12,7 @@ import torch
 import litz
 from litz_ir import dtypes
 from litz_ir.interp.encoding import decode, encode
+from litz_lowering import compat
 from litz_lowering.torch_types import litz_dtype
 
 Program = Callable[..., Any]
@@ -270,3 +271,14 @@ def test_what_is_left_to_aten_is_told() -> None:
     assert [call.target for call in report.calls] == ["aten.abs.default"]
     assert "8-bit floats" in report.calls[0].reason
     assert [kernel.operations for kernel in report.kernels] == [("_to_copy", "mul")]
+
+
+def test_what_is_beyond_the_largest_is_nan_where_torch_has_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch 2.11 saturates nowhere; its conversions are written out in loops."""
+    monkeypatch.setattr(compat, "saturates", lambda: False)
+    x = torch.tensor([448.0, 464.0, 464.00003, 480.0, 1e9, torch.inf, torch.nan, -464.0, -500.0])
+    torch._dynamo.reset()
+    with litz.config.patch(cache=False, fallback="error"):
+        made = torch.compile(lambda x: (x * 1).to(torch.float8_e4m3fn), backend="litz")(x)
+    assert made.float().isnan().tolist() == [False, False, *[True] * 5, False, True]
+    assert made.float()[[0, 1, 7]].tolist() == [448.0, 448.0, -448.0]

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+from litz_ir.dtypes import DType, f8e4m3fn, f32
+from litz_ir.scalar import build
+from litz_ir.scalar.expr import Expr
+
+LARGEST_ROUNDED = 464.0
+"""The largest f32 that rounds to 448, the largest number of ``f8e4m3fn``."""
 
 
 def backed_values(shape_env: ShapeEnv) -> Mapping[Any, Any]:
@@ -20,3 +30,18 @@ def backed_values(shape_env: ShapeEnv) -> Mapping[Any, Any]:
 def is_unbacked(leaf: Any) -> bool:
     """True for a symbol that had no value when it was traced."""
     return symbol_is_type(leaf, SymT.UNBACKED_INT)
+
+
+@functools.cache
+def saturates() -> bool:
+    """Whether this torch makes 448 of what is beyond it in ``float8_e4m3fn``, as ``litz_ir`` does (2.11 makes NaN)."""
+    return not bool(torch.tensor(1e9).to(torch.float8_e4m3fn).isnan())
+
+
+def rounded(value: Expr, dtype: DType) -> Expr:
+    """Return ``value`` rounded to ``dtype`` as this torch rounds."""
+    if dtype != f8e4m3fn or value.dtype == dtype or saturates():
+        return build.cast(value, dtype)
+    single = build.cast(value, f32)
+    beyond = build.op("gt", build.op("abs", single), build.const(LARGEST_ROUNDED, f32))
+    return build.cast(build.op("where", beyond, build.const(math.nan, f32), single), dtype)

@@ -25,6 +25,7 @@ from litz_ir.loops.nodes import (
 from litz_ir.scalar import build
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size, coefficient
+from litz_lowering.compat import rounded
 from litz_lowering.node_context import NodeContext
 from litz_lowering.values import Axes, Declined, Refusal, Tensor, axes_of, rejoined, terms_of
 
@@ -44,7 +45,7 @@ class LoopContext(NodeContext):
         kind = type or self.output
         axes = axes_of(kind.shape)
         value = self.value(kind, name)
-        expr = build.cast(body(terms_of(axes)), kind.dtype)
+        expr = rounded(body(terms_of(axes)), kind.dtype)
         self.append(Pointwise(results=(value,), axes=axes, bodies=(expr,), origin=self.origin))
         return Tensor(value)
 
