@@ -39,8 +39,7 @@ class Config:
     ``compiler``: the C++ compiler to use (``None``: ``g++``, then ``clang++``).
     ``pack_weights``: in inference, keep what is computed from parameters alone (weights in the form that a library
     likes best, scaled by a batch norm that follows) until one of them changes. It takes their memory again. A write
-    through ``.data`` to single elements of more than 4 KB, or to any on a GPU, may go unseen
-    (``docs/decisions/0007``).
+    through ``.data`` to single elements of more than 4 KB may go unseen (``docs/decisions/0007``).
     ``attention``: products around a softmax that were written by hand run as the library's attention, where that gives
     the same (``docs/attention.md``).
     ``sort_rows``: rows of up to 2,048 elements are sorted by kernels on a GPU, if they are many, which nobody has timed
