@@ -83,6 +83,25 @@ def test_a_module_that_dynamo_does_not_capture_is_explained() -> None:
     assert "graph break: Attempted to wrap RNN, GRU, or LSTM" in text and "Hint: " in text
 
 
+class Tagger(torch.nn.Module):
+    """A layer that Dynamo does not capture among others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.tags = torch.nn.LSTM(4, 5), torch.nn.Linear(5, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.tags(self.layer(x.sin())[0])
+        return result
+
+
+def test_a_module_around_one_that_dynamo_does_not_capture_is_explained() -> None:
+    torch._dynamo.reset()
+    report = litz.explain(Tagger(), torch.randn(3, 2, 4))
+    assert report.graphs == () and [each.count for each in report.breaks] == [1]
+    assert "graph break: Attempted to wrap RNN, GRU, or LSTM" in str(report)
+
+
 def test_graph_breaks_are_told_beside_graphs() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         y = x.sin()
