@@ -24,6 +24,9 @@ def compiled_in(folder: Path) -> None:
 def test_clear_drops_every_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compiled_in(tmp_path)
     (tmp_path / "reports" / "a").mkdir(parents=True)
+    for half in (".writing-a", "without_manifest"):
+        (tmp_path / "graphs" / half).mkdir()
+        (tmp_path / "graphs" / half / "plan.json").write_text("{}")
     before = {kind for kind in FOLDERS if any((tmp_path / kind).iterdir())}
     assert {"graphs", "binaries", "captures"} <= before
     with litz.config.patch(cache_dir=str(tmp_path)):

@@ -71,8 +71,8 @@ def _cache(console: Console, action: str) -> None:
         if action == "clear":
             if not store.writable:
                 raise CacheError(f"{folder} cannot be written", hint="clear it as the user who made it")
-            for key in keys:
-                store.drop(key)
+            for path in folder.iterdir():  # with what a process that was killed had half written
+                store.drop(path.name)
             console.print(f"{kind}: {len(keys)} entries dropped")
         elif action == "verify":
             whole = sum(store.read(key) is not None for key in keys)
