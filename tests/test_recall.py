@@ -222,6 +222,22 @@ def test_an_operator_of_somebody_else_is_traced_again(traced: list[str]) -> None
     assert len(traced) == 2
 
 
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")  # torch tells of kernels overridden
+def test_an_operator_that_is_replaced_is_traced_again(traced: list[str]) -> None:
+    def flipped(x: torch.Tensor) -> torch.Tensor:
+        return torch.fliplr(x) + 1
+
+    assert_close(anew(flipped, X), flipped(X))
+    for scale in (2.0, 3.0):
+        library = torch.library.Library("aten", "IMPL")
+        library.impl("fliplr", lambda x, scale=scale: x * scale, "CompositeImplicitAutograd")
+        assert_close(anew(flipped, X), X * scale + 1)
+        library._destroy()
+    assert traced == 3 * ["inference"]
+    assert_close(anew(flipped, X), flipped(X))
+    assert len(traced) == 3, "torch's own is found again"
+
+
 def test_what_is_missing_or_damaged_is_made_again(folder: Path, traced: list[str]) -> None:
     anew(mixed, X, Y)
     shutil.rmtree(folder / "graphs")

@@ -15,6 +15,7 @@ import torch
 from torch._functorch._aot_autograd.schemas import OutputType
 from torch._guards import TracingContext
 from torch.fx import GraphModule, Node
+from torch.library import _impls
 
 from litz.artifact import Wrapping
 from litz.cache.key import text_key
@@ -27,6 +28,9 @@ _OWN_RESULTS = (OutputType.non_alias, OutputType.unsafe_view_alias)
 """Results in memory that is nobody else's: the second kind shows all of what an operation has made."""
 
 _OWN_NAMESPACES = ("aten", "prims")
+_TRACED_KEYS = ("Composite", "Autograd", "PreDispatch")
+"""How the names of the dispatch keys begin whose kernels run while a graph is traced. Those of devices do not."""
+
 _OWN_MODULES = ("torch", "_operator", "operator", "math", "builtins")
 _LITERALS = (
     int, float, bool, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None),
@@ -43,10 +47,13 @@ class _NotPlain(Exception):
 
 def capture_key(gm: GraphModule, inputs: Sequence[Any], facts: Iterable[str]) -> str | None:
     """The digest of a plain graph as Dynamo captured it, of its inputs, which are all on one device, and of torch's
-    settings; None where something else than torch's own functions is called.
+    settings; None where something else than torch's own functions is called, or a program has replaced how operators of
+    ATen's are traced.
 
     ``facts`` are what else the compiled graph depends on. Which GPU it is on is no part of the key (``places``).
     """
+    if _operators_are_replaced():
+        return None
     places = Places(inputs[0].device)
     try:
         told = (*places.facts(gm.graph), *_settings(places), *map(_described, inputs), _shared(inputs))
@@ -151,6 +158,14 @@ def _is_plain(value: Any) -> bool:
         and value.device.type in _DEVICES
         and not (value.is_conj() or value.is_neg())
     )
+
+
+def _operators_are_replaced() -> bool:
+    """True where a program has registered kernels for operators of ATen's that decide what a trace of them holds."""
+    # Nearly all of them are torch's meta kernels, which a quarter of a millisecond suffices to leave out.
+    names = [name for name in _impls if name.startswith("aten/") and not name.endswith("/Meta")]
+    keys = (name.rpartition("/")[2] for name in names)
+    return any(not key or key.startswith(_TRACED_KEYS) for key in keys)
 
 
 def _described(tensor: torch.Tensor) -> str:
