@@ -566,6 +566,20 @@ def test_reports_without_a_cache_and_those_that_cannot_be_written(
     assert "none, for writing it failed: RecursionError" in records[0].getMessage()
 
 
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize("part", ["places_of", "written"])
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_a_report_that_fails_is_still_a_warning(
+    part: str, mode: str, monkeypatch: pytest.MonkeyPatch, records: list[logging.LogRecord]
+) -> None:
+    monkeypatch.setattr(repro, part, raising(KeyError))
+    monkeypatch.setattr(pipeline, "lower", raising(RecursionError))
+    run(program, mode)
+    (text,) = (record.getMessage() for record in records)
+    assert "lower failed" in text and "RecursionError: injected" in text
+    assert "failed: KeyError: 'injected'" in text
+
+
 def test_a_jagged_tensor_is_one_calm_line(records: list[logging.LogRecord]) -> None:
     rows = [torch.randn(2, 3), torch.randn(4, 3)]
     jagged = torch.nested.nested_tensor(rows, layout=torch.jagged)

@@ -102,10 +102,15 @@ class Failures:
         else:
             lines = [f"litz: {found.stage} failed, so {instead}.", text]
             if not found.origin and self.source is not None:
-                lines += [
-                    f"  from: {place}" for place in import_module(REPRO).places_of(self.source.gm, nodes)
-                ]
+                lines += self._places(self.source.gm, nodes)
             log.warning("%s", "\n".join([*lines, f"  report: {self._kept(found, error, text, loops)}"]))
+
+    def _places(self, gm: GraphModule, nodes: frozenset[str]) -> list[str]:
+        """Lines of the warning that say where the graph comes from, or why that is not told."""
+        try:
+            return [f"  from: {place}" for place in import_module(REPRO).places_of(gm, nodes)]
+        except Exception as problem:  # the warning is worth more than its lines
+            return [f"  from: not told, for looking failed: {type(problem).__name__}: {problem}"]
 
     def _kept(self, found: LitzError, error: Exception, text: str, loops: LoopGraph | None) -> Path | str:
         """The folder of the failure's report, or why there is none."""
