@@ -897,3 +897,15 @@ def test_windows_of_a_regrouped_result_share_its_memory() -> None:
 
     base, given = Base("b", 24, torch.float64, 7), Input("x", "b", (4, 3, 2), (6, 2, 1), 0)
     check(program, [base], [given])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_the_gradient_of_a_stride_over_a_view_goes_by_that_view(dynamic: bool) -> None:
+    def program(a0: Tensor) -> tuple[Tensor, Tensor]:
+        whole = (a0 * 2).view(a0.shape)
+        return whole, whole.diagonal().as_strided((6, 2, 4), (3, 2, 2), 1)
+
+    base = Base("base", 56, torch.float32, 7, leaf=True)
+    check(
+        program, [base], [Input("a0", "base", (2, 7, 4, 1), (28, 4, 1, 1), 0)], mode="grad", dynamic=dynamic
+    )

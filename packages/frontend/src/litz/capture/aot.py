@@ -29,6 +29,7 @@ from litz.capture.layouts import expect, given_as_traced, saved_in_any_layout
 from litz.capture.partition import partition
 from litz.capture.plain import PlainGraph, with_gradients
 from litz.capture.recall import capture_key, own_views, plain_device
+from litz.capture.strided_results import strides_a_view
 from litz.capture.tokens import make_undeclared_tokens
 from litz.capture.wrapped import Strides, with_own_results
 from litz.failures import Source
@@ -39,6 +40,7 @@ from litz.pipeline import Compilation, scheduler_options
 from litz.settings import Config
 from litz.targets import TargetSet, targets_for
 from litz.tuning.tuned import load
+from litz_ir.errors import NotCompiled
 from litz_ir.loops.nodes import ComplexRef, Ref
 from litz_ir.plan.program import Plan
 from litz_ir.symbols.term import floordiv
@@ -107,6 +109,10 @@ class Session:
         told = [] if context is None or context.output_strides is None else context.output_strides
         before = len(told)
         try:
+            if kind == "forward" and strides_a_view(gm):
+                raise NotCompiled(
+                    "the gradient of a result that as_strided makes of a view depends on that view"
+                )
             call = self._compiled(gm, example_inputs, kind, traced)
             if self.share:
                 call = self._of_bases(gm, kind, call, traced)
