@@ -31,6 +31,8 @@ KNOWN_SPILLS: Mapping[str, int] = MappingProxyType(
         "k0_var": 4,  # columns, sm_100
         "k0_flex_attention_max": 80,  # sm_100, heads of a size that is not known
         "k0_flex_attention_max_flex_attention": 4,  # sm_90, forwards in small tiles whose sums are kept
+        "k0_max_pool3d_with_indices_backward": 16,  # sm_90, the bounds of windows over three axes
+        "k0_avg_pool3d_backward": 68,  # sm_90, the same, with the divisor of each window
         "k2_flex_attention_backward_2_sum_flex_attention_backward_flex_a": 12,  # the same
         "k0_index": 12,  # sm_80, around the call that a failed check is
         "k1_index": 12,  # sm_80, the same
