@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 Signs = Mapping[str, Tensor]
-"""Where the operand of each ReLU is positive, by the module's name."""
+"""Masks of the positive operands of each ReLU, by the module's name."""
 
 
 class HeldRelu(nn.Module):

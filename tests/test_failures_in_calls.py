@@ -4,7 +4,6 @@ included, it is told once, and later calls and graphs are none the worse."""
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from launched_on_cpu import ANYWHERE, LaunchedCpu, stand_in
+from remembered_builds import remembered_builds
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -22,9 +22,7 @@ from litz.host import kept
 from litz.notices import tell_once
 from litz.targets import TargetSet
 from litz_codegen_cpp.runtime import call
-from litz_codegen_cpp.target import CpuTarget
 from litz_ir.errors import LitzError, OutOfMemory
-from litz_ir.target.protocol import SourceUnit
 
 ERRORS = (KeyError, RecursionError, AssertionError, MemoryError, OSError)
 Program = Callable[..., Any]
@@ -61,16 +59,7 @@ def options(tmp_path: Path) -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Units that were compiled once are not compiled again."""
-    memo, place, build = {}, tmp_path_factory.mktemp("built"), CpuTarget.build
-
-    def remembered(self: CpuTarget, unit: SourceUnit, folder: Path) -> Path:
-        key = (unit.text, unit.flags)
-        if key not in memo:
-            memo[key] = shutil.copy(build(self, unit, folder), place / str(len(memo)))
-        return Path(shutil.copy(memo[key], folder / f"{unit.name}.so"))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CpuTarget, "build", remembered)
+    with remembered_builds(tmp_path_factory.mktemp("built")):
         yield
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import torch
+from remembered_builds import remembered_builds
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
@@ -37,7 +38,6 @@ from litz.tuning import search, tuned
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.build import BuildOptions
 from litz_ir.errors import InternalError, LitzError
-from litz_ir.target.protocol import SourceUnit
 from litz_lowering import registry
 from litz_scheduler import SchedulerOptions
 from litz_scheduler import pipeline as scheduler
@@ -116,16 +116,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Units that were compiled once are not compiled again: most of a cell's time would be the compiler's."""
-    memo, place, build = {}, tmp_path_factory.mktemp("built"), CpuTarget.build
-
-    def remembered(self: CpuTarget, unit: SourceUnit, folder: Path) -> Path:
-        key = (unit.text, unit.flags)
-        if key not in memo:
-            memo[key] = shutil.copy(build(self, unit, folder), place / str(len(memo)))
-        return Path(shutil.copy(memo[key], folder / f"{unit.name}.so"))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CpuTarget, "build", remembered)
+    with remembered_builds(tmp_path_factory.mktemp("built")):
         yield
 
 

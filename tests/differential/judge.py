@@ -130,7 +130,7 @@ def _difference(program: Program, backend: str, wanted: Sequence[Outcome]) -> st
 
 @contextmanager
 def complaints() -> Iterator[list[str]]:
-    """What litz warns of meanwhile: a graph that it gives up runs right, and is a defect all the same, but for those
+    """Warnings of litz meanwhile: a graph that it gives up runs right, and is a defect all the same, but for those
     that ATen runs on purpose."""
     said: list[str] = []
 

@@ -29,7 +29,7 @@ out: eager's keeps the sign of zero and NaN, no other dtype's does."""
 
 
 def refused_float8(ctx: LoweringContext, entry: Entry) -> Declined | None:
-    """Why the node's use of its operator is left to ATen, and not to the rule ``entry``: eager refuses it for 8-bit
+    """Reason to leave the node's use of its operator to ATen, and not to the rule ``entry``: eager refuses it for 8-bit
     floats, or rounds to them at every addition.
 
     A GPU's eager has other operators for them: there all rules are asked.

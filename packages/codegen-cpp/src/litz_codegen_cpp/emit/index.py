@@ -204,8 +204,8 @@ class Indices:
         return substitute(x, {axis: add(symbol(axis), mul(_LANES, part))})
 
     def lane_stride(self, x: Size, registers: int = 1) -> Size | None:
-        """How much the term grows from lane to lane of so many registers side by side, one or two; ``None`` when not by
-        the same amount between all lanes.
+        """Growth of the term from lane to lane of so many registers side by side, one or two; ``None`` when not the
+        same between all lanes.
 
         They start at a multiple of the number of their lanes, so a division by such a multiple is the same in all.
         """

@@ -1,4 +1,4 @@
-"""How far launches may reach in memory that a host program is given."""
+"""Extents of the memory that a host program is given, as launches may reach it."""
 
 from __future__ import annotations
 

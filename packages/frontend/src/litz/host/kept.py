@@ -33,7 +33,7 @@ _is_private = methodcaller("resizable")
 _MAPS = Path("/proc/self/maps")
 
 NOT_KEPT = "what depends on parameters alone is computed at every call"
-"""What becomes of tensors that cannot be looked at."""
+"""The report of tensors that cannot be looked at."""
 
 
 class Kept:

@@ -85,4 +85,4 @@ def _convolution(told: Told) -> Callable[..., torch.Tensor]:
 ONEDNN: Mapping[str, Callable[[Told], Callable[..., Any]]] = MappingProxyType(
     {"linear": _linear, "convolution": _convolution, "pack_convolution": _pack_convolution}
 )
-"""What makes each routine; it tells of failures."""
+"""Makers of each routine, which tells of failures."""
