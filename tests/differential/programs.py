@@ -99,6 +99,11 @@ class Program:
             "bfloat16" in statement.text for statement in self.statements
         )
 
+    @property
+    def views_bytes_as_bools(self) -> bool:
+        """True when bytes that may be neither 0 nor 1 are read as bools: eager's copies on a GPU keep some of them."""
+        return any("view(torch.bool)" in statement.text for statement in self.statements)
+
     def function(self, name: str = "program") -> Function:
         """The function itself, with its source at hand for tracebacks."""
         text, file = self.source(name), f"<{name}>"
