@@ -909,3 +909,14 @@ def test_the_gradient_of_a_stride_over_a_view_goes_by_that_view(dynamic: bool) -
     check(
         program, [base], [Input("a0", "base", (2, 7, 4, 1), (28, 4, 1, 1), 0)], mode="grad", dynamic=dynamic
     )
+
+
+def test_as_strided_of_a_copy_that_was_viewed_as_another_dtype() -> None:  # 7002049 of the fuzz
+    def program(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        seen = a.view(torch.uint8)
+        seen.copy_(b.flip(0))
+        return (seen.as_strided((3, 1), (3, 2), 3),)
+
+    base0, base1 = Base("base0", 13, torch.bool, 0), Base("base1", 16, torch.bool, 5)
+    a, b = Input("a", "base0", (3, 3), (3, 1), 1), Input("b", "base1", (3, 3), (1, 4), 5)
+    check(program, [base0, base1], [a, b])

@@ -100,9 +100,11 @@ class Program:
         )
 
     @property
-    def views_bytes_as_bools(self) -> bool:
-        """True when bytes that may be neither 0 nor 1 are read as bools: eager's copies on a GPU keep some of them."""
-        return any("view(torch.bool)" in statement.text for statement in self.statements)
+    def views_bools_as_bytes(self) -> bool:
+        """True when it may read bytes as bools or bools as bytes: eager's copies on a GPU keep only some of them."""
+        return any(
+            f"view(torch.{dtype})" in each.text for each in self.statements for dtype in ("bool", "uint8")
+        )
 
     def function(self, name: str = "program") -> Function:
         """The function itself, with its source at hand for tracebacks."""

@@ -70,7 +70,7 @@ def run_slice(start: int, stop: int, kind: str, device: str) -> Row:
     row, counts, began = Row(start, stop), Counter[str](), time.perf_counter()
     for seed in range(start, stop):
         program = program_of(seed, dtypes)
-        if device != "cpu" and program.views_bytes_as_bools:
+        if device != "cpu" and program.views_bools_as_bytes:
             counts["left_out"] += 1
             continue
         verdict = judged(program)

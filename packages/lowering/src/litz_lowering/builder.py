@@ -112,9 +112,11 @@ class GraphBuilder:
 
     def start(self, tensor: Tensor, told: Offset) -> Offset:
         """At which element of its storage a tensor starts in eager, when its metadata says ``told``."""
-        owner, start = self.owner(tensor)
-        known = self._starts.get(owner.name)
-        return told + start - known[2] if known is not None else told
+        known = self._starts.get(self.root(tensor.name))
+        if known is None:
+            return told
+        owner, start, wrong = known
+        return told + (start - wrong) * owner.dtype.bits // tensor.dtype.bits
 
     def producer(self, name: str) -> Operation | None:
         """The operation that defines value ``name``; None for inputs and constants."""

@@ -230,7 +230,7 @@ def as_strided(
         return ctx.view(x, lambda axes: [0] * x.rank, aliases=_is_view(ctx))
     owner, start = ctx.builder.owner(x)
     if isinstance(ctx.builder.producer(owner.name), Call):
-        return Declined("as_strided of what a call returned")
+        return _of_a_call(ctx, x, size, stride, storage_offset)
     if storage_offset is None:
         storage_offset = ctx.builder.symbols.size(storage_start(ctx, x))
     offset = add(storage_offset, mul(ctx.builder.symbols.size(start), -1))
@@ -251,6 +251,17 @@ def as_strided(
         aliases=_is_view(ctx),
         base_strides=tuple(strides),
     )
+
+
+def _of_a_call(
+    ctx: LoweringContext, x: Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None
+) -> Tensor | Declined:
+    """Elements of what a call returned: ATen's, unless it is a view of memory that starts elsewhere in eager."""
+    if not ctx.builder.is_placed_copy(ctx.builder.root(x.name)):
+        return Declined("as_strided of what a call returned")
+    start = ctx.builder.symbols.size(storage_start(ctx, x))
+    offset = 0 if storage_offset is None else add(storage_offset, mul(start, -1))
+    return _by_host(ctx, x, size, stride, offset, "as_strided of a view that a call returned")
 
 
 def _known_at_most(ctx: LoweringContext, low: Size, high: Size) -> bool:
