@@ -15,6 +15,7 @@ import numpy
 import torch
 from hypothesis import strategies
 from torch import Tensor, nn
+from torch.torch_version import TorchVersion
 
 from differential.effects import NOTED
 from differential.generator import DTYPES, FAMILIES, generate
@@ -149,11 +150,17 @@ def _steps(tensor: Tensor) -> list[int] | None:
     return [stride for size, stride in pairs if size > 1] if tensor.numel() else None
 
 
+KEEPS_STRIDES = TorchVersion(torch.__version__) < "2.13"
+"""Dynamo of torch 2.11 does not look again at the strides of a module's tensors that get other memory in place."""
+
+
 def filled(tensor: Tensor, seed: int) -> Tensor:
-    """Small integers in the shape and dtype of a tensor."""
+    """Small integers in the shape and dtype of a tensor, and in its strides where others would not be seen."""
     from_seed = torch.Generator().manual_seed(seed)
     low = 0 if tensor.dtype in (torch.bool, torch.uint8) else -6
     numbers = torch.randint(low, 2 if tensor.dtype == torch.bool else 7, tensor.shape, generator=from_seed)
+    if KEEPS_STRIDES and torch._debug_has_internal_overlap(tensor) != 1:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(numbers)
     return numbers.to(tensor.dtype)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from lowering_check import check
+from lowering_graphs import reasons
 
 from litz_ir.loops.nodes import View
 
@@ -163,3 +164,15 @@ def test_strided_and_expanded_inputs() -> None:
     x = numbers(4, 6)[::2, 1::2]
     check(lambda x: (x + 1, x.t().reshape(-1), x.sum(0)), x)
     check(lambda x: (x * 2, x.reshape(-1)), numbers(1, 5).expand(3, 5))
+
+
+def test_many_pieces_are_nested_no_deeper_than_python_recurses() -> None:
+    x = numbers(3)
+    assert not check(lambda x: torch.stack([x, x * 2] * 1000), x).fallbacks
+
+
+def test_a_kernel_joins_no_more_than_so_many_tensors() -> None:
+    few, many = ([numbers(2, 1 + k % 3) for k in range(n)] for n in (64, 65))
+    assert not reasons(check(lambda *xs: torch.cat(xs, 1), *few))
+    found = check(lambda *xs: torch.cat(xs, 1), *many, allowed=("aten.cat.default",))
+    assert reasons(found) == ["more than 64 tensors, which ATen copies one by one"]
