@@ -30,7 +30,7 @@ from torch.fx import GraphModule
 import litz
 from litz.loading import Compiled
 from litz_ir.errors import LitzError
-from litz_ir.plan.program import plans_in
+from litz_ir.plan import plans_in
 
 LEAST_ROUNDS = 7
 

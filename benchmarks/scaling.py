@@ -26,8 +26,8 @@ from litz.capture.aot import collection_paused
 from litz.host.source import host_program
 from litz.pipeline import scheduler_options
 from litz.targets import TargetSet, targets_for
-from litz_ir.passes.base import PassContext
-from litz_ir.target.protocol import SourceUnit
+from litz_ir.passes import PassContext
+from litz_ir.target import SourceUnit
 from litz_lowering import lower
 from litz_scheduler import schedule
 

@@ -15,10 +15,10 @@ from torch.fx import GraphModule
 from torch.nn.attention.flex_attention import create_block_mask
 
 from litz_ir.device import CPU
-from litz_ir.host.executor import Executor
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.program import Plan
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.host import Executor
+from litz_ir.passes import PassContext
+from litz_ir.plan import Plan
+from litz_ir.target import Capabilities
 from litz_lowering import LoweringOptions, decompositions, lower
 from litz_scheduler import schedule
 

@@ -29,9 +29,9 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
 from litz_ir.device import CPU
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.program import CallStep, Plan
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.passes import PassContext
+from litz_ir.plan import CallStep, Plan
+from litz_ir.target import Capabilities
 from litz_lowering import LoweringOptions, decompositions, lower
 from litz_scheduler import SchedulerOptions, schedule
 

@@ -22,10 +22,10 @@ from torch.nn import functional as F
 
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_ir.device import CPU
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.program import CallStep, Plan
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.loops import LoopGraph
+from litz_ir.passes import PassContext
+from litz_ir.plan import CallStep, Plan
+from litz_ir.target import Capabilities
 from litz_scheduler import SchedulerOptions, schedule
 from litz_scheduler.options import Precision
 

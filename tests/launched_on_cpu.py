@@ -17,8 +17,8 @@ from litz_codegen_cpp.runtime.call import CpuModule
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_triton.runtime import launch
 from litz_codegen_triton.runtime.compile import CompiledKernel
-from litz_ir.plan.kernel import Kernel
-from litz_ir.target.protocol import SourceUnit
+from litz_ir.plan import Kernel
+from litz_ir.target import SourceUnit
 
 ANYWHERE = " anywhere"
 """Ends the name of an entry point that takes buffers at any address."""

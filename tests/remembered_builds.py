@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from litz_codegen_cpp.target import CpuTarget
-from litz_ir.target.protocol import SourceUnit
+from litz_ir.target import SourceUnit
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_triton.target import CudaTarget
 from litz_ir.device import CPU, Device
-from litz_ir.passes.base import PassContext
+from litz_ir.passes import PassContext
 from litz_ir.text import from_text, to_text
 from litz_lowering import decompositions, lower
 from litz_scheduler import schedule

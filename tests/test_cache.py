@@ -20,7 +20,7 @@ from litz.cache.key import graph_key
 from litz.cache.store import Store
 from litz.settings import Config
 from litz.targets import targets_for
-from litz_ir.target.protocol import SourceUnit, Target
+from litz_ir.target import SourceUnit, Target
 from litz_scheduler import SchedulerOptions
 
 PROGRAM = """

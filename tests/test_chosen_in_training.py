@@ -28,9 +28,8 @@ from litz.targets import TargetSet
 from litz.timing import Sample
 from litz.tuning.tuned import load
 from litz_codegen_cpp.target import CpuTarget
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import CallStep, Plan
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.plan import CallStep, Kernel, Plan
+from litz_ir.target import Capabilities
 
 Function = Callable[[Tensor, Tensor], Tensor]
 CALLS = 4

@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import litz
-from litz.api import compile_fx
+from litz import compile_fx
 from litz_lowering import decompositions
 
 

@@ -21,7 +21,7 @@ import litz
 from litz.capture import aot
 from litz.loading import Compiled
 from litz.pipeline import Compilation
-from litz_ir.plan.program import Launch
+from litz_ir.plan import Launch
 
 SEEN: list[tuple[tuple[int, ...], ...]] = []
 """The strides of the tensors that each call of an operator was given."""

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import litz
-from litz_ir.loops.nodes import LoopGraph, Pointwise
-from litz_ir.passes.base import PassContext
-from litz_ir.scalar.build import const, op
+from litz_ir.loops import LoopGraph, Pointwise
+from litz_ir.passes import PassContext
+from litz_ir.scalar import const, op
 from litz_scheduler import pipeline
 
 

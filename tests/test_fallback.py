@@ -13,7 +13,7 @@ import torch
 import litz
 from litz_codegen_cpp.target import CpuTarget
 from litz_ir.errors import CompileFailed, LitzError, UnsupportedOperation
-from litz_ir.target.protocol import SourceUnit
+from litz_ir.target import SourceUnit
 from litz_lowering import registry
 from litz_lowering.context import Declined
 

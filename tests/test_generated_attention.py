@@ -12,7 +12,7 @@ from interpreted import lines_by_case, sources_of
 
 from litz_codegen_triton.capabilities import shared_limit
 from litz_codegen_triton.runtime.compile import compile_source
-from litz_ir.plan.program import CallStep
+from litz_ir.plan import CallStep
 from litz_scheduler import SchedulerOptions
 
 CASES = generated_attention.CASES

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from interpreted import lines_by_case, sources_of
 
 from litz_ir.device import CPU
-from litz_ir.host.executor import Executor
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.program import CallStep
+from litz_ir.host import Executor
+from litz_ir.passes import PassContext
+from litz_ir.plan import CallStep
 from litz_ir.text import parse_graph
 from litz_scheduler import schedule
 

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import litz
 from litz.host.libraries import LINEAR_FLOPS, linear_flops, vendor
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.target import Capabilities
 
 Function = Callable[..., torch.Tensor]
 

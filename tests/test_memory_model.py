@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 import litz
 import litz.pipeline
 from litz.loading import Compiled
-from litz_ir.plan.program import Plan
+from litz_ir.plan import Plan
 
 TOLERANCE = 0.05
 

@@ -35,13 +35,11 @@ from litz.targets import TargetSet
 from litz_codegen_triton.target import CudaTarget
 from litz_ir.device import CPU, Device
 from litz_ir.errors import CompilerNotFound, UnsupportedOperation
-from litz_ir.host.executor import Executor
+from litz_ir.host import Executor
 from litz_ir.host.memory import NumpyMemory
 from litz_ir.interp.plan import run_kernel
-from litz_ir.loops.nodes import Value
-from litz_ir.plan.program import CallStep, Define, Plan
-from litz_ir.plan.uses import kernel_devices
-from litz_ir.plan.verify import verify_plan
+from litz_ir.loops import Value
+from litz_ir.plan import CallStep, Define, Plan, kernel_devices, verify_plan
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
 from lowering_check import AtenTable, to_array, to_tensor

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import litz
-from litz_ir.plan.program import plans_in
+from litz_ir.plan import plans_in
 
 IMAGES = torch.randn(2, 8, 12, 12)
 REORDER = torch.ops.mkldnn._reorder_convolution_weight

@@ -31,11 +31,9 @@ from litz.tuning.sites import sites_in
 from litz.tuning.subjects import subjects_of
 from litz_codegen_triton.target import CudaTarget
 from litz_ir.errors import CompileFailed
-from litz_ir.host.executor import Executor
-from litz_ir.plan.packs import loops_of, schedules_of
-from litz_ir.plan.program import Launch, Plan
-from litz_ir.plan.verify import verify_plan
-from litz_ir.target.protocol import SourceUnit
+from litz_ir.host import Executor
+from litz_ir.plan import Launch, Plan, loops_of, schedules_of, verify_plan
+from litz_ir.target import SourceUnit
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
 from lowering_check import to_array, to_tensor

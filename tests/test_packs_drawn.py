@@ -18,15 +18,11 @@ from torch import Tensor
 
 from litz_codegen_triton.capabilities import chip_capabilities
 from litz_ir.device import CPU
-from litz_ir.host.executor import Executor
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.packs import loops_of
-from litz_ir.plan.program import Launch, Plan
-from litz_ir.plan.uses import root
-from litz_ir.plan.verify import verify_plan
-from litz_ir.symbols.term import add
+from litz_ir.host import Executor
+from litz_ir.loops import LoopGraph
+from litz_ir.passes import PassContext
+from litz_ir.plan import Kernel, Launch, Plan, loops_of, root, verify_plan
+from litz_ir.symbols import add
 from litz_ir.text import from_text, to_text
 from litz_scheduler import SchedulerOptions, schedule
 from litz_scheduler.memory import homes

@@ -17,9 +17,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from litz_codegen_cpp.emit.unit import emit_plan
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_ir.device import CPU
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.passes.base import PassContext
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.loops import LoopGraph
+from litz_ir.passes import PassContext
+from litz_ir.target import Capabilities
 from litz_lowering import lower
 from litz_scheduler import schedule
 

@@ -26,9 +26,9 @@ from litz.cache.identity import Unidentified, identities, identity, identity_of_
 from litz.targets import targets_for
 from litz_codegen_cpp.target import CpuTarget
 from litz_ir.device import CPU
-from litz_ir.plan.program import Plan
+from litz_ir.plan import Plan
 from litz_ir.scalar import build
-from litz_ir.target.protocol import SourceUnit
+from litz_ir.target import SourceUnit
 from litz_lowering import registered
 from litz_lowering.registry import REGISTRY, Entry
 

@@ -21,10 +21,9 @@ import litz.replay.plans
 from litz.replay.host_time import CALL, LAUNCH, REPLAY, Work, work_of
 from litz.replay.parts import Choice, chosen, divided
 from litz_ir.dtypes import b1
-from litz_ir.loops.nodes import LoopGraph, Value
-from litz_ir.plan.program import Check, Plan, RegionStep, Step
-from litz_ir.plan.verify import verify_plan
-from litz_ir.scalar.build import const
+from litz_ir.loops import LoopGraph, Value
+from litz_ir.plan import Check, Plan, RegionStep, Step, verify_plan
+from litz_ir.scalar import const
 from litz_ir.text import parse_plan
 from litz_scheduler import SchedulerOptions
 

@@ -15,8 +15,8 @@ from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 from torch.utils._pytree import tree_leaves
 
 from litz_ir.dtypes import f32
-from litz_ir.loops.nodes import Contraction, Ref, Value, tensor_type
-from litz_ir.symbols.term import Size, symbol
+from litz_ir.loops import Contraction, Ref, Value, tensor_type
+from litz_ir.symbols import Size, symbol
 from litz_scheduler.convolution_calls import convolution_call
 
 aten = torch.ops.aten

@@ -9,7 +9,7 @@ from litz.tuning.applied import applied
 from litz.tuning.subjects import subjects_of
 from litz_codegen_triton.runtime.compile import CompiledKernel
 from litz_codegen_triton.target import CudaTarget
-from litz_ir.passes.base import PassContext
+from litz_ir.passes import PassContext
 from litz_ir.text import parse_graph
 from litz_scheduler import schedule
 

@@ -22,9 +22,8 @@ from litz.cache.key import graph_key
 from litz.host.source import host_program
 from litz.settings import Config
 from litz_codegen_triton.capabilities import CUDA, chip_capabilities
-from litz_ir.loops.nodes import Extern, LoopGraph, Pointwise
-from litz_ir.loops.verify import verify_graph
-from litz_ir.passes.base import PassContext
+from litz_ir.loops import Extern, LoopGraph, Pointwise, verify_graph
+from litz_ir.passes import PassContext
 from litz_lowering import LoweringOptions, lower
 from litz_scheduler import schedule
 

@@ -21,9 +21,9 @@ import pytest
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
 from litz_ir.device import CPU, Device
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.passes.base import PassContext
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.loops import LoopGraph
+from litz_ir.passes import PassContext
+from litz_ir.target import Capabilities
 from litz_scheduler import schedule
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))

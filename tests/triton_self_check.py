@@ -27,10 +27,8 @@ from litz_codegen_triton.emit import ops_table
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.interpret import InterpretedModule
 from litz_ir.device import CPU, Device
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Plan, kernels_in
-from litz_ir.target.capabilities import Capabilities
-from litz_ir.target.protocol import SourceUnit
+from litz_ir.plan import Kernel, Plan, kernels_in
+from litz_ir.target import Capabilities, SourceUnit
 
 GPU = Capabilities(
     "sm_90", Device("cuda"), processors=132, l2_bytes=50 << 20, block_limit=32768, together=8, beside=64

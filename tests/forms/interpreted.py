@@ -21,10 +21,10 @@ from forms.judge import difference, results, widened
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
 from litz_ir.device import CPU, Device
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.program import Plan
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.loops import LoopGraph
+from litz_ir.passes import PassContext
+from litz_ir.plan import Plan
+from litz_ir.target import Capabilities
 from litz_lowering import LoweringOptions, decompositions, lower
 from litz_scheduler import SchedulerOptions, schedule
 

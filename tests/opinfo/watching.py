@@ -10,9 +10,9 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from litz.api import compile_fx, config
+from litz import compile_fx, config
 from litz.loading import Compiled
-from litz_ir.plan.program import CallStep
+from litz_ir.plan import CallStep
 
 FORCED = "asked for by force_extern"
 

@@ -16,10 +16,10 @@ import pytest
 from litz_ir import from_text
 from litz_ir.dtypes import f32, i64
 from litz_ir.errors import CodegenError, CompileFailed, CompilerNotFound, ToolchainError
-from litz_ir.plan.program import Plan
-from litz_ir.scalar.ops_table import OPS
+from litz_ir.plan import Plan
+from litz_ir.scalar import OPS
+from litz_ir.target import SourceUnit, Target
 from litz_ir.target.conformance import case_plan, conformance_cases, run_conformance
-from litz_ir.target.protocol import SourceUnit, Target
 from litz_target_c.ops_table import SPELLINGS
 from litz_target_c.target import CTarget
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from litz_ir.dtypes import ALL, DType, b1, bf16, f16, f32, f64, i8, i32, i64, u8
 from litz_ir.interp.encoding import decode, encode, storage_dtype
-from litz_ir.loops.nodes import Axis, Combine, Kind, ReductionName, ScatterMode
-from litz_ir.plan.kernel import (
+from litz_ir.loops import Axis, Combine, Kind, ReductionName, ScatterMode
+from litz_ir.plan import (
     Access,
     Accumulate,
     Kernel,
@@ -21,14 +21,13 @@ from litz_ir.plan.kernel import (
     Parameter,
     Phase,
     ScanStore,
+    Schedule,
     Statement,
     Store,
 )
-from litz_ir.plan.schedule import Schedule
+from litz_ir.scalar import Expr, Indirect, Param, Scalar
 from litz_ir.scalar.build import cast, const, index, load, masked, op, where
-from litz_ir.scalar.expr import Expr, Indirect, Param, Scalar
-from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import Size, cdiv, evaluate, floordiv, maximum, minimum, mod, symbol
+from litz_ir.symbols import Size, SymbolInfo, cdiv, evaluate, floordiv, maximum, minimum, mod, symbol
 
 Array = npt.NDArray[Any]
 I0, I1, I2, R0, R1 = (symbol(name) for name in ("i0", "i1", "i2", "r0", "r1"))

@@ -15,9 +15,8 @@ from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.build import BuildOptions
 from litz_ir.device import CPU
 from litz_ir.interp.plan import run_kernel
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Plan
-from litz_ir.symbols.table import SymbolTable
+from litz_ir.plan import Kernel, Plan
+from litz_ir.symbols import SymbolTable
 
 CASES = all_cases()
 

@@ -30,11 +30,11 @@ from litz_ir.dtypes import (
 )
 from litz_ir.errors import DTypeError
 from litz_ir.interp.plan import run_kernel
-from litz_ir.plan.kernel import Statement, Store
+from litz_ir.plan import Statement, Store
+from litz_ir.scalar import Expr
 from litz_ir.scalar.build import cast, load, op
-from litz_ir.scalar.expr import Expr
 from litz_ir.scalar.ops_table import OPS, ScalarOp
-from litz_ir.symbols.term import Size
+from litz_ir.symbols import Size
 
 DTYPES = (f32, f64, f16, bf16, f8e4m3fn, f8e5m2fnuz, i64, i32, i16, i8, u64, u32, u8, b1)
 TOLERANCE = {f32: 4e-6, f64: 1e-12, f16: 2e-3, bf16: 2e-2, f8e4m3fn: 0.13, f8e5m2fnuz: 0.26}

@@ -14,12 +14,11 @@ from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.build import BuildOptions
 from litz_ir.dtypes import f32, i64
 from litz_ir.interp.plan import run_kernel
-from litz_ir.loops.nodes import Kind
-from litz_ir.plan.kernel import Accumulate, Statement, Store
-from litz_ir.plan.schedule import Schedule
+from litz_ir.loops import Kind
+from litz_ir.plan import Accumulate, Schedule, Statement, Store
+from litz_ir.scalar import Expr, Indirect, Scalar
 from litz_ir.scalar.build import cast, const, index, load, masked, op, where
-from litz_ir.scalar.expr import Expr, Indirect, Scalar
-from litz_ir.symbols.term import Size, evaluate, floordiv, minimum, mod, symbol
+from litz_ir.symbols import Size, evaluate, floordiv, minimum, mod, symbol
 
 EXTENTS = {"i0": 5, "i1": 37, "r0": 50}
 LENGTH = 300

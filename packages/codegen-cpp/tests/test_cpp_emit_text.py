@@ -14,14 +14,12 @@ from litz_codegen_cpp.emit.kernel import Emitted, emit_kernel, entry_point
 from litz_codegen_cpp.emit.unit import KERNELS_PER_UNIT, UNIT_CHARACTERS, divided, emit_plan, unit_text
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f32, i64
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import Kind
+from litz_ir.loops import Kind
 from litz_ir.origin import Origin
-from litz_ir.plan.kernel import Accumulate, Kernel, KernelOrigin, Store
-from litz_ir.plan.program import Launch
-from litz_ir.plan.schedule import Schedule
+from litz_ir.plan import Accumulate, Kernel, KernelOrigin, Launch, Schedule, Store
+from litz_ir.scalar import Expr, Indirect, Scalar
 from litz_ir.scalar.build import cast, const, index, load, op
-from litz_ir.scalar.expr import Expr, Indirect, Scalar
-from litz_ir.symbols.term import floordiv, mod, symbol
+from litz_ir.symbols import floordiv, mod, symbol
 
 LANES = 16
 

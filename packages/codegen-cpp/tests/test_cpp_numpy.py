@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from litz_codegen_cpp.target import CpuTarget
 from litz_ir.device import CPU
-from litz_ir.host.executor import Executor
+from litz_ir.host import Executor
 from litz_ir.host.externs import numpy_externs
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.passes.base import PassContext
+from litz_ir.loops import LoopGraph
+from litz_ir.passes import PassContext
 from litz_ir.text import from_text
 from litz_scheduler import schedule
 

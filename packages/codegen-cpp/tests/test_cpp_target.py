@@ -24,14 +24,12 @@ from litz_codegen_cpp.toolchain.build import BuildOptions
 from litz_ir.device import CPU
 from litz_ir.dtypes import ALL, f32, f64, i64
 from litz_ir.errors import IndexOutOfRange, KernelError, OutOfMemory, ToolchainError
-from litz_ir.plan.kernel import Kernel, Local, Store
-from litz_ir.plan.schedule import Schedule
+from litz_ir.plan import Kernel, Local, Schedule, Store
+from litz_ir.scalar import Const, Indirect, Scalar
 from litz_ir.scalar.build import cast, load, op
-from litz_ir.scalar.expr import Const, Indirect, Scalar
-from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import symbol
+from litz_ir.symbols import SymbolInfo, symbol
+from litz_ir.target import SourceUnit, Target
 from litz_ir.target.conformance import case_plan, conformance_cases, lacking, run_conformance
-from litz_ir.target.protocol import SourceUnit, Target
 
 README = Path(__file__).parents[1] / "README.md"
 

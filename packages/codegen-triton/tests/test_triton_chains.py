@@ -17,11 +17,9 @@ from litz_codegen_triton.emit.blocks import tiling
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_ir.dtypes import f32, f64
-from litz_ir.plan.kernel import Accumulate, Kernel
-from litz_ir.plan.schedule import Schedule
-from litz_ir.scalar.build import cast, const, index, masked, op
-from litz_ir.scalar.expr import Expr, Fold, transform
-from litz_ir.symbols.term import Size
+from litz_ir.plan import Accumulate, Kernel, Schedule
+from litz_ir.scalar import Expr, Fold, cast, const, index, masked, op, transform
+from litz_ir.symbols import Size
 
 CASES = {case.name: case for case in triton_chains.cases()}
 

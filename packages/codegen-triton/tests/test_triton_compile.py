@@ -17,10 +17,9 @@ from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
 from litz_codegen_triton.tune import candidates
 from litz_ir.dtypes import DType, bf16, f32, i64
 from litz_ir.errors import CodegenError, CompileFailed, TargetError, ToolchainError
-from litz_ir.loops.nodes import SORT
-from litz_ir.plan.kernel import Access, ScanStore
-from litz_ir.plan.schedule import Schedule
-from litz_ir.text.parse_kernel import parse_kernel
+from litz_ir.loops import SORT
+from litz_ir.plan import Access, ScanStore, Schedule
+from litz_ir.text import parse_kernel
 
 CASES = {case.name: case for case in triton_corpus.cases()}
 # The others differ from these in the interpreter's eyes alone.

@@ -16,14 +16,11 @@ from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.emit.ops_table import Form
 from litz_ir.dtypes import DType, bf16, f32, f64, i8, i64
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import Kind, ScatterMode
+from litz_ir.loops import Kind, ScatterMode
 from litz_ir.origin import Origin
-from litz_ir.plan.kernel import Access, Accumulate, Kernel, KernelOrigin, Local, Store
-from litz_ir.plan.schedule import Schedule
-from litz_ir.scalar.build import cast, const, index, masked
-from litz_ir.scalar.expr import Expr, Indirect
-from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import Size, add, mul, symbol
+from litz_ir.plan import Access, Accumulate, Kernel, KernelOrigin, Local, Schedule, Store
+from litz_ir.scalar import Expr, Indirect, cast, const, index, masked
+from litz_ir.symbols import Size, SymbolInfo, add, mul, symbol
 
 CASES = {case.name: case for case in triton_corpus.cases()}
 SHOWN = [

@@ -12,7 +12,7 @@ from test_triton_interpret import run_interpreted
 
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import compile_source
-from litz_ir.plan.schedule import Schedule
+from litz_ir.plan import Schedule
 from litz_ir.target.cases import all_cases
 
 CASES = {case.name: case for case in triton_folds.cases()}

@@ -17,9 +17,9 @@ from litz_codegen_triton.emit.blocks import tiling
 from litz_codegen_triton.runtime import launch
 from litz_codegen_triton.runtime.compile import CompiledKernel
 from litz_ir.errors import CompileFailed, KernelError, OutOfMemory, ToolchainError
-from litz_ir.plan.kernel import Kernel
-from litz_ir.symbols.term import evaluate, mul, symbol
-from litz_ir.target.protocol import Extent, LazyModule
+from litz_ir.plan import Kernel
+from litz_ir.symbols import evaluate, mul, symbol
+from litz_ir.target import Extent, LazyModule
 from litz_ir.text import parse_plan
 
 

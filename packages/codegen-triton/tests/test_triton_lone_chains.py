@@ -18,9 +18,8 @@ from litz_codegen_triton.emit.blocks import tiling
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_ir.dtypes import f64
-from litz_ir.plan.kernel import Kernel, Store
-from litz_ir.plan.schedule import Schedule
-from litz_ir.scalar.build import cast
+from litz_ir.plan import Kernel, Schedule, Store
+from litz_ir.scalar import cast
 
 CASES = {case.name: case for case in triton_lone_chains.cases()}
 

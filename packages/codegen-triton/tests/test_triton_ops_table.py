@@ -18,8 +18,8 @@ from litz_codegen_triton.emit.library.registry import COMPILED_FUNCTIONS, FUNCTI
 from litz_codegen_triton.emit.ops_table import SPELLINGS, Form, differing_rows, pointer_type, spelling
 from litz_ir.dtypes import ALL, DType, bf16, f8e4m3fnuz, f8e5m2fnuz, f32, i32, i64
 from litz_ir.errors import CodegenError, DTypeError
+from litz_ir.scalar import OPS
 from litz_ir.scalar.build import result_dtype
-from litz_ir.scalar.ops_table import OPS
 
 HELD = [dtype for dtype in ALL if dtype not in (f8e4m3fnuz, f8e5m2fnuz)]
 CONVERSIONS = {"cast", "bitcast"}

@@ -15,9 +15,9 @@ from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.emit.pack_tiles import pack_tilings, programs_of
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.tune import candidates, tiles_in_words
-from litz_ir.plan.kernel import Kernel
+from litz_ir.plan import Kernel
 from litz_ir.plan.verify_kernel import verify_kernel
-from litz_ir.symbols.term import evaluate
+from litz_ir.symbols import evaluate
 
 CASES = triton_packs.cases()
 BY_NAME = {case.name: case.kernel for case in CASES}

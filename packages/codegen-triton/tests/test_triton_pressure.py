@@ -12,8 +12,8 @@ from litz_codegen_triton.emit.blocks import POINT_REGISTERS, tiling
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.emit.pressure import point_words
 from litz_codegen_triton.emit.tiles import WARP
-from litz_ir.plan.kernel import Kernel
-from litz_ir.text.parse_kernel import parse_kernel
+from litz_ir.plan import Kernel
+from litz_ir.text import parse_kernel
 
 COPY = """
 kernel copy(in %x: f32, out %o: f32) {{

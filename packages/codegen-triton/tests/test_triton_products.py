@@ -20,12 +20,10 @@ from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i32
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import Axis, Kind
-from litz_ir.plan.kernel import Accumulate, Kernel, Store
-from litz_ir.plan.schedule import Schedule
-from litz_ir.scalar.build import cast, const
-from litz_ir.scalar.expr import substitute_expr
-from litz_ir.symbols.term import Size, add, mul, symbol
+from litz_ir.loops import Axis, Kind
+from litz_ir.plan import Accumulate, Kernel, Schedule, Store
+from litz_ir.scalar import cast, const, substitute_expr
+from litz_ir.symbols import Size, add, mul, symbol
 
 CASES = {case.name: case for case in triton_products.cases()}
 REDUCED = {

@@ -20,11 +20,9 @@ from litz_codegen_triton.target import CudaTarget
 from litz_ir.dtypes import bf16, f32
 from litz_ir.errors import TargetError, ToolchainError
 from litz_ir.origin import Origin
-from litz_ir.plan.kernel import KernelOrigin
-from litz_ir.plan.program import Launch, Plan
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.target.protocol import SourceUnit, Target, TunableTarget
-from litz_ir.target.registry import load_target
+from litz_ir.plan import KernelOrigin, Launch, Plan
+from litz_ir.symbols import SymbolTable
+from litz_ir.target import SourceUnit, Target, TunableTarget, load_target
 
 CASES = {case.name: case for case in triton_corpus.cases()}
 LARGE = triton_products.product("large", 4096, 4096, 4096, result=bf16).kernel

@@ -21,9 +21,8 @@ from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.tune import MOST, candidates, described
 from litz_ir.dtypes import bf16, f32
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import Kind
-from litz_ir.plan.kernel import Accumulate, Kernel, Store
-from litz_ir.plan.schedule import Schedule
+from litz_ir.loops import Kind
+from litz_ir.plan import Accumulate, Kernel, Schedule, Store
 from litz_ir.plan.verify_kernel import verify_kernel
 
 CASES = {part: [name for name, _, _ in cases()] for part, cases in triton_candidates.CASES.items()}

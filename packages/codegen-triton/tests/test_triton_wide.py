@@ -12,12 +12,10 @@ from triton_corpus import I0, I1, R0, kernel, load, op, scalar
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_ir.dtypes import DType, bf16, f32, f64, i32, i64
-from litz_ir.loops.nodes import Kind
-from litz_ir.plan.kernel import Accumulate, Kernel, Store
-from litz_ir.scalar.build import const, where
-from litz_ir.scalar.expr import Expr, Index, Indirect, Masked
-from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import Size, floordiv, mod, mul, symbol
+from litz_ir.loops import Kind
+from litz_ir.plan import Accumulate, Kernel, Store
+from litz_ir.scalar import Expr, Index, Indirect, Masked, const, where
+from litz_ir.symbols import Size, SymbolInfo, floordiv, mod, mul, symbol
 
 S = symbol("s")
 

@@ -22,8 +22,7 @@ from litz_codegen_triton.runtime.interpret import run_kernel
 from litz_codegen_triton.tune import candidates
 from litz_ir.errors import KernelError
 from litz_ir.interp.plan import run_kernel as run_reference
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.schedule import Schedule
+from litz_ir.plan import Kernel, Schedule
 from litz_ir.target.cases import all_cases
 from litz_ir.target.cases.case import Case
 from litz_ir.target.cases.elementwise import elementwise_cases

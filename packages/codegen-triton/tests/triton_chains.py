@@ -15,13 +15,10 @@ import numpy as np
 from triton_corpus import Case, Make, kernel, load, main, op, scalar
 
 from litz_ir.dtypes import DType, bf16, f16, f32, i32, i64
-from litz_ir.loops.nodes import Kind
-from litz_ir.plan.kernel import Access, Accumulate, Kernel, Statement, Store
-from litz_ir.plan.schedule import Schedule
-from litz_ir.scalar.build import cast, const, index, masked
-from litz_ir.scalar.expr import Expr, Fold, Indirect, Op, substitute_expr, transform
-from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import Size, add, floordiv, mul, symbol
+from litz_ir.loops import Kind
+from litz_ir.plan import Access, Accumulate, Kernel, Schedule, Statement, Store
+from litz_ir.scalar import Expr, Fold, Indirect, Op, cast, const, index, masked, substitute_expr, transform
+from litz_ir.symbols import Size, SymbolInfo, add, floordiv, mul, symbol
 
 B, G, M, N, D, E, J, T = map(symbol, ("b", "g", "m", "n", "d", "e", "j", "t"))
 HIDDEN = const(-math.inf, f32)

@@ -38,15 +38,23 @@ from litz_ir.dtypes import (
 )
 from litz_ir.interp.encoding import decode, encode, storage_dtype
 from litz_ir.interp.plan import run_kernel as run_reference
-from litz_ir.loops.nodes import Axis, Combine, Combiner, Kind, ReductionName, ScatterMode
-from litz_ir.plan.kernel import Access, Accumulate, Kernel, Parameter, Phase, ScanStore, Statement, Store
-from litz_ir.plan.schedule import Schedule
-from litz_ir.plan.sharing import can_be_shared, scratch_words
+from litz_ir.loops import Axis, Combine, Combiner, Kind, ReductionName, ScatterMode
+from litz_ir.plan import (
+    Access,
+    Accumulate,
+    Kernel,
+    Parameter,
+    Phase,
+    ScanStore,
+    Schedule,
+    Statement,
+    Store,
+    can_be_shared,
+    scratch_words,
+)
+from litz_ir.scalar import OPS, Expr, Indirect, Op, Param, Scalar, walk
 from litz_ir.scalar.build import cast, const, index, load, masked, op, where
-from litz_ir.scalar.expr import Expr, Indirect, Op, Param, Scalar, walk
-from litz_ir.scalar.ops_table import OPS
-from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import Size, add, evaluate, mod, mul, symbol
+from litz_ir.symbols import Size, SymbolInfo, add, evaluate, mod, mul, symbol
 
 Make = Callable[[np.random.Generator, int], Any]
 

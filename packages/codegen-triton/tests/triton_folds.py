@@ -20,13 +20,10 @@ import triton_candidates
 from triton_corpus import I0, I1, R0, Case, kernel, load, main, normal, op, scalar, shared_by
 
 from litz_ir.dtypes import DType, bf16, f32, f64
-from litz_ir.loops.nodes import Kind
-from litz_ir.plan.kernel import Accumulate, Store
-from litz_ir.plan.schedule import Schedule
-from litz_ir.scalar.build import cast, const, index, masked
-from litz_ir.scalar.expr import Expr, Fold
-from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import Size, add, mul, symbol
+from litz_ir.loops import Kind
+from litz_ir.plan import Accumulate, Schedule, Store
+from litz_ir.scalar import Expr, Fold, cast, const, index, masked
+from litz_ir.symbols import Size, SymbolInfo, add, mul, symbol
 from litz_ir.target.cases import all_cases
 
 E0, E1, S0 = symbol("e0"), symbol("e1"), symbol("s0")

@@ -17,14 +17,14 @@ import numpy as np
 
 from litz_codegen_triton.capabilities import CUDA, chip_capabilities
 from litz_ir.host.memory import NumpyMemory
+from litz_ir.interp import run_graph
 from litz_ir.interp.encoding import decode, encode
-from litz_ir.interp.loops import run_graph
-from litz_ir.loops.nodes import LoopGraph, Ref, Value
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.program import Plan
-from litz_ir.symbols.term import evaluate
-from litz_ir.text.parser import from_text
-from litz_scheduler.pipeline import schedule
+from litz_ir.loops import LoopGraph, Ref, Value
+from litz_ir.passes import PassContext
+from litz_ir.plan import Plan
+from litz_ir.symbols import evaluate
+from litz_ir.text import from_text
+from litz_scheduler import schedule
 
 SYMBOLS = {"s0": 6, "s1": 45}
 

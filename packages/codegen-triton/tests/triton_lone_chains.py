@@ -13,12 +13,10 @@ from triton_chains import LISTS, Change, Heads, J, M, N, T, case, causal, gradie
 from triton_corpus import Case, Make, kernel, load, main, op, scalar
 
 from litz_ir.dtypes import DType, f16, f32, i32
-from litz_ir.loops.nodes import Kind
-from litz_ir.plan.kernel import Access, Accumulate, Kernel, Store
-from litz_ir.scalar.build import cast, const, index, masked
-from litz_ir.scalar.expr import Expr, Indirect, substitute_expr
-from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import Size, add, floordiv, mul, substitute, symbol
+from litz_ir.loops import Kind
+from litz_ir.plan import Access, Accumulate, Kernel, Store
+from litz_ir.scalar import Expr, Indirect, cast, const, index, masked, substitute_expr
+from litz_ir.symbols import Size, SymbolInfo, add, floordiv, mul, substitute, symbol
 
 NOTHING = const(-0.0, f32)
 DISTANCES = 400

@@ -16,13 +16,11 @@ from triton_corpus import Case
 
 from litz_codegen_triton.tune import candidates
 from litz_ir.dtypes import DType, bf16, f32, f64
-from litz_ir.loops.nodes import Axis, Kind
-from litz_ir.plan.kernel import Accumulate, Binding, Kernel, Parameter, Part, Phase, Statement, Store
-from litz_ir.plan.schedule import Schedule
+from litz_ir.loops import Axis, Kind
+from litz_ir.plan import Accumulate, Binding, Kernel, Parameter, Part, Phase, Schedule, Statement, Store
+from litz_ir.scalar import Scalar
 from litz_ir.scalar.build import cast, const, load, op
-from litz_ir.scalar.expr import Scalar
-from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import Size, symbol
+from litz_ir.symbols import Size, SymbolInfo, symbol
 from litz_ir.target.conformance import conformance_cases
 
 PACKS, PER_PACK = 30, 5

@@ -9,13 +9,10 @@ from dataclasses import replace
 from triton_corpus import I0, I1, I2, R0, R1, Case, below, kernel, load, main, op, scalar
 
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, i64
-from litz_ir.loops.nodes import Kind
-from litz_ir.plan.kernel import Access, Accumulate, Store
-from litz_ir.plan.schedule import Schedule
-from litz_ir.scalar.build import cast, const, index, masked
-from litz_ir.scalar.expr import Expr, Indirect, Scalar
-from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import Size, add, mul, symbol
+from litz_ir.loops import Kind
+from litz_ir.plan import Access, Accumulate, Schedule, Store
+from litz_ir.scalar import Expr, Indirect, Scalar, cast, const, index, masked
+from litz_ir.symbols import Size, SymbolInfo, add, mul, symbol
 
 Buffers = Sequence[tuple[str, DType, Access]]
 SUM = scalar("s")

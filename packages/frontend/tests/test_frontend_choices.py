@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from litz.tuning.choices import Choice, compared, nodes_of, product_choices, worth_generating
 from litz_ir.device import Device
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.program import CallStep, Launch, Plan
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.passes import PassContext
+from litz_ir.plan import CallStep, Launch, Plan
+from litz_ir.target import Capabilities
 from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions, schedule
 

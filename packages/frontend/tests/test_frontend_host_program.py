@@ -8,13 +8,9 @@ from litz.host.program import Place, Segment
 from litz.host.source import host_program
 from litz_ir.device import CPU
 from litz_ir.dtypes import bf16, f32
-from litz_ir.loops.layout import Layout
-from litz_ir.loops.nodes import Argument, Ref, TensorType, Value, tensor_type
-from litz_ir.plan.kernel import Kernel, Parameter
-from litz_ir.plan.program import CallStep, Placement, Plan
-from litz_ir.plan.schedule import Schedule
-from litz_ir.symbols.table import SymbolInfo, SymbolTable
-from litz_ir.symbols.term import add, mul, symbol
+from litz_ir.loops import Argument, Layout, Ref, TensorType, Value, tensor_type
+from litz_ir.plan import CallStep, Kernel, Parameter, Placement, Plan, Schedule
+from litz_ir.symbols import SymbolInfo, SymbolTable, add, mul, symbol
 from litz_ir.text import from_text
 
 A, B, C = (Code(name, (name,)) for name in "abc")

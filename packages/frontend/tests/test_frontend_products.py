@@ -27,10 +27,10 @@ from litz.tuning.products import better_generated, may_be_generated
 from litz.tuning.tuned import load
 from litz_ir.device import CPU
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.program import CallStep, Launch, Plan
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.loops import LoopGraph
+from litz_ir.passes import PassContext
+from litz_ir.plan import CallStep, Launch, Plan
+from litz_ir.target import Capabilities
 from litz_ir.text import parse_graph
 from litz_lowering.torch_types import torch_dtype
 from litz_scheduler import SchedulerOptions, schedule

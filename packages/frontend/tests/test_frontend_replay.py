@@ -19,7 +19,7 @@ from litz.host.load import HostFunction
 from litz.replay.memory import copied, fill
 from litz.replay.plans import obstacle, overwritten, shared_with_inputs
 from litz.replay.replayed import RECORDINGS, WARM_CALLS, Replayed
-from litz_ir.plan.program import Plan
+from litz_ir.plan import Plan
 from litz_ir.text import parse_plan
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from litz.results import alone, may_replace
-from litz_ir.plan.program import Plan
+from litz_ir.plan import Plan
 from litz_ir.text import from_text
 
 PLAN = """

@@ -38,9 +38,8 @@ from litz.tuning.sites import sites_in
 from litz.tuning.subjects import subjects_of
 from litz.tuning.trial import can_be_tried, trial_places
 from litz.tuning.tuned import Tuned, load
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.schedule import Schedule
-from litz_ir.target.protocol import SourceUnit
+from litz_ir.plan import Kernel, Schedule
+from litz_ir.target import SourceUnit
 from litz_ir.text import parse_kernel, parse_plan
 
 UNTUNED = 1

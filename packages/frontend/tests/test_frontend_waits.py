@@ -6,13 +6,11 @@ import pytest
 
 from litz.host.waits import looked_up, may_fail, waits
 from litz_ir.dtypes import f32, i64
-from litz_ir.loops.nodes import Axis
-from litz_ir.plan.kernel import Binding, Kernel, Local, Parameter, Part, Phase, Store
-from litz_ir.plan.program import Launch
-from litz_ir.plan.schedule import Schedule
+from litz_ir.loops import Axis
+from litz_ir.plan import Binding, Kernel, Launch, Local, Parameter, Part, Phase, Schedule, Store
+from litz_ir.scalar import Expr, Indirect
 from litz_ir.scalar.build import load
-from litz_ir.scalar.expr import Expr, Indirect
-from litz_ir.symbols.term import symbol
+from litz_ir.symbols import symbol
 
 I0 = symbol("i0")
 

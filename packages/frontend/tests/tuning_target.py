@@ -13,9 +13,8 @@ from litz.timing import Sample
 from litz_codegen_cpp.runtime.call import CpuModule
 from litz_codegen_cpp.target import CpuTarget
 from litz_ir.errors import CodegenError
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Plan
-from litz_ir.target.protocol import LaunchFunction, SourceUnit
+from litz_ir.plan import Kernel, Plan
+from litz_ir.target import LaunchFunction, SourceUnit
 
 BROKEN = 7
 """A candidate that is unrolled so far is refused."""

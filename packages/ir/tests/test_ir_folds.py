@@ -12,7 +12,7 @@ from litz_ir.interp.loops import run_graph
 from litz_ir.interp.plan import run_kernel
 from litz_ir.loops.combiners import Combine, Kind, combined_from
 from litz_ir.loops.verify import verify_graph
-from litz_ir.plan.reach import reach
+from litz_ir.plan.accessed_ranges import reach
 from litz_ir.scalar.build import cast, const, load, op
 from litz_ir.scalar.expr import Fold, Param, folds, substitute_expr
 from litz_ir.scalar.verify import Buffer, Place, Surroundings, verify_bodies

@@ -11,10 +11,10 @@ import pytest
 from litz_ir.errors import VerifyError
 from litz_ir.interp.plan import run_kernel
 from litz_ir.origin import UNKNOWN
+from litz_ir.plan.accessed_ranges import Reach, reach
 from litz_ir.plan.kernel import Kernel, KernelOrigin
 from litz_ir.plan.packs import loops_of, origins_by_part, parts_alone
 from litz_ir.plan.program import Launch, Plan
-from litz_ir.plan.reach import Reach, reach
 from litz_ir.plan.verify import verify_plan
 from litz_ir.plan.verify_kernel import verify_kernel
 from litz_ir.serial import from_json, to_json

@@ -7,7 +7,7 @@ import numpy as np
 from litz_ir.interp.loops import run_graph
 from litz_ir.loops.graph import LoopGraph
 from litz_ir.loops.operations import Operation
-from litz_ir.loops.part import part
+from litz_ir.loops.subgraphs import part
 from litz_ir.loops.verify import verify_graph
 from litz_ir.text import parse_graph
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ir_term_strategies import Tree, term_of, trees, value_of
 
 from litz_ir.errors import SymbolError
-from litz_ir.symbols.prove import (
+from litz_ir.symbols.proofs import (
     Predicate,
     PredicateKind,
     Prover,

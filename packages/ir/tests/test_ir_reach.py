@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from litz_ir.plan.reach import Reach, reach
+from litz_ir.plan.accessed_ranges import Reach, reach
 from litz_ir.text import parse_kernel
 
 SOFTMAX = """

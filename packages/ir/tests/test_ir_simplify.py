@@ -12,7 +12,7 @@ from ir_term_strategies import term_of, trees
 from litz_ir.errors import SymbolError
 from litz_ir.symbols.facts import Facts
 from litz_ir.symbols.ranges import bounds, extent
-from litz_ir.symbols.simplify import Simplifier, simplify
+from litz_ir.symbols.simplification import Simplifier, simplify
 from litz_ir.symbols.term import (
     Range,
     Size,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from ir_term_strategies import NAMES, Tree, sympy_of, term_of, terms_with_values, trees
 
 from litz_ir.errors import SymbolError
-from litz_ir.symbols.prove import Predicate
+from litz_ir.symbols.proofs import Predicate
 from litz_ir.symbols.sympy_io import from_sympy, predicate_from_sympy, to_sympy
 from litz_ir.symbols.term import (
     Atom,

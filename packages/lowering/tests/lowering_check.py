@@ -15,9 +15,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from litz_ir import dtypes
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
-from litz_ir.interp.loops import run_graph
-from litz_ir.loops.nodes import Call, ComplexRef, Keyword, LoopGraph, Output
-from litz_ir.loops.verify import verify_graph
+from litz_ir.interp import run_graph
+from litz_ir.loops import Call, ComplexRef, Keyword, LoopGraph, Output, verify_graph
 from litz_lowering import LoweredGraph, LoweringOptions, decompositions, lower
 
 _BITS = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.int8, torch.float8_e5m2: torch.int8}

@@ -12,9 +12,8 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.interp.loops import run_graph
-from litz_ir.loops.nodes import Contraction, Extern, Mutation, Random
-from litz_ir.loops.verify import verify_graph
+from litz_ir.interp import run_graph
+from litz_ir.loops import Contraction, Extern, Mutation, Random, verify_graph
 from litz_lowering import LoweringOptions, lower
 from litz_lowering.left_to_aten import why_left
 from litz_lowering.rules import RULES

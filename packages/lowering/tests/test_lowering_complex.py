@@ -12,7 +12,7 @@ from lowering_graphs import lowered, operations, reasons
 
 from litz_ir.dtypes import f32, f64
 from litz_ir.errors import GraphError
-from litz_ir.loops.nodes import Call, ComplexRef, ComplexValue, Extern, Ref
+from litz_ir.loops import Call, ComplexRef, ComplexValue, Extern, Ref
 from litz_ir.text import parse_graph, print_graph
 from litz_lowering.registry import Registry
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from litz_ir.loops.verify import verify_graph
+from litz_ir.loops import verify_graph
 from litz_lowering import LoweringOptions, decompositions, lower
 
 aten = torch.ops.aten

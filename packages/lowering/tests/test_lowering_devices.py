@@ -15,8 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from litz_ir.device import Device
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.loops.nodes import Extern, HostScalar, LoopGraph, Random, Ref
-from litz_ir.loops.verify import verify_graph
+from litz_ir.loops import Extern, HostScalar, LoopGraph, Random, Ref, verify_graph
 from litz_lowering import LoweringOptions, correct_metadata, decompositions, gpus_of, lower
 from litz_lowering.devices import Devices
 

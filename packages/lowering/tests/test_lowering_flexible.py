@@ -16,10 +16,9 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention.flex_attention import create_block_mask
 
-from litz_ir.loops.nodes import Kind, Pointwise, Reduction, Scatter
-from litz_ir.scalar.build import index
-from litz_ir.scalar.expr import Indirect, folds, loads
-from litz_ir.symbols.term import Size, maximum, minimum, symbol
+from litz_ir.loops import Kind, Pointwise, Reduction, Scatter
+from litz_ir.scalar import Indirect, folds, index, loads
+from litz_ir.symbols import Size, maximum, minimum, symbol
 from litz_ir.text import to_text
 from litz_lowering import LoweredGraph, LoweringOptions, lower
 

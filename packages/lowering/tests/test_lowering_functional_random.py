@@ -17,7 +17,7 @@ from torch._decomp.decompositions_for_rng import PhiloxStateTracker, rng_decompo
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from litz_ir.loops.nodes import Extern
+from litz_ir.loops import Extern
 from litz_lowering import decompositions, lower
 from litz_lowering.driver import LoweredGraph
 

@@ -12,9 +12,8 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.interp.loops import run_graph
-from litz_ir.loops.nodes import HostScalar, OpaqueInput, Ref, ScalarInput, Value
-from litz_ir.loops.verify import verify_graph
+from litz_ir.interp import run_graph
+from litz_ir.loops import HostScalar, OpaqueInput, Ref, ScalarInput, Value, verify_graph
 from litz_ir.text import from_text, to_text
 from litz_lowering import lower
 

@@ -9,8 +9,7 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from litz_ir.loops.nodes import Random, Region, View
-from litz_ir.loops.verify import verify_graph
+from litz_ir.loops import Random, Region, View, verify_graph
 from litz_lowering import LoweringOptions, lower
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)

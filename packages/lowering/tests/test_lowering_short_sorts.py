@@ -12,8 +12,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.loops.verify import verify_graph
+from litz_ir.loops import LoopGraph, verify_graph
 from litz_lowering import LoweringOptions, lower
 
 Program = Callable[[Tensor], tuple[Tensor, Tensor]]

@@ -12,8 +12,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from litz_ir.loops.nodes import SORT, LoopGraph, Scan
-from litz_ir.loops.verify import verify_graph
+from litz_ir.loops import SORT, LoopGraph, Scan, verify_graph
 from litz_lowering import LoweringOptions, lower
 from litz_lowering.rules.sort import FEWEST_ROWS
 

@@ -13,8 +13,8 @@ from lowering_graphs import check, lowered, operations, reasons
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
-from litz_ir.interp.loops import run_graph
-from litz_ir.loops.verify import verify_graph
+from litz_ir.interp import run_graph
+from litz_ir.loops import verify_graph
 from litz_lowering import decompositions, lower
 from litz_lowering.rules.known_index import Stair, fit
 

@@ -9,7 +9,7 @@ import torch
 from lowering_check import check
 from lowering_graphs import reasons
 
-from litz_ir.loops.nodes import View
+from litz_ir.loops import View
 
 
 def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

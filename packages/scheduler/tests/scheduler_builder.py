@@ -12,14 +12,12 @@ import numpy.typing as npt
 
 from litz_ir.device import CPU
 from litz_ir.dtypes import DType, f32, f64, i64
-from litz_ir.fused.group import FusedGraph
-from litz_ir.fused.verify import verify_fused
-from litz_ir.host.executor import Executor
+from litz_ir.fused import FusedGraph, verify_fused
+from litz_ir.host import Executor
 from litz_ir.host.externs import ExternTable, numpy_externs
 from litz_ir.host.memory import NumpyMemory
-from litz_ir.interp.loops import run_graph
-from litz_ir.loops.layout import contiguous, contiguous_strides
-from litz_ir.loops.nodes import (
+from litz_ir.interp import run_graph
+from litz_ir.loops import (
     Assert,
     Axis,
     Combiner,
@@ -42,18 +40,14 @@ from litz_ir.loops.nodes import (
     TensorType,
     Value,
     View,
+    verify_graph,
 )
-from litz_ir.loops.verify import verify_graph
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.program import Plan
-from litz_ir.plan.verify import verify_plan
-from litz_ir.scalar.build import cast, const, index, masked, op
-from litz_ir.scalar.expr import Expr, Indirect, Load
-from litz_ir.symbols.ranges import extent
-from litz_ir.symbols.simplify import simplify
-from litz_ir.symbols.table import SymbolInfo, SymbolTable
-from litz_ir.symbols.term import Size, add, floordiv, mod, mul, symbol
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.loops.layout import contiguous, contiguous_strides
+from litz_ir.passes import PassContext
+from litz_ir.plan import Plan, verify_plan
+from litz_ir.scalar import Expr, Indirect, Load, cast, const, index, masked, op
+from litz_ir.symbols import Size, SymbolInfo, SymbolTable, add, extent, floordiv, mod, mul, simplify, symbol
+from litz_ir.target import Capabilities
 from litz_scheduler import SchedulerOptions, schedule
 from litz_scheduler.graph import alias_type
 

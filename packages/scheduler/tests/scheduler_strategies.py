@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 from scheduler_builder import Builder, Terms
 
 from litz_ir.dtypes import f32, f64, i64
-from litz_ir.loops.nodes import Combine, LoopGraph, ReductionName, ScatterMode, View
-from litz_ir.scalar.build import cast, const, op
-from litz_ir.scalar.expr import Expr, Indirect, Load, Param, Scalar
-from litz_ir.symbols.table import SymbolInfo, SymbolTable
-from litz_ir.symbols.term import Size, mod, mul, symbol
+from litz_ir.loops import Combine, LoopGraph, ReductionName, ScatterMode, View
+from litz_ir.scalar import Expr, Indirect, Load, Param, Scalar, cast, const, op
+from litz_ir.symbols import Size, SymbolInfo, SymbolTable, mod, mul, symbol
 
 T = TypeVar("T")
 LIMIT = const(8.0, f32)

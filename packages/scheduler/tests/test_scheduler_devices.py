@@ -7,12 +7,10 @@ from collections.abc import Callable
 from scheduler_builder import CPU_LIKE
 
 from litz_ir.device import CPU, Device
-from litz_ir.loops.verify import verify_graph
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.program import Launch, Plan
-from litz_ir.plan.uses import kernel_devices, launched_on
-from litz_ir.plan.verify import verify_plan
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.loops import verify_graph
+from litz_ir.passes import PassContext
+from litz_ir.plan import Launch, Plan, kernel_devices, launched_on, verify_plan
+from litz_ir.target import Capabilities
 from litz_ir.text import parse_graph, print_graph, print_plan
 from litz_scheduler import schedule
 from litz_scheduler.made_there import MadeThere

@@ -10,11 +10,10 @@ from scheduler_builder import CPU_LIKE, CRAMPED, GPU_LIKE, MACHINES, Builder, as
 from scheduler_strategies import loop_graphs
 
 from litz_ir.dtypes import f32, f64, i64
-from litz_ir.loops.nodes import LoopGraph, Need, Ref, Value
-from litz_ir.plan.program import CallStep, Launch
-from litz_ir.scalar.build import cast, op
-from litz_ir.scalar.expr import Scalar
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.loops import LoopGraph, Need, Ref, Value
+from litz_ir.plan import CallStep, Launch
+from litz_ir.scalar import Scalar, cast, op
+from litz_ir.target import Capabilities
 from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions
 

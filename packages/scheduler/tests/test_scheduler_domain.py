@@ -8,8 +8,8 @@ from math import prod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litz_ir.loops.nodes import Axis
-from litz_ir.symbols.term import Size, evaluate, symbol
+from litz_ir.loops import Axis
+from litz_ir.symbols import Size, evaluate, symbol
 from litz_scheduler.domain import Fit, collapsed_axes, refine
 
 N = symbol("n")

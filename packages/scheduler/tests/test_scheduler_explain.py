@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from scheduler_builder import CPU_LIKE, Builder, plan_of
 from scheduler_strategies import loop_graphs
 
-from litz_ir.fused.decision import REASONS
-from litz_ir.loops.nodes import LoopGraph
+from litz_ir.fused import REASONS
+from litz_ir.loops import LoopGraph
 from litz_ir.origin import Origin
-from litz_ir.plan.program import CallStep, Launch
+from litz_ir.plan import CallStep, Launch
 from litz_scheduler import explain_plan
 
 

@@ -11,11 +11,10 @@ from scheduler_builder import CPU_LIKE, CRAMPED, GPU_LIKE, MACHINES, Builder, as
 
 from litz_ir.device import CPU
 from litz_ir.dtypes import f32
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.plan.program import CallStep, Launch, Plan
-from litz_ir.scalar.build import const, op
-from litz_ir.scalar.expr import Expr
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.loops import LoopGraph
+from litz_ir.plan import CallStep, Launch, Plan
+from litz_ir.scalar import Expr, const, op
+from litz_ir.target import Capabilities
 from litz_scheduler import SchedulerOptions
 
 

@@ -10,12 +10,11 @@ from scheduler_builder import CPU_LIKE, GPU_LIKE, externs, plan_of
 
 from litz_ir.device import CPU, Device
 from litz_ir.dtypes import bf16, f8e4m3fn
-from litz_ir.host.executor import Executor
+from litz_ir.host import Executor
+from litz_ir.interp import run_graph
 from litz_ir.interp.encoding import encode, storage_dtype
-from litz_ir.interp.loops import run_graph
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.kernel import Accumulate, Kernel
-from litz_ir.plan.program import CallStep, Launch, Plan
+from litz_ir.passes import PassContext
+from litz_ir.plan import Accumulate, CallStep, Kernel, Launch, Plan
 from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions, schedule
 

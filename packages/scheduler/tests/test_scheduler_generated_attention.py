@@ -12,10 +12,10 @@ import pytest
 from scheduler_builder import GPU_LIKE, plan_of, verify_stage
 
 from litz_ir.device import CPU
-from litz_ir.host.executor import Executor
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.program import CallStep, Launch
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.host import Executor
+from litz_ir.passes import PassContext
+from litz_ir.plan import CallStep, Launch
+from litz_ir.target import Capabilities
 from litz_ir.text import parse_graph, to_text
 from litz_scheduler import SchedulerOptions
 from litz_scheduler.library import GeneratedAttention

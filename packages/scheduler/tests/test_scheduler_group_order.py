@@ -12,12 +12,10 @@ from scheduler_builder import CPU_LIKE, Builder, assert_same, plan_of
 from scheduler_strategies import loop_graphs
 
 from litz_ir.device import CPU
-from litz_ir.fused.group import FusedGraph
-from litz_ir.fused.verify import verify_fused
-from litz_ir.loops.nodes import Contraction, LoopGraph
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.program import CallStep, Check, Launch, Plan
-from litz_ir.plan.verify import verify_plan
+from litz_ir.fused import FusedGraph, verify_fused
+from litz_ir.loops import Contraction, LoopGraph
+from litz_ir.passes import PassContext
+from litz_ir.plan import CallStep, Check, Launch, Plan, verify_plan
 from litz_scheduler import SchedulerOptions, schedule
 from litz_scheduler.build_plan import KernelNames, build_plan
 from litz_scheduler.order.candidates import Block, depth_first, freeing_first

@@ -11,8 +11,8 @@ import pytest
 from scheduler_builder import CPU_LIKE, verify_stage
 
 from litz_ir.device import CPU
-from litz_ir.loops.nodes import LoopGraph, Ref
-from litz_ir.passes.base import PassContext
+from litz_ir.loops import LoopGraph, Ref
+from litz_ir.passes import PassContext
 from litz_ir.text import parse_graph, to_text
 from litz_scheduler import SchedulerOptions, schedule
 from litz_scheduler.library import Images

@@ -12,10 +12,9 @@ from scheduler_strategies import loop_graphs
 
 from litz_ir.device import Device
 from litz_ir.dtypes import f32, f64
-from litz_ir.loops.nodes import LoopGraph, Ref, tensor_type
-from litz_ir.plan.program import Allocate, CallStep, Free, Launch, Placement, Plan, Step
-from litz_ir.plan.uses import root, touched_by
-from litz_ir.scalar.build import cast
+from litz_ir.loops import LoopGraph, Ref, tensor_type
+from litz_ir.plan import Allocate, CallStep, Free, Launch, Placement, Plan, Step, root, touched_by
+from litz_ir.scalar import cast
 from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions
 from litz_scheduler.memory.arena import Span, pack

@@ -10,13 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scheduler_builder import GPU_LIKE, Builder, assert_same, plan_of
 
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.plan.packs import loops_of
-from litz_ir.plan.program import Launch, Plan
-from litz_ir.symbols.table import SymbolInfo, SymbolTable
-from litz_ir.symbols.term import Size, mul, symbol
-from litz_ir.text import to_text
-from litz_ir.text.parse_kernel import parse_kernel
+from litz_ir.loops import LoopGraph
+from litz_ir.plan import Launch, Plan, loops_of
+from litz_ir.symbols import Size, SymbolInfo, SymbolTable, mul, symbol
+from litz_ir.text import parse_kernel, to_text
 from litz_scheduler import SchedulerOptions
 from litz_scheduler.explain import explain_plan
 from litz_scheduler.memory.inplace import Overwriting

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from scheduler_builder import CPU_LIKE, GPU_LIKE, assert_same, plan_of
 
-from litz_ir.plan.program import Plan
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.plan import Plan
+from litz_ir.target import Capabilities
 from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions
 

@@ -11,11 +11,10 @@ from scheduler_builder import CPU_LIKE, GPU_LIKE, assert_same, plan_of, verify_s
 
 from litz_ir.device import CPU
 from litz_ir.errors import ScheduleError
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.passes.base import Pass, PassContext
-from litz_ir.passes.pipeline import Timings
-from litz_ir.plan.program import CallStep, Launch
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.loops import LoopGraph
+from litz_ir.passes import Pass, PassContext, Timings
+from litz_ir.plan import CallStep, Launch
+from litz_ir.target import Capabilities
 from litz_ir.text import parse_graph, to_text
 from litz_scheduler import SchedulerOptions, graph_passes, schedule
 from litz_scheduler.library import (

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 from scheduler_builder import GPU_LIKE, assert_same, plan_of
 
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.plan.program import Launch, Plan
-from litz_ir.plan.sharing import scratch_words
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.loops import LoopGraph
+from litz_ir.plan import Launch, Plan, scratch_words
+from litz_ir.target import Capabilities
 from litz_ir.text import from_text
 from litz_scheduler import SchedulerOptions
 

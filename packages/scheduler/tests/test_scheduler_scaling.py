@@ -10,10 +10,10 @@ import pytest
 from scheduler_builder import CPU_LIKE, Builder
 
 from litz_ir.device import CPU
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.program import Plan
-from litz_ir.scalar.build import op
+from litz_ir.loops import LoopGraph
+from litz_ir.passes import PassContext
+from litz_ir.plan import Plan
+from litz_ir.scalar import op
 from litz_scheduler import schedule
 
 STEEPEST = 1.1

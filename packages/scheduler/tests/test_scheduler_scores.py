@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scheduler_builder import GPU_LIKE, plan_of
 
-from litz_ir.host.executor import Executor
+from litz_ir.host import Executor
+from litz_ir.interp import run_graph
 from litz_ir.interp.encoding import storage_dtype
-from litz_ir.interp.loops import run_graph
-from litz_ir.plan.program import Launch, Plan
-from litz_ir.symbols.term import evaluate
+from litz_ir.plan import Launch, Plan
+from litz_ir.symbols import evaluate
 from litz_ir.text import parse_graph, to_text
 from litz_scheduler import SchedulerOptions
 

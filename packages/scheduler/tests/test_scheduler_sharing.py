@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from scheduler_builder import GPU_LIKE, assert_same, plan_of
 
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Launch, Plan
+from litz_ir.loops import LoopGraph
+from litz_ir.plan import Kernel, Launch, Plan
 from litz_ir.text import from_text
 from litz_scheduler import SchedulerOptions
 

@@ -11,7 +11,7 @@ from itertools import count
 
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS
-from litz_ir.scalar.expr import (
+from litz_ir.scalar import (
     Checked,
     Const,
     Expr,
@@ -24,7 +24,7 @@ from litz_ir.scalar.expr import (
     Scalar,
     indirects,
 )
-from litz_ir.symbols.term import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol
+from litz_ir.symbols import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol
 from litz_target_c.ops_table import SPELLINGS, c_type, literal, operation
 
 HELPERS = files("litz_target_c").joinpath("helpers.c").read_text(encoding="utf-8").split("\n\n")[1:]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from litz_ir.errors import CompileFailed, CompilerNotFound, KernelError, ToolchainError
 from litz_ir.faults import BY_CODE, fault_error
-from litz_ir.plan.kernel import Kernel
-from litz_ir.target.protocol import LaunchFunction
+from litz_ir.plan import Kernel
+from litz_ir.target import LaunchFunction
 from litz_target_c.emit import entry_point
 
 FLAGS = (

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TypeAlias
 
-from litz_ir.interp.body import blame
-from litz_ir.loops.nodes import Axis, Combine, Combiner, Kind
+from litz_ir.interp import blame
+from litz_ir.loops import Axis, Combine, Combiner, Kind
 from litz_ir.origin import UNKNOWN
-from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Store
-from litz_ir.plan.program import Launch, Plan
+from litz_ir.plan import Accumulate, Kernel, Launch, Phase, Plan, ScanStore, Store
 from litz_target_c.body import HELPERS, Body
 from litz_target_c.combine import UPDATES, running_values
 from litz_target_c.ops_table import SPELLINGS, c_type

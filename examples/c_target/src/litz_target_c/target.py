@@ -8,10 +8,8 @@ from pathlib import Path
 from litz_ir.device import Device
 from litz_ir.dtypes import ALL
 from litz_ir.errors import ToolchainError
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Plan
-from litz_ir.target.capabilities import Capabilities
-from litz_ir.target.protocol import SourceUnit
+from litz_ir.plan import Kernel, Plan
+from litz_ir.target import Capabilities, SourceUnit
 from litz_target_c.build import FLAGS, CModule, compile_source, find_compiler
 from litz_target_c.emit import emit_plan
 

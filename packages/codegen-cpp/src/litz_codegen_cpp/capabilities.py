@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from litz_ir.device import CPU
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.target import Capabilities
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 LOCAL_BYTES = 256 << 10

@@ -22,10 +22,8 @@ from litz_codegen_cpp.toolchain.build import (
 from litz_codegen_cpp.toolchain.compilers import Compiler, find_compiler
 from litz_codegen_cpp.toolchain.isa import Isa, by_name, detect
 from litz_ir.errors import ToolchainError
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Plan
-from litz_ir.target.capabilities import Capabilities
-from litz_ir.target.protocol import SourceUnit
+from litz_ir.plan import Kernel, Plan
+from litz_ir.target import Capabilities, SourceUnit
 
 LAUNCH_SECONDS = 2e-6
 PARALLEL_LAUNCH_SECONDS = 4e-6

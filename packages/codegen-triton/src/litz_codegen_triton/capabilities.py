@@ -9,7 +9,7 @@ from types import MappingProxyType
 from litz_ir.device import Device
 from litz_ir.dtypes import ALL, f8e4m3fnuz, f8e5m2fnuz
 from litz_ir.errors import TargetError
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.target import Capabilities
 
 CUDA = Device("cuda")
 

@@ -14,10 +14,8 @@ from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
 from litz_codegen_triton.runtime.workers import shared_pool
 from litz_codegen_triton.tune import candidates, tiles_in_words
 from litz_ir.errors import ToolchainError
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Plan
-from litz_ir.target.capabilities import Capabilities
-from litz_ir.target.protocol import SourceUnit
+from litz_ir.plan import Kernel, Plan
+from litz_ir.target import Capabilities, SourceUnit
 
 _LAUNCH_SECONDS = 4e-6
 

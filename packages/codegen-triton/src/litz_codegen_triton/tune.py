@@ -18,11 +18,8 @@ from litz_codegen_triton.emit.pack_tiles import pack_tilings, processors_of_loop
 from litz_codegen_triton.emit.product_tiles import LEAST_SIDE, STAGE_BYTES, STAGES
 from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
 from litz_ir.dtypes import f32
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.packs import scheduled
-from litz_ir.plan.schedule import Schedule
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import cdiv
+from litz_ir.plan import Kernel, Schedule, scheduled
+from litz_ir.symbols import SymbolTable, cdiv
 
 MOST = 6
 """The most candidates of a kernel, itself among them."""

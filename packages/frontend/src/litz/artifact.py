@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from litz_ir.plan.program import Plan
-from litz_ir.plan.schedule import Schedule
-from litz_ir.target.protocol import SourceUnit
+from litz_ir.plan import Plan, Schedule
+from litz_ir.target import SourceUnit
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from litz.cache.artifacts import FOLDERS
 from litz.cache.store import MANIFEST, Store
 from litz.repro import FOLDER as REPORTS
 from litz_ir.errors import CacheError, LitzError
-from litz_ir.target.registry import load_target, target_entries
+from litz_ir.target import load_target, target_entries
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from litz.settings import Config
-from litz_ir.fused.group import FusedGraph
-from litz_ir.fused.verify import verify_fused
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.loops.verify import verify_graph
-from litz_ir.passes.check import check_hook
-from litz_ir.passes.pipeline import Hook
-from litz_ir.plan.program import Plan
-from litz_ir.plan.verify import verify_plan
+from litz_ir.fused import FusedGraph, verify_fused
+from litz_ir.loops import LoopGraph, verify_graph
+from litz_ir.passes import Hook, check_hook
+from litz_ir.plan import Plan, verify_plan
 
 
 def hooks_for(config: Config) -> tuple[Hook, ...]:

@@ -14,8 +14,8 @@ from torch.fx import GraphModule
 from litz.notices import tell_once
 from litz.settings import Config
 from litz_ir.errors import CompilerNotFound, ConfigError, InternalError, LitzError, NotCompiled
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.target.protocol import Told
+from litz_ir.loops import LoopGraph
+from litz_ir.target import Told
 
 log = logging.getLogger("litz")
 

@@ -27,7 +27,7 @@ from litz.replay.plans import overwritten, shared_with_inputs
 from litz.replay.replayed import Replayed
 from litz.settings import Config
 from litz.targets import TargetSet
-from litz_ir.plan.program import Plan
+from litz_ir.plan import Plan
 
 log = logging.getLogger("litz")
 

@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 from litz.host.load import HostFunction
 from litz_ir.errors import NanFound
 from litz_ir.origin import UNKNOWN, Origin
-from litz_lowering.origins import origin_of
+from litz_lowering import origin_of
 
 GIVEN = "look at what the graph is given: whatever computes this runs before it"
 MADE = "the graph's inputs hold none; config.self_check compares its kernels with ATen's"

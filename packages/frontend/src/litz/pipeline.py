@@ -34,13 +34,10 @@ from litz.tuning.products import better_generated, may_be_generated
 from litz.tuning.tuned import Better, load, with_tuning
 from litz_ir.device import CPU
 from litz_ir.errors import CodegenError, CompilerNotFound, CompileTimeout, LitzError, NotCompiled, stage
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.passes.base import PassContext
-from litz_ir.passes.pipeline import Hook, Timings
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.packs import origins_by_part, parts_alone
-from litz_ir.plan.program import Launch, Plan, plans_in
-from litz_ir.target.protocol import PreparedTarget, SourceUnit, Target
+from litz_ir.loops import LoopGraph
+from litz_ir.passes import Hook, PassContext, Timings
+from litz_ir.plan import Kernel, Launch, Plan, origins_by_part, parts_alone, plans_in
+from litz_ir.target import PreparedTarget, SourceUnit, Target
 from litz_lowering import LoweredGraph, LoweringOptions, gpus_of, lower
 from litz_scheduler import SchedulerOptions, schedule
 

@@ -23,9 +23,9 @@ import litz_ir
 from litz.failures import Source
 from litz.fx_source import graph_source
 from litz.settings import Config
-from litz_ir.loops.nodes import LoopGraph
+from litz_ir.loops import LoopGraph
 from litz_ir.origin import places
-from litz_lowering.origins import origin_of
+from litz_lowering import origin_of
 
 FOLDER = "reports"
 

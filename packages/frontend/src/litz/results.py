@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from litz_ir.loops.nodes import Output, Ref, TensorType
-from litz_ir.plan.program import Plan
-from litz_ir.plan.uses import root
+from litz_ir.loops import Output, Ref, TensorType
+from litz_ir.plan import Plan, root
 
 
 def alone(plan: Plan) -> frozenset[int]:

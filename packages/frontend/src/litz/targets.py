@@ -9,11 +9,8 @@ from importlib.metadata import EntryPoint
 
 from litz.settings import Config
 from litz_ir.device import Device
-from litz_ir.plan.program import Launch, Plan, kernels_in, plans_in
-from litz_ir.plan.uses import kernel_devices
-from litz_ir.target.capabilities import Capabilities
-from litz_ir.target.protocol import SourceUnit, Target
-from litz_ir.target.registry import find_target, made_target
+from litz_ir.plan import Launch, Plan, kernel_devices, kernels_in, plans_in
+from litz_ir.target import Capabilities, SourceUnit, Target, find_target, made_target
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,30 @@
 """From ATen graphs in torch.fx to litz loop graphs."""
 
-from litz_lowering.devices import gpus_of
+from litz_lowering.devices import Devices, gpus_of
 from litz_lowering.driver import LoweredGraph, decompositions, lower, registered
 from litz_lowering.fallback import Fallback
+from litz_lowering.flexible import forget_lists
 from litz_lowering.metadata import correct_metadata
 from litz_lowering.options import LoweringOptions
+from litz_lowering.origins import origin_of
 from litz_lowering.registry import Rule, rule
+from litz_lowering.torch_types import torch_dtype
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Devices",
     "Fallback",
     "LoweredGraph",
     "LoweringOptions",
     "Rule",
     "correct_metadata",
     "decompositions",
+    "forget_lists",
     "gpus_of",
     "lower",
+    "origin_of",
     "registered",
     "rule",
+    "torch_dtype",
 ]

@@ -8,10 +8,8 @@ from dataclasses import replace
 import torch
 
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.loops.nodes import Axis, Call, HostScalar, Operation, Region, Value, View
-from litz_ir.symbols.ranges import Range, extent
-from litz_ir.symbols.simplify import Simplifier
-from litz_ir.symbols.term import free_symbols
+from litz_ir.loops import Axis, Call, HostScalar, Operation, Region, Value, View
+from litz_ir.symbols import Range, Simplifier, extent, free_symbols
 from litz_lowering.symbols_io import SymbolReader
 from litz_lowering.values import Tensor
 

@@ -12,8 +12,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from litz_ir.dtypes import DType, f8e4m3fn, f32
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar import Expr, build
 
 LARGEST_ROUNDED = 464.0
 """The largest f32 that rounds to 448, the largest number of ``f8e4m3fn``."""

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from litz_ir.loops.layout import Layout
-from litz_ir.loops.nodes import TensorType, Value
+from litz_ir.loops import Layout, TensorType, Value
 from litz_lowering.devices import Devices
 from litz_lowering.torch_types import litz_dtype
 

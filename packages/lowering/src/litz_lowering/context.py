@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from litz_ir.dtypes import DType, b1, f64, i64
-from litz_ir.loops.nodes import (
+from litz_ir.loops import (
     Argument,
     Assert,
     AssertedError,
@@ -21,9 +21,8 @@ from litz_ir.loops.nodes import (
     TensorType,
     Value,
 )  # fmt: skip
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Check, Expr, Indirect, Scalar
-from litz_ir.symbols.term import Size, Symbol, Term, symbol
+from litz_ir.scalar import Check, Expr, Indirect, Scalar, build
+from litz_ir.symbols import Size, Symbol, Term, symbol
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.loop_context import LoopContext
 from litz_lowering.values import (

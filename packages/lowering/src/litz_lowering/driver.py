@@ -14,13 +14,11 @@ from torch.fx import GraphModule, Node
 from litz_ir.device import CPU
 from litz_ir.dtypes import b1, f64, u64
 from litz_ir.errors import LitzError, SymbolError, UnsupportedOperation
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.nodes import Extern, LoopGraph, Output, Pointwise, Ref, TensorType, Value
-from litz_ir.passes.base import PassContext
-from litz_ir.passes.pipeline import run_passes
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Const, Expr, Load, Scalar
-from litz_ir.symbols.term import free_symbols
+from litz_ir.fused import Decision
+from litz_ir.loops import Extern, LoopGraph, Output, Pointwise, Ref, TensorType, Value
+from litz_ir.passes import PassContext, run_passes
+from litz_ir.scalar import Const, Expr, Load, Scalar, build
+from litz_ir.symbols import free_symbols
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.constants import Constants, literal_elements
 from litz_lowering.context import LoweringContext

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from litz_ir.device import Device
-from litz_ir.loops.nodes import Extern, Keyword, Need, Ref, Value
+from litz_ir.loops import Extern, Keyword, Need, Ref, Value
 from litz_ir.origin import UNKNOWN, Origin
 from litz_lowering.context import LoweringContext
 from litz_lowering.values import Complex, Lowered, Tensor, fixed, has_complex, without_overlap

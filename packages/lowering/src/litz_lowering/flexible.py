@@ -13,9 +13,9 @@ from torch._guards import detect_fake_mode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.passes.base import PassContext
+from litz_ir.fused import Decision
+from litz_ir.loops import LoopGraph
+from litz_ir.passes import PassContext
 from litz_lowering.decompose import Decompositions
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.inputs import attribute

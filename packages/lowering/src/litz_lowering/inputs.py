@@ -12,11 +12,9 @@ from torch.nn import Module
 
 from litz_ir.dtypes import b1, f64
 from litz_ir.errors import SymbolError, UnsupportedOperation
-from litz_ir.loops.nodes import ComplexValue, Input, OpaqueInput, ScalarInput, Value
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr, Scalar
-from litz_ir.symbols.table import SymbolKind
-from litz_ir.symbols.term import Size, free_symbols
+from litz_ir.loops import ComplexValue, Input, OpaqueInput, ScalarInput, Value
+from litz_ir.scalar import Expr, Scalar, build
+from litz_ir.symbols import Size, SymbolKind, free_symbols
 from litz_lowering.builder import GraphBuilder, offset_of
 from litz_lowering.context import LoweringContext
 from litz_lowering.torch_types import known_dtype

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from litz_ir.dtypes import DType
-from litz_ir.loops.layout import Layout
-from litz_ir.loops.nodes import (
+from litz_ir.loops import (
     Axis,
     Combiner,
     Kind,
+    Layout,
     Mutation,
     Pointwise,
     Reduction,
@@ -22,9 +22,8 @@ from litz_ir.loops.nodes import (
     TensorType,
     View,
 )
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, coefficient
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, coefficient
 from litz_lowering.compat import rounded
 from litz_lowering.node_context import NodeContext
 from litz_lowering.values import Axes, Declined, Refusal, Tensor, axes_of, rejoined, terms_of

@@ -11,9 +11,9 @@ from torch.fx import Node
 from litz_ir.device import Device
 from litz_ir.dtypes import DType, f32
 from litz_ir.errors import LitzError, UnsupportedOperation
-from litz_ir.loops.nodes import Axis, ComplexValue, Operation, TensorType, Value, tensor_type
+from litz_ir.loops import Axis, ComplexValue, Operation, TensorType, Value, tensor_type
 from litz_ir.origin import Origin
-from litz_ir.symbols.term import Size
+from litz_ir.symbols import Size
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.options import LoweringOptions
 from litz_lowering.subgraphs import Subgraphs

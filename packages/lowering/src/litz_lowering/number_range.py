@@ -11,8 +11,7 @@ import torch
 from torch.fx import Node
 
 from litz_ir.dtypes import DType, i64
-from litz_ir.symbols.ranges import bounds
-from litz_ir.symbols.term import Term
+from litz_ir.symbols import Term, bounds
 from litz_lowering.context import Declined, LoweringContext
 from litz_lowering.rules import formula as f
 from litz_lowering.torch_types import torch_dtype

@@ -13,7 +13,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from litz_ir.loops.nodes import Extern, Value
+from litz_ir.loops import Extern, Value
 from litz_lowering.context import LoweringContext
 from litz_lowering.results import present, result_types, returned
 from litz_lowering.values import Lowered, Subgraph, Tensor

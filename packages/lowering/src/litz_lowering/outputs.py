@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from litz_ir.dtypes import DType, b1, f64, i64
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.loops.nodes import (
+from litz_ir.loops import (
     ComplexRef,
     Input,
     Operation,
@@ -21,9 +21,8 @@ from litz_ir.loops.nodes import (
     View,
     tensor_type,
 )
-from litz_ir.scalar.expr import Const, Expr, Scalar
-from litz_ir.symbols.table import SymbolKind
-from litz_ir.symbols.term import Term
+from litz_ir.scalar import Const, Expr, Scalar
+from litz_ir.symbols import SymbolKind, Term
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.context import LoweringContext
 from litz_lowering.subgraphs import Demand

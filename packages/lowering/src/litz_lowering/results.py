@@ -7,10 +7,9 @@ from typing import Literal
 
 import torch
 
-from litz_ir.loops.nodes import HostScalar, ScalarRef, tensor_type
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Scalar
-from litz_ir.symbols.term import free_symbols, symbol
+from litz_ir.loops import HostScalar, ScalarRef, tensor_type
+from litz_ir.scalar import Scalar, build
+from litz_ir.symbols import free_symbols, symbol
 from litz_lowering.context import LoweringContext
 from litz_lowering.outputs import NUMBERS, flatten
 from litz_lowering.values import Lowered, ResultType, Tensor, fixed

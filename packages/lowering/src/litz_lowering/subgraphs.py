@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from litz_ir.loops.nodes import Call, HostScalar, LoopGraph, Region, ScalarInput, Value
-from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import Symbol, symbol
+from litz_ir.loops import Call, HostScalar, LoopGraph, Region, ScalarInput, Value
+from litz_ir.symbols import Symbol, SymbolInfo, symbol
 from litz_lowering.values import ResultType, Subgraph
 
 

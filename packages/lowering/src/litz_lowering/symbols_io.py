@@ -13,12 +13,9 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv, statically_known_tru
 from torch.utils._sympy.singleton_int import SingletonInt
 
 from litz_ir.errors import NotCompiled, SymbolError, UnsupportedOperation
-from litz_ir.loops.layout import Layout
-from litz_ir.loops.nodes import TensorType
-from litz_ir.symbols.ranges import Range
+from litz_ir.loops import Layout, TensorType
+from litz_ir.symbols import Range, Size, SymbolInfo, SymbolKind, SymbolTable, mul, symbol
 from litz_ir.symbols.sympy_io import from_sympy, to_sympy
-from litz_ir.symbols.table import SymbolInfo, SymbolKind, SymbolTable
-from litz_ir.symbols.term import Size, mul, symbol
 from litz_lowering.compat import backed_values, is_unbacked
 from litz_lowering.devices import Devices
 from litz_lowering.torch_types import litz_dtype, part_dtype

@@ -9,7 +9,7 @@ import torch
 from litz_ir import dtypes
 from litz_ir.dtypes import DType
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.loops.nodes import Keyword
+from litz_ir.loops import Keyword
 
 _PAIRS = (
     (torch.float64, dtypes.f64),

@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from litz_ir.passes.base import PassContext
+from litz_ir.passes import PassContext
 from litz_lowering.decompose import Decompositions
 from litz_lowering.flexible import KEPT
 from litz_lowering.fx_passes.aten_graph import AtenGraph

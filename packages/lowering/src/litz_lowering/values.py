@@ -10,11 +10,9 @@ from torch.fx import GraphModule
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.loops.layout import Layout, contiguous
-from litz_ir.loops.nodes import Axis, TensorType, Value
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, product, symbol
+from litz_ir.loops import Axis, Layout, TensorType, Value, contiguous
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, product, symbol
 
 Axes = tuple[Size, ...]
 """An index: one term per dimension. A dimension of size 1 has the index 0."""

@@ -1,9 +1,20 @@
 """litz-scheduler: from the loop graph through the fused graph to a plan, every choice explained. Imports no torch."""
 
+from litz_scheduler.convolution_calls import CONVOLUTION, CONVOLUTION_BACKWARD
 from litz_scheduler.explain import PlanReport, explain_plan
-from litz_scheduler.options import SchedulerOptions
+from litz_scheduler.options import Precision, SchedulerOptions
 from litz_scheduler.pipeline import graph_passes, schedule
 
 __version__ = "0.1.0"
 
-__all__ = ["PlanReport", "SchedulerOptions", "__version__", "explain_plan", "graph_passes", "schedule"]
+__all__ = [
+    "CONVOLUTION",
+    "CONVOLUTION_BACKWARD",
+    "PlanReport",
+    "Precision",
+    "SchedulerOptions",
+    "__version__",
+    "explain_plan",
+    "graph_passes",
+    "schedule",
+]

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from litz_ir.loops.nodes import Axis, Operation, TensorType
-from litz_ir.plan.kernel import Access, Accumulate, Kernel, Parameter, Phase, ScanStore, Statement, Store
-from litz_ir.plan.schedule import Schedule
-from litz_ir.scalar.expr import Expr, Indirect, Load, Scalar, map_indirects, substitute_expr, transform
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, free_symbols, substitute, symbol
+from litz_ir.loops import Axis, Operation, TensorType
+from litz_ir.plan import Access, Accumulate, Kernel, Parameter, Phase, ScanStore, Schedule, Statement, Store
+from litz_ir.scalar import Expr, Indirect, Load, Scalar, map_indirects, substitute_expr, transform
+from litz_ir.symbols import Size, SymbolTable, free_symbols, substitute, symbol
 from litz_scheduler.kernels import Body
 from litz_scheduler.loop_order import Nest, bodies_of, nodes_of, terms_of
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from litz_ir.loops.nodes import Argument, Contraction, Operation, Ref, TensorType, Value
-from litz_ir.symbols.term import Size
+from litz_ir.loops import Argument, Contraction, Operation, Ref, TensorType, Value
+from litz_ir.symbols import Size
 
 CONVOLUTION = "aten.convolution.default"
 CONVOLUTION_BACKWARD = "aten.convolution_backward.default"

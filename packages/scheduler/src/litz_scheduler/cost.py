@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from litz_ir.loops.nodes import Axis, TensorType
-from litz_ir.scalar.expr import Expr, Load, Op, walk
-from litz_ir.scalar.ops_table import OPS
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, mul, product
+from litz_ir.loops import Axis, TensorType
+from litz_ir.scalar import OPS, Expr, Load, Op, walk
+from litz_ir.symbols import Size, SymbolTable, mul, product
 
 
 def body_cost(*bodies: Expr) -> int:

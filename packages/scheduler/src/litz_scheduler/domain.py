@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from litz_ir.loops.nodes import Axis, Operation, Pointwise, Reduction
-from litz_ir.symbols.term import Size, add, mul, symbol
+from litz_ir.loops import Axis, Operation, Pointwise, Reduction
+from litz_ir.symbols import Size, add, mul, symbol
 
 
 @dataclass(frozen=True, slots=True)

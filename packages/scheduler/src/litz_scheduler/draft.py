@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from litz_ir.device import Device
-from litz_ir.loops.nodes import Axis, Operation, Pointwise, Reduction
-from litz_ir.scalar.expr import Expr, Load, loads, substitute_expr, transform
-from litz_ir.symbols.simplify import Simplifier
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, Symbol, symbol
+from litz_ir.loops import Axis, Operation, Pointwise, Reduction
+from litz_ir.scalar import Expr, Load, loads, substitute_expr, transform
+from litz_ir.symbols import Simplifier, Size, Symbol, SymbolTable, symbol
 from litz_scheduler.domain import collapsed_axes, space_of
 from litz_scheduler.graph import axis_ranges, element_of, named
 

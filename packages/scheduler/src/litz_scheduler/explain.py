@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from litz_ir.fused.decision import REASONS, Decision
-from litz_ir.loops.nodes import Axis
+from litz_ir.fused import REASONS, Decision
+from litz_ir.loops import Axis
 from litz_ir.origin import Origin, listed, places
-from litz_ir.plan.kernel import Kernel, KernelOrigin
-from litz_ir.plan.packs import loops_of, origins_by_part
-from litz_ir.plan.program import CallStep, Launch, Placement, Plan
-from litz_ir.plan.schedule import Schedule
-from litz_ir.plan.uses import root
-from litz_ir.symbols.term import Size, add
+from litz_ir.plan import (
+    CallStep,
+    Kernel,
+    KernelOrigin,
+    Launch,
+    Placement,
+    Plan,
+    Schedule,
+    loops_of,
+    origins_by_part,
+    root,
+)
+from litz_ir.symbols import Size, add
 from litz_scheduler.cost import type_bytes
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from litz_ir.dtypes import f32
-from litz_ir.loops.nodes import LoopGraph, Operation, Pointwise, Reduction, Scatter
-from litz_ir.passes.base import PassContext
-from litz_ir.scalar.build import op
-from litz_ir.scalar.expr import Expr, Fold, Op, transform
+from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction, Scatter
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Expr, Fold, Op, op, transform
 from litz_scheduler.legality.product import graphics, holds_products
 from litz_scheduler.options import SchedulerOptions
 

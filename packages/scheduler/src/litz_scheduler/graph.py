@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import replace
 
-from litz_ir.loops.layout import Layout, contiguous, is_dense
-from litz_ir.loops.nodes import (
+from litz_ir.loops import (
     Assert,
     Axis,
     Call,
     HostScalar,
+    Layout,
     LoopGraph,
     Mutation,
     Operation,
@@ -26,13 +26,21 @@ from litz_ir.loops.nodes import (
     TensorType,
     Value,
     View,
+    contiguous,
+    is_dense,
 )
-from litz_ir.scalar.build import op
-from litz_ir.scalar.expr import Expr, Load, indirects_in
-from litz_ir.symbols.ranges import Range, extent
-from litz_ir.symbols.simplify import simplify
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, coefficient, free_symbols, substitute, symbol
+from litz_ir.scalar import Expr, Load, indirects_in, op
+from litz_ir.symbols import (
+    Range,
+    Size,
+    SymbolTable,
+    coefficient,
+    extent,
+    free_symbols,
+    simplify,
+    substitute,
+    symbol,
+)
 
 
 def output_names(graph: LoopGraph) -> set[str]:

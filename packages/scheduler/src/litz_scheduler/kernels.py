@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from litz_ir.dtypes import DType
-from litz_ir.fused.group import Fate, Group, Member
-from litz_ir.loops.nodes import Axis, Operation, Pointwise, Reduction, Scan, Scatter, TensorType
-from litz_ir.plan.kernel import Accumulate, Local, Phase, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Expr, Load, Scalar, loads, map_indirects, substitute_expr, transform
-from litz_ir.symbols.simplify import Simplifier
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, add, coefficient, mul, symbol
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.fused import Fate, Group, Member
+from litz_ir.loops import Axis, Operation, Pointwise, Reduction, Scan, Scatter, TensorType
+from litz_ir.plan import Accumulate, Local, Phase, ScanStore, Statement, Store
+from litz_ir.scalar import Expr, Load, Scalar, loads, map_indirects, substitute_expr, transform
+from litz_ir.symbols import Simplifier, Size, SymbolTable, add, coefficient, mul, symbol
+from litz_ir.target import Capabilities
 from litz_scheduler.cost import body_cost, estimate, points
 from litz_scheduler.domain import collapsed_axes
 from litz_scheduler.graph import axis_ranges, element_of

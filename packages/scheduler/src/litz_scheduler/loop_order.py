@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from litz_ir.loops.nodes import Axis, Combine
-from litz_ir.plan.kernel import Accumulate, Phase, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Expr, Index, Load, folds, substitute_expr, walk
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, coefficient, free_symbols, mul, substitute, symbol
+from litz_ir.loops import Axis, Combine
+from litz_ir.plan import Accumulate, Phase, ScanStore, Statement, Store
+from litz_ir.scalar import Expr, Index, Load, folds, substitute_expr, walk
+from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols, mul, substitute, symbol
 from litz_scheduler.cost import estimate
 
 

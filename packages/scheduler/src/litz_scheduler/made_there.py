@@ -6,14 +6,11 @@ from dataclasses import dataclass, replace
 
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.nodes import Axis, Extern, LoopGraph, Operation, Pointwise, Ref, Value, View
-from litz_ir.loops.rewriter import rename_reads
-from litz_ir.passes.base import PassContext
-from litz_ir.scalar.build import cast
-from litz_ir.scalar.expr import Const, Expr, Index, Load, Masked, Op, indirects_in, walk
-from litz_ir.scalar.ops_table import OPS
-from litz_ir.symbols.term import symbol
+from litz_ir.fused import Decision
+from litz_ir.loops import Axis, Extern, LoopGraph, Operation, Pointwise, Ref, Value, View, rename_reads
+from litz_ir.passes import PassContext
+from litz_ir.scalar import OPS, Const, Expr, Index, Load, Masked, Op, cast, indirects_in, walk
+from litz_ir.symbols import symbol
 from litz_scheduler.cost import type_bytes
 from litz_scheduler.graph import overwritten_names
 

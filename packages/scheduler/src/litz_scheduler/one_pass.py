@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from litz_ir.dtypes import f32, f64
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.nodes import Axis, Kind, LoopGraph, Operation, Pointwise, Reduction, Value
-from litz_ir.passes.base import PassContext
-from litz_ir.scalar.build import const, op
-from litz_ir.scalar.expr import Const, Expr, Load, Op, substitute_expr
-from litz_ir.symbols.term import Size, substitute, symbol
+from litz_ir.fused import Decision
+from litz_ir.loops import Axis, Kind, LoopGraph, Operation, Pointwise, Reduction, Value
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Const, Expr, Load, Op, const, op, substitute_expr
+from litz_ir.symbols import Size, substitute, symbol
 from litz_scheduler.cost import estimate, points
 from litz_scheduler.graph import output_names
 from litz_scheduler.options import SchedulerOptions

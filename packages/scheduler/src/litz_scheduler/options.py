@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from litz_ir.scalar.ops_table import HEAVY
+from litz_ir.scalar import HEAVY
 
 Lanes = Literal["best", "inner", "outer", "none"]
 Precision = Literal["ieee", "tf32"]

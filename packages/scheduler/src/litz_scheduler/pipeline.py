@@ -6,11 +6,10 @@ import time
 from collections.abc import Sequence
 
 from litz_ir.errors import LitzError
-from litz_ir.fused.group import FusedGraph
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.passes.base import Pass, PassContext
-from litz_ir.passes.pipeline import Hook, Timings, run_passes
-from litz_ir.plan.program import Plan
+from litz_ir.fused import FusedGraph
+from litz_ir.loops import LoopGraph
+from litz_ir.passes import Hook, Pass, PassContext, Timings, run_passes
+from litz_ir.plan import Plan
 from litz_scheduler.build_plan import KernelNames, build_plan
 from litz_scheduler.fold_precision import FoldPrecision
 from litz_scheduler.fusion import fuse

@@ -7,12 +7,10 @@ of the scan, are divided.
 
 from __future__ import annotations
 
-from litz_ir.loops.nodes import Combine, Scan
-from litz_ir.plan.kernel import ScanStore
-from litz_ir.plan.relay import scanned
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, coefficient
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.loops import Combine, Scan
+from litz_ir.plan import ScanStore, scanned
+from litz_ir.symbols import Size, SymbolTable, coefficient
+from litz_ir.target import Capabilities
 from litz_scheduler.cost import estimate, points
 from litz_scheduler.loop_order import Nest
 from litz_scheduler.options import SchedulerOptions

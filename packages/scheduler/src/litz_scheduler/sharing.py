@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from litz_ir.loops.nodes import Axis, Kind
-from litz_ir.plan.kernel import Accumulate
-from litz_ir.plan.sharing import can_be_shared
-from litz_ir.scalar.expr import Load
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, coefficient, free_symbols
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.loops import Axis, Kind
+from litz_ir.plan import Accumulate, can_be_shared
+from litz_ir.scalar import Load
+from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
+from litz_ir.target import Capabilities
 from litz_scheduler.cost import estimate, points
 from litz_scheduler.legality.product import sides_of
 from litz_scheduler.loop_order import Nest, nodes_of, stores_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from litz_ir.dtypes import DType
-from litz_ir.loops.nodes import (
+from litz_ir.loops import (
     Call,
     Contraction,
     HostScalar,
@@ -15,6 +15,7 @@ from litz_ir.loops.nodes import (
     Operation,
     Pointwise,
     Reduction,
+    Rewriter,
     ScalarInput,
     Scan,
     Scatter,
@@ -22,13 +23,9 @@ from litz_ir.loops.nodes import (
     Value,
     View,
 )
-from litz_ir.loops.rewriter import Rewriter
-from litz_ir.passes.base import PassContext
-from litz_ir.scalar.build import cast, const, op
-from litz_ir.scalar.expr import Expr, substitute_expr
-from litz_ir.symbols.simplify import simplify
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, free_symbols, substitute
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Expr, cast, const, op, substitute_expr
+from litz_ir.symbols import Size, SymbolTable, free_symbols, simplify, substitute
 from litz_scheduler.graph import (
     Versions,
     alias_type,

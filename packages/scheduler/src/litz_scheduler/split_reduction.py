@@ -8,14 +8,26 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from litz_ir.dtypes import DType
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.layout import contiguous
-from litz_ir.loops.nodes import Axis, Combine, Kind, LoopGraph, Operation, Reduction, Value
-from litz_ir.passes.base import PassContext
-from litz_ir.scalar.build import cast, const, index, masked, op, where
-from litz_ir.scalar.expr import Expr, Load, Masked, Op, Param, loads, substitute_expr
-from litz_ir.symbols.term import Size, add, coefficient, floordiv, mod, mul, product, symbol
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.fused import Decision
+from litz_ir.loops import Axis, Combine, Kind, LoopGraph, Operation, Reduction, Value, contiguous
+from litz_ir.passes import PassContext
+from litz_ir.scalar import (
+    Expr,
+    Load,
+    Masked,
+    Op,
+    Param,
+    cast,
+    const,
+    index,
+    loads,
+    masked,
+    op,
+    substitute_expr,
+    where,
+)
+from litz_ir.symbols import Size, add, coefficient, floordiv, mod, mul, product, symbol
+from litz_ir.target import Capabilities
 from litz_scheduler.cost import body_cost, estimate, load_count, points
 from litz_scheduler.graph import element_of
 from litz_scheduler.legality.product import Sides, graphics, product_sides

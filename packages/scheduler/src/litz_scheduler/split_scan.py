@@ -8,13 +8,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from litz_ir.dtypes import i64
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.layout import Layout, contiguous
-from litz_ir.loops.nodes import Axis, Kind, LoopGraph, Operation, Reduction, Scan, Value, View
-from litz_ir.passes.base import PassContext
-from litz_ir.scalar.build import const, index, masked, op
-from litz_ir.scalar.expr import Expr, Load, substitute_expr
-from litz_ir.symbols.term import Size, add, floordiv, mod, mul, symbol
+from litz_ir.fused import Decision
+from litz_ir.loops import Axis, Kind, Layout, LoopGraph, Operation, Reduction, Scan, Value, View, contiguous
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Expr, Load, const, index, masked, op, substitute_expr
+from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
 from litz_scheduler.cost import estimate, load_count, points
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.relay import will_be_relayed

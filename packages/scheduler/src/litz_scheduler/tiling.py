@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from litz_ir.loops.nodes import Axis
-from litz_ir.plan.kernel import ScanStore
-from litz_ir.plan.schedule import Schedule
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, coefficient, free_symbols
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.loops import Axis
+from litz_ir.plan import ScanStore, Schedule
+from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
+from litz_ir.target import Capabilities
 from litz_scheduler.cost import estimate, points
 from litz_scheduler.loop_order import Nest, loads_of, stores_of
 from litz_scheduler.options import Lanes, SchedulerOptions

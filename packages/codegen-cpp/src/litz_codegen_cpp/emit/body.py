@@ -14,7 +14,7 @@ from litz_codegen_cpp.emit.spelling import literal, memory_type, register_type, 
 from litz_codegen_cpp.emit.vector import Memory
 from litz_ir.dtypes import DType, b1, bf16, compute_dtype, f32, i32, i64
 from litz_ir.errors import CodegenError
-from litz_ir.scalar.expr import (
+from litz_ir.scalar import (
     Checked,
     Const,
     Expr,
@@ -27,7 +27,7 @@ from litz_ir.scalar.expr import (
     Scalar,
     indirects,
 )
-from litz_ir.symbols.term import Size, add, mul
+from litz_ir.symbols import Size, add, mul
 
 _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _COMPARISONS = frozenset(_MIRRORED)

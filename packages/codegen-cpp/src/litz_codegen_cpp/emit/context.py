@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from litz_codegen_cpp.emit.scopes import Scopes, Value
 from litz_codegen_cpp.emit.spelling import Names, register_type, vector_type
 from litz_ir.dtypes import DType
-from litz_ir.plan.kernel import Kernel
-from litz_ir.symbols.term import Range
+from litz_ir.plan import Kernel
+from litz_ir.symbols import Range
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ from litz_codegen_cpp.emit.context import Context
 from litz_codegen_cpp.emit.scopes import Value
 from litz_ir.dtypes import i32, i64
 from litz_ir.errors import CodegenError
-from litz_ir.scalar.expr import Expr, Indirect, indirects_in
-from litz_ir.symbols.ranges import bounds
-from litz_ir.symbols.term import (
+from litz_ir.scalar import Expr, Indirect, indirects_in
+from litz_ir.symbols import (
     FloorDiv,
     Max,
     Min,
@@ -21,6 +20,7 @@ from litz_ir.symbols.term import (
     Symbol,
     Term,
     add,
+    bounds,
     free_symbols,
     mul,
     substitute,

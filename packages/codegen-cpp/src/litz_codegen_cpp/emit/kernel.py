@@ -18,11 +18,9 @@ from litz_codegen_cpp.emit.spelling import Names, identifier, memory_type
 from litz_ir.dtypes import ALL, b1, f64, i64
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS
-from litz_ir.plan.kernel import Kernel
-from litz_ir.scalar.expr import Op
-from litz_ir.scalar.ops_table import HEAVY, OPS
-from litz_ir.symbols.ranges import extent
-from litz_ir.symbols.term import Range
+from litz_ir.plan import Kernel
+from litz_ir.scalar import HEAVY, OPS, Op
+from litz_ir.symbols import Range, extent
 
 OUT_OF_MEMORY = 2
 """The error code of a kernel that got no memory for its scratch."""

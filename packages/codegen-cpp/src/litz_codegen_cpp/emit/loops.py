@@ -11,11 +11,10 @@ from litz_codegen_cpp.emit.reduction import Accumulator, accumulator
 from litz_codegen_cpp.emit.registers import phase_registers
 from litz_codegen_cpp.emit.scan import Scan
 from litz_codegen_cpp.emit.scopes import Lanes, Value
-from litz_ir.loops.nodes import Axis, Combine
-from litz_ir.plan.kernel import Accumulate, Phase, ScanStore, Store
-from litz_ir.scalar.expr import Expr, Masked, indirects, indirects_in
-from litz_ir.symbols.ranges import bounds
-from litz_ir.symbols.term import Range, Size, free_symbols
+from litz_ir.loops import Axis, Combine
+from litz_ir.plan import Accumulate, Phase, ScanStore, Store
+from litz_ir.scalar import Expr, Masked, indirects, indirects_in
+from litz_ir.symbols import Range, Size, bounds, free_symbols
 
 _BLOCK = 128
 """Additions to one accumulator after which a long sum of floats starts a new block."""

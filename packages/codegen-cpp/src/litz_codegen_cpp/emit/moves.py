@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from litz_ir.dtypes import DType, u8, u16
-from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Statement, Store
-from litz_ir.scalar.build import cast, const, op
-from litz_ir.scalar.expr import Checked, Expr, Load, Masked, Op, transform
+from litz_ir.plan import Accumulate, Kernel, Phase, ScanStore, Statement, Store
+from litz_ir.scalar import Checked, Expr, Load, Masked, Op, cast, const, op, transform
 
 SIGN = 0x8000
 

@@ -10,10 +10,10 @@ from litz_codegen_cpp.emit.body import Body
 from litz_codegen_cpp.emit.index import LANES
 from litz_codegen_cpp.emit.loops import step_text, vector_loop, whole_steps
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import Axis
-from litz_ir.plan.kernel import Kernel, Store
-from litz_ir.scalar.expr import loads
-from litz_ir.symbols.term import Size, cdiv, coefficient, product
+from litz_ir.loops import Axis
+from litz_ir.plan import Kernel, Store
+from litz_ir.scalar import loads
+from litz_ir.symbols import Size, cdiv, coefficient, product
 
 TILE = 16
 """Rows of a tile: what shares a line of memory."""

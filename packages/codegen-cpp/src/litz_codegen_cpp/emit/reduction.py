@@ -9,8 +9,8 @@ from litz_codegen_cpp.emit.scopes import Value
 from litz_codegen_cpp.emit.spelling import register_type, vector_type
 from litz_ir.dtypes import DType, b1, compute_dtype, f64, i64
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import Combine, Combiner, Kind
-from litz_ir.scalar.expr import Expr, Param
+from litz_ir.loops import Combine, Combiner, Kind
+from litz_ir.scalar import Expr, Param
 
 _STATES = {
     "sum": "sum_state", "prod": "prod_state", "min": "min_state", "max": "max_state",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from litz_ir.plan.kernel import Accumulate, Kernel, Phase, Store
-from litz_ir.scalar.expr import Expr, Op, indirects, indirects_in, walk
-from litz_ir.scalar.ops_table import OPS
-from litz_ir.symbols.term import Size
+from litz_ir.plan import Accumulate, Kernel, Phase, Store
+from litz_ir.scalar import OPS, Expr, Op, indirects, indirects_in, walk
+from litz_ir.symbols import Size
 
 REDUCING = 4
 """For reductions, whose additions wait for one another; half of it for bodies above :data:`HEAVY_BODY`."""

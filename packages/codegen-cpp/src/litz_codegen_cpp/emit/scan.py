@@ -5,7 +5,7 @@ from __future__ import annotations
 from litz_codegen_cpp.emit.body import Body
 from litz_codegen_cpp.emit.reduction import Accumulator, accumulator
 from litz_ir.dtypes import DType
-from litz_ir.plan.kernel import ScanStore
+from litz_ir.plan import ScanStore
 
 
 class Scan:

@@ -9,8 +9,8 @@ from litz_codegen_cpp.emit.kernel import Emitted, emit_kernel, entry_point
 from litz_codegen_cpp.emit.spelling import identifier
 from litz_ir.errors import CodegenError, LitzError
 from litz_ir.origin import UNKNOWN, Origin
-from litz_ir.plan.program import Launch, Plan
-from litz_ir.target.protocol import SourceUnit
+from litz_ir.plan import Launch, Plan
+from litz_ir.target import SourceUnit
 
 KERNELS_PER_UNIT = 60
 """More kernels than this are split into units, however many can be compiled side by side."""

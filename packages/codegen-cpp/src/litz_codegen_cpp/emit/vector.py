@@ -8,9 +8,9 @@ from litz_codegen_cpp.emit.scopes import Lanes, Value
 from litz_codegen_cpp.emit.spelling import literal, memory_type
 from litz_ir.dtypes import DType, bf16
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import ScatterMode
-from litz_ir.scalar.expr import Load
-from litz_ir.symbols.term import Size
+from litz_ir.loops import ScatterMode
+from litz_ir.scalar import Load
+from litz_ir.symbols import Size
 
 _COMBINE = {"add": "{0} + {1}", "mul": "{0} * {1}", "min": "minimum({0}, {1})", "max": "maximum({0}, {1})"}
 

@@ -10,8 +10,8 @@ from struct import Struct
 from litz_codegen_cpp.runtime.load import LoadedLibrary
 from litz_ir.errors import KernelError, OutOfMemory
 from litz_ir.faults import BY_CODE, fault_error
-from litz_ir.plan.kernel import Kernel
-from litz_ir.target.protocol import Extent, LaunchFunction
+from litz_ir.plan import Kernel
+from litz_ir.target import Extent, LaunchFunction
 
 SEGMENT = "litz_segment"
 OUT_OF_MEMORY = 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from litz_ir.scalar.expr import Expr, Load, Masked, Op, indirects_in
+from litz_ir.scalar import Expr, Load, Masked, Op, indirects_in
 
 REGISTERS = 64
 """What of a thread's registers elements may take that are read ahead."""

@@ -22,12 +22,10 @@ from litz_codegen_triton.emit.product_tiles import product_tiling
 from litz_codegen_triton.emit.statements import accumulates, flat, targets_of, values_of
 from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import SORT, Axis, Kind
-from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore
-from litz_ir.scalar.expr import Op, folds, indirects_in, loads, walk
-from litz_ir.scalar.ops_table import OPS
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, coefficient, free_symbols, product
+from litz_ir.loops import SORT, Axis, Kind
+from litz_ir.plan import Accumulate, Kernel, Phase, ScanStore
+from litz_ir.scalar import OPS, Op, folds, indirects_in, loads, walk
+from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols, product
 
 LOAD_BYTES = 16
 """What one thread moves by one instruction, at most."""

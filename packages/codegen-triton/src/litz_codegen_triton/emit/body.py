@@ -17,8 +17,9 @@ from litz_codegen_triton.emit.wide import Access
 from litz_ir.dtypes import DType, b1, bf16, f32, i32, i64
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS, Fault
-from litz_ir.plan.kernel import Parameter
-from litz_ir.scalar.expr import (
+from litz_ir.plan import Parameter
+from litz_ir.scalar import (
+    OPS,
     Checked,
     Const,
     Expr,
@@ -33,9 +34,7 @@ from litz_ir.scalar.expr import (
     indirects_in,
     loads,
 )
-from litz_ir.scalar.ops_table import OPS
-from litz_ir.symbols.ranges import Range, bounds
-from litz_ir.symbols.term import Size, Term
+from litz_ir.symbols import Range, Size, Term, bounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,22 @@ from types import MappingProxyType
 from litz_codegen_triton.emit.contraction import by_index_alone, is_point, multiplied, narrowed
 from litz_codegen_triton.emit.guards import Guard, guard_of, without
 from litz_ir.dtypes import DType, bf16, f32
-from litz_ir.loops.nodes import Axis, Kind
-from litz_ir.plan.kernel import Accumulate, Kernel, Store
-from litz_ir.scalar.build import cast
-from litz_ir.scalar.expr import Expr, Fold, Masked, Op, folds, transform, walk
-from litz_ir.symbols.ranges import Range, extent
-from litz_ir.symbols.simplify import Simplifier
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import FloorDiv, Size, Symbol, Term, product, substitute, symbol
+from litz_ir.loops import Axis, Kind
+from litz_ir.plan import Accumulate, Kernel, Store
+from litz_ir.scalar import Expr, Fold, Masked, Op, cast, folds, transform, walk
+from litz_ir.symbols import (
+    FloorDiv,
+    Range,
+    Simplifier,
+    Size,
+    Symbol,
+    SymbolTable,
+    Term,
+    extent,
+    product,
+    substitute,
+    symbol,
+)
 
 DEEPEST = 256
 """The most points of a fold: a tile has all of them."""

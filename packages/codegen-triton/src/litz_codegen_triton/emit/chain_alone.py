@@ -9,10 +9,10 @@ from litz_codegen_triton.emit.chain import SUM, Chain, Cut, Search, factors, lef
 from litz_codegen_triton.emit.contraction import by_index_alone, is_point
 from litz_codegen_triton.emit.guards import Guard, guard_of, without
 from litz_ir.dtypes import f32
-from litz_ir.loops.nodes import Axis
-from litz_ir.plan.kernel import Accumulate, Kernel, Store
-from litz_ir.scalar.expr import Expr, Index, folds
-from litz_ir.symbols.table import SymbolTable
+from litz_ir.loops import Axis
+from litz_ir.plan import Accumulate, Kernel, Store
+from litz_ir.scalar import Expr, Index, folds
+from litz_ir.symbols import SymbolTable
 
 
 def lone_chain(kernel: Kernel, known: SymbolTable) -> Chain | None:

@@ -14,8 +14,8 @@ from litz_codegen_triton.emit.recipe import converted
 from litz_codegen_triton.emit.store import prepare, store
 from litz_codegen_triton.emit.text import Value
 from litz_ir.dtypes import f32
-from litz_ir.plan.kernel import Accumulate, Store
-from litz_ir.scalar.expr import Const, Expr, Op
+from litz_ir.plan import Accumulate, Store
+from litz_ir.scalar import Const, Expr, Op
 
 
 class Sum:

@@ -8,10 +8,9 @@ from types import MappingProxyType
 
 from litz_codegen_triton.emit.chain import LEAST_SIDE, SOFTMAX, Chain
 from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
-from litz_ir.loops.nodes import Axis
-from litz_ir.plan.kernel import Accumulate, Kernel
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import product
+from litz_ir.loops import Axis
+from litz_ir.plan import Accumulate, Kernel
+from litz_ir.symbols import SymbolTable, product
 
 WIDEST = 256
 """The most columns of a program: with fewer than there are, others would compute the same left factors."""

@@ -26,11 +26,10 @@ from litz_codegen_triton.emit.powers import in_powers_of_two
 from litz_codegen_triton.emit.text import Value
 from litz_codegen_triton.emit.tiles import Inner, next_power_of_two
 from litz_ir.dtypes import DType, f32
-from litz_ir.loops.nodes import Axis
-from litz_ir.plan.kernel import Accumulate, Store
-from litz_ir.scalar.expr import Expr, Fold, substitute_expr
-from litz_ir.symbols.ranges import bounds
-from litz_ir.symbols.term import Size, product, symbol
+from litz_ir.loops import Axis
+from litz_ir.plan import Accumulate, Store
+from litz_ir.scalar import Expr, Fold, substitute_expr
+from litz_ir.symbols import Size, bounds, product, symbol
 
 ALONG = ("[None, :]", "[:, None]")
 """How an index lies in a tile: along its second dimension, and along its first."""

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, u8
-from litz_ir.loops.nodes import Axis, Kind
-from litz_ir.plan.kernel import Accumulate, Kernel, Statement, Store
-from litz_ir.scalar.build import cast, const
-from litz_ir.scalar.expr import Const, Expr, Masked, Op, Scalar, folds, walk
-from litz_ir.scalar.products import product_factors
-from litz_ir.symbols.ranges import bounds
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import coefficient, product
+from litz_ir.loops import Axis, Kind
+from litz_ir.plan import Accumulate, Kernel, Statement, Store
+from litz_ir.scalar import Const, Expr, Masked, Op, Scalar, cast, const, folds, product_factors, walk
+from litz_ir.symbols import SymbolTable, bounds, coefficient, product
 
 LEAST: Mapping[DType, int] = MappingProxyType({bf16: 2, f16: 2, f8e4m3fn: 2, f8e5m2: 2, i8: 2, f32: 16})
 """What factors may be made of, and the rows, columns and summed points from which tiles of them are multiplied: tensor

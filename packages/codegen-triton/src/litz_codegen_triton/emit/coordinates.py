@@ -8,13 +8,24 @@ from dataclasses import replace
 from litz_codegen_triton.emit.index import fits_narrow
 from litz_codegen_triton.emit.statements import expressions, flat, terms_of
 from litz_codegen_triton.emit.tiles import Dim, Tiling
-from litz_ir.loops.nodes import Axis
-from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Statement, Store
-from litz_ir.plan.sharing import scratch_words
-from litz_ir.scalar.expr import Expr, Index, folds, loads, transform
-from litz_ir.symbols.ranges import Range, extent
-from litz_ir.symbols.simplify import Simplifier
-from litz_ir.symbols.term import Size, Symbol, add, cdiv, floordiv, mod, mul, product, substitute, symbol
+from litz_ir.loops import Axis
+from litz_ir.plan import Accumulate, Kernel, ScanStore, Statement, Store, scratch_words
+from litz_ir.scalar import Expr, Index, folds, loads, transform
+from litz_ir.symbols import (
+    Range,
+    Simplifier,
+    Size,
+    Symbol,
+    add,
+    cdiv,
+    extent,
+    floordiv,
+    mod,
+    mul,
+    product,
+    substitute,
+    symbol,
+)
 
 
 class Coordinates:

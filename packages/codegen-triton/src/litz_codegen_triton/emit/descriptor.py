@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from litz_codegen_triton.emit.coordinates import Coordinates
-from litz_ir.plan.kernel import Accumulate, Kernel
-from litz_ir.scalar.expr import Expr, Load, indirects_in, substitute_expr
-from litz_ir.symbols.term import coefficient, substitute, symbol
+from litz_ir.plan import Accumulate, Kernel
+from litz_ir.scalar import Expr, Load, indirects_in, substitute_expr
+from litz_ir.symbols import coefficient, substitute, symbol
 
 STEP = 16
 """Bytes of which the start of the memory, and the distance between its lines, are multiples."""

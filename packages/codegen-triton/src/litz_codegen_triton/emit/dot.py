@@ -11,9 +11,9 @@ from litz_codegen_triton.emit.factor import factor_tile, precision_of, span
 from litz_codegen_triton.emit.ops_table import triton_type
 from litz_codegen_triton.emit.recipe import converted
 from litz_codegen_triton.emit.tiles import Inner
-from litz_ir.plan.kernel import Accumulate
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.ranges import bounds
+from litz_ir.plan import Accumulate
+from litz_ir.scalar import Expr
+from litz_ir.symbols import bounds
 
 
 class Dot:

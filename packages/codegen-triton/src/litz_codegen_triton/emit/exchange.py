@@ -17,8 +17,8 @@ from litz_codegen_triton.emit.reduction import Reduction
 from litz_codegen_triton.emit.text import Value
 from litz_codegen_triton.emit.tiles import Inner
 from litz_ir.dtypes import DType
-from litz_ir.plan.sharing import WORD_BYTES, scratch_of
-from litz_ir.symbols.term import Size, add, mul, product, symbol
+from litz_ir.plan import WORD_BYTES, scratch_of
+from litz_ir.symbols import Size, add, mul, product, symbol
 
 UNTIL = "until"
 """An argument of the interpreted form, whose programs run one after the other: the meeting at which they stop."""

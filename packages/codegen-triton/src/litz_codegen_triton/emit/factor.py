@@ -7,7 +7,7 @@ from litz_codegen_triton.emit.body import Body
 from litz_codegen_triton.emit.contraction import F8, Contraction
 from litz_codegen_triton.emit.text import Value
 from litz_ir.dtypes import DType, f32, i8
-from litz_ir.scalar.expr import Const, Expr, Load, Masked, Op
+from litz_ir.scalar import Const, Expr, Load, Masked, Op
 
 SUMMED = "er"
 """The dimensions along which points are summed: those of folds, and of the phase."""

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from litz_ir.dtypes import b1
-from litz_ir.scalar.build import cast, const, index, op
-from litz_ir.scalar.expr import Const, Expr, Index, Masked, Op, transform, walk
-from litz_ir.symbols.term import add, free_symbols, mul, symbol
+from litz_ir.scalar import Const, Expr, Index, Masked, Op, cast, const, index, op, transform, walk
+from litz_ir.symbols import add, free_symbols, mul, symbol
 
 
 @dataclass(frozen=True, slots=True)

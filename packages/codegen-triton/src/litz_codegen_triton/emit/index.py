@@ -6,9 +6,21 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from litz_codegen_triton.emit.mask import Masks
 from litz_codegen_triton.emit.text import Value
-from litz_ir.scalar.expr import Indirect, indirects_in
-from litz_ir.symbols.ranges import Range, bounds, interval_bounds
-from litz_ir.symbols.term import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, Term
+from litz_ir.scalar import Indirect, indirects_in
+from litz_ir.symbols import (
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Product,
+    Range,
+    Size,
+    Sum,
+    Symbol,
+    Term,
+    bounds,
+    interval_bounds,
+)
 
 NARROW = 2**31 - 1
 """The largest index that 32-bit arithmetic holds."""

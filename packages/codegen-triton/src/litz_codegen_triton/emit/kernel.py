@@ -20,10 +20,8 @@ from litz_codegen_triton.emit.wide import WideAccess, wide_accesses
 from litz_ir.dtypes import b1, f64
 from litz_ir.errors import CodegenError
 from litz_ir.origin import listed, places
-from litz_ir.plan.kernel import Kernel, KernelOrigin, Part
-from litz_ir.plan.packs import origins_by_part
-from litz_ir.plan.sharing import scratch_of
-from litz_ir.symbols.term import Size, Term, mul
+from litz_ir.plan import Kernel, KernelOrigin, Part, origins_by_part, scratch_of
+from litz_ir.symbols import Size, Term, mul
 
 BAND = 8
 """How many rows of tiles of a contraction run side by side."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from litz_ir.scalar.expr import Checked, Const, Expr, Fold, Index, Masked, folds, loads
+from litz_ir.scalar import Checked, Const, Expr, Fold, Index, Masked, folds, loads
 
 
 def lines(values: Iterable[Expr], names: Mapping[str, frozenset[str]]) -> dict[Expr, str]:

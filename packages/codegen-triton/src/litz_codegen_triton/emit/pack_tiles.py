@@ -8,9 +8,8 @@ from math import prod
 
 from litz_codegen_triton.emit.blocks import LARGEST_TILE, plain_tiling, tiling
 from litz_codegen_triton.emit.tiles import WARP, Tiling
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.packs import loops_of
-from litz_ir.symbols.term import Size, add, substitute
+from litz_ir.plan import Kernel, loops_of
+from litz_ir.symbols import Size, add, substitute
 
 MOST_WARPS = 8
 """The warps of a program: with more of them a thread has too few registers for tiles that were made for fewer."""

@@ -15,10 +15,9 @@ from litz_codegen_triton.emit.pack_tiles import loop_programs
 from litz_codegen_triton.emit.text import Value, Writer
 from litz_codegen_triton.emit.tiles import Tiling
 from litz_ir.errors import CodegenError
-from litz_ir.plan.kernel import Binding, Kernel, Part
-from litz_ir.plan.packs import loops_of
-from litz_ir.scalar.expr import Indirect
-from litz_ir.symbols.term import Size, add
+from litz_ir.plan import Binding, Kernel, Part, loops_of
+from litz_ir.scalar import Indirect
+from litz_ir.symbols import Size, add
 
 
 def dispatch(

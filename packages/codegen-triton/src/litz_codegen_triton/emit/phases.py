@@ -19,11 +19,10 @@ from litz_codegen_triton.emit.store import Write, prepare, store
 from litz_codegen_triton.emit.text import Value
 from litz_codegen_triton.emit.tiles import Inner
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import Combine
-from litz_ir.plan.kernel import Accumulate, ScanStore, Statement, Store
-from litz_ir.scalar.expr import loads
-from litz_ir.symbols.ranges import bounds
-from litz_ir.symbols.term import product
+from litz_ir.loops import Combine
+from litz_ir.plan import Accumulate, ScanStore, Statement, Store
+from litz_ir.scalar import loads
+from litz_ir.symbols import bounds, product
 
 
 class Phases:

@@ -6,8 +6,7 @@ from __future__ import annotations
 import math
 
 from litz_ir.dtypes import f32
-from litz_ir.scalar.build import const, op
-from litz_ir.scalar.expr import Const, Expr, Fold, Load, Masked, Op, Param, Scalar, transform
+from litz_ir.scalar import Const, Expr, Fold, Load, Masked, Op, Param, Scalar, const, op, transform
 
 LOG2_E = math.log2(math.e)
 

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from litz_codegen_triton.emit.index import fits_narrow
 from litz_codegen_triton.emit.statements import apart, flat, targets_of, terms_of, values_of
 from litz_ir.dtypes import DType, compute_dtype
-from litz_ir.plan.kernel import Kernel, Phase, Statement, Store
-from litz_ir.scalar.expr import Const, Expr, Index, Indirect, Param, Scalar, walk
-from litz_ir.symbols.ranges import extent
-from litz_ir.symbols.term import FloorDiv, Max, Min, Mod, Size, Symbol, Term, product
+from litz_ir.plan import Kernel, Phase, Statement, Store
+from litz_ir.scalar import Const, Expr, Index, Indirect, Param, Scalar, walk
+from litz_ir.symbols import FloorDiv, Max, Min, Mod, Size, Symbol, Term, extent, product
 
 Node = Expr | Term
 

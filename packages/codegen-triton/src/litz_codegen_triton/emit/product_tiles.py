@@ -9,11 +9,10 @@ from types import MappingProxyType
 from litz_codegen_triton.emit.contraction import Contraction
 from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8
-from litz_ir.loops.nodes import Axis
-from litz_ir.plan.kernel import Accumulate, Kernel
-from litz_ir.scalar.expr import Masked, loads, walk
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import product
+from litz_ir.loops import Axis
+from litz_ir.plan import Accumulate, Kernel
+from litz_ir.scalar import Masked, loads, walk
+from litz_ir.symbols import SymbolTable, product
 
 LEAST_SIDE = 16
 """The smallest side of a tile that is multiplied."""

@@ -15,8 +15,8 @@ from litz_codegen_triton.emit.body import Body, Setting
 from litz_codegen_triton.emit.ops_table import Form, triton_type
 from litz_codegen_triton.emit.text import Value
 from litz_ir.dtypes import DType, compute_dtype, i32, i64
-from litz_ir.loops.nodes import Combine, Combiner, Kind
-from litz_ir.scalar.expr import Const, Expr, Param
+from litz_ir.loops import Combine, Combiner, Kind
+from litz_ir.scalar import Const, Expr, Param
 
 _LAST_INDEX = 2**63 - 1
 

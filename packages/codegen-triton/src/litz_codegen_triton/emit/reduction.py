@@ -10,8 +10,8 @@ from litz_codegen_triton.emit.ops_table import triton_type
 from litz_codegen_triton.emit.recipe import converted, finish, kept, last_column, lift, recipe
 from litz_codegen_triton.emit.store import Write
 from litz_codegen_triton.emit.text import Value
-from litz_ir.loops.nodes import Combine, Kind
-from litz_ir.plan.kernel import Accumulate
+from litz_ir.loops import Combine, Kind
+from litz_ir.plan import Accumulate
 
 
 class Reduction:

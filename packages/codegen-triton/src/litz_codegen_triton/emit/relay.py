@@ -23,9 +23,8 @@ from litz_codegen_triton.emit.recipe import Recipe, last_column
 from litz_codegen_triton.emit.text import Value
 from litz_codegen_triton.emit.tiles import Inner
 from litz_ir.dtypes import DType, i64
-from litz_ir.plan.relay import COUNTER_WORDS, WINDOW, parts
-from litz_ir.plan.sharing import scratch_of
-from litz_ir.symbols.term import Size, add, mul, product, symbol
+from litz_ir.plan import COUNTER_WORDS, WINDOW, parts, scratch_of
+from litz_ir.symbols import Size, add, mul, product, symbol
 
 _WRITTEN = 1 << 32
 """The bit that says that a word has been written."""

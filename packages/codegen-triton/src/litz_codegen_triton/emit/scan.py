@@ -12,8 +12,8 @@ from litz_codegen_triton.emit.store import Write
 from litz_codegen_triton.emit.text import Value
 from litz_ir.dtypes import DType
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import SORT, Kind
-from litz_ir.plan.kernel import ScanStore
+from litz_ir.loops import SORT, Kind
+from litz_ir.plan import ScanStore
 
 
 class Scan:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Expr, Load, Scalar, indirects_in, walk
-from litz_ir.symbols.term import Size
+from litz_ir.plan import Accumulate, Kernel, ScanStore, Statement, Store
+from litz_ir.scalar import Expr, Load, Scalar, indirects_in, walk
+from litz_ir.symbols import Size
 
 
 def values_of(statement: Statement) -> tuple[Expr, ...]:

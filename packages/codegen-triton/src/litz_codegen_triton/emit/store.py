@@ -10,10 +10,9 @@ from litz_codegen_triton.emit.body import Body
 from litz_codegen_triton.emit.text import Value
 from litz_codegen_triton.emit.wide import Access
 from litz_ir.dtypes import DType, f32
-from litz_ir.plan.kernel import Store
-from litz_ir.scalar.build import cast
-from litz_ir.scalar.expr import Expr, Load, Op
-from litz_ir.symbols.term import Size
+from litz_ir.plan import Store
+from litz_ir.scalar import Expr, Load, Op, cast
+from litz_ir.symbols import Size
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from math import prod
 
 from litz_codegen_triton.emit.chain import Chain
 from litz_codegen_triton.emit.contraction import Contraction
-from litz_ir.loops.nodes import Axis
-from litz_ir.symbols.term import Size, cdiv, mul, product
+from litz_ir.loops import Axis
+from litz_ir.symbols import Size, cdiv, mul, product
 
 WARP = 32
 """The threads of a warp."""

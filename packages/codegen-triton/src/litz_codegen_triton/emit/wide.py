@@ -20,9 +20,9 @@ from math import gcd, prod
 from typing import Literal
 
 from litz_codegen_triton.emit.coordinates import Coordinates
-from litz_ir.plan.kernel import Kernel
-from litz_ir.scalar.expr import Const, Expr, Index, Indirect, Load, Op, Scalar
-from litz_ir.symbols.term import FloorDiv, Mod, Product, Size, Sum, Symbol, Term, add, mul
+from litz_ir.plan import Kernel
+from litz_ir.scalar import Const, Expr, Index, Indirect, Load, Op, Scalar
+from litz_ir.symbols import FloorDiv, Mod, Product, Size, Sum, Symbol, Term, add, mul
 
 VECTOR_BYTES = 16
 _WARP = 32

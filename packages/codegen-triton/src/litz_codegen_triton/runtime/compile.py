@@ -19,8 +19,7 @@ from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.modules import load_function, write_atomically
 from litz_codegen_triton.runtime.paired_sums import without_paired_sums
 from litz_ir.errors import CompileFailed, TargetError, ToolchainError
-from litz_ir.plan.kernel import KernelOrigin
-from litz_ir.plan.program import Launch, Plan
+from litz_ir.plan import KernelOrigin, Launch, Plan
 
 _CHIP = re.compile(r"sm_(\d+)[a-z]?")
 _PTX_PARAMETER = re.compile(r"\.param\s")

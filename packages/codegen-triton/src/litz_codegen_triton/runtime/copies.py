@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from litz_ir.errors import KernelError
-from litz_ir.plan.kernel import Kernel, Store
-from litz_ir.plan.packs import kernels_of
-from litz_ir.plan.reach import reach
-from litz_ir.scalar.expr import Masked, loads, walk
-from litz_ir.symbols.term import evaluate
-from litz_ir.target.protocol import Extent
+from litz_ir.plan import Kernel, Store, kernels_of, reach
+from litz_ir.scalar import Masked, loads, walk
+from litz_ir.symbols import evaluate
+from litz_ir.target import Extent
 
 ALIGNED = 15
 """The bits of an address that are zero where it is a multiple of 16."""

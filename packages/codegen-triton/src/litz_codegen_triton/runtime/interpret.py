@@ -24,14 +24,11 @@ from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.modules import load_function
 from litz_ir.errors import KernelError, TargetError
 from litz_ir.faults import BY_CODE, fault_error
-from litz_ir.host.executor import Executor
-from litz_ir.host.memory import Memory
-from litz_ir.interp.calls import Externs
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Plan
-from litz_ir.plan.sharing import WORD_BYTES, cleared_words
-from litz_ir.symbols.term import evaluate
-from litz_ir.target.protocol import LaunchFunction
+from litz_ir.host import Executor, Memory
+from litz_ir.interp import Externs
+from litz_ir.plan import WORD_BYTES, Kernel, Plan, cleared_words
+from litz_ir.symbols import evaluate
+from litz_ir.target import LaunchFunction
 
 _FAULT = re.compile(r"fault (\d+): ")
 

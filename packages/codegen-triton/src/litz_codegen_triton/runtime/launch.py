@@ -17,10 +17,9 @@ from litz_codegen_triton.runtime.compile import CompiledKernel
 from litz_codegen_triton.runtime.copies import ALIGNED, AlignedCopies
 from litz_codegen_triton.runtime.driver import INVALID_CONTEXT, OUT_OF_MEMORY, Driver, cuda_library
 from litz_ir.errors import KernelError, OutOfMemory, ToolchainError
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.sharing import WORD_BYTES, cleared_words
-from litz_ir.symbols.term import evaluate, mul
-from litz_ir.target.protocol import Extent, LaunchFunction, Told, raised
+from litz_ir.plan import WORD_BYTES, Kernel, cleared_words
+from litz_ir.symbols import evaluate, mul
+from litz_ir.target import Extent, LaunchFunction, Told, raised
 
 torch: ModuleType | None
 try:

@@ -27,10 +27,9 @@ from litz.notices import tell_once
 from litz.settings import Config
 from litz.targets import TargetSet, devices_of
 from litz_ir.errors import CacheError, CompilerNotFound
-from litz_ir.plan.program import Plan
+from litz_ir.plan import Plan
 from litz_ir.serial import from_json, to_json
-from litz_ir.target.capabilities import Capabilities
-from litz_ir.target.protocol import SourceUnit, Target
+from litz_ir.target import Capabilities, SourceUnit, Target
 from litz_scheduler import SchedulerOptions
 
 log = logging.getLogger(__name__)

@@ -22,9 +22,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from litz.settings import Config
-from litz_ir.target.protocol import Target
-from litz_lowering import registered
-from litz_lowering.devices import Devices, gpus_of
+from litz_ir.target import Target
+from litz_lowering import Devices, gpus_of, registered
 
 FORMAT = 7
 """Raised when the meaning of what is stored changes."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from litz.artifact import TileChoice
 from litz.cache.store import Store
-from litz_ir.plan.schedule import Schedule
+from litz_ir.plan import Schedule
 
 log = logging.getLogger(__name__)
 

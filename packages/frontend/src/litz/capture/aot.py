@@ -41,9 +41,9 @@ from litz.settings import Config
 from litz.targets import TargetSet, targets_for
 from litz.tuning.tuned import load
 from litz_ir.errors import NotCompiled
-from litz_ir.loops.nodes import ComplexRef, Ref
-from litz_ir.plan.program import Plan
-from litz_ir.symbols.term import floordiv
+from litz_ir.loops import ComplexRef, Ref
+from litz_ir.plan import Plan
+from litz_ir.symbols import floordiv
 from litz_lowering import correct_metadata, decompositions
 
 Observer = Callable[[Compiled], None]

@@ -19,8 +19,8 @@ from litz.capture.wrapped import Strides, as_traced
 from litz.host.load import HostFunction
 from litz.host.torch_memory import copied
 from litz.results import alone
-from litz_ir.loops.nodes import Value
-from litz_ir.plan.program import Plan
+from litz_ir.loops import Value
+from litz_ir.plan import Plan
 
 
 @dataclass(slots=True)

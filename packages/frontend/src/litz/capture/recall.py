@@ -21,8 +21,8 @@ from litz.artifact import Wrapping
 from litz.cache.key import text_key
 from litz.capture.descriptors import leading_tokens, takes_captured_inputs
 from litz.capture.places import Places
-from litz_ir.loops.nodes import Ref, Value
-from litz_ir.plan.program import Plan
+from litz_ir.loops import Ref, Value
+from litz_ir.plan import Plan
 
 _OWN_RESULTS = (OutputType.non_alias, OutputType.unsafe_view_alias)
 """Results in memory that is nobody else's: the second kind shows all of what an operation has made."""

@@ -14,8 +14,8 @@ from torch.autograd.graph import increment_version
 
 from litz.artifact import Captured, Wrapping
 from litz.host.load import HostFunction
-from litz_ir.loops.nodes import Value
-from litz_ir.plan.program import Plan
+from litz_ir.loops import Value
+from litz_ir.plan import Plan
 
 Strides = tuple[int, ...]
 

@@ -7,16 +7,22 @@ from dataclasses import dataclass
 
 from litz.host.precision import f32_convolutions, f32_products
 from litz_ir.dtypes import f32
-from litz_ir.loops.nodes import Argument, Ref
-from litz_ir.plan.kernel import Accumulate, Kernel
-from litz_ir.plan.packs import kernels_of
-from litz_ir.plan.program import CallStep, Launch, Plan, Step, kernels_in, plans_in
-from litz_ir.plan.uses import launched_on
-from litz_ir.scalar.expr import Expr, Op
-from litz_ir.scalar.ops_table import MULTIPLICATIONS
-from litz_scheduler.convolution_calls import CONVOLUTION, CONVOLUTION_BACKWARD
-from litz_scheduler.library.product_calls import PRODUCTS, meanings
-from litz_scheduler.options import Precision
+from litz_ir.loops import Argument, Ref
+from litz_ir.plan import (
+    Accumulate,
+    CallStep,
+    Kernel,
+    Launch,
+    Plan,
+    Step,
+    kernels_in,
+    kernels_of,
+    launched_on,
+    plans_in,
+)
+from litz_ir.scalar import MULTIPLICATIONS, Expr, Op
+from litz_scheduler import CONVOLUTION, CONVOLUTION_BACKWARD, Precision
+from litz_scheduler.library import PRODUCTS, meanings
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,8 @@ from litz.timing import Sample, sampler
 from litz.tuning.sites import sizes_of
 from litz.tuning.trial import can_be_tried, trial_places
 from litz_ir.errors import KernelError
-from litz_ir.plan.program import Plan, kernels_in
-from litz_ir.plan.uses import kernel_devices
-from litz_ir.target.protocol import LaunchFunction
+from litz_ir.plan import Plan, kernel_devices, kernels_in
+from litz_ir.target import LaunchFunction
 
 SAMPLES = 7
 

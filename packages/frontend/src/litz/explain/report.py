@@ -18,14 +18,23 @@ from litz.explain.rates import LaunchTimes
 from litz.explain.text import explanation_text
 from litz.loading import Compiled
 from litz.tuning.sites import Site, sites_in, sizes_of
-from litz_ir.fused.decision import Decision
+from litz_ir.fused import Decision
 from litz_ir.origin import places
-from litz_ir.plan.kernel import Kernel, KernelOrigin
-from litz_ir.plan.packs import origins_by_part, scheduled, schedules_of
-from litz_ir.plan.program import CallStep, Launch, Plan, RegionStep, plans_in
-from litz_ir.plan.schedule import Schedule
-from litz_ir.symbols.term import Size, add, mul, product
-from litz_ir.target.protocol import TunableTarget
+from litz_ir.plan import (
+    CallStep,
+    Kernel,
+    KernelOrigin,
+    Launch,
+    Plan,
+    RegionStep,
+    Schedule,
+    origins_by_part,
+    plans_in,
+    scheduled,
+    schedules_of,
+)
+from litz_ir.symbols import Size, add, mul, product
+from litz_ir.target import TunableTarget
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from litz_ir.fused.decision import REASONS
+from litz_ir.fused import REASONS
 from litz_ir.origin import listed
 
 if TYPE_CHECKING:

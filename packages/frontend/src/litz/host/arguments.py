@@ -9,8 +9,8 @@ from litz.host.torch_types import TORCH_DTYPES, keyword_source
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import Argument, ComplexRef, Keyword, Output, Ref, ScalarRef, Window
-from litz_ir.symbols.term import Term
+from litz_ir.loops import Argument, ComplexRef, Keyword, Output, Ref, ScalarRef, Window
+from litz_ir.symbols import Term
 
 
 def argument_code(argument: Argument, names: Names, tensors: Tensors) -> Code:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from litz.host.program import Segment
-from litz_ir.loops.layout import span
-from litz_ir.loops.nodes import TensorType
-from litz_ir.plan.kernel import Kernel
-from litz_ir.symbols.term import Size, Symbol, free_symbols, mul, substitute, symbol
-from litz_ir.target.protocol import Extent
+from litz_ir.loops import TensorType, span
+from litz_ir.plan import Kernel
+from litz_ir.symbols import Size, Symbol, free_symbols, mul, substitute, symbol
+from litz_ir.target import Extent
 
 
 def extents(segment: Segment, kernels: Mapping[str, Kernel]) -> Iterator[list[Extent | None]]:

@@ -11,7 +11,7 @@ import torch
 from litz.host.onednn import ONEDNN
 from litz.host.torch_memory import strided
 from litz_ir.errors import ExternNotFound
-from litz_ir.target.protocol import Told, raised
+from litz_ir.target import Told, raised
 
 
 def _sort(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 import torch
 
-from litz_ir.target.protocol import Told, raised
+from litz_ir.target import Told, raised
 
 ENTRIES = 256
 """The sets of tensors that results are kept for: a block that is compiled once may run with many sets of weights."""

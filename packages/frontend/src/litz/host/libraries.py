@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.target import Capabilities
 
 CPU_INFO = Path("/proc/cpuinfo")
 

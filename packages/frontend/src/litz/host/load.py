@@ -15,8 +15,8 @@ from litz.host.externs import NO_ROUTINES, resolve
 from litz.host.gpus import ONE_GPU, Gpus
 from litz.host.kept import Kept
 from litz.host.program import HostProgram, Segment
-from litz_ir.interp.regions import Runner, run_region
-from litz_ir.target.protocol import Told, raised
+from litz_ir.interp import Runner, run_region
+from litz_ir.target import Told, raised
 
 SegmentBinder = Callable[[Segment], Callable[..., None]]
 HostFunction = Callable[[list[Any]], Sequence[Any]]

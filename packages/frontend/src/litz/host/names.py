@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from litz.host.code import Code, tuple_of
-from litz_ir.symbols.term import Size
+from litz_ir.symbols import Size
 
 _GLOBALS = (
     "_", "torch", "math", "args", "call", "empty", "empty_cuda", "gpu", "empty_gpu", "empty_at", "strided", "alias",

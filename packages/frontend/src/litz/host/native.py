@@ -12,9 +12,8 @@ from litz.host.program import Segment
 from litz.targets import TargetSet, devices_of
 from litz_ir.device import Device
 from litz_ir.errors import CodegenError
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Plan, kernels_in
-from litz_ir.target.protocol import (
+from litz_ir.plan import Kernel, Plan, kernels_in
+from litz_ir.target import (
     Extent,
     LaunchFunction,
     LazyModule,

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from litz_ir.target.protocol import Told
+from litz_ir.target import Told
 
 _ACTIVATIONS = {"none": "none", "hardswish": "hardswish", "silu": "swish", "sigmoid": "sigmoid"}
 _FUNCTIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = MappingProxyType(

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import torch
 
-from litz_scheduler.options import Precision
+from litz_scheduler import Precision
 
 log = logging.getLogger("litz")
 

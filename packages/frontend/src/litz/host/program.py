@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from litz_ir.device import Device
-from litz_ir.loops.nodes import TensorType
-from litz_ir.symbols.term import Size
+from litz_ir.loops import TensorType
+from litz_ir.symbols import Size
 
 
 @dataclass(frozen=True, slots=True)

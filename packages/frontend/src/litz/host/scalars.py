@@ -8,7 +8,7 @@ from types import MappingProxyType
 from litz.host.code import Code, code, joined
 from litz.host.names import Names
 from litz_ir.errors import CodegenError
-from litz_ir.scalar.expr import Const, Expr, Index, Load, Masked, Op, Scalar
+from litz_ir.scalar import Const, Expr, Index, Load, Masked, Op, Scalar
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floor_div": "//", "remainder": "%", "eq": "==", "ne": "!=",

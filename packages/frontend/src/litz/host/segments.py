@@ -12,10 +12,8 @@ from litz.host.program import Place, Segment
 from litz.host.tensors import Tensors
 from litz.host.waits import waits
 from litz_ir.device import Device
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Launch
-from litz_ir.plan.uses import launched_on
-from litz_ir.symbols.term import Size
+from litz_ir.plan import Kernel, Launch, launched_on
+from litz_ir.symbols import Size
 
 
 class Segments:

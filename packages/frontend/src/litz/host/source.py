@@ -12,7 +12,7 @@ from litz.host.scalars import scalar_code
 from litz.host.segments import Segments
 from litz.host.tensors import Tensors, complex_strides
 from litz.host.torch_types import COMPLEX_DTYPES, TORCH_DTYPES
-from litz_ir.loops.nodes import (
+from litz_ir.loops import (
     Argument,
     ComplexValue,
     Input,
@@ -21,10 +21,10 @@ from litz_ir.loops.nodes import (
     ScalarInput,
     TensorType,
     Value,
+    load_names,
     references,
 )
-from litz_ir.loops.operations import load_names
-from litz_ir.plan.program import (
+from litz_ir.plan import (
     Allocate,
     CallStep,
     Check,
@@ -33,9 +33,9 @@ from litz_ir.plan.program import (
     Plan,
     RegionStep,
     Step,
+    written,
 )
-from litz_ir.plan.uses import written
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar import Expr
 
 
 def host_program(plan: Plan, name: str = "call", *, inner: bool = False) -> HostProgram:

@@ -11,9 +11,9 @@ from litz.host.program import Place
 from litz.host.torch_types import COMPLEX_DTYPES, TORCH_DTYPES
 from litz_ir.device import Device
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import ComplexRef, Ref, TensorType
-from litz_ir.plan.program import Placement, Plan, Storage
-from litz_ir.symbols.term import Size, add, floordiv, mul
+from litz_ir.loops import ComplexRef, Ref, TensorType
+from litz_ir.plan import Placement, Plan, Storage
+from litz_ir.symbols import Size, add, floordiv, mul
 
 ALLOCATORS = MappingProxyType({"cpu": "empty", "cuda": "empty_cuda"})
 """The names, in a host program, of :mod:`litz.host.torch_memory`'s functions by kind of device."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from litz_ir import dtypes
 from litz_ir.dtypes import DType
 from litz_ir.errors import CodegenError
-from litz_ir.loops.nodes import Keyword
+from litz_ir.loops import Keyword
 
 TORCH_DTYPES: Mapping[DType, str] = MappingProxyType(
     {

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from litz_ir.plan.kernel import Kernel, ScanStore, Statement, Store
-from litz_ir.plan.packs import kernels_of
-from litz_ir.plan.program import Launch
-from litz_ir.scalar.expr import Checked, Expr, Indirect, indirects, indirects_in, walk
+from litz_ir.plan import Kernel, Launch, ScanStore, Statement, Store, kernels_of
+from litz_ir.scalar import Checked, Expr, Indirect, indirects, indirects_in, walk
 
 
 def waits(

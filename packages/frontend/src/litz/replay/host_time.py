@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from litz_ir.plan.program import CallStep, Launch, RegionStep, Step
+from litz_ir.plan import CallStep, Launch, RegionStep, Step
 
 LAUNCH = 4e-6
 """Seconds of the host for a launch of a kernel of litz's, measured beside an H200."""

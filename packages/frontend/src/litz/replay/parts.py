@@ -13,9 +13,8 @@ from itertools import groupby
 
 from litz.replay.host_time import REPLAY, work_of
 from litz.replay.plans import ELSEWHERE, Obstacles, mutates, obstacle
-from litz_ir.loops.layout import span
-from litz_ir.loops.nodes import Ref, Value, references
-from litz_ir.plan.program import (
+from litz_ir.loops import Ref, Value, references, span
+from litz_ir.plan import (
     Allocate,
     CallStep,
     Free,
@@ -25,10 +24,12 @@ from litz_ir.plan.program import (
     RegionStep,
     Step,
     Storage,
+    chain,
+    root,
+    touched_by,
+    written,
 )
-from litz_ir.plan.uses import chain, root, touched_by, written
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import mul
+from litz_ir.symbols import SymbolTable, mul
 
 
 @dataclass(frozen=True, slots=True)

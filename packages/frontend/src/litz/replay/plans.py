@@ -7,10 +7,9 @@ from typing import Any
 import torch
 
 from litz_ir.device import Device
-from litz_ir.loops.nodes import Argument, ComplexRef, OpaqueInput, Ref, ScalarInput, ScalarRef, sizes_in
-from litz_ir.plan.program import CallStep, Check, Define, Launch, Plan, RegionStep, Step
-from litz_ir.plan.uses import root, touched_by, written
-from litz_ir.symbols.term import Term
+from litz_ir.loops import Argument, ComplexRef, OpaqueInput, Ref, ScalarInput, ScalarRef, sizes_in
+from litz_ir.plan import CallStep, Check, Define, Launch, Plan, RegionStep, Step, root, touched_by, written
+from litz_ir.symbols import Term
 
 SEEDED = "scaled_dot_product"
 """Operators that hand on the state of a generator: on the CPU as a rule, on the GPU while they are recorded."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from litz_ir.plan.packs import origins_by_part
-from litz_ir.plan.program import Launch, Plan, plans_in
+from litz_ir.plan import Launch, Plan, origins_by_part, plans_in
 
 TRIALS = 32
 """The graphs after which no further kernel is looked for, and all are blamed. A search is brought to its end."""

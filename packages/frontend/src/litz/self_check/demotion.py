@@ -21,9 +21,9 @@ from litz.self_check.judge import difference
 from litz.self_check.reference import Reference
 from litz.self_check.snapshot import undisturbed
 from litz_ir.errors import WrongResult
-from litz_ir.loops.nodes import ComplexRef, Ref
+from litz_ir.loops import ComplexRef, Ref
 from litz_ir.origin import listed
-from litz_ir.plan.program import Plan
+from litz_ir.plan import Plan
 
 log = logging.getLogger("litz")
 

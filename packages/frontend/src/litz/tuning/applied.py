@@ -8,10 +8,8 @@ from dataclasses import replace
 from litz.artifact import Artifact, TileChoice
 from litz.cache.artifacts import ArtifactCache
 from litz.targets import launches_on
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.packs import scheduled, schedules_of
-from litz_ir.plan.program import Plan, kernels_in
-from litz_ir.target.protocol import Target
+from litz_ir.plan import Kernel, Plan, kernels_in, scheduled, schedules_of
+from litz_ir.target import Target
 
 
 def applied(

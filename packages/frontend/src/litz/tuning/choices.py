@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from litz_ir.loops.nodes import Ref
+from litz_ir.loops import Ref
 from litz_ir.origin import Origin
-from litz_ir.plan.program import CallStep, Launch, Plan, Step
+from litz_ir.plan import CallStep, Launch, Plan, Step
 from litz_scheduler import SchedulerOptions
 
 GAIN = 0.03

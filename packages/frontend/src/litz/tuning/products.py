@@ -14,25 +14,12 @@ from litz.host.load import HostFunction
 from litz.host.waits import checks_values, looked_up
 from litz.timing import Sample
 from litz.tuning.choices import nodes_of, worth_generating
-from litz_ir.loops.nodes import (
-    Contraction,
-    Input,
-    LoopGraph,
-    Operation,
-    Ref,
-    ScalarInput,
-    TensorType,
-    Value,
-)
-from litz_ir.loops.part import part
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Plan, kernels_in
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, symbol
-from litz_lowering.torch_types import torch_dtype
-from litz_scheduler.convolution_calls import CONVOLUTION, CONVOLUTION_BACKWARD
-from litz_scheduler.library.attention_calls import ATTENTIONS, GRADIENTS
-from litz_scheduler.library.product_calls import PRODUCTS, meanings
+from litz_ir.loops import Contraction, Input, LoopGraph, Operation, Ref, ScalarInput, TensorType, Value, part
+from litz_ir.plan import Kernel, Plan, kernels_in
+from litz_ir.symbols import Size, SymbolTable, symbol
+from litz_lowering import torch_dtype
+from litz_scheduler import CONVOLUTION, CONVOLUTION_BACKWARD
+from litz_scheduler.library import ATTENTIONS, GRADIENTS, PRODUCTS, meanings
 
 log = logging.getLogger("litz")
 

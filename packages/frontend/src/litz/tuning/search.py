@@ -23,10 +23,8 @@ from litz.timing import Sample
 from litz.tuning.subjects import Subject
 from litz.tuning.trial import trial_places
 from litz_ir.errors import KernelError
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.packs import schedules_of
-from litz_ir.plan.schedule import Schedule
-from litz_ir.target.protocol import LaunchFunction, PreparedTarget, SourceUnit, Target, TunableTarget
+from litz_ir.plan import Kernel, Schedule, schedules_of
+from litz_ir.target import LaunchFunction, PreparedTarget, SourceUnit, Target, TunableTarget
 
 log = logging.getLogger("litz")
 

@@ -6,12 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from litz_ir.device import Device
-from litz_ir.loops.layout import span
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Launch, Plan, kernels_in, plans_in
-from litz_ir.plan.reach import Reach, reach
-from litz_ir.plan.uses import launched_on
-from litz_ir.symbols.term import mul
+from litz_ir.loops import span
+from litz_ir.plan import Kernel, Launch, Plan, Reach, kernels_in, launched_on, plans_in, reach
+from litz_ir.symbols import mul
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from litz.cache.key import target_identity, text_key, versions
 from litz.tuning.sites import sites_in, sizes_of
 from litz.tuning.trial import can_be_tried
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Plan
+from litz_ir.plan import Kernel, Plan
 from litz_ir.serial import digest
-from litz_ir.target.protocol import Target
+from litz_ir.target import Target
 
 LEAST_SECONDS = 5e-6
 """What memory must take to move what a kernel moves: the device takes as long to launch one that moves less, however it

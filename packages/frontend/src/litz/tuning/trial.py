@@ -8,10 +8,8 @@ import torch
 
 from litz.host.waits import may_fail
 from litz.tuning.sites import symbols_of
-from litz_ir.plan.kernel import Kernel, ScanStore, Store
-from litz_ir.plan.packs import kernels_of
-from litz_ir.plan.reach import reach
-from litz_ir.scalar.expr import Expr, Load, indirects_in, loads
+from litz_ir.plan import Kernel, ScanStore, Store, kernels_of, reach
+from litz_ir.scalar import Expr, Load, indirects_in, loads
 
 ALIGNMENT = 256
 """Bytes to a multiple of which a buffer is moved, so that what is aligned stays so."""

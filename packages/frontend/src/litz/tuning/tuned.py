@@ -24,7 +24,7 @@ from litz.timing import Sample, sampler
 from litz.tuning.applied import applied, changes
 from litz.tuning.search import Search
 from litz.tuning.subjects import subjects_of
-from litz_ir.target.protocol import TunableTarget
+from litz_ir.target import TunableTarget
 
 log = logging.getLogger("litz")
 

@@ -1,1 +1,6 @@
 """Running a plan: memory, routines of the host, the executor."""
+
+from litz_ir.host.executor import Executor
+from litz_ir.host.memory import Memory
+
+__all__ = ["Executor", "Memory"]

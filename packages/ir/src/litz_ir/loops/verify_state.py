@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from litz_ir.dtypes import DType, b1, f64, i64
 from litz_ir.loops.nodes import Axis, HostScalar, LoopGraph, TensorType, Value
 from litz_ir.scalar.verify import Buffer, Place, Surroundings, axis_ranges
-from litz_ir.symbols.prove import Predicate, Prover
+from litz_ir.symbols.proofs import Predicate, Prover
 from litz_ir.symbols.ranges import Range
 from litz_ir.symbols.table import SymbolKind, SymbolTable
 from litz_ir.symbols.term import Size

@@ -1,1 +1,7 @@
 """Passes and the runner that applies them."""
+
+from litz_ir.passes.base import Pass, PassContext
+from litz_ir.passes.check import check_hook
+from litz_ir.passes.pipeline import Hook, Timings, run_passes
+
+__all__ = ["Hook", "Pass", "PassContext", "Timings", "check_hook", "run_passes"]

@@ -40,7 +40,7 @@ from litz_ir.plan.verify_kernel import verify_kernel
 from litz_ir.plan.verify_memory import check_shared_storages
 from litz_ir.scalar.expr import Expr, loads
 from litz_ir.scalar.verify import Buffer, Place, Surroundings, verify_bodies
-from litz_ir.symbols.prove import Predicate, Prover
+from litz_ir.symbols.proofs import Predicate, Prover
 from litz_ir.symbols.term import Size, Term, add, mul
 
 STAGE = "plan"

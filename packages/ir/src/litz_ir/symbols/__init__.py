@@ -3,18 +3,10 @@
 `litz_ir.symbols.sympy_io`, the exchange with sympy, is not imported here: nothing else needs sympy.
 """
 
-from litz_ir.symbols.prove import (
-    Predicate,
-    Prover,
-    known_divides,
-    known_equal,
-    known_le,
-    known_lt,
-    prove,
-)
-from litz_ir.symbols.ranges import bounds, extent
-from litz_ir.symbols.simplify import Simplifier, simplify
-from litz_ir.symbols.table import DEFAULT_HINT, SymbolInfo, SymbolTable
+from litz_ir.symbols.proofs import Predicate, Prover, known_divides, known_equal, known_le, known_lt, prove
+from litz_ir.symbols.ranges import bounds, extent, interval_bounds
+from litz_ir.symbols.simplification import Simplifier, simplify
+from litz_ir.symbols.table import DEFAULT_HINT, SymbolInfo, SymbolKind, SymbolTable
 from litz_ir.symbols.term import (
     Atom,
     FloorDiv,
@@ -28,6 +20,7 @@ from litz_ir.symbols.term import (
     Symbol,
     Term,
     add,
+    addends,
     cdiv,
     coefficient,
     evaluate,
@@ -43,8 +36,8 @@ from litz_ir.symbols.term import (
 )
 
 __all__ = [
-    "Atom",
     "DEFAULT_HINT",
+    "Atom",
     "FloorDiv",
     "Max",
     "Min",
@@ -58,9 +51,11 @@ __all__ = [
     "Sum",
     "Symbol",
     "SymbolInfo",
+    "SymbolKind",
     "SymbolTable",
     "Term",
     "add",
+    "addends",
     "bounds",
     "cdiv",
     "coefficient",
@@ -68,6 +63,7 @@ __all__ = [
     "extent",
     "floordiv",
     "free_symbols",
+    "interval_bounds",
     "known_divides",
     "known_equal",
     "known_le",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Literal, TypeAlias, assert_never
 
-from litz_ir.symbols.simplify import Simplifier
+from litz_ir.symbols.simplification import Simplifier
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import (
     Mod,

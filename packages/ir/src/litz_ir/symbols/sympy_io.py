@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import sympy
 
 from litz_ir.errors import SymbolError
-from litz_ir.symbols.prove import Predicate, PredicateKind
+from litz_ir.symbols.proofs import Predicate, PredicateKind
 from litz_ir.symbols.term import (
     FloorDiv,
     Max,

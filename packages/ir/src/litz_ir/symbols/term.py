@@ -1,7 +1,7 @@
 """The index term language: integer sizes and indices over named symbols.
 
 A `Size` is a plain int or a `Term`. Terms are immutable, interned and simplified on construction by rules
-that hold for every value of the symbols; rules that need value ranges live in `litz_ir.symbols.simplify`.
+that hold for every value of the symbols; rules that need value ranges live in `litz_ir.symbols.simplification`.
 `//` and `%` are Python's: the quotient is floored and the remainder has the divisor's sign. A term that
 divides by zero has no value, so a rule may only be wrong where the divisor is zero.
 

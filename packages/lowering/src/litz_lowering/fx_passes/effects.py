@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch.fx import Node
 
-from litz_ir.passes.base import PassContext
+from litz_ir.passes import PassContext
 from litz_lowering.fallback import EFFECT
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 

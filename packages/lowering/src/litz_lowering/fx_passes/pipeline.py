@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch.fx import Node
 
-from litz_ir.passes.base import Pass, PassContext
+from litz_ir.passes import Pass, PassContext
 from litz_lowering.fallback import EFFECT
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.attention.rewrite import HandWrittenAttention

@@ -13,7 +13,7 @@ from torch._guards import detect_fake_mode
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from litz_ir.passes.base import PassContext
+from litz_ir.passes import PassContext
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 
 _SAVE = torch.ops.higher_order.run_and_save_rng_state

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from litz_ir.dtypes import DType, compute_dtype, f64, i64
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from litz_ir.loops.nodes import Contraction
-from litz_ir.symbols.term import Size, mul, product
+from litz_ir.loops import Contraction
+from litz_ir.symbols import Size, mul, product
 from litz_lowering.context import LoweringContext, Tensor
 from litz_lowering.registry import rule
 

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from litz_ir.dtypes import DType, b1, compute_dtype, i64
-from litz_ir.loops.nodes import ReductionName, ScatterMode, TensorType
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Check, Expr
-from litz_ir.symbols.term import Size, add, floordiv, mul
+from litz_ir.loops import ReductionName, ScatterMode, TensorType
+from litz_ir.scalar import Check, Expr, build
+from litz_ir.symbols import Size, add, floordiv, mul
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from litz_ir.dtypes import DType, compute_dtype, f64, i64
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, Term
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, Term
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f

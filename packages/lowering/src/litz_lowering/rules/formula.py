@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from litz_ir.dtypes import DType, b1
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Term
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Term
 
 Number = int | float | bool
 Operand = "Num | Number"

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from litz_ir.dtypes import b1, i64
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, add, floordiv, mod, product
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, add, floordiv, mod, product
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from litz_ir.dtypes import DType, compute_dtype, i64
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, floordiv, mod
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, floordiv, mod
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f

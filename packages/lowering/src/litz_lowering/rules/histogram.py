@@ -6,11 +6,9 @@ import math
 from typing import Any
 
 from litz_ir.dtypes import f32, f64, i64
-from litz_ir.loops.nodes import ReductionName
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.ranges import bounds
-from litz_ir.symbols.term import Size
+from litz_ir.loops import ReductionName
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, bounds
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f

@@ -9,9 +9,8 @@ import torch
 
 from litz_ir.dtypes import b1, f64, i64
 from litz_ir.errors import SymbolError
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr, Scalar
-from litz_ir.symbols.term import Size, Term, add, maximum, minimum, mul, symbol
+from litz_ir.scalar import Expr, Scalar, build
+from litz_ir.symbols import Size, Term, add, maximum, minimum, mul, symbol
 from litz_lowering.context import Lowered, LoweringContext, Tensor
 from litz_lowering.registry import REGISTRY, rule
 

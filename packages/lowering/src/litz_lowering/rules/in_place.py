@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from litz_ir.loops.layout import Layout, is_dense
-from litz_ir.loops.nodes import Argument, Call, Extern, Ref, TensorType, Value, Window
-from litz_ir.symbols.term import Size, add, mul
+from litz_ir.loops import Argument, Call, Extern, Layout, Ref, TensorType, Value, Window, is_dense
+from litz_ir.symbols import Size, add, mul
 from litz_lowering.context import Declined, Lowered, LoweringContext, Tensor
 from litz_lowering.fallback import OUTSIDE, layout_need, order_token
 from litz_lowering.registry import rule

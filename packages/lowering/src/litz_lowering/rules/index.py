@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from litz_ir.dtypes import b1, i32, i64
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Check, Expr
-from litz_ir.symbols.term import Size
+from litz_ir.scalar import Check, Expr, build
+from litz_ir.symbols import Size
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.left_to_aten import SIZES
 from litz_lowering.registry import rule

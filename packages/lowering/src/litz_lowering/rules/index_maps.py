@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from litz_ir.symbols.term import Size, add, floordiv, mod, mul, product
+from litz_ir.symbols import Size, add, floordiv, mod, mul, product
 from litz_lowering.context import Axes
 
 

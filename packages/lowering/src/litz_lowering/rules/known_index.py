@@ -11,12 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from litz_ir.interp.loops import run_graph
-from litz_ir.loops.nodes import LoopGraph, Operation, Pointwise, Ref, View
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr, Scalar, walk
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, Term, add, cdiv, floordiv, maximum, minimum, mul, product
+from litz_ir.interp import run_graph
+from litz_ir.loops import LoopGraph, Operation, Pointwise, Ref, View
+from litz_ir.scalar import Expr, Scalar, build, walk
+from litz_ir.symbols import Size, SymbolTable, Term, add, cdiv, floordiv, maximum, minimum, mul, product
 from litz_lowering.context import GraphBuilder, Tensor
 
 MAX_ELEMENTS = 1 << 14

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from litz_ir.dtypes import compute_dtype
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar import Expr, build
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f

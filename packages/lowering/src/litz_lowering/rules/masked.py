@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from litz_ir.dtypes import b1, compute_dtype, i64, u8
-from litz_ir.loops.layout import Layout
-from litz_ir.loops.nodes import TensorType
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, Symbol, add, free_symbols, minimum, product
+from litz_ir.loops import Layout, TensorType
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, Symbol, add, free_symbols, minimum, product
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.left_to_aten import SIZES
 from litz_lowering.registry import rule

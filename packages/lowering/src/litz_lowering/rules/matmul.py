@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from litz_ir.dtypes import compute_dtype
-from litz_ir.loops.nodes import Contraction, Need
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, floordiv, mul, product
+from litz_ir.loops import Contraction, Need
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, floordiv, mul, product
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import rule
 

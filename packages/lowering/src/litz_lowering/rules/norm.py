@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from litz_ir.dtypes import DType, compute_dtype, u8
-from litz_ir.loops.nodes import TensorType
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, add, floordiv, mul
+from litz_ir.loops import TensorType
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, add, floordiv, mul
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f

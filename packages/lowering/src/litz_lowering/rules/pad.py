@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from litz_ir.dtypes import compute_dtype
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, Term, add, maximum, minimum, mul
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, Term, add, maximum, minimum, mul
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules.scatter import zeros

@@ -9,11 +9,9 @@ import torch
 from torch.fx import Node
 
 from litz_ir.dtypes import DType
-from litz_ir.loops.layout import is_dense
-from litz_ir.loops.nodes import Call, Extern
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, add, floordiv, mod, mul
+from litz_ir.loops import Call, Extern, is_dense
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, add, floordiv, mod, mul
 from litz_lowering.builder import offset_of
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule

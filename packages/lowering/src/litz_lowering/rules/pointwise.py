@@ -12,9 +12,8 @@ import torch
 
 from litz_ir.dtypes import DType, b1, bf16, compute_dtype, f16, f32, f64, i32, i64
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Const, Expr
-from litz_ir.symbols.term import Term
+from litz_ir.scalar import Const, Expr, build
+from litz_ir.symbols import Term
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import REGISTRY, rule
 from litz_lowering.rules import formula as f

@@ -9,10 +9,9 @@ from math import prod
 from typing import Any
 
 from litz_ir.dtypes import DType, compute_dtype, i64
-from litz_ir.loops.nodes import TensorType
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, Term, add, addends, mul, product
+from litz_ir.loops import TensorType
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, Term, add, addends, mul, product
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules.index_maps import flatten

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.ranges import bounds
-from litz_ir.symbols.term import Size, add, maximum, mul
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, add, bounds, maximum, mul
 from litz_lowering.context import LoweringContext
 
 _TO_THE_END = 2**62

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from litz_ir.dtypes import DType, b1, compute_dtype, i64, promote
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Term
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Term
 from litz_lowering.context import Axes, Tensor
 from litz_lowering.rules.formula import Num, Number
 from litz_lowering.torch_types import litz_dtype, torch_dtype

@@ -9,11 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from litz_ir.dtypes import DType, b1, compute_dtype, f32, f64, i8, i16, i32, i64, promote, u8
-from litz_ir.loops.nodes import TensorType
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.prove import Predicate, prove
-from litz_ir.symbols.term import Size, floordiv, product
+from litz_ir.loops import TensorType
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Predicate, Size, floordiv, product, prove
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules.formula import Num, fmax, fmin, index, isnan, maximum, minimum, rint, where

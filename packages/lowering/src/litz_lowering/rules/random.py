@@ -9,10 +9,9 @@ from typing import Any, Literal
 
 from litz_ir.device import CPU
 from litz_ir.dtypes import DType, b1, compute_dtype, f32, i64
-from litz_ir.loops.nodes import Argument, Random
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, Term
+from litz_ir.loops import Argument, Random
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, Term
 from litz_lowering.context import Axes, Declined, Lowered, LoweringContext, Opaque, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules.formula import Num, ceil, exp, log1p, maximum, remainder, tan, where

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from litz_ir.dtypes import DType, accumulate_dtype, b1, compute_dtype, i64
-from litz_ir.loops.nodes import ReductionName, TensorType
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.ranges import bounds
-from litz_ir.symbols.term import Size, minimum, product
+from litz_ir.loops import ReductionName, TensorType
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, bounds, minimum, product
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f

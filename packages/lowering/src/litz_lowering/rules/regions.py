@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from litz_ir.dtypes import b1
-from litz_ir.loops.layout import Layout, span
-from litz_ir.loops.nodes import (
+from litz_ir.loops import (
     Argument,
     Input,
+    Layout,
     LoopGraph,
     Ref,
     Region,
@@ -21,11 +21,11 @@ from litz_ir.loops.nodes import (
     TensorType,
     Value,
     View,
+    span,
     tensor_type,
 )
-from litz_ir.scalar.expr import Scalar
-from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import Size, substitute, symbol
+from litz_ir.scalar import Scalar
+from litz_ir.symbols import Size, SymbolInfo, substitute, symbol
 from litz_lowering.context import Lowered, LoweringContext, ResultType, Tensor
 from litz_lowering.outputs import NUMBERS, flatten
 from litz_lowering.registry import rule

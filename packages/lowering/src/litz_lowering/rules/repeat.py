@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from litz_ir.dtypes import i64
-from litz_ir.loops.nodes import ReductionName
+from litz_ir.loops import ReductionName
 from litz_ir.scalar import build
-from litz_ir.symbols.term import Size, Symbol, add
+from litz_ir.symbols import Size, Symbol, add
 from litz_lowering.context import LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f

@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 from litz_ir.dtypes import accumulate_dtype, compute_dtype, f32, f64, i64
-from litz_ir.loops.nodes import Combine, ReductionName
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr, Param
+from litz_ir.loops import Combine, ReductionName
+from litz_ir.scalar import Expr, Param, build
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f

@@ -11,10 +11,9 @@ import torch
 from torch.fx import Node
 
 from litz_ir.dtypes import DType, b1, compute_dtype, i32
-from litz_ir.loops.nodes import ScatterMode, TensorType
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size
+from litz_ir.loops import ScatterMode, TensorType
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f

@@ -7,8 +7,7 @@ from typing import Any
 
 from litz_ir.dtypes import compute_dtype, i64
 from litz_ir.scalar import build
-from litz_ir.symbols.ranges import bounds
-from litz_ir.symbols.term import Size
+from litz_ir.symbols import Size, bounds
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from litz_ir.dtypes import DType, b1, bf16, f16, f32, i8, i16, i32, i64, u8
-from litz_ir.loops.nodes import TensorType
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, product
+from litz_ir.loops import TensorType
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, product
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.left_to_aten import SORTS
 from litz_lowering.registry import rule

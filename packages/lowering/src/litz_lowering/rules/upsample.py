@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from litz_ir.dtypes import DType, compute_dtype, f64
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, add, minimum
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, add, minimum
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f

@@ -8,11 +8,9 @@ from dataclasses import replace
 from torch.fx import Node
 
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.loops.layout import Layout
-from litz_ir.loops.nodes import Call, Extern, TensorType
+from litz_ir.loops import Call, Extern, Layout, TensorType
 from litz_ir.scalar import build
-from litz_ir.symbols.prove import Predicate, prove
-from litz_ir.symbols.term import Size, Symbol, add, mul
+from litz_ir.symbols import Predicate, Size, Symbol, add, mul, prove
 from litz_lowering.builder import Offset, offset_of
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from litz_ir.dtypes import DType, compute_dtype, i32, i64
-from litz_ir.loops.nodes import Combine, TensorType
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr, Param
-from litz_ir.symbols.term import Size, product
+from litz_ir.loops import Combine, TensorType
+from litz_ir.scalar import Expr, Param, build
+from litz_ir.symbols import Size, product
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num, extreme

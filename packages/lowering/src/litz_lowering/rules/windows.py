@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, Term, add, cdiv, floordiv, maximum, minimum, mod, mul
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, Term, add, cdiv, floordiv, maximum, minimum, mod, mul
 
 
 class Windows(Protocol):

@@ -6,12 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
-from litz_ir.loops.nodes import Axis
-from litz_ir.plan.kernel import Accumulate, Binding, Kernel, Part, Phase, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Expr, Scalar, map_indirects, substitute_expr, transform
-from litz_ir.symbols.ranges import bounds
-from litz_ir.symbols.table import SymbolInfo, SymbolTable
-from litz_ir.symbols.term import Product, Size, Sum, Symbol, free_symbols, substitute, symbol
+from litz_ir.loops import Axis
+from litz_ir.plan import Accumulate, Binding, Kernel, Part, Phase, ScanStore, Statement, Store
+from litz_ir.scalar import Expr, Scalar, map_indirects, substitute_expr, transform
+from litz_ir.symbols import (
+    Product,
+    Size,
+    Sum,
+    Symbol,
+    SymbolInfo,
+    SymbolTable,
+    bounds,
+    free_symbols,
+    substitute,
+    symbol,
+)
 from litz_scheduler.loop_order import bodies_of, nodes_of, stores_of, terms_of
 
 VECTOR, LEAST = 16, 4

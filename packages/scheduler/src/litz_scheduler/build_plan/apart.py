@@ -11,10 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Launch, Placement, Step
-from litz_ir.plan.uses import root, written_by
-from litz_ir.symbols.table import SymbolTable
+from litz_ir.plan import Kernel, Launch, Placement, Step, root, written_by
+from litz_ir.symbols import SymbolTable
 from litz_scheduler.build_plan.packs import Packed
 from litz_scheduler.cost import estimate
 from litz_scheduler.memory.homes import Claim, Home

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from litz_ir.fused.decision import Decision
-from litz_ir.fused.group import FusedGraph
-from litz_ir.loops.nodes import Output
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Placement, Plan, Step
-from litz_ir.plan.uses import root, touched_by, written_by
-from litz_ir.symbols.table import SymbolTable
+from litz_ir.fused import Decision, FusedGraph
+from litz_ir.loops import Output
+from litz_ir.plan import Kernel, Placement, Plan, Step, root, touched_by, written_by
+from litz_ir.symbols import SymbolTable
 from litz_scheduler.build_plan.apart import Apart, held_beside, held_early
 from litz_scheduler.build_plan.packs import Packed, Packs
 from litz_scheduler.cost import estimate

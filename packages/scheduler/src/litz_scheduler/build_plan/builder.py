@@ -7,10 +7,8 @@ from dataclasses import replace
 
 from litz_ir.device import CPU, Device
 from litz_ir.errors import ScheduleError
-from litz_ir.fused.decision import Decision
-from litz_ir.fused.group import FusedGraph, Group
-from litz_ir.loops.layout import is_dense
-from litz_ir.loops.nodes import (
+from litz_ir.fused import Decision, FusedGraph, Group
+from litz_ir.loops import (
     Assert,
     Axis,
     Call,
@@ -28,12 +26,13 @@ from litz_ir.loops.nodes import (
     Sort,
     Value,
     View,
+    is_dense,
+    rename_reads,
 )
-from litz_ir.loops.rewriter import rename_reads
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.program import CallStep, Check, Define, Launch, Measure, Plan, RegionStep, Step
-from litz_ir.scalar.expr import Expr, Index, Load
-from litz_ir.symbols.term import (
+from litz_ir.passes import PassContext
+from litz_ir.plan import CallStep, Check, Define, Launch, Measure, Plan, RegionStep, Step
+from litz_ir.scalar import Expr, Index, Load
+from litz_ir.symbols import (
     Size,
     Symbol,
     add,
@@ -44,7 +43,7 @@ from litz_ir.symbols.term import (
     substitute,
     symbol,
 )
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.target import Capabilities
 from litz_scheduler.build_plan.arrange import Surroundings, arrange, blocks_of
 from litz_scheduler.build_plan.launches import KernelNames, Launches
 from litz_scheduler.build_plan.packs import Packs

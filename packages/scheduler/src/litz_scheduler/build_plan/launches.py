@@ -6,17 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from litz_ir.dtypes import i64
-from litz_ir.fused.decision import Decision
-from litz_ir.fused.group import Group
-from litz_ir.loops.layout import contiguous
-from litz_ir.loops.nodes import LoopGraph, Operation, TensorType, Value
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.kernel import Kernel, KernelOrigin, Parameter
-from litz_ir.plan.program import Launch
-from litz_ir.plan.schedule import Schedule
-from litz_ir.plan.sharing import scratch_words
-from litz_ir.symbols.term import symbol
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.fused import Decision, Group
+from litz_ir.loops import LoopGraph, Operation, TensorType, Value, contiguous
+from litz_ir.passes import PassContext
+from litz_ir.plan import Kernel, KernelOrigin, Launch, Parameter, Schedule, scratch_words
+from litz_ir.symbols import symbol
+from litz_ir.target import Capabilities
 from litz_scheduler.build_plan.values import Values
 from litz_scheduler.canonical import Bound, bind, title
 from litz_scheduler.cost import body_cost, estimate, points, type_bytes

@@ -15,17 +15,25 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from litz_ir.device import Device
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.nodes import Axis, Kind
-from litz_ir.plan.kernel import Accumulate, Kernel, KernelOrigin, Parameter, Store
-from litz_ir.plan.packs import loops_of
-from litz_ir.plan.program import Launch, Placement, Step
-from litz_ir.plan.schedule import Schedule
-from litz_ir.plan.uses import launched_on, root
-from litz_ir.scalar.expr import folds
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, free_symbols, product, substitute, symbol
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.fused import Decision
+from litz_ir.loops import Axis, Kind
+from litz_ir.plan import (
+    Accumulate,
+    Kernel,
+    KernelOrigin,
+    Launch,
+    Parameter,
+    Placement,
+    Schedule,
+    Step,
+    Store,
+    launched_on,
+    loops_of,
+    root,
+)
+from litz_ir.scalar import folds
+from litz_ir.symbols import Size, SymbolTable, free_symbols, product, substitute, symbol
+from litz_ir.target import Capabilities
 from litz_scheduler.build_plan.alike import Outline, outline, part_of
 from litz_scheduler.build_plan.launches import KernelNames
 from litz_scheduler.cost import body_size, estimate, type_bytes

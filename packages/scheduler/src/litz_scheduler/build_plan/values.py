@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from litz_ir.errors import ScheduleError
-from litz_ir.loops.nodes import LoopGraph, Scatter, TensorType, Value, View, index_reads
-from litz_ir.plan.program import Placement
-from litz_ir.scalar.expr import loads
+from litz_ir.loops import LoopGraph, Scatter, TensorType, Value, View, index_reads
+from litz_ir.plan import Placement
+from litz_ir.scalar import loads
 from litz_scheduler.graph import alias_type, as_promised, dense_type, output_names
 from litz_scheduler.memory.homes import UNPLACED
 

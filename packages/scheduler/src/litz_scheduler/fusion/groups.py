@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from litz_ir.fused.group import Fate, FusedGraph, Group, Member
-from litz_ir.loops.nodes import LoopGraph, Value
-from litz_ir.passes.base import PassContext
+from litz_ir.fused import Fate, FusedGraph, Group, Member
+from litz_ir.loops import LoopGraph, Value
+from litz_ir.passes import PassContext
 from litz_scheduler.cost import body_cost
 from litz_scheduler.draft import Draft, Seen
 from litz_scheduler.graph import Residence

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from litz_ir.loops.nodes import Pointwise, Reduction
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.loops import Pointwise, Reduction
+from litz_ir.symbols import SymbolTable
+from litz_ir.target import Capabilities
 from litz_scheduler.cost import estimate, points
 from litz_scheduler.draft import Draft, Seen, see
 from litz_scheduler.legality.horizontal import Alignment, alignments, realign

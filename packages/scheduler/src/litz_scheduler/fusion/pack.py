@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from litz_ir.device import Device
-from litz_ir.loops.nodes import LoopGraph
-from litz_ir.passes.base import PassContext
-from litz_ir.symbols.term import Size
+from litz_ir.loops import LoopGraph
+from litz_ir.passes import PassContext
+from litz_ir.symbols import Size
 from litz_scheduler.cost import estimate, type_bytes
 from litz_scheduler.draft import Draft, sizes_of
 from litz_scheduler.options import SchedulerOptions

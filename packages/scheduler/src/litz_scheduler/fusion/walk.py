@@ -5,10 +5,9 @@ is computed (or is reduced before), when no version is overwritten too early, an
 from __future__ import annotations
 
 from litz_ir.device import CPU, Device
-from litz_ir.fused.decision import Decision
-from litz_ir.fused.group import FusedGraph
-from litz_ir.loops.nodes import LoopGraph, Operation, Pointwise, Reduction
-from litz_ir.passes.base import PassContext
+from litz_ir.fused import Decision, FusedGraph
+from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction
+from litz_ir.passes import PassContext
 from litz_scheduler.cost import body_size, estimate, type_bytes
 from litz_scheduler.draft import Draft, Seen, start
 from litz_scheduler.fusion.groups import fused_graph

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from litz_ir.loops.nodes import Axis, Operation, Pointwise, Reduction
-from litz_ir.scalar.expr import loads
-from litz_ir.symbols.simplify import Simplifier
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, Symbol, Term, coefficient, free_symbols, substitute, symbol
+from litz_ir.loops import Axis, Operation, Pointwise, Reduction
+from litz_ir.scalar import loads
+from litz_ir.symbols import (
+    Simplifier,
+    Size,
+    Symbol,
+    SymbolTable,
+    Term,
+    coefficient,
+    free_symbols,
+    substitute,
+    symbol,
+)
 from litz_scheduler.domain import Space, refine, space_of
 from litz_scheduler.draft import Draft, Seen, axes_named, rewritten, sizes_of
 from litz_scheduler.graph import axis_ranges, named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from litz_ir.loops.nodes import (
+from litz_ir.loops import (
     Argument,
     Assert,
     Call,
@@ -22,8 +22,8 @@ from litz_ir.loops.nodes import (
     View,
     sizes_in,
 )
-from litz_ir.scalar.expr import Expr, Scalar, walk
-from litz_ir.symbols.term import Size, Symbol, free_symbols
+from litz_ir.scalar import Expr, Scalar, walk
+from litz_ir.symbols import Size, Symbol, free_symbols
 from litz_scheduler.graph import axes_of, memory_roots, overwritten_by
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from litz_ir.loops.nodes import Axis, Combiner, Kind, Operation, Pointwise, Reduction, Scatter
-from litz_ir.passes.base import PassContext
-from litz_ir.scalar.expr import Expr, folds
-from litz_ir.scalar.products import product_factors
+from litz_ir.loops import Axis, Combiner, Kind, Operation, Pointwise, Reduction, Scatter
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Expr, folds, product_factors
 from litz_scheduler.draft import Seen
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from litz_ir.scalar.build import const, op, where
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar import Expr, const, op, where
 
 
 def _clipped(x: Expr, low: float, high: float) -> Expr:

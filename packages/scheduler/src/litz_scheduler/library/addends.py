@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from litz_ir.dtypes import f32, f64
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.nodes import (
+from litz_ir.fused import Decision
+from litz_ir.loops import (
     Axis,
     Contraction,
     LoopGraph,
@@ -19,10 +19,9 @@ from litz_ir.loops.nodes import (
     Value,
     View,
 )
-from litz_ir.passes.base import PassContext
-from litz_ir.scalar.build import op
-from litz_ir.scalar.expr import Load
-from litz_ir.symbols.term import Size, symbol
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Load, op
+from litz_ir.symbols import Size, symbol
 from litz_scheduler.graph import output_names
 
 SUMS: Mapping[str, str] = {"aten.addmm.default": "aten.mm.default"}

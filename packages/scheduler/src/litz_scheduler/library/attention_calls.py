@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from litz_ir.dtypes import DType, bf16, f16, f32
-from litz_ir.loops.nodes import Argument, Call, Ref, Value
-from litz_ir.symbols.term import Size, add, mul
+from litz_ir.loops import Argument, Call, Ref, Value
+from litz_ir.symbols import Size, add, mul
 from litz_scheduler.library.product_calls import meant
 
 

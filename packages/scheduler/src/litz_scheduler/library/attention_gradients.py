@@ -6,11 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from litz_ir.dtypes import f32
-from litz_ir.loops.nodes import Axis, Kind, Operation, Reduction, TensorType, Value, tensor_type
-from litz_ir.scalar.attention import Point
-from litz_ir.scalar.build import cast, const, op, where
-from litz_ir.scalar.expr import Expr, Load
-from litz_ir.symbols.term import Size, symbol
+from litz_ir.loops import Axis, Kind, Operation, Reduction, TensorType, Value, tensor_type
+from litz_ir.scalar import Expr, Load, Point, cast, const, op, where
+from litz_ir.symbols import Size, symbol
 from litz_scheduler.library.attention_calls import GradientCall
 from litz_scheduler.library.attention_scores import Scores, axes_of, loop
 

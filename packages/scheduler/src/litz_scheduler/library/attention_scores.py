@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from litz_ir.dtypes import f32
-from litz_ir.loops.nodes import Axis, Operation, Pointwise, TensorType, Value
-from litz_ir.scalar.attention import Heads, Place, Point, Span
-from litz_ir.scalar.build import cast, const, index, op, where
-from litz_ir.scalar.expr import Expr, Fold, Load
-from litz_ir.symbols.term import Size, add, floordiv, maximum, minimum, mul, symbol
+from litz_ir.loops import Axis, Operation, Pointwise, TensorType, Value
+from litz_ir.scalar import Expr, Fold, Heads, Load, Place, Point, Span, cast, const, index, op, where
+from litz_ir.symbols import Size, add, floordiv, maximum, minimum, mul, symbol
 from litz_scheduler.library.attention_calls import AttentionCall
 
 BLOCK, LEAST = 128, 64

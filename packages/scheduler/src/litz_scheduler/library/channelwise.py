@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from litz_ir.scalar.build import const, op
-from litz_ir.scalar.expr import Const, Expr, Load, Op, indirects, transform, walk
+from litz_ir.scalar import Const, Expr, Load, Op, const, indirects, op, transform, walk
 
 
 @dataclass(frozen=True, slots=True)

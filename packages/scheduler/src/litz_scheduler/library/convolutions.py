@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from litz_ir.dtypes import f32
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.layout import contiguous
-from litz_ir.loops.nodes import (
+from litz_ir.fused import Decision
+from litz_ir.loops import (
     Argument,
     Axis,
     Contraction,
@@ -20,12 +19,12 @@ from litz_ir.loops.nodes import (
     Ref,
     TensorType,
     Value,
+    contiguous,
     sizes_in,
 )
-from litz_ir.passes.base import PassContext
-from litz_ir.scalar.build import op
-from litz_ir.scalar.expr import Expr, Load, loads, substitute_expr
-from litz_ir.symbols.term import Size, symbol
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Expr, Load, loads, op, substitute_expr
+from litz_ir.symbols import Size, symbol
 from litz_scheduler.convolution_calls import CONVOLUTION
 from litz_scheduler.graph import is_identity
 from litz_scheduler.library.activations import activation

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from litz_ir.dtypes import f32
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.nodes import (
+from litz_ir.fused import Decision
+from litz_ir.loops import (
     Axis,
     Contraction,
     Kind,
@@ -19,12 +19,10 @@ from litz_ir.loops.nodes import (
     TensorType,
     Value,
 )
-from litz_ir.passes.base import PassContext
-from litz_ir.scalar.build import cast, const, op
-from litz_ir.scalar.expr import Expr, Load
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, symbol
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Expr, Load, cast, const, op
+from litz_ir.symbols import Size, SymbolTable, symbol
+from litz_ir.target import Capabilities
 from litz_scheduler.library.grouped import as_grouped_loops, groups_of
 from litz_scheduler.library.product_calls import F8, PRODUCTS, ProductCall, product_call
 from litz_scheduler.options import SchedulerOptions

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from litz_ir.dtypes import f32
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.nodes import (
+from litz_ir.fused import Decision
+from litz_ir.loops import (
     Axis,
     Contraction,
     Kind,
@@ -18,11 +18,9 @@ from litz_ir.loops.nodes import (
     Value,
     tensor_type,
 )
-from litz_ir.passes.base import PassContext
-from litz_ir.scalar.attention import Point, quotient
-from litz_ir.scalar.build import cast, const, index, masked, op, where
-from litz_ir.scalar.expr import Load
-from litz_ir.symbols.term import Size, symbol
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Load, Point, cast, const, index, masked, op, quotient, where
+from litz_ir.symbols import Size, symbol
 from litz_scheduler.library.attention_calls import (
     ATTENTIONS,
     GRADIENTS,

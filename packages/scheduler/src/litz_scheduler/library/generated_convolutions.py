@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from litz_ir.dtypes import bf16, f16, f32
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.nodes import Axis, Kind, LoopGraph, Operation, Pointwise, Reduction, TensorType, Value
+from litz_ir.fused import Decision
+from litz_ir.loops import Axis, Kind, LoopGraph, Operation, Pointwise, Reduction, TensorType, Value
 from litz_ir.origin import Origin
-from litz_ir.passes.base import PassContext
-from litz_ir.scalar.build import cast, const, masked, op
-from litz_ir.scalar.expr import Expr, Load
-from litz_ir.symbols.term import Size, symbol
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Expr, Load, cast, const, masked, op
+from litz_ir.symbols import Size, symbol
 from litz_scheduler.convolution_calls import Convolution, ConvolutionCall, convolution_call
 from litz_scheduler.legality.product import graphics
 from litz_scheduler.library.window_sums import WindowSum, window_sum

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from litz_ir.dtypes import DType, i32, i64
-from litz_ir.loops.nodes import (
+from litz_ir.loops import (
     Axis,
     Contraction,
     Kind,
@@ -17,10 +17,8 @@ from litz_ir.loops.nodes import (
     Value,
     tensor_type,
 )
-from litz_ir.scalar.build import cast, const, index, masked, op, where
-from litz_ir.scalar.expr import Expr, Indirect, Load
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size, add, floordiv, mod, mul, symbol
+from litz_ir.scalar import Expr, Indirect, Load, cast, const, index, masked, op, where
+from litz_ir.symbols import Size, SymbolTable, add, floordiv, mod, mul, symbol
 from litz_scheduler.cost import estimate
 from litz_scheduler.library.product_calls import ProductCall
 

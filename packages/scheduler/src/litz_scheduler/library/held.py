@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.layout import is_dense
-from litz_ir.loops.nodes import LoopGraph, Operation, Pointwise, Reduction, Value
-from litz_ir.passes.base import PassContext
-from litz_ir.scalar.expr import Scalar, walk
+from litz_ir.fused import Decision
+from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction, Value, is_dense
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Scalar, walk
 from litz_scheduler.cost import type_bytes
 from litz_scheduler.graph import axes_of, output_names
 from litz_scheduler.library.kept import Keep

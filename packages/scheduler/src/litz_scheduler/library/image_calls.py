@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import prod
 
 from litz_ir.dtypes import DType, bf16, f16, f32
-from litz_ir.loops.nodes import Contraction, Operation, Ref, TensorType, Value
-from litz_ir.symbols.term import Size
+from litz_ir.loops import Contraction, Operation, Ref, TensorType, Value
+from litz_ir.symbols import Size
 from litz_scheduler.convolution_calls import CONVOLUTION, CONVOLUTION_BACKWARD, WIDE, WIDE_SUMS
 from litz_scheduler.library.layouts import channels_last
 from litz_scheduler.options import SchedulerOptions

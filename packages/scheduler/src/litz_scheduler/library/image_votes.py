@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from litz_ir.loops.nodes import LoopGraph, Operation, Pointwise, Reduction, Value
+from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction, Value
 from litz_scheduler.graph import output_names
 from litz_scheduler.library.image_calls import (
     ImageCall,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.layout import contiguous
-from litz_ir.loops.nodes import (
+from litz_ir.fused import Decision
+from litz_ir.loops import (
     Axis,
     LoopGraph,
     Operation,
@@ -15,11 +14,12 @@ from litz_ir.loops.nodes import (
     Reduction,
     TensorType,
     Value,
+    contiguous,
+    rename_reads,
 )
-from litz_ir.loops.rewriter import rename_reads
-from litz_ir.passes.base import PassContext
-from litz_ir.scalar.expr import Load
-from litz_ir.symbols.term import symbol
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Load
+from litz_ir.symbols import symbol
 from litz_scheduler.library.image_calls import ImageCall, image_call, is_either, is_last
 from litz_scheduler.library.image_votes import Chosen, Votes
 from litz_scheduler.library.layouts import channels_last

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from litz_ir.loops.nodes import Argument, LoopGraph, Operation, Ref, Region, TensorType, Value
-from litz_ir.symbols.table import SymbolTable
+from litz_ir.loops import Argument, LoopGraph, Operation, Ref, Region, TensorType, Value
+from litz_ir.symbols import SymbolTable
 
 
 class Keep:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from litz_ir.loops.nodes import Axis, LoopGraph, Operation, Pointwise, Reduction, Scan, TensorType, Value
-from litz_ir.scalar.expr import Load
-from litz_ir.symbols.term import Size, mul, symbol
+from litz_ir.loops import Axis, LoopGraph, Operation, Pointwise, Reduction, Scan, TensorType, Value
+from litz_ir.scalar import Load
+from litz_ir.symbols import Size, mul, symbol
 from litz_scheduler.graph import output_names
 
 

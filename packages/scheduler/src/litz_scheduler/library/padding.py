@@ -6,9 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.layout import contiguous
-from litz_ir.loops.nodes import (
+from litz_ir.fused import Decision
+from litz_ir.loops import (
     Contraction,
     LoopGraph,
     Operation,
@@ -17,8 +16,9 @@ from litz_ir.loops.nodes import (
     TensorType,
     Value,
     View,
+    contiguous,
 )
-from litz_ir.passes.base import PassContext
+from litz_ir.passes import PassContext
 from litz_scheduler.graph import output_names
 from litz_scheduler.legality.product import graphics
 from litz_scheduler.options import SchedulerOptions

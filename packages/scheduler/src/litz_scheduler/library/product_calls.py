@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32
-from litz_ir.loops.nodes import Argument, Attributes, Contraction, Ref, TensorType, Value
-from litz_ir.symbols.term import Size
+from litz_ir.loops import Argument, Attributes, Contraction, Ref, TensorType, Value
+from litz_ir.symbols import Size
 
 _MM = "left=self right=mat2 dtype=out_dtype"
 _ADDMM = "addend=self left=mat1 right=mat2 dtype=out_dtype beta=beta alpha=alpha"

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from litz_ir.dtypes import f32
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.nodes import Axis, Contraction, LoopGraph, Operation, Ref, TensorType, Value, View
-from litz_ir.passes.base import PassContext
-from litz_ir.symbols.term import Size, symbol
+from litz_ir.fused import Decision
+from litz_ir.loops import Axis, Contraction, LoopGraph, Operation, Ref, TensorType, Value, View
+from litz_ir.passes import PassContext
+from litz_ir.symbols import Size, symbol
 from litz_scheduler.cost import estimate
 from litz_scheduler.graph import Versions
 from litz_scheduler.options import SchedulerOptions

@@ -6,12 +6,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from litz_ir.device import Device
-from litz_ir.loops.layout import span
-from litz_ir.loops.nodes import Output
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import CallStep, Launch, Placement, RegionStep, Step
-from litz_ir.plan.uses import root, touched_by
-from litz_ir.symbols.term import Size, add, mul
+from litz_ir.loops import Output, span
+from litz_ir.plan import CallStep, Kernel, Launch, Placement, RegionStep, Step, root, touched_by
+from litz_ir.symbols import Size, add, mul
 from litz_scheduler.memory.inplace import Overwriting
 from litz_scheduler.memory.liveness import escaping, last_uses
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from litz_ir.loops.nodes import Axis
-from litz_ir.plan.kernel import Accumulate, Kernel, Phase, Statement, Store
-from litz_ir.scalar.expr import Expr, Fold, Load, Masked, Scalar, indirects_in, walk
-from litz_ir.symbols.term import Size, substitute, symbol
+from litz_ir.loops import Axis
+from litz_ir.plan import Accumulate, Kernel, Phase, Statement, Store
+from litz_ir.scalar import Expr, Fold, Load, Masked, Scalar, indirects_in, walk
+from litz_ir.symbols import Size, substitute, symbol
 from litz_scheduler.loop_order import bodies_of, stores_of
 
 

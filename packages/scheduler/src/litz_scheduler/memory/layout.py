@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from litz_ir.device import Device
-from litz_ir.symbols.term import Size
+from litz_ir.symbols import Size
 from litz_scheduler.memory.arena import Span, pack
 from litz_scheduler.memory.homes import Claim, Home
 from litz_scheduler.memory.runs import Runs

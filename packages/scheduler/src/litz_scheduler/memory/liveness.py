@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from litz_ir.loops.nodes import Output, Ref
-from litz_ir.plan.program import Placement, Step
-from litz_ir.plan.uses import root, touched_by
+from litz_ir.loops import Output, Ref
+from litz_ir.plan import Placement, Step, root, touched_by
 
 
 def last_uses(steps: Iterable[Step], placements: Mapping[str, Placement]) -> dict[str, int]:

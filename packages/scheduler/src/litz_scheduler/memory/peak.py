@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import Size
+from litz_ir.symbols import Size, SymbolTable
 from litz_scheduler.cost import estimate
 
 

@@ -6,11 +6,10 @@ from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.nodes import Output
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import Allocate, Free, Placement, Step, Storage
-from litz_ir.symbols.table import SymbolTable
+from litz_ir.fused import Decision
+from litz_ir.loops import Output
+from litz_ir.plan import Allocate, Free, Kernel, Placement, Step, Storage
+from litz_ir.symbols import SymbolTable
 from litz_scheduler.cost import estimate
 from litz_scheduler.memory.homes import Claim, Demand, demand_of
 from litz_scheduler.memory.layout import Layout, Scope, arena_members, lay_out

@@ -8,8 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from litz_ir.device import Device
-from litz_ir.plan.program import Launch, Placement, Step
-from litz_ir.plan.uses import launched_on
+from litz_ir.plan import Launch, Placement, Step, launched_on
 
 WAITING_LIMIT = 32 << 20
 """Dead memory waits for the end of a run, unless more bytes than this wait while more are asked for."""

@@ -13,9 +13,9 @@ from types import MappingProxyType
 
 from litz_ir.device import CPU
 from litz_ir.dtypes import bf16, f32
-from litz_ir.loops.nodes import Ref, TensorType
-from litz_ir.plan.program import CallStep, Placement, Plan, RegionStep, Step
-from litz_ir.symbols.table import SymbolTable
+from litz_ir.loops import Ref, TensorType
+from litz_ir.plan import CallStep, Placement, Plan, RegionStep, Step
+from litz_ir.symbols import SymbolTable
 from litz_scheduler.convolution_calls import CONVOLUTION, CONVOLUTION_BACKWARD, WIDE, WIDE_SUMS
 from litz_scheduler.cost import estimate
 from litz_scheduler.memory.homes import memory_of

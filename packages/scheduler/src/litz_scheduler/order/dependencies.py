@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from litz_ir.fused.group import FusedGraph
-from litz_ir.loops.nodes import Assert, Call, Operation, Region
+from litz_ir.fused import FusedGraph
+from litz_ir.loops import Assert, Call, Operation, Region
 from litz_scheduler.graph import overwritten_by
 from litz_scheduler.legality.needs import Needs
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from litz_ir.fused.decision import Decision
-from litz_ir.loops.nodes import LoopGraph, Pointwise, Value, View
-from litz_ir.passes.base import PassContext
+from litz_ir.fused import Decision
+from litz_ir.loops import LoopGraph, Pointwise, Value, View
+from litz_ir.passes import PassContext
 from litz_scheduler.cost import body_cost, body_size, estimate, load_count, points, type_bytes
 from litz_scheduler.graph import (
     Residence,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from litz_ir.dtypes import i64
-from litz_ir.loops.nodes import (
+from litz_ir.loops import (
     Axis,
     LoopGraph,
     Mutation,
@@ -20,14 +20,24 @@ from litz_ir.loops.nodes import (
     Scan,
     Scatter,
     View,
+    map_bodies,
 )
-from litz_ir.loops.rewriter import map_bodies
-from litz_ir.passes.base import PassContext
-from litz_ir.scalar.build import cast, checked, const, logical_and, op
-from litz_ir.scalar.build import index as index_expression
-from litz_ir.scalar.expr import Expr, Load, indirects_in, substitute_expr, transform, walk
-from litz_ir.symbols.simplify import Simplifier
-from litz_ir.symbols.term import Size, symbol
+from litz_ir.passes import PassContext
+from litz_ir.scalar import (
+    Expr,
+    Load,
+    cast,
+    checked,
+    const,
+    indirects_in,
+    logical_and,
+    op,
+    substitute_expr,
+    transform,
+    walk,
+)
+from litz_ir.scalar import index as index_expression
+from litz_ir.symbols import Simplifier, Size, symbol
 from litz_scheduler.graph import axes_of, axis_ranges, is_identity, named, viewed
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise.choices import Choices

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from litz_ir.loops.layout import stride_order
-from litz_ir.loops.nodes import Operation, Pointwise, Reduction, Scan, Scatter, View
-from litz_ir.scalar.expr import Checked, Expr, indirects, loads, walk
-from litz_ir.scalar.verify import unconditional_loads
-from litz_ir.symbols.term import Size, Symbol, free_symbols
+from litz_ir.loops import Operation, Pointwise, Reduction, Scan, Scatter, View, stride_order
+from litz_ir.scalar import Checked, Expr, indirects, loads, unconditional_loads, walk
+from litz_ir.symbols import Size, Symbol, free_symbols
 from litz_scheduler.graph import Versions, axes_of, is_identity
 
 MANY = 8

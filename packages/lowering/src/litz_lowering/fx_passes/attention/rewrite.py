@@ -14,8 +14,8 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.nn import Module
 
-from litz_ir.fused.decision import Decision
-from litz_ir.passes.base import PassContext
+from litz_ir.fused import Decision
+from litz_ir.passes import PassContext
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.attention.branches import (
     AS_WRITTEN,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from litz_ir.loops.nodes import Contraction, Extern
-from litz_ir.symbols.term import Size, mul, product
+from litz_ir.loops import Contraction, Extern
+from litz_ir.symbols import Size, mul, product
 from litz_lowering.context import Complex, LoweringContext, Tensor
 from litz_lowering.registry import REGISTRY, complex_rule
 

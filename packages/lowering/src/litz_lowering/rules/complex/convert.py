@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar import Expr
 from litz_lowering.context import Axes, Complex, Declined, LoweringContext, Tensor
 from litz_lowering.registry import complex_rule
 from litz_lowering.rules.complex.numbers import complex_pointwise, operand, truth

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from litz_ir.dtypes import DType, b1, compute_dtype
-from litz_ir.loops.nodes import TensorType
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size, Term
+from litz_ir.loops import TensorType
+from litz_ir.scalar import Expr, build
+from litz_ir.symbols import Size, Term
 from litz_lowering.context import Axes, Complex, LoweringContext, Tensor
 from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num

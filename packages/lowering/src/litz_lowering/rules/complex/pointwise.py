@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from litz_ir.dtypes import compute_dtype
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar import Expr, build
 from litz_lowering.context import Axes, Complex, LoweringContext, Tensor
 from litz_lowering.registry import REGISTRY, Result, complex_rule
 from litz_lowering.rules import formula as f

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from litz_ir.dtypes import DType, b1, compute_dtype
-from litz_ir.loops.nodes import Combine, ReductionName
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr, Param
-from litz_ir.symbols.term import minimum
+from litz_ir.loops import Combine, ReductionName
+from litz_ir.scalar import Expr, Param, build
+from litz_ir.symbols import minimum
 from litz_lowering.context import Axes, Complex, Declined, LoweringContext, Tensor
 from litz_lowering.registry import Result, complex_rule
 from litz_lowering.rules import formula as f

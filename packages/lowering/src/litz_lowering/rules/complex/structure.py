@@ -12,11 +12,9 @@ from typing import Any
 
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
-from litz_ir.loops.layout import Layout, contiguous
-from litz_ir.loops.nodes import Combiner, ReductionName, ScatterMode, TensorType
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr, substitute_expr
-from litz_ir.symbols.term import Size, floordiv, mul, symbol
+from litz_ir.loops import Combiner, Layout, ReductionName, ScatterMode, TensorType, contiguous
+from litz_ir.scalar import Expr, build, substitute_expr
+from litz_ir.symbols import Size, floordiv, mul, symbol
 from litz_lowering.context import Axes, Complex, Declined, LoweringContext, Tensor
 from litz_lowering.registry import REGISTRY, Result, Rule, complex_rule
 from litz_lowering.rules import parts, view

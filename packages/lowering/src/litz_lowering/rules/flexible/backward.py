@@ -8,11 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from litz_ir.dtypes import f32
-from litz_ir.loops.nodes import Axis, LoopGraph
-from litz_ir.scalar import build
-from litz_ir.scalar.attention import Point, Span
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size
+from litz_ir.loops import Axis, LoopGraph
+from litz_ir.scalar import Expr, Point, Span, build
+from litz_ir.symbols import Size
 from litz_lowering.context import Axes, Lowered, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules.flexible.blocks import Blocks, keys_of, queries_of

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from litz_ir.dtypes import i32, i64
-from litz_ir.scalar import build
-from litz_ir.scalar.attention import Place, Span
-from litz_ir.scalar.expr import Expr, Indirect
-from litz_ir.symbols.term import Size, add, floordiv, minimum, mul
+from litz_ir.scalar import Expr, Indirect, Place, Span, build
+from litz_ir.symbols import Size, add, floordiv, minimum, mul
 from litz_lowering.values import Tensor
 
 _OF_KEYS, _OF_QUERIES = 2, 6

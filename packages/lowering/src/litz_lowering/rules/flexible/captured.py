@@ -7,12 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from litz_ir.dtypes import f32
-from litz_ir.loops.nodes import Axis, LoopGraph, TensorType
-from litz_ir.scalar import build
-from litz_ir.scalar.attention import Place, Point, Span
-from litz_ir.scalar.expr import Expr, map_indirects
-from litz_ir.symbols.simplify import Simplifier
-from litz_ir.symbols.term import Size, add, free_symbols, minimum
+from litz_ir.loops import Axis, LoopGraph, TensorType
+from litz_ir.scalar import Expr, Place, Point, Span, build, map_indirects
+from litz_ir.symbols import Simplifier, Size, add, free_symbols, minimum
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.rules.flexible.blocks import Blocks, keys_of, queries_of
 from litz_lowering.rules.flexible.functions import LOOK_UPS, LookUp, element_of

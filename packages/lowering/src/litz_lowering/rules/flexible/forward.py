@@ -8,9 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from litz_ir.dtypes import f32
-from litz_ir.scalar import attention, build
-from litz_ir.scalar.attention import Heads, Point, Span
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar import Expr, Heads, Point, Span, attention, build
 from litz_lowering.context import Axes, Lowered, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules.flexible.blocks import Blocks, keys_of

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from litz_ir.dtypes import i32, i64
-from litz_ir.loops.nodes import Axis, LoopGraph, Operation, Pointwise, Ref, ScalarInput, Value, View
-from litz_ir.scalar import build
-from litz_ir.scalar.expr import (
+from litz_ir.loops import Axis, LoopGraph, Operation, Pointwise, Ref, ScalarInput, Value, View
+from litz_ir.scalar import (
     Const,
     Expr,
     Index,
@@ -17,13 +16,12 @@ from litz_ir.scalar.expr import (
     Load,
     Op,
     Scalar,
+    build,
     map_indirects,
     substitute_expr,
     transform,
 )
-from litz_ir.symbols.ranges import Range
-from litz_ir.symbols.simplify import Simplifier
-from litz_ir.symbols.term import Size, add, floordiv, maximum, minimum, mod, mul
+from litz_ir.symbols import Range, Simplifier, Size, add, floordiv, maximum, minimum, mod, mul
 from litz_lowering.values import Lowered, Tensor
 
 LOOK_UPS = "litz.look_ups"

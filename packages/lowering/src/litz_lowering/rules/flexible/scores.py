@@ -6,12 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from litz_ir.dtypes import f32
-from litz_ir.loops.nodes import Axis, LoopGraph
-from litz_ir.scalar import build
-from litz_ir.scalar.attention import Heads, Point
-from litz_ir.scalar.expr import Expr, Fold, substitute_expr
-from litz_ir.symbols.ranges import Range, extent
-from litz_ir.symbols.term import Size, floordiv, symbol
+from litz_ir.loops import Axis, LoopGraph
+from litz_ir.scalar import Expr, Fold, Heads, Point, build, substitute_expr
+from litz_ir.symbols import Range, Size, extent, floordiv, symbol
 from litz_lowering.context import LoweringContext
 from litz_lowering.rules.flexible.functions import composed
 from litz_lowering.subgraphs import Demand
