@@ -1,0 +1,61 @@
+"""Contractions, recognised in one place: matmuls among loop nests and calls, and calls of convolutions."""
+
+from litz_ir.contraction.convolution_call import (
+    CONVOLUTION,
+    CONVOLUTION_BACKWARD,
+    CONVOLUTIONS,
+    Convolution,
+    ConvolutionArguments,
+    ConvolutionCall,
+    convolution_arguments,
+    convolution_call,
+)
+from litz_ir.contraction.matmul_call import (
+    MATMULS,
+    OTHER_MATMULS,
+    Epilogue,
+    MatmulCall,
+    matmul_arguments,
+    matmul_call,
+    operand_a,
+    plain_operands,
+)
+from litz_ir.contraction.nest import MatmulNest, axes_by_operand, matmul_nest
+from litz_ir.contraction.operands import (
+    F8,
+    as_multiplied,
+    cast_from,
+    narrow_float,
+    operands,
+    uncast,
+)
+from litz_ir.contraction.signatures import by_role
+
+__all__ = [
+    "CONVOLUTION",
+    "CONVOLUTIONS",
+    "CONVOLUTION_BACKWARD",
+    "F8",
+    "MATMULS",
+    "OTHER_MATMULS",
+    "Convolution",
+    "ConvolutionArguments",
+    "ConvolutionCall",
+    "Epilogue",
+    "MatmulCall",
+    "MatmulNest",
+    "as_multiplied",
+    "axes_by_operand",
+    "by_role",
+    "cast_from",
+    "convolution_arguments",
+    "convolution_call",
+    "matmul_arguments",
+    "matmul_call",
+    "matmul_nest",
+    "narrow_float",
+    "operand_a",
+    "operands",
+    "plain_operands",
+    "uncast",
+]

@@ -1,0 +1,179 @@
+"""Calls of convolutions and of their gradients: what their arguments are, and what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Literal
+
+from litz_ir.contraction.signatures import by_role
+from litz_ir.loops.nodes import Argument, Attributes, Contraction, Operation, Ref, TensorType, Value
+
+CONVOLUTION = "aten.convolution.default"
+CONVOLUTION_BACKWARD = "aten.convolution_backward.default"
+
+_GEOMETRY = (
+    "stride=stride padding=padding dilation=dilation transposed=transposed output_padding=output_padding"
+    " groups=groups"
+)
+
+CONVOLUTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        CONVOLUTION: f"input=input weight=weight bias=bias {_GEOMETRY}",
+        CONVOLUTION_BACKWARD: "grad_output=grad_output input=input weight=weight bias_sizes=bias_sizes"
+        f" {_GEOMETRY} output_mask=output_mask",
+    }
+)
+"""The calls, by their signatures."""
+
+Part = Literal["input", "output", "weight"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionArguments:
+    """The arguments of a convolution of real tensors, or of its gradients, as the call is given them."""
+
+    input: Ref
+    weight: Ref
+    bias: Ref | None
+    """``None`` too for gradients, which do not read it."""
+    stride: Argument
+    padding: Argument
+    dilation: Argument
+    transposed: bool
+    groups: Argument
+    grad_output: Ref | None
+    """The gradient of the output, for gradients."""
+    output_mask: tuple[Argument, ...]
+    """For gradients: whether that of the input, of the weight and of the bias is wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """``output[n, o, y] = sum over i and r of input[n, i, y * stride + r * dilation - padding] * weight[o, i, r]``.
+
+    Points outside of the input count as zero, and ``i`` runs over the channels of the group that ``o`` is in. One of
+    the three is computed: the output, or the gradient of one of the others with respect to them, which takes the same
+    products and sums them over what that other one does not vary with. A transposed convolution computes the input.
+    """
+
+    input: Value
+    output: Value
+    weight: Value
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    computed: Part
+
+    @property
+    def kernel_size(self) -> tuple[int, ...]:
+        """The spatial sizes of the weight."""
+        return tuple(size for size in self.weight.type.shape[2:] if isinstance(size, int))
+
+    @property
+    def result(self) -> Value:
+        """The tensor that is computed."""
+        return {"input": self.input, "output": self.output, "weight": self.weight}[self.computed]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionCall:
+    """The convolution, or the wanted gradients of one, that a call computes."""
+
+    convolutions: tuple[Convolution, ...]
+    bias: Value | None = None
+    """It is added to the channels of the only convolution."""
+    bias_gradient: tuple[Value, Value] | None = None
+    """The gradient of the bias, if it is wanted, and the tensor whose channels it sums."""
+
+
+def convolution_arguments(
+    target: str, arguments: tuple[Argument, ...], attributes: Attributes = ()
+) -> ConvolutionArguments | None:
+    """Return the arguments of a call of :data:`CONVOLUTIONS`, which are all given in order; ``None`` for other calls,
+    and for complex tensors."""
+    signature = CONVOLUTIONS.get(target)
+    if signature is None or attributes or len(arguments) != len(signature.split()):
+        return None
+    given = by_role(signature, arguments, attributes)
+    x, weight, bias, gradient = (given.get(role) for role in ("input", "weight", "bias", "grad_output"))
+    mask = given.get("output_mask", ())
+    if type(x) is not Ref or type(weight) is not Ref or not isinstance(mask, tuple):
+        return None
+    if (bias is not None and type(bias) is not Ref) or (gradient is not None and type(gradient) is not Ref):
+        return None
+    return ConvolutionArguments(
+        x, weight, bias, given["stride"], given["padding"], given["dilation"], bool(given["transposed"]),
+        given["groups"], gradient, mask,
+    )  # fmt: skip
+
+
+def convolution_call(operation: Operation, values: Mapping[str, Value]) -> ConvolutionCall | None:
+    """Return what a convolution, transposed or not, or the gradients of one compute.
+
+    ``None`` for anything else, and where a size is not known or is 0.
+    """
+    if not isinstance(operation, Contraction):
+        return None
+    given = convolution_arguments(operation.target, operation.arguments, operation.attributes)
+    if given is None:
+        return None
+    x, weight = values[given.input.name], values[given.weight.name]
+    if given.grad_output is not None:
+        return _gradients(operation, given, x, weight, values[given.grad_output.name])
+    (result,) = operation.results
+    found = _convolution(x, result, weight, given)
+    return (
+        None if found is None else ConvolutionCall((found,), values[given.bias.name] if given.bias else None)
+    )
+
+
+def _gradients(
+    call: Contraction, given: ConvolutionArguments, x: Value, weight: Value, gradient: Value
+) -> ConvolutionCall | None:
+    found = _convolution(x, gradient, weight, given)
+    if found is None:
+        return None
+    of_x, of_weight, of_bias = (
+        value if wanted else None for value, wanted in zip(call.results, given.output_mask)
+    )
+    wanted: list[Convolution] = []
+    if of_x is not None and given.transposed:
+        wanted.append(replace(found, output=of_x, computed="output"))
+    elif of_x is not None:
+        wanted.append(replace(found, input=of_x, computed="input"))
+    if of_weight is not None:
+        wanted.append(replace(found, weight=of_weight, computed="weight"))
+    return ConvolutionCall(tuple(wanted), bias_gradient=None if of_bias is None else (of_bias, gradient))
+
+
+def _convolution(x: Value, y: Value, weight: Value, given: ConvolutionArguments) -> Convolution | None:
+    """Return the convolution of ``x`` whose result, or whose result's gradient, is ``y``."""
+    if not all(_is_known(value.type) for value in (x, y, weight)) or not isinstance(given.groups, int):
+        return None
+    rank = len(x.type.shape) - 2
+    stride, padding, dilation = (
+        _numbers(each, rank) for each in (given.stride, given.padding, given.dilation)
+    )
+    if stride is None or padding is None or dilation is None or len(weight.type.shape) != rank + 2:
+        return None
+    source, target = (y, x) if given.transposed else (x, y)
+    computed: Part = "input" if given.transposed else "output"
+    return Convolution(source, target, weight, stride, padding, dilation, given.groups, computed)
+
+
+def _is_known(type_: TensorType) -> bool:
+    return all(isinstance(size, int) and size > 0 for size in type_.shape)
+
+
+def _numbers(argument: Argument, rank: int) -> tuple[int, ...] | None:
+    """Return a number for each dimension, where all are known; one may stand for all."""
+    if not isinstance(argument, tuple):
+        return None
+    found = tuple(each for each in argument if isinstance(each, int))
+    if len(found) < len(argument):
+        return None
+    found = found * rank if len(found) == 1 else found
+    return found if len(found) == rank else None

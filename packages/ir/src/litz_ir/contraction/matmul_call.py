@@ -1,0 +1,236 @@
+"""Calls of matmuls: what their arguments are, and the matmul that loops compute in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeVar
+
+from litz_ir.contraction.nest import MatmulNest
+from litz_ir.contraction.operands import F8
+from litz_ir.contraction.signatures import by_role
+from litz_ir.dtypes import DType, bf16, f16, f32, i8, i32
+from litz_ir.loops.nodes import Argument, Attributes, Axis, Contraction, Ref, TensorType, Value
+from litz_ir.scalar.build import cast
+from litz_ir.scalar.expr import Expr, Load
+from litz_ir.symbols.term import Size, symbol
+
+T = TypeVar("T")
+
+_MM = "a=self b=mat2 dtype=out_dtype"
+_ADDMM = "bias=self a=mat1 b=mat2 dtype=out_dtype beta=beta alpha=alpha"
+_BADDBMM = "bias=self a=batch1 b=batch2 dtype=out_dtype beta=beta alpha=alpha"
+
+MATMULS: Mapping[str, str] = MappingProxyType(
+    {
+        "aten.mm.default": _MM, "aten.mm.dtype": _MM, "aten.bmm.default": _MM, "aten.bmm.dtype": _MM,
+        "aten.addmm.default": _ADDMM, "aten.addmm.dtype": _ADDMM,
+        "aten.baddbmm.default": _BADDBMM, "aten.baddbmm.dtype": _BADDBMM,
+        "aten._int_mm.default": "a=self b=mat2",
+        "aten._scaled_mm.default": "a=self b=mat2 scale_a=scale_a scale_b=scale_b bias=bias"
+        " scale_result=scale_result dtype=out_dtype fast=use_fast_accum",
+        "aten._scaled_mm_v2.default": "a=self b=mat2 scale_a=scale_a recipe_a=recipe_a swizzle_a=swizzle_a"
+        " scale_b=scale_b recipe_b=recipe_b swizzle_b=swizzle_b bias=bias"
+        " dtype=out_dtype contraction_dim=contraction_dim fast=use_fast_accum",
+        "aten._weight_int8pack_mm.default": "a=self b_transposed=mat2 scale_b=scales",
+        "aten._scaled_grouped_mm.default": "a=self b=mat2 scale_a=scale_a scale_b=scale_b offsets=offs"
+        " bias=bias scale_result=scale_result dtype=out_dtype fast=use_fast_accum",
+        "aten._grouped_mm.default": "a=self b=mat2 offsets=offs bias=bias dtype=out_dtype",
+    }
+)  # fmt: skip
+"""The calls that loops can stand for, by their signatures. B, or ``b_transposed``, has N as its last dimension, or as
+its last but one."""
+
+OTHER_MATMULS: Mapping[str, str] = MappingProxyType(
+    {
+        "aten.mv.default": "a=self b=vec", "aten.dot.default": "a=self b=tensor", "aten.vdot.default": "a=self b=other",
+        "aten.addmv.default": "bias=self a=mat b=vec beta=beta alpha=alpha",
+        "aten.addbmm.default": "bias=self a=batch1 b=batch2 beta=beta alpha=alpha",
+    }
+)  # fmt: skip
+"""The calls that stay calls: a library computes them as well as loops would."""
+
+_OPERANDS = frozenset({"a", "b", "b_transposed"})
+
+NARROW = (bf16, f16, f32)
+"""The dtypes that every library sums in f32, and rounds back to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulation:
+    """Operands of the dtypes ``a`` and ``b`` are summed in ``accumulator``; the result is one of ``results``."""
+
+    a: frozenset[DType]
+    b: frozenset[DType]
+    accumulator: DType
+    results: frozenset[DType]
+
+
+ACCUMULATIONS = (
+    *(Accumulation(frozenset({dtype}), frozenset({dtype}), f32, frozenset({dtype, f32})) for dtype in NARROW),
+    *(Accumulation(frozenset({dtype}), frozenset({i8}), f32, frozenset({dtype})) for dtype in NARROW),
+    Accumulation(F8, F8, f32, frozenset(NARROW)),
+    Accumulation(frozenset({i8}), frozenset({i8}), i32, frozenset({i32})),
+)
+"""As every library sums them."""
+
+_PLAIN: Mapping[str, tuple[Argument, ...]] = MappingProxyType(
+    {
+        "scale_result": (None,),
+        "contraction_dim": (None, ()),
+        "recipe_a": (None, (0,), (1,)),
+        "recipe_b": (None, (0,), (1,)),
+        "swizzle_a": (None, (), (0,)),
+        "swizzle_b": (None, (), (0,)),
+    }
+)
+"""The values that loops take of arguments that may ask for more: one scale of an operand, or one of each row of A and
+of each column of B, not swizzled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """``alpha * sum``, times each of ``scales``, plus ``beta * bias``, all in f32 or i32 before one rounding."""
+
+    scales: tuple[Value, ...] = ()
+    bias: Value | None = None
+    """``None`` too where ``beta`` is 0: libraries do not read it then, so it may hold NaN."""
+    alpha: float = 1.0
+    beta: float = 1.0
+
+    @property
+    def is_identity(self) -> bool:
+        """True where the result is the sum, rounded."""
+        return self.bias is None and self.alpha == 1 and not self.scales
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulCall:
+    """The matmul of a call: ``a`` of (batch, M, K) times ``b`` of (batch, K, N), then its ``epilogue``, is ``result``.
+
+    The batch has any number of dimensions, or none.
+    """
+
+    a: Value
+    b: Value
+    result: Value
+    b_transposed: bool
+    """True where ``b`` is (batch, N, K)."""
+    accumulator: DType
+    """The dtype of the sums: f32, or i32 for integers."""
+    epilogue: Epilogue = Epilogue()
+    fast: bool = False
+    """True where sums of 8-bit floats may be as imprecise as the machine's."""
+    offsets: Value | None = None
+    """Of a grouped GEMM: the row of A at which each group ends. B is (groups, K, N), and M is not batched; scales are
+    of each row of A, and of each column of each group of B."""
+
+    def nest(self, multiply: str = "mul") -> MatmulNest:
+        """Return the loop nest of a matmul that is not grouped: over the axes ``i0`` ... of the result and ``r0``."""
+        assert self.offsets is None, "a grouped GEMM looks up the matrix of each row"
+        *batch, m, n = (Axis(f"i{d}", size) for d, size in enumerate(self.result.type.shape))
+        k = Axis("r0", self.a.type.shape[-1])
+        return MatmulNest(
+            tuple(batch), (m,), (n,), (k,),
+            self._element(self.a, (*batch, m, k)),
+            self._element(self.b, (*batch, n, k) if self.b_transposed else (*batch, k, n)),
+            self.accumulator, multiply,
+        )  # fmt: skip
+
+    def _element(self, value: Value, axes: tuple[Axis, ...]) -> Expr:
+        index = tuple(symbol(axis.name) for axis in axes)
+        return cast(Load(value.name, index, value.type.dtype), self.accumulator)
+
+
+def matmul_arguments(
+    target: str, arguments: tuple[Argument, ...], attributes: Attributes
+) -> Mapping[str, Argument]:
+    """Return the arguments of a call of :data:`MATMULS` by role; empty where the call has others."""
+    return by_role(MATMULS[target], arguments, attributes)
+
+
+def operand_a(target: str, arguments: Sequence[T], attributes: Iterable[tuple[str, T]]) -> T:
+    """Return A of a call of :data:`MATMULS` or :data:`OTHER_MATMULS`; its last dimension is K."""
+    signature = MATMULS.get(target) or OTHER_MATMULS[target]
+    return by_role(signature, arguments, attributes)["a"]
+
+
+def plain_operands(call: Contraction) -> tuple[str | None, str, str] | None:
+    """Return the names of bias, A and B of an ``mm`` or ``addmm`` that is given these alone, in order.
+
+    ``None`` for other calls.
+    """
+    if call.target not in ("aten.mm.default", "aten.addmm.default") or call.attributes:
+        return None
+    given = matmul_arguments(call.target, call.arguments, ())
+    names = {role: each.name for role, each in given.items() if type(each) is Ref}
+    if len(names) < len(given) or not {"a", "b"} <= names.keys() <= {"bias", "a", "b"}:
+        return None
+    return names.get("bias"), names["a"], names["b"]
+
+
+def matmul_call(call: Contraction, values: Mapping[str, Value]) -> MatmulCall | None:
+    """Return the matmul that a call of :data:`MATMULS` computes; ``None`` where loops cannot compute it."""
+    given = dict(matmul_arguments(call.target, call.arguments, call.attributes))
+    result = call.results[0]
+    if any(given.pop(role, None) not in plain for role, plain in _PLAIN.items()):
+        return None
+    dtype, fast = given.pop("dtype", None), given.pop("fast", False)
+    alpha, beta = given.pop("alpha", 1), given.pop("beta", 1)
+    tensors = {role: _tensor(value, values) for role, value in given.items() if value is not None}
+    a, b = tensors.get("a"), tensors.get("b_transposed", tensors.get("b"))
+    if a is None or b is None or None in tensors.values() or not isinstance(dtype, DType | None):
+        return None
+    if not isinstance(alpha, int | float) or not isinstance(beta, int | float):
+        return None
+    found = next((each for each in ACCUMULATIONS if a.type.dtype in each.a and b.type.dtype in each.b), None)
+    if found is None or result.type.dtype not in found.results:
+        return None
+    rank, grouped = len(result.type.shape), "offsets" in tensors
+    if rank != (2 if grouped else len(a.type.shape)) or len(b.type.shape) != rank + grouped:
+        return None
+    types = {role: value.type for role, value in tensors.items() if value is not None}
+    if not (_suits_groups(types, result.type.shape) if grouped else _suits(types, result.type.shape)):
+        return None
+    scales = tuple(scale for role in ("scale_a", "scale_b") if (scale := tensors.get(role)) is not None)
+    bias = tensors.get("bias") if beta != 0 else None
+    epilogue = Epilogue(scales, bias, float(alpha), float(beta))
+    return MatmulCall(
+        a,
+        b,
+        result,
+        "b_transposed" in tensors,
+        found.accumulator,
+        epilogue,
+        bool(fast),
+        tensors.get("offsets"),
+    )
+
+
+def _tensor(given: Argument, values: Mapping[str, Value]) -> Value | None:
+    """Return the tensor that an argument is, or the only one that it lists."""
+    if isinstance(given, tuple) and len(given) == 1:
+        (given,) = given
+    return values.get(given.name) if type(given) is Ref else None
+
+
+def _suits(given: Mapping[str, TensorType], shape: tuple[Size, ...]) -> bool:
+    """True where the bias is of numbers, and scales are those of all results, of each row, or of each column."""
+    of_rows, of_columns = (shape[-2], 1), (1, shape[-1])
+    shapes = {"scale_a": (of_rows,), "scale_b": (of_columns, of_columns[1:])}
+    if any(type_.dtype not in NARROW for role, type_ in given.items() if role not in _OPERANDS):
+        return False
+    scales = {role: type_.shape for role, type_ in given.items() if role in shapes}
+    return all(own in shapes[role] or all(size == 1 for size in own) for role, own in scales.items())
+
+
+def _suits_groups(given: Mapping[str, TensorType], shape: tuple[Size, ...]) -> bool:
+    """True without a bias, where scales are those of each row, and of each column of each group."""
+    shapes = {"scale_a": shape[:1], "scale_b": (given["b"].shape[0], shape[-1])}
+    scales = {role: type_ for role, type_ in given.items() if role in shapes}
+    return (
+        given.keys() - scales.keys() <= _OPERANDS | {"offsets"}
+        and given["offsets"].dtype == i32
+        and all(type_.dtype == f32 and type_.shape == shapes[role] for role, type_ in scales.items())
+    )
