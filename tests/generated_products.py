@@ -26,8 +26,7 @@ from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
 from litz_ir.plan import CallStep, Plan
 from litz_ir.target import Capabilities
-from litz_scheduler import SchedulerOptions, schedule
-from litz_scheduler.options import Precision
+from litz_scheduler import Precision, SchedulerOptions, schedule
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
 import lowering_check

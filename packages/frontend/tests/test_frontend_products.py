@@ -32,7 +32,7 @@ from litz_ir.passes import PassContext
 from litz_ir.plan import CallStep, Launch, Plan
 from litz_ir.target import Capabilities
 from litz_ir.text import parse_graph
-from litz_lowering.torch_types import torch_dtype
+from litz_lowering import torch_dtype
 from litz_scheduler import SchedulerOptions, schedule
 
 GPU_LIKE = Capabilities("sm_90", CPU, processors=4, block_limit=1024, folds=True)

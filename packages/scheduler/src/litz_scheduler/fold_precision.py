@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from litz_ir.contraction import cast_from
 from litz_ir.dtypes import f32
 from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction, Scatter
 from litz_ir.passes import PassContext
@@ -55,4 +56,5 @@ def _visit(expr: Expr) -> Expr:
 
 
 def _is_widened(expr: Expr) -> bool:
-    return isinstance(expr, Op) and expr.name == "cast" and expr.args[0].dtype.bits <= NARROW
+    source = cast_from(expr)
+    return source is not None and source.bits <= NARROW

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from litz_ir.contraction import matmul_nest
 from litz_ir.loops import Axis, Kind
 from litz_ir.plan import Accumulate, can_be_shared
 from litz_ir.scalar import Load
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
 from litz_ir.target import Capabilities
 from litz_scheduler.cost import estimate, points
-from litz_scheduler.legality.product import sides_of
 from litz_scheduler.loop_order import Nest, nodes_of, stores_of
 from litz_scheduler.options import SchedulerOptions
 
@@ -69,7 +69,7 @@ def together(nest: Nest, capabilities: Capabilities, symbols: SymbolTable, optio
 
 def _multiplies(statement: Accumulate, nest: Nest) -> bool:
     """True for a sum of products, which has tiles of its own."""
-    return sides_of(statement.combiner, statement.values, nest.outer) is not None
+    return matmul_nest(statement.combiner, statement.values, nest.outer, nest.inner) is not None
 
 
 def _power(number: int) -> int:

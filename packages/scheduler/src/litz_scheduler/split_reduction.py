@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from litz_ir.contraction import MatmulNest
 from litz_ir.dtypes import DType
 from litz_ir.fused import Decision
 from litz_ir.loops import Axis, Combine, Kind, LoopGraph, Operation, Reduction, Value, contiguous
@@ -30,7 +31,7 @@ from litz_ir.symbols import Size, add, coefficient, floordiv, mod, mul, product,
 from litz_ir.target import Capabilities
 from litz_scheduler.cost import body_cost, estimate, load_count, points
 from litz_scheduler.graph import element_of
-from litz_scheduler.legality.product import Sides, graphics, product_sides
+from litz_scheduler.legality.product import graphics, matmul_of
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.sharing import COLUMNS, PROGRAMS, most_together
 
@@ -83,14 +84,14 @@ class SplitReductions:
             or operation.combiner.name not in SPLIT
         ):
             return ()
-        sides = product_sides(operation, graphics(context))
-        if sides is not None and sides.scores:
-            most = _parts_of_product(operation, sides, graph, machine)
+        matmul = matmul_of(operation, graphics(context))
+        if matmul is not None and matmul.nested:
+            most = _split_k(matmul, graph, machine)
             return _weighed_in_parts(operation, most) if most > 1 else ()
         if not isinstance(points(operation.reduce_axes), int):
             return ()
-        if sides is not None:
-            columns, most = True, _parts_of_product(operation, sides, graph, machine)
+        if matmul is not None:
+            columns, most = True, _split_k(matmul, graph, machine)
         else:
             columns = (machine.processors > 0 or _is_tall(operation)) and reads_columns(operation, graph)
             most = (self._programs if machine.processors else self._threads)(
@@ -99,7 +100,7 @@ class SplitReductions:
         if most < 2:
             return ()
         division = _divided(operation.reduce_axes, most)
-        if sides is not None and _few(division, most):
+        if matmul is not None and _few(division, most):
             division = _divided_anyhow(operation.reduce_axes, most, TILE)
         return _in_two_steps(operation, division, columns) if division.parts > 1 else ()
 
@@ -130,16 +131,16 @@ class SplitReductions:
         return 0 if parts <= most else parts
 
 
-def _parts_of_product(operation: Reduction, sides: Sides, graph: LoopGraph, machine: Capabilities) -> int:
-    """The most parts that pay for a product of matrices, whose tiles leave processors without one."""
-    rows, columns, batch = (
-        estimate(points(axes), graph.symbols) for axes in (sides.rows, sides.columns, sides.batch)
+def _split_k(matmul: MatmulNest, graph: LoopGraph, machine: Capabilities) -> int:
+    """The most parts of K that pay for a matmul whose tiles leave processors without one."""
+    batch, m, n, k = (
+        estimate(points(axes), graph.symbols) for axes in (matmul.batch, matmul.m, matmul.n, matmul.k)
     )
-    tiles, inner = batch * -(-rows // TILE), estimate(points(operation.reduce_axes), graph.symbols)
-    tiles *= 1 if sides.scores else -(-columns // TILE)
-    if 2 * tiles > machine.processors or inner < DEEP * max(rows, columns):
+    tiles = batch * -(-m // TILE)
+    tiles *= 1 if matmul.nested else -(-n // TILE)
+    if 2 * tiles > machine.processors or k < DEEP * max(m, n):
         return 0
-    return min(machine.processors // max(tiles, 1), inner // (SCORED if sides.scores else PART))
+    return min(machine.processors // max(tiles, 1), k // (SCORED if matmul.nested else PART))
 
 
 def _inner(operation: Reduction) -> int:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from math import gcd
 from types import MappingProxyType
 
-from litz_codegen_triton.emit.contraction import by_index_alone, is_point, multiplied, narrowed
+from litz_codegen_triton.emit.contraction import by_index_alone, is_point
 from litz_codegen_triton.emit.guards import Guard, guard_of, without
+from litz_ir.contraction import as_multiplied, axes_by_operand, narrow_float, operands
 from litz_ir.dtypes import DType, bf16, f32
 from litz_ir.loops import Axis, Kind
 from litz_ir.plan import Accumulate, Kernel, Store
@@ -77,8 +78,8 @@ class Chain:
         """The widest dtype that a right factor has, or, where there is none, a factor of a fold."""
         found = [right.dtype for right in map(right_of, self.statements) if right is not None]
         if not found:
-            pairs = (fold.body.children for fold in folds(*map(left_of, self.statements)))
-            found = [factor.dtype for left, right in pairs for factor in multiplied(left, right)]
+            pairs = (operands(fold.body) for fold in folds(*map(left_of, self.statements)))
+            found = [factor.dtype for pair in pairs if pair for factor in as_multiplied(*pair)]
         return max(found, key=lambda dtype: dtype.bits)
 
     @property
@@ -100,13 +101,18 @@ def right_of(statement: Accumulate | Store) -> Expr | None:
 
 def factors(fold: Fold, summed: frozenset[str]) -> tuple[Expr, Expr] | None:
     """The near and the far factor of a fold as they are multiplied; ``None`` where it has none."""
-    if not isinstance(fold.body, Op) or fold.body.name not in PRECISIONS or fold.dtype != f32:
+    found = operands(fold.body)
+    if (
+        found is None
+        or not isinstance(fold.body, Op)
+        or fold.body.name not in PRECISIONS
+        or fold.dtype != f32
+    ):
         return None
-    knows = [bool(arg.free_symbols & summed) for arg in fold.body.args]
+    knows = [bool(each.free_symbols & summed) for each in found]
     if knows[0] == knows[1]:
         return None
-    left, right = fold.body.args
-    a, b = multiplied(left, right)
+    a, b = as_multiplied(*found)
     return (b, a) if knows[0] else (a, b)
 
 
@@ -281,9 +287,7 @@ class _Products(Search):
         statements = [replace(s, values=pair) for s, pair in zip(self.statements, pairs) if pair]
         sides = zip(*(statement.values for statement in statements), strict=True)
         left, right = (names(side, cut) for side in sides)
-        label = self.labels(cut)
-        rows = [axis for axis in self.outer if label[axis] in left - right]
-        columns = [axis for axis in self.outer if label[axis] in right - left]
+        _, rows, columns = axes_by_operand(self.outer, left, right, self.labels(cut).__getitem__)
         return self.made(statements, rows, columns, guard, cut) if columns else None
 
 
@@ -294,14 +298,14 @@ def _pair(statement: Accumulate, guard: Guard | None) -> tuple[Expr, Expr] | Non
         return None
     if statement.combiner == SOFTMAX:
         score, value = values
-        return None if folds(value) or not folds(score) else (score, narrowed(value) or value)
+        return None if folds(value) or not folds(score) else (score, narrow_float(value) or value)
     (value,) = values
     if not isinstance(value, Op) or value.name != "mul":
         return None
     left, right = value.args if folds(value.args[0]) else value.args[::-1]
     if folds(right) or not folds(left):
         return None
-    own, other = narrowed(left), narrowed(right)
+    own, other = narrow_float(left), narrow_float(right)
     if other is not None and own is not None and own.dtype == other.dtype:
         return own, other
     # What is rounded on the way has to keep its range.

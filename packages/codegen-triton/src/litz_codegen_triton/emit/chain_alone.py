@@ -8,6 +8,7 @@ from dataclasses import replace
 from litz_codegen_triton.emit.chain import SUM, Chain, Cut, Search, factors, left_of, names
 from litz_codegen_triton.emit.contraction import by_index_alone, is_point
 from litz_codegen_triton.emit.guards import Guard, guard_of, without
+from litz_ir.contraction import axes_by_operand, operands
 from litz_ir.dtypes import f32
 from litz_ir.loops import Axis
 from litz_ir.plan import Accumulate, Kernel, Store
@@ -56,8 +57,9 @@ def _stored(kernel: Kernel, known: SymbolTable) -> list[_Alone]:
 def _sides(statements: Sequence[Store]) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
     """What the factors of the first fold know, one or the other taken for the near one."""
     first = next(iter(folds(*(statement.value for statement in statements))))
-    if len(first.body.children) == 2:
-        one, other = (child.free_symbols for child in first.body.children)
+    found = operands(first.body)
+    if found is not None:
+        one, other = (each.free_symbols for each in found)
         yield one, other
         yield other, one
 
@@ -91,8 +93,7 @@ class _Alone(Search):
             return None
         pairs = [factors(fold, self.summed) for fold in folds(*values)]
         near, far = (names((pair[side] for pair in pairs if pair), cut) for side in (0, 1))
-        label = self.labels(cut)
-        rows = [axis for axis in self.outer if label[axis] in near - far]
+        _, rows, _ = axes_by_operand(self.outer, near, far, self.labels(cut).__getitem__)
         return self.made(statements, rows, (), guard, cut)
 
 

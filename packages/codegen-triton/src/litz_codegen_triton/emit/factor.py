@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from litz_codegen_triton.emit import casts
 from litz_codegen_triton.emit.body import Body
-from litz_codegen_triton.emit.contraction import F8, Contraction
+from litz_codegen_triton.emit.contraction import Contraction
 from litz_codegen_triton.emit.text import Value
+from litz_ir.contraction import F8
 from litz_ir.dtypes import DType, f32, i8
 from litz_ir.scalar import Const, Expr, Load, Masked, Op
 

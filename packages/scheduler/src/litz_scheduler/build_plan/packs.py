@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from litz_ir.contraction import matmul_nest
 from litz_ir.device import Device
 from litz_ir.fused import Decision
 from litz_ir.loops import Axis, Kind
@@ -37,7 +38,6 @@ from litz_ir.target import Capabilities
 from litz_scheduler.build_plan.alike import Outline, outline, part_of
 from litz_scheduler.build_plan.launches import KernelNames
 from litz_scheduler.cost import body_size, estimate, type_bytes
-from litz_scheduler.legality.product import sides_of
 from litz_scheduler.loop_order import bodies_of
 from litz_scheduler.options import SchedulerOptions
 
@@ -299,17 +299,17 @@ def can_be_packed(kernel: Kernel) -> bool:
     nor combination of the user's, which keep a program, and many registers, for long."""
     if kernel.schedule != Schedule() or kernel.locals:
         return False
-    statements = [each for phase in kernel.phases for each in phase.statements]
-    if folds(*(body for each in statements for body in bodies_of(each))):
+    statements = [(phase, each) for phase in kernel.phases for each in phase.statements]
+    if folds(*(body for _, each in statements for body in bodies_of(each))):
         return False
     return all(
         isinstance(each, Store)
         or (
             isinstance(each, Accumulate)
             and isinstance(each.combiner, Kind)
-            and sides_of(each.combiner, each.values, kernel.outer) is None
+            and matmul_nest(each.combiner, each.values, kernel.outer, phase.axes) is None
         )
-        for each in statements
+        for phase, each in statements
     )
 
 
