@@ -14,10 +14,10 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 from torch.utils._pytree import tree_leaves
 
+from litz_ir.contraction import convolution_call
 from litz_ir.dtypes import f32
 from litz_ir.loops import Contraction, Ref, Value, tensor_type
 from litz_ir.symbols import Size, symbol
-from litz_scheduler.convolution_calls import convolution_call
 
 aten = torch.ops.aten
 

@@ -1,6 +1,5 @@
 """litz-scheduler: from the loop graph through the fused graph to a plan, every choice explained. Imports no torch."""
 
-from litz_scheduler.convolution_calls import CONVOLUTION, CONVOLUTION_BACKWARD
 from litz_scheduler.explain import PlanReport, explain_plan
 from litz_scheduler.options import Precision, SchedulerOptions
 from litz_scheduler.pipeline import graph_passes, schedule
@@ -8,8 +7,6 @@ from litz_scheduler.pipeline import graph_passes, schedule
 __version__ = "0.1.0"
 
 __all__ = [
-    "CONVOLUTION",
-    "CONVOLUTION_BACKWARD",
     "PlanReport",
     "Precision",
     "SchedulerOptions",

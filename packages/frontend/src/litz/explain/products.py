@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from litz.host.precision import f32_convolutions, f32_products
+from litz_ir.contraction import CONVOLUTIONS, cast_from, convolution_arguments, operands
 from litz_ir.dtypes import f32
 from litz_ir.loops import Argument, Ref
 from litz_ir.plan import (
@@ -20,8 +21,8 @@ from litz_ir.plan import (
     launched_on,
     plans_in,
 )
-from litz_ir.scalar import MULTIPLICATIONS, Expr, Op
-from litz_scheduler import CONVOLUTION, CONVOLUTION_BACKWARD, Precision
+from litz_ir.scalar import Expr
+from litz_scheduler import Precision
 from litz_scheduler.library import PRODUCTS, meanings
 
 
@@ -38,7 +39,7 @@ class _Multiplying:
 _MULTIPLYING = (
     _Multiplying("products", PRODUCTS.keys(), f32_products, "torch.backends.cuda.matmul.fp32_precision"),
     _Multiplying(
-        "convolutions", (CONVOLUTION, CONVOLUTION_BACKWARD), f32_convolutions,
+        "convolutions", CONVOLUTIONS.keys(), f32_convolutions,
         "torch.backends.cudnn.conv.fp32_precision",
     ),
 )  # fmt: skip
@@ -77,7 +78,8 @@ def _factor(step: CallStep) -> Argument:
     """What a routine multiplies."""
     if step.target in PRODUCTS:
         return meanings(step.target, step.arguments, step.attributes).get("left")
-    return step.arguments[0]
+    given = convolution_arguments(step.target, step.arguments, step.attributes)
+    return None if given is None else given.input
 
 
 def _summed(kernel: Kernel) -> list[Expr]:
@@ -87,7 +89,8 @@ def _summed(kernel: Kernel) -> list[Expr]:
 
 def _is_of_f32(value: Expr) -> bool:
     """True for a product of two factors that are not both narrow floats, or numbers of 8 bits, made wider."""
-    if not isinstance(value, Op) or value.name not in MULTIPLICATIONS or value.dtype != f32:
+    found = operands(value)
+    if found is None or value.dtype != f32:
         return False
-    sources = [each.args[0].dtype for each in value.args if isinstance(each, Op) and each.name == "cast"]
-    return sum(dtype.is_low_precision or dtype.bits == 8 for dtype in sources) < len(value.args)
+    sources = [dtype for each in found if (dtype := cast_from(each)) is not None]
+    return sum(dtype.is_low_precision or dtype.bits == 8 for dtype in sources) < len(found)

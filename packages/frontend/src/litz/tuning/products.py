@@ -9,16 +9,26 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
+from litz_ir.loops.part import part
 
 from litz.host.load import HostFunction
 from litz.host.waits import checks_values, looked_up
 from litz.timing import Sample
 from litz.tuning.choices import nodes_of, worth_generating
-from litz_ir.loops import Contraction, Input, LoopGraph, Operation, Ref, ScalarInput, TensorType, Value, part
+from litz_ir.contraction import CONVOLUTIONS
+from litz_ir.loops import (
+    Contraction,
+    Input,
+    LoopGraph,
+    Operation,
+    Ref,
+    ScalarInput,
+    TensorType,
+    Value,
+)
 from litz_ir.plan import Kernel, Plan, kernels_in
 from litz_ir.symbols import Size, SymbolTable, symbol
 from litz_lowering import torch_dtype
-from litz_scheduler import CONVOLUTION, CONVOLUTION_BACKWARD
 from litz_scheduler.library import ATTENTIONS, GRADIENTS, PRODUCTS, meanings
 
 log = logging.getLogger("litz")
@@ -75,7 +85,7 @@ def better_generated(
 
 def may_be_generated(graph: LoopGraph) -> bool:
     """True for a graph with products of matrices, convolutions, attention or gradients of such that are called."""
-    known = {*PRODUCTS, CONVOLUTION, CONVOLUTION_BACKWARD, *ATTENTIONS, *GRADIENTS}
+    known = {*PRODUCTS, *CONVOLUTIONS, *ATTENTIONS, *GRADIENTS}
     return any(isinstance(each, Contraction) and each.target in known for each in graph.operations)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from litz_ir.contraction import convolution_arguments
 from litz_ir.dtypes import f32
 from litz_ir.fused import Decision
 from litz_ir.loops import (
@@ -25,7 +26,6 @@ from litz_ir.loops import (
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, loads, op, substitute_expr
 from litz_ir.symbols import Size, symbol
-from litz_scheduler.convolution_calls import CONVOLUTION
 from litz_scheduler.graph import is_identity
 from litz_scheduler.library.activations import activation
 from litz_scheduler.library.channelwise import Affine, split
@@ -70,24 +70,25 @@ class _Parts:
 
 def _parts(call: Operation, values: Mapping[str, Value], held: Mapping[str, Value]) -> _Parts | None:
     """The parts of a convolution that the host's routine can run; None for any other operation."""
-    if not isinstance(call, Contraction) or call.target != CONVOLUTION or call.attributes:
+    if not isinstance(call, Contraction):
         return None
-    x, weight, bias, strides, paddings, dilations, transposed, _, groups = call.arguments
-    if not isinstance(x, Ref) or not isinstance(weight, Ref) or weight.name not in held or transposed:
+    given = convolution_arguments(call.target, call.arguments, call.attributes)
+    if given is None or given.grad_output is not None or given.transposed or given.weight.name not in held:
         return None
-    if bias is not None and (not isinstance(bias, Ref) or bias.name not in held):
+    if given.bias is not None and given.bias.name not in held:
         return None
-    source, result = values[x.name].type, call.results[0].type
-    shapes = (*source.shape, *held[weight.name].type.shape, *result.shape)
+    weight, source, result = held[given.weight.name], values[given.input.name].type, call.results[0].type
+    shapes = (*source.shape, *weight.type.shape, *result.shape)
     if len(result.shape) != 4 or not all(isinstance(size, int) and size > 0 for size in shapes):
         return None
     if {source.dtype, result.dtype} != {f32} or result.device.kind != "cpu":
         return None
-    geometry = (paddings, strides, dilations, groups)
+    geometry = (given.padding, given.stride, given.dilation, given.groups)
     if any(True for _ in sizes_in(geometry)):
         # A weight is packed once for all calls, and these differ from call to call.
         return None
-    return _Parts(x.name, held[weight.name], bias.name if bias is not None else None, source.shape, geometry)
+    bias = given.bias.name if given.bias is not None else None
+    return _Parts(given.input.name, weight, bias, source.shape, geometry)
 
 
 class _Change:

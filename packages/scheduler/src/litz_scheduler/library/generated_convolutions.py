@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from litz_ir.contraction import Convolution, ConvolutionCall, convolution_call
 from litz_ir.dtypes import bf16, f16, f32
 from litz_ir.fused import Decision
 from litz_ir.loops import Axis, Kind, LoopGraph, Operation, Pointwise, Reduction, TensorType, Value
@@ -11,7 +12,6 @@ from litz_ir.origin import Origin
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, cast, const, masked, op
 from litz_ir.symbols import Size, symbol
-from litz_scheduler.convolution_calls import Convolution, ConvolutionCall, convolution_call
 from litz_scheduler.legality.product import graphics
 from litz_scheduler.library.window_sums import WindowSum, window_sum
 from litz_scheduler.options import SchedulerOptions
@@ -53,11 +53,11 @@ class GeneratedConvolutions:
         """The loops that compute what a call does."""
         made: list[Operation] = []
         for each in call.convolutions:
-            rounded = each.image.type.dtype == f32 and self.options.convolution_precision == "tf32"
+            rounded = each.input.type.dtype == f32 and self.options.convolution_precision == "tf32"
             found = window_sum(each, "mul_tf32" if rounded else "mul")
             made.extend(_made_of(found, each.result, call.bias, origin))
-        if call.sums is not None:
-            made.extend(_summed_by_channels(*call.sums, origin))
+        if call.bias_gradient is not None:
+            made.extend(_summed_by_channels(*call.bias_gradient, origin))
         return tuple(made)
 
 
@@ -68,11 +68,11 @@ def _suits(call: ConvolutionCall, kinds: frozenset[str]) -> bool:
 
 
 def _is_product(convolution: Convolution) -> bool:
-    types = (convolution.image.type, convolution.places.type, convolution.weight.type)
+    types = (convolution.input.type, convolution.output.type, convolution.weight.type)
     if len({type_.dtype for type_ in types}) != 1 or types[0].dtype not in FACTORS:
         return False
     rows, columns, *_ = types[-1].shape
-    return convolution.window.groups == 1 or (columns != 1 and rows != convolution.window.groups)
+    return convolution.groups == 1 or (columns != 1 and rows != convolution.groups)
 
 
 def _made_of(found: WindowSum, result: Value, bias: Value | None, origin: Origin) -> tuple[Operation, ...]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from litz_ir.contraction import ConvolutionArguments, convolution_arguments
 from litz_ir.dtypes import DType, bf16, f16, f32
-from litz_ir.loops import Contraction, Operation, Ref, TensorType, Value
+from litz_ir.loops import Contraction, Operation, TensorType, Value
 from litz_ir.symbols import Size
-from litz_scheduler.convolution_calls import CONVOLUTION, CONVOLUTION_BACKWARD, WIDE, WIDE_SUMS
 from litz_scheduler.library.layouts import channels_last
 from litz_scheduler.options import SchedulerOptions
 
@@ -19,6 +19,10 @@ RANKS = (4, 5)
 
 FEW = 3
 """The channels of a coloured picture."""
+
+WIDE, WIDE_SUMS = 3, 256
+"""For kernels wider than this, in channels-last and depthwise, oneDNN holds this many sums of each element of the
+weight's gradient, which it adds up in the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,42 +69,36 @@ def image_call(
     operation: Operation, values: Mapping[str, Value], options: SchedulerOptions
 ) -> ImageCall | None:
     """What a convolution that may take its images in channels-last costs; None for any other operation."""
-    if not isinstance(operation, Contraction) or operation.attributes:
+    if not isinstance(operation, Contraction):
         return None
-    given = _FORMS.get(operation.target)
-    if given is None or not all(isinstance(each, Ref) for each in operation.arguments[: given + 1]):
+    given = convolution_arguments(operation.target, operation.arguments, operation.attributes)
+    if given is None:
         return None
-    *reads, weight = (each.name for each in operation.arguments[: given + 1] if isinstance(each, Ref))
-    image, gradient = _results(operation)
+    backward = given.grad_output is not None
+    reads = tuple(each.name for each in (given.grad_output, given.input) if each is not None)
+    image, gradient = _results(operation, given)
     images = [values[name] for name in reads] + ([] if image is None else [image])
-    kernel = values[weight].type
+    kernel = values[given.weight.name].type
     prices = _prices(images, kernel, options)
-    if prices is None or not all(is_image(value.type) for value in (*images, values[weight])):
+    if prices is None or not all(is_image(type_) for type_ in (*(value.type for value in images), kernel)):
         return None
-    parts = [images] if given == 1 else []
-    if given == 2:
+    parts = [] if backward else [images]
+    if backward:
         parts += [images[::2]] if image is not None else []
         parts += [images[:2]] if gradient is not None else []
     moved = sum(nbytes(value.type) for part in parts for value in part if not has_few_channels(value.type))
-    groups = operation.arguments[-2 if given == 2 else -1]
-    dear = prices.image + (0 if groups == 1 else prices.grouped)
+    dear = prices.image + (0 if given.groups == 1 else prices.grouped)
     sums = prices.weight * len(parts)
-    if gradient is not None and groups != 1 and max(map(_known, kernel.shape[2:])) > WIDE:
+    if gradient is not None and given.groups != 1 and max(map(_known, kernel.shape[2:])) > WIDE:
         sums += prices.wide
-    return ImageCall(operation, tuple(reads), image, gradient, dear * moved, sums * nbytes(kernel))
+    return ImageCall(operation, reads, image, gradient, dear * moved, sums * nbytes(kernel))
 
 
-_FORMS: Mapping[str, int] = {CONVOLUTION: 1, CONVOLUTION_BACKWARD: 2}
-"""The routines, and how many images come before the weight among their arguments."""
-
-
-def _results(call: Contraction) -> tuple[Value | None, Value | None]:
+def _results(call: Contraction, given: ConvolutionArguments) -> tuple[Value | None, Value | None]:
     """The image that a routine gives, and the gradient of a weight."""
-    if _FORMS[call.target] == 1:
+    if given.grad_output is None:
         return call.results[0], None
-    mask = call.arguments[-1]
-    assert isinstance(mask, tuple)
-    image, weight = (value if wanted else None for value, wanted in zip(call.results[:2], mask))
+    image, weight = (value if wanted else None for value, wanted in zip(call.results[:2], given.output_mask))
     return image, weight
 
 

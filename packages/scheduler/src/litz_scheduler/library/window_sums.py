@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
+from litz_ir.symbols.simplify import simplify
+
+from litz_ir.contraction import Convolution
 from litz_ir.dtypes import DType, f32, i64
 from litz_ir.loops import Axis, Layout, TensorType, Value, stride_order
 from litz_ir.scalar import Expr, Load, cast, const, index, logical_and, masked, op
-from litz_ir.symbols import Size, SymbolTable, add, floordiv, mod, mul, simplify, symbol
-from litz_scheduler.convolution_calls import Convolution
+from litz_ir.symbols import Size, SymbolTable, add, floordiv, mod, mul, symbol
 from litz_scheduler.graph import axis_ranges
 from litz_scheduler.library.image_calls import RANKS, is_last
 
@@ -63,15 +65,15 @@ class WindowSum:
 def window_sum(convolution: Convolution, multiply: str) -> WindowSum:
     """The sum that gives what is wanted of a convolution, whose elements the operation ``multiply`` makes products of,
     in f32."""
-    makers = {"places": _over_image, "image": _over_places, "weight": _over_points}
-    return makers[convolution.wanted](convolution, multiply)
+    makers = {"output": _over_image, "input": _over_places, "weight": _over_points}
+    return makers[convolution.computed](convolution, multiply)
 
 
 def _over_image(convolution: Convolution, multiply: str) -> WindowSum:
     """Points are places of the window, with their channels; summed are channels of the image and the window."""
-    window, image, weight = convolution.window, convolution.image, convolution.weight
+    image, weight = convolution.input, convolution.weight
     groups = _Groups.of(convolution)
-    batch, points, inside = _batch(convolution), _points(convolution.places), _inside(convolution)
+    batch, points, inside = _batch(convolution), _points(convolution.output), _inside(convolution)
     channel = Axis("c", groups.of_image)
     at, tests = _under(convolution, points, inside)
     left = _read(image, (symbol(batch.name), groups.place(channel), *at), tests)
@@ -80,7 +82,7 @@ def _over_image(convolution: Convolution, multiply: str) -> WindowSum:
     last = len(image.type.shape) in RANKS and is_last(image.type)
     summed = (*inside, channel) if last else (channel, *inside)
     lines = ((batch,), groups.line(own), *((axis,) for axis in points))
-    spots = tuple(symbol(f"i{k + 2}") for k in range(len(window.sizes)))
+    spots = tuple(symbol(f"i{k + 2}") for k in range(len(convolution.kernel_size)))
     return WindowSum(
         lines, summed, op(multiply, left, right), (symbol("i0"), *groups.at(own), *spots), _ALWAYS, True
     )
@@ -89,10 +91,10 @@ def _over_image(convolution: Convolution, multiply: str) -> WindowSum:
 def _over_places(convolution: Convolution, multiply: str) -> WindowSum:
     """Points are those of the image, with their channels; summed are channels of the places, and the points of the
     window that meet a point of the image."""
-    window, places, weight = convolution.window, convolution.places, convolution.weight
+    places, weight = convolution.output, convolution.weight
     groups = _Groups.of(convolution)
     batch, channel, own = _batch(convolution), Axis("c", groups.of_places), Axis("i1", groups.of_image)
-    met = [_met(convolution, k) for k in range(len(window.sizes))]
+    met = [_met(convolution, k) for k in range(len(convolution.kernel_size))]
     tests = [test for each in met for test in each.tests]
     left = _read(places, (symbol(batch.name), groups.place(channel), *(each.place for each in met)), tests)
     inside = (each.window for each in met)
@@ -112,10 +114,10 @@ def _over_places(convolution: Convolution, multiply: str) -> WindowSum:
 
 def _over_points(convolution: Convolution, multiply: str) -> WindowSum:
     """Points are those of the weight; summed are the places of the window, in all images."""
-    image, places = convolution.image, convolution.places
+    image, places = convolution.input, convolution.output
     groups = _Groups.of(convolution)
     row, column = Axis("i0", groups.of_places), Axis("i1", groups.of_image)
-    inside = tuple(Axis(f"i{k + 2}", size) for k, size in enumerate(convolution.window.sizes))
+    inside = tuple(Axis(f"i{k + 2}", size) for k, size in enumerate(convolution.kernel_size))
     batch = Axis("n", places.type.shape[0])
     points = tuple(Axis(f"y{k}", size) for k, size in enumerate(places.type.shape[2:]))
     left = _read(places, (symbol(batch.name), groups.place(row), *(symbol(axis.name) for axis in points)))
@@ -143,7 +145,7 @@ class _Groups:
     def of(convolution: Convolution) -> _Groups:
         rows, columns, *_ = convolution.weight.type.shape
         assert isinstance(rows, int) and isinstance(columns, int)
-        return _Groups(convolution.window.groups, rows // convolution.window.groups, columns)
+        return _Groups(convolution.groups, rows // convolution.groups, columns)
 
     def line(self, channel: Axis) -> tuple[Axis, ...]:
         """The axes of all channels, of which ``channel`` runs over those of a group."""
@@ -189,10 +191,9 @@ def _met(convolution: Convolution, k: int) -> _Met:
     met and the image has equally many points of each. Elsewhere it is that of the window's first points, with the
     residues that they belong to: what no point of the window meets is not computed.
     """
-    window = convolution.window
-    size, step, distance = window.sizes[k], window.steps[k], window.distances[k]
-    padding = window.paddings[k]
-    length, count = convolution.image.type.shape[k + 2], convolution.places.type.shape[k + 2]
+    size, step, distance = convolution.kernel_size[k], convolution.stride[k], convolution.dilation[k]
+    padding = convolution.padding[k]
+    length, count = convolution.input.type.shape[k + 2], convolution.output.type.shape[k + 2]
     assert isinstance(length, int) and isinstance(count, int)
     shared = gcd(step, distance)
     period = step // shared
@@ -248,11 +249,11 @@ def _under(
     convolution: Convolution, places: tuple[Axis, ...], inside: tuple[Axis, ...]
 ) -> tuple[tuple[Size, ...], list[Expr]]:
     """The points of the image that lie under the points ``inside`` of the window at ``places``, and whether they do."""
-    window, sizes = convolution.window, convolution.image.type.shape[2:]
+    sizes = convolution.input.type.shape[2:]
     found: list[Size] = []
     tests: list[Expr] = []
     for k, (place, point) in enumerate(zip(places, inside, strict=True)):
-        step, distance, padding = window.steps[k], window.distances[k], window.paddings[k]
+        step, distance, padding = convolution.stride[k], convolution.dilation[k], convolution.padding[k]
         at = add(mul(symbol(place.name), step), mul(symbol(point.name), distance), -padding)
         reach = (_size(place) - 1) * step + (_size(point) - 1) * distance
         found.append(at)
@@ -274,7 +275,7 @@ def _read(value: Value, at: tuple[Size, ...], tests: Sequence[Expr] = ()) -> Exp
 
 
 def _batch(convolution: Convolution) -> Axis:
-    return Axis("i0", convolution.places.type.shape[0])
+    return Axis("i0", convolution.output.type.shape[0])
 
 
 def _points(value: Value) -> tuple[Axis, ...]:
@@ -282,7 +283,7 @@ def _points(value: Value) -> tuple[Axis, ...]:
 
 
 def _inside(convolution: Convolution) -> tuple[Axis, ...]:
-    return tuple(Axis(f"r{k}", size) for k, size in enumerate(convolution.window.sizes))
+    return tuple(Axis(f"r{k}", size) for k, size in enumerate(convolution.kernel_size))
 
 
 def _size(axis: Axis) -> int:

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 
+from litz_ir.contraction import CONVOLUTION, CONVOLUTION_BACKWARD, convolution_arguments
 from litz_ir.device import CPU
 from litz_ir.dtypes import bf16, f32
 from litz_ir.loops import Ref, TensorType
 from litz_ir.plan import CallStep, Placement, Plan, RegionStep, Step
 from litz_ir.symbols import SymbolTable
-from litz_scheduler.convolution_calls import CONVOLUTION, CONVOLUTION_BACKWARD, WIDE, WIDE_SUMS
 from litz_scheduler.cost import estimate
+from litz_scheduler.library.image_calls import WIDE, WIDE_SUMS
 from litz_scheduler.memory.homes import memory_of
 
 
@@ -41,8 +42,11 @@ class _Tensor:
         return self.strides[1] == 1 and self.shape[1] != 1
 
 
+_Operands = Callable[[CallStep], Sequence[str]]
+"""From a step, the names of the tensors that a formula is over; empty where it has none."""
+
 _Formula = Callable[[Sequence[_Tensor], Sequence[_Tensor], int], int]
-"""From the leading arguments, the results that are wanted, and the number of threads."""
+"""From these tensors, the results that are wanted, and the number of threads."""
 
 
 def transient_bytes(
@@ -69,14 +73,35 @@ def _workspace(
     step: CallStep, placements: Mapping[str, Placement], symbols: SymbolTable, threads: int
 ) -> int:
     """The bytes that a routine on the CPU takes beyond its results; symbolic sizes at their hints."""
-    operands, formula = _FORMULAS.get(step.target, (0, None))
-    names = [each.name for each in step.arguments[:operands] if isinstance(each, Ref)]
-    if formula is None or len(names) < operands or any(placements[n].type.device != CPU for n in names):
+    row = _FORMULAS.get(step.target)
+    if row is None:
+        return 0
+    operands, formula = row
+    names = operands(step)
+    if not names or any(placements[name].type.device != CPU for name in names):
         return 0
     given = [_tensor(placements[name].type, symbols) for name in names]
     results = [name for name in step.results if name is not None]
     made = [_tensor(placements[name].type, symbols) for name in results]
     return formula(given, made, max(1, threads))
+
+
+def _convolved(step: CallStep) -> Sequence[str]:
+    """The names of what a convolution reads: the gradient of its output, for gradients, its input and its weight."""
+    given = convolution_arguments(step.target, step.arguments, step.attributes)
+    if given is None:
+        return ()
+    return [each.name for each in (given.grad_output, given.input, given.weight) if each is not None]
+
+
+def _leading(count: int) -> _Operands:
+    """The names of so many leading arguments, where all are tensors."""
+
+    def names(step: CallStep) -> Sequence[str]:
+        found = [each.name for each in step.arguments[:count] if isinstance(each, Ref)]
+        return found if len(found) == count else ()
+
+    return names
 
 
 def _tensor(type_: TensorType, symbols: SymbolTable) -> _Tensor:
@@ -140,13 +165,16 @@ def _attention_backward(given: Sequence[_Tensor], made: Sequence[_Tensor], threa
     return threads * 2 * rows * columns * 4
 
 
-_FORMULAS: Mapping[str, tuple[int, _Formula]] = MappingProxyType(
+_FORMULAS: Mapping[str, tuple[_Operands, _Formula]] = MappingProxyType(
     {
-        "linear": (2, _linear),
-        CONVOLUTION: (2, _convolution),
-        CONVOLUTION_BACKWARD: (3, _convolution_backward),
-        "aten._scaled_dot_product_flash_attention_for_cpu.default": (2, _attention),
-        "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": (3, _attention_backward),
+        "linear": (_leading(2), _linear),
+        CONVOLUTION: (_convolved, _convolution),
+        CONVOLUTION_BACKWARD: (_convolved, _convolution_backward),
+        "aten._scaled_dot_product_flash_attention_for_cpu.default": (_leading(2), _attention),
+        "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": (
+            _leading(3),
+            _attention_backward,
+        ),
     }
 )
-"""How many leading arguments are tensors, and the formula over them."""
+"""The tensors of a routine, and the formula over them."""
