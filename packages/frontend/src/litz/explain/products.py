@@ -6,7 +6,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from litz.host.precision import f32_convolutions, f32_products
-from litz_ir.contraction import CONVOLUTIONS, cast_from, convolution_arguments, operands
+from litz_ir.contraction import (
+    CONVOLUTIONS,
+    MATMULS,
+    cast_from,
+    convolution_arguments,
+    matmul_arguments,
+    operands,
+)
 from litz_ir.dtypes import f32
 from litz_ir.loops import Argument, Ref
 from litz_ir.plan import (
@@ -23,7 +30,6 @@ from litz_ir.plan import (
 )
 from litz_ir.scalar import Expr
 from litz_scheduler import Precision
-from litz_scheduler.library import PRODUCTS, meanings
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,7 @@ class _Multiplying:
 
 
 _MULTIPLYING = (
-    _Multiplying("products", PRODUCTS.keys(), f32_products, "torch.backends.cuda.matmul.fp32_precision"),
+    _Multiplying("products", MATMULS.keys(), f32_products, "torch.backends.cuda.matmul.fp32_precision"),
     _Multiplying(
         "convolutions", CONVOLUTIONS.keys(), f32_convolutions,
         "torch.backends.cudnn.conv.fp32_precision",
@@ -76,8 +82,8 @@ def _multiplies_f32(step: Step, plan: Plan, kernels: dict[str, Kernel], routines
 
 def _factor(step: CallStep) -> Argument:
     """What a routine multiplies."""
-    if step.target in PRODUCTS:
-        return meanings(step.target, step.arguments, step.attributes).get("left")
+    if step.target in MATMULS:
+        return matmul_arguments(step.target, step.arguments, step.attributes).get("a")
     given = convolution_arguments(step.target, step.arguments, step.attributes)
     return None if given is None else given.input
 

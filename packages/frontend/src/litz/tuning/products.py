@@ -15,7 +15,7 @@ from litz.host.load import HostFunction
 from litz.host.waits import checks_values, looked_up
 from litz.timing import Sample
 from litz.tuning.choices import nodes_of, worth_generating
-from litz_ir.contraction import CONVOLUTIONS
+from litz_ir.contraction import CONVOLUTIONS, MATMULS, matmul_arguments
 from litz_ir.loops import (
     Contraction,
     Input,
@@ -29,7 +29,7 @@ from litz_ir.loops import (
 from litz_ir.plan import Kernel, Plan, kernels_in
 from litz_ir.symbols import Size, SymbolTable, symbol
 from litz_lowering import torch_dtype
-from litz_scheduler.library import ATTENTIONS, GRADIENTS, PRODUCTS, meanings
+from litz_scheduler.library import ATTENTIONS, GRADIENTS
 
 log = logging.getLogger("litz")
 
@@ -85,7 +85,7 @@ def better_generated(
 
 def may_be_generated(graph: LoopGraph) -> bool:
     """True for a graph with products of matrices, convolutions, attention or gradients of such that are called."""
-    known = {*PRODUCTS, *CONVOLUTIONS, *ATTENTIONS, *GRADIENTS}
+    known = {*MATMULS, *CONVOLUTIONS, *ATTENTIONS, *GRADIENTS}
     return any(isinstance(each, Contraction) and each.target in known for each in graph.operations)
 
 
@@ -117,11 +117,11 @@ def _grouped_rows(graph: LoopGraph) -> Mapping[str, Size]:
     types = {name: value.type for name, value in graph.values().items()}
     found: dict[str, Size] = {}
     for each in graph.operations:
-        if isinstance(each, Contraction) and each.target in PRODUCTS:
-            given = meanings(each.target, each.arguments, each.attributes)
-            left, ends = given.get("left"), given.get("offsets")
-            if type(left) is Ref and type(ends) is Ref:
-                found[ends.name] = types[left.name].shape[0]
+        if isinstance(each, Contraction) and each.target in MATMULS:
+            given = matmul_arguments(each.target, each.arguments, each.attributes)
+            a, ends = given.get("a"), given.get("offsets")
+            if type(a) is Ref and type(ends) is Ref:
+                found[ends.name] = types[a.name].shape[0]
     return found
 
 

@@ -9,13 +9,11 @@ from litz_scheduler.library.generated_convolutions import GeneratedConvolutions
 from litz_scheduler.library.held import KeepHeld
 from litz_scheduler.library.images import Images
 from litz_scheduler.library.padding import PadRows
-from litz_scheduler.library.product_calls import PRODUCTS, meanings
 from litz_scheduler.library.products import Products
 
 __all__ = [
     "ATTENTIONS",
     "GRADIENTS",
-    "PRODUCTS",
     "Addends",
     "Convolutions",
     "GeneratedAttention",
@@ -25,5 +23,4 @@ __all__ = [
     "KeepHeld",
     "PadRows",
     "Products",
-    "meanings",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from litz_ir.contraction import plain_operands
 from litz_ir.dtypes import f32, f64
 from litz_ir.fused import Decision
 from litz_ir.loops import (
@@ -14,7 +15,6 @@ from litz_ir.loops import (
     Operation,
     Pointwise,
     Reduction,
-    Ref,
     TensorType,
     Value,
     View,
@@ -23,9 +23,6 @@ from litz_ir.passes import PassContext
 from litz_ir.scalar import Load, op
 from litz_ir.symbols import Size, symbol
 from litz_scheduler.graph import output_names
-
-SUMS: Mapping[str, str] = {"aten.addmm.default": "aten.mm.default"}
-"""The calls that add something to a product, and the call that does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +54,12 @@ class Addends:
 
 def _parts(sum_: Contraction, values: Mapping[str, Value]) -> tuple[TensorType, str, TensorType] | None:
     """The type of a sum that can be taken apart, its addend and the addend's type."""
-    if sum_.target not in SUMS or sum_.attributes or not all(type(each) is Ref for each in sum_.arguments):
+    operands = plain_operands(sum_)
+    bias = None if operands is None else operands[0]
+    if bias is None:
         return None
-    addend = sum_.arguments[0]
-    assert isinstance(addend, Ref)
-    made, added = sum_.results[0].type, values[addend.name].type
-    return (made, addend.name, added) if made.dtype in (f32, f64) and added.dtype == made.dtype else None
+    made, added = sum_.results[0].type, values[bias].type
+    return (made, bias, added) if made.dtype in (f32, f64) and added.dtype == made.dtype else None
 
 
 def _taken_apart(
@@ -74,7 +71,7 @@ def _taken_apart(
     own = points[len(points) - len(added.shape) :]
     index: tuple[Size, ...] = tuple(0 if size == 1 else at for size, at in zip(added.shape, own, strict=True))
     body = op("add", Load(product.name, points, made.dtype), Load(addend, index, made.dtype))
-    call = replace(sum_, target=SUMS[sum_.target], results=(product,), arguments=sum_.arguments[1:])
+    call = replace(sum_, target="aten.mm.default", results=(product,), arguments=sum_.arguments[1:])
     return call, Pointwise(results=sum_.results, axes=axes, bodies=(body,), origin=sum_.origin)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from litz_ir.contraction import by_role
 from litz_ir.dtypes import DType, bf16, f16, f32
 from litz_ir.loops import Argument, Call, Ref, Value
 from litz_ir.symbols import Size, add, mul
-from litz_scheduler.library.product_calls import meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ ATTENTIONS: Mapping[str, tuple[Routine, str]] = MappingProxyType(
         ),
     }
 )  # fmt: skip
-"""The calls that loops can stand for, with the signatures of what they take, as :func:`meant` reads them. Each returns
-the values weighed and the logarithms of the rows' totals first; what else it returns says nothing where nothing is
+"""The calls that loops can stand for, with their signatures (:func:`litz_ir.contraction.by_role`). Each returns the
+values weighed and the logarithms of the rows' totals first; what else it returns says nothing where nothing is
 dropped."""
 
 GRADIENTS: Mapping[str, tuple[Routine, str]] = MappingProxyType(
@@ -115,13 +115,13 @@ class GradientCall:
 def attention_call(call: Call, values: Mapping[str, Value]) -> AttentionCall | None:
     """What a call of :data:`ATTENTIONS` computes, where loops can compute it."""
     routine, signature = ATTENTIONS[call.target]
-    return _attention(routine, dict(meant(signature, call.arguments, call.attributes)), values)
+    return _attention(routine, dict(by_role(signature, call.arguments, call.attributes)), values)
 
 
 def gradient_call(call: Call, values: Mapping[str, Value]) -> GradientCall | None:
     """What a call of :data:`GRADIENTS` computes, where loops can compute it: not the gradient of what was added."""
     routine, signature = GRADIENTS[call.target]
-    given = dict(meant(signature, call.arguments, call.attributes))
+    given = dict(by_role(signature, call.arguments, call.attributes))
     wanted = given.pop("wanted", ())
     if not isinstance(wanted, tuple) or (given.get("bias") is not None and wanted[3:] != (False,)):
         return None

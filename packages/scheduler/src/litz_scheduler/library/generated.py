@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from litz_ir.contraction import F8, MATMULS, MatmulCall, matmul_call
 from litz_ir.dtypes import f32
 from litz_ir.fused import Decision
 from litz_ir.loops import (
@@ -24,7 +25,6 @@ from litz_ir.scalar import Expr, Load, cast, const, op
 from litz_ir.symbols import Size, SymbolTable, symbol
 from litz_ir.target import Capabilities
 from litz_scheduler.library.grouped import as_grouped_loops, groups_of
-from litz_scheduler.library.product_calls import F8, PRODUCTS, ProductCall, product_call
 from litz_scheduler.options import SchedulerOptions
 
 NOTES: Mapping[str, str] = MappingProxyType({"mul_tf32": "TF32", "mul_f8": "fp8", "mul_f8_fast": "fp8, fast"})
@@ -69,7 +69,7 @@ class GeneratedProducts:
         if not isinstance(operation, Contraction) or not self._asked_for(operation):
             return "", ()
         device = devices.get(operation.results[0].type.device.kind)
-        call = product_call(operation, values)
+        call = matmul_call(operation, values)
         if device is None or call is None:
             return "", ()
         multiply = self._multiplication(call, device)
@@ -79,53 +79,44 @@ class GeneratedProducts:
         return multiply, () if groups is None else as_grouped_loops(groups, call, multiply)
 
     def _asked_for(self, operation: Contraction) -> bool:
-        return operation.target in PRODUCTS and self.options.generates(operation.name, operation.origin.node)
+        return operation.target in MATMULS and self.options.generates(operation.name, operation.origin.node)
 
-    def _multiplication(self, call: ProductCall, device: Capabilities) -> str:
+    def _multiplication(self, call: MatmulCall, device: Capabilities) -> str:
         """The operation that makes products of elements: how precise a library's sums of them are."""
-        dtype = call.left.type.dtype
+        dtype = call.a.type.dtype
         if dtype in F8 and device.f8_products:
             return "mul_f8_fast" if call.fast else "mul_f8"
         return "mul_tf32" if dtype == f32 and self.options.product_precision == "tf32" else "mul"
 
 
-def _as_loops(product: Contraction, call: ProductCall, multiply: str) -> tuple[Operation, ...]:
-    (result,) = product.results
-    type_ = result.type
-    plain = call.addend is None and call.alpha == 1 and not call.scales
+def _as_loops(product: Contraction, call: MatmulCall, multiply: str) -> tuple[Operation, ...]:
+    """The sum, and the result that the epilogue makes of it, rounded once."""
+    type_, epilogue = call.result.type, call.epilogue
     layout = replace(type_.layout, fixed=False)
-    total = Value(f"{product.name}.sum", replace(type_, dtype=call.total, layout=layout))
-    if plain and type_.dtype == call.total:
-        return (_sum(product, call, result, multiply),)
+    total = Value(f"{product.name}.sum", replace(type_, dtype=call.accumulator, layout=layout))
+    if epilogue.is_identity and type_.dtype == call.accumulator:
+        return (_sum(product, call, call.result, multiply),)
     axes = _axes(type_)
     points = tuple(symbol(axis.name) for axis in axes)
-    body: Expr = Load(total.name, points, call.total)
-    if call.alpha != 1:
-        body = op("mul", body, const(call.alpha, f32))
-    for scale in call.scales:
+    body: Expr = Load(total.name, points, call.accumulator)
+    if epilogue.alpha != 1:
+        body = op("mul", body, const(epilogue.alpha, f32))
+    for scale in epilogue.scales:
         body = op("mul", body, _broadcast(scale, points))
-    if call.addend is not None:
-        added = _broadcast(call.addend, points)
-        body = op("add", body, added if call.beta == 1 else op("mul", added, const(call.beta, f32)))
+    if epilogue.bias is not None:
+        added = _broadcast(epilogue.bias, points)
+        body = op("add", body, added if epilogue.beta == 1 else op("mul", added, const(epilogue.beta, f32)))
     rounded = Pointwise(
         results=product.results, axes=axes, bodies=(cast(body, type_.dtype),), origin=product.origin
     )
     return _sum(product, call, total, multiply), rounded
 
 
-def _sum(product: Contraction, call: ProductCall, total: Value, multiply: str) -> Reduction:
-    """The sum over the left factor's last dimension and the right one's last but one (its last where it is turned),
-    whose elements the operation ``multiply`` makes a product of."""
-    axes = _axes(total.type)
-    *batch, row, column = (symbol(axis.name) for axis in axes)
-    inner = Axis("r0", call.left.type.shape[-1])
-    k = symbol(inner.name)
-    left = Load(call.left.name, (*batch, row, k), call.left.type.dtype)
-    place = (column, k) if call.turned else (k, column)
-    right = Load(call.right.name, (*batch, *place), call.right.type.dtype)
-    body = op(multiply, cast(left, call.total), cast(right, call.total))
+def _sum(product: Contraction, call: MatmulCall, total: Value, multiply: str) -> Reduction:
+    """The sum over K of the products that the operation ``multiply`` makes."""
+    nest = call.nest(multiply)
     return Reduction(
-        results=(total,), axes=axes, reduce_axes=(inner,), combiner=Kind("sum"), bodies=(body,),
+        results=(total,), axes=nest.outer, reduce_axes=nest.k, combiner=Kind("sum"), bodies=(nest.product,),
         origin=product.origin,
     )  # fmt: skip
 

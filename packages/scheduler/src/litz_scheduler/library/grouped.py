@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from litz_ir.contraction import MatmulCall
 from litz_ir.dtypes import DType, i32, i64
 from litz_ir.loops import (
     Axis,
@@ -20,7 +21,6 @@ from litz_ir.loops import (
 from litz_ir.scalar import Expr, Indirect, Load, cast, const, index, masked, op, where
 from litz_ir.symbols import Size, SymbolTable, add, floordiv, mod, mul, symbol
 from litz_scheduler.cost import estimate
-from litz_scheduler.library.product_calls import ProductCall
 
 ROWS = (16, 128)
 """The fewest and the most rows that a tile of a group has."""
@@ -94,10 +94,10 @@ def _number(at: Size) -> Expr:
     return cast(index(at), i32)
 
 
-def groups_of(product: Contraction, call: ProductCall, symbols: SymbolTable) -> Groups | None:
+def groups_of(product: Contraction, call: MatmulCall, symbols: SymbolTable) -> Groups | None:
     """The groups of a product whose rows are grouped; ``None`` where it has no two of them, or it is not known how
     many."""
-    count, rows = call.right.type.shape[0], call.left.type.shape[0]
+    count, rows = call.b.type.shape[0], call.a.type.shape[0]
     if call.offsets is None or not isinstance(count, int) or count < 2:
         return None
     each = max(1, estimate(rows, symbols) // count)
@@ -105,26 +105,26 @@ def groups_of(product: Contraction, call: ProductCall, symbols: SymbolTable) -> 
     return Groups(product, call.offsets, count, rows, min(most, max(least, 1 << (each - 1).bit_length())))
 
 
-def as_grouped_loops(groups: Groups, call: ProductCall, multiply: str) -> tuple[Operation, ...]:
+def as_grouped_loops(groups: Groups, call: MatmulCall, multiply: str) -> tuple[Operation, ...]:
     """The loops of a product of groups of rows: sums for the rows of all tiles, rounded, then each row of them."""
     product, name = groups.product, groups.product.name
-    (result,) = product.results
+    result = call.result
     columns = result.type.shape[-1]
     tile, within, column = (symbol(f"i{k}") for k in range(3))
-    k = Axis("r0", call.left.type.shape[-1])
+    k = Axis("r0", call.a.type.shape[-1])
     row = op("add", Load(f"{name}.row", (tile,), i32), _number(within))
     taken = Indirect(row, groups.rows, check="clamped")
     own = Indirect(Load(f"{name}.group", (tile,), i32), groups.count, check="clamped")
-    left = Load(call.left.name, (taken, symbol(k.name)), call.left.type.dtype)
-    right = Load(call.right.name, (own, symbol(k.name), column), call.right.type.dtype)
-    body = op(multiply, cast(left, call.total), cast(right, call.total))
+    left = Load(call.a.name, (taken, symbol(k.name)), call.a.type.dtype)
+    right = Load(call.b.name, (own, symbol(k.name), column), call.b.type.dtype)
+    body = op(multiply, cast(left, call.accumulator), cast(right, call.accumulator))
     axes = _axes((groups.tiles, groups.block, columns))
     total, rounded = (
         groups.named(each, dtype, *(axis.size for axis in axes))
-        for each, dtype in (("sum", call.total), ("tiles", result.type.dtype))
+        for each, dtype in (("sum", call.accumulator), ("tiles", result.type.dtype))
     )
-    made: Expr = Load(total.name, (tile, within, column), call.total)
-    for scale, at in zip(call.scales, ((taken,), (own, column))):
+    made: Expr = Load(total.name, (tile, within, column), call.accumulator)
+    for scale, at in zip(call.epilogue.scales, ((taken,), (own, column))):
         made = op("mul", made, Load(scale.name, at, scale.type.dtype))
     slots = mul(groups.tiles, groups.block)
     place = Indirect(Load(f"{name}.place", (symbol("i0"),), i32), slots, check="clamped")

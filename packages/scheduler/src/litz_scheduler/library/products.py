@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from litz_ir.contraction import plain_operands
 from litz_ir.dtypes import f32
 from litz_ir.fused import Decision
 from litz_ir.loops import Axis, Contraction, LoopGraph, Operation, Ref, TensorType, Value, View
@@ -13,9 +13,6 @@ from litz_ir.symbols import Size, symbol
 from litz_scheduler.cost import estimate
 from litz_scheduler.graph import Versions
 from litz_scheduler.options import SchedulerOptions
-
-PRODUCTS: Mapping[str, int] = {"aten.mm.default": 0, "aten.addmm.default": 1}
-"""The calls that ``linear`` may run, and how many addends come before their factors."""
 
 ROWS = 8
 """With fewer rows a product is bound by reading its matrix, which every library does alike."""
@@ -55,22 +52,20 @@ class _Change:
 
     def of(self, operation: Operation, position: int) -> tuple[Operation, ...]:
         """What computes ``operation`` instead; nothing where it stays."""
-        if not isinstance(operation, Contraction) or operation.target not in PRODUCTS or operation.attributes:
+        operands = plain_operands(operation) if isinstance(operation, Contraction) else None
+        if operands is None:
             return ()
-        addends = PRODUCTS[operation.target]
-        named = [each.name for each in operation.arguments if type(each) is Ref]
-        if len(named) != addends + 2 or len(operation.arguments) != len(named):
-            return ()
-        *added, x, matrix = named
+        assert isinstance(operation, Contraction)
+        bias, x, matrix = operands
         if not self._pays(operation) or not self._is_matrix(x) or not self._is_matrix(matrix, gaps=False):
             return ()
         if not all(isinstance(size, int) for size in self._values[matrix].type.shape):
             return ()  # it may be empty, which ``linear`` refuses
-        if added and not self._is_bias(added[0]):
+        if bias is not None and not self._is_bias(bias):
             return ()
         weight, views = self._transposed(operation, matrix, position)
-        bias = Ref(added[0]) if added else None
-        call = replace(operation, target="linear", arguments=(Ref(x), Ref(weight), bias))
+        arguments = (Ref(x), Ref(weight), None if bias is None else Ref(bias))
+        call = replace(operation, target="linear", arguments=arguments)
         return (*views, call)
 
     def _pays(self, product: Contraction) -> bool:
