@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from litz_ir.contraction import operand_a
 from litz_ir.dtypes import compute_dtype
 from litz_ir.loops import Contraction, Need
 from litz_ir.scalar import Expr, build
@@ -14,46 +15,36 @@ from litz_lowering.registry import rule
 
 
 def _contraction(
-    ctx: LoweringContext, inner: Size, args: tuple[Any, ...], kwargs: dict[str, Any], need: Need = "any"
+    ctx: LoweringContext, args: tuple[Any, ...], kwargs: dict[str, Any], need: Need = "any", groups: Size = 1
 ) -> Tensor:
-    return ctx.call(
-        Contraction,
-        str(ctx.node.target),
-        args,
-        kwargs,
-        kind="matmul",
-        need=need,
-        flops=mul(2, product(ctx.output.shape), inner),
-    )[0]
+    """The call of the node's operator; ``groups`` is how many parts K is divided into, each summed apart."""
+    target = str(ctx.node.target)
+    k = floordiv(operand_a(target, args, kwargs.items()).shape[-1], groups)
+    flops = mul(2, product(ctx.output.shape), k)
+    return ctx.call(Contraction, target, args, kwargs, kind="matmul", need=need, flops=flops)[0]
 
 
 @rule("aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default", "aten._int_mm.default",
-      "aten.mm.dtype", "aten.bmm.dtype", how="library")  # fmt: skip
-def mm(ctx: LoweringContext, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """A product of matrices, of batches of them, or of a matrix and a vector."""
-    return _contraction(ctx, a.shape[-1], (a, b, *args), kwargs)
-
-
-@rule("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default", "aten.addbmm.default",
-      "aten.addmm.dtype", "aten.baddbmm.dtype", how="library")  # fmt: skip
-def addmm(ctx: LoweringContext, bias: Tensor, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """A product added to something."""
-    return _contraction(ctx, a.shape[-1], (bias, a, b, *args), kwargs)
+      "aten.mm.dtype", "aten.bmm.dtype", "aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default",
+      "aten.addbmm.default", "aten.addmm.dtype", "aten.baddbmm.dtype", how="library")  # fmt: skip
+def matmul(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
+    """A product of matrices, of batches of them, or of a matrix and a vector, alone or added to something."""
+    return _contraction(ctx, args, kwargs)
 
 
 @rule(
     "aten._scaled_mm.default", "aten._scaled_mm_v2.default", "aten._weight_int8pack_mm.default", how="library"
 )
-def scaled(ctx: LoweringContext, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def scaled(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
     """A product of narrow numbers with scales, whose routines know a few layouts alone."""
-    return _contraction(ctx, a.shape[-1], (a, b, *args), kwargs, "exact")
+    return _contraction(ctx, args, kwargs, "exact")
 
 
 @rule("aten._grouped_mm.default", "aten._scaled_grouped_mm.default", how="library")
 def grouped(ctx: LoweringContext, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Products of groups of rows, or of columns, with a matrix each, or of groups of what is summed."""
     groups = ctx.output.shape[0] if a.rank == b.rank == 2 else 1
-    return _contraction(ctx, floordiv(a.shape[-1], groups), (a, b, *args), kwargs, "exact")
+    return _contraction(ctx, (a, b, *args), kwargs, "exact", groups)
 
 
 @rule("aten._trilinear.default")

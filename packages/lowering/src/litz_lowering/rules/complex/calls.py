@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from litz_ir.contraction import CONVOLUTION, CONVOLUTION_BACKWARD, operand_a
 from litz_ir.loops import Contraction, Extern
-from litz_ir.symbols import Size, mul, product
+from litz_ir.symbols import mul, product
 from litz_lowering.context import Complex, LoweringContext, Tensor
-from litz_lowering.registry import REGISTRY, complex_rule
+from litz_lowering.registry import complex_rule
 
 _REASON = "a library's routine"
 
@@ -27,22 +27,20 @@ def transform(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Compl
     return _results(ctx, found)[0]
 
 
-def _multiplied(inner: Callable[..., Size], *overloads: str) -> None:
-    def multiply(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Complex:
-        flops = mul(8, product(ctx.output.shape), inner(*args))
-        found = ctx.call(
-            Contraction, str(ctx.node.target), args, kwargs, kind="matmul", need="exact", flops=flops
-        )
-        return _results(ctx, found)[0]
-
-    REGISTRY.add_complex(multiply, *(f"aten.{name}.default" for name in overloads), how="library")
-
-
-_multiplied(lambda a, *_: a.shape[-1], "mm", "bmm", "mv", "dot", "vdot")
-_multiplied(lambda bias, a, *_: a.shape[-1], "addmm", "baddbmm", "addmv", "addbmm")
+@complex_rule(
+    "aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default", "aten.vdot.default",
+    "aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default", "aten.addbmm.default", how="library",
+)  # fmt: skip
+def matmul(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Complex:
+    """A product of matrices, or of a matrix and a vector."""
+    target = str(ctx.node.target)
+    k = operand_a(target, args, kwargs.items()).shape[-1]
+    flops = mul(8, product(ctx.output.shape), k)
+    found = ctx.call(Contraction, target, args, kwargs, kind="matmul", need="exact", flops=flops)
+    return _results(ctx, found)[0]
 
 
-@complex_rule("aten.convolution.default", "aten.convolution_backward.default", how="library")
+@complex_rule(CONVOLUTION, CONVOLUTION_BACKWARD, how="library")
 def convolution(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     """A convolution, or the gradients of one."""
     found = ctx.call(
