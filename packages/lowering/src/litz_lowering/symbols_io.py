@@ -14,17 +14,8 @@ from torch.utils._sympy.singleton_int import SingletonInt
 
 from litz_ir.errors import NotCompiled, SymbolError, UnsupportedOperation
 from litz_ir.loops import Layout, TensorType
-from litz_ir.symbols import (
-    Range,
-    Size,
-    SymbolInfo,
-    SymbolKind,
-    SymbolTable,
-    from_sympy,
-    mul,
-    symbol,
-    to_sympy,
-)
+from litz_ir.symbols import Range, Size, SymbolInfo, SymbolKind, SymbolTable, mul, symbol
+from litz_ir.symbols.sympy_io import from_sympy, to_sympy
 from litz_lowering.compat import backed_values, is_unbacked
 from litz_lowering.devices import Devices
 from litz_lowering.torch_types import litz_dtype, part_dtype

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
-from litz_ir.loops.part import part
 
 from litz.host.load import HostFunction
 from litz.host.waits import checks_values, looked_up
@@ -25,6 +24,7 @@ from litz_ir.loops import (
     ScalarInput,
     TensorType,
     Value,
+    part,
 )
 from litz_ir.plan import Kernel, Plan, kernels_in
 from litz_ir.symbols import Size, SymbolTable, symbol

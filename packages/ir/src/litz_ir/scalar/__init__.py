@@ -25,7 +25,6 @@ from litz_ir.scalar.expr import (
     walk,
 )
 from litz_ir.scalar.ops_table import HEAVY, MULTIPLICATIONS, OPS
-from litz_ir.scalar.products import product_factors
 from litz_ir.scalar.verify import unconditional_loads
 
 __all__ = [
@@ -60,7 +59,6 @@ __all__ = [
     "map_indirects",
     "masked",
     "op",
-    "product_factors",
     "quotient",
     "substitute_expr",
     "transform",

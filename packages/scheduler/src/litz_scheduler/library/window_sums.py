@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from litz_ir.symbols.simplify import simplify
-
 from litz_ir.contraction import Convolution
 from litz_ir.dtypes import DType, f32, i64
 from litz_ir.loops import Axis, Layout, TensorType, Value, stride_order
 from litz_ir.scalar import Expr, Load, cast, const, index, logical_and, masked, op
-from litz_ir.symbols import Size, SymbolTable, add, floordiv, mod, mul, symbol
+from litz_ir.symbols import Size, SymbolTable, add, floordiv, mod, mul, simplify, symbol
 from litz_scheduler.graph import axis_ranges
 from litz_scheduler.library.image_calls import RANKS, is_last
 
