@@ -41,6 +41,8 @@ from litz_ir.errors import InternalError, LitzError
 from litz_lowering import registry
 from litz_scheduler import SchedulerOptions
 from litz_scheduler import pipeline as scheduler
+from litz_scheduler.build_plan import BuildPlan
+from litz_scheduler.fusion import Fuse
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "frontend" / "tests"))
 from tuning_target import Stopwatch, TunableCpu
@@ -96,8 +98,8 @@ BORDERS = (
     Border("compilation", pipeline, "tell_of_bf16"),
     Border("target", pipeline, "targets_for"),
     Border("lower", pipeline, "lower"),
-    Border("schedule", scheduler, "fuse"),
-    Border("schedule", scheduler, "build_plan"),
+    Border("pass", Fuse, "apply"),
+    Border("pass", BuildPlan, "apply"),
     Border("emit", CpuTarget, "emit"),
     Border("compile", CpuTarget, "build"),
     Border("load", CpuTarget, "load"),

@@ -28,9 +28,9 @@ from litz_ir.loops.nodes import (
     tensor_type,
 )
 from litz_ir.origin import Origin
-from litz_ir.passes.base import PassContext
+from litz_ir.passes.base import PassContext, Timings
 from litz_ir.passes.check import check_hook, check_hook_for, check_pass, difference
-from litz_ir.passes.pipeline import run_passes
+from litz_ir.passes.pipeline import Pipeline, run_passes
 from litz_ir.passes.samples import draw
 from litz_ir.plan.kernel import Kernel, Parameter, Phase, Store
 from litz_ir.plan.program import Allocate, Launch, Placement, Plan, Storage
@@ -88,12 +88,29 @@ class Multiply:
 
 
 def test_the_hook_runs_between_passes_and_honours_their_bounds() -> None:
-    context = PassContext({})
-    assert run_passes([Multiply(1.0)], PLUS, context, hooks=[check_hook]) == PLUS
+    context = PassContext({}, hooks=[check_hook])
+    assert run_passes([Multiply(1.0)], PLUS, context) == PLUS
     with pytest.raises(PassError, match="pass multiply changed output 0"):
-        run_passes([Multiply(1.0), Multiply(1.001)], PLUS, context, hooks=[check_hook])
+        run_passes([Multiply(1.0), Multiply(1.001)], PLUS, context)
     loose = Multiply(1.0000001, ulp=4)
-    assert run_passes([loose], PLUS, context, hooks=[check_hook_for([loose])]) != PLUS
+    assert run_passes([loose], PLUS, PassContext({}, hooks=[check_hook_for([loose])])) != PLUS
+
+
+def test_hooks_and_timings_see_a_pipeline_and_each_of_its_passes() -> None:
+    seen: list[str] = []
+    timings = Timings()
+    hooks = [lambda name, before, after: seen.append(name)]
+    inner = Pipeline[LoopGraph, LoopGraph]("inner", (Multiply(2.0, ulp=1), Multiply(3.0, "again", ulp=2)))
+    whole = Pipeline[LoopGraph, LoopGraph]("whole", (inner, Multiply(1.0, "last")))
+    assert whole.ulp == 3
+    run_passes([whole], PLUS, PassContext({}, hooks=hooks, timings=timings))
+    assert seen == list(timings.seconds) == ["multiply", "again", "inner", "last", "whole"]
+
+
+def test_an_exception_in_a_pass_of_a_pipeline_names_that_pass() -> None:
+    broken = Multiply("no number", "broken")  # type: ignore[arg-type]
+    with pytest.raises(PassError, match="pass broken failed: "):
+        Pipeline[LoopGraph, LoopGraph]("whole", (Multiply(1.0), broken)).apply(PLUS, PassContext({}))
 
 
 def test_a_graph_that_fails_afterwards_is_the_passes_fault() -> None:

@@ -17,7 +17,7 @@ from litz_ir.loops import Contraction, LoopGraph
 from litz_ir.passes import PassContext
 from litz_ir.plan import CallStep, Check, Launch, Plan, verify_plan
 from litz_scheduler import SchedulerOptions, schedule
-from litz_scheduler.build_plan import KernelNames, build_plan
+from litz_scheduler.build_plan import BuildPlan, KernelNames
 from litz_scheduler.order.candidates import Block, depth_first, freeing_first
 from litz_scheduler.order.dependencies import dependencies
 
@@ -83,7 +83,8 @@ def plan_in_order(fused: FusedGraph, order: Sequence[int]) -> Plan:
     def no_branch(subgraph: LoopGraph) -> Plan:
         raise AssertionError("the graph has no control flow")
 
-    plan = build_plan(moved, PassContext({CPU: CPU_LIKE}), OPTIONS, no_branch, fused.graph, KernelNames())
+    build = BuildPlan(OPTIONS, no_branch, fused.graph, KernelNames())
+    plan = build.apply(moved, PassContext({CPU: CPU_LIKE}))
     verify_plan(plan)
     return plan
 

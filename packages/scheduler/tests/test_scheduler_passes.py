@@ -243,7 +243,7 @@ graph held(%x: f32[8, 6] fixed, %w: f32[6, 6] fixed, %v: f32[6] fixed) held (%w,
 }
 """
 
-CASES: dict[str, tuple[Pass[LoopGraph], str]] = {
+CASES: dict[str, tuple[Pass[LoopGraph, LoopGraph], str]] = {
     "dead_code": (DeadCode(), DEAD),
     "compose_views": (ComposeViews(), VIEWS),
     "compose_views_strides": (ComposeViews(), GIVEN_STRIDES),
@@ -319,7 +319,7 @@ graph slopes(
 
 EVERY = SchedulerOptions(generated_products=frozenset({"all"}))
 
-ON_A_GPU: dict[str, tuple[Pass[LoopGraph], str]] = {
+ON_A_GPU: dict[str, tuple[Pass[LoopGraph, LoopGraph], str]] = {
     "addends": (Addends(), SUMS),
     "generated_convolutions": (GeneratedConvolutions(EVERY), WINDOWS),
     "generated_gradients": (GeneratedConvolutions(EVERY), SLOPES),

@@ -1,6 +1,8 @@
-"""Verifies any level."""
+"""Verifies any form of a program."""
 
 from __future__ import annotations
+
+from functools import singledispatch
 
 from litz_ir.fused.group import FusedGraph
 from litz_ir.fused.verify import verify_fused
@@ -12,20 +14,17 @@ from litz_ir.plan.verify import verify_plan
 from litz_ir.plan.verify_kernel import verify_kernel
 
 
-def verify(data: LoopGraph | FusedGraph | Plan | Kernel) -> None:
-    """Check every invariant of a graph, plan or kernel.
+@singledispatch
+def verify(data: object) -> None:
+    """Check every invariant of a graph, plan or kernel, or of a form that a package registers with its verifier.
 
     Raises :class:`litz_ir.errors.VerifyError`, which names the check, the operation and the user's line, and
     ``TypeError`` for anything else.
     """
-    match data:
-        case LoopGraph():
-            verify_graph(data)
-        case FusedGraph():
-            verify_fused(data)
-        case Plan():
-            verify_plan(data)
-        case Kernel():
-            verify_kernel(data)
-        case _:
-            raise TypeError(f"no verifier for {type(data).__name__}")
+    raise TypeError(f"no verifier for {type(data).__name__}")
+
+
+verify.register(LoopGraph, verify_graph)
+verify.register(FusedGraph, verify_fused)
+verify.register(Plan, verify_plan)
+verify.register(Kernel, verify_kernel)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from litz_ir.errors import LitzError
-from litz_ir.fused import FusedGraph
 from litz_ir.loops import LoopGraph
-from litz_ir.passes import Hook, Pass, PassContext, Timings, run_passes
+from litz_ir.passes import Hook, Pass, PassContext, Timings, run_pass, run_passes
 from litz_ir.plan import Plan
-from litz_scheduler.build_plan import KernelNames, build_plan
+from litz_scheduler.build_plan import BuildPlan, KernelNames
 from litz_scheduler.fold_precision import FoldPrecision
-from litz_scheduler.fusion import fuse
+from litz_scheduler.fusion import Fuse
 from litz_scheduler.library import (
     Addends,
     Convolutions,
@@ -35,7 +33,7 @@ from litz_scheduler.split_scan import SplitScans
 DEFAULTS = SchedulerOptions()
 
 
-def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph], ...]:
+def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph, LoopGraph], ...]:
     """What runs on the loop graph, in order."""
     return (
         DeadCode(),
@@ -75,40 +73,22 @@ def schedule(
     ``hooks`` are called after every stage with its name, input and output, for the subgraphs of control flow too;
     ``fuel`` stops the graph passes early. Raises :class:`litz_ir.errors.ScheduleError`.
     """
-    return _schedule(graph, context, options, KernelNames(), hooks, timings, fuel)
+    watched = PassContext(context.capabilities, context.decisions, hooks, timings)
+    return _schedule(graph, watched, options, KernelNames(), fuel)
 
 
 def _schedule(
-    graph: LoopGraph,
-    context: PassContext,
-    options: SchedulerOptions,
-    names: KernelNames,
-    hooks: Sequence[Hook],
-    timings: Timings | None,
-    fuel: int | None,
+    graph: LoopGraph, context: PassContext, options: SchedulerOptions, names: KernelNames, fuel: int | None
 ) -> Plan:
-    source = graph
-    graph = run_passes(graph_passes(options), graph, context, hooks=hooks, timings=timings, fuel=fuel)
-
     def branch(subgraph: LoopGraph) -> Plan:
-        inner = PassContext(context.capabilities)
+        inner = PassContext(context.capabilities, hooks=context.hooks, timings=context.timings)
         try:
-            return _schedule(subgraph, inner, options, names, hooks, timings, fuel)
+            return _schedule(subgraph, inner, options, names, fuel)
         except LitzError as error:
             # Names in a subgraph are its own: what fails there must not be taken for a namesake around it.
             error.node = f"{subgraph.name}.{error.node}"
             raise
 
-    started = time.perf_counter()
-    fused: FusedGraph = fuse(graph, context, options)
-    middle = time.perf_counter()
-    for hook in hooks:
-        hook("fuse", graph, fused)
-    resumed = time.perf_counter()
-    plan = build_plan(fused, context, options, branch, source, names)
-    if timings is not None:
-        timings.add("fuse", middle - started)
-        timings.add("plan", time.perf_counter() - resumed)
-    for hook in hooks:
-        hook("plan", fused, plan)
-    return plan
+    loops = run_passes(graph_passes(options), graph, context, fuel=fuel)
+    fused = run_pass(Fuse(options), loops, context)
+    return run_pass(BuildPlan(options, branch, graph, names), fused, context)

@@ -18,8 +18,7 @@ from litz_ir.interp.encoding import Array, decode
 from litz_ir.interp.loops import run_graph
 from litz_ir.loops.nodes import LoopGraph, Operation, Ref, Region, Value
 from litz_ir.origin import UNKNOWN, Origin
-from litz_ir.passes.base import Pass
-from litz_ir.passes.pipeline import Hook
+from litz_ir.passes.base import Hook, Pass
 from litz_ir.passes.replay import Recorder
 from litz_ir.passes.samples import Sample, draw, points
 from litz_ir.plan.program import Plan
@@ -151,13 +150,13 @@ def difference(a: Any, b: Any, dtype: DType, ulp: int) -> str:
 
 
 def check_hook_for(
-    passes: Sequence[Pass[Any]],
+    passes: Sequence[Pass[Any, Any]],
     *,
     externs: Externs | None = None,
     constants: Mapping[str, Array] | None = None,
     seed: int = 0,
 ) -> Hook:
-    """A hook for ``run_passes`` that holds every pass to its own bound; stages that are no such pass must be exact,
+    """A hook that holds every pass to its own bound; stages that are no such pass must be exact,
     except the one called ``plan``, which gets :data:`PLAN_ULP`."""
     bounds = {"plan": PLAN_ULP, **{item.name: item.ulp for item in passes}}
 

@@ -1,59 +1,65 @@
-"""Runs passes in order, with a hook between them."""
+"""Lists of passes, run in order."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
 
 from litz_ir.errors import LitzError, PassError
 from litz_ir.passes.base import Pass, PassContext
 
 T = TypeVar("T")
-Hook = Callable[[str, object, object], None]
-"""Called after each pass with its name, what went in and what came out: verify, dump or check there."""
+In = TypeVar("In")
+Out = TypeVar("Out")
 
 
-@dataclass(slots=True)
-class Timings:
-    """Seconds per pass, in the order run."""
+@dataclass(frozen=True)
+class Pipeline(Generic[In, Out]):
+    """Passes in order as one pass, from what the first takes to what the last gives."""
 
-    seconds: dict[str, float] = field(default_factory=dict)
+    name: str
+    passes: tuple[Pass[Any, Any], ...]
 
-    def add(self, name: str, seconds: float) -> None:
-        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+    @property
+    def ulp(self) -> int:
+        """The bounds of the passes added up."""
+        return sum(item.ulp for item in self.passes)
+
+    def apply(self, data: In, context: PassContext) -> Out:
+        """Apply the passes in order, and the context's hooks after each."""
+        result: Any = data
+        for item in self.passes:
+            result = run_pass(item, result, context)
+        return cast(Out, result)
 
 
-def run_passes(
-    passes: Sequence[Pass[T]],
-    data: T,
-    context: PassContext,
-    *,
-    hooks: Sequence[Hook] = (),
-    timings: Timings | None = None,
-    fuel: int | None = None,
-) -> T:
-    """Apply ``passes`` to ``data``. ``fuel`` stops after so many passes, for bisecting.
+def run_passes(passes: Sequence[Pass[T, T]], data: T, context: PassContext, *, fuel: int | None = None) -> T:
+    """Apply ``passes`` to ``data``, and the context's hooks after each. ``fuel`` stops after so many passes, for
+    bisecting. Raises what :func:`run_pass` does."""
+    for item in passes if fuel is None else passes[:fuel]:
+        data = run_pass(item, data, context)
+    return data
+
+
+def run_pass(item: Pass[In, Out], data: In, context: PassContext) -> Out:
+    """Apply one pass to ``data``, then the context's hooks.
 
     An exception that is no litz error is reported as :class:`PassError` naming the pass.
     """
-    for count, item in enumerate(passes):
-        if fuel is not None and count >= fuel:
-            break
-        start = time.perf_counter()
-        try:
-            result = item.apply(data, context)
-        except LitzError:
-            raise
-        except Exception as error:
-            raise PassError(
-                f"pass {item.name} failed: {type(error).__name__}: {error}",
-                hint="report this with the graph's text form",
-            ) from error
-        if timings is not None:
-            timings.add(item.name, time.perf_counter() - start)
-        for hook in hooks:
-            hook(item.name, data, result)
-        data = result
-    return data
+    start = time.perf_counter()
+    try:
+        result = item.apply(data, context)
+    except LitzError:
+        raise
+    except Exception as error:
+        raise PassError(
+            f"pass {item.name} failed: {type(error).__name__}: {error}",
+            hint="report this with the graph's text form",
+        ) from error
+    if context.timings is not None:
+        context.timings.add(item.name, time.perf_counter() - start)
+    for hook in context.hooks:
+        hook(item.name, data, result)
+    return result

@@ -48,7 +48,7 @@ class RemoveDeadCode:
         return AtenGraph(data.module, graph)
 
 
-def post_grad(options: LoweringOptions) -> tuple[Pass[AtenGraph], ...]:
+def post_grad(options: LoweringOptions) -> tuple[Pass[AtenGraph, AtenGraph], ...]:
     """What runs on a graph before it is lowered, in order."""
     return (
         UnwrapEffects(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from litz_ir.device import CPU, Device
 from litz_ir.errors import ScheduleError
@@ -54,21 +54,28 @@ from litz_scheduler.kernels import single
 from litz_scheduler.options import SchedulerOptions
 
 
-def build_plan(
-    fused: FusedGraph,
-    context: PassContext,
-    options: SchedulerOptions,
-    subplan: Callable[[LoopGraph], Plan],
-    source: LoopGraph,
-    names: KernelNames,
-) -> Plan:
-    """Schedule a fused graph for the devices at hand. ``subplan`` plans the branches of control flow; ``source`` is the
-    graph as it came, whose operations launches name as their origins; ``names`` knows the kernels made before."""
-    builder = _Builder(fused, context, options, subplan, source, names)
-    builder.define_sizes()
-    for group in fused.groups:
-        builder.add(group)
-    return builder.finish()
+@dataclass(frozen=True, slots=True)
+class BuildPlan:
+    """Schedule a fused graph for the devices at hand.
+
+    ``subplan`` plans the branches of control flow; ``source`` is the graph as it came, whose operations launches name
+    as their origins; ``names`` knows the kernels made before.
+    """
+
+    options: SchedulerOptions
+    subplan: Callable[[LoopGraph], Plan]
+    source: LoopGraph
+    names: KernelNames
+    name: str = "plan"
+    ulp: int = 64
+
+    def apply(self, data: FusedGraph, context: PassContext) -> Plan:
+        """The plan of the groups in order."""
+        builder = _Builder(data, context, self.options, self.subplan, self.source, self.names)
+        builder.define_sizes()
+        for group in data.groups:
+            builder.add(group)
+        return builder.finish()
 
 
 class _Builder:

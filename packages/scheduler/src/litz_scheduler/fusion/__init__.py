@@ -1,5 +1,5 @@
 """Fusion: operations over the same points become one kernel."""
 
-from litz_scheduler.fusion.walk import fuse
+from litz_scheduler.fusion.walk import Fuse
 
-__all__ = ["fuse"]
+__all__ = ["Fuse"]

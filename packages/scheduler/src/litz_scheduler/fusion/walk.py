@@ -4,6 +4,8 @@ is computed (or is reduced before), when no version is overwritten too early, an
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from litz_ir.device import CPU, Device
 from litz_ir.fused import Decision, FusedGraph
 from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction
@@ -25,12 +27,20 @@ BUFFERS = 96
 """The values that the members of a group may read, those that they define included."""
 
 
-def fuse(graph: LoopGraph, context: PassContext, options: SchedulerOptions) -> FusedGraph:
+@dataclass(frozen=True, slots=True)
+class Fuse:
     """Group the operations of a graph whose values are settled (see ``litz_scheduler.realise``)."""
-    walk = _Walk(graph, context, options)
-    for position, operation in enumerate(graph.operations):
-        walk.place(position, operation)
-    return walk.finish()
+
+    options: SchedulerOptions
+    name: str = "fuse"
+    ulp: int = 0
+
+    def apply(self, data: LoopGraph, context: PassContext) -> FusedGraph:
+        """The graph with its operations in groups."""
+        walk = _Walk(data, context, self.options)
+        for position, operation in enumerate(data.operations):
+            walk.place(position, operation)
+        return walk.finish()
 
 
 class _Walk:
