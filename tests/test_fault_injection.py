@@ -42,7 +42,7 @@ from litz_lowering import registry
 from litz_scheduler import SchedulerOptions
 from litz_scheduler import pipeline as scheduler
 from litz_scheduler.build_plan import BuildPlan
-from litz_scheduler.fusion import Fuse
+from litz_scheduler.fusion import VerticalFusion
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "frontend" / "tests"))
 from tuning_target import Stopwatch, TunableCpu
@@ -98,7 +98,7 @@ BORDERS = (
     Border("compilation", pipeline, "tell_of_bf16"),
     Border("target", pipeline, "targets_for"),
     Border("lower", pipeline, "lower"),
-    Border("pass", Fuse, "apply"),
+    Border("pass", VerticalFusion, "apply"),
     Border("pass", BuildPlan, "apply"),
     Border("emit", CpuTarget, "emit"),
     Border("compile", CpuTarget, "build"),

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from litz_ir.device import CPU
 from litz_ir.dtypes import DType, f32, f64, i64
-from litz_ir.fused import FusedGraph, verify_fused
 from litz_ir.host import Executor
 from litz_ir.host.externs import ExternTable, numpy_externs
 from litz_ir.host.memory import NumpyMemory
@@ -40,14 +39,14 @@ from litz_ir.loops import (
     TensorType,
     Value,
     View,
-    verify_graph,
 )
 from litz_ir.loops.layout import contiguous, contiguous_strides
 from litz_ir.passes import PassContext
-from litz_ir.plan import Plan, verify_plan
+from litz_ir.plan import Plan
 from litz_ir.scalar import Expr, Indirect, Load, cast, const, index, masked, op
 from litz_ir.symbols import Size, SymbolInfo, SymbolTable, add, extent, floordiv, mod, mul, simplify, symbol
 from litz_ir.target import Capabilities
+from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions, schedule
 from litz_scheduler.graph import alias_type
 
@@ -377,7 +376,7 @@ class Builder:
             self.name, self.symbols, tuple(self.inputs), (), tuple(map(promise, self.operations)),
             tuple(Ref(name) for name in outputs),
         )  # fmt: skip
-        verify_graph(graph)
+        verify(graph)
         return graph
 
 
@@ -413,13 +412,7 @@ def plan_of(
 
 def verify_stage(name: str, before: object, after: object) -> None:
     """A hook: what a stage made must be well formed."""
-    match after:
-        case LoopGraph():
-            verify_graph(after)
-        case FusedGraph():
-            verify_fused(after)
-        case Plan():
-            verify_plan(after)
+    verify(after)
 
 
 def sample(value: Value, sizes: dict[str, int], generator: np.random.Generator) -> Array:

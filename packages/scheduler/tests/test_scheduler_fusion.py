@@ -11,11 +11,16 @@ from scheduler_builder import CPU_LIKE, CRAMPED, GPU_LIKE, MACHINES, Builder, as
 
 from litz_ir.device import CPU
 from litz_ir.dtypes import f32
+from litz_ir.errors import VerifyError
 from litz_ir.loops import LoopGraph
+from litz_ir.passes import PassContext
 from litz_ir.plan import CallStep, Launch, Plan
 from litz_ir.scalar import Expr, const, op
 from litz_ir.target import Capabilities
+from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions
+from litz_scheduler.fusion import FusionGroups, HorizontalFusion, VerticalFusion
+from litz_scheduler.legality.order import Precedence
 
 
 def launches(plan: Plan) -> list[Launch]:
@@ -501,3 +506,45 @@ def test_a_dear_value_with_two_readers_is_computed_once() -> None:
     plan = plan_of(graph)
     assert dear in dict(plan.buffers)
     assert_same(graph, plan)
+
+
+# --- the form between the passes ------------------------------------------------------------------------
+
+
+def groups_of(graph: LoopGraph, options: SchedulerOptions) -> FusionGroups:
+    """The groups after vertical fusion."""
+    return VerticalFusion(options).apply(graph, PassContext({CPU: GPU_LIKE}))
+
+
+def test_horizontal_fusion_leaves_its_input_as_it_was() -> None:
+    b = Builder()
+    graph = b.build(*(b.op("exp", b.input(64)) for _ in range(4)))
+    groups = groups_of(graph, SchedulerOptions())
+    fused = HorizontalFusion(SchedulerOptions()).apply(groups, PassContext({CPU: GPU_LIKE}))
+    assert [len(each.drafts) for each in (groups, fused)] == [4, 1]
+    assert all(len(draft.members) == len(draft.reads) == 1 for draft in groups.drafts.values())
+    verify(groups)
+    assert HorizontalFusion(SchedulerOptions()).apply(groups, PassContext({CPU: CPU_LIKE})) is groups
+
+
+def test_groups_that_lack_an_operation_or_run_too_early_are_refused() -> None:
+    b = Builder()
+    graph = b.build(b.op("exp", b.op("sin", b.input(64))))
+    groups = groups_of(graph, SchedulerOptions(fuse=False))
+    verify(groups)
+    first, second = groups.ordered()
+    with pytest.raises(VerifyError, match=r"fusion\.members"):
+        verify(replace(groups, drafts={second.number: second}, order=_chain(second.number, 0)))
+    first.position, second.position = second.position, first.position
+    with pytest.raises(VerifyError, match=r"fusion\.order"):
+        verify(replace(groups, order=_chain()))
+
+
+def _chain(home: int = 0, other: int = 0) -> Precedence:
+    """Two groups of which none waits for the other, or one in the other."""
+    order = Precedence()
+    order.add()
+    order.add()
+    if home != other:
+        order.merge(home, other)
+    return order

@@ -16,7 +16,7 @@ from litz_ir.passes import Pass, PassContext, Timings
 from litz_ir.plan import CallStep, Launch
 from litz_ir.target import Capabilities
 from litz_ir.text import parse_graph, to_text
-from litz_scheduler import SchedulerOptions, graph_passes, schedule
+from litz_scheduler import SchedulerOptions, fusion_passes, graph_passes, schedule
 from litz_scheduler.library import (
     Addends,
     Convolutions,
@@ -422,7 +422,8 @@ def test_timings_name_every_stage_and_hooks_see_it() -> None:
         hooks=[lambda name, before, after: seen.append(name)],
         timings=timings,
     )
-    expected = [*(item.name for item in graph_passes(SchedulerOptions())), "fuse", "plan"]
+    options = SchedulerOptions()
+    expected = [each.name for each in (*graph_passes(options), *fusion_passes(options))] + ["fuse", "plan"]
     assert seen == expected
     assert list(timings.seconds) == expected
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from litz_ir.errors import LitzError
+from litz_ir.fused import FusedGraph
 from litz_ir.loops import LoopGraph
-from litz_ir.passes import Hook, Pass, PassContext, Timings, run_pass, run_passes
+from litz_ir.passes import Hook, Pass, PassContext, Pipeline, Timings, run_pass, run_passes
 from litz_ir.plan import Plan
 from litz_scheduler.build_plan import BuildPlan, KernelNames
 from litz_scheduler.fold_precision import FoldPrecision
-from litz_scheduler.fusion import Fuse
+from litz_scheduler.fusion import HorizontalFusion, StorageClasses, VerticalFusion
 from litz_scheduler.library import (
     Addends,
     Convolutions,
@@ -59,6 +61,15 @@ def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph, LoopGraph],
     )
 
 
+def fusion_passes(options: SchedulerOptions) -> tuple[Pass[Any, Any], ...]:
+    """What makes the fused graph of a loop graph, in order."""
+    return (
+        VerticalFusion(options),
+        HorizontalFusion(options),
+        StorageClasses(options),
+    )
+
+
 def schedule(
     graph: LoopGraph,
     context: PassContext,
@@ -90,5 +101,6 @@ def _schedule(
             raise
 
     loops = run_passes(graph_passes(options), graph, context, fuel=fuel)
-    fused = run_pass(Fuse(options), loops, context)
+    fuse = Pipeline[LoopGraph, FusedGraph]("fuse", fusion_passes(options))
+    fused = run_pass(fuse, loops, context)
     return run_pass(BuildPlan(options, branch, graph, names), fused, context)

@@ -2,6 +2,6 @@
 
 from litz_ir.passes.base import Pass, PassContext
 from litz_ir.passes.check import check_hook
-from litz_ir.passes.pipeline import Hook, Timings, run_pass, run_passes
+from litz_ir.passes.pipeline import Hook, Pipeline, Timings, run_pass, run_passes
 
-__all__ = ["Hook", "Pass", "PassContext", "Timings", "check_hook", "run_pass", "run_passes"]
+__all__ = ["Hook", "Pass", "PassContext", "Pipeline", "Timings", "check_hook", "run_pass", "run_passes"]

@@ -1,63 +1,111 @@
-"""From drafts to the fused graph: their order, and what becomes of each value."""
+"""Fusion groups in the making: the form of a graph between the passes of fusion."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from litz_ir.fused import Fate, FusedGraph, Group, Member
-from litz_ir.loops import LoopGraph, Value
+from litz_ir.errors import VerifyError
+from litz_ir.fused import Decision
+from litz_ir.loops import LoopGraph, Pointwise, Reduction, Value
 from litz_ir.passes import PassContext
-from litz_scheduler.cost import body_cost
-from litz_scheduler.draft import Draft, Seen
-from litz_scheduler.graph import Residence
+from litz_ir.verifier import verify
+from litz_scheduler.draft import Draft
+from litz_scheduler.fusion.join import Machine, try_join
+from litz_scheduler.legality.order import Precedence
 from litz_scheduler.options import SchedulerOptions
 
-
-def fused_graph(
-    graph: LoopGraph, drafts: Iterable[Draft], context: PassContext, options: SchedulerOptions
-) -> FusedGraph:
-    """The finished groups of ``drafts``, which come in the order that they run."""
-    made = _Groups(graph, tuple(drafts), options)
-    groups = tuple(made.group(f"g{k}", draft) for k, draft in enumerate(made.drafts))
-    return FusedGraph(graph, groups, tuple(context.decisions))
+BUFFERS = 96
+"""The values that the members of a group may read, those that they define included."""
 
 
-class _Groups:
-    def __init__(self, graph: LoopGraph, drafts: tuple[Draft, ...], options: SchedulerOptions) -> None:
-        self.drafts = drafts
-        self.dear = options.scratch_cost
-        self.memory = Residence(graph).memory
-        self.names = list(graph.named())
-        self.readers: dict[str, set[int]] = {}
-        for draft in drafts:
-            for seen in draft.members:
-                for name in seen.operation.reads:
-                    self.readers.setdefault(name, set()).add(draft.number)
+@dataclass(slots=True)
+class FusionGroups:
+    """The operations of a graph in groups.
 
-    def group(self, name: str, draft: Draft) -> Group:
-        last_read: dict[str, int] = {}
-        for seen in draft.members:
-            for load in seen.loads:
-                last_read[load.buffer] = max(last_read.get(load.buffer, 0), seen.phase)
-        values = [(value, seen) for seen in draft.members for value in seen.operation.results]
-        fates = tuple((v.name, self._fate(v, seen, draft, last_read)) for v, seen in values)
-        inside = {value.name for value, _ in values}
-        reads = dict.fromkeys(n for seen in draft.members for n in seen.operation.reads if n not in inside)
-        writes = tuple(n for n, fate in fates if fate == "store")
-        members = tuple(
-            Member(self._name(s, draft), s.phase, s.inner, s.index, s.bodies) for s in draft.members
+    ``drafts`` are the groups by their numbers in ``order``, which says what runs before what; ``roots`` gives for each
+    value the oldest one whose memory it may share.
+    """
+
+    graph: LoopGraph
+    drafts: dict[int, Draft]
+    order: Precedence
+    roots: Mapping[str, str]
+
+    def ordered(self) -> list[Draft]:
+        """The groups, each after those that it waits for."""
+        return [self.drafts[n] for n in self.order.in_order(lambda number: self.drafts[number].position)]
+
+    def copy(self) -> FusionGroups:
+        """The same groups, to be changed."""
+        drafts = {number: replace(each, reads=set(each.reads)) for number, each in self.drafts.items()}
+        return FusionGroups(self.graph, drafts, self.order.copy(), self.roots)
+
+
+class Merger:
+    """Makes one of two groups, where a kernel may be that large, and records why."""
+
+    def __init__(self, groups: FusionGroups, context: PassContext, options: SchedulerOptions) -> None:
+        self._groups = groups
+        self._context = context
+        self._options = options
+
+    def machine(self, draft: Draft) -> Machine:
+        """The machine that a group runs on."""
+        return Machine.of(self._context.machine(draft.device), self._options)
+
+    def note(self, draft: Draft, name: str, verdict: str, reason: str, stake: int) -> None:
+        """Record whether a group takes what is called ``name``."""
+        subject = f"{name} + group of {draft.members[0].operation.name}"
+        self._context.decide(Decision("fusion", subject, verdict, reason, stake))
+
+    def fits(self, home: Draft, other: Draft) -> bool:
+        """True where a kernel may be as large as both together."""
+        most = self.machine(home).statements
+        return home.size + other.size <= most and len(home.reads | other.reads) <= BUFFERS
+
+    def merge(self, home: Draft, other: Draft, stake: int, why: str) -> bool:
+        """Rebuild ``other`` with the members of ``home`` after its own; nothing changes when one does not fit."""
+        groups, machine = self._groups, self.machine(home)
+        trial = Draft(other.number, other.device, other.outer, other.inner, list(other.members))
+        trial.product = other.product
+        for seen in home.members:
+            assert isinstance(seen.operation, Pointwise | Reduction)
+            joined = try_join(trial, seen.operation, groups.graph.symbols, groups.roots, machine)
+            if isinstance(joined, str):
+                return False
+            joined.apply(trial)
+        home.outer, home.inner, home.members = trial.outer, trial.inner, trial.members
+        home.product = other.product
+        home.size += other.size
+        home.reads |= other.reads
+        groups.order.merge(home.number, other.number)
+        del groups.drafts[other.number]
+        self.note(home, other.members[0].operation.name, "fuse", why, stake)
+        return True
+
+
+@verify.register
+def verify_groups(groups: FusionGroups) -> None:
+    """Check that each operation is in one group, and that groups run after those that define what they read; raises
+    ``VerifyError``."""
+    ordered = groups.ordered()
+    members = [id(seen.operation) for draft in ordered for seen in draft.members]
+    if sorted(members) != sorted(map(id, groups.graph.operations)):
+        raise VerifyError(
+            f"{len(members)} members for {len(groups.graph.operations)} operations",
+            check="fusion.members",
+            node=groups.graph.name,
         )
-        return Group(name, draft.outer, draft.inner, members, fates, tuple(reads), writes)
+    definers = {v.name: k for k, draft in enumerate(ordered) for v in _results(draft)}
+    for position, draft in enumerate(ordered):
+        for operation in (seen.operation for seen in draft.members):
+            late = next((name for name in operation.reads if definers.get(name, -1) > position), None)
+            if late is not None:
+                raise VerifyError(
+                    f"%{late} is read before its group runs", check="fusion.order", node=operation.name
+                )
 
-    def _name(self, seen: Seen, draft: Draft) -> str:
-        # What defines no value is alone in its group, which keeps its position in the graph.
-        return seen.operation.name if seen.operation.results else self.names[draft.position]
 
-    def _fate(self, value: Value, seen: Seen, draft: Draft, last_read: Mapping[str, int]) -> Fate:
-        elsewhere = self.readers.get(value.name, set()) - {draft.number}
-        if value.name in self.memory or elsewhere or value.replaces is not None or not seen.bodies:
-            return "store"
-        if seen.reduces:
-            return "keep"
-        later = last_read.get(value.name, 0) > seen.phase
-        return "local" if later and seen.inner and body_cost(*seen.bodies) >= self.dear else "inline"
+def _results(draft: Draft) -> list[Value]:
+    return [value for seen in draft.members for value in seen.operation.results]

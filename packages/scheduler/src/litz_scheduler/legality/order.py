@@ -31,6 +31,15 @@ class Precedence:
         self._children.append(set())
         return number
 
+    def copy(self) -> Precedence:
+        """The same groups and edges, to be changed."""
+        copied = Precedence()
+        copied._into, copied._bits = self._into.copy(), self._bits.copy()
+        copied._ancestors = self._ancestors.copy()
+        copied._parents = [set(each) for each in self._parents]
+        copied._children = [set(each) for each in self._children]
+        return copied
+
     def find(self, number: int) -> int:
         """The group that a group was merged into in the end, or itself."""
         root = number

@@ -1,20 +1,21 @@
-"""One walk in program order: each operation joins the group of what it reads, or a group that reads what it reads, or
-starts its own. A join is legal when the spaces agree, when everything read of the group is read at the point where it
-is computed (or is reduced before), when no version is overwritten too early, and when it makes no cycle."""
+"""Vertical and sibling fusion, in one walk in program order.
+
+Each operation joins the group of what it reads, or a group that reads what it reads, or starts its own. A join is legal
+when the spaces agree, when everything read of the group is read at the point where it is computed (or is reduced
+before), when no version is overwritten too early, and when it makes no cycle.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from litz_ir.device import CPU, Device
-from litz_ir.fused import Decision, FusedGraph
 from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction
 from litz_ir.passes import PassContext
 from litz_scheduler.cost import body_size, estimate, type_bytes
 from litz_scheduler.draft import Draft, Seen, start
-from litz_scheduler.fusion.groups import fused_graph
-from litz_scheduler.fusion.join import Join, Machine, try_join
-from litz_scheduler.fusion.pack import Packer
+from litz_scheduler.fusion.groups import BUFFERS, FusionGroups, Merger
+from litz_scheduler.fusion.join import Join, try_join
 from litz_scheduler.legality.needs import Needs
 from litz_scheduler.legality.order import Precedence
 from litz_scheduler.legality.product import graphics, holds_products, is_product
@@ -23,35 +24,34 @@ from litz_scheduler.options import SchedulerOptions
 LITTLE = 8
 """Large loops become one for the sake of what both read only if that is at least this fraction of what one moves."""
 
-BUFFERS = 96
-"""The values that the members of a group may read, those that they define included."""
-
 
 @dataclass(frozen=True, slots=True)
-class Fuse:
-    """Group the operations of a graph whose values are settled (see ``litz_scheduler.realise``)."""
+class VerticalFusion:
+    """Group the operations of a graph whose values are settled (see ``litz_scheduler.realise``) with those that define
+    what they read, or that read the same."""
 
     options: SchedulerOptions
-    name: str = "fuse"
+    name: str = "vertical-fusion"
     ulp: int = 0
 
-    def apply(self, data: LoopGraph, context: PassContext) -> FusedGraph:
+    def apply(self, data: LoopGraph, context: PassContext) -> FusionGroups:
         """The graph with its operations in groups."""
         walk = _Walk(data, context, self.options)
         for position, operation in enumerate(data.operations):
             walk.place(position, operation)
-        return walk.finish()
+        return walk.groups
 
 
 class _Walk:
     def __init__(self, graph: LoopGraph, context: PassContext, options: SchedulerOptions) -> None:
         self.graph = graph
-        self.context = context
         self.options = options
         self.values = graph.values()
         self.needs = Needs(graph)
         self.order = Precedence()
         self.drafts: dict[int, Draft] = {}
+        self.groups = FusionGroups(graph, self.drafts, self.order, self.needs.roots)
+        self.merger = Merger(self.groups, context, options)
         self.readers: dict[str, list[int]] = {}
         self.graphics = graphics(context)
 
@@ -68,16 +68,6 @@ class _Walk:
             self.readers.setdefault(name, []).append(home.number)
         if home.loops:
             self._absorb(home, operation)
-
-    def finish(self) -> FusedGraph:
-        """The groups in the order that they run."""
-        if self.options.fuse:
-            Packer(self.graph, self.context, self.options, self._pack).pack(self._ordered())
-        return fused_graph(self.graph, self._ordered(), self.context, self.options)
-
-    def _ordered(self) -> list[Draft]:
-        """The groups so far, each after those that it waits for."""
-        return [self.drafts[n] for n in self.order.in_order(lambda number: self.drafts[number].position)]
 
     def _fusable(self, operation: Operation) -> bool:
         if operation.token or not self.options.fuse:
@@ -142,12 +132,12 @@ class _Walk:
             sibling = why == "fuse.sibling"
             joined = self._try(draft, operation, needed, size, sibling) if worth else "refuse.little"
             if isinstance(joined, str):
-                self._note(draft, operation.name, "refuse", joined, stake)
+                self.merger.note(draft, operation.name, "refuse", joined, stake)
                 continue
             joined.apply(draft)
             draft.size += size
             draft.reads.update(operation.reads)
-            self._note(draft, operation.name, "fuse", why, stake)
+            self.merger.note(draft, operation.name, "fuse", why, stake)
             return draft
         return None
 
@@ -158,21 +148,13 @@ class _Walk:
             return "refuse.device"
         if self.order.between(draft.number, needed):
             return "refuse.order"
-        machine = self._machine(draft)
+        machine = self.merger.machine(draft)
         if draft.size + size > machine.statements:
             return "refuse.size"
         if len(draft.reads.union(operation.reads)) > BUFFERS:
             return "refuse.buffers"
         symbols, roots = self.graph.symbols, self.needs.roots
         return try_join(draft, operation, symbols, roots, machine, sibling=sibling)
-
-    def _machine(self, draft: Draft) -> Machine:
-        """The machine that a group runs on."""
-        return Machine.of(self.context.machine(draft.device), self.options)
-
-    def _note(self, draft: Draft, name: str, verdict: str, reason: str, stake: int) -> None:
-        subject = f"{name} + group of {draft.members[0].operation.name}"
-        self.context.decide(Decision("fusion", subject, verdict, reason, stake))
 
     # --- merging groups --------------------------------------------------------------------------------
 
@@ -184,49 +166,15 @@ class _Walk:
             other = self.drafts[self.order.find(self.needs.owner[name])]
             if other is home or not other.loops or other.device != home.device or home.product:
                 continue
-            if self._fit(home, other) and self._adjacent(other.number, home.number):
+            if self.merger.fits(home, other) and self._adjacent(other.number, home.number):
                 stake = estimate(type_bytes(self.values[name].type), self.graph.symbols)
-                self._merge(home, other, stake)
-
-    def _pack(self, home: Draft, other: Draft) -> bool:
-        """Make one of two groups neither of which waits for the other, where a kernel may be that large."""
-        first, second = other.number, home.number
-        if home.product or other.product:
-            return False
-        if self.order.before(first, second) or self.order.before(second, first):
-            return False
-        return self._fit(home, other) and self._merge(home, other, 0, "fuse.packed")
-
-    def _fit(self, home: Draft, other: Draft) -> bool:
-        """True where a kernel may be as large as both together."""
-        most = self._machine(home).statements
-        return home.size + other.size <= most and len(home.reads | other.reads) <= BUFFERS
+                self.merger.merge(home, other, stake, "fuse.producer")
 
     def _adjacent(self, first: int, second: int) -> bool:
         """True when nothing must run between two groups, nor the second before the first."""
         return not self.order.before(second, first) and not self.order.between(
             first, self.order.parents(second)
         )
-
-    def _merge(self, home: Draft, other: Draft, stake: int, why: str = "fuse.producer") -> bool:
-        """Rebuild ``other`` with the members of ``home`` after its own; nothing changes when one does not fit."""
-        machine = self._machine(home)
-        trial = Draft(other.number, other.device, other.outer, other.inner, list(other.members))
-        trial.product = other.product
-        for seen in home.members:
-            assert isinstance(seen.operation, Pointwise | Reduction)
-            joined = try_join(trial, seen.operation, self.graph.symbols, self.needs.roots, machine)
-            if isinstance(joined, str):
-                return False
-            joined.apply(trial)
-        home.outer, home.inner, home.members = trial.outer, trial.inner, trial.members
-        home.product = other.product
-        home.size += other.size
-        home.reads |= other.reads
-        self.order.merge(home.number, other.number)
-        del self.drafts[other.number]
-        self._note(home, other.members[0].operation.name, "fuse", why, stake)
-        return True
 
 
 def _device(operation: Operation) -> Device:
