@@ -13,7 +13,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_triton.target import CudaTarget
 from litz_ir.device import CPU, Device
+from litz_ir.fused import FusedGraph
+from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
+from litz_ir.plan import Plan
 from litz_ir.text import from_text, to_text
 from litz_lowering import decompositions, lower
 from litz_scheduler import schedule
@@ -37,9 +40,12 @@ def stages() -> Iterator[tuple[str, str]]:
     cpu = CpuTarget(isa="avx512", threads=2)
     seen: dict[str, str] = {}
     context = PassContext({CPU: cpu.capabilities()})
-    plan = schedule(
-        lowered.graph, context, hooks=[lambda name, _, after: seen.update({name: to_text(after)})]
-    )
+
+    def keep(name: str, before: object, after: object) -> None:
+        if isinstance(after, LoopGraph | FusedGraph | Plan):
+            seen[name] = to_text(after)
+
+    plan = schedule(lowered.graph, context, hooks=[keep])
     yield "inlined", seen["inline"]
     yield "fused", _without_decisions(seen["fuse"].split("  }\n", 1)[1])
     yield "plan", _without_decisions(seen["plan"])

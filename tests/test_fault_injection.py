@@ -38,10 +38,13 @@ from litz.tuning import search, tuned
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.build import BuildOptions
 from litz_ir.errors import InternalError, LitzError
+from litz_ir.loops import LoopGraph
+from litz_ir.plan import Plan
+from litz_ir.text import parse_graph
 from litz_lowering import registry
 from litz_scheduler import SchedulerOptions
 from litz_scheduler import pipeline as scheduler
-from litz_scheduler.build_plan import BuildPlan
+from litz_scheduler.build_plan import KernelNames, PlanMemory
 from litz_scheduler.fusion import VerticalFusion
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "frontend" / "tests"))
@@ -99,7 +102,7 @@ BORDERS = (
     Border("target", pipeline, "targets_for"),
     Border("lower", pipeline, "lower"),
     Border("pass", VerticalFusion, "apply"),
-    Border("pass", BuildPlan, "apply"),
+    Border("pass", PlanMemory, "apply"),
     Border("emit", CpuTarget, "emit"),
     Border("compile", CpuTarget, "build"),
     Border("load", CpuTarget, "load"),
@@ -226,7 +229,16 @@ def test_a_stage_that_raises(
         assert not records
 
 
-PASSES = {each.name: type(each) for each in scheduler.graph_passes(SchedulerOptions())}
+def no_subgraph(graph: LoopGraph) -> Plan:
+    raise AssertionError("nothing is planned")
+
+
+OPTIONS = SchedulerOptions()
+BUILDING = scheduler.plan_passes(OPTIONS, parse_graph("graph none() -> () { }"), KernelNames(), no_subgraph)
+PASSES = {
+    each.name: type(each)
+    for each in (*scheduler.graph_passes(OPTIONS), *scheduler.fusion_passes(OPTIONS), *BUILDING)
+}
 
 
 @pytest.mark.usefixtures("built")

@@ -14,10 +14,10 @@ from scheduler_strategies import loop_graphs
 from litz_ir.device import CPU
 from litz_ir.fused import FusedGraph, verify_fused
 from litz_ir.loops import Contraction, LoopGraph
-from litz_ir.passes import PassContext
+from litz_ir.passes import PassContext, Pipeline
 from litz_ir.plan import CallStep, Check, Launch, Plan, verify_plan
-from litz_scheduler import SchedulerOptions, schedule
-from litz_scheduler.build_plan import BuildPlan, KernelNames
+from litz_scheduler import SchedulerOptions, plan_passes, schedule
+from litz_scheduler.build_plan import KernelNames
 from litz_scheduler.order.candidates import Block, depth_first, freeing_first
 from litz_scheduler.order.dependencies import dependencies
 
@@ -83,7 +83,7 @@ def plan_in_order(fused: FusedGraph, order: Sequence[int]) -> Plan:
     def no_branch(subgraph: LoopGraph) -> Plan:
         raise AssertionError("the graph has no control flow")
 
-    build = BuildPlan(OPTIONS, no_branch, fused.graph, KernelNames())
+    build = Pipeline[FusedGraph, Plan]("plan", plan_passes(OPTIONS, fused.graph, KernelNames(), no_branch))
     plan = build.apply(moved, PassContext({CPU: CPU_LIKE}))
     verify_plan(plan)
     return plan

@@ -13,10 +13,11 @@ from litz_ir.device import CPU
 from litz_ir.errors import ScheduleError
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import Pass, PassContext, Timings
-from litz_ir.plan import CallStep, Launch
+from litz_ir.plan import CallStep, Launch, Plan
 from litz_ir.target import Capabilities
 from litz_ir.text import parse_graph, to_text
-from litz_scheduler import SchedulerOptions, fusion_passes, graph_passes, schedule
+from litz_scheduler import SchedulerOptions, fusion_passes, graph_passes, plan_passes, schedule
+from litz_scheduler.build_plan import KernelNames
 from litz_scheduler.library import (
     Addends,
     Convolutions,
@@ -414,6 +415,10 @@ def test_what_scans_in_parts_give(program_bytes: int) -> None:
     assert_same(graph, plan_of(graph, GPU_LIKE, SchedulerOptions(program_bytes=program_bytes)))
 
 
+def no_subgraph(graph: LoopGraph) -> Plan:
+    raise AssertionError("the graph has no control flow")
+
+
 def test_timings_name_every_stage_and_hooks_see_it() -> None:
     timings, seen = Timings(), []
     schedule(
@@ -423,7 +428,10 @@ def test_timings_name_every_stage_and_hooks_see_it() -> None:
         timings=timings,
     )
     options = SchedulerOptions()
-    expected = [each.name for each in (*graph_passes(options), *fusion_passes(options))] + ["fuse", "plan"]
+    building = plan_passes(options, parse_graph(SOFTMAX), KernelNames(), no_subgraph)
+    expected = [each.name for each in (*graph_passes(options), *fusion_passes(options))] + ["fuse"]
+    expected += [each.name for each in building] + ["plan"]
+    assert len({*expected}) == len(expected), "each can be named"
     assert seen == expected
     assert list(timings.seconds) == expected
 

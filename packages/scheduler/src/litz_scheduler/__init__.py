@@ -2,10 +2,18 @@
 
 from litz_scheduler.explain import PlanReport, explain_plan
 from litz_scheduler.options import Precision, SchedulerOptions
-from litz_scheduler.pipeline import fusion_passes, graph_passes, schedule
+from litz_scheduler.pipeline import fusion_passes, graph_passes, plan_passes, schedule
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "PlanReport", "Precision", "SchedulerOptions", "__version__", "explain_plan", "fusion_passes", "graph_passes", "schedule",
-]  # fmt: skip
+    "PlanReport",
+    "Precision",
+    "SchedulerOptions",
+    "__version__",
+    "explain_plan",
+    "fusion_passes",
+    "graph_passes",
+    "plan_passes",
+    "schedule",
+]

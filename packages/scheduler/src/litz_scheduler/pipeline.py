@@ -1,8 +1,8 @@
-"""The scheduler on one screen: passes over the loop graph, then fusion, then the plan."""
+"""The scheduler on one screen: the passes over the loop graph, those of fusion and those that build the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from litz_ir.errors import LitzError
@@ -10,7 +10,14 @@ from litz_ir.fused import FusedGraph
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import Hook, Pass, PassContext, Pipeline, Timings, run_pass, run_passes
 from litz_ir.plan import Plan
-from litz_scheduler.build_plan import BuildPlan, KernelNames
+from litz_scheduler.build_plan import (
+    BuildSteps,
+    FuseLaunches,
+    KernelNames,
+    NameKernels,
+    OrderSteps,
+    PlanMemory,
+)
 from litz_scheduler.fold_precision import FoldPrecision
 from litz_scheduler.fusion import HorizontalFusion, StorageClasses, VerticalFusion
 from litz_scheduler.library import (
@@ -70,6 +77,23 @@ def fusion_passes(options: SchedulerOptions) -> tuple[Pass[Any, Any], ...]:
     )
 
 
+def plan_passes(
+    options: SchedulerOptions, source: LoopGraph, names: KernelNames, subplan: Callable[[LoopGraph], Plan]
+) -> tuple[Pass[Any, Any], ...]:
+    """What makes the plan of a fused graph, in order.
+
+    ``source`` is the graph as it came, whose operations launches name as their origins; ``names`` knows the kernels
+    made before; ``subplan`` plans the graphs that control flow runs.
+    """
+    return (
+        BuildSteps(options, source),
+        NameKernels(names, subplan),
+        OrderSteps(),
+        FuseLaunches(options, names),
+        PlanMemory(),
+    )
+
+
 def schedule(
     graph: LoopGraph,
     context: PassContext,
@@ -81,8 +105,9 @@ def schedule(
 ) -> Plan:
     """A plan for ``graph`` on the devices whose capabilities ``context`` holds.
 
-    ``hooks`` are called after every stage with its name, input and output, for the subgraphs of control flow too;
-    ``fuel`` stops the graph passes early. Raises :class:`litz_ir.errors.ScheduleError`.
+    ``hooks`` are called after every pass with its name, input and output, for the subgraphs of control flow too; the
+    passes of fusion and of the plan are passes ``fuse`` and ``plan`` as a whole. ``fuel`` stops the graph passes early.
+    Raises :class:`litz_ir.errors.ScheduleError`.
     """
     watched = PassContext(context.capabilities, context.decisions, hooks, timings)
     return _schedule(graph, watched, options, KernelNames(), fuel)
@@ -102,5 +127,5 @@ def _schedule(
 
     loops = run_passes(graph_passes(options), graph, context, fuel=fuel)
     fuse = Pipeline[LoopGraph, FusedGraph]("fuse", fusion_passes(options))
-    fused = run_pass(fuse, loops, context)
-    return run_pass(BuildPlan(options, branch, graph, names), fused, context)
+    plan = Pipeline[FusedGraph, Plan]("plan", plan_passes(options, graph, names, branch))
+    return run_pass(plan, run_pass(fuse, loops, context), context)

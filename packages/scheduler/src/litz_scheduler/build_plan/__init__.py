@@ -1,6 +1,13 @@
 """From a fused graph to a plan: where values live, kernels, and the steps in order."""
 
-from litz_scheduler.build_plan.builder import BuildPlan
-from litz_scheduler.build_plan.launches import KernelNames
+from litz_scheduler.build_plan.foreach import FuseLaunches
+from litz_scheduler.build_plan.forms import UnnamedSteps, UnplacedPlan
+from litz_scheduler.build_plan.kernel_names import KernelNames, NameKernels
+from litz_scheduler.build_plan.memory_planning import PlanMemory
+from litz_scheduler.build_plan.ordering import OrderSteps
+from litz_scheduler.build_plan.steps import BuildSteps
 
-__all__ = ["BuildPlan", "KernelNames"]
+__all__ = [
+    "BuildSteps", "FuseLaunches", "KernelNames", "NameKernels", "OrderSteps", "PlanMemory", "UnnamedSteps",
+    "UnplacedPlan",
+]  # fmt: skip

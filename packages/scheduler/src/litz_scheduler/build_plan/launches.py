@@ -1,76 +1,62 @@
-"""Groups as launches of kernels; equal groups share one kernel."""
+"""Kernel construction: groups, copies and fills as launches of kernels that have no names yet."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
+from litz_ir.device import Device
 from litz_ir.dtypes import i64
+from litz_ir.errors import ScheduleError
 from litz_ir.fused import Decision, Group
-from litz_ir.loops import LoopGraph, Operation, TensorType, Value, contiguous
+from litz_ir.loops import Axis, Operation, Pointwise, TensorType, Value, contiguous
 from litz_ir.passes import PassContext
-from litz_ir.plan import Kernel, KernelOrigin, Launch, Parameter, Schedule, scratch_words
-from litz_ir.symbols import symbol
+from litz_ir.plan import KernelOrigin, Parameter, Schedule, scratch_words
+from litz_ir.scalar import Expr, Load
+from litz_ir.symbols import SymbolTable, symbol
 from litz_ir.target import Capabilities
+from litz_scheduler.build_plan.forms import Item, UnnamedLaunch
 from litz_scheduler.build_plan.values import Values
-from litz_scheduler.canonical import Bound, bind, title
+from litz_scheduler.canonical import Bound, bind
 from litz_scheduler.cost import body_cost, estimate, points, type_bytes
 from litz_scheduler.graph import Lineage
-from litz_scheduler.kernels import Body, build_body
+from litz_scheduler.kernels import Body, build_body, single
 from litz_scheduler.loop_order import Nest, bodies_of
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.tiling import schedule_nest
 
 
-class KernelNames:
-    """The kernels of a plan and of all its subplans: those that are equal, for one kind of device, have one name. One
-    belongs to one compilation."""
-
-    def __init__(self) -> None:
-        self._names: dict[tuple[str, Kernel], str] = {}
-
-    def known(self, kind: str, kernel: Kernel) -> str | None:
-        """The name of a nameless kernel for a ``kind`` of device that was met before."""
-        return self._names.get((kind, kernel))
-
-    def add(self, kind: str, kernel: Kernel, called: str) -> str:
-        """A name for a new nameless kernel, made from its number and ``called``."""
-        name = self._names[kind, kernel] = f"k{len(self._names)}_{called}"
-        return name
-
-
 class Launches:
-    """Makes kernels and remembers them, so that an equal one is made once. ``lineage`` tells what was inlined where."""
+    """Constructs kernels over the ``values`` so far, and appends their launches to ``items``. ``operations`` has the
+    members of groups by name; ``lineage`` tells what was inlined where."""
 
     def __init__(
         self,
-        graph: LoopGraph,
+        symbols: SymbolTable,
+        operations: dict[str, Operation],
         values: Values,
         lineage: Lineage,
         context: PassContext,
         options: SchedulerOptions,
-        names: KernelNames,
+        items: list[Item],
     ) -> None:
-        self.symbols = graph.symbols
+        self.symbols = symbols
+        self.operations = operations
         self.values = values
         self.lineage = lineage
         self.context = context
         self.options = options
-        self._names = names
-        self._used: dict[str, Kernel] = {}
+        self._items = items
 
-    def kernels(self) -> dict[str, Kernel]:
-        """Every kernel that was launched so far, by name."""
-        return dict(self._used)
-
-    def launch(self, group: Group, operations: Mapping[str, Operation], capabilities: Capabilities) -> Launch:
-        """The launch of a group; ``operations`` holds its members by name."""
+    def launch(self, group: Group) -> None:
+        """Append the launch of a group."""
+        operations, values = self.operations, self.values
+        first = operations[group.members[0].operation]
+        capabilities = machine_of(first.results[0].type.device, self.context)
         stored = {name for name, fate in group.fates if fate == "store"}
         for member in group.members:
             for value in operations[member.operation].results:
                 if value.name in stored:
-                    self.values.written(value)
-        values = self.values
+                    values.written(value)
         body = build_body(group, operations, values.type, capabilities, self.symbols, self.options)
 
         def schedule(nest: Nest) -> Schedule:
@@ -80,12 +66,28 @@ class Launches:
         if bound.kernel.schedule.shared > 1 or bound.kernel.schedule.relay:
             bound = self._with_scratch(bound, group, capabilities)
         fused = self.lineage.of(member.operation for member in group.members)
-        return Launch(
-            self._name(bound, group, operations),
-            bound.buffers,
-            tuple(symbol(name) for name in bound.symbols),
-            tuple(KernelOrigin(name, operation.origin) for name, operation in fused),
+        self._items.append(
+            UnnamedLaunch(
+                bound.kernel,
+                values.type(bound.buffers[0]).device.kind,
+                group.name,
+                tuple(operations[member.operation] for member in group.members),
+                bound.buffers,
+                tuple(symbol(name) for name in bound.symbols),
+                tuple(KernelOrigin(name, operation.origin) for name, operation in fused),
+            )
         )
+
+    def fill(self, value: Value, axes: tuple[Axis, ...], body: Expr) -> None:
+        """Append the launch of a kernel of its own that fills ``value`` from ``body``."""
+        operation = Pointwise(results=(value,), axes=axes, bodies=(body,))
+        self.operations[value.name] = operation
+        self.launch(single(operation))
+
+    def copy(self, name: str, value: Value) -> None:
+        """Append the launch of a kernel of its own that copies ``name`` into ``value``."""
+        axes = tuple(Axis(f"i{k}", size) for k, size in enumerate(value.type.shape))
+        self.fill(value, axes, Load(name, tuple(symbol(axis.name) for axis in axes), value.type.dtype))
 
     def _with_scratch(self, bound: Bound, group: Group, capabilities: Capabilities) -> Bound:
         """The kernel with memory for its programs to tell one another what they found."""
@@ -100,7 +102,7 @@ class Launches:
         decision = Decision("plan", group.name, "together", "share.programs", note=note)
         if relay:
             decision = Decision("plan", group.name, "in turn", "scan.relay", note=f"{relay} points a program")
-        self.context.decide(decision)
+        self._items.append(decision)
         return replace(bound, kernel=kernel, buffers=(*bound.buffers, scratch.name))
 
     def _schedule(self, nest: Nest, body: Body, group: Group, capabilities: Capabilities) -> Schedule:
@@ -113,13 +115,13 @@ class Launches:
         scratch = bool(body.locals)
         return schedule_nest(nest, traffic, work, capabilities, self.symbols, self.options, scratch)
 
-    def _name(self, bound: Bound, group: Group, operations: Mapping[str, Operation]) -> str:
-        kind = self.values.type(bound.buffers[0]).device.kind
-        name = self._names.known(kind, bound.kernel)
-        if name is None:
-            called = title(operations[member.operation] for member in group.members)
-            name = self._names.add(kind, bound.kernel, called)
-        else:
-            self.context.decide(Decision("plan", group.name, "share", "share.kernel", note=f"as {name}"))
-        self._used.setdefault(name, replace(bound.kernel, name=name))
-        return name
+
+def machine_of(device: Device, context: PassContext) -> Capabilities:
+    """What a device at hand can do; raises ``ScheduleError`` for one without a target."""
+    known = context.machine(device)
+    if known is None:
+        raise ScheduleError(
+            f"no target is given for device {device}",
+            hint=f"install a package that offers the {device.kind} target",
+        )
+    return known

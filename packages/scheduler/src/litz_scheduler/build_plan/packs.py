@@ -36,7 +36,7 @@ from litz_ir.scalar import folds
 from litz_ir.symbols import Size, SymbolTable, free_symbols, product, substitute, symbol
 from litz_ir.target import Capabilities
 from litz_scheduler.build_plan.alike import Outline, outline, part_of
-from litz_scheduler.build_plan.launches import KernelNames
+from litz_scheduler.build_plan.kernel_names import KernelNames
 from litz_scheduler.cost import body_size, estimate, type_bytes
 from litz_scheduler.loop_order import bodies_of
 from litz_scheduler.options import SchedulerOptions

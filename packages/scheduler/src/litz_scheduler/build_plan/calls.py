@@ -1,0 +1,153 @@
+"""Calls, sorts and control flow as steps, with copies of what they do not take in the layout that it has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from litz_ir.errors import ScheduleError
+from litz_ir.fused import Decision
+from litz_ir.loops import (
+    Call,
+    ComplexValue,
+    Contraction,
+    Extern,
+    LoopGraph,
+    Ref,
+    Region,
+    Sort,
+    Value,
+    is_dense,
+    rename_reads,
+)
+from litz_ir.plan import CallStep, RegionStep
+from litz_scheduler.build_plan.forms import Item
+from litz_scheduler.build_plan.launches import Launches
+from litz_scheduler.build_plan.sizes import Sizes, symbols_of
+from litz_scheduler.build_plan.subgraphs import Subgraphs
+from litz_scheduler.build_plan.values import Values
+from litz_scheduler.cost import type_bytes
+from litz_scheduler.graph import dense_type, output_names, overwritten_names, same_strides
+
+
+class Calls:
+    """Makes ``items`` of operations that the host runs, over the ``values`` so far."""
+
+    def __init__(
+        self, graph: LoopGraph, values: Values, launches: Launches, sizes: Sizes, items: list[Item]
+    ) -> None:
+        self._values = values
+        self._launches = launches
+        self._sizes = sizes
+        self._items = items
+        self._subgraphs = Subgraphs()
+        self._logical = graph.values()
+        self._used = (output_names(graph) | overwritten_names(graph)).union(
+            *(each.reads for each in graph.operations)
+        )
+
+    def call(self, call: Call) -> None:
+        """Append the steps of a call."""
+        overwritten = dict(call.mutates)
+        call, copies = self._with_layouts(call)
+        results = self._wanted(call)
+        unpack = call.unpack or len(results) > 1
+        pairs = tuple(v.name for v in call.results if isinstance(v, ComplexValue) and v.name in results)
+        self._items.append(
+            CallStep(
+                call.target, call.arguments, call.attributes, results, unpack, _reason(call), call.origin, pairs
+            )
+        )  # fmt: skip
+        bases = {result: read for read, result in call.mutates} | dict(call.aliases)
+        for value in call.results:
+            if value.replaces not in copies:
+                self._values.returned(value, bases.get(value.name))
+            if value.name in results:
+                self._items += self._sizes.of(value)
+        for name, version in overwritten.items():
+            if name in copies:
+                self._launches.copy(copies[name], self._logical[version])
+
+    def sort(self, sort: Sort) -> None:
+        """Append the step of a sort."""
+        arguments = (Ref(sort.source), sort.dimension, sort.descending, sort.stable)
+        results = tuple(value.name for value in sort.results)
+        self._items.append(CallStep("sort", arguments, (), results, True, "realise.extern", sort.origin))
+        for value in sort.results:
+            self._values.returned(value)
+
+    def region(self, region: Region) -> None:
+        """Append the steps of control flow, after the subgraphs that it runs."""
+        plans = tuple(map(self._planned, region.subgraphs))
+        copies: dict[str, str] = {}
+        for name in region.reads:
+            value = self._logical.get(name)
+            if value is None or same_strides(value.type, self._values.type(name).layout):
+                continue
+            if not is_dense(value.type.shape, value.type.layout):
+                raise ScheduleError(
+                    f"%{name} has gaps in eager's layout, and is to be copied into it", node=region.name,
+                    origin=region.origin, hint="the operator that reads it runs as it came",
+                )  # fmt: skip
+            copies[name] = self._copy_for(region, value)
+        renamed = rename_reads(region, copies)
+        assert isinstance(renamed, Region)
+        results = tuple(value.name for value in region.results)
+        self._items.append(RegionStep(region.kind, plans, renamed.arguments, results, region.origin))
+        for value in region.results:
+            self._values.returned(value)
+            self._items += self._sizes.of(value)
+
+    def _planned(self, graph: LoopGraph) -> str:
+        """The name of a subgraph's plan, which is made where the graph is first met."""
+        subgraph, is_new = self._subgraphs.of(graph)
+        if is_new:
+            self._items.append(subgraph)
+        return subgraph.name
+
+    def _wanted(self, call: Call) -> tuple[str | None, ...]:
+        """The names of what a call returns; None for what nobody uses, unless a size becomes known by it alone."""
+        returned = [value for value in call.results if value.name not in call.silent]
+        wanted = {value.name for value in returned if value.name in self._used}
+        told = self._sizes.bound.union(*(symbols_of(value) for value in returned if value.name in wanted))
+        for value in returned:
+            if not symbols_of(value) <= told:
+                wanted.add(value.name)
+                told |= symbols_of(value)
+        return tuple(value.name if value.name in wanted else None for value in returned)
+
+    def _with_layouts(self, call: Call) -> tuple[Call, dict[str, str]]:
+        """The call reading copies of what it does not take in the layout that it has, and the copies by original."""
+        copies: dict[str, str] = {}
+        for name in call.reads:
+            value = self._logical.get(name)
+            if value is None or self._suits(call, value):
+                continue
+            copies[name] = self._copy_for(call, value)
+        renamed = rename_reads(call, copies)
+        assert isinstance(renamed, Call)
+        return renamed, copies
+
+    def _copy_for(self, reader: Call | Region, value: Value) -> str:
+        """The name of a copy of ``value`` in the layout that ``reader`` takes."""
+        exact = isinstance(reader, Call) and reader.need == "exact"
+        promised = replace(value.type, layout=replace(value.type.layout, fixed=exact))
+        copy = Value(f"{value.name}.for.{reader.name}", dense_type(promised))
+        self._launches.copy(value.name, copy)
+        self._items.append(Decision("plan", value.name, "copy", "copy.layout", type_bytes(value.type)))
+        return copy.name
+
+    def _suits(self, call: Call, value: Value) -> bool:
+        """True when a call takes a value in the layout that its memory has."""
+        layout = self._values.type(value.name).layout
+        if call.need == "dense":
+            return is_dense(value.type.shape, layout)
+        return call.need == "any" or same_strides(value.type, layout)
+
+
+def _reason(call: Call) -> str:
+    """Why a routine of the host runs it."""
+    if isinstance(call, Extern):
+        return call.reason
+    if not isinstance(call, Contraction):
+        return ""
+    return f"library.{call.target}" if call.target in ("linear", "convolution") else "realise.extern"

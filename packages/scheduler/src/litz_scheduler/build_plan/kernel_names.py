@@ -1,0 +1,94 @@
+"""Kernel naming: kernels that are equal, for one kind of device, are one under one name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from litz_ir.fused import Decision
+from litz_ir.loops import LoopGraph
+from litz_ir.passes import PassContext
+from litz_ir.plan import Kernel, Launch, Plan, Step
+from litz_scheduler.build_plan.forms import Item, Subgraph, UnnamedLaunch, UnnamedSteps, UnplacedPlan
+from litz_scheduler.canonical import title
+
+
+class KernelNames:
+    """The kernels of a plan and of all its subplans: those that are equal, for one kind of device, have one name. One
+    belongs to one compilation."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, Kernel], str] = {}
+
+    def known(self, kind: str, kernel: Kernel) -> str | None:
+        """The name of a nameless kernel for a ``kind`` of device that was met before."""
+        return self._names.get((kind, kernel))
+
+    def add(self, kind: str, kernel: Kernel, called: str) -> str:
+        """A name for a new nameless kernel, made from its number and ``called``."""
+        name = self._names[kind, kernel] = f"k{len(self._names)}_{called}"
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class NameKernels:
+    """Name kernels in the order of their launches, by what they fuse; ``subplan`` plans the graphs of control flow,
+    whose kernels have ``names`` of the same numbers."""
+
+    names: KernelNames
+    subplan: Callable[[LoopGraph], Plan]
+    name: str = "name-kernels"
+    ulp: int = 0
+
+    def apply(self, data: UnnamedSteps, context: PassContext) -> UnplacedPlan:
+        """The steps with their kernels, each once, and the plans of subgraphs."""
+        made = _Named(self.names, self.subplan, context)
+        first = made.steps(data.first)
+        groups: list[range] = []
+        steps = [*first]
+        for items in data.groups:
+            steps += made.steps(items)
+            groups.append(range(groups[-1].stop if groups else len(first), len(steps)))
+        devices = {value.type.device for value in data.fused.graph.values().values()}
+        known = (context.machine(device) for device in devices)
+        tiled = frozenset(each.device.kind for each in known if each is not None and each.block_limit)
+        return UnplacedPlan(
+            data.fused, data.device, data.machine, tiled, data.placements, made.kernels, tuple(made.subplans),
+            tuple(steps), tuple(groups),
+        )  # fmt: skip
+
+
+class _Named:
+    def __init__(
+        self, names: KernelNames, subplan: Callable[[LoopGraph], Plan], context: PassContext
+    ) -> None:
+        self.kernels: dict[str, Kernel] = {}
+        self.subplans: list[Plan] = []
+        self._names = names
+        self._subplan = subplan
+        self._context = context
+
+    def steps(self, items: Sequence[Item]) -> list[Step]:
+        """The steps that items become; what was decided is recorded."""
+        steps: list[Step] = []
+        for item in items:
+            match item:
+                case UnnamedLaunch():
+                    steps.append(Launch(self._name(item), item.buffers, item.symbols, item.origins))
+                case Subgraph():
+                    self.subplans.append(replace(self._subplan(item.graph), name=item.name))
+                case Decision():
+                    self._context.decide(item)
+                case _:
+                    steps.append(item)
+        return steps
+
+    def _name(self, launch: UnnamedLaunch) -> str:
+        name = self._names.known(launch.kind, launch.kernel)
+        if name is None:
+            name = self._names.add(launch.kind, launch.kernel, title(launch.operations))
+        else:
+            self._context.decide(Decision("plan", launch.group, "share", "share.kernel", note=f"as {name}"))
+        if name not in self.kernels:
+            self.kernels[name] = replace(launch.kernel, name=name)
+        return name

@@ -1,0 +1,41 @@
+"""Memory planning: the plan, with memory taken for its steps and given back between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from litz_ir.passes import PassContext
+from litz_ir.plan import Launch, Plan
+from litz_scheduler.build_plan.forms import UnplacedPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMemory:
+    """Give memory to all values of a plan; the layout is the one of those that are tried that holds least at once."""
+
+    name: str = "plan-memory"
+    ulp: int = 0
+
+    def apply(self, data: UnplacedPlan, context: PassContext) -> Plan:
+        """The plan, with all that was decided on the way."""
+        graph, memory = data.fused.graph, data.modelled()
+        launched = {step.kernel for step in memory.steps if isinstance(step, Launch)}
+        for decision in memory.decisions:
+            context.decide(decision)
+        return Plan(
+            name=graph.name,
+            device=data.device,
+            capability=data.machine.name,
+            symbols=graph.symbols,
+            inputs=graph.inputs,
+            constants=graph.constants,
+            buffers=tuple(memory.placements.items()),
+            storages=memory.storages,
+            kernels=tuple(each for name, each in data.kernels.items() if name in launched),
+            steps=memory.steps,
+            outputs=graph.outputs,
+            peak=memory.peak,
+            decisions=tuple(context.decisions),
+            subplans=data.subplans,
+            donated=memory.donated,
+        )

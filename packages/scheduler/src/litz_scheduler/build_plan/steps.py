@@ -1,0 +1,138 @@
+"""Groups as steps of a plan: launches, calls, control flow and checks, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from litz_ir.device import CPU, Device
+from litz_ir.fused import Decision, FusedGraph, Group
+from litz_ir.loops import (
+    Assert,
+    Call,
+    HostScalar,
+    LoopGraph,
+    OpaqueInput,
+    Ref,
+    Region,
+    Scatter,
+    Sort,
+    Value,
+    View,
+)
+from litz_ir.passes import PassContext
+from litz_ir.plan import Check, Define
+from litz_scheduler.build_plan.calls import Calls
+from litz_scheduler.build_plan.forms import Item, UnnamedSteps
+from litz_scheduler.build_plan.launches import Launches, machine_of
+from litz_scheduler.build_plan.sizes import Sizes
+from litz_scheduler.build_plan.values import Values
+from litz_scheduler.cost import type_bytes
+from litz_scheduler.graph import Lineage, viewed
+from litz_scheduler.options import SchedulerOptions
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSteps:
+    """Make the steps of each group and construct its kernels, for the devices at hand. ``source`` is the graph as it
+    came, whose operations launches name as their origins."""
+
+    options: SchedulerOptions
+    source: LoopGraph
+    name: str = "build-steps"
+    ulp: int = 64
+
+    def apply(self, data: FusedGraph, context: PassContext) -> UnnamedSteps:
+        """The steps of the groups in order; raises ``ScheduleError``."""
+        return _Builder(data, context, self.options, self.source).steps()
+
+
+class _Builder:
+    def __init__(
+        self, fused: FusedGraph, context: PassContext, options: SchedulerOptions, source: LoopGraph
+    ) -> None:
+        graph = fused.graph
+        self.fused = fused
+        self.context = context
+        self.items: list[Item] = []
+        self.operations = graph.named()
+        self.values = Values(graph)
+        self.sizes = Sizes(graph.inputs)
+        lineage = Lineage(source, graph)
+        self.launches = Launches(
+            graph.symbols, self.operations, self.values, lineage, context, options, self.items
+        )
+        self.calls = Calls(graph, self.values, self.launches, self.sizes, self.items)
+
+    def steps(self) -> UnnamedSteps:
+        """The steps of all groups."""
+        device = _device(self.fused.graph)
+        machine = machine_of(device, self.context)
+        for value in self.fused.graph.inputs:
+            if isinstance(value, Value):
+                self.items += self.sizes.of(value)
+        starts = [len(self.items)]
+        for group in self.fused.groups:
+            self._add(group)
+            starts.append(len(self.items))
+        self._check_outputs()
+        groups = tuple(tuple(self.items[start:end]) for start, end in pairwise(starts))
+        return UnnamedSteps(
+            self.fused, device, machine, self.values.placements, tuple(self.items[: starts[0]]), groups
+        )
+
+    def _check_outputs(self) -> None:
+        """Raise ``ScheduleError`` for an output that nothing defines."""
+        graph = self.fused.graph
+        objects = {each.name for each in graph.inputs if isinstance(each, OpaqueInput)}
+        for output in graph.outputs:
+            if isinstance(output, Ref) and output.name not in objects:
+                self.values.type(output.name)
+
+    def _add(self, group: Group) -> None:
+        """Append the steps of a group."""
+        operation = self.operations[group.members[0].operation]
+        match operation:
+            case View():
+                self._view(operation)
+            case Call():
+                self.calls.call(operation)
+            case Sort():
+                self.calls.sort(operation)
+            case Assert():
+                self.items.append(
+                    Check(operation.condition, operation.message, operation.error, operation.origin)
+                )
+            case HostScalar():
+                self.sizes.bound.add(operation.symbol)
+                self.items.append(Define(operation.symbol, operation.body))
+            case Region():
+                self.calls.region(operation)
+            case Scatter():
+                self._scatter(group, operation)
+            case _:
+                self.launches.launch(group)
+
+    def _view(self, view: View) -> None:
+        value = view.results[0]
+        if self.values.alias(view):
+            self.items.append(Decision("plan", view.name, "alias", "alias.view"))
+            return
+        self.launches.fill(value, view.axes, viewed(view, self.values.type(view.base)))
+        self.items.append(Decision("plan", view.name, "copy", "copy.layout", type_bytes(value.type)))
+
+    def _scatter(self, group: Group, scatter: Scatter) -> None:
+        value = scatter.results[0]
+        if self.values.take_over(scatter):
+            nbytes = type_bytes(value.type)
+            self.items.append(Decision("plan", value.name, "place", "memory.inplace", nbytes))
+        else:
+            self.launches.copy(scatter.base, value)
+        self.operations[value.name] = scatter
+        self.launches.launch(group)
+
+
+def _device(graph: LoopGraph) -> Device:
+    """The first GPU that a value is on, else the CPU."""
+    devices = {value.type.device for value in graph.values().values()} - {CPU}
+    return min(devices, key=lambda each: (each.kind, each.index), default=CPU)
