@@ -22,8 +22,10 @@ from torch.utils.checkpoint import checkpoint
 
 import litz
 import litz.capture.aot
+import litz.compilation.cached
+import litz.compilation.compilation
 import litz.pipeline
-from litz.pipeline import Compilation
+from litz.pipeline import Stages
 from litz.targets import TargetSet
 from litz.timing import Sample
 from litz.tuning.tuned import load
@@ -67,20 +69,20 @@ def ever_slower() -> Sample:
 def chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, list[bool]]]:
     """Whether products are called in what was planned for a whole graph, by the graph's kind, in order."""
     targets = TargetSet({"cpu": Sharing()})
-    for module in (litz.pipeline, litz.capture.aot):
+    for module in (litz.compilation.compilation, litz.capture.aot):
         monkeypatch.setattr(module, "targets_for", lambda *_: targets)
     monkeypatch.setattr(litz.pipeline, "load", partial(load, clock=ever_slower))
-    monkeypatch.setattr(Compilation, "_chooses", lambda *_: True)
+    monkeypatch.setattr(litz.compilation.cached, "chooses_products", lambda *_: True)
     found: dict[str, list[bool]] = {}
-    planned = Compilation.schedule
+    planned = Stages.schedule
 
-    def noting(self: Compilation, *args: Any) -> Plan:
+    def noting(self: Stages, *args: Any) -> Plan:
         plan = planned(self, *args)
         calls = any(isinstance(step, CallStep) and step.target in PRODUCTS for step in plan.steps)
-        found.setdefault(self.name.split("_")[0], []).append(calls)
+        found.setdefault(self.captured.name.split("_")[0], []).append(calls)
         return plan
 
-    monkeypatch.setattr(Compilation, "schedule", noting)
+    monkeypatch.setattr(Stages, "schedule", noting)
     with litz.config.patch(
         cache=True, cache_dir=str(tmp_path), fallback="error", autotune=True, autotune_seconds=1e4
     ):

@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import litz
 from litz.capture import aot
+from litz.compilation import Compilation
 from litz.loading import Compiled
-from litz.pipeline import Compilation
 from litz_ir.plan import Launch
 
 SEEN: list[tuple[tuple[int, ...], ...]] = []

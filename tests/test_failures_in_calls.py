@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import litz
-from litz import pipeline
+from litz import stage_options
 from litz.capture import aot
+from litz.compilation import compilation
 from litz.host import kept
 from litz.notices import tell_once
 from litz.targets import TargetSet
@@ -86,7 +87,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> LaunchedCpu:
     """The CPU, launched as a GPU is."""
     made = LaunchedCpu()
     stand_in(monkeypatch)
-    for module in (pipeline, aot):
+    for module in (compilation, aot):
         monkeypatch.setattr(module, "targets_for", lambda *_: TargetSet({"cpu": made}))
     return made
 
@@ -271,7 +272,7 @@ ONEDNN = {
 def test_a_primitive_that_cannot_be_made(
     name: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch, told: list[str]
 ) -> None:
-    monkeypatch.setattr(pipeline, "linear_flops", lambda cpu: 1)
+    monkeypatch.setattr(stage_options, "linear_flops", lambda cpu: 1)
     module, x = Image().eval(), torch.randn(16, 8, 9, 9)
     with torch.no_grad():
         expected = module(x, torch.zeros(3))

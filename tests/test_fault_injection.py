@@ -29,9 +29,9 @@ from litz.cache.name_sets import NameSets
 from litz.cache.store import MANIFEST, Store
 from litz.cache.tiles import TileChoices
 from litz.capture import aot
+from litz.compilation import Compilation, compilation
 from litz.loading import Compiled
 from litz.notices import tell_once
-from litz.pipeline import Compilation
 from litz.replay.replayed import Replayed
 from litz.targets import TargetSet
 from litz.tuning import search, tuned
@@ -98,8 +98,8 @@ BORDERS = (
     Border("cache", ArtifactCache, "read"),
     Border("store", ArtifactCache, "write"),
     Border("capture", ArtifactCache, "remember"),
-    Border("compilation", pipeline, "tell_of_bf16"),
-    Border("target", pipeline, "targets_for"),
+    Border("compilation", compilation, "tell_of_bf16"),
+    Border("target", compilation, "targets_for"),
     Border("lower", pipeline, "lower"),
     Border("pass", VerticalFusion, "apply"),
     Border("pass", PlanMemory, "apply"),
@@ -426,7 +426,7 @@ def test_tuning_that_fails_costs_nothing_else(
     records: list[logging.LogRecord],
 ) -> None:
     target = TunableCpu((2, 4))
-    monkeypatch.setattr(pipeline, "targets_for", lambda *_: TargetSet({"cpu": target}))
+    monkeypatch.setattr(compilation, "targets_for", lambda *_: TargetSet({"cpu": target}))
     clock = Stopwatch(target, {1: 3.0, 2: 2.0, 4: 1.0})
     monkeypatch.setattr(pipeline, "load", partial(tuned.load, clock=clock))
     monkeypatch.setattr(owner, name, raising(error))

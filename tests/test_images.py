@@ -214,7 +214,7 @@ def test_hooks_keep_what_is_saved_as_eager_has_it(again: bool) -> None:
 def test_a_backward_that_runs_as_it_came_gets_what_it_was_traced_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = litz.pipeline.Compilation.run
+    run = litz.compilation.Compilation.run
 
     def failing(self: Any) -> Any:
         if self.name.startswith("backward"):
@@ -222,7 +222,7 @@ def test_a_backward_that_runs_as_it_came_gets_what_it_was_traced_with(
         return run(self)
 
     torch.manual_seed(0)
-    monkeypatch.setattr(litz.pipeline.Compilation, "run", failing)
+    monkeypatch.setattr(litz.compilation.Compilation, "run", failing)
     with litz.config.patch(cache=False, fallback="silent"):
         assert_like_eager(
             Net(nn.Sequential(nn.Conv2d(32, 32, 1), nn.Flatten(2), nn.Unflatten(2, (28, 28)))),

@@ -19,7 +19,7 @@ Function = Callable[..., torch.Tensor]
 @pytest.fixture
 def eager_to_use_linear(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever this machine is, ``linear`` runs every product that it can."""
-    monkeypatch.setattr("litz.pipeline.linear_flops", lambda cpu: 1)
+    monkeypatch.setattr("litz.stage_options.linear_flops", lambda cpu: 1)
 
 
 @pytest.fixture(autouse=True)

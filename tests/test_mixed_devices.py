@@ -23,12 +23,12 @@ import litz.pipeline
 import litz_ir.host.executor
 from litz.artifact import Artifact
 from litz.cache.artifacts import ArtifactCache
+from litz.compilation import Compilation
 from litz.host.gpus import Gpus, gpus_among
 from litz.host.native import segment_binder
 from litz.host.program import HostProgram
 from litz.host.source import host_program
 from litz.loading import Compiled
-from litz.pipeline import Compilation
 from litz.replay.parts import chosen
 from litz.settings import Config
 from litz.targets import TargetSet

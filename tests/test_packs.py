@@ -20,10 +20,10 @@ from torch.optim.adamw import adamw as step_all
 import litz.pipeline
 from litz.artifact import Artifact, TileChoice
 from litz.cache.artifacts import ArtifactCache
+from litz.compilation import Compilation
 from litz.explain.report import Explanation, graph_report
 from litz.host.source import host_program
 from litz.loading import Compiled, loader_of
-from litz.pipeline import Compilation
 from litz.settings import Config
 from litz.targets import TargetSet
 from litz.tuning.applied import applied

@@ -18,11 +18,12 @@ import litz.host.precision
 import litz.pipeline
 from litz.artifact import Artifact
 from litz.cache.artifacts import ArtifactCache
+from litz.compilation import Compilation
 from litz.explain.products import product_precision
 from litz.host.precision import f32_products, tell_of_bf16
 from litz.loading import Compiled
-from litz.pipeline import Compilation, scheduler_options
 from litz.settings import Config
+from litz.stage_options import scheduler_options
 from litz.targets import targets_for
 from litz_codegen_triton.target import CudaTarget
 

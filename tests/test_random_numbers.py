@@ -16,8 +16,8 @@ from torch._subclasses import FakeTensorMode
 
 import litz
 from litz.cache.artifacts import ArtifactCache
+from litz.compilation import Compilation
 from litz.loading import Compiled
-from litz.pipeline import Compilation
 
 N = 20_000
 RAND = torch.ops.aten.rand_like.default

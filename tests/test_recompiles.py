@@ -13,8 +13,8 @@ from torch.fx import GraphModule
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import litz
+from litz.compilation import Compilation
 from litz.loading import Compiled
-from litz.pipeline import Compilation
 
 Program = Callable[..., Any]
 Shapes = Sequence[tuple[int, int]]

@@ -16,8 +16,8 @@ from regret_report import broken, case_table, decisions, summary
 from rich.console import Console
 from torch import Tensor, nn
 
-from litz.pipeline import scheduler_options
 from litz.settings import Config
+from litz.stage_options import scheduler_options
 from litz.targets import targets_for
 
 Program = Callable[..., Any]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from litz.pipeline import lowering_options
 from litz.settings import Config
+from litz.stage_options import lowering_options
 from litz.targets import targets_for
 
 

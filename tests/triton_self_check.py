@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 import litz
 from litz import pipeline
+from litz.compilation import compilation
 from litz.targets import TargetSet
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_triton.emit import ops_table
@@ -117,7 +118,7 @@ def observed(case: Case, check: str) -> dict[str, Any]:
 
 
 def main(folder: str) -> None:
-    pipeline.targets_for = lambda devices, config: TargetSet({"cpu": InterpretedTriton()})
+    compilation.targets_for = lambda devices, config: TargetSet({"cpu": InterpretedTriton()})
     ops_table.SPELLINGS = {**ops_table.SPELLINGS, "tanh": ops_table.SPELLINGS["sin"]}
     with litz.config.patch(cache=True, cache_dir=folder, fallback="warn", verify=False):
         for name, case in CASES.items():

@@ -14,8 +14,8 @@ import pytest
 
 from litz.notices import tell_once
 from litz.options import config_from, told_variables
-from litz.pipeline import scheduler_options
 from litz.settings import Config, ConfigHandle, forced
+from litz.stage_options import scheduler_options
 from litz.targets import targets_for
 from litz_ir.errors import ConfigError
 

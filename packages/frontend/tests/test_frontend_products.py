@@ -14,13 +14,16 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 from tuning_target import Stopwatch, TunableCpu
 
+import litz.compilation.cached
+import litz.compilation.compilation
+import litz.compilation.generated
 import litz.pipeline
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.name_sets import PRODUCTS, NameSets
 from litz.cache.store import Store
+from litz.compilation import Compilation
 from litz.host.load import HostFunction
 from litz.loading import Compiled
-from litz.pipeline import Compilation
 from litz.settings import Config
 from litz.targets import TargetSet
 from litz.tuning.products import better_generated, may_be_generated
@@ -205,10 +208,12 @@ class Processes:
         self.asked = 0
         self.config = Config(fallback="error", cache_dir=str(folder), autotune=True, autotune_seconds=seconds)
         target = TunableCpu(())
-        monkeypatch.setattr(litz.pipeline, "targets_for", lambda *_: TargetSet({"cpu": target}))
+        monkeypatch.setattr(
+            litz.compilation.compilation, "targets_for", lambda *_: TargetSet({"cpu": target})
+        )
         monkeypatch.setattr(litz.pipeline, "load", partial(load, clock=Stopwatch(target, {1: 1.0})))
-        monkeypatch.setattr(litz.pipeline, "better_generated", self._better)
-        monkeypatch.setattr(Compilation, "_chooses", lambda *_: True)
+        monkeypatch.setattr(litz.compilation.generated, "better_generated", self._better)
+        monkeypatch.setattr(litz.compilation.cached, "chooses_products", lambda *_: True)
 
     def _better(self, *_: object) -> frozenset[str]:
         self.asked += 1

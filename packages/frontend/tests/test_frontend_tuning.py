@@ -21,15 +21,16 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 from tuning_target import BROKEN, Stopwatch, TunableCpu
 
+import litz.compilation.compilation
 import litz.pipeline
 from litz.artifact import TileChoice
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.store import Store
 from litz.cache.tiles import FILE, TileChoices
+from litz.compilation import Compilation
 from litz.explain.report import graph_report
 from litz.failures import Failures
 from litz.loading import Compiled, Loader
-from litz.pipeline import Compilation
 from litz.settings import Config
 from litz.targets import TargetSet
 from litz.timing import Sample
@@ -88,7 +89,9 @@ def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Pr
     ) -> Process:
         target = TunableCpu(tuple(each for each in seconds if each != UNTUNED))
         watch = Stopwatch(target, seconds)
-        monkeypatch.setattr(litz.pipeline, "targets_for", lambda *_: TargetSet({"cpu": target}))
+        monkeypatch.setattr(
+            litz.compilation.compilation, "targets_for", lambda *_: TargetSet({"cpu": target})
+        )
         monkeypatch.setattr(litz.pipeline, "load", partial(load, clock=clock or watch))
         given = {"autotune": True, "autotune_seconds": 1000.0, **options}
         config = Config(fallback="error", cache_dir=str(tmp_path)).replaced(given)

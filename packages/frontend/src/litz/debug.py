@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from litz.settings import Config
-from litz_ir.passes import Hook, check_hook
+from litz_ir.passes import Hook
 from litz_ir.verifier import verify
+
+CHECK = "litz_ir.passes.check"
+"""The module that runs the reference interpreter, loaded where the options ask for that."""
 
 
 def hooks_for(config: Config) -> tuple[Hook, ...]:
@@ -13,7 +18,7 @@ def hooks_for(config: Config) -> tuple[Hook, ...]:
     if config.verify:
         hooks.append(verify_result)
     if config.check:
-        hooks.append(check_hook)
+        hooks.append(import_module(CHECK).check_hook)
     return tuple(hooks)
 
 

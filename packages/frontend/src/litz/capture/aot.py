@@ -32,12 +32,13 @@ from litz.capture.recall import capture_key, own_views, plain_device
 from litz.capture.strided_results import strides_a_view
 from litz.capture.tokens import make_undeclared_tokens
 from litz.capture.wrapped import Strides, with_own_results
+from litz.compilation import Compilation
 from litz.failures import Source
 from litz.host.devices import first_gpu
 from litz.host.load import HostFunction
 from litz.loading import Compiled
-from litz.pipeline import Compilation, scheduler_options
 from litz.settings import Config
+from litz.stage_options import scheduler_options
 from litz.targets import TargetSet, targets_for
 from litz.tuning.tuned import load
 from litz_ir.errors import NotCompiled

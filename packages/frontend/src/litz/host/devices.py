@@ -1,4 +1,4 @@
-"""Running on the GPU that a graph is compiled for, whichever is the current one."""
+"""The devices of a graph, and running on the GPU that it is compiled for, whichever is the current one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from litz.host.load import HostFunction
 
@@ -31,3 +32,24 @@ def on_current_device(call: HostFunction) -> HostFunction:
             return call(args)
 
     return run
+
+
+def device_kinds(gm: GraphModule) -> tuple[str, ...]:
+    """The kinds of the devices that the tensors of a graph, and of those that it runs, are on; ``cpu`` for a graph
+    without tensors."""
+    kinds = dict.fromkeys(tensor.device.type for tensor in tensors_of(gm))
+    return tuple(kinds) or ("cpu",)
+
+
+def tensors_of(gm: GraphModule) -> Iterable[torch.Tensor]:
+    """Examples of all tensors of a graph and of those that it runs."""
+    graphs = (module.graph for module in gm.modules() if isinstance(module, GraphModule))
+    return (tensor for graph in graphs for node in graph.nodes for tensor in _tensors(node.meta.get("val")))
+
+
+def _tensors(value: object) -> Iterable[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(item)

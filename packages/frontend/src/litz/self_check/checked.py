@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from litz.compilation import Compilation
 from litz.host.load import HostFunction
 from litz.loading import Compiled
-from litz.pipeline import Compilation
 from litz.self_check.demotion import demoted
 from litz.self_check.judge import difference
 from litz.self_check.reference import Reference, gpus_of, unjudged_nodes, why_unchecked

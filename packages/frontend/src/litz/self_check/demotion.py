@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
+from litz.compilation import EVERYTHING, Compilation
 from litz.host.load import HostFunction
 from litz.loading import Compiled
-from litz.pipeline import EVERYTHING, Compilation
 from litz.results import alone, may_replace
 from litz.self_check.bisection import guilty, regions
 from litz.self_check.judge import difference

@@ -20,10 +20,9 @@ from litz_ir.loops import (
     rename_reads,
 )
 from litz_ir.plan import CallStep, RegionStep
-from litz_scheduler.build_plan.forms import Item
+from litz_scheduler.build_plan.forms import Item, Subgraph
 from litz_scheduler.build_plan.launches import Launches
 from litz_scheduler.build_plan.sizes import Sizes, symbols_of
-from litz_scheduler.build_plan.subgraphs import Subgraphs
 from litz_scheduler.build_plan.values import Values
 from litz_scheduler.cost import type_bytes
 from litz_scheduler.graph import dense_type, output_names, overwritten_names, same_strides
@@ -39,7 +38,7 @@ class Calls:
         self._launches = launches
         self._sizes = sizes
         self._items = items
-        self._subgraphs = Subgraphs()
+        self._subgraphs = _Subgraphs()
         self._logical = graph.values()
         self._used = (output_names(graph) | overwritten_names(graph)).union(
             *(each.reads for each in graph.operations)
@@ -142,6 +141,25 @@ class Calls:
         if call.need == "dense":
             return is_dense(value.type.shape, layout)
         return call.need == "any" or same_strides(value.type, layout)
+
+
+class _Subgraphs:
+    """The graphs that control flow runs, each once, under names of their own."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Subgraph] = {}
+
+    def of(self, graph: LoopGraph) -> tuple[Subgraph, bool]:
+        """A graph with the name of its plan, and whether it is met for the first time."""
+        found = self._known.get(id(graph))
+        if found is not None:
+            return found, False
+        taken = {each.name for each in self._known.values()}
+        name, count = graph.name, 2
+        while name in taken:
+            name, count = f"{graph.name}_{count}", count + 1
+        self._known[id(graph)] = Subgraph(name, graph)
+        return self._known[id(graph)], True
 
 
 def _reason(call: Call) -> str:
