@@ -26,7 +26,6 @@ from litz.capture.bases import as_long_as, bases, layouts
 from litz.capture.descriptors import leading_tokens, parameter_inputs, parameter_positions
 from litz.capture.donated import SavedTensors, allow_retained_graphs, saved_alone
 from litz.capture.layouts import expect, given_as_traced, saved_in_any_layout
-from litz.capture.partition import partition
 from litz.capture.plain import PlainGraph, with_gradients
 from litz.capture.recall import capture_key, own_views, plain_device
 from litz.capture.strided_results import strides_a_view
@@ -46,6 +45,7 @@ from litz_ir.loops import ComplexRef, Ref
 from litz_ir.plan import Plan
 from litz_ir.symbols import floordiv
 from litz_lowering import correct_metadata, decompositions
+from litz_lowering.partition import partition
 
 Observer = Callable[[Compiled], None]
 _COUNT = itertools.count()

@@ -1,4 +1,4 @@
-"""Dividing a joint graph into a forward and a backward: torch's minimal cut, of a graph that says nothing twice.
+"""Partition of a joint graph into a forward and a backward: torch's minimal cut, of a graph that says nothing twice.
 
 The cut saves or computes again what both halves want, so what is equal has to be one node before. torch's own pass for
 that loads the whole of its compiler, which takes longer than lowering a model.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,20 +17,71 @@ import torch._functorch.config as functorch_config
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import Graph, GraphModule, Node
 
-from litz_lowering import forget_lists
+from litz_ir.passes import Pass, PassContext, Pipeline
+from litz_lowering.flexible import forget_lists
 
 _UNTOLD = ("aten.empty", "aten.new_empty", "aten._local_scalar_dense")
 """Operators whose results are not what their arguments say: memory as it is found, and numbers that are data."""
 
 
+@dataclass(frozen=True, slots=True)
+class JointGraph:
+    """A joint graph, which passes change in place, since nobody else has it; ``options`` are those of torch's cut."""
+
+    module: GraphModule
+    inputs: Sequence[Any]
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetLists:
+    """Take from attention the lists of block masks of one block, which nobody walks."""
+
+    name: str = "joint.forget_lists"
+    ulp: int = 0
+
+    def apply(self, data: JointGraph, context: PassContext) -> JointGraph:
+        """The graph without them."""
+        forget_lists(data.module.graph)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class MergeEqual:
+    """Common subexpressions, unless torch is told to leave them."""
+
+    name: str = "joint.merge_equal"
+    ulp: int = 0
+
+    def apply(self, data: JointGraph, context: PassContext) -> JointGraph:
+        """The graph with one of each."""
+        if functorch_config.cse:
+            merge_equal(data.module.graph)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class MinCut:
+    """Torch's minimal cut."""
+
+    name: str = "joint.min_cut"
+    ulp: int = 0
+
+    def apply(self, data: JointGraph, context: PassContext) -> tuple[GraphModule, GraphModule]:
+        """The forward and the backward."""
+        with functorch_config.patch(cse=False):
+            return min_cut_rematerialization_partition(data.module, data.inputs, **data.options)
+
+
+def joint_passes() -> tuple[Pass[Any, Any], ...]:
+    """What divides a joint graph, in order."""
+    return (ForgetLists(), MergeEqual(), MinCut())
+
+
 def partition(joint: GraphModule, inputs: Sequence[Any], **options: Any) -> tuple[GraphModule, GraphModule]:
     """The forward and the backward of a joint graph, which is changed; ``options`` are those of torch's own."""
-    forget_lists(joint.graph)
-    if not functorch_config.cse:
-        return min_cut_rematerialization_partition(joint, inputs, **options)
-    merge_equal(joint.graph)
-    with functorch_config.patch(cse=False):
-        return min_cut_rematerialization_partition(joint, inputs, **options)
+    passes = Pipeline[JointGraph, tuple[GraphModule, GraphModule]]("partition", joint_passes())
+    return passes.apply(JointGraph(joint, inputs, options), PassContext({}))
 
 
 def merge_equal(graph: Graph) -> None:
