@@ -46,6 +46,7 @@ from litz_scheduler import SchedulerOptions
 from litz_scheduler import pipeline as scheduler
 from litz_scheduler.build_plan import KernelNames, PlanMemory
 from litz_scheduler.fusion import VerticalFusion
+from litz_scheduler.graph_partition import PartitionGraph
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "frontend" / "tests"))
 from tuning_target import Stopwatch, TunableCpu
@@ -444,10 +445,10 @@ def test_tuning_that_fails_costs_nothing_else(
 def test_a_replay_that_cannot_be_planned(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch, records: list[logging.LogRecord]
 ) -> None:
-    monkeypatch.setattr(loading, "chosen", raising(error))
+    monkeypatch.setattr(PartitionGraph, "apply", raising(error))
     with litz.config.patch(cuda_graphs=True):
         assert is_compiled(program, "training")
-    assert "litz: replay failed" in report_of(records)[0]
+    assert "pass partition-graph failed" in report_of(records)[0]
 
 
 class Recorder:

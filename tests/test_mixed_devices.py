@@ -29,7 +29,7 @@ from litz.host.native import segment_binder
 from litz.host.program import HostProgram
 from litz.host.source import host_program
 from litz.loading import Compiled
-from litz.replay.parts import chosen
+from litz.replay.plans import ROUTINES
 from litz.settings import Config
 from litz.targets import TargetSet
 from litz_codegen_triton.target import CudaTarget
@@ -39,7 +39,9 @@ from litz_ir.host import Executor
 from litz_ir.host.memory import NumpyMemory
 from litz_ir.interp.plan import run_kernel
 from litz_ir.loops import Value
+from litz_ir.passes import PassContext
 from litz_ir.plan import CallStep, Define, Plan, kernel_devices, verify_plan
+from litz_scheduler.graph_partition import PartitionGraph
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
 from lowering_check import AtenTable, to_array, to_tensor
@@ -393,7 +395,8 @@ def test_what_is_on_one_gpu_is_recorded_and_nothing_else(
     name: str, says: str, compiled: Callable[[GraphModule], Artifact]
 ) -> None:
     program, given, *_ = PROGRAMS[name]
-    choice = chosen(compiled(traced(program, *given)).plan, replay=10e-6)  # a launch and a call are enough
+    divide = PartitionGraph(ROUTINES, replay=10e-6)  # a launch and a call are enough
+    choice = divide.apply(compiled(traced(program, *given)).plan, PassContext({}))
     assert choice.says.startswith(says), choice.says
     for part in choice.parts:
         assert all(

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -17,15 +16,18 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import litz.loading
-import litz.replay.plans
-from litz.replay.host_time import CALL, LAUNCH, REPLAY, Work, work_of
-from litz.replay.parts import Choice, chosen, divided
+from litz.replay.plans import ROUTINES, mutates
 from litz_ir.dtypes import b1
 from litz_ir.loops import LoopGraph, Value
+from litz_ir.passes import PassContext
 from litz_ir.plan import Check, Plan, RegionStep, Step, verify_plan
 from litz_ir.scalar import const
 from litz_ir.text import parse_plan
+from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions
+from litz_scheduler.graph_partition import GraphPartition, PartitionGraph, Routines
+from litz_scheduler.graph_partition.host_time import CALL, LAUNCH, REPLAY, Work, work_of
+from litz_scheduler.graph_partition.parts import divided
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "scheduler" / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "frontend" / "tests"))
@@ -62,8 +64,7 @@ def test_a_plan_in_parts_computes_the_same(
         free = tuple(v.name for v in graph.inputs if isinstance(v, Value) and v.name not in changed)
         graph = replace(graph, donated=free)
     plan = checked(plan_of(graph, CPU_LIKE, SchedulerOptions(fuse=False)), places)
-    with patch.object(litz.replay.plans, "_is_unsafe", lambda target: target in alone):
-        made = divided(plan, BRIEF)
+    made = divided(plan, Routines(lambda target: target in alone, mutates), BRIEF)
     verify_plan(made.plan)
     assert_same(graph, made.plan)
     for part in made.parts:
@@ -72,6 +73,13 @@ def test_a_plan_in_parts_computes_the_same(
         assert not any(isinstance(step, Check | RegionStep) for step in steps)
     assert sum(isinstance(step, RegionStep) for step in made.plan.steps) == len(made.parts)
     assert sum(step == HOLDS for step in made.plan.steps) == sum(step == HOLDS for step in plan.steps)
+
+
+def chosen(plan: Plan, replay: float = REPLAY) -> GraphPartition:
+    """What is captured of a plan, verified."""
+    found = PartitionGraph(ROUTINES, replay).apply(plan, PassContext({}))
+    verify(found)
+    return found
 
 
 @pytest.fixture
@@ -83,11 +91,11 @@ def recorders(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
         made.append(Recorder())
         return made[-1]
 
-    def chosen(plan: Plan) -> Choice:
-        found = divided(plan, BRIEF)
-        return Choice(found.plan, parts=found.parts, says="; ".join(found.reasons))
+    def divide(_: PartitionGraph, plan: Plan, context: PassContext) -> GraphPartition:
+        found = divided(plan, ROUTINES, BRIEF)
+        return GraphPartition(found.plan, parts=found.parts, says="; ".join(found.reasons))
 
-    monkeypatch.setattr(litz.loading, "chosen", chosen)
+    monkeypatch.setattr(PartitionGraph, "apply", divide)
     monkeypatch.setattr(litz.loading, "recorder_of", recorder_of)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     return made
@@ -247,4 +255,4 @@ def launching(launches: int, calls: int) -> Plan:
 def test_nothing_is_recorded_elsewhere() -> None:
     text = PLAN.replace("MORE", "").replace("STEP", EXP)
     plan = parse_plan(text.replace("on cuda", "on cpu"))
-    assert chosen(plan) == Choice(plan, says="not replayed: it does not run on a GPU")
+    assert chosen(plan) == GraphPartition(plan, says="not replayed: it does not run on a GPU")

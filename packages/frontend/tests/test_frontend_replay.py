@@ -17,10 +17,11 @@ from torch.testing import assert_close
 import litz
 from litz.host.load import HostFunction
 from litz.replay.memory import copied, fill
-from litz.replay.plans import obstacle, overwritten, shared_with_inputs
+from litz.replay.plans import ROUTINES, overwritten, shared_with_inputs
 from litz.replay.replayed import RECORDINGS, WARM_CALLS, Replayed
 from litz_ir.plan import Plan
 from litz_ir.text import parse_plan
+from litz_scheduler.graph_partition.obstacles import obstacle
 
 
 @dataclass
@@ -319,7 +320,7 @@ def plan(step: str = "", **changes: str) -> Plan:
 
 def test_what_a_plan_says() -> None:
     made = plan("launch k(%x, %y) call matmul(%x, %x)")
-    assert obstacle(made) == ""
+    assert obstacle(made, ROUTINES) == ""
     assert overwritten(made) == {1}
     assert shared_with_inputs(made) == {1: 1}
 
@@ -336,7 +337,7 @@ def test_what_a_plan_says() -> None:
     ],
 )
 def test_what_cannot_be_recorded(why: str, made: Callable[[], Plan]) -> None:
-    assert why in obstacle(made())
+    assert why in obstacle(made(), ROUTINES)
 
 
 @pytest.mark.parametrize("peak", [MUCH, NOTHING])

@@ -22,12 +22,14 @@ from litz.host.program import HostProgram
 from litz.host.source import host_program
 from litz.host.torch_memory import keep_freed_memory
 from litz.replay.cuda import recorder_of
-from litz.replay.parts import Choice, chosen
-from litz.replay.plans import overwritten, shared_with_inputs
+from litz.replay.plans import ROUTINES, overwritten, shared_with_inputs
 from litz.replay.replayed import Replayed
 from litz.settings import Config
 from litz.targets import TargetSet
+from litz_ir.passes import PassContext, Pipeline
 from litz_ir.plan import Plan
+from litz_scheduler import replay_passes
+from litz_scheduler.graph_partition import GraphPartition
 
 log = logging.getLogger("litz")
 
@@ -104,10 +106,12 @@ class Loader:
             log.info("litz: %s: %s", self.artifact.plan.name, choice.says)
         return replace(made, replay=choice.says)
 
-    def _choice(self) -> Choice:
+    def _choice(self) -> GraphPartition:
         """What is recorded of the plan."""
-        plan = self.artifact.plan
-        return self.failures.attempt("replay", lambda: chosen(plan), Choice(plan, says=FAILED), FAILED)
+        plan, context = self.artifact.plan, PassContext({})
+        passes = Pipeline[Plan, GraphPartition]("replay", replay_passes(ROUTINES))
+        divide = partial(passes.apply, plan, context)
+        return self.failures.attempt("replay", divide, GraphPartition(plan, says=FAILED), FAILED)
 
     def replayed(self, call: HostFunction) -> HostFunction:
         """A call of the graph, recorded as a CUDA graph where the options ask for that and it can be done, or the graph

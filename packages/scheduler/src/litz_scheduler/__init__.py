@@ -2,7 +2,7 @@
 
 from litz_scheduler.explain import PlanReport, explain_plan
 from litz_scheduler.options import Precision, SchedulerOptions
-from litz_scheduler.pipeline import fusion_passes, graph_passes, plan_passes, schedule
+from litz_scheduler.pipeline import fusion_passes, graph_passes, plan_passes, replay_passes, schedule
 
 __version__ = "0.1.0"
 
@@ -15,5 +15,6 @@ __all__ = [
     "fusion_passes",
     "graph_passes",
     "plan_passes",
+    "replay_passes",
     "schedule",
 ]

@@ -20,6 +20,7 @@ from litz_scheduler.build_plan import (
 )
 from litz_scheduler.fold_precision import FoldPrecision
 from litz_scheduler.fusion import HorizontalFusion, StorageClasses, VerticalFusion
+from litz_scheduler.graph_partition import PartitionGraph, Routines
 from litz_scheduler.library import (
     Addends,
     Convolutions,
@@ -92,6 +93,12 @@ def plan_passes(
         FuseLaunches(options, names),
         PlanMemory(),
     )
+
+
+def replay_passes(routines: Routines) -> tuple[Pass[Any, Any], ...]:
+    """What divides a plan for CUDA graphs when it is loaded, in order; ``routines`` says what those that it calls
+    do."""
+    return (PartitionGraph(routines),)
 
 
 def schedule(

@@ -1,4 +1,4 @@
-"""What a plan says about recording it: whether its launches are the same in every call, and what it overwrites."""
+"""What torch says of the routines of a plan that is captured as a CUDA graph, and what the plan overwrites."""
 
 from __future__ import annotations
 
@@ -6,97 +6,15 @@ from typing import Any
 
 import torch
 
-from litz_ir.device import Device
-from litz_ir.loops import Argument, ComplexRef, OpaqueInput, Ref, ScalarInput, ScalarRef, sizes_in
-from litz_ir.plan import CallStep, Check, Define, Launch, Plan, RegionStep, Step, root, touched_by, written
-from litz_ir.symbols import Term
-
-SEEDED = "scaled_dot_product"
-"""Operators that hand on the state of a generator: on the CPU as a rule, on the GPU while they are recorded."""
+from litz_ir.loops import ComplexRef, Ref
+from litz_ir.plan import Plan, root, written
+from litz_scheduler.graph_partition import Routines
 
 PLAIN = frozenset({"matmul", "sort", "copy_with_strides"})
 """Routines of litz's own that launch the same in every call, and write to nothing that they are given."""
 
-ELSEWHERE = "it does not run on a GPU"
-
-_NUMBERS = "its sizes or numbers are not fixed"
-_BY_POSITION = frozenset(
-    {
-        "strided", "strided_scatter", "aten.as_strided.default", "aten.as_strided_scatter.default",
-        "aten.slice_scatter.default", "aten.select_scatter.default", "aten.diagonal_scatter.default",
-    }
-)  # fmt: skip
-"""Routines that look at memory around or between the elements of an argument, where a copy of it has none."""
-
 _UNSAFE = "cudagraph_unsafe"
 """The tag of operators that look at values, or wait for the device."""
-
-
-def obstacle(plan: Plan) -> str:
-    """Why the calls of a plan cannot be recorded as a whole; empty where they can."""
-    if plan.device.kind != "cuda":
-        return ELSEWHERE
-    if list(plan.symbols):
-        return "its sizes are not fixed"
-    for item in plan.inputs:
-        if isinstance(item, ScalarInput | OpaqueInput):
-            return f"{item.name} is no tensor"
-    obstacles = Obstacles(plan)
-    found = next(filter(None, map(obstacles.of, plan.steps)), "")
-    if not found and not all(isinstance(output, Ref | None) for output in plan.outputs):
-        return "it returns numbers"
-    return found
-
-
-class Obstacles:
-    """Why single steps of a plan cannot be recorded."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._device = Device(plan.device.kind)  # the GPU that is current while the plan runs
-        self._types = {name: placement.type for name, placement in plan.buffers}
-
-    def of(self, step: Step) -> str:
-        """What is in the way of recording a step; empty where nothing is."""
-        for name in touched_by(step):
-            found = self._of_buffer(name, step)
-            if found:
-                return found
-        match step:
-            case Check():
-                return "it checks values"
-            case RegionStep():
-                return f"control flow ({step.kind}) reads values"
-            case Define():
-                return f"{step.symbol} is computed on the host"
-            case Launch() if any(isinstance(term, Term) for term in step.symbols):
-                return _NUMBERS
-            case CallStep() if step.target in _BY_POSITION:
-                return f"{step.target} looks at memory by position"
-            case CallStep() if _is_unsafe(step.target):
-                return f"{step.target} cannot be recorded"
-            case CallStep() if any(map(_has_numbers, (*step.arguments, *(v for _, v in step.attributes)))):
-                return _NUMBERS
-        return ""
-
-    def _of_buffer(self, name: str, step: Step) -> str:
-        type_ = self._types.get(name)
-        if type_ is None:
-            return f"{name} is no tensor"
-        if type_.device != self._device and not (isinstance(step, CallStep) and SEEDED in step.target):
-            return f"{name} is on {'another GPU' if type_.device.kind == self._device.kind else 'the CPU'}"
-        fixed = all(
-            isinstance(size, int) for size in (*type_.shape, *type_.layout.strides, type_.layout.offset)
-        )
-        return "" if fixed else _NUMBERS
-
-
-def _has_numbers(argument: Argument) -> bool:
-    """True for an argument that may be another number in another call."""
-    if isinstance(argument, tuple):
-        return any(map(_has_numbers, argument))
-    return isinstance(argument, ScalarRef | Term) or any(
-        isinstance(size, Term) for size in sizes_in(argument)
-    )
 
 
 def _overload(target: str) -> Any:
@@ -115,18 +33,22 @@ def _is_unsafe(target: str) -> bool:
     return getattr(torch.Tag, _UNSAFE, None) in found.tags
 
 
+def mutates(target: str) -> bool:
+    """True for an operator that says that it writes to what it is given, and for a routine that is not known."""
+    found = _overload(target)
+    return target not in PLAIN if found is None else bool(found._schema.is_mutable)
+
+
+ROUTINES = Routines(_is_unsafe, mutates)
+"""What torch and litz know of the routines that plans call."""
+
+
 def overwritten(plan: Plan) -> frozenset[int]:
     """The positions of the inputs that the plan writes to and somebody reads afterwards."""
     changed = written(plan, mutates)
     return frozenset(
         k for k, each in enumerate(plan.inputs) if each.name in changed and each.name not in plan.donated
     )
-
-
-def mutates(target: str) -> bool:
-    """True for an operator that says that it writes to what it is given, and for a routine that is not known."""
-    found = _overload(target)
-    return target not in PLAIN if found is None else bool(found._schema.is_mutable)
 
 
 def shared_with_inputs(plan: Plan) -> dict[int, int]:

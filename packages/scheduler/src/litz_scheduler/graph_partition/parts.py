@@ -1,4 +1,5 @@
-"""What of a plan is recorded: all of it, nothing, or parts: the longest runs of steps that can be, each as a subplan.
+"""Graph partition: what of a plan is captured as CUDA graphs. All of it, nothing, or parts: the longest runs of steps
+that can be, each as a subplan.
 
 A part takes the buffers that were there before it, and makes what is first touched in it. Of that it returns what
 somebody wants afterwards, and so holds memory of its own: nothing that is made elsewhere lies in it.
@@ -11,9 +12,9 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from litz.replay.host_time import REPLAY, work_of
-from litz.replay.plans import ELSEWHERE, Obstacles, mutates, obstacle
+from litz_ir.errors import VerifyError
 from litz_ir.loops import Ref, Value, references, span
+from litz_ir.passes import PassContext
 from litz_ir.plan import (
     Allocate,
     CallStep,
@@ -27,13 +28,17 @@ from litz_ir.plan import (
     chain,
     root,
     touched_by,
+    verify_plan,
     written,
 )
 from litz_ir.symbols import SymbolTable, mul
+from litz_ir.verifier import verify
+from litz_scheduler.graph_partition.host_time import REPLAY, work_of
+from litz_scheduler.graph_partition.obstacles import ELSEWHERE, Obstacles, Routines, obstacle
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class GraphPartition:
     """``plan`` is what runs; it is recorded as a whole where ``whole`` is true, and so are its subplans ``parts``.
     ``says`` is a line for people."""
 
@@ -43,24 +48,43 @@ class Choice:
     says: str = ""
 
 
-def chosen(plan: Plan, replay: float = REPLAY) -> Choice:
-    """All of a plan where that can be recorded, else the parts of it that can; each where it takes the host no less
-    than the ``replay`` seconds of a replay."""
-    found = obstacle(plan)
-    if found == ELSEWHERE:
-        return Choice(plan, says=f"not replayed: {found}")
-    if not found:
-        work = work_of(plan.steps)
-        if work.pays(replay):
-            return Choice(plan, whole=True, says="replayed as a CUDA graph")
-        return Choice(plan, says=f"not replayed: {work.says(replay)}")
-    made = divided(plan, replay)
-    reasons = "; ".join(made.reasons or (found,))
-    if not made.parts:
-        return Choice(plan, says=f"not replayed: {reasons}")
-    graphs = "a CUDA graph" if len(made.parts) == 1 else f"{len(made.parts)} CUDA graphs"
-    share = f"{made.recorded} of {made.steps} launches and calls"
-    return Choice(made.plan, parts=made.parts, says=f"{share} replayed as {graphs}; between them: {reasons}")
+@verify.register
+def verify_partition(data: GraphPartition) -> None:
+    """Check the plan, and that the parts are among its subplans; raises ``VerifyError``."""
+    verify_plan(data.plan)
+    missing = set(data.parts) - {each.name for each in data.plan.subplans}
+    if missing:
+        raise VerifyError(f"no subplans {sorted(missing)}", check="partition.parts", node=data.plan.name)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionGraph:
+    """Choose all of a plan where that can be captured, else the parts of it that can; each where it takes the host no
+    less than the ``replay`` seconds of a replay. ``routines`` says what those that are called do."""
+
+    routines: Routines
+    replay: float = REPLAY
+    name: str = "partition-graph"
+    ulp: int = 0
+
+    def apply(self, data: Plan, context: PassContext) -> GraphPartition:
+        """What is captured."""
+        found = obstacle(data, self.routines)
+        if found == ELSEWHERE:
+            return GraphPartition(data, says=f"not replayed: {found}")
+        if not found:
+            work = work_of(data.steps)
+            if work.pays(self.replay):
+                return GraphPartition(data, whole=True, says="replayed as a CUDA graph")
+            return GraphPartition(data, says=f"not replayed: {work.says(self.replay)}")
+        made = divided(data, self.routines, self.replay)
+        reasons = "; ".join(made.reasons or (found,))
+        if not made.parts:
+            return GraphPartition(data, says=f"not replayed: {reasons}")
+        graphs = "a CUDA graph" if len(made.parts) == 1 else f"{len(made.parts)} CUDA graphs"
+        share = f"{made.recorded} of {made.steps} launches and calls"
+        says = f"{share} replayed as {graphs}; between them: {reasons}"
+        return GraphPartition(made.plan, parts=made.parts, says=says)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +100,10 @@ class Divided:
     reasons: tuple[str, ...]
 
 
-def divided(plan: Plan, replay: float = REPLAY) -> Divided:
+def divided(plan: Plan, routines: Routines, replay: float = REPLAY) -> Divided:
     """The plan with a subplan for each run of steps that can be recorded and take the host no less than the
     ``replay`` seconds of a replay. It computes what the plan computes."""
-    obstacles = Obstacles(plan)
+    obstacles = Obstacles(plan, routines)
     shown = frozenset(_shown(plan))
     why = [_why(step, obstacles, shown) for step in plan.steps]
     found = {run: work_of(plan.steps[run.start : run.stop]) for run in _runs(plan.steps, why)}
@@ -91,7 +115,7 @@ def divided(plan: Plan, replay: float = REPLAY) -> Divided:
     steps = work_of(plan.steps).steps
     if not runs:
         return Divided(plan, (), 0, steps, reasons)
-    made = _Division(plan, runs).made()
+    made = _Division(plan, runs, routines).made()
     parts = tuple(part.name for part in made.subplans[len(plan.subplans) :])
     return Divided(made, parts, sum(found[run].steps for run in runs), steps, reasons)
 
@@ -131,8 +155,9 @@ def _runs(steps: Sequence[Step], why: Sequence[str]) -> Iterator[range]:
 class _Division:
     """The plan that is divided at ``runs``, and where each of its buffers is made: before any step, or in one."""
 
-    def __init__(self, plan: Plan, runs: Sequence[range]) -> None:
+    def __init__(self, plan: Plan, runs: Sequence[range], routines: Routines) -> None:
         self.plan = plan
+        self.mutates = routines.mutates
         self.runs = runs
         self.placements = dict(plan.buffers)
         self.first: dict[str, int] = {each.name: -1 for each in (*plan.inputs, *plan.constants)}
@@ -239,7 +264,7 @@ class _Division:
             subplans=(),
             donated=(),
         )
-        spent = written(plan, mutates)
+        spent = written(plan, self.mutates)
         return replace(plan, donated=tuple(n for n in given if n in spent and self.last[n] < run.stop))
 
     def _chains(self, names: Sequence[str], given: Sequence[str]) -> dict[str, Placement]:
