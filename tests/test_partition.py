@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 import litz
-from litz_lowering.partition import merge_equal
+from litz_lowering.joint_partition import merge_equal
 
 Program = Callable[..., object]
 aten = torch.ops.aten

@@ -4,6 +4,7 @@ from litz_lowering.devices import Devices, gpus_of
 from litz_lowering.driver import LoweredGraph, decompositions, lower, registered
 from litz_lowering.fallback import Fallback
 from litz_lowering.flexible import forget_lists
+from litz_lowering.joint_partition import partition
 from litz_lowering.metadata import correct_metadata
 from litz_lowering.options import LoweringOptions
 from litz_lowering.origins import origin_of
@@ -24,6 +25,7 @@ __all__ = [
     "gpus_of",
     "lower",
     "origin_of",
+    "partition",
     "registered",
     "rule",
     "torch_dtype",

@@ -44,8 +44,7 @@ from litz_ir.errors import NotCompiled
 from litz_ir.loops import ComplexRef, Ref
 from litz_ir.plan import Plan
 from litz_ir.symbols import floordiv
-from litz_lowering import correct_metadata, decompositions
-from litz_lowering.partition import partition
+from litz_lowering import correct_metadata, decompositions, partition
 
 Observer = Callable[[Compiled], None]
 _COUNT = itertools.count()

@@ -1,6 +1,6 @@
 """Contractions, recognised in one place: matmuls among loop nests and calls, and calls of convolutions."""
 
-from litz_ir.contraction.convolution_call import (
+from litz_ir.contraction.convolution_calls import (
     CONVOLUTION,
     CONVOLUTION_BACKWARD,
     CONVOLUTIONS,
@@ -10,7 +10,7 @@ from litz_ir.contraction.convolution_call import (
     convolution_arguments,
     convolution_call,
 )
-from litz_ir.contraction.matmul_call import (
+from litz_ir.contraction.matmul_calls import (
     MATMULS,
     OTHER_MATMULS,
     Epilogue,
@@ -20,8 +20,7 @@ from litz_ir.contraction.matmul_call import (
     operand_a,
     plain_operands,
 )
-from litz_ir.contraction.nest import MatmulNest, axes_by_operand, matmul_nest
-from litz_ir.contraction.operands import (
+from litz_ir.contraction.multiplied_operands import (
     F8,
     as_multiplied,
     cast_from,
@@ -29,6 +28,7 @@ from litz_ir.contraction.operands import (
     operands,
     uncast,
 )
+from litz_ir.contraction.nest import MatmulNest, axes_by_operand, matmul_nest
 from litz_ir.contraction.signatures import by_role
 
 __all__ = [

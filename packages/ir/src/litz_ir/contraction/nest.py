@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from litz_ir.contraction.operands import operands
+from litz_ir.contraction.multiplied_operands import operands
 from litz_ir.dtypes import DType
 from litz_ir.loops.nodes import Axis, Combiner, Kind
 from litz_ir.scalar.build import op

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
+from litz_ir.contraction.multiplied_operands import F8
 from litz_ir.contraction.nest import MatmulNest
-from litz_ir.contraction.operands import F8
 from litz_ir.contraction.signatures import by_role
 from litz_ir.dtypes import DType, bf16, f16, f32, i8, i32
 from litz_ir.loops.nodes import Argument, Attributes, Axis, Contraction, Ref, TensorType, Value
