@@ -187,6 +187,7 @@ def types(session: nox.Session) -> None:
         "tests/differential",
         "tests/whole_models",
         "tests/forms",
+        "tests/replay",
         "tests/zoo",
         "packages/codegen-cpp/tests/maths",
     )
@@ -292,6 +293,15 @@ def corpus(session: nox.Session) -> None:
         chip, _, every = share.partition("=")
         how = ["--chip", chip, "--every", every or "1", "--least", "1500"]
         session.run("python", cubins, str(sources), *how)
+
+
+@nox.session
+def replay(session: nox.Session) -> None:
+    """Print which kernels differ between a commit and the working tree, but for names: `nox -s replay -- HEAD`."""
+    install_torch(session)
+    install_folders(session, FOLDERS, tested=FOLDERS)
+    session.install(XDIST)
+    session.run("python", "-m", "replay", *session.posargs, env={"PYTHONPATH": str(ROOT / "tests")})
 
 
 @nox.session
