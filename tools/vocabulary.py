@@ -32,9 +32,10 @@ CODE = re.compile(r"`[^`\n]*`")
 DOTTED = re.compile(r"[\w.]*\w")
 CPP_TEXT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:[^\"\\\n]|\\.)*\"", re.DOTALL)
 CPP_NAME = re.compile(r"(?:\w+::)*[A-Za-z_]\w*")
+SINGLE = re.compile(r"[\w./\-]*\w")
 QUESTION = re.compile(r"(What|Which|Who|Whose|Where|When|How|Whether|Why)\b")
 PROSE = ("docstring", "message", "comment", "page")
-"""The kinds of text; every other kind is a name that the repository defines, or a `string` that is one word."""
+"""The kinds of text; every other kind is a name that the repository defines, or a `string` without spaces."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,7 @@ class Definitions(ast.NodeVisitor):
     def add(self, node: ast.AST, kind: str, name: str) -> None:
         """Note a definition, unless its scope has it already."""
         owners = [owner for owner, _ in self._scope]
-        if name.startswith("self."):
+        if name.startswith("self."):  # a field of the class around the method
             owners, name = owners[:-1], name.removeprefix("self.")
         qualified = ".".join((*owners, name))
         if (kind, qualified) not in self._known:
@@ -224,6 +225,13 @@ class Definitions(ast.NodeVisitor):
             kinds = {"module": "constant", "class": "field", "function": "variable"}
             self.add(node, kinds[self._around], node.id)
 
+    def generic_visit(self, node: ast.AST) -> None:
+        if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name is not None:
+            self.add(node, "variable", node.name)
+        elif isinstance(node, ast.alias) and node.asname is not None:
+            self.add(node, "variable", node.asname)
+        super().generic_visit(node)
+
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name) and node.value.id == "self":
             self.add(node, "field", f"self.{node.attr}")
@@ -253,7 +261,7 @@ def python_texts(source: str) -> Iterator[Text]:
     documents = {id(node): node for node in docstrings(tree)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            word = node.value.isidentifier()
+            word = SINGLE.fullmatch(node.value)
             kind = "docstring" if id(node) in documents else "string" if word else "message"
             yield Text(node.lineno, kind, node.value, node.value if kind == "string" else "")
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
