@@ -81,7 +81,9 @@ def stages(gm: GraphModule, targets: TargetSet) -> tuple[dict[str, float], tuple
     (target,) = targets.by_kind.values()
     with collection_paused():
         lowered = timed("lower", lambda: lower(gm))
-        plan = timed("schedule", lambda: schedule(lowered.graph, PassContext(capabilities), options))
+        plan = timed(
+            "schedule", lambda: targets.scheduled(schedule(lowered.graph, PassContext(capabilities), options))
+        )
         units = timed("emit", lambda: target.emit(plan))
         timed("host", lambda: host_program(plan))
     return seconds, units

@@ -14,6 +14,7 @@ from torch._functorch.aot_autograd import aot_function
 from torch.fx import GraphModule
 from torch.nn.attention.flex_attention import create_block_mask
 
+from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_ir.device import CPU
 from litz_ir.host import Executor
 from litz_ir.passes import PassContext
@@ -214,7 +215,7 @@ class Planned:
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         lowered = lower(gm, options=FOLDS)
-        plan = schedule(lowered.graph, PassContext({CPU: MACHINE}))
+        plan = schedule_plan(schedule(lowered.graph, PassContext({CPU: MACHINE})), MACHINE)
         self.plans.append(plan)
 
         def run(args: list[Any]) -> list[Any]:

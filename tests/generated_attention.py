@@ -28,6 +28,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
+from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_ir.device import CPU
 from litz_ir.passes import PassContext
 from litz_ir.plan import CallStep, Plan
@@ -175,7 +176,7 @@ class Planned:
     ) -> list[Tensor]:
         gm = make_fx(function, decomposition_table=decompositions())(*types_of(operands, dynamic))
         lowered = lower(gm, options=LoweringOptions(folds=frozenset({"cpu"}), fallback="error"))
-        plan = schedule(lowered.graph, PassContext({CPU: MACHINE}), self.options)
+        plan = schedule_plan(schedule(lowered.graph, PassContext({CPU: MACHINE}), self.options), MACHINE)
         self.plans.append(plan)
         given = map(lowering_check.to_array, operands)
         return [lowering_check.to_tensor(each) for each in self.run(plan, list(given))]

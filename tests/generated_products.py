@@ -21,6 +21,7 @@ from forms import judge
 from torch.nn import functional as F
 
 from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_ir.device import CPU
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
@@ -258,7 +259,7 @@ class Seen:
         """The outputs of ``graph``, computed by Triton kernels."""
         from litz_codegen_triton.runtime.interpret import run_plan
 
-        plan = schedule(graph, PassContext({CPU: self.machine}), self.options)
+        plan = schedule_plan(schedule(graph, PassContext({CPU: self.machine}), self.options), self.machine)
         self.plans.append(plan)
         return run_plan(plan, inputs, self.folder, externs=externs, constants=constants)
 

@@ -95,7 +95,7 @@ class LaunchedCpu(CpuTarget):
             return compiled(name, ANYWHERE) if self.fault is None else self.fault()
 
         launch.cuda_library = lambda: self.driver
-        return launch.LaunchModule({name: compiled(name) for name in names}, kernels, 1, unaligned)
+        return launch.LaunchModule({name: compiled(name) for name in names}, kernels, unaligned)
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,4 +110,4 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     host = SimpleNamespace(cuda=cuda, _C=None, empty=allocate, uint8=torch.uint8)
     monkeypatch.setattr(launch, "torch", host)
     monkeypatch.setattr(launch, "cuda_library", None)
-    monkeypatch.setattr(launch, "programs_of", lambda *_: 1)
+    monkeypatch.setattr(launch, "grid_size", lambda *_: 1)

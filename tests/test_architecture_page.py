@@ -17,7 +17,7 @@ from litz_ir.fused import FusedGraph
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
 from litz_ir.plan import Plan
-from litz_ir.text import from_text, to_text
+from litz_ir.text import from_text, print_schedule, to_text
 from litz_lowering import decompositions, lower
 from litz_scheduler import schedule
 
@@ -54,7 +54,8 @@ def stages() -> Iterator[tuple[str, str]]:
     # The same loops, scheduled for a GPU: only the device of the values differs.
     gpu = CudaTarget("sm_90")
     moved = from_text(to_text(lowered.graph).replace("graph softmax(", "graph softmax on cuda ("))
-    on_gpu = schedule(moved, PassContext({Device("cuda"): gpu.capabilities()}))
+    on_gpu = gpu.schedule(schedule(moved, PassContext({Device("cuda"): gpu.capabilities()})))
+    yield "tiles", "\n".join(print_schedule(kernel.schedule) for kernel in on_gpu.kernels)
     yield "triton", gpu.emit(on_gpu)[0].text.strip()
 
 

@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz_codegen_cpp.emit.unit import emit_plan
 from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_ir.device import CPU
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
@@ -88,7 +89,7 @@ POOLS: dict[str, tuple[Pooling, int]] = {
 def sources(graph: LoopGraph) -> Iterator[str]:
     """The C++ of a graph, and its Triton kernels."""
     yield "\n".join(unit.text for unit in emit_plan(schedule(graph, PassContext({CPU: TRAITS})), 16, ()))
-    plan = schedule(graph, PassContext({CPU: GPU}))
+    plan = schedule_plan(schedule(graph, PassContext({CPU: GPU})), GPU)
     yield "\n".join(emit_kernel(kernel).text for kernel in plan.kernels)
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
+from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_ir.device import CPU, Device
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
@@ -42,7 +43,7 @@ def run_as_triton(
     graph: LoopGraph, inputs: Sequence[Any], constants: Mapping[str, Any] | None = None, externs: Any = None
 ) -> list[Any]:
     """The outputs of ``graph``, computed by Triton kernels."""
-    plan = schedule(graph, PassContext(MACHINES))
+    plan = schedule_plan(schedule(graph, PassContext(MACHINES)), GPU)
     for kernel in plan.kernels:
         source = dataclasses.replace(emit_kernel(kernel), programs=0)
         text = json.dumps(dataclasses.asdict(source), sort_keys=True)

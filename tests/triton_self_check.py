@@ -27,6 +27,7 @@ from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_triton.emit import ops_table
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.interpret import InterpretedModule
+from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_ir.device import CPU, Device
 from litz_ir.plan import Kernel, Plan, kernels_in
 from litz_ir.target import Capabilities, SourceUnit
@@ -41,6 +42,9 @@ class InterpretedTriton(CpuTarget):
 
     def capabilities(self) -> Capabilities:
         return dataclasses.replace(GPU, device=CPU)
+
+    def schedule(self, plan: Plan) -> Plan:
+        return schedule_plan(plan, GPU)
 
     def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
         sources = [emit_kernel(kernel, form="interpreted") for kernel in kernels_in(plan)]

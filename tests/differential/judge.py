@@ -43,13 +43,13 @@ class Verdict:
     message: str = ""
 
 
-def judge(program: Program, backend: str = "litz") -> Verdict:
-    """Compare a program compiled by ``backend`` with eager."""
+def judge(program: Program) -> Verdict:
+    """Compare a program compiled by litz with eager."""
     try:
         wanted = [_run(program, program.function(), shift) for shift in SHIFTS]
     except Exception as error:
         return Verdict("rejected", f"{type(error).__name__}: {error}")
-    message = _difference(program, backend, wanted)
+    message = _difference(program, "litz", wanted)
     if message is None:
         return Verdict("none")
     theirs = _difference(program, "aot_eager", wanted)

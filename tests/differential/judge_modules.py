@@ -17,13 +17,13 @@ FORCED = "linear_flops=1"
 """Every product of f32 matrices with a parameter is worth packing it."""
 
 
-def judge_module(drawn: ModuleProgram, backend: str = "litz") -> Verdict:
-    """Compare a module compiled by ``backend`` with eager, at every call."""
+def judge_module(drawn: ModuleProgram) -> Verdict:
+    """Compare a module compiled by litz with eager, at every call."""
     try:
         wanted = _calls(drawn, lambda function: function)
     except Exception as error:
         return Verdict("rejected", f"{type(error).__name__}: {error}")
-    message = _difference(drawn, backend, wanted)
+    message = _difference(drawn, "litz", wanted)
     if message is None:
         return Verdict("none")
     theirs = _difference(drawn, "aot_eager", wanted)

@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -36,13 +35,12 @@ from rich.progress import (
 from differential.generator import COMPLEX, DTYPES, program_of
 from differential.judge import Verdict, judge
 from differential.judge_modules import judge_module, shrunk_module
-from differential.modules import ModuleProgram, module_of
+from differential.modules import module_of
 from differential.programs import Program
 from differential.shrinker import shrunk
 
 SLICE, SLICE_OF_MODULES = 50, 10
 """Seeds that a worker takes at a time: a module is called four times, and takes twenty times as long."""
-DTYPES_OF = {"real": DTYPES, "complex": COMPLEX}
 ROUND = 20
 """Slices that each worker takes before new workers come, since torch keeps something of every program."""
 
@@ -59,15 +57,15 @@ class Row:
     torch: list[dict[str, Any]] = field(default_factory=list)
 
 
-def run_slice(start: int, stop: int, kind: str, device: str, backend: str = "litz") -> Row:
+def run_slice(start: int, stop: int, kind: str, device: str) -> Row:
     """Run the programs of the seeds from ``start`` to ``stop``, the last one not included, on ``device``."""
     if kind == "module":
-        return run_modules(start, stop, backend)
-    dtypes = DTYPES_OF[kind]
+        return run_modules(start, stop)
+    dtypes = COMPLEX if kind == "complex" else DTYPES
 
     def judged(program: Program) -> Verdict:
         with nullcontext() if device == "cpu" else torch.device(device):
-            return judge(program, backend)
+            return judge(program)
 
     row, counts, began = Row(start, stop), Counter[str](), time.perf_counter()
     for seed in range(start, stop):
@@ -93,12 +91,12 @@ def run_slice(start: int, stop: int, kind: str, device: str, backend: str = "lit
     return row
 
 
-def run_modules(start: int, stop: int, backend: str = "litz") -> Row:
+def run_modules(start: int, stop: int) -> Row:
     """Run the module programs of a slice of seeds."""
     row, counts, began = Row(start, stop), Counter[str](), time.perf_counter()
     for seed in range(start, stop):
         drawn = module_of(seed)
-        verdict = judge_module(drawn, backend)
+        verdict = judge_module(drawn)
         counts[verdict.fault] += 1
         if verdict.fault == "torch":
             row.torch.append({"seed": seed, "message": verdict.message.partition("\n")[0][:200]})
@@ -134,56 +132,13 @@ def start_worker() -> None:
 
 
 def results(todo: Sequence[tuple[int, int]], workers: int, kind: str, device: str) -> Iterator[Row]:
-    """The rows of slices as they come. Those that a worker which died leaves undone are run by others, and the program
-    that it died of is found."""
+    """The rows of slices as they come. A worker that dies ends the run: ``BrokenProcessPool``."""
+    context = multiprocessing.get_context("spawn")
     for first in range(0, len(todo), workers * ROUND):
-        left: list[tuple[int, int]] = []
-        batch = todo[first : first + workers * ROUND]
-        with _pool(workers) as pool:
-            futures = {pool.submit(run_slice, *each, kind, device): each for each in batch}
-            for future in as_completed(futures):
-                try:
-                    yield future.result()
-                except BrokenProcessPool:
-                    left.append(futures[future])
-        for start, stop in left:
-            yield alone(start, stop, kind, device)
-
-
-def _pool(workers: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), start_worker)
-
-
-def alone(start: int, stop: int, kind: str, device: str) -> Row:
-    """The row of a slice, in a process of its own; where that dies, of its halves.
-
-    A program that no process survives is wrong, or torch's fault where it ends one under ``aot_eager`` too.
-    """
-    try:
-        with _pool(1) as pool:
-            return pool.submit(run_slice, start, stop, kind, device).result()
-    except BrokenProcessPool:
-        if stop - start > 1:
-            middle = (start + stop) // 2
-            return _both(alone(start, middle, kind, device), alone(middle, stop, kind, device))
-    program = module_of(start) if kind == "module" else program_of(start, DTYPES_OF[kind])
-    text = (
-        program.as_text()
-        if isinstance(program, ModuleProgram)
-        else program.as_test(f"program_of_seed_{start}")
-    )
-    died = {"seed": start, "message": "the process died"}
-    try:
-        with _pool(1) as pool:
-            pool.submit(run_slice, start, stop, kind, device, "aot_eager").result()
-    except BrokenProcessPool:
-        return Row(start, stop, {"torch": 1}, torch=[died])
-    return Row(start, stop, {"litz": 1}, mismatches=[{**died, "test": text}])
-
-
-def _both(a: Row, b: Row) -> Row:
-    counts = dict(Counter(a.counts) + Counter(b.counts))
-    return Row(a.start, b.stop, counts, a.seconds + b.seconds, a.mismatches + b.mismatches, a.torch + b.torch)
+        with ProcessPoolExecutor(workers, context, start_worker) as pool:
+            batch = todo[first : first + workers * ROUND]
+            for future in as_completed([pool.submit(run_slice, *each, kind, device) for each in batch]):
+                yield future.result()
 
 
 def options() -> argparse.Namespace:

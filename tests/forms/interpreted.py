@@ -20,6 +20,7 @@ from forms.form import Cell
 from forms.judge import difference, results, widened
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
+from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_ir.device import CPU, Device
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
@@ -69,8 +70,9 @@ def lowering_options(cell: Cell) -> LoweringOptions:
 
 
 def scheduled(graph: LoopGraph, machine: Capabilities, options: SchedulerOptions) -> Plan:
-    """The plan of a graph, wherever it was captured, for a GPU of such traits."""
-    return schedule(graph, PassContext({at: replace(machine, device=at) for at in (CPU, GPU)}), options)
+    """The plan of a graph, wherever it was captured, for a GPU of such traits, with tiles for ``MACHINE``."""
+    context = PassContext({at: replace(machine, device=at) for at in (CPU, GPU)})
+    return schedule_plan(schedule(graph, context, options), MACHINE)
 
 
 def wrong(cell: Cell, folder: Path) -> str:

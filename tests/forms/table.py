@@ -1,4 +1,4 @@
-"""The table of forms. What each row is chosen by stands in the scheduler's options and in the emitter's ``blocks``."""
+"""The table of forms. Each row is chosen by options of the scheduler and by ``litz_codegen_triton.schedule``."""
 
 from __future__ import annotations
 

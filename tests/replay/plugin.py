@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 import litz_lowering
-from litz_ir.loops.nodes import LoopGraph
+from litz_ir.loops import LoopGraph
 from litz_lowering import LoweredGraph
 from litz_scheduler import SchedulerOptions
 from replay.records import TARGETS, headers, records_of

@@ -20,15 +20,15 @@ from litz_codegen_triton.capabilities import chip_capabilities
 from litz_codegen_triton.emit.kernel import emit_kernel as emit_triton
 from litz_ir.device import CPU
 from litz_ir.errors import LitzError
-from litz_ir.loops.nodes import LoopGraph, TensorType
-from litz_ir.passes.base import PassContext
-from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.program import (
+from litz_ir.loops import LoopGraph, TensorType
+from litz_ir.passes import PassContext
+from litz_ir.plan import (
     Allocate,
     CallStep,
     Check,
     Define,
     Free,
+    Kernel,
     Launch,
     Plan,
     RegionStep,
@@ -36,8 +36,8 @@ from litz_ir.plan.program import (
     kernels_in,
     plans_in,
 )
-from litz_ir.scalar.expr import Expr
-from litz_ir.symbols.term import Size
+from litz_ir.scalar import Expr
+from litz_ir.symbols import Size
 from litz_ir.text import print_expr, print_term
 from litz_ir.text.print_plan import plan_scope
 from litz_ir.text.print_types import argument_text, arguments_text

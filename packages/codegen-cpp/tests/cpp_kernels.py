@@ -16,12 +16,12 @@ from litz_ir.loops import Axis, Combine, Kind, ReductionName, ScatterMode
 from litz_ir.plan import (
     Access,
     Accumulate,
+    CpuLoops,
     Kernel,
     Local,
     Parameter,
     Phase,
     ScanStore,
-    Schedule,
     Statement,
     Store,
 )
@@ -79,13 +79,13 @@ def ints(*names: str) -> tuple[SymbolInfo, ...]:
 
 
 Axes = list[tuple[str, Size]]
-SERIAL = Schedule()
+SERIAL = CpuLoops()
 
 
 def kernel(
     name: str, parameters: str, outer: Axes, phases: list[tuple[Axes, list[Statement]]], *,
     dtypes: Mapping[str, DType] | None = None, symbols: tuple[SymbolInfo, ...] = (), locals: tuple[Local, ...] = (),
-    schedule: Schedule = SERIAL,
+    schedule: CpuLoops = SERIAL,
 ) -> Kernel:  # fmt: skip
     """``parameters`` lists buffers, outputs after a colon, those read too with a ``+``; all ``f32`` but ``dtypes``."""
     inputs, _, outputs = parameters.partition(":")
@@ -122,7 +122,7 @@ def softmax() -> list[Case]:
             ([("r0", M)], [Accumulate((("z", f32),), Kind("sum"), (e,)), Store("e", I0 * M + R0, e)]),
             ([("r0", M)], [Store("o", I0 * M + R0, op("div", load("e", (I0 * M + R0,), f32), Scalar("z", f32)))]),
         ],
-        symbols=ints("n", "m"), schedule=Schedule(parallel=("i0",), grain=1),
+        symbols=ints("n", "m"), schedule=CpuLoops(parallel=("i0",), grain=1),
     )  # fmt: skip
     # "e" is an output too, so that a local is not the only way between phases; it is written before it is read.
     made = replace(
@@ -141,7 +141,7 @@ def softmax_local() -> list[Case]:
             ([("r0", 72)], [Accumulate((("z", f32),), Kind("sum"), (e,)), Store("e", R0, e)]),
             ([("r0", 72)], [Store("o", I0 * 72 + R0, op("div", load("e", (R0,), f32), Scalar("z", f32)))]),
         ],
-        symbols=ints("n"), locals=(Local("e", f32, 72),), schedule=Schedule(parallel=("i0",), grain=1),
+        symbols=ints("n"), locals=(Local("e", f32, 72),), schedule=CpuLoops(parallel=("i0",), grain=1),
     )  # fmt: skip
     case = Case(made, {"x": N * 72, "o": N * 72}, ({"n": 1}, {"n": 37}, {"n": 0}))
     big = replace(made, name="softmax_heap", locals=(Local("e", f32, 20000), Local("unused", f64, 20000)))
@@ -164,7 +164,7 @@ def layer_norm() -> list[Case]:
             ([], [Store("s", I0, scale)]),
             ([("r0", M)], [Store("o", I0 * M + R0, out)]),
         ],
-        symbols=(*ints("n", "m"), SymbolInfo("eps", "float")), schedule=Schedule(parallel=("i0",)),
+        symbols=(*ints("n", "m"), SymbolInfo("eps", "float")), schedule=CpuLoops(parallel=("i0",)),
     )  # fmt: skip
     sizes = tuple({**each, "eps": 1e-5} for each in SIZES if each["m"])
     lengths = {"x": N * M, "w": M, "b": M, "o": N * M, "s": N}
@@ -177,7 +177,7 @@ def column_sum() -> list[Case]:
     made = kernel(
         "column_sum", "x : o", [("i0", M)],
         [([("r0", N)], [Accumulate(results, Kind("sum"), (x,))]), ([], [Store("o", I0, Scalar("s", f32))])],
-        symbols=ints("n", "m"), schedule=Schedule(parallel=("i0",)),
+        symbols=ints("n", "m"), schedule=CpuLoops(parallel=("i0",)),
     )  # fmt: skip
     positive = {"x": lambda random, length: random.random(length)}
     case = Case(made, {"x": N * M, "o": M}, (*SIZES, {"n": 3000, "m": 90}), positive)
@@ -282,7 +282,7 @@ def gathers() -> list[Case]:
     lookup = kernel(
         "lookup", "w at : o", [("i0", N), ("i1", M)],
         [([], [Store("o", I0 * M + I1, load("w", (row * M + I1,), f32))])], dtypes={"at": i64}, symbols=ints("n", "m"),
-        schedule=Schedule(parallel=("i0", "i1"), grain=64),
+        schedule=CpuLoops(parallel=("i0", "i1"), grain=64),
     )  # fmt: skip
     fill = {"at": lambda random, length: random.integers(-11, 11, length)}
     cases = modes(Case(lookup, {"w": 11 * M, "at": N, "o": N * M}, SIZES, fill), scalar=None, outer="i1")
@@ -349,7 +349,7 @@ def choices() -> list[Case]:
     joined = masked(first, left, masked(op("bit_not", first), right, const(0.0, f32)))
     cat = kernel(
         "cat", "a b : o", [("i0", N), ("i1", M + 13)], [([], [Store("o", I0 * (M + 13) + I1, joined)])],
-        symbols=ints("n", "m"), schedule=Schedule(parallel=("i0", "i1"), grain=8),
+        symbols=ints("n", "m"), schedule=CpuLoops(parallel=("i0", "i1"), grain=8),
     )  # fmt: skip
     lengths = {"a": N * 10, "b": N * (M + 3), "o": N * (M + 13)}
     cases = modes(Case(cat, lengths, SIZES), scalar=None, outer="i1")
@@ -358,7 +358,7 @@ def choices() -> list[Case]:
     rows = masked(above, load("a", (I0 * M + I1,), f32), below)
     stack = kernel(
         "cat_rows", "a b : o", [("i0", N + 2), ("i1", M)], [([], [Store("o", I0 * M + I1, rows)])],
-        symbols=ints("n", "m"), schedule=Schedule(parallel=("i0",)),
+        symbols=ints("n", "m"), schedule=CpuLoops(parallel=("i0",)),
     )  # fmt: skip
     cases += modes(Case(stack, {"a": 2 * M, "b": N * M, "o": (N + 2) * M}, SIZES), scalar=None, outer="i1")
     inside = op("bit_and", op("ge", index(R0), const(2, i64)), op("lt", index(R0), index(M + 2)))
@@ -378,7 +378,7 @@ def choices() -> list[Case]:
     hoisted = kernel(
         "hoisted_choice", "a x : o", [("i0", N), ("i1", M)],
         [([], [Store("o", I0 * M + I1, op("mul", load("x", (I0 * M + I1,), f32), uniform))])], symbols=ints("n", "m"),
-        schedule=Schedule(parallel=("i0",)),
+        schedule=CpuLoops(parallel=("i0",)),
     )  # fmt: skip
     return cases + modes(Case(hoisted, {"a": 1, "x": N * M, "o": N * M}, SIZES), scalar=None, outer="i1")
 
@@ -401,10 +401,10 @@ def layouts() -> list[Case]:
     for name, value in exprs.items():
         made = kernel(
             name, "x : o", [("i0", N), ("i1", M)], [([], [Store("o", I0 * M + I1, value)])], symbols=ints("n", "m"),
-            schedule=Schedule(parallel=("i0",)),
+            schedule=CpuLoops(parallel=("i0",)),
         )  # fmt: skip
         cases += modes(Case(made, {"x": N * M + N + M + 8, "o": N * M}, SIZES), scalar=None, outer="i1")
-        both = replace(made, name=f"{name}_both", schedule=Schedule(parallel=("i0", "i1"), grain=50))
+        both = replace(made, name=f"{name}_both", schedule=CpuLoops(parallel=("i0", "i1"), grain=50))
         cases += modes(Case(both, {"x": N * M + N + M + 8, "o": N * M}, SIZES), outer="i1")
     for name, offset in {
         "store_transposed": I1 * N + I0,
@@ -427,7 +427,7 @@ def outer_shapes() -> list[Case]:
     for count in range(4):
         made = kernel(
             f"outer_{count}", "x c : o", [("i0", N), ("i1", 3), ("i2", M)], [([], [Store("o", at, value)])],
-            symbols=ints("n", "m"), schedule=Schedule(parallel=("i0", "i1", "i2")[:count], grain=10),
+            symbols=ints("n", "m"), schedule=CpuLoops(parallel=("i0", "i1", "i2")[:count], grain=10),
         )  # fmt: skip
         cases += modes(Case(made, {"x": N * M * 3, "c": 3, "o": N * M * 3}, SIZES), scalar=None, outer="i2")
     unrolled = replace(cases[-1], kernel=replace(cases[-1].kernel, name="outer_unrolled"))
@@ -437,7 +437,7 @@ def outer_shapes() -> list[Case]:
         made = kernel(
             f"static_{size}", "x : o", [("i0", 3), ("i2", size)],
             [([], [Store("o", I0 * size + I2, op("neg", load("x", (I0 * size + I2,), f32)))])],
-            schedule=Schedule(parallel=("i0", "i2"), grain=32),
+            schedule=CpuLoops(parallel=("i0", "i2"), grain=32),
         )  # fmt: skip
         cases += modes(Case(made, {"x": size * 3, "o": size * 3}), outer="i2")
         total = kernel(
@@ -467,7 +467,7 @@ def dtype_pairs() -> list[Case]:
     silu = op("mul", op("mul", gate, op("sigmoid", gate)), up)
     made = kernel(
         "silu_mul", "g u : o", [("i0", N)], [([], [Store("o", I0, cast(silu, bf16))])],
-        dtypes=dict.fromkeys("guo", bf16), symbols=ints("n"), schedule=Schedule(parallel=("i0",), grain=4096),
+        dtypes=dict.fromkeys("guo", bf16), symbols=ints("n"), schedule=CpuLoops(parallel=("i0",), grain=4096),
     )  # fmt: skip
     cases += modes(
         Case(made, dict.fromkeys("guo", N), ({"n": 1}, {"n": 333}), tolerance=1e-2), scalar=None, outer="i0"
@@ -492,7 +492,7 @@ def in_place() -> list[Case]:
             ]),
             ([], [Store("o", I0 * M + I1, op("add", load("o", (I0 * M + I1,), f32), x))]),
         ],
-        symbols=ints("n", "m"), schedule=Schedule(parallel=("i0",)),
+        symbols=ints("n", "m"), schedule=CpuLoops(parallel=("i0",)),
     )  # fmt: skip
     made = replace(made, parameters=tuple(replace(p, access="inout") for p in made.parameters))
     return modes(Case(made, {"x": N * M, "o": N * M, "y": M}, SIZES), scalar=None, outer="i1")

@@ -15,7 +15,7 @@ from litz_codegen_cpp.toolchain.build import BuildOptions
 from litz_ir.dtypes import f32, i64
 from litz_ir.interp.plan import run_kernel
 from litz_ir.loops import Kind
-from litz_ir.plan import Accumulate, Schedule, Statement, Store
+from litz_ir.plan import Accumulate, CpuLoops, Statement, Store
 from litz_ir.scalar import Expr, Indirect, Scalar
 from litz_ir.scalar.build import cast, const, index, load, masked, op, where
 from litz_ir.symbols import Size, evaluate, floordiv, minimum, mod, symbol
@@ -103,7 +103,7 @@ def random_case(number: int) -> list[Case]:
     phases.append(([], [Store("o", I0 * 37 + I1, maker.value(outer, draw.randrange(1, 5), scalars))]))
     made = kernel(
         f"random_{number}", "x y z at : o w+ v", [("i0", 5), ("i1", 37)], phases, dtypes={"at": i64},
-        schedule=Schedule(tuple(outer[: draw.randrange(3)]), unroll=draw.choice([1, 2, 3]), grain=draw.choice([1, 20])),
+        schedule=CpuLoops(tuple(outer[: draw.randrange(3)]), unroll=draw.choice([1, 2, 3]), grain=draw.choice([1, 20])),
     )  # fmt: skip
     fill = {"at": lambda random, length: random.integers(0, LENGTH, length)}
     lengths = {**dict.fromkeys(("x", "y", "z", "at"), LENGTH), "o": 185, "w": 9250, "v": 9250}

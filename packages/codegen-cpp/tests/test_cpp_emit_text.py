@@ -16,7 +16,7 @@ from litz_ir.dtypes import DType, bf16, f8e4m3fn, f32, i64
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Kind
 from litz_ir.origin import Origin
-from litz_ir.plan import Accumulate, Kernel, KernelOrigin, Launch, Schedule, Store
+from litz_ir.plan import Accumulate, CpuLoops, Kernel, KernelOrigin, Launch, Store
 from litz_ir.scalar import Expr, Indirect, Scalar
 from litz_ir.scalar.build import cast, const, index, load, op
 from litz_ir.symbols import floordiv, mod, symbol
@@ -31,7 +31,7 @@ def named(cases: list[Case], name: str) -> Kernel:
 def pointwise(value: Expr, name: str = "k") -> Kernel:
     return kernel(
         name, "x w : o", [("i0", N), ("i1", M)], [([], [Store("o", I0 * M + I1, value)])], symbols=ints("n", "m"),
-        schedule=Schedule(parallel=("i0", "i1"), vector="i1"),
+        schedule=CpuLoops(parallel=("i0", "i1"), vector="i1"),
     )  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def test_nothing_is_read_before_a_loop_that_may_be_empty() -> None:
     made = kernel(
         "k", "x w : o", [("i0", N)],
         [([("r0", M)], [Accumulate((("s", f32),), Kind("sum"), (value,))]), ([], [Store("o", I0, Scalar("s", f32))])],
-        symbols=ints("n", "m"), schedule=Schedule(vector="r0"),
+        symbols=ints("n", "m"), schedule=CpuLoops(vector="r0"),
     )  # fmt: skip
     text = emit_kernel(made, LANES).text
     assert text.index("if (m > 0) {") < text.index("load_scalar(w + i0)")
@@ -109,7 +109,7 @@ def test_bf16_goes_through_memory_two_registers_at_a_time() -> None:
     twice = op("add", cast(cast(rounded, bf16), f32), const(1.0, f32))
     made = kernel(
         "k", "x : o", [("i0", N)], [([], [Store("o", I0, cast(twice, bf16))])], dtypes=dict.fromkeys("xo", bf16),
-        symbols=ints("n"), schedule=Schedule(parallel=("i0",), vector="i0"),
+        symbols=ints("n"), schedule=CpuLoops(parallel=("i0",), vector="i0"),
     )  # fmt: skip
     text = emit_kernel(made, LANES).text
     counts = {name: text.count(f" {name}(") for name in ("load_pair", "round_bf16_pair", "store_pair")}
@@ -123,7 +123,7 @@ def test_bf16_that_repeats_within_two_registers_is_read_one_at_a_time(period: in
     longer = op("mul", op("add", repeated, const(1.0, f32)), const(2.5, f32))
     made = kernel(
         "k", "x : o", [("i0", 12 * LANES)], [([], [Store("o", I0, cast(longer, bf16))])],
-        dtypes=dict.fromkeys("xo", bf16), schedule=Schedule(parallel=("i0",), vector="i0"),
+        dtypes=dict.fromkeys("xo", bf16), schedule=CpuLoops(parallel=("i0",), vector="i0"),
     )  # fmt: skip
     text = emit_kernel(made, LANES).text
     assert (text.count(" load_pair("), text.count("store_pair(")) == (pairs, 2)
@@ -139,7 +139,7 @@ def test_symbols_and_buffers_do_not_hide_functions() -> None:
     value = op("exp", load("load", (symbol("max"),), f32))
     made = kernel(
         "exp", "load : select", [("max", N)], [([], [Store("select", symbol("max"), value)])], symbols=ints("n"),
-        schedule=Schedule(vector="max"),
+        schedule=CpuLoops(vector="max"),
     )  # fmt: skip
     text = emit_kernel(made, LANES).text
     assert "const float* load_0 = (const float*)buffers[0];" in text
@@ -207,8 +207,8 @@ def test_what_is_stored_as_a_narrow_float_is_rounded_once(source: DType) -> None
 
 def refused() -> dict[str, tuple[Kernel, str]]:
     good = pointwise(op("neg", load("x", (I0 * M + I1,), f32)))
-    other = replace(good, schedule=Schedule(parallel=("i1",)))
-    early = replace(good, schedule=Schedule(vector="i0"))
+    other = replace(good, schedule=CpuLoops(parallel=("i1",)))
+    early = replace(good, schedule=CpuLoops(vector="i0"))
     return {
         "parallel axes": (other, "do not lead"),
         "vector axis": (early, "not the last one"),
@@ -245,5 +245,5 @@ def test_lanes_of_small_indices_are_narrow() -> None:
     below = op("lt", index(floordiv(I1, 3)), const(5, i64))
     value = op("where", below, load("x", (I0 * 90 + I1,), f32), const(0.0, f32))
     made = kernel("k", "x : o", [("i0", 4), ("i1", 90)], [([], [Store("o", I0 * 90 + I1, value)])],
-                  schedule=Schedule(vector="i1"))  # fmt: skip
+                  schedule=CpuLoops(vector="i1"))  # fmt: skip
     assert "vec<int64_t>" not in emit_kernel(made, LANES).text

@@ -24,7 +24,7 @@ from litz_codegen_cpp.toolchain.build import BuildOptions
 from litz_ir.device import CPU
 from litz_ir.dtypes import ALL, f32, f64, i64
 from litz_ir.errors import IndexOutOfRange, KernelError, OutOfMemory, ToolchainError
-from litz_ir.plan import Kernel, Local, Schedule, Store
+from litz_ir.plan import CpuLoops, Kernel, Local, Store
 from litz_ir.scalar import Const, Indirect, Scalar
 from litz_ir.scalar.build import cast, load, op
 from litz_ir.symbols import SymbolInfo, symbol
@@ -38,7 +38,7 @@ def scale() -> Kernel:
     value = op("mul", load("x", (I0,), f32), cast(Scalar("a", f64), f32))
     return kernel(
         "scale", "x : o", [("i0", N)], [([], [Store("o", I0, value)])], symbols=(SymbolInfo("a", "float"), *ints("n")),
-        schedule=Schedule(parallel=("i0",), vector="i0", grain=1000),
+        schedule=CpuLoops(parallel=("i0",), vector="i0", grain=1000),
     )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def lookup() -> Kernel:
     return kernel(
         "lookup", "w at : o", [("i0", N), ("i1", M)],
         [([], [Store("o", I0 * M + I1, load("w", (row * M + I1,), f32))])], dtypes={"at": i64}, symbols=ints("n", "m"),
-        schedule=Schedule(parallel=("i0", "i1"), vector="i1"),
+        schedule=CpuLoops(parallel=("i0", "i1"), vector="i1"),
     )  # fmt: skip
 
 
@@ -206,7 +206,7 @@ def reversal() -> Kernel:
     value = op("add", load("x", (N - 1 - I0,), f32), Const(1.0, f32))
     return kernel(
         "reversal", "x : o", [("i0", N)], [([], [Store("o", I0, value)])], symbols=ints("n"),
-        schedule=Schedule(parallel=("i0",), vector="i0", grain=16),
+        schedule=CpuLoops(parallel=("i0",), vector="i0", grain=16),
     )  # fmt: skip
 
 

@@ -11,13 +11,12 @@ import triton_assembly
 import triton_chains
 from test_triton_interpret import run_interpreted
 from triton_chains import Heads, causal, forward, key_gradients, listed, listed_queries, query_gradient
+from triton_scheduled import emitted, tiled
 
 from litz_codegen_triton.capabilities import shared_limit
-from litz_codegen_triton.emit.blocks import tiling
-from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_ir.dtypes import f32, f64
-from litz_ir.plan import Accumulate, Kernel, Schedule
+from litz_ir.plan import Accumulate, Kernel, TileRequest
 from litz_ir.scalar import Expr, Fold, cast, const, index, masked, op, transform
 from litz_ir.symbols import Size
 
@@ -37,18 +36,18 @@ def test_a_chain_computes_what_the_reference_computes(name: str, differences: Ma
 
 @pytest.mark.parametrize("name", CASES)
 def test_folds_are_products_of_tiles(name: str) -> None:
-    text = emit_kernel(CASES[name].kernel).text
+    text = emitted(CASES[name].kernel).text
     assert "for e in range" not in text and text.count("tl.dot(") >= 2
 
 
 @pytest.mark.parametrize("name", ["chain_causal", "chain_dkdv_2", "chain_listed"])
 def test_text(name: str, golden: Callable[[str, str], None]) -> None:
-    golden(f"{name}.py.txt", emit_kernel(CASES[name].kernel).text)
+    golden(f"{name}.py.txt", emitted(CASES[name].kernel).text)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_chain_compiles(name: str, tmp_path: Path) -> None:
-    found = compile_source(emit_kernel(CASES[name].kernel), "sm_90", tmp_path)
+    found = compile_source(emitted(CASES[name].kernel), "sm_90", tmp_path)
     assert found.shared <= shared_limit("sm_86"), "small heads fit small chips"
 
 
@@ -83,7 +82,7 @@ LARGE: Mapping[str, Callable[[int], Kernel]] = {
 def test_tensor_cores_multiply_what_comes_without_waiting(
     chip: str, instruction: str, name: str, depth: int, tmp_path: Path
 ) -> None:
-    source = emit_kernel(LARGE[name](depth))
+    source = emitted(LARGE[name](depth))
     found = compile_source(source, chip, tmp_path)
     assert instruction in found.ptx
     assert "cp.async.cg.shared.global" in found.ptx, "factors are read ahead, 16 bytes at a time"
@@ -93,13 +92,13 @@ def test_tensor_cores_multiply_what_comes_without_waiting(
 
 
 def test_what_is_a_far_factor_and_a_right_one_is_read_once() -> None:
-    text = emit_kernel(LARGE["dkdv"](64)).text
+    text = emitted(LARGE["dkdv"](64)).text
     assert text.count("tl.load(") == 6 and text.count("tl.trans(right") == 2
-    assert emit_kernel(LARGE["dq"](64)).text.count("tl.load(") == 6
+    assert emitted(LARGE["dq"](64)).text.count("tl.load(") == 6
 
 
 def test_a_guard_ends_the_loop() -> None:
-    text = emit_kernel(LARGE["listed"](64)).text
+    text = emitted(LARGE["listed"](64)).text
     assert "tl.minimum(add.to(tl.int32), 32) * 128" in text and "in tl.range(0, length, RBLOCK" in text
     assert "tl.load(listed_ptr + pieceindex * 32 + index_1)" in text, "one block for all of a tile"
     assert text.count("tl.where(lt") == 1, "what the loop knows is not asked again"
@@ -108,8 +107,8 @@ def test_a_guard_ends_the_loop() -> None:
 def test_few_rows_have_small_tiles() -> None:
     one, groups = (forward("few", replace(large(128, group=group), rows=1)) for group in (1, 4))
     for few in (one, groups):
-        assert [dim.block for dim in tiling(few).outer] == [1, 16, 128]
-    assert tiling(groups).chain is not None and [axis.name for axis in tiling(groups).chain.rows] == [
+        assert [dim.block for dim in tiled(few).outer] == [1, 16, 128]
+    assert tiled(groups).chain is not None and [axis.name for axis in tiled(groups).chain.rows] == [
         "g",
         "m",
     ]
@@ -117,20 +116,20 @@ def test_few_rows_have_small_tiles() -> None:
 
 def test_a_schedule_names_tiles_warps_and_stages() -> None:
     blocks = (("m", 64), ("d", 64), ("n", 128))
-    chosen = replace(LARGE["forward"](64), schedule=Schedule(blocks=blocks, warps=8, stages=4))
-    tiles = tiling(chosen)
+    chosen = replace(LARGE["forward"](64), schedule=TileRequest(blocks=blocks, warps=8, stages=4))
+    tiles = tiled(chosen)
     assert [dim.block for dim in tiles.outer] == [1, 64, 64]
     assert (tiles.inner[0] and tiles.inner[0].block, tiles.warps, tiles.stages) == (128, 8, 4)
-    text = emit_kernel(chosen).text
+    text = emitted(chosen).text
     assert "tl.range(0, 4096, RBLOCK, num_stages=4)" in text
-    pieces = replace(LARGE["listed"](64), schedule=Schedule(blocks=(("m", 256), ("t", 256)), warps=8))
-    assert [dim.block for dim in tiling(pieces).outer] == [1, 128, 16]
+    pieces = replace(LARGE["listed"](64), schedule=TileRequest(blocks=(("m", 256), ("t", 256)), warps=8))
+    assert [dim.block for dim in tiled(pieces).outer] == [1, 128, 16]
 
 
 @pytest.mark.parametrize("depth", [64, 128])
 def test_exact_factors_are_multiplied_exactly(depth: int, tmp_path: Path) -> None:
     heads = replace(large(depth), dtype=f32)
-    source = emit_kernel(forward("exact", heads))
+    source = emitted(forward("exact", heads))
     found = compile_source(source, "sm_90", tmp_path)
     assert "fma.rn.f32" in found.ptx and "tf32" not in found.ptx
     assert triton_assembly.compiled(source, "sm_90", tmp_path).spilled == 0
@@ -146,7 +145,7 @@ def test_factors_that_may_be_rounded_are_multiplied_by_tensor_cores(
 ) -> None:
     heads = replace(large(depth), dtype=f32)
     make = {"forward": forward, "dq": query_gradient, "dkdv": key_gradients}[name]
-    source = emit_kernel(triton_chains.rounded_folds(make("rounded", heads)))
+    source = emitted(triton_chains.rounded_folds(make("rounded", heads)))
     assert source.text.count('input_precision="tf32"') == source.text.count("tl.dot(") >= 2
     found = compile_source(source, chip, tmp_path)
     assert instruction in found.ptx and "tf32" in found.ptx
@@ -174,7 +173,7 @@ def test_other_folds_stay_loops() -> None:
         )
 
     for change in (lazy, deeper, of_sums):
-        text = emit_kernel(forward("plain", heads, change)).text
+        text = emitted(forward("plain", heads, change)).text
         assert "tl.dot" not in text and "for e in range" in text
     (first, last) = forward("wide", heads).phases
     (weighed,) = first.statements
@@ -187,4 +186,4 @@ def test_other_folds_stay_loops() -> None:
     made = replace(
         forward("wide", heads), phases=(replace(first, statements=(doubles,)), replace(last, statements=()))
     )
-    assert tiling(made).chain is None
+    assert tiled(made).chain is None

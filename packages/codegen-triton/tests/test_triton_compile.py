@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 import triton_assembly
 import triton_corpus
+from triton_scheduled import choices, emitted, tiled
 
 from litz_codegen_triton.capabilities import SORTED_ROW
-from litz_codegen_triton.emit.blocks import tiling
-from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
+from litz_codegen_triton.emit.kernel import KernelSource
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
-from litz_codegen_triton.tune import candidates
 from litz_ir.dtypes import DType, bf16, f32, i64
 from litz_ir.errors import CodegenError, CompileFailed, TargetError, ToolchainError
 from litz_ir.loops import SORT
-from litz_ir.plan import Access, ScanStore, Schedule
+from litz_ir.plan import Access, ScanStore, TileRequest
 from litz_ir.text import parse_kernel
 
 CASES = {case.name: case for case in triton_corpus.cases()}
@@ -36,7 +35,7 @@ ELF = b"\x7fELF"
 @pytest.mark.parametrize("name", COMPILED)
 def test_kernel_compiles_to_a_cubin(name: str, tmp_path: Path) -> None:
     case = CASES[name]
-    found = compile_source(emit_kernel(case.kernel), "sm_90", tmp_path)
+    found = compile_source(emitted(case.kernel), "sm_90", tmp_path)
     assert found.cubin.startswith(ELF)
     assert found.parameters >= len(case.kernel.parameters) + len(case.kernel.symbols)
     assert ".target sm_90" in found.ptx
@@ -45,7 +44,7 @@ def test_kernel_compiles_to_a_cubin(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
 @pytest.mark.parametrize("dtype", [f32, bf16], ids=str)
 def test_accesses_are_as_wide_as_alignment_allows(dtype: DType, chip: str, tmp_path: Path) -> None:
-    source = emit_kernel(wide_map(1 << 20, dtype))
+    source = emitted(wide_map(1 << 20, dtype))
     ptx = compile_source(source, chip, tmp_path).ptx
     assert "ld.global.v4.b32" in ptx and "st.global.v4.b32" in ptx
     assert not re.search(r"(ld|st)\.global\.(b16|b32|v2)", ptx), "all accesses are of 16 bytes"
@@ -61,12 +60,12 @@ def wide_map(count: int, dtype: DType) -> triton_corpus.Kernel:
 
 
 def test_a_row_wider_than_a_vector_is_read_in_vectors(tmp_path: Path) -> None:
-    found = compile_source(emit_kernel(CASES["transpose"].kernel), "sm_90", tmp_path)
+    found = compile_source(emitted(CASES["transpose"].kernel), "sm_90", tmp_path)
     assert found.shared > 0, "a transpose goes through shared memory"
 
 
 def test_shared_columns_are_read_ahead_in_vectors(tmp_path: Path) -> None:
-    found = compile_source(emit_kernel(CASES["tall_columns_shared_by_4"].kernel), "sm_90", tmp_path)
+    found = compile_source(emitted(CASES["tall_columns_shared_by_4"].kernel), "sm_90", tmp_path)
     assert "cp.async.cg.shared.global" in found.ptx and found.shared > 0
 
 
@@ -75,6 +74,7 @@ def test_the_place_of_an_extreme_takes_four_comparisons_of_values_a_point(name: 
     length, warps = 4096, 4
     row = f"""
 kernel place(in %x: f32, out %o: i64) {{
+  schedule tile_request
   outer [i0: 16384]
   phase [r0: {length}] {{
     $a: f32, $b: i64 = reduce.{name} {{ %x[i0*{length} + r0], index(r0) }};
@@ -84,7 +84,7 @@ kernel place(in %x: f32, out %o: i64) {{
   }}
 }}
 """
-    source = emit_kernel(parse_kernel(row))
+    source = emitted(parse_kernel(row))
     assert source.warps == warps
     ptx = compile_source(source, "sm_90", tmp_path).ptx
     of_a_thread, of_a_warp, of_all = length // (32 * warps) - 1, 5, 2
@@ -116,7 +116,7 @@ def test_no_pair_of_16_bit_integers_is_added_at_once(chip: str, tmp_path: Path) 
 
 
 def test_compiled_kernels_are_read_back(tmp_path: Path) -> None:
-    found = compile_source(emit_kernel(CASES["softmax"].kernel), "sm_90", tmp_path)
+    found = compile_source(emitted(CASES["softmax"].kernel), "sm_90", tmp_path)
     assert CompiledKernel.from_bytes(found.to_bytes()) == replace(found, ptx="")
     for broken in (b"", b"{}", b"{}\n", found.to_bytes()[5:], b'{"format": "other"}\n'):
         with pytest.raises(ToolchainError, match="not a compiled kernel"):
@@ -124,7 +124,7 @@ def test_compiled_kernels_are_read_back(tmp_path: Path) -> None:
 
 
 def test_errors_name_the_kernel_and_the_chip(tmp_path: Path) -> None:
-    source = emit_kernel(CASES["softmax"].kernel)
+    source = emitted(CASES["softmax"].kernel)
     with pytest.raises(TargetError, match="no chip"):
         compile_source(source, "gfx90a", tmp_path)
     broken = replace(source, text=source.text.replace("tl.sum", "tl.no_such_function"))
@@ -137,7 +137,7 @@ def test_errors_name_the_kernel_and_the_chip(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
 def test_a_thread_looks_back_at_one_word_of_each_half(chip: str, tmp_path: Path) -> None:
-    ptx = compile_source(emit_kernel(CASES["relay_argmax"].kernel), chip, tmp_path).ptx
+    ptx = compile_source(emitted(CASES["relay_argmax"].kernel), chip, tmp_path).ptx
     # A value of 32 bits and an index of 64: read once before the loop that waits, and once in it.
     assert (
         len(re.findall(r"ld\.volatile\.global\.b64", ptx)) == len(re.findall(r"ld\.volatile", ptx)) == 2 * 3
@@ -148,7 +148,7 @@ def test_a_thread_looks_back_at_one_word_of_each_half(chip: str, tmp_path: Path)
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
 def test_the_longest_row_that_is_sorted_stays_in_registers(chip: str, tmp_path: Path) -> None:
-    found = triton_assembly.compiled(emit_kernel(sorted_rows(SORTED_ROW)), chip, tmp_path)
+    found = triton_assembly.compiled(emitted(sorted_rows(SORTED_ROW)), chip, tmp_path)
     assert (found.spilled, found.refused) == (0, "")
 
 
@@ -161,11 +161,11 @@ def sorted_rows(length: int) -> triton_corpus.Kernel:
 
 @pytest.mark.parametrize("length", [65, 2048])
 def test_rows_that_are_sorted_stay_whole_in_every_tile(length: int) -> None:
-    for kernel in candidates(sorted_rows(length)):
-        assert all(inner is not None and inner.persistent for inner in tiling(kernel).inner)
+    for kernel in choices(sorted_rows(length)):
+        assert all(inner is not None and inner.persistent for inner in tiled(kernel).inner)
 
 
 def test_a_row_is_not_sorted_piece_by_piece() -> None:
-    kernel = replace(sorted_rows(2048), schedule=Schedule(blocks=(("r0", 1024),)))
+    kernel = replace(sorted_rows(2048), schedule=TileRequest(blocks=(("r0", 1024),)))
     with pytest.raises(CodegenError, match="piece by piece"):
-        emit_kernel(kernel)
+        emitted(kernel)

@@ -10,15 +10,15 @@ from dataclasses import replace
 import pytest
 import triton_corpus
 from triton_corpus import I0, I1, R0, kernel, load, op, scalar
+from triton_scheduled import emitted, tiled
 
-from litz_codegen_triton.emit.blocks import PERSISTENT_LIMIT, tiling
-from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.emit.ops_table import Form
+from litz_codegen_triton.schedule.tile_loops import PERSISTENT_LIMIT
 from litz_ir.dtypes import DType, bf16, f32, f64, i8, i64
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Kind, ScatterMode
 from litz_ir.origin import Origin
-from litz_ir.plan import Access, Accumulate, Kernel, KernelOrigin, Local, Schedule, Store
+from litz_ir.plan import Access, Accumulate, Kernel, KernelOrigin, Local, Store, TileRequest
 from litz_ir.scalar import Expr, Indirect, cast, const, index, masked
 from litz_ir.symbols import Size, SymbolInfo, add, mul, symbol
 
@@ -38,14 +38,14 @@ SHOWN = [
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_text(name: str, golden: Callable[[str, str], None]) -> None:
-    golden(f"{name}.py.txt", emit_kernel(CASES[name].kernel).text)
+    golden(f"{name}.py.txt", emitted(CASES[name].kernel).text)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_text_is_python_and_the_same_every_time(name: str) -> None:
-    first = emit_kernel(CASES[name].kernel)
+    first = emitted(CASES[name].kernel)
     compile(first.text, name, "exec")
-    assert first == emit_kernel(CASES[name].kernel)
+    assert first == emitted(CASES[name].kernel)
 
 
 def row_sum(rows: int, length: int, dtype: DType = f32) -> Kernel:
@@ -66,13 +66,13 @@ def copy(count: int, dtype: DType = f32) -> Kernel:
 
 def test_origins_become_comments() -> None:
     origin = Origin("relu_1", "aten.relu.default", "", "model.py", 12, "x = x.relu()")
-    text = emit_kernel(copy(8), origins=[KernelOrigin("relu", origin)]).text
+    text = emitted(copy(8), origins=[KernelOrigin("relu", origin)]).text
     assert "# relu: relu_1 (aten.relu.default) at model.py:12: x = x.relu()" in text
 
 
 def test_local_arrays_are_refused() -> None:
     with pytest.raises(CodegenError, match="wants local arrays"):
-        emit_kernel(replace(copy(8), locals=(Local("scratch", f32, 4),)))
+        emitted(replace(copy(8), locals=(Local("scratch", f32, 4),)))
 
 
 @pytest.mark.parametrize(
@@ -92,40 +92,40 @@ def test_what_the_device_cannot_combine_is_swapped(
 ) -> None:
     store = Store("o", 0, load("x", (I0,), dtype), mode)
     wanted = kernel("atomic", [("x", dtype, "in"), ("o", dtype, "inout")], [("i0", 9)], ((), [store]))
-    assert function in emit_kernel(wanted, form=form).text
+    assert function in emitted(wanted, form=form).text
 
 
 def test_reading_what_nothing_defines_is_refused() -> None:
     store = Store("o", I0, scalar("lost"))
     with pytest.raises(CodegenError, match="'lost'"):
-        emit_kernel(kernel("reads", [("o", f32, "out")], [("i0", 9)], ((), [store])))
+        emitted(kernel("reads", [("o", f32, "out")], [("i0", 9)], ((), [store])))
 
 
 @pytest.mark.parametrize("blocks", [(("i0", 3),), (("nowhere", 4),)])
 def test_a_schedule_that_fits_no_tile_is_refused(blocks: tuple[tuple[str, int], ...]) -> None:
     with pytest.raises(CodegenError, match="power of two"):
-        emit_kernel(replace(copy(8), schedule=Schedule(blocks=blocks)))
+        emitted(replace(copy(8), schedule=TileRequest(blocks=blocks)))
 
 
 def test_indices_are_wide_only_where_they_must_be() -> None:
-    assert "int64" not in emit_kernel(copy(2**31 - 8192)).text
-    assert "int64" in emit_kernel(copy(2**31)).text
+    assert "int64" not in emitted(copy(2**31 - 8192)).text
+    assert "int64" in emitted(copy(2**31)).text
     open_end = replace(
         copy(8), outer=(triton_corpus.Axis("i0", symbol("s0")),), symbols=(SymbolInfo("s0", low=0),)
     )
-    assert "int64" in emit_kernel(open_end).text
+    assert "int64" in emitted(open_end).text
     bounded = replace(open_end, symbols=(SymbolInfo("s0", low=0, high=1 << 20),))
-    assert "int64" not in emit_kernel(bounded).text
+    assert "int64" not in emitted(bounded).text
 
 
 def test_masks_are_left_out_where_tiles_fit() -> None:
-    assert "mask" not in emit_kernel(copy(1 << 20)).text
-    assert "mask" in emit_kernel(copy((1 << 20) + 1)).text
+    assert "mask" not in emitted(copy(1 << 20)).text
+    assert "mask" in emitted(copy((1 << 20) + 1)).text
 
 
 def test_rows_stay_in_registers_while_they_fit() -> None:
-    assert "for " not in emit_kernel(row_sum(4096, PERSISTENT_LIMIT)).text
-    assert "for " in emit_kernel(row_sum(4096, PERSISTENT_LIMIT + 1)).text
+    assert "for " not in emitted(row_sum(4096, PERSISTENT_LIMIT)).text
+    assert "for " in emitted(row_sum(4096, PERSISTENT_LIMIT + 1)).text
 
 
 def test_loops_with_nothing_in_common_follow_one_another() -> None:
@@ -134,17 +134,17 @@ def test_loops_with_nothing_in_common_follow_one_another() -> None:
 
     names = [("x", "in"), ("y", "in"), ("xo", "out"), ("yo", "out")]
     parameters = [(name, f32, access) for name, access in names]
-    text = emit_kernel(kernel("pair", parameters, [("i0", 4096)], ((), [of("x"), of("y")]))).text
+    text = emitted(kernel("pair", parameters, [("i0", 4096)], ((), [of("x"), of("y")]))).text
     assert text.index("tl.store(xo_ptr") < text.index("tl.load(y_ptr")
-    shared = emit_kernel(
+    shared = emitted(
         kernel("one", parameters, [("i0", 4096)], ((), [of("x"), replace(of("x"), buffer="yo")]))
     )
     assert shared.text.count("tl.load(") == 1
 
 
 def test_a_value_that_several_phases_need_is_read_once() -> None:
-    assert emit_kernel(CASES["softmax"].kernel).text.count("tl.load") == 1
-    assert emit_kernel(CASES["softmax_loop"].kernel).text.count("tl.load") == 3
+    assert emitted(CASES["softmax"].kernel).text.count("tl.load") == 1
+    assert emitted(CASES["softmax_loop"].kernel).text.count("tl.load") == 3
 
 
 def channels(points: int) -> Kernel:
@@ -160,14 +160,14 @@ def channels(points: int) -> Kernel:
 
 
 def test_what_a_tile_has_one_value_of_is_a_scalar() -> None:
-    text = emit_kernel(channels(4096)).text
-    assert tiling(channels(4096)).outer[0].block == 1024
+    text = emitted(channels(4096)).text
+    assert tiled(channels(4096)).outer[0].block == 1024
     assert "i0 = tl.program_id(0) // 4\n" in text and "v_ptr + i0)" in text
-    assert "i0 = xindex // 4095\n" in emit_kernel(channels(4095)).text
+    assert "i0 = xindex // 4095\n" in emitted(channels(4095)).text
 
 
 def test_loads_come_before_what_may_branch() -> None:
-    text = emit_kernel(channels(4096)).text
+    text = emitted(channels(4096)).text
     assert text.index("tl.load(v_ptr") < text.index("tl.load(x_ptr") < text.index("tl.sqrt_rn")
 
 
@@ -180,7 +180,7 @@ def test_loops_with_nothing_in_common_do_not_read_ahead() -> None:
     parameters: list[tuple[str, DType, Access]] = [
         (name, f32, "out" if name.endswith("o") else "in") for name in ("x", "xv", "xo", "y", "yv", "yo")
     ]
-    text = emit_kernel(kernel("pair", parameters, [("i0", 4096)], ((), [of("x"), of("y")]))).text
+    text = emitted(kernel("pair", parameters, [("i0", 4096)], ((), [of("x"), of("y")]))).text
     assert text.index("tl.sqrt_rn") < text.index("tl.load(x_ptr")
 
 
@@ -190,31 +190,31 @@ def test_more_loads_than_registers_hold_come_where_they_are_wanted() -> None:
     for name in names[1:]:
         total = op("add", total, load(name, (I0,), f32))
     parameters: list[tuple[str, DType, Access]] = [*((name, f32, "in") for name in names), ("o", f32, "out")]
-    text = emit_kernel(kernel("many", parameters, [("i0", 1 << 24)], ((), [Store("o", I0, total)]))).text
+    text = emitted(kernel("many", parameters, [("i0", 1 << 24)], ((), [Store("o", I0, total)]))).text
     assert text.index("tl.sqrt_rn") < text.index("tl.load(x1_ptr")
 
 
 def test_index_checks_ask_for_asserts() -> None:
-    assert emit_kernel(CASES["gather"].kernel).asserts
-    assert not emit_kernel(CASES["gather_clamped"].kernel).asserts
+    assert emitted(CASES["gather"].kernel).asserts
+    assert not emitted(CASES["gather_clamped"].kernel).asserts
     at = Indirect(load("n", (I0,), i64), 9, False, "assumed")
     store = Store("o", I0, load("x", (at,), f32))
     trusted = kernel(
         "trusted", [("x", f32, "in"), ("n", i64, "in"), ("o", f32, "out")], [("i0", 4)], ((), [store])
     )
-    text = emit_kernel(trusted).text
+    text = emitted(trusted).text
     assert "assert" not in text and "minimum" not in text
 
 
 def test_tiles_follow_the_shape() -> None:
-    few = tiling(copy(1000))
+    few = tiled(copy(1000))
     assert few.programs == -(-1000 // few.outer[0].block)
-    many = tiling(copy(1 << 24))
+    many = tiled(copy(1 << 24))
     assert many.outer[0].block >= 1024
-    rows = tiling(row_sum(1 << 16, 1024))
+    rows = tiled(row_sum(1 << 16, 1024))
     (inner, _) = rows.inner
     assert inner is not None and inner.persistent and inner.block == 1024
-    long_rows = tiling(row_sum(64, 1 << 20))
+    long_rows = tiled(row_sum(64, 1 << 20))
     assert long_rows.outer[0].block == 1 and long_rows.warps >= 8
 
 
@@ -227,7 +227,7 @@ def test_columns_are_read_along_memory() -> None:
         ([("r0", 8192)], [Accumulate((("s", f32),), Kind("sum"), (x,))]),
         ((), [Store("o", I0, scalar("s"))]),
     )
-    assert tiling(columns).outer[0].block >= 8
+    assert tiled(columns).outer[0].block >= 8
 
 
 def statistics(shared: int, dtype: DType = f32, rows: Size = R0) -> Kernel:
@@ -252,30 +252,30 @@ def statistics(shared: int, dtype: DType = f32, rows: Size = R0) -> Kernel:
         ((), [Store("m", I0, scalar("t", dtype))]),
     )
     parameters = found.parameters if shared > 1 else found.parameters[:-1]
-    return replace(found, parameters=parameters, schedule=replace(found.schedule, shared=shared))
+    return replace(found, parameters=parameters, schedule=replace(found.schedule, cluster=shared))
 
 
 def test_columns_that_programs_share_are_read_ahead_where_they_are_accumulated() -> None:
     chosen = statistics(4)
-    assert tiling(chosen).stages == 3
-    text = emit_kernel(chosen).text
+    assert tiled(chosen).stages == 3
+    text = emitted(chosen).text
     assert text.count("in tl.range(first, end, RBLOCK, num_stages=3)") == 1, "what stores is not read ahead"
     assert text.count("in range(first, end, RBLOCK)") == 1
-    asked = replace(chosen, schedule=Schedule(blocks=(("i0", 32), ("r0", 64)), shared=4))
-    assert tiling(asked).stages == 3
-    assert tiling(replace(asked, schedule=replace(asked.schedule, stages=1))).stages == 1
+    asked = replace(chosen, schedule=TileRequest(blocks=(("i0", 32), ("r0", 64)), cluster=4))
+    assert tiled(asked).stages == 3
+    assert tiled(replace(asked, schedule=replace(asked.schedule, stages=1))).stages == 1
 
 
 def test_what_has_no_room_or_is_looked_up_is_not_read_ahead() -> None:
     looked_up = Indirect(load("n", (R0,), i64), 8192, False, "clamped")
     for other in (statistics(1), statistics(4, f64), statistics(4, rows=looked_up)):
-        assert tiling(other).stages == 1
-        assert "tl.range" not in emit_kernel(other).text
+        assert tiled(other).stages == 1
+        assert "tl.range" not in emitted(other).text
 
 
 def test_a_transpose_gets_a_square_tile() -> None:
     store = Store("o", I0 * 512 + I1, op("neg", load("x", (I1 * 512 + I0,), f32)))
-    chosen = tiling(
+    chosen = tiled(
         kernel("t", [("x", f32, "in"), ("o", f32, "out")], [("i0", 512), ("i1", 512)], ((), [store]))
     )
     assert [dim.block for dim in chosen.outer] == [32, 32]
@@ -298,16 +298,14 @@ def test_all_threads_read_what_is_overwritten_whoever_computed_it(points: int) -
     narrow = Store("a", at, cast(op("exp", load("x", (at,), f32)), bf16))
     parameters: list[tuple[str, DType, Access]] = [("x", f32, "inout"), ("a", bf16, "out")]
 
-    def emitted(value: Expr) -> list[str]:
+    def order(value: Expr) -> list[str]:
         made = kernel("k", parameters, [("i0", 64)], ([("r0", points)], [narrow, Store("x", at, value)]))
-        lines = map(str.strip, emit_kernel(made).text.splitlines())
+        lines = map(str.strip, emitted(made).text.splitlines())
         kinds = ("tl.store(x", "tl.store(a", "tl.debug_barrier", "tl.load(x")
         return [kind for line in lines for kind in kinds if kind in line]
 
     stores = ["tl.store(a", "tl.store(x"]
-    assert emitted(const(0.0, f32)) == ["tl.load(x", "tl.debug_barrier", *stores], (
-        "nothing waits for the load"
-    )
-    assert emitted(op("neg", load("x", (at,), f32))) == ["tl.load(x", *stores], "what is stored waits for it"
+    assert order(const(0.0, f32)) == ["tl.load(x", "tl.debug_barrier", *stores], "nothing waits for the load"
+    assert order(op("neg", load("x", (at,), f32))) == ["tl.load(x", *stores], "what is stored waits for it"
     both = masked(op("lt", index(R0), const(7, i64)), load("x", (at,), f32), const(0.0, f32))
-    assert emitted(both) == ["tl.load(x", *stores], "what is at hand is not read again"
+    assert order(both) == ["tl.load(x", *stores], "what is at hand is not read again"

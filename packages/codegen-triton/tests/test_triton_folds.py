@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import triton_folds
 from test_triton_interpret import run_interpreted
+from triton_scheduled import emitted, requested
 
-from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import compile_source
-from litz_ir.plan import Schedule
 from litz_ir.target.cases import all_cases
 
 CASES = {case.name: case for case in triton_folds.cases()}
@@ -32,10 +30,10 @@ def test_a_kernel_computes_what_the_reference_computes(name: str, differences: M
 
 @pytest.mark.parametrize("name", ["fold_nested", "softmax_sum_in_pieces"])
 def test_text(name: str, golden: Callable[[str, str], None]) -> None:
-    golden(f"{name}.py.txt", emit_kernel(CASES[name].kernel).text)
+    golden(f"{name}.py.txt", emitted(CASES[name].kernel).text)
 
 
 @pytest.mark.parametrize("name", [*CASES, *SUITE])
 def test_a_kernel_compiles(name: str, tmp_path: Path) -> None:
-    made = CASES[name].kernel if name in CASES else replace(SUITE[name], schedule=Schedule())
-    assert compile_source(emit_kernel(made), "sm_90", tmp_path).cubin
+    made = CASES[name].kernel if name in CASES else requested(SUITE[name])
+    assert compile_source(emitted(made), "sm_90", tmp_path).cubin

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import triton_corpus
+from triton_scheduled import scheduled, tiled
 
-from litz_codegen_triton.emit.blocks import tiling
 from litz_codegen_triton.runtime import launch
 from litz_codegen_triton.runtime.compile import CompiledKernel
 from litz_ir.errors import CompileFailed, KernelError, OutOfMemory, ToolchainError
@@ -64,13 +64,13 @@ def loaded(driver: Driver, kernels: list[Kernel], monkeypatch: pytest.MonkeyPatc
     cuda = SimpleNamespace(current_device=lambda: 0, current_stream=lambda _: stream)
     monkeypatch.setattr(launch, "torch", SimpleNamespace(cuda=cuda, _C=None))
     monkeypatch.setattr(launch, "cuda_library", lambda: driver)
-    by_name = {each.name: each for each in kernels}
+    by_name = {each.name: scheduled(each) for each in kernels}
 
     def built(name: str, warps: int) -> CompiledKernel:
         return CompiledKernel(name, b"", "entry", warps, 0, arity(by_name[name]) + 1)
 
     return launch.LaunchModule(
-        {name: built(name, 4) for name in by_name}, by_name, 132, lambda name: built(name, 2)
+        {name: built(name, 4) for name in by_name}, by_name, lambda name: built(name, 2)
     )
 
 
@@ -131,7 +131,7 @@ def test_a_run_of_kernels_is_launched_in_order(monkeypatch: pytest.MonkeyPatch) 
     addresses = [16 * (k + 1) for k in range(sum(counts))]
     symbols = [sized.symbols[info.name] for info in sized.kernel.symbols]
     integers = {name: int(value) for name, value in sized.symbols.items()}
-    programs = [evaluate(tiling(kernel, 132).programs, integers) for kernel in kernels]
+    programs = [evaluate(tiled(kernel).programs, integers) for kernel in kernels]
     run(addresses, symbols)
     assert [(seen[1], seen[4], seen[8]) for seen in driver.seen] == [(count, 128, 7) for count in programs]
     first, second = (seen[9] for seen in driver.seen)
@@ -221,10 +221,12 @@ plan p on cuda "sm_90" (%x: f32[8], %o: f32[8]) -> (%o) {
   buffer %x: f32[8]
   buffer %o: f32[8]
   kernel first(in %a: f32, out %b: f32) {
+    schedule tile_request
     outer [i0: 8]
     phase [] { %b[i0] = %a[i0]; }
   }
   kernel second(in %a: f32, out %b: f32) {
+    schedule tile_request
     outer [i0: 8]
     phase [] { %b[i0] = %a[i0]; }
   }

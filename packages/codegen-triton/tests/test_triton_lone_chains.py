@@ -12,13 +12,12 @@ import triton_lone_chains
 from test_triton_interpret import run_interpreted
 from triton_chains import Heads, causal
 from triton_lone_chains import columns, distances, listed_distances, points, rows
+from triton_scheduled import emitted, tiled
 
 from litz_codegen_triton.capabilities import shared_limit
-from litz_codegen_triton.emit.blocks import tiling
-from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_ir.dtypes import f64
-from litz_ir.plan import Kernel, Schedule, Store
+from litz_ir.plan import Kernel, Store, TileRequest
 from litz_ir.scalar import cast
 
 CASES = {case.name: case for case in triton_lone_chains.cases()}
@@ -37,13 +36,13 @@ def test_a_lone_chain_computes_what_the_reference_computes(name: str, difference
 
 @pytest.mark.parametrize("name", CASES)
 def test_folds_are_products_of_tiles(name: str) -> None:
-    text = emit_kernel(CASES[name].kernel).text
+    text = emitted(CASES[name].kernel).text
     assert "for e in range" not in text and text.count("tl.dot(") == 2
 
 
 @pytest.mark.parametrize("name", ["lone_rows_0", "lone_columns_3", "lone_listed_1", "lone_points_1"])
 def test_text(name: str, golden: Callable[[str, str], None]) -> None:
-    golden(f"{name}.py.txt", emit_kernel(CASES[name].kernel).text)
+    golden(f"{name}.py.txt", emitted(CASES[name].kernel).text)
 
 
 def large(depth: int, group: int = 1) -> Heads:
@@ -68,7 +67,7 @@ LARGE: Mapping[str, Callable[[int], Kernel]] = {
 def test_tensor_cores_multiply_and_registers_suffice(
     chip: str, instruction: str, name: str, depth: int, tmp_path: Path
 ) -> None:
-    source = emit_kernel(LARGE[name](depth))
+    source = emitted(LARGE[name](depth))
     found = compile_source(source, chip, tmp_path)
     assert instruction in found.ptx and found.shared <= shared_limit(chip)
     assert triton_assembly.compiled(source, chip, tmp_path).spilled == 0
@@ -76,15 +75,17 @@ def test_tensor_cores_multiply_and_registers_suffice(
 
 def test_nothing_is_added_where_nothing_is_seen() -> None:
     """What the mask hides takes no part in what programs do to memory together; what no list has is not walked."""
-    text = emit_kernel(LARGE["listed"](64)).text
+    text = emitted(LARGE["listed"](64)).text
     assert "mask = ge\n" in text or "mask=ge" in text, text
     assert "tl.where(ge, 0.0" not in text and text.count("tl.atomic_add(") == 1
     assert "in tl.range(0, length, RBLOCK" in text
 
 
 def test_a_schedule_names_tiles() -> None:
-    chosen = replace(LARGE["rows"](64), schedule=Schedule(blocks=(("m", 128), ("n", 32)), warps=8, stages=2))
-    tiles = tiling(chosen)
+    chosen = replace(
+        LARGE["rows"](64), schedule=TileRequest(blocks=(("m", 128), ("n", 32)), warps=8, stages=2)
+    )
+    tiles = tiled(chosen)
     assert [dim.block for dim in tiles.outer] == [1, 128, 1]
     assert (tiles.inner[0] and tiles.inner[0].block, tiles.warps, tiles.stages) == (32, 8, 2)
 
@@ -97,7 +98,7 @@ def test_other_sums_stay_what_they_are() -> None:
     assert not isinstance(statement, Store) and hasattr(statement, "values")
     doubles = replace(statement, results=(("s", f64),), values=(cast(statement.values[0], f64),))
     assert (
-        tiling(
+        tiled(
             replace(made, phases=(replace(phase, statements=(doubles,)), replace(last, statements=())))
         ).chain
         is None

@@ -10,12 +10,12 @@ import pytest
 import triton_assembly
 import triton_packs
 from test_triton_interpret import run_interpreted
+from triton_scheduled import choices, emitted, scheduled, subkernel_tiles
 
-from litz_codegen_triton.emit.kernel import emit_kernel
-from litz_codegen_triton.emit.pack_tiles import pack_tilings, programs_of
+from litz_codegen_triton.emit.grid import grid_size
 from litz_codegen_triton.runtime.compile import compile_source
-from litz_codegen_triton.tune import candidates, tiles_in_words
-from litz_ir.plan import Kernel
+from litz_codegen_triton.tune import tiles_in_words
+from litz_ir.plan import Foreach, Kernel, TileLoops
 from litz_ir.plan.verify_kernel import verify_kernel
 from litz_ir.symbols import evaluate
 
@@ -40,7 +40,7 @@ def test_a_pack_computes_what_the_reference_computes(name: str, differences: Map
 def test_accesses_of_packs_are_wide_and_no_registers_are_spilled(
     chip: str, kernel: Kernel, tmp_path: Path
 ) -> None:
-    source = emit_kernel(kernel)
+    source = emitted(kernel)
     assert sum(count for _, _, count in source.wide) >= 7
     assert triton_assembly.compiled(source, chip, tmp_path) == triton_assembly.Outcome(source.name)
     # Nothing of these parts is alike, so that each has its own.
@@ -51,44 +51,43 @@ def test_accesses_of_packs_are_wide_and_no_registers_are_spilled(
 
 
 def test_alike_loops_are_written_once(golden: Callable[[str, str], None]) -> None:
-    source = emit_kernel(triton_packs.CUBINS[0])
+    source = emitted(triton_packs.CUBINS[0])
     assert source.text.count("tl.sqrt") == 1
     golden("pack.py.txt", source.text)
 
 
 def test_kinds_of_loops_have_programs_of_one_size() -> None:
     kernel = triton_packs.CUBINS[1]
-    tilings = pack_tilings(kernel)
+    tilings = subkernel_tiles(kernel)
     assert len({tiles.warps for tiles in tilings}) == 1
-    assert tiles_in_words(kernel) == "2 of x 4, r 128, 4 warps beside 2 of x 2048, 4 warps"
+    assert tiles_in_words(scheduled(kernel)) == "2 of x 4, r 128, 4 warps beside 2 of x 2048, 4 warps"
 
 
 @pytest.mark.parametrize("kernel", triton_packs.CUBINS, ids=lambda kernel: kernel.name)
 def test_candidates_are_other_tiles_of_the_parts(kernel: Kernel, tmp_path: Path) -> None:
-    first, *others = candidates(kernel)
-    assert first is kernel and 3 <= len(others) <= 5
+    first, *others = choices(kernel)
+    assert first == scheduled(kernel) and 3 <= len(others) <= 5
     leading = [tiles_in_words(each).split(" beside ")[-1] for each in (first, *others)]
     assert len(set(leading)) == len(leading), "what moves most is cut anew each time"
     for each in others:
         verify_kernel(each)
-        assert replace(each, parts=kernel.parts) == kernel and each.parts != kernel.parts
-        tilings = pack_tilings(each)
+        assert replace(each, parts=(), schedule=first.schedule) == replace(first, parts=())
+        assert each.parts != first.parts
+        tilings = subkernel_tiles(each)
         assert len({tiles.warps for tiles in tilings}) == 1
-        for tiles, part in zip(tilings, each.parts, strict=True):
-            asked = part.kernel.schedule
-            assert not asked.blocks or (tiles.warps, tiles.outer[-1].block) == (
-                asked.warps,
-                asked.blocks[0][1],
+        for part in each.parts:
+            assert isinstance(part.kernel.schedule, TileLoops) and each.schedule == Foreach(
+                part.kernel.schedule.warps
             )
-        found = triton_assembly.compiled(emit_kernel(each), "sm_90", tmp_path)
+        found = triton_assembly.compiled(emitted(each), "sm_90", tmp_path)
         assert (found.spilled, found.refused) == (0, "")
 
 
 def test_programs_are_those_of_all_loops() -> None:
     kernel = triton_packs.CUBINS[0]
-    (tiles,) = pack_tilings(kernel)
+    (tiles,) = subkernel_tiles(kernel)
     block = tiles.outer[0].block
     sizes = [1 << 20, 768 * 4, 2304, 50257 * 16, 48]
     expected = sum(-(-size // block) for size in sizes)
-    assert evaluate(programs_of(kernel), {"s0": 3}) == expected
-    assert evaluate(programs_of(kernel), {"s0": 0}) == expected - 1
+    assert evaluate(grid_size(scheduled(kernel)), {"s0": 3}) == expected
+    assert evaluate(grid_size(scheduled(kernel)), {"s0": 0}) == expected - 1

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 import triton_assembly
+from triton_scheduled import emitted, tiled
 
-from litz_codegen_triton.emit.blocks import POINT_REGISTERS, tiling
-from litz_codegen_triton.emit.kernel import emit_kernel
-from litz_codegen_triton.emit.pressure import point_words
 from litz_codegen_triton.emit.tiles import WARP
+from litz_codegen_triton.schedule.register_pressure import point_words
+from litz_codegen_triton.schedule.tile_loops import POINT_REGISTERS
 from litz_ir.plan import Kernel
 from litz_ir.text import parse_kernel
 
 COPY = """
 kernel copy(in %x: f32, out %o: f32) {{
+  schedule tile_request
   outer [i0: {size}]
   phase [] {{
     %o[i0] = {value};
@@ -31,6 +32,7 @@ kernel placed(in %x: {dtype}, in %m: i64, in %n: i64, out %o: {dtype}) {{
     b: int from 2
     c: int from 2
   }}
+  schedule tile_request
   outer [i0: a, i1: b]
   phase [r0: c] {{
     %o[i1 + i0*b + a*c*b*indirect(%m[min(r0, c - 1)], size=a, assumed)
@@ -46,6 +48,7 @@ kernel largest(in %x: f32, out %o: f32, out %p: i64) {
     a: int from 2
     b: int from 2
   }
+  schedule tile_request
   outer [i0: a, i1: (b + 1)//2]
   phase [r0: 3, r1: 3] {
     let t0 = (index(i1*2 + r1 - 1) >= 0) & (index(i1*2 + r1 - 1) < index(b))
@@ -73,6 +76,7 @@ kernel running(in %x: {dtype}, out %o: {dtype}) {{
   symbols {{
     a: int from 0{most}
   }}
+  schedule tile_request
   outer []
   phase [r0: a] {{
     scan.sum {{ %x[r0] }} -> %o[r0];
@@ -87,7 +91,7 @@ def copy(value: str, size: str = "1048576") -> Kernel:
 
 def each(kernel: Kernel) -> int:
     """How many points of a tile a thread has."""
-    tiles = tiling(kernel)
+    tiles = tiled(kernel)
     blocks = [dim.block for dim in tiles.outer] + [inner.block for inner in tiles.inner if inner is not None]
     return prod(blocks) // (WARP * tiles.warps)
 
@@ -113,6 +117,7 @@ def test_wide_indices_take_two_registers() -> None:
 def test_what_does_not_vary_along_a_phase_is_not_counted() -> None:
     row = """
 kernel row(in %x: f32, in %y: f32, out %o: f32) {
+  schedule tile_request
   outer [i0: 4096]
   phase [r0: 4096] {
     $s: f32 = reduce.sum { %x[r0 + i0*4096]*sin(%y[i0])*cos(%y[i0]) };
@@ -138,13 +143,13 @@ def test_what_is_looked_up_with_wide_indices_has_fewer_points(dtype: str, tmp_pa
     kernel = parse_kernel(PLACED.format(dtype=dtype))
     assert each(kernel) * point_words(kernel) <= POINT_REGISTERS
     assert each(kernel) >= 8
-    assert triton_assembly.compiled(emit_kernel(kernel), "sm_90", tmp_path).spilled == 0
+    assert triton_assembly.compiled(emitted(kernel), "sm_90", tmp_path).spilled == 0
 
 
 def test_windows_that_hold_much_have_more_warps(tmp_path: Path) -> None:
     kernel = parse_kernel(LARGEST)
-    assert (tiling(kernel).warps, each(kernel)) == (4, 16)
-    assert triton_assembly.compiled(emit_kernel(kernel), "sm_90", tmp_path).spilled == 0
+    assert (tiled(kernel).warps, each(kernel)) == (4, 16)
+    assert triton_assembly.compiled(emitted(kernel), "sm_90", tmp_path).spilled == 0
 
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
@@ -156,5 +161,5 @@ def test_scans_leave_registers_for_wide_values_and_indices(
     dtype: str, most: str, warps: int, points: int, chip: str, tmp_path: Path
 ) -> None:
     kernel = parse_kernel(RUNNING.format(dtype=dtype, most=most))
-    assert (tiling(kernel).warps, each(kernel)) == (warps, points)
-    assert triton_assembly.compiled(emit_kernel(kernel), chip, tmp_path).spilled == 0
+    assert (tiled(kernel).warps, each(kernel)) == (warps, points)
+    assert triton_assembly.compiled(emitted(kernel), chip, tmp_path).spilled == 0

@@ -13,15 +13,14 @@ import triton_products
 from test_triton_interpret import run_interpreted
 from triton import knobs
 from triton_corpus import I0, I1, R0, kernel, load, op, scalar
+from triton_scheduled import emitted, tiled
 
 from litz_codegen_triton.capabilities import shared_limit
-from litz_codegen_triton.emit.blocks import tiling
-from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i32
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis, Kind
-from litz_ir.plan import Accumulate, Kernel, Schedule, Store
+from litz_ir.plan import Accumulate, Kernel, Store, TileRequest
 from litz_ir.scalar import cast, const, substitute_expr
 from litz_ir.symbols import Size, add, mul, symbol
 
@@ -48,14 +47,14 @@ def test_a_product_computes_what_the_reference_computes(name: str, differences: 
 
 @pytest.mark.parametrize("name", CASES)
 def test_tiles_are_multiplied_where_there_are_enough_points(name: str) -> None:
-    assert ("tl.dot(" in emit_kernel(CASES[name].kernel).text) == (name not in REDUCED)
+    assert ("tl.dot(" in emitted(CASES[name].kernel).text) == (name not in REDUCED)
 
 
 @pytest.mark.parametrize(
     "name", ["product_bias_gelu", "product_dequantised", "product_one_for_all", "product_described_01"]
 )
 def test_text(name: str, golden: Callable[[str, str], None]) -> None:
-    golden(f"{name}.py.txt", emit_kernel(CASES[name].kernel).text)
+    golden(f"{name}.py.txt", emitted(CASES[name].kernel).text)
 
 
 MACHINES_OWN = {name for name, case in CASES.items() if case.multiplies("mul_f8")}
@@ -66,7 +65,7 @@ MACHINES_OWN = {name for name, case in CASES.items() if case.multiplies("mul_f8"
     [(n, chip) for n in CASES for chip in SHARED if chip != "sm_80" or n not in MACHINES_OWN],
 )
 def test_a_product_compiles(name: str, chip: str, tmp_path: Path) -> None:
-    found = compile_source(emit_kernel(CASES[name].kernel), chip, tmp_path)
+    found = compile_source(emitted(CASES[name].kernel), chip, tmp_path)
     assert found.shared <= SHARED[chip]
 
 
@@ -94,7 +93,7 @@ def registers_spilt(compiled: CompiledKernel, folder: Path) -> int:
 def test_tensor_cores_multiply_what_comes_without_waiting(
     chip: str, instruction: str, dtype: DType, turned: tuple[bool, bool], tmp_path: Path
 ) -> None:
-    found = compile_source(emit_kernel(large(dtype, turned)), chip, tmp_path)
+    found = compile_source(emitted(large(dtype, turned)), chip, tmp_path)
     assert instruction in found.ptx
     assert "cp.async.cg.shared.global" in found.ptx, "factors are read ahead, 16 bytes at a time"
     assert "ld.global" not in found.ptx, "nothing is read on the way through registers"
@@ -150,7 +149,7 @@ NARROW = {
 )
 def test_tensor_cores_multiply_numbers_of_8_bits(name: str, chip: str, tmp_path: Path) -> None:
     case, instructions = NARROW[name]
-    found = compile_source(emit_kernel(case.kernel), chip, tmp_path)
+    found = compile_source(emitted(case.kernel), chip, tmp_path)
     assert re.search(instructions[chip], found.ptx)
     assert "cp.async.cg.shared.global" in found.ptx, "factors are read ahead, 16 bytes at a time"
     assert "ld.global" not in found.ptx, "nothing is read on the way through registers"
@@ -164,7 +163,7 @@ def test_narrow_weights_are_multiplied_as_the_floats_beside_them(
     right: DType, chip: str, tmp_path: Path
 ) -> None:
     made = triton_products.product("w", 512, 4096, 4096, right=right, turned=(False, True), result=bf16)
-    found = compile_source(emit_kernel(made.kernel), chip, tmp_path)
+    found = compile_source(emitted(made.kernel), chip, tmp_path)
     assert re.search(r"mma\S*bf16\.bf16|tcgen05\.mma\S*kind::f16", found.ptx)
     assert registers_spilt(found, tmp_path) == 0
 
@@ -174,12 +173,12 @@ def test_sums_that_may_not_fit_are_added_one_by_one() -> None:
         made = triton_products.product(
             "deep", 64, 64, summed, i8, result=i32, value=triton_products.COUNT, total=i32
         )
-        assert ("tl.dot(" in emit_kernel(made.kernel).text) == tiles
+        assert ("tl.dot(" in emitted(made.kernel).text) == tiles
 
 
 @pytest.mark.parametrize("chip", SHARED)
 def test_f32_is_multiplied_exactly(chip: str, tmp_path: Path) -> None:
-    found = compile_source(emit_kernel(large(f32)), chip, tmp_path)
+    found = compile_source(emitted(large(f32)), chip, tmp_path)
     assert "fma.rn.f32" in found.ptx and "tf32" not in found.ptx
     assert registers_spilt(found, tmp_path) == 0
 
@@ -189,7 +188,7 @@ def test_f32_is_multiplied_exactly(chip: str, tmp_path: Path) -> None:
 def test_f32_is_multiplied_by_tensor_cores_where_its_factors_may_be_rounded(
     chip: str, turned: tuple[bool, bool], tmp_path: Path
 ) -> None:
-    found = compile_source(emit_kernel(large(f32, turned, multiply="mul_tf32")), chip, tmp_path)
+    found = compile_source(emitted(large(f32, turned, multiply="mul_tf32")), chip, tmp_path)
     assert re.search(r"mma\S*\.f32\.tf32\.tf32", found.ptx) and "fma.rn.f32" not in found.ptx
     assert found.shared <= SHARED[chip]
     assert registers_spilt(found, tmp_path) == 0
@@ -197,21 +196,18 @@ def test_f32_is_multiplied_by_tensor_cores_where_its_factors_may_be_rounded(
 
 def test_a_schedule_names_tiles_warps_and_stages() -> None:
     blocks = (("i0", 64), ("i1", 256), ("r0", 32))
-    chosen = replace(large(bf16), schedule=Schedule(blocks=blocks, warps=8, stages=5))
-    tiles = tiling(chosen)
+    chosen = replace(large(bf16), schedule=TileRequest(blocks=blocks, warps=8, stages=5))
+    tiles = tiled(chosen)
     assert [dim.block for dim in tiles.outer] == [64, 256]
     assert (tiles.inner[0] and tiles.inner[0].block, tiles.warps, tiles.stages) == (32, 8, 5)
     assert tiles.programs == 64 * 16
-    assert "tl.range(0, 4096, RBLOCK, num_stages=5)" in emit_kernel(chosen).text
+    assert "tl.range(0, 4096, RBLOCK, num_stages=5)" in emitted(chosen).text
     with pytest.raises(CodegenError, match="power of two"):
-        tiling(replace(chosen, schedule=Schedule(blocks=(("i1", 48),))))
+        tiled(replace(chosen, schedule=TileRequest(blocks=(("i1", 48),))))
 
 
 def test_tiles_are_smaller_where_processors_would_be_idle() -> None:
-    sizes = [
-        [dim.block for dim in tiling(large(bf16, side=side), processors=132).outer]
-        for side in (4096, 1024, 256)
-    ]
+    sizes = [[dim.block for dim in tiled(large(bf16, side=side)).outer] for side in (4096, 1024, 256)]
     assert sizes == [[128, 128], [64, 64], [32, 32]]
 
 
@@ -233,7 +229,7 @@ def test_gathered_factors_are_summed_fewer_points_at_a_time(
     )
 
     def summed(made: Kernel) -> int:
-        (inner, *_) = tiling(made, processors=132).inner
+        (inner, *_) = tiled(made).inner
         assert inner is not None
         return inner.block
 
@@ -256,13 +252,13 @@ def test_other_sums_stay_reductions() -> None:
     three = op("mul", op("mul", a, b), cast(load("b", (I0 * 64 + I1,), bf16), f32))
     kind, same = Kind("sum"), op("mul", a, op("add", a, const(1.0, f32)))
     for value in (op("add", a, b), three, same, cast(op("mul", *(cast(x, f64) for x in (a, b))), f32)):
-        assert "tl.dot" not in emit_kernel(sums(Accumulate((("s", f32),), kind, (value,)))).text
+        assert "tl.dot" not in emitted(sums(Accumulate((("s", f32),), kind, (value,)))).text
     largest = Accumulate((("s", f32),), Kind("max"), (op("mul", a, b),))
-    assert "tl.dot" not in emit_kernel(sums(largest)).text
+    assert "tl.dot" not in emitted(sums(largest)).text
 
 
-IN_TURNS = Schedule(
-    blocks=(("i0", 128), ("i1", 256), ("r0", 64)), warps=8, stages=3, programs=132, descriptors=True
+IN_TURNS = TileRequest(
+    blocks=(("i0", 128), ("i1", 256), ("r0", 64)), warps=8, stages=3, grid=132, descriptors=True
 )
 
 
@@ -272,7 +268,7 @@ def test_described_factors_are_copied_by_tiles(
     chip: str, instruction: str, turned: tuple[bool, bool], tmp_path: Path
 ) -> None:
     kernel = replace(large(bf16, turned), schedule=IN_TURNS)
-    source = emit_kernel(kernel)
+    source = emitted(kernel)
     found = compile_source(source, chip, tmp_path)
     assert source.programs == 132
     assert instruction in found.ptx and "cp.async.bulk.tensor" in found.ptx
@@ -284,17 +280,17 @@ def test_described_factors_are_copied_by_tiles(
 
 def test_what_cannot_be_described_is_read_by_address(tmp_path: Path) -> None:
     blocks = (("i0", 32), ("i1", 32), ("r0", 32))
-    schedule = Schedule(blocks=blocks, programs=2, descriptors=True)
+    schedule = TileRequest(blocks=blocks, grid=2, descriptors=True)
     lines = {4096: 2, 4095: 1, 4088: 2, 4092: 1}
     for columns, descriptors in lines.items():
         made = triton_products.product("p", 64, columns, 64, schedule=schedule).kernel
-        assert emit_kernel(made).text.count("tl.make_tensor_descriptor(") == descriptors
+        assert emitted(made).text.count("tl.make_tensor_descriptor(") == descriptors
     looked_up = replace(CASES["product_of_looked_up"].kernel, schedule=schedule)
-    assert "tl.make_tensor_descriptor(" not in emit_kernel(looked_up).text
+    assert "tl.make_tensor_descriptor(" not in emitted(looked_up).text
     # A number of tiles that is not known is no number of programs either.
-    assert "tl.num_programs" not in emit_kernel(replace(CASES["product_open"].kernel, schedule=schedule)).text
+    assert "tl.num_programs" not in emitted(replace(CASES["product_open"].kernel, schedule=schedule)).text
 
 
 def test_more_programs_than_tiles_are_none() -> None:
-    schedule = Schedule(blocks=(("i0", 32), ("i1", 32), ("r0", 32)), programs=132)
-    assert emit_kernel(triton_products.product("p", 64, 96, 64, schedule=schedule).kernel).programs == 6
+    schedule = TileRequest(blocks=(("i0", 32), ("i1", 32), ("r0", 32)), grid=132)
+    assert emitted(triton_products.product("p", 64, 96, 64, schedule=schedule).kernel).programs == 6

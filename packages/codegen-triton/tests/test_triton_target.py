@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 import triton_corpus
 import triton_products
+from triton_scheduled import scheduled
 
 import litz_codegen_triton.target
 from litz_codegen_triton.capabilities import CUDA
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_plan
 from litz_codegen_triton.runtime.launch import current_chip
+from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_codegen_triton.target import CudaTarget
 from litz_ir.dtypes import bf16, f32
 from litz_ir.errors import TargetError, ToolchainError
 from litz_ir.origin import Origin
-from litz_ir.plan import KernelOrigin, Launch, Plan
+from litz_ir.plan import KernelOrigin, Launch, Matmul, Plan
 from litz_ir.symbols import SymbolTable
 from litz_ir.target import SourceUnit, Target, TunableTarget, load_target
 
@@ -64,23 +66,27 @@ def test_time_grows_with_traffic_and_launches() -> None:
 def test_tiles_can_be_tuned() -> None:
     target = CudaTarget("sm_90")
     assert isinstance(target, TunableTarget)
-    first, *others = target.candidates(CASES["softmax"].kernel)
-    assert first is CASES["softmax"].kernel and others
+    kernel = scheduled(CASES["softmax"].kernel)
+    first, *others = target.candidates(kernel)
+    assert first is kernel and others
     words = [target.described(each) for each in (first, *others)]
     assert len(set(words)) == len(words) and all(each.startswith(("x ", "r ")) for each in words)
 
 
 @pytest.mark.parametrize(("chip", "programs"), [("sm_80", 0), ("sm_90", 132), ("sm_100", 148)])
 def test_memory_is_described_to_chips_that_read_it_so(chip: str, programs: int) -> None:
-    found = CudaTarget(chip).candidates(LARGE)
-    assert max(each.schedule.programs for each in found) == programs
-    assert any(each.schedule.descriptors for each in found) == (programs > 0)
+    target = CudaTarget(chip)
+    found = [each.schedule for each in target.candidates(schedule_kernel(LARGE, target.capabilities()))]
+    assert all(isinstance(each, Matmul) for each in found)
+    assert max(each.grid for each in found if isinstance(each, Matmul)) == programs
+    assert any(isinstance(each, Matmul) and each.descriptors for each in found) == (programs > 0)
 
 
 def test_what_begins_anywhere_is_read_by_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     target, made = CudaTarget("sm_90"), []
     monkeypatch.setattr(litz_codegen_triton.target, "LaunchModule", lambda *args: made.append(args[-1]))
-    kernel = next(each for each in target.candidates(LARGE) if each.schedule.descriptors)
+    described = target.candidates(scheduled(LARGE))
+    kernel = next(k for k in described if isinstance(k.schedule, Matmul) and k.schedule.descriptors)
     (unit,) = target.emit(replace(plan_of("softmax"), kernels=(kernel,)))
     assert "tl.make_tensor_descriptor(" in unit.text
     target.load([unit], [target.build(unit, tmp_path)], {kernel.name: kernel})
@@ -91,8 +97,9 @@ def test_what_begins_anywhere_is_read_by_address(monkeypatch: pytest.MonkeyPatch
 
 def test_a_plan_becomes_cubins(tmp_path: Path) -> None:
     target = CudaTarget("sm_90")
-    units = target.emit(plan_of("softmax", "transpose"))
-    assert units == target.emit(plan_of("softmax", "transpose"))
+    plan = target.schedule(plan_of("softmax", "transpose"))
+    units = target.emit(plan)
+    assert units == target.emit(plan) and target.schedule(plan) == plan
     assert [unit.kernels for unit in units] == [("softmax",), ("transpose",)]
     assert "model.py:3: y = x.softmax(1)" in units[0].text
     binaries = [target.build(unit, tmp_path) for unit in units]
@@ -114,7 +121,7 @@ def test_a_unit_without_its_flags_is_refused(tmp_path: Path) -> None:
 @pytest.mark.skipif(current_chip() is not None, reason="this machine has a GPU")
 def test_loading_without_a_gpu_says_so(tmp_path: Path) -> None:
     target = CudaTarget("sm_90")
-    plan = plan_of("softmax")
+    plan = target.schedule(plan_of("softmax"))
     (unit,) = target.emit(plan)
     with pytest.raises(ToolchainError, match="no CUDA driver"):
         target.load([unit], [target.build(unit, tmp_path)], {"softmax": plan.kernels[0]})

@@ -13,16 +13,16 @@ from test_triton_interpret import run_interpreted
 from triton_chains import Heads, forward
 from triton_corpus import I0, I1, R0, kernel, load, op, scalar
 from triton_products import product
+from triton_scheduled import choices, emitted, scheduled, tiled
 
-from litz_codegen_triton.emit.blocks import LARGEST_TILE, tiling
-from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.emit.tiles import Tiling
 from litz_codegen_triton.runtime.compile import compile_source
-from litz_codegen_triton.tune import MOST, candidates, described
+from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE
+from litz_codegen_triton.tune import MOST, described
 from litz_ir.dtypes import bf16, f32
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Kind
-from litz_ir.plan import Accumulate, Kernel, Schedule, Store
+from litz_ir.plan import Accumulate, Kernel, Matmul, Store, TileRequest
 from litz_ir.plan.verify_kernel import verify_kernel
 
 CASES = {part: [name for name, _, _ in cases()] for part, cases in triton_candidates.CASES.items()}
@@ -98,13 +98,13 @@ def shape(tiles: Tiling) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("name", LARGE)
 def test_candidates_differ_in_their_tiles_alone(name: str) -> None:
-    first, *others = found = candidates(LARGE[name])
-    assert first is LARGE[name] and MOST - 1 <= len(found) <= MOST
-    assert len({shape(tiling(each)) for each in found}) == len(found)
+    first, *others = found = choices(LARGE[name])
+    assert first == scheduled(LARGE[name]) and MOST - 1 <= len(found) <= MOST
+    assert len({shape(tiled(each)) for each in found}) == len(found)
     for each in others:
         verify_kernel(each)
         assert (each.name, each.phases, each.outer) == (first.name, first.phases, first.outer)
-        tiles = tiling(each)
+        tiles = tiled(each)
         points = max((inner.block for inner in tiles.inner if inner), default=1)
         points = 1 if tiles.multiplied else points
         for dim in tiles.outer:
@@ -113,7 +113,7 @@ def test_candidates_differ_in_their_tiles_alone(name: str) -> None:
 
 
 def test_tiles_of_candidates_in_words() -> None:
-    words = {name: [described(tiling(each)) for each in candidates(found)] for name, found in LARGE.items()}
+    words = {name: [described(tiled(each)) for each in choices(found)] for name, found in LARGE.items()}
     assert words["map"] == [
         "x 1024, 8 warps", "x 512, 8 warps", "x 2048, 8 warps", "x 2048, 16 warps", "x 512, 4 warps", "x 4096, 8 warps",
     ]  # fmt: skip
@@ -125,57 +125,59 @@ def test_tiles_of_candidates_in_words() -> None:
 
 
 def test_tiles_are_taken_in_turn_where_memory_can_be_described() -> None:
-    def in_turns(found: Kernel, *, described: bool = True) -> list[Schedule]:
-        every = [each.schedule for each in candidates(found, 132, 227 << 10, described=described)]
-        return [each for each in every if each.programs or each.descriptors]
+    def in_turns(found: Kernel, *, described: bool = True) -> list[Matmul]:
+        every = [each.schedule for each in choices(found, 227 << 10, described=described)]
+        return [each for each in every if isinstance(each, Matmul) and (each.grid or each.descriptors)]
 
     large = product("product", 4096, 4096, 4096, result=bf16).kernel
     found = in_turns(large)
-    assert [(dict(each.blocks)["i1"], each.programs, each.descriptors) for each in found] == [
-        (256, 132, True), (128, 132, True),
+    assert [(each.columns.block, each.grid, each.descriptors) for each in found] == [
+        (256, 132, ("left", "right")), (128, 132, ("left", "right")),
     ]  # fmt: skip
-    assert [dict(each.blocks)["i1"] for each in in_turns(LARGE["product"])] == [128], "f32 takes more memory"
+    assert [each.columns.block for each in in_turns(LARGE["product"])] == [128], "f32 takes more memory"
     assert not in_turns(large, described=False)
     assert not in_turns(product("odd", 4096, 4096, 4095).kernel)
     assert not in_turns(product("few", 256, 256, 4096).kernel), "each tile has a processor"
-    for each in candidates(large, described=True):
+    for each in choices(large, described=True):
         verify_kernel(each)
 
 
 def test_factors_that_are_rounded_have_larger_tiles() -> None:
     made = product("tf32", 4096, 4096, 4096, f32, multiply="mul_tf32").kernel
-    assert described(tiling(candidates(made)[1])) == "y 128, x 128, r 32 in pieces, 8 warps, 3 stages"
+    assert described(tiled(choices(made)[1])) == "y 128, x 128, r 32 in pieces, 8 warps, 3 stages"
 
 
 def test_candidates_fit_the_memory_of_a_program() -> None:
     for nbytes in (99 << 10, 163 << 10):
-        for each in candidates(LARGE["product"], shared_bytes=nbytes)[1:]:
-            (y, x, r), stages = (block for _, block in each.schedule.blocks), each.schedule.stages
-            assert (y + x) * r * 2 * stages <= nbytes
+        for each in choices(LARGE["product"], shared_bytes=nbytes)[1:]:
+            found = each.schedule
+            assert isinstance(found, Matmul)
+            lines = found.rows.block + found.columns.block
+            assert lines * found.summed.block * 2 * found.stages <= nbytes
 
 
 def test_no_candidate_leaves_processors_idle() -> None:
     for count in (1 << 12, 1 << 18):
-        base, *others = (tiling(each).programs for each in candidates(copy(count)))
+        base, *others = (tiled(each).programs for each in choices(copy(count)))
         assert isinstance(base, int)
         assert all(isinstance(each, int) and each >= min(132, base) for each in others)
 
 
 def test_a_kernel_of_one_point_has_no_candidates() -> None:
     alone = kernel("alone", [("o", f32, "out")], [], ((), [Store("o", 0, load("o", (0,), f32))]))
-    assert candidates(alone) == (alone,)
+    assert choices(alone) == (scheduled(alone),)
 
 
 @pytest.mark.parametrize("name", ["map", "long rows", "transpose", "product", "chain"])
 def test_candidates_compile(name: str, tmp_path: Path) -> None:
-    for each in candidates(LARGE[name])[1:3]:
-        built = compile_source(emit_kernel(each), "sm_90", tmp_path)
-        assert built.warps == each.schedule.warps
+    for each in choices(LARGE[name])[1:3]:
+        built = compile_source(emitted(each), "sm_90", tmp_path)
+        assert built.warps == tiled(each).warps
 
 
 def over(*named: tuple[str, int]) -> Tiling:
     """The tiles of a transpose whose schedule names blocks."""
-    return tiling(replace(transpose(512), schedule=Schedule(blocks=named, warps=2)))
+    return tiled(replace(transpose(512), schedule=TileRequest(blocks=named, warps=2)))
 
 
 def test_what_a_schedule_names() -> None:
@@ -183,10 +185,10 @@ def test_what_a_schedule_names() -> None:
     assert [(dim.axes[0].name, dim.block) for dim in swapped.outer] == [("i1", 16), ("i0", 64)]
     (flat,) = over(("i0", 256)).outer
     assert ([axis.name for axis in flat.axes], flat.block) == (["i1", "i0"], 256)
-    (inner, _) = tiling(replace(row_sum(64, 100), schedule=Schedule(blocks=(("r0", 1024),)))).inner
+    (inner, _) = tiled(replace(row_sum(64, 100), schedule=TileRequest(blocks=(("r0", 1024),)))).inner
     assert inner is not None and (inner.block, inner.persistent) == (128, True)
     three = kernel(
         "three", [("o", f32, "out")], [("i0", 8), ("i1", 8), ("i2", 8)], ((), [Store("o", I0, scalar("s"))])
     )
     with pytest.raises(CodegenError, match="names 3 outer axes"):
-        tiling(replace(three, schedule=Schedule(blocks=(("i0", 2), ("i1", 2), ("i2", 2)))))
+        tiled(replace(three, schedule=TileRequest(blocks=(("i0", 2), ("i1", 2), ("i2", 2)))))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import triton_assembly
 from triton_corpus import I0, I1, R0, kernel, load, op, scalar
+from triton_scheduled import emitted
 
-from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_ir.dtypes import DType, bf16, f32, f64, i32, i64
 from litz_ir.loops import Kind
@@ -30,7 +30,7 @@ def map_of(value: Expr, place: Size, *axes: tuple[str, Size], divisor: int = 0, 
 
 def wide(kernel: Kernel) -> set[str]:
     """What has to be wide, as ``load x``."""
-    return {f"{way} {buffer}" for way, buffer, _ in emit_kernel(kernel).wide}
+    return {f"{way} {buffer}" for way, buffer, _ in emitted(kernel).wide}
 
 
 def x(place: Size, dtype: DType = f32) -> Expr:
@@ -85,7 +85,7 @@ FOUND = Indirect(load("n", (ROW,), i32), 50, True, "clamped")
 )  # fmt: skip
 def test_what_has_to_be_wide_is(made: Kernel, expected: set[str], tmp_path: Path) -> None:
     assert wide(made) == expected
-    source = emit_kernel(made)
+    source = emitted(made)
     assert list(triton_assembly.narrow_accesses(source, compile_source(source, "sm_90", tmp_path))) == []
 
 
@@ -96,20 +96,20 @@ def test_results_of_columns_may_differ_along_them(tmp_path: Path) -> None:
     made = kernel(
         "k", [("x", f32, "in"), ("o", f32, "out")], [("i0", 4096)], ([("r0", 4096)], [total]), ((), stores)
     )
-    ways = [(way, buffer) for way, buffer, _ in emit_kernel(made).wide]
+    ways = [(way, buffer) for way, buffer, _ in emitted(made).wide]
     assert ways.count(("load", "x")) == 1, "the one that is summed, not the one that the sum decides about"
 
 
 @pytest.mark.parametrize("aligned", [True, False])
 def test_narrow_accesses_are_found(aligned: bool, tmp_path: Path) -> None:
-    source = replace(emit_kernel(map_of(x(I0), I0, ("i0", N))), divisible=())
+    source = replace(emitted(map_of(x(I0), I0, ("i0", N))), divisible=())
     built = compile_source(source, "sm_90", tmp_path, aligned=aligned)
     found = list(triton_assembly.narrow_accesses(source, built))
     assert found == ([] if aligned else ["0 of 1 loads have 16 bytes", "0 of 1 stores have 16 bytes"])
 
 
 def test_what_the_assembler_says(tmp_path: Path) -> None:
-    source = emit_kernel(map_of(x(I0), I0, ("i0", N)))
+    source = emitted(map_of(x(I0), I0, ("i0", N)))
     assert triton_assembly.compiled(source, "sm_90", tmp_path) == triton_assembly.Outcome("k")
     broken = replace(source, text=source.text.replace("tl.load", "tl.no_such_function"))
     assert "no_such_function" in triton_assembly.compiled(broken, "sm_90", tmp_path).refused

@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pytest
 import triton_corpus
+from triton_scheduled import emitted
 
-from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
+from litz_codegen_triton.emit.kernel import KernelSource
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
 from litz_codegen_triton.runtime.workers import Pool, Worker
 from litz_ir.errors import CompileFailed, CompileTimeout
 
 
 def source() -> KernelSource:
-    return emit_kernel(triton_corpus.cases()[0].kernel)
+    return emitted(triton_corpus.cases()[0].kernel)
 
 
 @pytest.fixture

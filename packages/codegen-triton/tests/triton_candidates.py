@@ -17,18 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import triton_corpus
+from triton_scheduled import MACHINE, requested, scheduled
 
 from litz_codegen_triton.runtime.interpret import run_kernel
+from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_codegen_triton.tune import candidates
 from litz_ir.errors import KernelError
 from litz_ir.interp.plan import run_kernel as run_reference
-from litz_ir.plan import Kernel, Schedule
+from litz_ir.plan import Kernel
 from litz_ir.target.cases import all_cases
 from litz_ir.target.cases.case import Case
 from litz_ir.target.cases.elementwise import elementwise_cases
 
-PROCESSORS = 1
-"""So few that small kernels have large tiles, and candidates beside them."""
+LITTLE = replace(MACHINE, processors=1)
+"""So few SMs that small kernels have large tiles, and candidates beside them."""
 
 Difference = Callable[[Kernel, Path], str]
 
@@ -39,7 +41,7 @@ def of_the_suite(case: Case) -> Difference:
     def difference(kernel: Kernel, folder: Path) -> str:
         found, wanted = case.fresh(), case.fresh()
         try:
-            run_kernel(kernel, found, case.symbols, folder)
+            run_kernel(scheduled(kernel), found, case.symbols, folder)
         except KernelError as error:
             return "" if case.fails else str(error)
         if case.fails:
@@ -63,18 +65,18 @@ def of_the_corpus(case: triton_corpus.Case) -> Difference:
 
 
 def suite(*, arithmetic: bool = False) -> Iterator[tuple[str, Kernel, Difference]]:
-    """The kernels of the conformance suite by name, without a schedule, and how each is compared."""
+    """The kernels of the conformance suite by name, with an empty request, and how each is compared."""
     dull = set() if arithmetic else {case.name for case in elementwise_cases()}
     for case in all_cases():
         if not case.kernel.locals and case.name not in dull:
-            yield case.name, replace(case.kernel, schedule=Schedule()), of_the_suite(case)
+            yield case.name, requested(case.kernel), of_the_suite(case)
 
 
 def corpus(*, arithmetic: bool = False) -> Iterator[tuple[str, Kernel, Difference]]:
     """Those of the corpus."""
     for case in triton_corpus.cases():
         if arithmetic or not case.name.startswith("operations"):
-            yield case.name, replace(case.kernel, schedule=Schedule()), of_the_corpus(case)
+            yield case.name, requested(case.kernel), of_the_corpus(case)
 
 
 CASES = {"suite": suite, "corpus": corpus}
@@ -95,7 +97,7 @@ def main(words: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, kernel, difference in chain(*chosen):
             found = ""
-            others = candidates(kernel, PROCESSORS)[1:]
+            others = candidates(schedule_kernel(kernel, LITTLE), LITTLE)[1:]
             for other in others:
                 complaint = compared(other, difference, Path(folder))
                 if complaint and complaint != compared(kernel, difference, Path(folder)):

@@ -16,7 +16,7 @@ from triton_corpus import Case, Make, kernel, load, main, op, scalar
 
 from litz_ir.dtypes import DType, bf16, f16, f32, i32, i64
 from litz_ir.loops import Kind
-from litz_ir.plan import Access, Accumulate, Kernel, Schedule, Statement, Store
+from litz_ir.plan import Access, Accumulate, Kernel, Statement, Store, TileRequest
 from litz_ir.scalar import Expr, Fold, Indirect, Op, cast, const, index, masked, substitute_expr, transform
 from litz_ir.symbols import Size, SymbolInfo, add, floordiv, mul, symbol
 
@@ -129,7 +129,7 @@ def forward(
     heads: Heads,
     change: Change = plain,
     more: Buffers = (),
-    schedule: Schedule | None = None,
+    schedule: TileRequest | None = None,
     symbols: Sequence[SymbolInfo] = (),
 ) -> Kernel:
     """``o`` by a softmax over all keys, and ``lse``, the logarithms of the sums of its weights."""
@@ -320,7 +320,7 @@ def forwards() -> Iterator[Case]:
     yield case(forward("chain_hidden", nobody, later), nobody)
     yield case(forward("chain_lowered", heads, lowered, BIAS), heads, fill={"bias": lowest})
     yield case(query_gradient("chain_dq_lowered", heads, lowered, BIAS), heads, fill={"bias": lowest})
-    blocks = Schedule(blocks=(("m", 32), ("d", 16), ("n", 16)), warps=2, stages=2)
+    blocks = TileRequest(blocks=(("m", 32), ("d", 16), ("n", 16)), warps=2, stages=2)
     yield case(forward("chain_scheduled", heads, schedule=blocks), heads)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from triton_scheduled import scheduled
 
 from litz_codegen_triton.emit.statements import values_of
 from litz_ir.dtypes import (
@@ -46,9 +47,9 @@ from litz_ir.plan import (
     Parameter,
     Phase,
     ScanStore,
-    Schedule,
     Statement,
     Store,
+    TileRequest,
     can_be_shared,
     scratch_words,
 )
@@ -122,7 +123,7 @@ def kernel(
     outer: Sequence[tuple[str, Size]],
     *phases: tuple[Sequence[tuple[str, Size]], Sequence[Statement]],
     symbols: Sequence[SymbolInfo] = (),
-    schedule: Schedule | None = None,
+    schedule: TileRequest | None = None,
 ) -> Kernel:
     return Kernel(
         name,
@@ -131,7 +132,7 @@ def kernel(
         tuple(Axis(*axis) for axis in outer),
         (),
         tuple(Phase(tuple(Axis(*axis) for axis in axes), tuple(statements)) for axes, statements in phases),
-        schedule or Schedule(),
+        schedule or TileRequest(),
     )
 
 
@@ -229,7 +230,7 @@ def maps() -> Iterator[Case]:
             [("x", f32, "in"), ("o", f32, "out")],
             [("i0", 20), ("i1", 19)],
             ((), [Store("o", I0 * 19 + I1, op("mul", load("x", (I0 * 19 + I1,), f32), const(3.0, f32)))]),
-            schedule=Schedule(blocks=(("i0", 8), ("i1", 16)), warps=2),
+            schedule=TileRequest(blocks=(("i0", 8), ("i1", 16)), warps=2),
         ),
         {"x": 380, "o": 380},
     )
@@ -433,8 +434,8 @@ def _scatter_columns() -> Case:
 
 
 def reductions() -> Iterator[Case]:
-    loop = Schedule(blocks=(("r0", 16),), warps=1)
-    loop_x = Schedule(blocks=(("i0", 4), ("r0", 16)), warps=1)
+    loop = TileRequest(blocks=(("r0", 16),), warps=1)
+    loop_x = TileRequest(blocks=(("i0", 4), ("r0", 16)), warps=1)
     for label, schedule in (("", None), ("_loop", loop), ("_loop_x", loop_x)):
         yield _softmax(f"softmax{label}", schedule)
         yield _layernorm(f"layernorm{label}", schedule)
@@ -472,7 +473,7 @@ def _in_order(kernel: Kernel) -> bool:
 def shared_by(case: Case, programs: int) -> Case:
     """A case whose outer points so many programs have together."""
     parameters = (*case.kernel.parameters, Parameter("w_scratch", i64, "scratch", 16))
-    schedule = replace(case.kernel.schedule, shared=programs)
+    schedule = replace(case.kernel.schedule, cluster=programs)
     name = f"{case.name}_shared_by_{programs}"
     made = replace(case.kernel, name=name, parameters=parameters, schedule=schedule)
     words = evaluate(scratch_words(made), {name: int(value) for name, value in case.symbols.items()})
@@ -503,7 +504,7 @@ def _rows(length: int = 70) -> Size:
     return I0 * length + R0
 
 
-def _softmax(name: str, schedule: Schedule | None) -> Case:
+def _softmax(name: str, schedule: TileRequest | None) -> Case:
     x = load("x", (_rows(),), f32)
     e = op("exp", op("sub", x, scalar("m")))
     row = [("r0", 70)]
@@ -521,7 +522,7 @@ def _softmax(name: str, schedule: Schedule | None) -> Case:
     )
 
 
-def _layernorm(name: str, schedule: Schedule | None) -> Case:
+def _layernorm(name: str, schedule: TileRequest | None) -> Case:
     x = cast(load("x", (_rows(),), bf16), f32)
     mean = op("div", scalar("s"), const(70.0, f32))
     centred = op("sub", x, mean)
@@ -544,7 +545,7 @@ def _layernorm(name: str, schedule: Schedule | None) -> Case:
     )
 
 
-def _welford(name: str, schedule: Schedule | None) -> Case:
+def _welford(name: str, schedule: TileRequest | None) -> Case:
     x = load("x", (_rows(),), f32)
     results = (("mean", f32), ("squares", f32), ("count", f32))
     return Case(
@@ -561,7 +562,7 @@ def _welford(name: str, schedule: Schedule | None) -> Case:
     )
 
 
-def _online(name: str, schedule: Schedule | None) -> Case:
+def _online(name: str, schedule: TileRequest | None) -> Case:
     x = load("x", (_rows(),), f32)
     return Case(
         kernel(
@@ -579,7 +580,7 @@ def _online(name: str, schedule: Schedule | None) -> Case:
     )
 
 
-def _positions(name: str, schedule: Schedule | None) -> Case:
+def _positions(name: str, schedule: TileRequest | None) -> Case:
     x = load("x", (_rows(),), f32)
     n = load("n", (_rows(),), i32)
     return Case(
@@ -615,7 +616,7 @@ def _with_nans(rng: np.random.Generator, count: int) -> Any:
     return values
 
 
-def _combine(name: str, schedule: Schedule | None) -> Case:
+def _combine(name: str, schedule: TileRequest | None) -> Case:
     """Composition of affine maps: associative, and not commutative."""
     a, b, c, d = (Param(k, f32) for k in range(4))
     affine = Combine(
@@ -639,7 +640,7 @@ def _combine(name: str, schedule: Schedule | None) -> Case:
     )
 
 
-def _latest(name: str, schedule: Schedule | None) -> Case:
+def _latest(name: str, schedule: TileRequest | None) -> Case:
     """The last value: a combination whose identity is one on the left alone."""
     latest = Combine((Param(1, f32),), (const(0.0, f32),), (Param(0, f32),))
     return Case(
@@ -655,7 +656,7 @@ def _latest(name: str, schedule: Schedule | None) -> Case:
     )
 
 
-def _kinds(name: str, dtype: DType, schedule: Schedule | None) -> Case:
+def _kinds(name: str, dtype: DType, schedule: TileRequest | None) -> Case:
     names: tuple[ReductionName, ...] = ("sum", "prod", "min", "max")
     names += ("xor",) if dtype.is_integer else ()
     x = load("x", (_rows(),), dtype)
@@ -674,7 +675,7 @@ def _kinds(name: str, dtype: DType, schedule: Schedule | None) -> Case:
     )
 
 
-def _logic(name: str, schedule: Schedule | None) -> Case:
+def _logic(name: str, schedule: TileRequest | None) -> Case:
     x = load("x", (_rows(),), b1)
     names: tuple[ReductionName, ...] = ("any", "all", "min", "max")
     return Case(
@@ -823,7 +824,7 @@ def _empty_row() -> Case:
 
 
 def scans() -> Iterator[Case]:
-    loop = Schedule(blocks=(("i0", 2), ("r0", 16)), warps=1)
+    loop = TileRequest(blocks=(("i0", 2), ("r0", 16)), warps=1)
     rows: tuple[tuple[ReductionName, DType], ...] = (
         ("sum", f32), ("prod", f32), ("max", f32), ("sum", i64), ("min", i32), ("sum", bf16),
     )  # fmt: skip
@@ -922,7 +923,7 @@ def _relay(name: str, rows: int, length: int, combiner: Combiner, dtype: DType) 
         [("x", dtype, "in"), *results, ("w", i64, "scratch")],
         [("i0", rows)],
         ([("r0", length)], [ScanStore(combiner, values, tuple((each, at) for each, _, _ in results))]),
-        schedule=Schedule(relay=16),
+        schedule=TileRequest(segment=16),
     )
     words = evaluate(scratch_words(made), {})
     content = (lambda rng, count: rng.uniform(0.9, 1.1, count)) if dtype.is_float else below(100, -100)
@@ -934,7 +935,7 @@ def _relay(name: str, rows: int, length: int, combiner: Combiner, dtype: DType) 
     )
 
 
-def _scan(name: str, kind: ReductionName, dtype: DType, schedule: Schedule | None) -> Case:
+def _scan(name: str, kind: ReductionName, dtype: DType, schedule: TileRequest | None) -> Case:
     x = load("x", (_rows(),), dtype)
     return Case(
         kernel(
@@ -1170,7 +1171,7 @@ def interpreted(case: Case, folder: Path) -> dict[str, Any]:
     from litz_codegen_triton.runtime.interpret import run_kernel
 
     buffers = buffers_of(case)
-    run_kernel(case.kernel, buffers, case.symbols, folder)
+    run_kernel(scheduled(case.kernel), buffers, case.symbols, folder)
     return buffers
 
 

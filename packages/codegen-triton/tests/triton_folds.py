@@ -11,17 +11,17 @@ import math
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import triton_candidates
 from triton_corpus import I0, I1, R0, Case, kernel, load, main, normal, op, scalar, shared_by
+from triton_scheduled import requested
 
 from litz_ir.dtypes import DType, bf16, f32, f64
 from litz_ir.loops import Kind
-from litz_ir.plan import Accumulate, Schedule, Store
+from litz_ir.plan import Accumulate, Store, TileRequest
 from litz_ir.scalar import Expr, Fold, cast, const, index, masked
 from litz_ir.symbols import Size, SymbolInfo, add, mul, symbol
 from litz_ir.target.cases import all_cases
@@ -105,7 +105,7 @@ def weighed() -> Iterator[Case]:
     yield weighing("softmax_sum_at_a_point", 40, 1)
     yield weighing("softmax_sum_at_once", 9, 40)
     yield weighing("softmax_sum_in_f64", 9, 40, f64)
-    pieces = Schedule(blocks=(("i0", 2), ("r0", 16)), warps=1)
+    pieces = TileRequest(blocks=(("i0", 2), ("r0", 16)), warps=1)
     yield weighing("softmax_sum_in_pieces", 9, 40, schedule=pieces)
     yield weighing("softmax_sum_of_columns", 9, 40, columns=True, schedule=pieces)
     yield weighing("softmax_sum_of_nothing", 9, 0)
@@ -119,7 +119,7 @@ def weighing(
     dtype: DType = f32,
     *,
     columns: bool = False,
-    schedule: Schedule | None = None,
+    schedule: TileRequest | None = None,
 ) -> Case:
     """All three results of so many rows."""
     at = R0 * rows + I0 if columns else I0 * length + R0
@@ -143,7 +143,7 @@ def suite() -> Iterator[tuple[str, str]]:
         for case in all_cases():
             if case.folds:
                 difference = triton_candidates.of_the_suite(case)
-                made = replace(case.kernel, schedule=Schedule())
+                made = requested(case.kernel)
                 yield case.name, triton_candidates.compared(made, difference, Path(folder))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from litz_codegen_triton.capabilities import CUDA, chip_capabilities
+from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_ir.host.memory import NumpyMemory
 from litz_ir.interp import run_graph
 from litz_ir.interp.encoding import decode, encode
@@ -113,7 +114,8 @@ def graphs() -> list[LoopGraph]:
 
 def plan_of(graph: LoopGraph) -> Plan:
     """The graph scheduled for an H100 or its like."""
-    return schedule(graph, PassContext({CUDA: chip_capabilities("sm_90")}))
+    capabilities = chip_capabilities("sm_90")
+    return schedule_plan(schedule(graph, PassContext({CUDA: capabilities})), capabilities)
 
 
 def inputs_of(graph: LoopGraph) -> list[Any]:

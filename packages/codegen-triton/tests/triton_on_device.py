@@ -28,8 +28,10 @@ from litz_codegen_triton.capabilities import chip_capabilities
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
+from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_ir.dtypes import f32
 from litz_ir.errors import LitzError
+from litz_ir.plan import cluster_size
 
 TF32 = 2.0**-9
 """How far a sum of TF32 products may be from the exact one, as a share of the largest: factors have 10 bits each."""
@@ -39,13 +41,14 @@ ROOMS = (triton_packs, triton_lone_chains, triton_corpus, triton_products, trito
 
 def computed(case: triton_corpus.Case, chip: str, folder: Path) -> dict[str, np.ndarray]:
     """The case's buffers after a run on the device."""
-    kernel, held = case.kernel, triton_corpus.buffers_of(case)
+    kernel = schedule_kernel(case.kernel, chip_capabilities(chip))
+    held = triton_corpus.buffers_of(case)
     built = compile_source(emit_kernel(kernel), chip, folder)
 
     def unaligned(name: str) -> CompiledKernel:
         return compile_source(emit_kernel(kernel), chip, folder, aligned=False)
 
-    module = LaunchModule({kernel.name: built}, {kernel.name: kernel}, 132, unaligned)
+    module = LaunchModule({kernel.name: built}, {kernel.name: kernel}, unaligned)
     there = {name: torch.from_numpy(each.view(np.uint8).copy()).cuda() for name, each in held.items()}
     symbols = [case.symbols[info.name] for info in kernel.symbols]
     module.function(kernel.name)([there[p.name].data_ptr() for p in kernel.parameters], symbols)
@@ -72,7 +75,7 @@ def main() -> int:
         for case in chain.from_iterable(room.cases() for room in ROOMS):
             known = chip_capabilities(chip)
             f8 = case.multiplies("mul_f8")
-            if case.kernel.schedule.shared > known.together or (f8 and not known.f8_products):
+            if cluster_size(case.kernel.schedule) > known.together or (f8 and not known.f8_products):
                 continue
             try:
                 found = difference(case, computed(case, chip, Path(folder)))

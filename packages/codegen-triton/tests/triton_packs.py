@@ -13,11 +13,11 @@ from dataclasses import replace
 import numpy as np
 import triton_corpus
 from triton_corpus import Case
+from triton_scheduled import choices, requested
 
-from litz_codegen_triton.tune import candidates
 from litz_ir.dtypes import DType, bf16, f32, f64
 from litz_ir.loops import Axis, Kind
-from litz_ir.plan import Accumulate, Binding, Kernel, Parameter, Part, Phase, Schedule, Statement, Store
+from litz_ir.plan import Accumulate, Binding, Kernel, Parameter, Part, Phase, Statement, Store, TileRequest
 from litz_ir.scalar import Scalar
 from litz_ir.scalar.build import cast, const, load, op
 from litz_ir.symbols import Size, SymbolInfo, symbol
@@ -59,7 +59,7 @@ def pack(name: str, chosen: Sequence[Case]) -> Case:
         sizes |= {f"c{k}_{each}": size for each, size in case.sizes.items()}
         fill |= {f"c{k}_{each}": make for each, make in case.fill.items()}
         values |= {f"c{k}_{each}": value for each, value in case.symbols.items()}
-    kernel = Kernel(name, tuple(parameters), tuple(symbols), (), (), (), Schedule(), tuple(parts))
+    kernel = Kernel(name, tuple(parameters), tuple(symbols), (), (), (), TileRequest(), tuple(parts))
     rtol, atol = max(case.rtol for case in chosen), max(case.atol for case in chosen)
     return Case(kernel, sizes, fill, values, rtol, atol)
 
@@ -75,7 +75,7 @@ def adam(dtype: DType = f32) -> Kernel:
     stores = tuple(Store(name, i, cast(value, dtype)) for name, value in made.items())
     access = [Parameter(name, dtype, "in" if name == "g" else "inout") for name in "pgmv"]
     infos = (SymbolInfo("rate", "float"), SymbolInfo("n0", low=0, high=1 << 26, hint=1 << 16))
-    return Kernel("part0", tuple(access), infos, (Axis("i0", n),), (), (Phase((), stores),), Schedule())
+    return Kernel("part0", tuple(access), infos, (Axis("i0", n),), (), (Phase((), stores),), TileRequest())
 
 
 def squares(dtype: DType = f32) -> Kernel:
@@ -85,7 +85,7 @@ def squares(dtype: DType = f32) -> Kernel:
     phases = (Phase((Axis("r0", 96),), (total,)), Phase((), (Store("o", i, Scalar("a0", f32)),)))
     parameters = (Parameter("x", dtype, "in"), Parameter("o", f32, "out"))
     infos = (SymbolInfo("n0", low=0, high=1 << 20, hint=64),)
-    return Kernel("part1", parameters, infos, (Axis("i0", n),), (), phases, Schedule())
+    return Kernel("part1", parameters, infos, (Axis("i0", n),), (), phases, TileRequest())
 
 
 def listed(
@@ -105,7 +105,7 @@ def listed(
             given = (symbol("rate") if info.kind == "float" else size for info in kernel.symbols)
             bindings.append(Binding(names, tuple(given)))
         parts.append(Part(kernel, tuple(bindings)))
-    return Kernel(name, tuple(parameters), tuple(symbols), (), (), (), Schedule(), tuple(parts))
+    return Kernel(name, tuple(parameters), tuple(symbols), (), (), (), TileRequest(), tuple(parts))
 
 
 def lists() -> list[Case]:
@@ -150,7 +150,7 @@ def suite() -> list[Case]:
     for case in conformance_cases():
         if case.kernel.parts:
             sizes = {name: len(content) for name, content in case.buffers.items()}
-            found.append(Case(case.kernel, sizes, {}, dict(case.symbols)))
+            found.append(Case(requested(case.kernel), sizes, {}, dict(case.symbols)))
     return found
 
 
@@ -159,7 +159,7 @@ def tuned() -> list[Case]:
     found = []
     for case in (*lists(), *suite()):
         if case.kernel.name in ("steps_f32", "steps_of_any_size", "conform_loops_of_different_kinds"):
-            for k, kernel in enumerate(candidates(case.kernel)[1:]):
+            for k, kernel in enumerate(choices(case.kernel)[1:]):
                 found.append(replace(case, kernel=replace(kernel, name=f"{kernel.name}_{k}")))
     return found
 

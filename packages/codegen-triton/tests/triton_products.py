@@ -10,7 +10,7 @@ from triton_corpus import I0, I1, I2, R0, R1, Case, below, kernel, load, main, o
 
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, i64
 from litz_ir.loops import Kind
-from litz_ir.plan import Access, Accumulate, Schedule, Store
+from litz_ir.plan import Access, Accumulate, Store, TileRequest
 from litz_ir.scalar import Expr, Indirect, Scalar, cast, const, index, masked
 from litz_ir.symbols import Size, SymbolInfo, add, mul, symbol
 
@@ -51,7 +51,7 @@ def product(
     value: Expr = SUM,
     more: Buffers = (),
     sizes: dict[str, int] | None = None,
-    schedule: Schedule | None = None,
+    schedule: TileRequest | None = None,
     multiply: str = "mul",
     right: DType | None = None,
     total: DType = f32,
@@ -106,21 +106,21 @@ def plain() -> Iterator[Case]:
     yield product("product_i8_of_f16", 40, 129, 65, f16, right=i8)
     yield product("product_i8_as_floats", 40, 129, 65, i8)
     yield product("product_of_nothing", 20, 30, 0)
-    blocks = Schedule(blocks=(("i0", 32), ("i1", 64), ("r0", 16)), warps=2, stages=2)
+    blocks = TileRequest(blocks=(("i0", 32), ("i1", 64), ("r0", 16)), warps=2, stages=2)
     yield product("product_scheduled", 65, 129, 50, schedule=blocks)
 
 
 def in_turns() -> Iterator[Case]:
     """Programs that take several tiles each, of factors that descriptors give where their memory can be described."""
     blocks = (("i0", 32), ("i1", 16), ("r0", 16))
-    asked = Schedule(blocks=blocks, warps=2, stages=3, programs=3, descriptors=True)
+    asked = TileRequest(blocks=blocks, warps=2, stages=3, grid=3, descriptors=True)
     for turned in ((False, False), (False, True), (True, False), (True, True)):
         name = f"product_described_{turned[0]:d}{turned[1]:d}"
         yield product(name, 72, 40, 56, turned=turned, schedule=asked)
     yield product("product_described_f16", 72, 40, 56, f16, schedule=asked)
     yield product("product_described_f32", 72, 40, 56, f32, schedule=asked)
     yield product("product_described_in_part", 72, 33, 56, schedule=asked)
-    yield product("product_described_alone", 72, 40, 56, schedule=replace(asked, programs=0))
+    yield product("product_described_alone", 72, 40, 56, schedule=replace(asked, grid=0))
     yield product("product_in_turns", 65, 33, 50, schedule=replace(asked, descriptors=False))
 
 

@@ -9,7 +9,7 @@ from litz.host.source import host_program
 from litz_ir.device import CPU
 from litz_ir.dtypes import bf16, f32
 from litz_ir.loops import Argument, Layout, Ref, TensorType, Value, tensor_type
-from litz_ir.plan import CallStep, Kernel, Parameter, Placement, Plan, Schedule
+from litz_ir.plan import CallStep, CpuLoops, Kernel, Parameter, Placement, Plan
 from litz_ir.symbols import SymbolInfo, SymbolTable, add, mul, symbol
 from litz_ir.text import from_text
 
@@ -100,7 +100,7 @@ def test_how_far_launches_reach_in_what_a_program_is_given() -> None:
     s0, s1, n = symbol("s0"), symbol("s1"), symbol("n")
     parameters = tuple(Parameter(name, f32, "in") for name in "abcde")
     named = SymbolInfo("n", "int"), SymbolInfo("s1", "int")
-    made = Kernel("k", parameters, named, (), (), (), Schedule())
+    made = Kernel("k", parameters, named, (), (), (), CpuLoops())
     row = TensorType(bf16, (4,), Layout((2,), 6))
     types = (tensor_type(f32, s0, 4), tensor_type(f32, s1), row, tensor_type(f32, 0, 4), None)
     # the kernel's s1 is the plan's s0 + 1, of which its own s1 says nothing

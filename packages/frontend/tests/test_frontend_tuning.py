@@ -39,7 +39,7 @@ from litz.tuning.sites import sites_in
 from litz.tuning.subjects import subjects_of
 from litz.tuning.trial import can_be_tried, trial_places
 from litz.tuning.tuned import Tuned, load
-from litz_ir.plan import Kernel, Schedule
+from litz_ir.plan import Foreach, InnerTile, Kernel, Tile, TileLoops, TileRequest
 from litz_ir.target import SourceUnit
 from litz_ir.text import parse_kernel, parse_plan
 
@@ -190,12 +190,13 @@ def test_choices_that_cannot_be_read_are_found_again(
 
 
 def test_choices_are_json(tmp_path: Path) -> None:
-    tiles = Schedule(blocks=(("i0", 4), ("r0", 256)), warps=8, programs=132, descriptors=True)
-    choice = TileChoice((tiles, Schedule()), 1e-6, 2e-6)
+    tiles = TileLoops((Tile(("i0",), 4),), (InnerTile(("r0",), 256, persistent=True), None), warps=8)
+    choice = TileChoice((Foreach(8), tiles), 1e-6, 2e-6, (TileRequest(), TileRequest(cluster=2)))
     TileChoices(Store(tmp_path)).write("key", choice)
     assert TileChoices(Store(tmp_path)).read("key") == choice
     data = json.loads((tmp_path / "key" / FILE).read_text())
-    assert data["schedules"][0]["blocks"] == [["i0", 4], ["r0", 256]] and data["version"] == 3
+    text = "tile_loops outer((i0: 4)) inner((r0: 256) persistent, point) warps 8"
+    assert data["schedules"] == ["foreach warps 8", text] and data["version"] == 4
 
 
 def test_candidates_that_cannot_be_made_are_left_out(process: Callable[..., Process]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from litz.host.waits import looked_up, may_fail, waits
 from litz_ir.dtypes import f32, i64
 from litz_ir.loops import Axis
-from litz_ir.plan import Binding, Kernel, Launch, Local, Parameter, Part, Phase, Schedule, Store
+from litz_ir.plan import Binding, CpuLoops, Kernel, Launch, Local, Parameter, Part, Phase, Store
 from litz_ir.scalar import Expr, Indirect
 from litz_ir.scalar.build import load
 from litz_ir.symbols import symbol
@@ -18,7 +18,7 @@ I0 = symbol("i0")
 def kernel(name: str, value: Expr, *locals_: Local, access: str = "in") -> Kernel:
     parameters = (Parameter("x", f32, "inout" if access == "inout" else "in"), Parameter("o", f32, "out"))
     phase = Phase((), (Store("o", I0, value),))
-    return Kernel(name, parameters, (), (Axis("i0", 8),), locals_, (phase,), Schedule())
+    return Kernel(name, parameters, (), (Axis("i0", 8),), locals_, (phase,), CpuLoops())
 
 
 COPY = kernel("copy", load("x", (I0,), f32))
@@ -57,6 +57,6 @@ def test_a_kernel_fails_by_a_check_or_for_want_of_memory() -> None:
 def test_a_pack_looks_up_what_its_loops_do() -> None:
     parts = (Part(COPY, (Binding(("x", "o"), ()),)), Part(LOOKUP, (Binding(("x", "p"), ()),)))
     parameters = (*LOOKUP.parameters, Parameter("p", f32, "out"))
-    pack = Kernel("pack", parameters, (), (), (), (), Schedule(), parts)
+    pack = Kernel("pack", parameters, (), (), (), (), CpuLoops(), parts)
     assert may_fail(pack)
     assert looked_up(pack) == looked_up(LOOKUP)

@@ -15,7 +15,7 @@ from litz_ir.loops.layout import Layout, contiguous
 from litz_ir.origin import Origin
 from litz_ir.plan import kernel as k
 from litz_ir.plan import program as p
-from litz_ir.plan.schedule import Schedule
+from litz_ir.plan import schedule as s
 from litz_ir.scalar import expr as e
 from litz_ir.scalar.build import const
 from litz_ir.scalar.ops_table import OPS
@@ -364,21 +364,55 @@ statements = st.one_of(
     st.builds(k.Accumulate, tuples(st.tuples(VALUES, DTYPES)), combiners, tuples(exprs())),
     st.builds(k.ScanStore, combiners, tuples(exprs()), tuples(st.tuples(VALUES, indirect_terms()))),
 )
-schedules = st.builds(
-    Schedule,
-    tuples(NAMES),
-    st.none() | NAMES,
-    st.sampled_from((0, 16)),
-    st.sampled_from((1, 2)),
-    st.sampled_from((1, 64)),
-    tuples(st.tuples(NAMES, st.integers(1, 64))),
-    st.booleans(),
-    st.sampled_from((4, 8)),
-    st.sampled_from((0, 3)),
-    st.sampled_from((1, 4)),
-    st.sampled_from((0, 64)),
-    st.sampled_from((0, 132)),
-    st.booleans(),
+tiles = st.builds(s.Tile, tuples(NAMES, 0, 2), st.sampled_from((1, 16)))
+inner_tiles = st.builds(
+    s.InnerTile, tuples(NAMES, 1, 2), st.sampled_from((1, 64)), st.booleans(), tuples(NAMES, 0, 1)
+)
+warps = st.sampled_from((4, 8))
+prefetch = tuples(st.integers(0, 3))
+schedules = st.one_of(
+    st.builds(
+        s.CpuLoops,
+        tuples(NAMES),
+        st.none() | NAMES,
+        st.sampled_from((0, 16)),
+        st.sampled_from((1, 2)),
+        st.sampled_from((1, 64)),
+    ),
+    st.builds(
+        s.TileRequest,
+        st.sampled_from((1, 4)),
+        st.sampled_from((0, 64)),
+        tuples(st.tuples(NAMES, st.integers(1, 64))),
+        warps,
+        st.sampled_from((0, 3)),
+        st.sampled_from((0, 132)),
+        st.booleans(),
+    ),
+    st.builds(
+        s.TileLoops,
+        tuples(tiles),
+        tuples(st.none() | inner_tiles),
+        warps,
+        st.sampled_from((1, 3)),
+        st.sampled_from((1, 8)),
+        prefetch,
+    ),
+    st.builds(
+        s.Matmul,
+        tuples(NAMES),
+        tiles,
+        tiles,
+        tiles,
+        warps,
+        st.just(3),
+        st.sampled_from((0, 132)),
+        tuples(st.sampled_from(get_args(s.Operand))),
+        prefetch,
+    ),
+    st.builds(s.Attention, tuples(NAMES), tiles, tiles, inner_tiles, warps, st.just(2), prefetch),
+    st.builds(s.LookbackScan, st.sampled_from((16, 4096)), warps),
+    st.builds(s.Foreach, warps),
 )
 
 

@@ -34,7 +34,7 @@ from litz_ir.passes.pipeline import Pipeline, run_passes
 from litz_ir.passes.samples import draw
 from litz_ir.plan.kernel import Kernel, Parameter, Phase, Store
 from litz_ir.plan.program import Allocate, Launch, Placement, Plan, Storage
-from litz_ir.plan.schedule import Schedule
+from litz_ir.plan.schedule import CpuLoops
 from litz_ir.scalar.build import cast, const, load, op
 from litz_ir.scalar.expr import Expr, Indirect
 from litz_ir.symbols.table import SymbolInfo, SymbolTable
@@ -193,7 +193,7 @@ def test_plans_are_checked_against_their_graph() -> None:
             (Axis("p", s * 4),),
             (),
             (Phase((), (Store("b", p, body),)),),
-            Schedule(),
+            CpuLoops(),
         )
         placements = (("x", Placement(X.type)), ("o", Placement(X.type, "m")))
         steps = (Allocate("m"), Launch("k", ("x", "o"), (s,)))

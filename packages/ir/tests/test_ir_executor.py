@@ -44,7 +44,7 @@ from litz_ir.plan.program import (
     Step,
     Storage,
 )
-from litz_ir.plan.schedule import Schedule
+from litz_ir.plan.schedule import CpuLoops
 from litz_ir.scalar.build import const, index, load, op
 from litz_ir.scalar.expr import Expr, Scalar
 from litz_ir.symbols.table import SymbolInfo, SymbolTable
@@ -57,7 +57,7 @@ def unary(name: str, body: Expr, size: Size, *symbols: SymbolInfo) -> Kernel:
     """``o[i] = body`` for a body over ``x[i]``."""
     parameters = (Parameter("x", f32, "in"), Parameter("o", f32, "out"))
     store = Phase((), (Store("o", i, body),))
-    return Kernel(name, parameters, symbols, (Axis("i", size),), (), (store,), Schedule())
+    return Kernel(name, parameters, symbols, (Axis("i", size),), (), (store,), CpuLoops())
 
 
 X = load("x", (i,), f32)

@@ -14,7 +14,7 @@ from litz_ir.interp.encoding import decode, encode
 from litz_ir.interp.plan import run_kernel
 from litz_ir.loops.nodes import Axis, Kind
 from litz_ir.plan.kernel import Accumulate, Kernel, Local, Parameter, Phase, ScanStore, Statement, Store
-from litz_ir.plan.schedule import Schedule
+from litz_ir.plan.schedule import CpuLoops
 from litz_ir.scalar.build import cast, const, index, load, masked, op
 from litz_ir.scalar.expr import Indirect, Scalar
 from litz_ir.symbols.table import SymbolInfo
@@ -30,7 +30,7 @@ def kernel(
     locals_: tuple[Local, ...] = (),
     symbols: tuple[SymbolInfo, ...] = (),
 ) -> Kernel:
-    return Kernel("k", parameters, symbols, outer, locals_, phases, Schedule())
+    return Kernel("k", parameters, symbols, outer, locals_, phases, CpuLoops())
 
 
 def phase(*statements: Statement, axes: tuple[Axis, ...] = ()) -> Phase:

@@ -127,7 +127,7 @@ WRONG = {
     "a parameter that no loop is bound to": ("pack", "in %z: f32,", "in %z: f32, in %w: f32,"),
     "two parts of one name": ("pack", "kernel sums", "kernel scaled"),
     "loops of its own": ("pack", "    on (%z, %c, %x)\n", "    on (%z, %c, %x)\n  phase [] { %a[0] = 0.0; }\n"),
-    "programs that share": ("sharing", "outer [i0: n]", "schedule shared 4 outer [i0: n]"),
+    "programs that share": ("sharing", "outer [i0: n]", "schedule tile_request cluster 4 outer [i0: n]"),
 }  # fmt: skip
 
 

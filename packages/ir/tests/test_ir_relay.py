@@ -162,7 +162,7 @@ def running_sum(
 
 
 def test_scratch_has_words_for_each_part() -> None:
-    kernel = running_sum("relay 64")
+    kernel = running_sum("tile_request segment 64")
     verify_kernel(kernel)
     assert parse_kernel(print_kernel(kernel)) == kernel
     assert parts(kernel) == 16
@@ -172,8 +172,11 @@ def test_scratch_has_words_for_each_part() -> None:
 @pytest.mark.parametrize(
     ("kernel", "what"),
     [
-        (running_sum("relay 48"), "power of two"),
-        (running_sum("relay 64", "%o[i0*1000 + r0] = %x[i0*1000 + r0];"), "does not scan alone"),
+        (running_sum("tile_request segment 48"), "power of two"),
+        (
+            running_sum("tile_request segment 64", "%o[i0*1000 + r0] = %x[i0*1000 + r0];"),
+            "does not scan alone",
+        ),
     ],
 )
 def test_what_cannot_be_scanned_in_parts_is_refused(kernel: Kernel, what: str) -> None:
@@ -182,7 +185,7 @@ def test_what_cannot_be_scanned_in_parts_is_refused(kernel: Kernel, what: str) -
 
 
 def test_values_that_fit_no_word_stay_with_one_program() -> None:
-    kernel = running_sum("relay 64")
+    kernel = running_sum("tile_request segment 64")
     (phase,), (statement,) = kernel.phases, kernel.phases[0].statements
     assert isinstance(statement, ScanStore)
     for dtype, fits in ((f16, False), (f32, True), (f64, True)):

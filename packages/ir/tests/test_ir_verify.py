@@ -328,7 +328,7 @@ def test_groups_run_in_order() -> None:
 KERNEL = """
 kernel k(in %a: f32, out %b: f32, inout %c: i64) {
   symbols { s0: int from 1   q: float }
-  schedule parallel(i0) vector r0 lanes 16 unroll 2 blocks(i0: 4)
+  schedule cpu_loops parallel(i0) vector r0 lanes 16 unroll 2
   outer [i0: s0]
   local %t: f32[8]
   phase [r0: 8] {
@@ -363,8 +363,6 @@ WRONG_KERNELS = {
     "an unknown size": ("free-symbols", "outer [i0: s0]", "outer [i0: s1]"),
     "parallel inside": ("schedule", "parallel(i0)", "parallel(r0)"),
     "vector of nothing": ("schedule", "vector r0", "vector r1"),
-    "a block of nothing": ("schedule", "blocks(i0: 4)", "blocks(j: 4)"),
-    "an empty block": ("schedule", "blocks(i0: 4)", "blocks(i0: 0)"),
     "no register": ("schedule", "unroll 2", "unroll 0"),
     "an unknown buffer": ("kernel-buffer", "%b[i0*8 + r0] =", "%z[i0*8 + r0] ="),
     "an unknown load": ("defined-before-use", "%t[r0] - $m", "%z[r0]:f32 - $m"),
@@ -399,7 +397,7 @@ def test_each_check_of_a_kernel_finds_its_fault(name: str) -> None:
 
 SHARED = """
 kernel k(in %a: f32, out %b: f32, out %c: f32, scratch %w: i64, inout %d: f32) {
-  schedule shared 4
+  schedule tile_request cluster 4
   outer [i0: 6]
   phase [r0: 8] { $m: f32 = reduce.max { %a[i0*8 + r0] }; }
   phase [r0: 8] { %b[i0*8 + r0] = %a[i0*8 + r0] - $m; }
@@ -408,7 +406,7 @@ kernel k(in %a: f32, out %b: f32, out %c: f32, scratch %w: i64, inout %d: f32) {
 """
 
 WRONG_SHARED = {
-    "nobody to share with": ("schedule", "shared 4", "shared 0"),
+    "nobody to share with": ("schedule", "cluster 4", "cluster 0"),
     "no scratch": ("sharing", ", scratch %w: i64", ""),
     "scratch of floats": ("sharing", "scratch %w: i64", "scratch %w: f32"),
     "scratch that is read": ("access", "%a[i0*8 + r0] - $m", "%w[i0] - 1"),

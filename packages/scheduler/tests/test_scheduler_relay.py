@@ -8,7 +8,7 @@ import pytest
 from scheduler_builder import GPU_LIKE, assert_same, plan_of
 
 from litz_ir.loops import LoopGraph
-from litz_ir.plan import Launch, Plan, scratch_words
+from litz_ir.plan import Launch, Plan, scan_segment, scratch_words
 from litz_ir.target import Capabilities
 from litz_ir.text import from_text
 from litz_scheduler import SchedulerOptions
@@ -28,7 +28,7 @@ def scan(rows: int, length: int, along: int = 1, dtype: str = "f32", kind: str =
 
 
 def relays(plan: Plan) -> list[int]:
-    return [kernel.schedule.relay for kernel in plan.kernels]
+    return [scan_segment(kernel.schedule) for kernel in plan.kernels]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from scheduler_builder import GPU_LIKE, assert_same, plan_of
 
 from litz_ir.loops import LoopGraph
-from litz_ir.plan import Kernel, Launch, Plan
+from litz_ir.plan import Kernel, Launch, Plan, cluster_size
 from litz_ir.text import from_text
 from litz_scheduler import SchedulerOptions
 
@@ -59,7 +59,7 @@ def only(plan: Plan) -> Kernel:
 def test_a_row_that_is_read_again_is_kept_by_as_many_programs_as_it_takes(length: int, programs: int) -> None:
     graph = softmax(64, length)
     plan = plan_of(graph, replace(MACHINE, l2_bytes=1 << 14), ROWS)
-    assert only(plan).schedule.shared == programs
+    assert cluster_size(only(plan).schedule) == programs
     assert_same(graph, plan)
 
 
@@ -68,7 +68,7 @@ def test_rows_that_a_cache_holds_are_read_again(graph: LoopGraph, programs: int)
     machine = replace(
         MACHINE, l2_bytes=8 * 4096 * 4
     )  # a value of each point of the rows that are read at a time
-    assert only(plan_of(graph, machine, ROWS)).schedule.shared == programs
+    assert cluster_size(only(plan_of(graph, machine, ROWS)).schedule) == programs
 
 
 def test_programs_that_share_have_scratch_of_their_own() -> None:
@@ -87,7 +87,7 @@ def test_programs_that_share_have_scratch_of_their_own() -> None:
 def test_few_results_are_one_kernel(along: int, rows: int, length: int, programs: int) -> None:
     graph = total(rows, length, along)
     plan = plan_of(graph, MACHINE, SMALL)
-    assert only(plan).schedule.shared == programs
+    assert cluster_size(only(plan).schedule) == programs
     assert_same(graph, plan)
 
 
@@ -97,7 +97,7 @@ def test_a_product_has_tiles_of_its_own() -> None:
       %o = reduce.sum f32[i0: 3, i1: 3 | r0: 640] fixed { %x[i0, r0] * %y[i1, r0] }
     }""")
     plan = plan_of(graph, MACHINE, SMALL)
-    assert all(kernel.schedule.shared == 1 for kernel in plan.kernels)
+    assert all(cluster_size(kernel.schedule) == 1 for kernel in plan.kernels)
     assert_same(graph, plan)
 
 
@@ -113,5 +113,5 @@ def test_no_program_waits_where_none_can_or_may(graph: LoopGraph) -> None:
     small = replace(MACHINE, l2_bytes=1 << 14)
     for machine, options in ((GPU_LIKE, ROWS), (small, replace(ROWS, together=1))):
         plan = plan_of(graph, machine, options)
-        assert all(kernel.schedule.shared == 1 for kernel in plan.kernels)
+        assert all(cluster_size(kernel.schedule) == 1 for kernel in plan.kernels)
         assert_same(graph, plan)

@@ -12,9 +12,10 @@ from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.compile import CompiledKernel, chip_number, compile_source, plan_sources
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
 from litz_codegen_triton.runtime.workers import shared_pool
+from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_codegen_triton.tune import candidates, tiles_in_words
 from litz_ir.errors import ToolchainError
-from litz_ir.plan import Kernel, Plan
+from litz_ir.plan import Kernel, Matmul, Plan
 from litz_ir.target import Capabilities, SourceUnit
 
 _LAUNCH_SECONDS = 4e-6
@@ -47,9 +48,13 @@ class CudaTarget:
             + launches * _LAUNCH_SECONDS
         )
 
+    def schedule(self, plan: Plan) -> Plan:
+        """The plan with a schedule for the chip in the place of each tile request. Raises ``CodegenError``."""
+        return schedule_plan(plan, self.capabilities())
+
     def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
-        """One unit per kernel. Raises ``CodegenError``."""
-        return tuple(self._unit(source) for source in plan_sources(plan, self.capabilities().processors))
+        """One unit per kernel of a scheduled plan. Raises ``CodegenError``."""
+        return tuple(self._unit(source) for source in plan_sources(plan))
 
     def _unit(self, source: KernelSource) -> SourceUnit:
         flags = (
@@ -63,12 +68,12 @@ class CudaTarget:
 
     def candidates(self, kernel: Kernel) -> tuple[Kernel, ...]:
         """The kernel, and at most five like it with other tiles. Raises ``CodegenError``."""
-        processors, shared = self.capabilities().processors, shared_limit(self.chip)
-        return candidates(kernel, processors, shared, described=chip_number(self.chip) >= DESCRIBED)
+        described = chip_number(self.chip) >= DESCRIBED
+        return candidates(kernel, self.capabilities(), shared_limit(self.chip), described=described)
 
     def described(self, kernel: Kernel) -> str:
         """A kernel's tiles and warps, as in ``x 2, r 1024, 4 warps``. Raises ``CodegenError``."""
-        return tiles_in_words(kernel, self.capabilities().processors)
+        return tiles_in_words(kernel)
 
     def prepare(self) -> int:
         """Start the processes that compile units; how many are compiled side by side."""
@@ -90,16 +95,16 @@ class CudaTarget:
 
         def unaligned(name: str) -> CompiledKernel:
             source, chip = _source(sources[name])
-            if kernels[name].schedule.descriptors:
+            schedule = kernels[name].schedule
+            if isinstance(schedule, Matmul) and schedule.descriptors:
                 # They describe nothing that begins anywhere.
-                schedule = replace(kernels[name].schedule, descriptors=False)
-                plain = replace(kernels[name], schedule=schedule)
-                source = emit_kernel(plain, processors=self.capabilities().processors)
+                plain = replace(kernels[name], schedule=replace(schedule, descriptors=()))
+                source = emit_kernel(plain)
             with tempfile.TemporaryDirectory(prefix="litz-triton-") as folder:
                 return compile_source(source, chip, Path(folder), aligned=False)
 
         by_name = {kernel.name: kernel for kernel in compiled}
-        return LaunchModule(by_name, kernels, self.capabilities().processors, unaligned)
+        return LaunchModule(by_name, kernels, unaligned)
 
 
 def _source(unit: SourceUnit) -> tuple[KernelSource, str]:

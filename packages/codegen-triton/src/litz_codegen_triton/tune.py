@@ -10,16 +10,18 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from litz_codegen_triton.emit.blocks import LARGEST_TILE, sorts, tiling
 from litz_codegen_triton.emit.chain import Chain
 from litz_codegen_triton.emit.coordinates import Coordinates
 from litz_codegen_triton.emit.descriptor import descriptors
-from litz_codegen_triton.emit.pack_tiles import pack_tilings, processors_of_loop
-from litz_codegen_triton.emit.product_tiles import LEAST_SIDE, STAGE_BYTES, STAGES
-from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
+from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two, tiling
+from litz_codegen_triton.schedule.foreach import sms_of_subkernel
+from litz_codegen_triton.schedule.kernel import schedule_kernel
+from litz_codegen_triton.schedule.matmul import LEAST_SIDE, STAGE_BYTES, STAGES
+from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE, sorts
 from litz_ir.dtypes import f32
-from litz_ir.plan import Kernel, Schedule, scheduled
+from litz_ir.plan import Kernel, LookbackScan, TileRequest, scheduled
 from litz_ir.symbols import SymbolTable, cdiv
+from litz_ir.target import Capabilities
 
 MOST = 6
 """The most candidates of a kernel, itself among them."""
@@ -112,31 +114,31 @@ class _Tile:
 
 
 def candidates(
-    kernel: Kernel, processors: int = 132, shared_bytes: int = SHARED_BYTES, *, described: bool = False
+    kernel: Kernel, capabilities: Capabilities, shared_bytes: int = SHARED_BYTES, *, described: bool = False
 ) -> tuple[Kernel, ...]:
-    """The kernel as it is, and at most ``MOST - 1`` more whose schedules name other tiles for a device with so many
-    processors, of which a program has so many bytes of shared memory, and which reads ``described`` memory by tiles.
-    Raises ``CodegenError`` like :func:`litz_codegen_triton.emit.blocks.tiling`."""
+    """A scheduled kernel as it is, and at most ``MOST - 1`` more with other tiles, for a device of which a program has
+    so many bytes of shared memory, and which reads ``described`` memory by tiles. Raises ``CodegenError`` for a kernel
+    that is not scheduled for a GPU."""
     if kernel.parts:
-        return _pack_candidates(kernel, processors, shared_bytes)
-    base = tiling(kernel, processors)
-    if base.relay:
+        return _foreach_candidates(kernel, capabilities, shared_bytes)
+    if isinstance(kernel.schedule, LookbackScan):
         return (kernel,)  # as many threads as a window has words
-    around = _Around(kernel, base, processors, shared_bytes, described)
+    base = tiling(kernel)
+    around = _Around(kernel, base, capabilities.processors, shared_bytes, described)
     found = {_shape(base): kernel}
     for tile in filter(around.is_sensible, around.moved()):
-        other = replace(kernel, schedule=around.schedule(tile))
-        found.setdefault(_shape(tiling(other, processors)), other)
+        other = schedule_kernel(replace(kernel, schedule=around.request(tile)), capabilities)
+        found.setdefault(_shape(tiling(other)), other)
         if len(found) == MOST:
             break
     return tuple(found.values())
 
 
-def _pack_candidates(kernel: Kernel, processors: int, shared_bytes: int) -> tuple[Kernel, ...]:
-    """A pack as it is, and others whose parts have other tiles: moved are those of the part that has most points, and
-    alike all others that stay sensible; the rule cuts the rest for as many warps."""
-    own = processors_of_loop(kernel, processors)
-    bases = pack_tilings(kernel, processors)
+def _foreach_candidates(kernel: Kernel, capabilities: Capabilities, shared_bytes: int) -> tuple[Kernel, ...]:
+    """A foreach kernel as it is, and others whose subkernels have other tiles: those of the subkernel that has most
+    points are moved, and alike all others that stay sensible; the rule cuts the rest for as many warps."""
+    own = sms_of_subkernel(kernel, capabilities)
+    bases = _tilings(kernel)
     arounds = [
         _Around(part.kernel, base, own, shared_bytes, False)
         for part, base in zip(kernel.parts, bases, strict=True)
@@ -148,25 +150,28 @@ def _pack_candidates(kernel: Kernel, processors: int, shared_bytes: int) -> tupl
         sensible = [around.is_sensible(tile) for around, tile in zip(arounds, tiles, strict=True)]
         if not sensible[leading] or tiles[leading] == arounds[leading].start:
             continue
-        schedules = [
-            around.schedule(tile) if fits else Schedule()
+        requests = [
+            around.request(tile) if fits else TileRequest()
             for around, tile, fits in zip(arounds, tiles, sensible, strict=True)
         ]
-        other = scheduled(kernel, schedules)
-        found.setdefault(tuple(map(_shape, pack_tilings(other, processors))), other)
+        other = schedule_kernel(scheduled(kernel, (TileRequest(), *requests)), capabilities)
+        found.setdefault(tuple(map(_shape, _tilings(other))), other)
         if len(found) == MOST:
             break
     return tuple(found.values())
 
 
-def tiles_in_words(kernel: Kernel, processors: int = 132) -> str:
-    """How a kernel is cut into tiles; of a pack how each kind of its loops is, and how many there are."""
+def _tilings(kernel: Kernel) -> tuple[Tiling, ...]:
+    return tuple(tiling(part.kernel) for part in kernel.parts)
+
+
+def tiles_in_words(kernel: Kernel) -> str:
+    """How a scheduled kernel is cut into tiles; of a pack how each kind of its loops is, and how many there are."""
     if not kernel.parts:
-        return described(tiling(kernel, processors))
+        return described(tiling(kernel))
     counts = [len(part.bindings) for part in kernel.parts]
-    tilings = pack_tilings(kernel, processors)
     return " beside ".join(
-        f"{count} of {described(tiles)}" for count, tiles in zip(counts, tilings, strict=True)
+        f"{count} of {described(tiles)}" for count, tiles in zip(counts, _tilings(kernel), strict=True)
     )
 
 
@@ -199,10 +204,10 @@ class _Around:
     """The tiles near those that the rule chose for a kernel."""
 
     def __init__(
-        self, kernel: Kernel, base: Tiling, processors: int, shared_bytes: int, described: bool
+        self, kernel: Kernel, base: Tiling, sm_count: int, shared_bytes: int, described: bool
     ) -> None:
         self.base = base
-        self.processors = processors
+        self.sm_count = sm_count
         self.shared_bytes = shared_bytes
         found = base.contraction
         # Where no tensor cores multiply, a thread has no registers to spare for tiles that it meets in turn.
@@ -293,24 +298,24 @@ class _Around:
 
     def _pays_in_turns(self, tile: _Tile) -> bool:
         """True where both factors can be described and some program has more than one tile."""
-        return self.described and self._programs(tile) > self.processors
+        return self.described and self._programs(tile) > self.sm_count
 
     def _busy(self, tile: _Tile) -> bool:
         """True where no processor is idle that the rule keeps busy."""
-        return self._programs(tile) >= min(self.processors, self._programs(self.start))
+        return self._programs(tile) >= min(self.sm_count, self._programs(self.start))
 
     def _programs(self, tile: _Tile) -> int:
         pairs = zip(self.dims, tile.outer, strict=True)
         return math.prod(self.known.hint(cdiv(dim.size, block)) for dim, block in pairs)
 
-    def schedule(self, tile: _Tile) -> Schedule:
-        """The schedule that asks for a tile."""
+    def request(self, tile: _Tile) -> TileRequest:
+        """The request for a tile."""
         dims = zip(self.dims, tile.outer, strict=True)
         blocks = {dim.axes[-1].name: block for dim, block in dims if dim.axes}
         blocks |= {inner.axes[-1].name: tile.inner for inner in self.inners}
-        return Schedule(
-            blocks=tuple(blocks.items()), warps=tile.warps, stages=tile.stages, shared=self.base.shared,
-            programs=self.processors if tile.turns else 0, descriptors=tile.turns,
+        return TileRequest(
+            cluster=self.base.shared, blocks=tuple(blocks.items()), warps=tile.warps, stages=tile.stages,
+            grid=self.sm_count if tile.turns else 0, descriptors=tile.turns,
         )  # fmt: skip
 
 

@@ -20,12 +20,14 @@ class LeftToAten:
 
 @dataclass(frozen=True, slots=True)
 class TileChoice:
-    """The schedule with which a kernel was quickest when it was tuned, of a pack one for each part; the ``seconds`` it
-    took, and those that it took ``before``, as it came, which may have been the quickest."""
+    """The schedule with which a kernel was quickest when it was tuned, of a pack its own and one for each part; the
+    ``seconds`` it took, and those that it took ``before``, with the schedules that it came with, the ``first``, which
+    may have been the quickest."""
 
     schedules: tuple[Schedule, ...]
     seconds: float
     before: float
+    first: tuple[Schedule, ...]
 
 
 @dataclass(frozen=True, slots=True)

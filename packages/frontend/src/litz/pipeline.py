@@ -96,7 +96,8 @@ class Stages:
     def run(self, progress: Progress, left: frozenset[str], finish: Finish) -> Compiled:
         """The graph as a callable, with these nodes ``left`` to ATen; ``progress`` takes what the stages give."""
         lowered = progress.lowered = self.lower(left)
-        plan = progress.plan = self.schedule(lowered)
+        progress.plan = self.schedule(lowered)
+        plan = progress.plan = self.schedule_kernels(progress.plan)
         jobs = self.emit(plan)
         binaries = self.compile(jobs)
         artifact = progress.artifact = self.artifact(lowered, plan, jobs, binaries)
@@ -116,6 +117,10 @@ class Stages:
         context, hooks = PassContext(self.targets.capabilities()), hooks_for(self.config)
         plan = self.timed("schedule", lambda: schedule(lowered.graph, context, self.options(), hooks=hooks))
         return replace(plan, decisions=(*lowered.decisions, *plan.decisions))
+
+    def schedule_kernels(self, plan: Plan) -> Plan:
+        """A plan to one whose kernels have all that targets decide about them."""
+        return self.timed("schedule", lambda: self.targets.scheduled(plan))
 
     def emit(self, plan: Plan) -> tuple[Job, ...]:
         """A plan to sources."""

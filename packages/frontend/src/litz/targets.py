@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint
 from litz.settings import Config
 from litz_ir.device import Device
 from litz_ir.plan import Launch, Plan, kernel_devices, kernels_in, plans_in
-from litz_ir.target import Capabilities, SourceUnit, Target, find_target, made_target
+from litz_ir.target import Capabilities, SchedulingTarget, SourceUnit, Target, find_target, made_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,12 @@ class TargetSet:
         """What every device at hand can do."""
         return {Device(kind): target.capabilities() for kind, target in self.by_kind.items()}
 
+    def scheduled(self, plan: Plan) -> Plan:
+        """The plan with what each target decides about its kernels. Raises ``CodegenError``."""
+        for target in self.by_kind.values():
+            plan = scheduled_by(target, plan)
+        return plan
+
 
 def targets_for(devices: Iterable[str], config: Config) -> TargetSet:
     """The targets of the device kinds that a graph uses, with the compiler that ``config`` names; raises
@@ -38,6 +44,11 @@ def targets_for(devices: Iterable[str], config: Config) -> TargetSet:
 def _found(kind: str) -> EntryPoint:
     """What is installed stays while the process lives. The target itself does not: a GPU's is that of one device."""
     return find_target(kind)
+
+
+def scheduled_by(target: Target, plan: Plan) -> Plan:
+    """The plan with the schedules that a target decides, if it decides any. Raises ``CodegenError``."""
+    return target.schedule(plan) if isinstance(target, SchedulingTarget) else plan
 
 
 def launches_on(kind: str, plan: Plan) -> Plan:

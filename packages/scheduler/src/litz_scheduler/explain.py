@@ -10,17 +10,20 @@ from litz_ir.loops import Axis
 from litz_ir.origin import Origin, listed, places
 from litz_ir.plan import (
     CallStep,
+    CpuLoops,
     Kernel,
     KernelOrigin,
     Launch,
     Placement,
     Plan,
     Schedule,
+    TileRequest,
     loops_of,
     origins_by_part,
     root,
 )
 from litz_ir.symbols import Size, add
+from litz_ir.text import print_schedule
 from litz_scheduler.cost import type_bytes
 
 
@@ -212,15 +215,19 @@ def _names(buffers: Iterable[str]) -> str:
 def _loops(launch: LaunchReport) -> str:
     if launch.loops > 1:
         return f"{launch.loops} loops side by side"
-    schedule = launch.schedule
-    parts = [f"parallel {', '.join(schedule.parallel)}"] if schedule.parallel else []
-    parts += [f"lanes along {schedule.vector}"] if schedule.vector else []
-    parts += (
-        [f"blocks {', '.join(f'{name} by {size}' for name, size in schedule.blocks)}"]
-        if schedule.blocks
-        else []
-    )
-    return "; ".join([_over(launch.outer, launch.inner), *parts])
+    return "; ".join([_over(launch.outer, launch.inner), *_mapped(launch.schedule)])
+
+
+def _mapped(schedule: Schedule) -> list[str]:
+    """Threads and lanes of a CPU's loops; the form and tiles of a GPU's, once its target has decided them."""
+    match schedule:
+        case CpuLoops():
+            parts = [f"parallel {', '.join(schedule.parallel)}"] if schedule.parallel else []
+            return [*parts, f"lanes along {schedule.vector}"] if schedule.vector else parts
+        case TileRequest():
+            return []
+        case _:
+            return [print_schedule(schedule)]
 
 
 def _over(outer: Iterable[Axis], inner: Iterable[Axis]) -> str:

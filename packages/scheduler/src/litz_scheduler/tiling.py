@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from litz_ir.loops import Axis
-from litz_ir.plan import ScanStore, Schedule
+from litz_ir.plan import CpuLoops, ScanStore, Schedule, TileRequest
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
 from litz_ir.target import Capabilities
 from litz_scheduler.cost import estimate, points
@@ -25,16 +25,16 @@ def schedule_nest(
     options: SchedulerOptions,
     scratch: bool = False,
 ) -> Schedule:
-    """A schedule for a CPU (vector and parallel axes) or, for a device with blocks, one that says no more than how many
-    programs share outer points, and how much of a scanned row one has: its code generator chooses tiles. ``scratch``
-    says that the nest keeps arrays per outer point, so outer points cannot share lanes."""
+    """A schedule for a CPU (vector and parallel axes) or, for a device with blocks, a request that has the cluster size
+    of a reduction and the segment of a look-back scan: the device's target decides the rest. ``scratch`` says that the
+    nest keeps arrays per outer point, so outer points cannot share lanes."""
     if capabilities.block_limit:
-        shared = together(nest, capabilities, symbols, options)
-        return Schedule(shared=shared, relay=relayed(nest, capabilities, symbols, options))
+        cluster = together(nest, capabilities, symbols, options)
+        return TileRequest(cluster, relayed(nest, capabilities, symbols, options))
     vector = _vector_axis(nest, capabilities, symbols, options.lanes, scratch)
     parallel = _parallel_axes(nest, capabilities, symbols)
     grain = _grain(nest, parallel, traffic, work, symbols, options)
-    return Schedule(parallel=parallel, vector=vector, unroll=options.unroll, grain=grain)
+    return CpuLoops(parallel=parallel, vector=vector, unroll=options.unroll, grain=grain)
 
 
 def _vector_axis(

@@ -18,7 +18,7 @@ from litz_codegen_cpp.emit.spelling import Names, identifier, memory_type
 from litz_ir.dtypes import ALL, b1, f64, i64
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS
-from litz_ir.plan import Kernel
+from litz_ir.plan import Kernel, cpu_loops
 from litz_ir.scalar import HEAVY, OPS, Op
 from litz_ir.symbols import Range, extent
 
@@ -120,7 +120,7 @@ class _KernelWriter:
         return frozenset(self.body.headers).union(("float8",) if has_float8 else ())
 
     def _heavy(self) -> int:
-        loops = 1 if self.kernel.schedule.vector is None else 2
+        loops = 1 if cpu_loops(self.kernel.schedule).vector is None else 2
         return loops * sum(
             1
             for node in expressions(self.kernel.phases)

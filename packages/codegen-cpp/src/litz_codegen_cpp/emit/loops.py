@@ -12,7 +12,7 @@ from litz_codegen_cpp.emit.registers import phase_registers
 from litz_codegen_cpp.emit.scan import Scan
 from litz_codegen_cpp.emit.scopes import Lanes, Value
 from litz_ir.loops import Axis, Combine
-from litz_ir.plan import Accumulate, Phase, ScanStore, Store
+from litz_ir.plan import Accumulate, Phase, ScanStore, Store, cpu_loops
 from litz_ir.scalar import Expr, Masked, indirects, indirects_in
 from litz_ir.symbols import Range, Size, bounds, free_symbols
 
@@ -76,7 +76,7 @@ class PhaseWriter:
         self.context = body.context
         self.phase = phase
         self.across = self.context.vector is not None
-        self.along = not self.across and runs_along(phase, self.context.kernel.schedule.vector)
+        self.along = not self.across and runs_along(phase, cpu_loops(self.context.kernel.schedule).vector)
         self.parts = self.context.parts
         if self.along:
             self.parts = phase_registers(self.context.kernel, phase, self.context.lanes)

@@ -11,7 +11,7 @@ from litz_codegen_cpp.emit.index import LANES
 from litz_codegen_cpp.emit.loops import step_text, vector_loop, whole_steps
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis
-from litz_ir.plan import Kernel, Store
+from litz_ir.plan import Kernel, Store, cpu_loops
 from litz_ir.scalar import loads
 from litz_ir.symbols import Size, cdiv, coefficient, product
 
@@ -44,7 +44,7 @@ class Outer:
 
 def outer_of(kernel: Kernel, parts: int) -> Outer:
     """Sort the outer axes; raises :class:`CodegenError` when the schedule does not fit them."""
-    schedule = kernel.schedule
+    schedule = cpu_loops(kernel.schedule)
     names = [axis.name for axis in kernel.outer]
     count = len(schedule.parallel)
     if tuple(names[:count]) != schedule.parallel:
@@ -137,7 +137,7 @@ class OuterLoops:
 
     def grain(self) -> str:
         """The least number of steps that a thread should get."""
-        points = self.body.context.kernel.schedule.grain
+        points = cpu_loops(self.body.context.kernel.schedule).grain
         if not self.outer.splits_vector or points <= 1:
             return str(max(1, points))
         step = f"({TILE} * {self.step})" if self.outer.tiled else self.step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from litz_ir.plan import Accumulate, Kernel, Phase, Store
+from litz_ir.plan import Accumulate, Kernel, Phase, Store, cpu_loops
 from litz_ir.scalar import OPS, Expr, Op, indirects, indirects_in, walk
 from litz_ir.symbols import Size
 
@@ -21,7 +21,7 @@ SHORT_BODY = 8
 
 def outer_registers(kernel: Kernel, lanes: int) -> int:
     """For a kernel whose vector axis is an outer one: registers of outer points; 1 where there is no such axis."""
-    if not kernel.outer or kernel.outer[-1].name != kernel.schedule.vector:
+    if not kernel.outer or kernel.outer[-1].name != cpu_loops(kernel.schedule).vector:
         return 1
     return _registers(kernel, kernel.phases, kernel.outer[-1].size, lanes)
 
@@ -45,12 +45,13 @@ def _registers(kernel: Kernel, phases: Sequence[Phase], size: Size, lanes: int) 
     # Lanes of an indirect index belong to one register.
     if any(True for node in nodes for _ in indirects(node)) or any(indirects_in(x) for x in _offsets(phases)):
         return 1
-    if kernel.schedule.unroll > 1:
-        return kernel.schedule.unroll
+    schedule = cpu_loops(kernel.schedule)
+    if schedule.unroll > 1:
+        return schedule.unroll
     operations = [node for node in nodes if isinstance(node, Op)]
     if any(phase.axes and any(isinstance(s, Accumulate) for s in phase.statements) for phase in phases):
         # Locals of a kernel with outer lanes are as many times larger.
-        inner = any(axis.name == kernel.schedule.vector for phase in phases for axis in phase.axes)
+        inner = any(axis.name == schedule.vector for phase in phases for axis in phase.axes)
         parts = REDUCING if inner or not kernel.locals else 1
         parts = min(parts, REDUCING if len(operations) <= HEAVY_BODY else REDUCING // 2)
     else:

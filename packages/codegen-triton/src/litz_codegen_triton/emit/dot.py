@@ -43,7 +43,7 @@ class Dot:
         nothing = "0.0" if self.found.total.is_float else "0"
         zeros = f"tl.full({body.shape(every)}, {nothing}, {triton_type(self.found.total)})"
         total = body.writer.define(f"{name}_acc", zeros, every, 0)
-        known = descriptors(self.coordinates) if self.coordinates.tiles.descriptors else (None, None)
+        known = self._descriptors()
         spans = [
             "" if made else span(body, "rspan", "RBLOCK", subscript).text
             for made, subscript in zip(known, ("[None, :]", "[:, None]"), strict=True)
@@ -63,6 +63,14 @@ class Dot:
         body.load_depth = 0
         body.writer.close()
         body.scalars[name] = (converted(body, total, self.found.total, dtype), dtype)
+
+    def _descriptors(self) -> tuple[Descriptor | None, Descriptor | None]:
+        """What describes the memory of both factors, ``None`` for one that is read by address."""
+        asked = self.coordinates.tiles.descriptors
+        if not asked:
+            return None, None
+        left, right = descriptors(self.coordinates)
+        return left if "left" in asked else None, right if "right" in asked else None
 
     def _described(self, side: int, made: Descriptor, offset: str) -> str:
         """The name of a factor's tile, zero where memory ends, which its descriptor gives."""

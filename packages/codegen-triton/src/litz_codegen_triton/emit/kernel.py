@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from litz_codegen_triton.emit.blocks import tiling
 from litz_codegen_triton.emit.body import Body, Setting
 from litz_codegen_triton.emit.coordinates import Coordinates
 from litz_codegen_triton.emit.exchange import UNTIL
+from litz_codegen_triton.emit.grid import grid_size
 from litz_codegen_triton.emit.library.registry import called, library_source
 from litz_codegen_triton.emit.ops_table import Form, pointer_type
-from litz_codegen_triton.emit.pack_tiles import pack_tilings, programs_of
 from litz_codegen_triton.emit.packs import dispatch
 from litz_codegen_triton.emit.phases import Phases, expanded
 from litz_codegen_triton.emit.text import Value
-from litz_codegen_triton.emit.tiles import Dim, Tiling
+from litz_codegen_triton.emit.tiles import Dim, Tiling, tiling
 from litz_codegen_triton.emit.wide import WideAccess, wide_accesses
 from litz_ir.dtypes import b1, f64
 from litz_ir.errors import CodegenError
 from litz_ir.origin import listed, places
-from litz_ir.plan import Kernel, KernelOrigin, Part, origins_by_part, scratch_of
+from litz_ir.plan import Foreach, Kernel, KernelOrigin, Part, origins_by_part, scratch_of
 from litz_ir.symbols import Size, Term, mul
 
 BAND = 8
@@ -50,9 +49,10 @@ class KernelSource:
 
 
 def emit_kernel(
-    kernel: Kernel, *, form: Form = "compiled", origins: Sequence[KernelOrigin] = (), processors: int = 132
+    kernel: Kernel, *, form: Form = "compiled", origins: Sequence[KernelOrigin] = ()
 ) -> KernelSource:
-    """The Triton function of a kernel. Raises ``CodegenError`` for local arrays and dtypes without a Triton type."""
+    """The Triton function of a kernel that is scheduled for a GPU. Raises ``CodegenError`` for other kernels, for local
+    arrays and for dtypes without a Triton type."""
     if kernel.locals:
         names = ", ".join(local.name for local in kernel.locals)
         raise CodegenError(
@@ -60,8 +60,8 @@ def emit_kernel(
             hint="schedule for a target with local_bytes = 0",
         )
     if kernel.parts:
-        return _emit_pack(kernel, form, origins, processors)
-    tiles = tiling(kernel, processors)
+        return _emit_pack(kernel, form, origins)
+    tiles = tiling(kernel)
     writer = _KernelWriter(kernel, tiles, form)
     text = _module(writer.functions(_comments(kernel, origins)), form)
     return KernelSource(
@@ -77,9 +77,13 @@ def emit_kernel(
     )
 
 
-def _emit_pack(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin], processors: int) -> KernelSource:
+def _emit_pack(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin]) -> KernelSource:
     """The Triton function of a pack, with one that it calls for each of its parts."""
-    tilings = pack_tilings(kernel, processors)
+    if not isinstance(kernel.schedule, Foreach):
+        raise CodegenError(
+            f"pack {kernel.name} is not scheduled for a GPU", hint="schedule its plan with the target first"
+        )
+    tilings = tuple(tiling(part.kernel) for part in kernel.parts)
     writers = [
         _KernelWriter(replace(part.kernel, name=f"{kernel.name}_{part.kernel.name}"), tiles, form, "program")
         for part, tiles in zip(kernel.parts, tilings, strict=True)
@@ -92,7 +96,7 @@ def _emit_pack(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin], proc
         text for writer, own in zip(writers, comments, strict=True) for text in writer.functions(own)
     ]
     arguments, lines = dispatch(kernel, tilings, [writer.kernel.name for writer in writers])
-    warps = tilings[0].warps
+    warps = kernel.schedule.warps
     functions.append(_function(kernel.name, arguments, [_warps_comment(warps), *lines]))
     wide = (
         (direction, f"{part.kernel.name}.{buffer}", count)
@@ -106,7 +110,7 @@ def _emit_pack(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin], proc
         tuple(_divisible(kernel)),
         warps,
         any(writer.body.asserts for writer in writers),
-        programs_of(kernel, processors),
+        grid_size(kernel),
         tuple(wide),
     )
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from litz_codegen_triton.emit.grid import subkernel_grids
 from litz_codegen_triton.emit.index import IndexTerms, fits_narrow
 from litz_codegen_triton.emit.mask import Masks
-from litz_codegen_triton.emit.pack_tiles import loop_programs
 from litz_codegen_triton.emit.text import Value, Writer
 from litz_codegen_triton.emit.tiles import Tiling
 from litz_ir.errors import CodegenError
@@ -37,7 +37,7 @@ class _Dispatch:
         self.pointers = {p.name: writer.names.fresh(f"{p.name}_ptr") for p in kernel.parameters}
         self.symbols = {info.name: writer.names.fresh(info.name) for info in kernel.symbols}
         self.ends: list[Size] = [0]
-        for count in loop_programs(kernel, tilings):
+        for count in subkernel_grids(kernel, tilings):
             self.ends.append(add(self.ends[-1], count))
         ranges = {info.name: info.range for info in kernel.symbols if info.kind != "float"}
         kinds = {info.name: info.kind for info in kernel.symbols}

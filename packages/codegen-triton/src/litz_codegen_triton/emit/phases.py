@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from litz_codegen_triton.emit.ahead import read_ahead
 from litz_codegen_triton.emit.body import Body
 from litz_codegen_triton.emit.chained import Chained
 from litz_codegen_triton.emit.coordinates import Coordinates
 from litz_codegen_triton.emit.dot import Dot
 from litz_codegen_triton.emit.exchange import Exchange
+from litz_codegen_triton.emit.prefetch import early_loads
 from litz_codegen_triton.emit.recipe import combine_functions
 from litz_codegen_triton.emit.reduction import Reduction
 from litz_codegen_triton.emit.relay import Relay
@@ -56,7 +56,7 @@ class Phases:
         self._settle(statements)
         body.masks.tails.pop("r", None)
         if inner is None:
-            self._single(statements)
+            self._single(number, statements)
             return
         if inner.size == 0 or any(axis.size == 0 for axis in inner.serial):
             for statement in statements:
@@ -105,15 +105,11 @@ class Phases:
                 self.body.barrier()
                 return
 
-    def _single(self, statements: Sequence[Statement]) -> None:
-        # Loops that were packed have nothing in common: the registers of one are free before the next begins. To read
-        # ahead in each of them costs more than it gains: Adam over lists takes 6% longer.
-        runs = list(apart(statements))
-        if len(runs) == 1:
-            values = (value for each in statements for value in values_of(each))
-            for load in read_ahead(values, self.tiles.each):
+    def _single(self, number: int, statements: Sequence[Statement]) -> None:
+        if number in self.tiles.prefetch:
+            for load in early_loads(value for each in statements for value in values_of(each)):
                 self.body.value(load)
-        for unrelated in runs:
+        for unrelated in apart(statements):
             self._at_a_point(unrelated)
 
     def _at_a_point(self, statements: Sequence[Statement]) -> None:

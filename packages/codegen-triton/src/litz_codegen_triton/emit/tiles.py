@@ -1,14 +1,18 @@
-"""What a tile is: the nouns that the choice of tiles and the writing of kernels share."""
+"""The tiles of a scheduled kernel: its schedule over the kernel's own axes, with what follows from both."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from litz_codegen_triton.emit.chain import Chain
-from litz_codegen_triton.emit.contraction import Contraction
+from litz_codegen_triton.emit.chain import Chain, chain
+from litz_codegen_triton.emit.chain_alone import lone_chain
+from litz_codegen_triton.emit.contraction import Contraction, contraction
+from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis
-from litz_ir.symbols import Size, cdiv, mul, product
+from litz_ir.plan import Attention, InnerTile, Kernel, LookbackScan, Matmul, Operand, Tile, TileLoops
+from litz_ir.symbols import Size, SymbolTable, cdiv, mul, product
 
 WARP = 32
 """The threads of a warp."""
@@ -74,8 +78,8 @@ class Tiling:
     what a loop that only accumulates reads. The summed axes that a chain's ``Inner`` has as serial ones are one point
     for each tile of the others. ``shared`` programs have each tile of outer points together.
     ``relay`` is how many points of a scanned row each of the programs has that go on from one another, 0 elsewhere.
-    A contraction's tiles are taken in turn by ``most`` programs at most, where that is not 0; ``descriptors`` says that
-    its factors are read by descriptors where they can be.
+    A contraction's tiles are taken in turn by ``most`` programs at most, where that is not 0; ``descriptors`` names
+    those of its factors that are read by descriptors, ``prefetch`` the phases whose loads come first.
     """
 
     outer: tuple[Dim, ...]
@@ -87,7 +91,8 @@ class Tiling:
     shared: int = 1
     relay: int = 0
     most: int = 0
-    descriptors: bool = False
+    descriptors: tuple[Operand, ...] = ()
+    prefetch: tuple[int, ...] = ()
 
     @property
     def multiplied(self) -> bool:
@@ -118,6 +123,112 @@ class Tiling:
         (inner,) = self.inner
         assert inner is not None, "a relay runs along an axis"
         return cdiv(inner.size, self.relay)
+
+
+def tiling(kernel: Kernel) -> Tiling:
+    """The tiles of a scheduled kernel. Raises ``CodegenError`` for one that is not scheduled, or whose schedule has a
+    form that is none of the kernel's."""
+    match kernel.schedule:
+        case TileLoops():
+            return _loops(kernel, kernel.schedule)
+        case Matmul():
+            return _matmul(kernel, kernel.schedule)
+        case Attention():
+            return _attention(kernel, kernel.schedule)
+        case LookbackScan():
+            return _lookback_scan(kernel, kernel.schedule)
+    raise CodegenError(
+        f"kernel {kernel.name} is not scheduled for a GPU", hint="schedule its plan with the target first"
+    )
+
+
+def _loops(kernel: Kernel, schedule: TileLoops) -> Tiling:
+    pointwise = [p.axes for p, each in zip(kernel.phases, schedule.inner, strict=True) if each is None]
+    known = _by_name(kernel.outer, *pointwise)
+    letters = "zyx"[-len(schedule.outer) :]
+    outer = tuple(_dim(letter, tile, known) for letter, tile in zip(letters, schedule.outer))
+    inner = tuple(
+        None if each is None else _inner(each, _by_name(phase.axes), schedule.cluster)
+        for phase, each in zip(kernel.phases, schedule.inner, strict=True)
+    )
+    return Tiling(
+        outer,
+        inner,
+        schedule.warps,
+        stages=schedule.stages,
+        shared=schedule.cluster,
+        prefetch=schedule.prefetch,
+    )
+
+
+def _matmul(kernel: Kernel, schedule: Matmul) -> Tiling:
+    found = contraction(kernel, SymbolTable(kernel.symbols))
+    if found is None:
+        raise CodegenError(f"kernel {kernel.name} is scheduled as a matmul, which it is not")
+    axes = _by_name(kernel.outer, kernel.phases[found.phase].axes)
+    tile = InnerTile(schedule.summed.axes, schedule.summed.block)
+    return Tiling(
+        _rows_and_columns(schedule, axes),
+        _in_phase(kernel, found.phase, _inner(tile, axes, 1)),
+        schedule.warps,
+        found,
+        schedule.stages,
+        most=schedule.grid,
+        descriptors=schedule.descriptors,
+        prefetch=schedule.prefetch,
+    )
+
+
+def _attention(kernel: Kernel, schedule: Attention) -> Tiling:
+    known = SymbolTable(kernel.symbols)
+    found = chain(kernel, known) or lone_chain(kernel, known)
+    if found is None:
+        raise CodegenError(f"kernel {kernel.name} is scheduled as attention, which it is not")
+    axes = _by_name(kernel.outer, kernel.phases[found.phase].axes)
+    outer = _rows_and_columns(schedule, axes)
+    inner = _in_phase(kernel, found.phase, _inner(schedule.summed, axes, 1))
+    return Tiling(
+        outer,
+        inner,
+        schedule.warps,
+        chain=found,
+        stages=schedule.stages,
+        prefetch=schedule.prefetch,
+    )
+
+
+def _lookback_scan(kernel: Kernel, schedule: LookbackScan) -> Tiling:
+    """A segment of a row for each program."""
+    (phase,) = kernel.phases
+    outer = (Dim("x", kernel.outer, 1),) if kernel.outer else ()
+    inner = Inner((), phase.axes, schedule.segment, False)
+    return Tiling(outer, (inner,), schedule.warps, relay=schedule.segment)
+
+
+def _rows_and_columns(schedule: Matmul | Attention, known: Mapping[str, Axis]) -> tuple[Dim, ...]:
+    batch = (_dim("z", Tile(schedule.batch), known),) if schedule.batch else ()
+    return (*batch, _dim("y", schedule.rows, known), _dim("x", schedule.columns, known))
+
+
+def _in_phase(kernel: Kernel, number: int, inner: Inner) -> tuple[Inner | None, ...]:
+    """The cover of the one phase that sums; the others are points."""
+    return tuple(inner if place == number else None for place in range(len(kernel.phases)))
+
+
+def _inner(tile: InnerTile, known: Mapping[str, Axis], pieces: int) -> Inner:
+    return Inner(_axes(tile.serial, known), _axes(tile.axes, known), tile.block, tile.persistent, pieces)
+
+
+def _dim(letter: str, tile: Tile, known: Mapping[str, Axis]) -> Dim:
+    return Dim(letter, _axes(tile.axes, known), tile.block)
+
+
+def _axes(names: Sequence[str], known: Mapping[str, Axis]) -> tuple[Axis, ...]:
+    return tuple(known[name] for name in names)
+
+
+def _by_name(*nests: Sequence[Axis]) -> dict[str, Axis]:
+    return {axis.name: axis for axes in nests for axis in axes}
 
 
 def next_power_of_two(number: int) -> int:

@@ -14,10 +14,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
-from litz_codegen_triton.capabilities import shared_limit
+from litz_codegen_triton.capabilities import chip_capabilities, shared_limit
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.modules import load_function, write_atomically
 from litz_codegen_triton.runtime.paired_sums import without_paired_sums
+from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_ir.errors import CompileFailed, TargetError, ToolchainError
 from litz_ir.plan import KernelOrigin, Launch, Plan
 
@@ -139,15 +140,13 @@ def compile_plan(plan: Plan, chip: str = "sm_90", folder: Path | None = None) ->
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="litz-triton-") as temporary:
             return compile_plan(plan, chip, Path(temporary))
-    return {source.name: compile_source(source, chip, folder) for source in plan_sources(plan)}
+    own = schedule_plan(plan, chip_capabilities(chip))
+    return {source.name: compile_source(source, chip, folder) for source in plan_sources(own)}
 
 
-def plan_sources(plan: Plan, processors: int = 132) -> tuple[KernelSource, ...]:
-    """The Triton source of each kernel of a plan, with the user's lines."""
-    return tuple(
-        emit_kernel(kernel, origins=launch_origins(plan, kernel.name), processors=processors)
-        for kernel in plan.kernels
-    )
+def plan_sources(plan: Plan) -> tuple[KernelSource, ...]:
+    """The Triton source of each kernel of a scheduled plan, with the user's lines."""
+    return tuple(emit_kernel(kernel, origins=launch_origins(plan, kernel.name)) for kernel in plan.kernels)
 
 
 def launch_origins(plan: Plan, kernel: str) -> Sequence[KernelOrigin]:

@@ -26,7 +26,7 @@ from litz_ir.errors import KernelError, TargetError
 from litz_ir.faults import BY_CODE, fault_error
 from litz_ir.host import Executor, Memory
 from litz_ir.interp import Externs
-from litz_ir.plan import WORD_BYTES, Kernel, Plan, cleared_words
+from litz_ir.plan import WORD_BYTES, Kernel, Plan, cleared_words, scan_segment
 from litz_ir.symbols import evaluate
 from litz_ir.target import LaunchFunction
 
@@ -118,7 +118,7 @@ def _launch(
     # A flag is an integer argument, as in the compiled form.
     values_given = [int(value) if isinstance(value, bool) else value for value in symbols]
     order = list(range(programs))
-    if not kernel.schedule.relay:
+    if not scan_segment(kernel.schedule):
         random.Random(f"{kernel.name} {programs}").shuffle(order)
     options = interpreter_builder.options
     # Index checks are device asserts, which only debug mode looks at.

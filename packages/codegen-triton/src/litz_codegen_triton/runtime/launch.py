@@ -12,12 +12,12 @@ from struct import Struct
 from types import ModuleType
 from typing import Any
 
-from litz_codegen_triton.emit.pack_tiles import programs_of
+from litz_codegen_triton.emit.grid import grid_size
 from litz_codegen_triton.runtime.compile import CompiledKernel
 from litz_codegen_triton.runtime.copies import ALIGNED, AlignedCopies
 from litz_codegen_triton.runtime.driver import INVALID_CONTEXT, OUT_OF_MEMORY, Driver, cuda_library
 from litz_ir.errors import KernelError, OutOfMemory, ToolchainError
-from litz_ir.plan import WORD_BYTES, Kernel, cleared_words
+from litz_ir.plan import WORD_BYTES, Kernel, cleared_words, cluster_size, scan_segment
 from litz_ir.symbols import evaluate, mul
 from litz_ir.target import Extent, LaunchFunction, Told, raised
 
@@ -73,7 +73,6 @@ class LaunchModule:
         self,
         compiled: Mapping[str, CompiledKernel],
         kernels: Mapping[str, Kernel],
-        processors: int,
         unaligned: Callable[[str], CompiledKernel],
     ) -> None:
         if torch is None:
@@ -83,7 +82,6 @@ class LaunchModule:
         library = cuda_library()
         self.device = torch.cuda.current_device()
         self.driver = Driver(library, self.device)
-        self.processors = processors
         self._kernels = dict(kernels)
         self._unaligned = unaligned
         self._any_alignment: dict[str, _Function | None] = {}
@@ -143,9 +141,9 @@ class LaunchModule:
                 f"kernel {kernel.name} takes fewer arguments than its plan passes", hint="build it again"
             )
         handle = self.driver.load(compiled.cubin, compiled.entry, compiled.shared, compiled.name)
-        threads, together = compiled.warps * _WARP, kernel.schedule.shared
+        threads, together = compiled.warps * _WARP, cluster_size(kernel.schedule)
         accesses = [each.access for each in kernel.parameters]
-        cleared = accesses.index("scratch") if kernel.schedule.relay else -1
+        cleared = accesses.index("scratch") if scan_segment(kernel.schedule) else -1
         return _Function(
             kernel, handle, threads, compiled.shared, hidden, together, cleared, compiled.scratch
         )
@@ -191,10 +189,7 @@ class Launches:
         self._launch = module.driver.launch
         self._stream = _stream_of(module.device)
         kernels = [each.kernel for each in functions]
-        self._counts = [
-            (programs_of(kernel, module.processors), mul(cleared_words(kernel), WORD_BYTES))
-            for kernel in kernels
-        ]
+        self._counts = [(grid_size(kernel), mul(cleared_words(kernel), WORD_BYTES)) for kernel in kernels]
         fixed = [(a, b) for a, b in self._counts if isinstance(a, int) and isinstance(b, int)]
         self._fixed = fixed if len(fixed) == len(functions) else None
         kinds = [info.kind for kernel in kernels for info in kernel.symbols]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from litz.artifact import TileChoice
 from litz.cache.store import Store
-from litz_ir.plan import Schedule
+from litz_ir.errors import ParseError
+from litz_ir.text import parse_schedule, print_schedule
 
 log = logging.getLogger(__name__)
 
 FILE = "choice.json"
 
-VERSION = 3
+VERSION = 4
 """Raised when the meaning of what is stored changes: entries of another version are not read."""
 
 
@@ -46,9 +46,10 @@ class TileChoices:
 def _data(choice: TileChoice) -> dict[str, Any]:
     return {
         "version": VERSION,
-        "schedules": [asdict(each) for each in choice.schedules],
+        "schedules": list(map(print_schedule, choice.schedules)),
         "seconds": choice.seconds,
         "before": choice.before,
+        "first": list(map(print_schedule, choice.first)),
     }
 
 
@@ -57,26 +58,8 @@ def _choice(key: str, text: bytes) -> TileChoice | None:
         data = json.loads(text)
         if data["version"] != VERSION:
             return None
-        schedules = tuple(map(_schedule, data["schedules"]))
-        return TileChoice(schedules, float(data["seconds"]), float(data["before"]))
-    except (KeyError, TypeError, ValueError) as error:
+        schedules, first = (tuple(map(parse_schedule, data[each])) for each in ("schedules", "first"))
+        return TileChoice(schedules, float(data["seconds"]), float(data["before"]), first)
+    except (KeyError, TypeError, ValueError, ParseError) as error:
         log.warning("cache entry %s cannot be used and is taken for a miss: %s", key, error)
         return None
-
-
-def _schedule(given: Mapping[str, Any]) -> Schedule:
-    return Schedule(
-        parallel=tuple(map(str, given["parallel"])),
-        vector=None if given["vector"] is None else str(given["vector"]),
-        lanes=int(given["lanes"]),
-        unroll=int(given["unroll"]),
-        grain=int(given["grain"]),
-        blocks=tuple((str(axis), int(block)) for axis, block in given["blocks"]),
-        persistent=bool(given["persistent"]),
-        warps=int(given["warps"]),
-        stages=int(given["stages"]),
-        shared=int(given["shared"]),
-        relay=int(given["relay"]),
-        programs=int(given["programs"]),
-        descriptors=bool(given["descriptors"]),
-    )

@@ -10,7 +10,7 @@ from litz.artifact import Artifact
 from litz.compilation.cached import CachedGraph, Known
 from litz.loading import Compiled
 from litz.pipeline import Progress, Stages
-from litz.targets import launches_on
+from litz.targets import launches_on, scheduled_by
 from litz.tuning.tuned import Better
 from litz_ir.device import CPU
 from litz_ir.errors import CodegenError, CompilerNotFound, CompileTimeout, LitzError
@@ -112,7 +112,8 @@ class Fallback:
         """True for a kernel that cannot be emitted or built; ``plan`` may launch it."""
         steps = tuple(each for each in plan.steps if isinstance(each, Launch) and each.kernel == kernel.name)
         try:
-            for unit in target.emit(replace(plan, kernels=(kernel,), steps=steps)):
+            alone = scheduled_by(target, replace(plan, kernels=(kernel,), steps=steps))
+            for unit in target.emit(alone):
                 self.stages.cache.binary(unit, target)
         except Exception:
             return True  # what it was is told of the whole

@@ -54,7 +54,7 @@ def better_artifact(
         return None
     # Who calls a backward knows which inputs its first plan writes over.
     own = replace(lowered, graph=replace(lowered.graph, donated=first.donated))
-    plan = stages.schedule(own)
+    plan = stages.schedule_kernels(stages.schedule(own))
     if not may_replace(plan, first):
         log.info("litz: %s keeps its plan until it is compiled anew: results would change place", name)
         return None
@@ -72,7 +72,7 @@ def _products(stages: Stages, graph: LoopGraph, sample: Sample, end: float) -> f
 
     def planned(graph: LoopGraph, products: frozenset[str]) -> Plan:
         options = compared(scheduler_options(stages.config, targets), products)
-        return schedule(graph, PassContext(targets.capabilities()), options)
+        return targets.scheduled(schedule(graph, PassContext(targets.capabilities()), options))
 
     def part(plan: Plan, config: Config) -> Loader:
         jobs = stages.emit(plan)

@@ -27,11 +27,9 @@ from litz_ir.plan import (
     Launch,
     Plan,
     RegionStep,
-    Schedule,
     origins_by_part,
     plans_in,
     scheduled,
-    schedules_of,
 )
 from litz_ir.symbols import Size, add, mul, product
 from litz_ir.target import TunableTarget
@@ -237,8 +235,7 @@ def _kernel_report(
         tiles = target.described(kernel)
         choice = dict(artifact.tiles).get(kernel.name)
         if choice is not None:
-            ruled = [Schedule(shared=each.shared, relay=each.relay) for each in schedules_of(kernel)]
-            own = target.described(scheduled(kernel, ruled))
+            own = target.described(scheduled(kernel, choice.first))
             gain = f"was {own}, {choice.before / choice.seconds:.2f} times as long"
             tuned = "stays" if own == tiles else gain
     seconds = None if times is None else times.seconds.get((kernel.name, sizes_of(kernel, site.values)))

@@ -205,8 +205,8 @@ class Search:
             schedules, call = runs[1 + others.index(min(others))]
             before, after = self._medians([start, call], LAST_ROUNDS)
             if after <= GAIN * before:
-                return TileChoice(schedules, after, before)
-        return TileChoice(own, before, before)
+                return TileChoice(schedules, after, before, own)
+        return TileChoice(own, before, before, own)
 
     def _medians(self, calls: Sequence[Callable[[], None]], rounds: int) -> list[float]:
         """The calls' medians; they take turns, so that what the device does meanwhile meets them all."""

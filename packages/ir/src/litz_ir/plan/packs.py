@@ -31,18 +31,16 @@ def loops_of(kernel: Kernel) -> tuple[tuple[Kernel, Binding], ...]:
 
 
 def schedules_of(kernel: Kernel) -> tuple[Schedule, ...]:
-    """The schedule of a kernel, or those of a pack's parts."""
-    return tuple(each.schedule for each in kernels_of(kernel))
+    """The schedule of a kernel, and after it those of a pack's parts."""
+    return (kernel.schedule, *(part.kernel.schedule for part in kernel.parts))
 
 
 def scheduled(kernel: Kernel, schedules: Sequence[Schedule]) -> Kernel:
     """The kernel with other schedules, as many as :func:`schedules_of` gives."""
-    if not kernel.parts:
-        (schedule,) = schedules
-        return replace(kernel, schedule=schedule)
-    pairs = zip(kernel.parts, schedules, strict=True)
-    parts = (replace(part, kernel=replace(part.kernel, schedule=each)) for part, each in pairs)
-    return replace(kernel, parts=tuple(parts))
+    own, *others = schedules
+    pairs = zip(kernel.parts, others, strict=True)
+    parts = tuple(replace(part, kernel=replace(part.kernel, schedule=each)) for part, each in pairs)
+    return replace(kernel, schedule=own, parts=parts)
 
 
 def parts_alone(kernel: Kernel) -> tuple[Kernel, ...]:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from litz_ir.loops.nodes import SORT, Axis, Combine
 from litz_ir.plan.kernel import Kernel, Phase, ScanStore
+from litz_ir.plan.schedule import scan_segment
 from litz_ir.symbols.term import Size, add, cdiv, mul, product
 
 WINDOW = 256
@@ -48,7 +49,7 @@ def scanned(phases: Sequence[Phase]) -> tuple[Axis, ScanStore] | None:
 
 def parts(kernel: Kernel) -> Size:
     """How many parts a row of a relayed kernel has."""
-    return cdiv(kernel.phases[0].axes[0].size, kernel.schedule.relay)
+    return cdiv(kernel.phases[0].axes[0].size, scan_segment(kernel.schedule))
 
 
 def relay_words(kernel: Kernel) -> Size:

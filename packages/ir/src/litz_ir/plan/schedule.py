@@ -1,41 +1,231 @@
-"""How a kernel's axes are mapped onto a machine."""
+"""Schedules: the mapping of a kernel's axes onto a machine, one dataclass for each form of kernel.
+
+The scheduler writes :class:`CpuLoops` for a CPU. For a GPU it writes a :class:`TileRequest`, and passes of the target
+put one of the other forms in its place, with every number decided, before code is emitted. Schedules name axes; sizes
+stay in the kernel.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+from litz_ir.errors import CodegenError
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
-    """For CPUs: the points of ``parallel`` (leading outer axes, flattened) are divided among threads when a thread gets
-    at least ``grain`` of them; ``vector`` is the axis that runs along the lanes of a register (an inner axis, or the
-    last outer one, in which case every phase runs for ``lanes`` outer points at once), ``unroll`` how many registers
-    side by side. ``lanes`` 0 leaves the number to the code generator.
-
-    For GPUs: ``blocks`` gives the extent of a program's tile along axes, those left out being one point. Two outer axes
-    that are named are two dimensions of the tile, the second the faster one; one that is named is the faster end of a
-    dimension that all outer axes are flattened into. Inner axes are flattened into one; where the product of their
-    blocks covers it, a row is ``persistent`` (its values stay in registers between phases). A product of matrices has
-    its rows, columns and summed points for dimensions, each flattened. ``warps`` is threads / 32 per program.
-    ``stages`` is how many tiles a loop reads ahead that multiplies matrices, or only accumulates; 0 leaves that to the
-    code generator, as no blocks leave all of this to it. ``shared`` is how many programs have each tile of outer points
-    together: each has a part of the points of every phase, and those that accumulate wait for one another (see
-    :mod:`litz_ir.plan.sharing`). ``relay`` is how many points of a scanned row a program has, each of the others a part
-    before or after it, a power of two (see :mod:`litz_ir.plan.relay`); 0 where a program scans whole rows. ``programs``
-    is how many a product of matrices has at most, which then take its tiles in turn; with 0 each tile has a program.
-    ``descriptors``: tiles of its factors are read by descriptors of their memory, where the code generator can.
-    """
+class CpuLoops:
+    """Loops of a CPU over threads, vector lanes and registers."""
 
     parallel: tuple[str, ...] = ()
+    """Leading outer axes, flattened, whose points are divided among threads."""
+
     vector: str | None = None
+    """Axis along the lanes of a vector register: an inner axis, or the last outer one, in which case every phase runs
+    for ``lanes`` outer points at once."""
+
     lanes: int = 0
+    """Elements of a vector register; 0 leaves the number to the code generator."""
+
     unroll: int = 1
+    """Vector registers computed together; 1 leaves the number to the code generator."""
+
     grain: int = 1
+    """Fewest parallel points that are worth a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileRequest:
+    """Constraints on a GPU kernel that its target has not scheduled yet; the target decides the rest.
+
+    Without ``blocks`` the target chooses tile sizes, warps and stages. With them, axes left out have one point in a
+    tile. Two outer axes that are named are two dimensions of the tile, the second the faster one; one that is named is
+    the faster end of a dimension that all outer axes are flattened into. A matmul or attention has its rows, columns
+    and summed points for dimensions, each flattened.
+    """
+
+    cluster: int = 1
+    """Thread blocks that reduce each outer point together; 1 for a reduction within a thread block."""
+
+    segment: int = 0
+    """Points of a scanned row that a thread block of a decoupled look-back scan has, a power of two; 0 for a scan
+    within a thread block."""
+
     blocks: tuple[tuple[str, int], ...] = ()
-    persistent: bool = False
+    """Points of a tile along axes, powers of two."""
+
     warps: int = 4
+    """Warps of a thread block; read only where ``blocks`` are given."""
+
     stages: int = 0
-    shared: int = 1
-    relay: int = 0
-    programs: int = 0
+    """Software pipelining stages of the innermost loop; 0 leaves the number to the target."""
+
+    grid: int = 0
+    """Most thread blocks of a persistent matmul, which take its tiles in turn; 0 for a thread block a tile."""
+
     descriptors: bool = False
+    """True where a matmul reads its operands through tensor descriptors, if their memory allows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One dimension of a thread block's tile: axes flattened in row-major order, the last one the fastest."""
+
+    axes: tuple[str, ...]
+    """Axes of the dimension, the slowest first; none for a dimension of one point."""
+
+    block: int = 1
+    """Points of the tile along the dimension, a power of two; with 1 its index is a scalar."""
+
+
+@dataclass(frozen=True, slots=True)
+class InnerTile:
+    """The cover of a phase's own axes by one thread block."""
+
+    axes: tuple[str, ...]
+    """Axes that the tile covers, flattened."""
+
+    block: int
+    """Points of the tile, a power of two."""
+
+    persistent: bool = False
+    """True where the tile holds all points at once, in registers between phases; False for a loop over tiles."""
+
+    serial: tuple[str, ...] = ()
+    """Axes that a loop around the tile visits point by point."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileLoops:
+    """A kernel whose thread blocks each have a tile of outer points and pass through its phases in order."""
+
+    outer: tuple[Tile, ...]
+    """Dimensions of the tile of outer points, at most three, the slowest first; all axes of a kernel whose phase is
+    pointwise are outer ones."""
+
+    inner: tuple[InnerTile | None, ...]
+    """Cover of each phase's own axes; ``None`` for a phase of one point."""
+
+    warps: int
+    """Warps of a thread block."""
+
+    stages: int = 1
+    """Software pipelining stages of loops that only accumulate."""
+
+    cluster: int = 1
+    """Thread blocks of a cluster, which reduce one tile of outer points together."""
+
+    prefetch: tuple[int, ...] = ()
+    """Numbers of pointwise phases whose loads are issued before anything is computed; the registers of a thread bound
+    them."""
+
+
+Operand = Literal["left", "right"]
+"""An operand of a matmul: that of rows by summed points, or that of summed points by columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matmul:
+    """A contraction whose tiles tensor cores, or fused multiply-adds, compute."""
+
+    batch: tuple[str, ...]
+    """Outer axes that both operands have; a thread block has one point of them."""
+
+    rows: Tile
+    """Outer axes of the left operand alone (M)."""
+
+    columns: Tile
+    """Outer axes of the right operand alone (N)."""
+
+    summed: Tile
+    """Axes that are summed over (K)."""
+
+    warps: int
+    """Warps of a thread block."""
+
+    stages: int
+    """Software pipelining stages: tiles of both operands in flight."""
+
+    grid: int = 0
+    """Most thread blocks of a persistent kernel, which take the tiles in turn; 0 for a thread block a tile."""
+
+    descriptors: tuple[Operand, ...] = ()
+    """Operands that are read through tensor descriptors of their memory."""
+
+    prefetch: tuple[int, ...] = ()
+    """Numbers of pointwise phases whose loads are issued before anything is computed; the registers of a thread bound
+    them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Sums over points of a product with a factor that is computed of matmuls itself: flash attention and its
+    gradients."""
+
+    batch: tuple[str, ...]
+    """Outer axes that all operands have; a thread block has one point of them."""
+
+    rows: Tile
+    """Outer axes of the inner matmul's left operand: queries in the forward direction."""
+
+    columns: Tile
+    """Outer axes of the right factor: elements of a value; no axes where there is no right factor."""
+
+    summed: InnerTile
+    """Axes that are summed over: keys in the forward direction."""
+
+    warps: int
+    """Warps of a thread block."""
+
+    stages: int
+    """Software pipelining stages of the loop over the summed axes."""
+
+    prefetch: tuple[int, ...] = ()
+    """Numbers of pointwise phases whose loads are issued before anything is computed; the registers of a thread bound
+    them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookbackScan:
+    """A decoupled look-back scan (Merrill and Garland, 2016): each thread block scans one segment of a row and combines
+    it with what the segments before it come to."""
+
+    segment: int
+    """Points of a row that a thread block has, a power of two."""
+
+    warps: int
+    """Warps of a thread block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreach:
+    """A launch of independent subkernels, each of which has :class:`TileLoops` of its own."""
+
+    warps: int
+    """Warps of a thread block, the same for all subkernels."""
+
+
+GpuSchedule = TileLoops | Matmul | Attention | LookbackScan | Foreach
+"""Forms that a GPU target decides; code is emitted for these alone."""
+
+Schedule = CpuLoops | TileRequest | GpuSchedule
+
+
+def cluster_size(schedule: Schedule) -> int:
+    """Thread blocks that reduce each outer point together."""
+    return schedule.cluster if isinstance(schedule, TileRequest | TileLoops) else 1
+
+
+def scan_segment(schedule: Schedule) -> int:
+    """Points of a scanned row that a thread block of a look-back scan has; 0 for other forms."""
+    return schedule.segment if isinstance(schedule, TileRequest | LookbackScan) else 0
+
+
+def cpu_loops(schedule: Schedule) -> CpuLoops:
+    """The schedule, which is one of a CPU; raises ``CodegenError`` for others."""
+    if isinstance(schedule, CpuLoops):
+        return schedule
+    raise CodegenError(
+        f"a kernel of a CPU has a schedule of the form {type(schedule).__name__}",
+        hint="schedule the graph for the capabilities of the target that emits it",
+    )

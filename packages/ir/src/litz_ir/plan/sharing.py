@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from litz_ir.loops.nodes import Combine
 from litz_ir.plan.kernel import Accumulate, Kernel, Parameter, Phase, Statement, Store
 from litz_ir.plan.relay import relay_words
+from litz_ir.plan.schedule import cluster_size, scan_segment
 from litz_ir.scalar.expr import Load, indirects_in, loads
 from litz_ir.symbols.term import Size, mul, product
 
@@ -64,18 +65,19 @@ def components(statement: Accumulate) -> int:
 def scratch_words(kernel: Kernel) -> Size:
     """The elements that a kernel's scratch has: one for each component of each accumulation, each outer point and each
     program that has a part of it, or what a relay takes; 0 where programs tell one another nothing."""
-    if kernel.schedule.relay:
+    if scan_segment(kernel.schedule):
         return relay_words(kernel)
-    if kernel.schedule.shared == 1:
+    cluster = cluster_size(kernel.schedule)
+    if cluster == 1:
         return 0
     statements = (each for phase in kernel.phases for each in phase.statements)
     count = sum(components(each) for each in statements if isinstance(each, Accumulate))
-    return mul(count * kernel.schedule.shared, product(axis.size for axis in kernel.outer))
+    return mul(count * cluster, product(axis.size for axis in kernel.outer))
 
 
 def cleared_words(kernel: Kernel) -> Size:
     """How many elements of a kernel's scratch, from the first on, have to be zero when a launch begins."""
-    return scratch_words(kernel) if kernel.schedule.relay else 0
+    return scratch_words(kernel) if scan_segment(kernel.schedule) else 0
 
 
 def scratch_of(kernel: Kernel) -> Parameter | None:

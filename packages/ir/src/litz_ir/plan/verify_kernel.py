@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from litz_ir.dtypes import DType, i64
+from litz_ir.dtypes import DType
 from litz_ir.loops.verify_combine import verify_combiner
 from litz_ir.loops.verify_state import SCALAR_DTYPES
 from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Store
-from litz_ir.plan.relay import scanned
-from litz_ir.plan.sharing import can_be_shared
 from litz_ir.plan.verify_packs import check_pack
+from litz_ir.plan.verify_schedule import check_cluster, check_lookback, check_schedule
 from litz_ir.scalar.expr import Expr, loads
 from litz_ir.scalar.verify import Buffer, Place, Surroundings, axis_ranges, leaves, verify_bodies
 from litz_ir.symbols.ranges import Range
@@ -26,8 +25,8 @@ def verify_kernel(kernel: Kernel) -> None:
     check_pack(kernel, place)
     check_kernel_axes(kernel, place)
     check_schedule(kernel, place)
-    check_sharing(kernel, place)
-    check_relay(kernel, place)
+    check_cluster(kernel, place)
+    check_lookback(kernel, place)
     scalars = {info.name: SCALAR_DTYPES[info.kind] for info in kernel.symbols}
     for number, phase in enumerate(kernel.phases):
         here = Place(STAGE, f"{kernel.name}, phase {number}")
@@ -97,65 +96,6 @@ def check_kernel_axes(kernel: Kernel, place: Place) -> None:
             if names.count(name) > 1 or name in symbols:
                 place.fail("axes", f"the axis name {name} is taken")
         verify_bodies((), Surroundings(names=symbols), place, [axis.size for axis in axes])
-
-
-def check_schedule(kernel: Kernel, place: Place) -> None:
-    """``parallel`` is a prefix of the outer axes, ``vector`` an inner or the last outer axis; numbers are positive."""
-    schedule = kernel.schedule
-    outer = tuple(axis.name for axis in kernel.outer)
-    inner = {axis.name for phase in kernel.phases for axis in phase.axes}
-    if schedule.parallel != outer[: len(schedule.parallel)]:
-        place.fail(
-            "schedule", f"the parallel axes {schedule.parallel} are no prefix of the outer axes {outer}"
-        )
-    if schedule.vector is not None and schedule.vector not in inner | set(outer[-1:]):
-        place.fail(
-            "schedule", f"{schedule.vector} runs along the lanes, but is no inner axis nor the last outer one"
-        )
-    for axis, size in schedule.blocks:
-        if axis not in inner | set(outer):
-            place.fail("schedule", f"a block is given for {axis}, which is no axis")
-        if size < 1:
-            place.fail("schedule", f"the block of {axis} is {size}")
-    for name, number, least in (
-        ("lanes", schedule.lanes, 0),
-        ("unroll", schedule.unroll, 1),
-        ("grain", schedule.grain, 1),
-        ("warps", schedule.warps, 1),
-        ("stages", schedule.stages, 0),
-        ("shared", schedule.shared, 1),
-        ("relay", schedule.relay, 0),
-        ("programs", schedule.programs, 0),
-    ):
-        if number < least:
-            place.fail("schedule", f"{name} is {number}, at least {least} expected")
-
-
-def check_sharing(kernel: Kernel, place: Place) -> None:
-    """Programs share outer points only where they can, and have scratch of words for it."""
-    if kernel.schedule.shared == 1:
-        return
-    if not can_be_shared(kernel.phases):
-        place.fail("sharing", "programs share its outer points, but each needs what another one stores")
-    check_scratch(kernel, "sharing", "programs share its outer points", place)
-
-
-def check_relay(kernel: Kernel, place: Place) -> None:
-    """Programs go on from one another only where all there is to do is to scan, and have scratch of words for it."""
-    relay = kernel.schedule.relay
-    if not relay:
-        return
-    if relay & relay - 1:
-        place.fail("relay", f"a part has {relay} points, a power of two expected")
-    if scanned(kernel.phases) is None:
-        place.fail("relay", "programs scan parts of its rows, but it does not scan alone, along one axis")
-    check_scratch(kernel, "relay", "programs scan parts of its rows", place)
-
-
-def check_scratch(kernel: Kernel, rule: str, what: str, place: Place) -> None:
-    """Programs that wait for one another have one scratch parameter of words."""
-    if [each.dtype for each in kernel.parameters if each.access == "scratch"] != [i64]:
-        place.fail(rule, f"{what} without one scratch parameter of i64")
 
 
 def check_load_access(kernel: Kernel, bodies: tuple[Expr, ...], place: Place) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litz_ir.plan.kernel import Binding, Kernel
 from litz_ir.plan.packs import contested, loops_of
-from litz_ir.plan.schedule import Schedule
+from litz_ir.plan.schedule import CpuLoops, Foreach, TileLoops, TileRequest, cluster_size, scan_segment
 from litz_ir.scalar.verify import Place
 from litz_ir.symbols.ranges import bounds
 from litz_ir.symbols.table import SymbolInfo
@@ -16,13 +16,13 @@ def check_pack(kernel: Kernel, place: Place) -> None:
     writes no other one touches."""
     if not kernel.parts:
         return
-    if kernel.outer or kernel.locals or kernel.phases or kernel.schedule != Schedule():
+    if kernel.outer or kernel.locals or kernel.phases:
         place.fail("pack", "it has loops of its own beside those of its parts")
     for part in kernel.parts:
         own = part.kernel
         if own.parts:
             place.fail("pack", f"{own.name} is a pack itself")
-        if own.schedule.shared != 1 or own.schedule.relay or own.locals:
+        if cluster_size(own.schedule) != 1 or scan_segment(own.schedule) or own.locals:
             place.fail("pack", f"the programs of {own.name} wait for one another, or keep arrays")
     names = [part.kernel.name for part in kernel.parts]
     if len(set(names)) < len(names):
@@ -33,6 +33,20 @@ def check_pack(kernel: Kernel, place: Place) -> None:
     if written is not None:
         place.fail("independent", f"a loop writes %{written}, and another one touches it")
     check_bound(kernel, place)
+    check_subkernels(kernel, place)
+
+
+def check_subkernels(kernel: Kernel, place: Place) -> None:
+    """The schedules of a pack's parts suit its own: loops over tiles, of as many warps, once it is scheduled."""
+    own = kernel.schedule
+    if own in (CpuLoops(), TileRequest()):
+        return
+    if not isinstance(own, Foreach):
+        place.fail("schedule", f"a pack has a schedule of the form {type(own).__name__}")
+    for part in kernel.parts:
+        found = part.kernel.schedule
+        if not isinstance(found, TileLoops) or found.warps != own.warps:
+            place.fail("schedule", f"{part.kernel.name} has no loops over tiles of {own.warps} warps")
 
 
 def check_binding(kernel: Kernel, own: Kernel, binding: Binding, place: Place) -> None:

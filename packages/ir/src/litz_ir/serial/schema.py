@@ -22,14 +22,16 @@ from litz_ir.loops import nodes
 from litz_ir.loops.layout import Layout
 from litz_ir.origin import Origin
 from litz_ir.plan import kernel, program
-from litz_ir.plan.schedule import Schedule
+from litz_ir.plan import schedule as forms
 from litz_ir.scalar.expr import Expr
 from litz_ir.serial.nodes import Json, NodeReader, NodeWriter, expect
 from litz_ir.symbols.table import SymbolInfo, SymbolTable
 from litz_ir.symbols.term import Term
 
 CLASSES: tuple[type, ...] = (
-    Origin, Layout, SymbolInfo, SymbolTable, Decision, FusedGraph, Group, Member, Schedule,
+    Origin, Layout, SymbolInfo, SymbolTable, Decision, FusedGraph, Group, Member,
+    forms.CpuLoops, forms.TileRequest, forms.Tile, forms.InnerTile, forms.TileLoops, forms.Matmul, forms.Attention,
+    forms.LookbackScan, forms.Foreach,
     nodes.TensorType, nodes.Value, nodes.ComplexValue, nodes.Axis, nodes.Ref, nodes.ComplexRef, nodes.Window,
     nodes.ScalarRef, nodes.Keyword, nodes.Kind, nodes.Combine,
     nodes.Pointwise, nodes.Reduction, nodes.Scan, nodes.Scatter, nodes.Sort, nodes.View, nodes.Mutation, nodes.Extern,

@@ -20,14 +20,14 @@ from litz_ir.host.memory import Memory, NumpyMemory
 from litz_ir.interp.plan import run_kernel
 from litz_ir.loops.nodes import Input, ScalarInput, Value, tensor_type
 from litz_ir.plan.kernel import Kernel, Store
-from litz_ir.plan.packs import loops_of
+from litz_ir.plan.packs import loops_of, scheduled, schedules_of
 from litz_ir.plan.program import Launch, Placement, Plan
-from litz_ir.plan.schedule import Schedule
+from litz_ir.plan.schedule import CpuLoops, Schedule, TileRequest, cpu_loops
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import evaluate, symbol
 from litz_ir.target.capabilities import Capabilities
 from litz_ir.target.cases import Case, all_cases
-from litz_ir.target.protocol import LaunchFunction, Target
+from litz_ir.target.protocol import LaunchFunction, SchedulingTarget, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,23 +133,30 @@ def case_plan(case: Case, capabilities: Capabilities) -> Plan:
 
 
 def _variants(kernel: Kernel, capabilities: Capabilities) -> tuple[Kernel, ...]:
-    plain = replace(kernel, schedule=Schedule())
-    schedule = kernel.schedule
     if capabilities.block_limit:
-        return (plain,)
+        return (_rescheduled(kernel, TileRequest()),)
+    plain = replace(kernel, schedule=CpuLoops())
+    schedule = cpu_loops(kernel.schedule)
     if not capabilities.vector_bytes:
         schedule = replace(schedule, vector=None)
     if capabilities.threads < 2:
         schedule = replace(schedule, parallel=())
-    if schedule == Schedule():
+    if schedule == CpuLoops():
         return (plain,)
     return (replace(kernel, schedule=schedule), replace(plain, name=f"{kernel.name}_plain"))
+
+
+def _rescheduled(kernel: Kernel, schedule: Schedule) -> Kernel:
+    """The kernel, and each subkernel of a pack, with this schedule."""
+    return scheduled(kernel, [schedule] * len(schedules_of(kernel)))
 
 
 def _attempt(target: Target, case: Case, folder: Path, memory: Memory) -> str:
     """Why the case fails; nothing if it passes."""
     plan = case_plan(case, target.capabilities())
     try:
+        if isinstance(target, SchedulingTarget):
+            plan = target.schedule(plan)
         units = target.emit(plan)
         binaries = [target.build(unit, folder) for unit in units]
         module = target.load(units, binaries, {kernel.name: kernel for kernel in plan.kernels})
@@ -162,9 +169,8 @@ def _attempt(target: Target, case: Case, folder: Path, memory: Memory) -> str:
     for kernel in plan.kernels:
         complaint = _compare(case, kernel, launchers[kernel.name], memory, plan, expected)
         if complaint:
-            return (
-                complaint if kernel.schedule == case.kernel.schedule else f"{complaint} (without a schedule)"
-            )
+            plain = kernel.schedule == CpuLoops() != case.kernel.schedule
+            return f"{complaint} (without a schedule)" if plain else complaint
     return ""
 
 

@@ -88,6 +88,15 @@ class PreparedTarget(Protocol):
 
 
 @runtime_checkable
+class SchedulingTarget(Protocol):
+    """A target that decides how its kernels map onto the device: tile sizes, warps, stages, form."""
+
+    def schedule(self, plan: Plan) -> Plan:
+        """The plan with a :class:`~litz_ir.plan.schedule.TileRequest` of each kernel, subplans' included, replaced by a
+        schedule that leaves nothing open. Deterministic, pure. Raises ``CodegenError``."""
+
+
+@runtime_checkable
 class TunableTarget(Protocol):
     """A target that cannot tell which of a few schedules is the quickest without trying them on the device."""
 

@@ -9,12 +9,14 @@ from litz_ir.text.parse_fused import parse_fused
 from litz_ir.text.parse_kernel import parse_kernel
 from litz_ir.text.parse_loops import parse_graph
 from litz_ir.text.parse_plan import parse_plan
+from litz_ir.text.parse_schedules import parse_schedule
 from litz_ir.text.parser import from_text
 from litz_ir.text.print_bodies import print_expr, print_term
 from litz_ir.text.print_fused import print_fused
 from litz_ir.text.print_kernel import print_kernel
 from litz_ir.text.print_loops import print_graph
 from litz_ir.text.print_plan import print_plan
+from litz_ir.text.print_schedules import print_schedule
 from litz_ir.text.printer import to_text
 
 __all__ = [
@@ -24,12 +26,14 @@ __all__ = [
     "parse_graph",
     "parse_kernel",
     "parse_plan",
+    "parse_schedule",
     "parse_term",
     "print_expr",
     "print_fused",
     "print_graph",
     "print_kernel",
     "print_plan",
+    "print_schedule",
     "print_term",
     "to_text",
 ]

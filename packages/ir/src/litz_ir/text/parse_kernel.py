@@ -19,13 +19,14 @@ from litz_ir.plan.kernel import (
     Statement,
     Store,
 )
-from litz_ir.plan.schedule import Schedule
+from litz_ir.plan.schedule import CpuLoops, Schedule
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size
 from litz_ir.text.lexer import Stream, Token, read_whole
 from litz_ir.text.parse_bodies import BodyParser
 from litz_ir.text.parse_loops import SCATTER_MODES, combiner
+from litz_ir.text.parse_schedules import schedule
 from litz_ir.text.parse_types import info, one_part, separated, term
 from litz_ir.text.scope import Scope
 
@@ -49,7 +50,7 @@ def kernel(stream: Stream) -> Kernel:
         stream.expect("{")
         while not stream.accept("}"):
             infos.append(info(stream))
-    schedule = _schedule(stream) if stream.accept("schedule") else Schedule()
+    own: Schedule = schedule(stream) if stream.accept("schedule") else CpuLoops()
     outer: tuple[Axis, ...] = one_part(stream) if stream.accept("outer") else ()
     locals_: list[Local] = []
     while stream.accept("local"):
@@ -68,9 +69,7 @@ def kernel(stream: Stream) -> Kernel:
         for statement in phases[-1].statements:
             if isinstance(statement, Accumulate):
                 scope.scalars.update(statement.results)
-    return Kernel(
-        name, parameters, tuple(infos), outer, tuple(locals_), tuple(phases), schedule, tuple(parts)
-    )
+    return Kernel(name, parameters, tuple(infos), outer, tuple(locals_), tuple(phases), own, tuple(parts))
 
 
 def _part(stream: Stream) -> Part:
@@ -99,34 +98,6 @@ def _local(stream: Stream) -> Local:
     size = term(stream)
     stream.expect("]")
     return Local(name, dtype, size)
-
-
-def _schedule(stream: Stream) -> Schedule:
-    default = Schedule()
-    parallel: tuple[str, ...] = ()
-    if stream.accept("parallel"):
-        parallel = separated(stream, lambda: stream.name("an axis"))
-    return Schedule(
-        parallel=parallel,
-        vector=stream.name("an axis") if stream.accept("vector") else None,
-        lanes=stream.integer() if stream.accept("lanes") else default.lanes,
-        unroll=stream.integer() if stream.accept("unroll") else default.unroll,
-        grain=stream.integer() if stream.accept("grain") else default.grain,
-        blocks=separated(stream, lambda: _block(stream)) if stream.accept("blocks") else (),
-        persistent=stream.accept("persistent"),
-        warps=stream.integer() if stream.accept("warps") else default.warps,
-        stages=stream.integer() if stream.accept("stages") else default.stages,
-        shared=stream.integer() if stream.accept("shared") else default.shared,
-        relay=stream.integer() if stream.accept("relay") else default.relay,
-        programs=stream.integer() if stream.accept("programs") else default.programs,
-        descriptors=stream.accept("descriptors"),
-    )
-
-
-def _block(stream: Stream) -> tuple[str, int]:
-    name = stream.name("an axis")
-    stream.expect(":")
-    return name, stream.integer()
 
 
 def _phase(stream: Stream, scope: Scope) -> Phase:

@@ -13,11 +13,12 @@ from litz_ir.plan.kernel import (
     Statement,
     Store,
 )
-from litz_ir.plan.schedule import Schedule
+from litz_ir.plan.schedule import CpuLoops
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size
 from litz_ir.text.print_bodies import BodyPrinter, print_term
 from litz_ir.text.print_loops import combine_lines, combiner_name
+from litz_ir.text.print_schedules import print_schedule
 from litz_ir.text.print_types import axes_text, indented, info_text
 from litz_ir.text.scope import Scope
 from litz_ir.text.spelling import name_text, scalar_text, value_text
@@ -34,7 +35,8 @@ def kernel_lines(kernel: Kernel) -> list[str]:
     lines: list[str] = []
     if kernel.symbols:
         lines += ["symbols {", *indented(map(info_text, kernel.symbols)), "}"]
-    lines += _schedule_lines(kernel.schedule)
+    if kernel.schedule != CpuLoops():
+        lines.append(f"schedule {print_schedule(kernel.schedule)}")
     if kernel.outer:
         lines.append(f"outer {axes_text(kernel.outer)}")
     lines += [
@@ -72,40 +74,6 @@ def define_phase(phase: Phase, scope: Scope) -> None:
 def _parameter_text(parameter: Parameter) -> str:
     alignment = f" align {parameter.alignment}" if parameter.alignment != 1 else ""
     return f"{parameter.access} {value_text(parameter.name)}: {parameter.dtype}{alignment}"
-
-
-def _schedule_lines(schedule: Schedule) -> list[str]:
-    """``schedule …`` with what differs from the default."""
-    default = Schedule()
-    parts: list[str] = []
-    if schedule.parallel:
-        parts.append(f"parallel({', '.join(map(name_text, schedule.parallel))})")
-    if schedule.vector is not None:
-        parts.append(f"vector {name_text(schedule.vector)}")
-    for word, number, usual in (
-        ("lanes", schedule.lanes, default.lanes),
-        ("unroll", schedule.unroll, default.unroll),
-        ("grain", schedule.grain, default.grain),
-    ):
-        if number != usual:
-            parts.append(f"{word} {number}")
-    if schedule.blocks:
-        parts.append(f"blocks({', '.join(f'{name_text(axis)}: {size}' for axis, size in schedule.blocks)})")
-    if schedule.persistent:
-        parts.append("persistent")
-    if schedule.warps != default.warps:
-        parts.append(f"warps {schedule.warps}")
-    if schedule.stages:
-        parts.append(f"stages {schedule.stages}")
-    if schedule.shared != default.shared:
-        parts.append(f"shared {schedule.shared}")
-    if schedule.relay:
-        parts.append(f"relay {schedule.relay}")
-    if schedule.programs:
-        parts.append(f"programs {schedule.programs}")
-    if schedule.descriptors:
-        parts.append("descriptors")
-    return [f"schedule {' '.join(parts)}"] if parts else []
 
 
 def _phase_lines(phase: Phase, scope: Scope) -> list[str]:

@@ -10,7 +10,7 @@ from litz_ir.errors import ScheduleError
 from litz_ir.fused import Decision, Group
 from litz_ir.loops import Axis, Operation, Pointwise, TensorType, Value, contiguous
 from litz_ir.passes import PassContext
-from litz_ir.plan import KernelOrigin, Parameter, Schedule, scratch_words
+from litz_ir.plan import KernelOrigin, Parameter, Schedule, cluster_size, scan_segment, scratch_words
 from litz_ir.scalar import Expr, Load
 from litz_ir.symbols import SymbolTable, symbol
 from litz_ir.target import Capabilities
@@ -63,7 +63,7 @@ class Launches:
             return self._schedule(nest, body, group, capabilities)
 
         bound = bind(body, schedule, values.type, values.memory, self.symbols)
-        if bound.kernel.schedule.shared > 1 or bound.kernel.schedule.relay:
+        if cluster_size(bound.kernel.schedule) > 1 or scan_segment(bound.kernel.schedule):
             bound = self._with_scratch(bound, group, capabilities)
         fused = self.lineage.of(member.operation for member in group.members)
         self._items.append(
@@ -98,7 +98,7 @@ class Launches:
         self.values.written(scratch)
         parameter = Parameter(f"p{len(kernel.parameters)}", i64, "scratch")
         kernel = replace(kernel, parameters=(*kernel.parameters, parameter))
-        relay, note = kernel.schedule.relay, f"{kernel.schedule.shared} programs"
+        relay, note = scan_segment(kernel.schedule), f"{cluster_size(kernel.schedule)} programs"
         decision = Decision("plan", group.name, "together", "share.programs", note=note)
         if relay:
             decision = Decision("plan", group.name, "in turn", "scan.relay", note=f"{relay} points a program")

@@ -25,9 +25,9 @@ from litz_ir.plan import (
     Launch,
     Parameter,
     Placement,
-    Schedule,
     Step,
     Store,
+    TileRequest,
     launched_on,
     loops_of,
     root,
@@ -262,7 +262,7 @@ class Packs:
         terms = (term for part in parts for each in part.bindings for term in each.symbols)
         used = set[str]().union(*map(free_symbols, terms))
         infos = tuple(replace(info, hint=None, source="") for info in self._symbols if info.name in used)
-        kernel = Kernel("", tuple(parameters.values()), infos, (), (), (), Schedule(), parts)
+        kernel = Kernel("", tuple(parameters.values()), infos, (), (), (), TileRequest(), parts)
         name = self._named(kernel, loops)
         origins = (
             KernelOrigin(each.operation, each.origin, number)
@@ -297,7 +297,7 @@ def _points(kernel: Kernel, given: Mapping[str, Size]) -> _Points:
 def can_be_packed(kernel: Kernel) -> bool:
     """True for a kernel whose programs need no more than those of others: no tiles of products, no scratch, and no scan
     nor combination of the user's, which keep a program, and many registers, for long."""
-    if kernel.schedule != Schedule() or kernel.locals:
+    if kernel.schedule != TileRequest() or kernel.locals:
         return False
     statements = [(phase, each) for phase in kernel.phases for each in phase.statements]
     if folds(*(body for _, each in statements for body in bodies_of(each))):

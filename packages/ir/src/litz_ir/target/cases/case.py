@@ -15,7 +15,7 @@ from litz_ir.interp.encoding import decode, encode
 from litz_ir.loops.nodes import SORT, Axis, Kind
 from litz_ir.plan.kernel import Accumulate, Kernel, Local, Parameter, Phase, ScanStore, Statement, Store
 from litz_ir.plan.packs import kernels_of
-from litz_ir.plan.schedule import Schedule
+from litz_ir.plan.schedule import CpuLoops
 from litz_ir.scalar.build import load
 from litz_ir.scalar.expr import Expr, Op, folds, walk
 from litz_ir.symbols.table import SymbolInfo
@@ -180,7 +180,7 @@ def case(
         )
         for s, value in values.items()
     )
-    schedule = Schedule(parallel=tuple(a.name for a in outer[:1]) if parallel else (), vector=vector)
+    schedule = CpuLoops(parallel=tuple(a.name for a in outer[:1]) if parallel else (), vector=vector)
     kernel = Kernel(
         f"conform_{name}", tuple(parameters), infos, tuple(outer), tuple(locals_), tuple(phases), schedule
     )

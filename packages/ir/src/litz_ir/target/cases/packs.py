@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from litz_ir.dtypes import DType, bf16, f32, i32
 from litz_ir.loops.nodes import Axis, Kind
 from litz_ir.plan.kernel import Accumulate, Binding, Kernel, Parameter, Part, Phase, Store
-from litz_ir.plan.schedule import Schedule
+from litz_ir.plan.schedule import CpuLoops
 from litz_ir.scalar.build import cast, op
 from litz_ir.scalar.expr import Const, Scalar
 from litz_ir.symbols.table import SymbolInfo
@@ -73,7 +73,7 @@ def _kernel(
 ) -> Kernel:
     parameters = [Parameter(each, dtype, "in") for each, dtype in inputs.items()]
     parameters += [Parameter(each, dtype, "out") for each, dtype in outputs.items()]
-    return Kernel(name, tuple(parameters), symbols, outer, (), phases, Schedule())
+    return Kernel(name, tuple(parameters), symbols, outer, (), phases, CpuLoops())
 
 
 def _pack(
@@ -91,7 +91,7 @@ def _pack(
         bindings = (Binding(buffers, own) for buffers, own in zip(places, sizes, strict=True))
         parts.append(Part(kernel, tuple(bindings)))
     return Kernel(
-        f"conform_{name}", tuple(parameters.values()), symbols, (), (), (), Schedule(), tuple(parts)
+        f"conform_{name}", tuple(parameters.values()), symbols, (), (), (), CpuLoops(), tuple(parts)
     )
 
 

@@ -1,18 +1,22 @@
-"""How products of matrices are cut into tiles."""
+"""The schedule of a matmul: tile sizes, warps and stages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from litz_codegen_triton.emit.contraction import Contraction
-from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
+from litz_codegen_triton.emit.coordinates import Coordinates
+from litz_codegen_triton.emit.descriptor import descriptors
+from litz_codegen_triton.emit.tiles import next_power_of_two, tiling
+from litz_codegen_triton.schedule.request import named_block, names
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8
 from litz_ir.loops import Axis
-from litz_ir.plan import Accumulate, Kernel
+from litz_ir.plan import Accumulate, Kernel, Matmul, Operand, Tile, TileRequest
 from litz_ir.scalar import Masked, loads, walk
 from litz_ir.symbols import SymbolTable, product
+from litz_ir.target import Capabilities
 
 LEAST_SIDE = 16
 """The smallest side of a tile that is multiplied."""
@@ -35,7 +39,7 @@ one: elements that have an address and a test each fill its registers."""
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The largest side of a tile of results, and the smallest that idle processors make of it."""
+    """The largest side of a tile of results, and the smallest that idle SMs make of it."""
 
     most: int
     fewest: int
@@ -52,38 +56,54 @@ _SIDES: Mapping[DType, _Sides] = MappingProxyType(
     }
 )
 
+OPERANDS: tuple[Operand, Operand] = ("left", "right")
+
 MANY_RESULTS = 128 * 128
 """The results of a program from which it has eight warps, not four."""
 
 
-def product_tiling(kernel: Kernel, found: Contraction, known: SymbolTable, processors: int) -> Tiling:
-    """The tiles of a kernel that computes a contraction: those of its schedule where that names blocks, else as large
-    as leaves no processor without one."""
+def schedule_matmul(
+    kernel: Kernel, request: TileRequest, found: Contraction, known: SymbolTable, capabilities: Capabilities
+) -> Matmul:
+    """The schedule of a kernel that computes a contraction: with the tiles of its request where that names blocks, else
+    with tiles as large as leaves no SM without one."""
 
     def extent(axes: Sequence[Axis]) -> int:
         return known.hint(product(axis.size for axis in axes))
 
-    summed, schedule = kernel.phases[found.phase].axes, kernel.schedule
-    if schedule.blocks:
-        named = dict(schedule.blocks)
-        y, x, r = (_block(axes, named) for axes in (found.rows, found.columns, summed))
+    summed = kernel.phases[found.phase].axes
+    if request.blocks:
+        named = dict(request.blocks)
+        y, x, r = (named_block(axes, named, LEAST_SIDE) for axes in (found.rows, found.columns, summed))
         r = max(r, least_summed(found.dtype))
-        warps, stages = schedule.warps, schedule.stages or STAGES
+        warps, stages = request.warps, request.stages or STAGES
     else:
-        y, x = _sides(found.dtype, extent(found.rows), extent(found.columns), extent(found.batch), processors)
+        extents = extent(found.rows), extent(found.columns), extent(found.batch)
+        y, x = _sides(found.dtype, *extents, capabilities.processors)
         warps, stages = (8 if y * x >= MANY_RESULTS else 4), STAGES
         r = _summed(found.dtype, y + x, extent(summed))
         if _is_gathered(kernel, found):
             fits = GATHERED_BYTES * 32 * warps // (max(y, x) * found.dtype.itemsize)
             r = max(least_summed(found.dtype), min(r, fits, MOST_GATHERED))
-    batch = (Dim("z", found.batch, 1),) if found.batch else ()
-    outer = (*batch, Dim("y", found.rows, y), Dim("x", found.columns, x))
-    inner = tuple(
-        Inner((), summed, r, False) if number == found.phase else None for number in range(len(kernel.phases))
+    # The grid is known when the kernel is launched, so tiles that are taken in turn must be known in number.
+    sizes = (axis.size for axis in (*found.batch, *found.rows, *found.columns))
+    schedule = Matmul(
+        batch=names(found.batch),
+        rows=Tile(names(found.rows), y),
+        columns=Tile(names(found.columns), x),
+        summed=Tile(names(summed), r),
+        warps=warps,
+        stages=stages,
+        grid=request.grid if all(isinstance(size, int) for size in sizes) else 0,
     )
-    # Programs are counted when they are launched, so tiles that are taken in turn must be known in number.
-    most = schedule.programs if all(isinstance(dim.programs, int) for dim in outer) else 0
-    return Tiling(outer, inner, warps, found, stages, most=most, descriptors=schedule.descriptors)
+    return with_descriptors(kernel, schedule) if request.descriptors else schedule
+
+
+def with_descriptors(kernel: Kernel, schedule: Matmul) -> Matmul:
+    """The schedule with those of its operands read through descriptors whose memory allows it."""
+    own = replace(kernel, schedule=schedule)
+    pairs = zip(OPERANDS, descriptors(Coordinates(own, tiling(own))), strict=True)
+    return replace(schedule, descriptors=tuple(operand for operand, made in pairs if made is not None))
 
 
 def _is_gathered(kernel: Kernel, found: Contraction) -> bool:
@@ -96,23 +116,15 @@ def _is_gathered(kernel: Kernel, found: Contraction) -> bool:
     return len(phase.axes) > 1 or any(not isinstance(term, int) and not term.is_polynomial for term in places)
 
 
-def _block(axes: Sequence[Axis], named: Mapping[str, int]) -> int:
-    """The block of several axes as one: the product of those that are named."""
-    block = 1
-    for axis in axes:
-        block *= named.get(axis.name, 1)
-    return max(block, LEAST_SIDE)
-
-
-def _sides(dtype: DType, rows: int, columns: int, batch: int, processors: int) -> tuple[int, int]:
-    """The rows and columns of a tile: halved, the longer side first, while processors would be left idle."""
+def _sides(dtype: DType, rows: int, columns: int, batch: int, sm_count: int) -> tuple[int, int]:
+    """The rows and columns of a tile: halved, the longer side first, while SMs would be left idle."""
     sides = _SIDES[dtype]
     y, x = (min(sides.most, max(LEAST_SIDE, next_power_of_two(size))) for size in (rows, columns))
 
     def programs() -> int:
         return batch * -(-rows // y) * -(-columns // x)
 
-    while programs() < processors and max(y, x) > sides.fewest:
+    while programs() < sm_count and max(y, x) > sides.fewest:
         if x >= y:
             x //= 2
         else:

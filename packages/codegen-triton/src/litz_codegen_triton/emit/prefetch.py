@@ -1,8 +1,7 @@
-"""Which elements a map reads before it computes anything.
+"""The loads that a map may issue before it computes anything.
 
 Square roots and quotients that are rounded as eager's have a slow way for odd operands, which is a branch, and no
-assembler moves a load across one. Where a load stands behind them in the text, memory is idle meanwhile. Loops that
-were packed into one kernel lose by it.
+assembler moves a load across one. Where a load stands behind them in the text, memory is idle meanwhile.
 """
 
 from __future__ import annotations
@@ -11,16 +10,10 @@ from collections.abc import Iterable, Iterator
 
 from litz_ir.scalar import Expr, Load, Masked, Op, indirects_in
 
-REGISTERS = 64
-"""What of a thread's registers elements may take that are read ahead."""
 
-
-def read_ahead(bodies: Iterable[Expr], each: int) -> tuple[Load, ...]:
-    """The loads that wait for no condition and no other load, in the order in which they are computed with; none where
-    a thread, which has ``each`` points, has too few registers for all of them."""
-    found = tuple(dict.fromkeys(_loads(bodies)))
-    words = sum(max(1, each * load.dtype.itemsize // 4) for load in found)
-    return found if words <= REGISTERS else ()
+def early_loads(bodies: Iterable[Expr]) -> tuple[Load, ...]:
+    """The loads that wait for no condition and no other load, in the order in which they are computed with."""
+    return tuple(dict.fromkeys(_loads(bodies)))
 
 
 def _loads(bodies: Iterable[Expr]) -> Iterator[Load]:

@@ -1,4 +1,4 @@
-"""How chains of products are cut into tiles."""
+"""The schedule of fused attention: tile sizes, warps and stages."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from litz_codegen_triton.emit.chain import LEAST_SIDE, SOFTMAX, Chain
-from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
+from litz_codegen_triton.emit.tiles import next_power_of_two
+from litz_codegen_triton.schedule.request import named_block, names
 from litz_ir.loops import Axis
-from litz_ir.plan import Accumulate, Kernel
+from litz_ir.plan import Accumulate, Attention, InnerTile, Tile, TileRequest
 from litz_ir.symbols import SymbolTable, product
+from litz_ir.target import Capabilities
 
 WIDEST = 256
 """The most columns of a program: with fewer than there are, others would compute the same left factors."""
 
 FEWEST_ROWS = 64
-"""The smallest number of rows of a tile that idle processors make of it: the tensor cores of sm_90 take as many."""
+"""The smallest number of rows of a tile that idle SMs make of it: the tensor cores of sm_90 take as many."""
 
 LEAST_WARPS = 4
 
@@ -47,37 +49,38 @@ _ROUNDED: _Rule = MappingProxyType(
 floats, of ``f32``, of ``f32`` that is rounded to TF32 where it is multiplied."""
 
 
-def chain_tiling(kernel: Kernel, found: Chain, known: SymbolTable, processors: int) -> Tiling:
-    """The tiles of a kernel that computes a chain: those of its schedule where that names blocks, else what the rule
-    says, cut down to what there is of rows and summed points and so that processors are not idle."""
+def schedule_attention(
+    request: TileRequest, found: Chain, known: SymbolTable, capabilities: Capabilities
+) -> Attention:
+    """The schedule of a kernel that computes a chain: with the tiles of its request where that names blocks, else with
+    those of the rule, cut down to what there is of rows and summed points and so that no SM is idle."""
 
     def extent(axes: Sequence[Axis]) -> int:
         return known.hint(product(axis.size for axis in axes))
 
-    summed, schedule = found.summed, kernel.schedule
     rule = _rule(found, extent(found.columns))
-    if schedule.blocks:
-        named = dict(schedule.blocks)
-        y, x, r = (_block(axes, named) for axes in (found.rows, found.columns, summed))
+    if request.blocks:
+        named = dict(request.blocks)
+        given = (found.rows, found.columns, found.summed)
+        y, x, r = (named_block(axes, named, LEAST_SIDE) for axes in given)
         x = x if found.columns else 1
-        warps, stages = schedule.warps, schedule.stages or rule.stages
+        warps, stages = request.warps, request.stages or rule.stages
     else:
-        y, x = (
-            _rows(rule.rows, extent(found.rows), extent(found.batch), processors),
-            whole(extent(found.columns)) if found.columns else 1,
-        )
-        r = max(LEAST_SIDE, min(rule.summed, next_power_of_two(extent(summed))))
+        y = _rows(rule.rows, extent(found.rows), extent(found.batch), capabilities.processors)
+        x = whole(extent(found.columns)) if found.columns else 1
+        r = max(LEAST_SIDE, min(rule.summed, next_power_of_two(extent(found.summed))))
         warps, stages = min(rule.warps, max(LEAST_WARPS, rule.warps * y // rule.rows)), rule.stages
     if found.block:
         y = _divisor(y, found.block)
-    serial, tiled, r = _summed(found, summed, r)
-    batch = (Dim("z", found.batch, 1),) if found.batch else ()
-    outer = (*batch, Dim("y", found.rows, y), Dim("x", found.columns, x))
-    inner = tuple(
-        Inner(serial, tiled, r, False) if number == found.phase else None
-        for number in range(len(kernel.phases))
+    serial, tiled, r = _summed(found, found.summed, r)
+    return Attention(
+        batch=names(found.batch),
+        rows=Tile(names(found.rows), y),
+        columns=Tile(names(found.columns), x),
+        summed=InnerTile(names(tiled), r, serial=names(serial)),
+        warps=warps,
+        stages=stages,
     )
-    return Tiling(outer, inner, warps, chain=found, stages=stages)
 
 
 def whole(size: int) -> int:
@@ -94,20 +97,12 @@ def _rule(found: Chain, columns: int) -> _Tile:
     return rule[max(64, whole(max(columns, found.depth)))]
 
 
-def _rows(most: int, rows: int, batch: int, processors: int) -> int:
+def _rows(most: int, rows: int, batch: int, sm_count: int) -> int:
     """The rows of a tile, where there are so many rows for each of so many batches."""
     y = min(most, max(LEAST_SIDE, next_power_of_two(rows)))
-    while y > FEWEST_ROWS and batch * -(-rows // y) < processors:
+    while y > FEWEST_ROWS and batch * -(-rows // y) < sm_count:
         y //= 2
     return y
-
-
-def _block(axes: Sequence[Axis], named: Mapping[str, int]) -> int:
-    """The block of several axes as one: the product of those that are named."""
-    block = 1
-    for axis in axes:
-        block *= named.get(axis.name, 1)
-    return max(block, LEAST_SIDE)
 
 
 def _divisor(block: int, size: int) -> int:

@@ -1,8 +1,8 @@
-"""How a kernel's axes are cut into tiles, and how many warps work on one.
+"""The schedule of loops over tiles: tile sizes, warps and stages of maps, reductions, scans and sorts.
 
-The schedule decides where it names blocks. Otherwise the rule is threads in flight: each moves 16 bytes by one load,
+The request decides where it names blocks. Otherwise the rule is threads in flight: each moves 16 bytes by one load,
 and there are as many as a processor holds, which hides more of the memory's delay than several loads a thread do. Rows
-stay in registers while they fit, and no tile is so large that processors are left without one. The figures were
+stay in registers while they fit, and no tile is so large that SMs are left without one. The figures were
 measured on an H200, over programs of a quarter of a gigabyte and more.
 """
 
@@ -10,20 +10,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
-from litz_codegen_triton.emit.chain import chain
-from litz_codegen_triton.emit.chain_alone import lone_chain
-from litz_codegen_triton.emit.chain_tiles import chain_tiling
-from litz_codegen_triton.emit.contraction import contraction
-from litz_codegen_triton.emit.pressure import dtype_words, index_words, point_words
-from litz_codegen_triton.emit.product_tiles import product_tiling
 from litz_codegen_triton.emit.statements import accumulates, flat, targets_of, values_of
-from litz_codegen_triton.emit.tiles import Dim, Inner, Tiling, next_power_of_two
+from litz_codegen_triton.emit.tiles import next_power_of_two, tiling
+from litz_codegen_triton.schedule.register_pressure import dtype_words, index_words, point_words
+from litz_codegen_triton.schedule.request import named_block, names
 from litz_ir.errors import CodegenError
 from litz_ir.loops import SORT, Axis, Kind
-from litz_ir.plan import Accumulate, Kernel, Phase, ScanStore
+from litz_ir.plan import Accumulate, InnerTile, Kernel, Phase, ScanStore, Tile, TileLoops, TileRequest
 from litz_ir.scalar import OPS, Op, folds, indirects_in, loads, walk
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols, product
 
@@ -77,9 +73,6 @@ STAGES, STAGED_BYTES = 3, 48 << 10
 """The tiles that are on their way at a time, and what they may take of shared memory at the most, in loops down columns
 that programs share. Rows, and columns that one program has, lose by it."""
 
-RELAY_WARPS = 8
-"""The warps of a program that has a part of a scanned row: as many threads as it looks back at words."""
-
 SORTED_TILE, SORTED_ELEMENTS = 1024, 8
 """The keys of a program that sorts, unless a row has more, and those of a thread."""
 
@@ -98,43 +91,17 @@ def sorts(kernel: Kernel) -> bool:
     return any(isinstance(each, ScanStore) and each.combiner == SORT for each in statements)
 
 
-def tiling(kernel: Kernel, processors: int = 132) -> Tiling:
-    """The tiles of a kernel on a device with so many processors. Raises ``CodegenError`` when the schedule names blocks
-    that are no powers of two or an axis that the kernel lacks. Programs that share outer points multiply no tiles."""
-    _check_blocks(kernel)
-    known = SymbolTable(kernel.symbols)
-    if kernel.schedule.shared == 1:
-        chained = chain(kernel, known) or lone_chain(kernel, known)
-        if chained is not None:
-            return chain_tiling(kernel, chained, known, processors)
-        found = contraction(kernel, known)
-        if found is not None:
-            return product_tiling(kernel, found, known, processors)
-    if kernel.schedule.relay:
-        return _relayed(kernel)
-    return plain_tiling(kernel, processors)
+def schedule_tile_loops(kernel: Kernel, request: TileRequest, sm_count: int) -> TileLoops:
+    """The schedule of a kernel that multiplies no tiles, on so many SMs. Raises ``CodegenError`` when a request names
+    more outer axes than a tile has dimensions, or more programs of a cluster than have points."""
+    chooser = _Chooser(kernel, request, sm_count)
+    schedule = chooser.requested() if request.blocks else chooser.chosen()
+    _check_pieces(replace(kernel, schedule=schedule))
+    return schedule
 
 
-def plain_tiling(kernel: Kernel, processors: int = 132) -> Tiling:
-    """The tiles of a kernel that multiplies none. Raises ``CodegenError`` as :func:`tiling` does."""
-    _check_blocks(kernel)
-    known = SymbolTable(kernel.symbols)
-    chooser = _Chooser(kernel, known, processors)
-    tiles = chooser.scheduled() if kernel.schedule.blocks else chooser.chosen()
-    _check_pieces(kernel, tiles)
-    return tiles
-
-
-def _relayed(kernel: Kernel) -> Tiling:
-    """A part of a row for each program."""
-    (phase,) = kernel.phases
-    inner = Inner((), phase.axes, kernel.schedule.relay, False)
-    outer = (Dim("x", kernel.outer, 1),) if kernel.outer else ()
-    return Tiling(outer, (inner,), RELAY_WARPS, relay=kernel.schedule.relay)
-
-
-def _check_pieces(kernel: Kernel, tiles: Tiling) -> None:
-    for inner in tiles.inner:
+def _check_pieces(kernel: Kernel) -> None:
+    for inner in tiling(kernel).inner:
         if inner is None or not inner.persistent or inner.pieces == 1:
             continue
         assert isinstance(inner.piece, int) and isinstance(inner.size, int), "a tile of known size covers it"
@@ -142,16 +109,6 @@ def _check_pieces(kernel: Kernel, tiles: Tiling) -> None:
             raise CodegenError(
                 f"{inner.pieces} programs share the {inner.size} points of {kernel.name}",
                 hint="each has a point at least, and all of its points at once",
-            )
-
-
-def _check_blocks(kernel: Kernel) -> None:
-    axes = [axis.name for axis in (*kernel.outer, *(axis for phase in kernel.phases for axis in phase.axes))]
-    for name, block in kernel.schedule.blocks:
-        if name not in axes or block < 1 or block & (block - 1):
-            raise CodegenError(
-                f"the schedule of {kernel.name} gives axis {name!r} a block of {block}",
-                hint=f"a block is a power of two on one of the axes {', '.join(sorted(set(axes)))}",
             )
 
 
@@ -164,32 +121,32 @@ class _Access:
 class _Chooser:
     """The choice for one kernel: what it reads and writes, and how large its axes are taken to be."""
 
-    def __init__(self, kernel: Kernel, known: SymbolTable, processors: int) -> None:
+    def __init__(self, kernel: Kernel, request: TileRequest, sm_count: int) -> None:
         self.kernel = kernel
-        self.known = known
-        self.processors = processors
+        self.request = request
+        self.known = SymbolTable(kernel.symbols)
+        self.sm_count = sm_count
         self.flat = flat(kernel)
         self.outer = tuple(kernel.outer) + (kernel.phases[0].axes if self.flat else ())
         self.phases: tuple[tuple[Axis, ...], ...] = (
             ((),) if self.flat else tuple(p.axes for p in kernel.phases)
         )
         self.accesses = tuple(_accesses(kernel))
-        self.shared = kernel.schedule.shared
+        self.cluster = request.cluster
         self.words = point_words(kernel)
 
     def piece(self, axes: Sequence[Axis]) -> int:
         """How many points of the axes a program is taken to have."""
-        return cdiv_int(self.extent(axes), self.shared)
+        return cdiv_int(self.extent(axes), self.cluster)
 
     def extent(self, axes: Sequence[Axis]) -> int:
         """How many points the axes are taken to have."""
         return self.known.hint(product(axis.size for axis in axes))
 
-    # --- what the schedule asks for ---
+    # --- the tiles of a request ---
 
-    def scheduled(self) -> Tiling:
-        schedule = self.kernel.schedule
-        blocks = dict(schedule.blocks)
+    def requested(self) -> TileLoops:
+        blocks = dict(self.request.blocks)
         by_name = {axis.name: axis for axis in self.outer}
         named = [by_name[name] for name in blocks if name in by_name]
         if len(named) > 2:
@@ -198,31 +155,29 @@ class _Chooser:
                 hint="a tile has one outer dimension, or two",
             )
         outer = self.dims(named, [blocks[axis.name] for axis in named])
-        inner = tuple(self.scheduled_inner(k, blocks) for k in range(len(self.phases)))
-        stages = schedule.stages or self.stages(outer, inner)
-        return Tiling(outer, inner, schedule.warps, stages=stages, shared=self.shared)
+        inner = tuple(self.requested_inner(k, blocks) for k in range(len(self.phases)))
+        stages = self.request.stages or self.stages(outer, inner)
+        return TileLoops(outer, inner, self.request.warps, stages, self.cluster)
 
-    def scheduled_inner(self, phase: int, blocks: Mapping[str, int]) -> Inner | None:
+    def requested_inner(self, phase: int, blocks: Mapping[str, int]) -> InnerTile | None:
         serial, axes = self.split(phase)
         if not axes:
             return None
         size = product(axis.size for axis in axes)
-        block = 1
-        for axis in axes:
-            block *= blocks.get(axis.name, 1)
+        block = named_block(axes, blocks, 1)
         length = next_power_of_two(self.piece(axes))
         block = min(block if block > 1 else 1024, length)
         fits = isinstance(size, int) and self.piece(axes) <= block
-        return Inner(serial, axes, block, fits, self.shared)
+        return InnerTile(names(axes), block, fits, names(serial))
 
-    def dims(self, tiled: Sequence[Axis], blocks: Sequence[int]) -> tuple[Dim, ...]:
+    def dims(self, tiled: Sequence[Axis], blocks: Sequence[int]) -> tuple[Tile, ...]:
         """The outer dimensions: two tiles of their own, or all axes flattened into one that ends with ``tiled``."""
         rest = tuple(axis for axis in self.outer if axis not in tiled)
         if len(tiled) < 2:
             block = blocks[0] if blocks else 1
-            return (Dim("x", (*rest, *tiled), block),) if self.outer else ()
-        tiles = tuple(Dim(letter, (axis,), block) for letter, axis, block in zip("yx", tiled, blocks))
-        return ((Dim("z", rest, 1),) if rest else ()) + tiles
+            return (Tile(names((*rest, *tiled)), block),) if self.outer else ()
+        tiles = tuple(Tile((axis.name,), block) for axis, block in zip(tiled, blocks))
+        return ((Tile(names(rest)),) if rest else ()) + tiles
 
     def split(self, phase: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
         """(axes looped over point by point, axes tiled): a scan runs along the last axis alone."""
@@ -232,11 +187,11 @@ class _Chooser:
 
     # --- the default ---
 
-    def chosen(self) -> Tiling:
+    def chosen(self) -> TileLoops:
         if not any(self.phases):
             return self.chosen_map()
         columns = self.runs_along_outer()
-        rows = self.extent(self.outer) * self.shared
+        rows = self.extent(self.outer) * self.cluster
         longest = max(
             (k for k in range(len(self.phases)) if self.phases[k]), key=lambda k: self.extent(self.phases[k])
         )
@@ -246,19 +201,22 @@ class _Chooser:
         if self.holds_sums():
             block = max(1, min(block, SUMMED_TILE // x))
         inner = tuple(self.chosen_inner(k, block, persistent) for k in range(len(self.phases)))
-        outer = (Dim("x", self.outer, x),) if self.outer else ()
+        outer = self.flattened(x)
         warps = self.roomy(self.warps(x, block, columns, persistent), x * block)
-        return Tiling(outer, inner, warps, stages=self.stages(outer, inner), shared=self.shared)
+        return TileLoops(outer, inner, warps, self.stages(outer, inner), self.cluster)
 
-    def sorting(self, phase: int, rows: int, columns: bool) -> Tiling:
+    def flattened(self, block: int) -> tuple[Tile, ...]:
+        """All outer axes as one dimension, if there are any."""
+        return (Tile(names(self.outer), block),) if self.outer else ()
+
+    def sorting(self, phase: int, rows: int, columns: bool) -> TileLoops:
         """Whole rows, several where they are short, or as many columns as an access of memory brings."""
         block = next_power_of_two(self.extent(self.split(phase)[1]))
         least = min(max(1, SECTOR // self.widest()) if columns else 1, next_power_of_two(rows))
         x = max(least, self.shared_out(max(1, SORTED_TILE // block), rows))
         inner = tuple(self.chosen_inner(k, block, True) for k in range(len(self.phases)))
-        outer = (Dim("x", self.outer, x),) if self.outer else ()
         warps = max(1, min(_MOST_WARPS, x * block // (_WARP * SORTED_ELEMENTS)))
-        return Tiling(outer, inner, warps)
+        return TileLoops(self.flattened(x), inner, warps)
 
     def warps(self, x: int, block: int, columns: bool, persistent: bool) -> int:
         """The warps for a tile of ``x`` rows, or columns, and ``block`` elements of each."""
@@ -293,14 +251,14 @@ class _Chooser:
             each //= 2
         return each
 
-    def chosen_inner(self, phase: int, block: int, persistent: bool) -> Inner | None:
+    def chosen_inner(self, phase: int, block: int, persistent: bool) -> InnerTile | None:
         serial, axes = self.split(phase)
         if not axes:
             return None
         size = product(axis.size for axis in axes)
         own = min(block, next_power_of_two(self.piece(axes)))
         fits = persistent and isinstance(size, int) and self.piece(axes) <= own
-        return Inner(serial, axes, own, fits, self.shared)
+        return InnerTile(names(axes), own, fits, names(serial))
 
     def row_tile(self, phase: int, rows: int) -> tuple[int, int, bool]:
         """(elements of a row at once, rows per program, whether that is all of the row)."""
@@ -329,10 +287,10 @@ class _Chooser:
             block = max(1, block // 4)
         return block, min(x, next_power_of_two(rows)), static and length == block
 
-    def stages(self, outer: Sequence[Dim], inner: Sequence[Inner | None]) -> int:
+    def stages(self, outer: Sequence[Tile], inner: Sequence[InnerTile | None]) -> int:
         """How many tiles are on their way in loops that accumulate; 1 where these have no room for more, or where only
         a loaded value says what to read."""
-        if self.shared == 1 or not self.runs_along_outer():
+        if self.cluster == 1 or not self.runs_along_outer():
             return 1
         columns = prod(dim.block for dim in outer)
         held = 0
@@ -373,9 +331,9 @@ class _Chooser:
         return any(dtype_words(value.dtype) > 1 for each in scans for value in each.values)
 
     def shared_out(self, x: int, rows: int) -> int:
-        """At most ``x`` rows per program, fewer where processors would be left idle."""
+        """At most ``x`` rows per program, fewer where SMs would be left idle."""
         x = min(x, next_power_of_two(rows))
-        while x > 1 and rows // x < 2 * self.processors:
+        while x > 1 and rows // x < 2 * self.sm_count:
             x //= 2
         return x
 
@@ -416,7 +374,7 @@ class _Chooser:
             return GATHERS
         return 2 if self.effort() >= HEAVY else 1
 
-    def chosen_map(self) -> Tiling:
+    def chosen_map(self) -> TileLoops:
         votes = self.votes()
         axes = [axis for axis in self.outer if axis.size != 1]
         wanted = sorted((axis for axis in axes if votes[axis.name]), key=lambda axis: -votes[axis.name])
@@ -429,21 +387,21 @@ class _Chooser:
             # Two accesses want different neighbours: a square tile serves both through shared memory.
             y, x = wanted[1], wanted[0]
             blocks = [min(SIDE, next_power_of_two(self.extent([axis]))) for axis in (y, x)]
-            if min(blocks) == SIDE and self.extent(axes) < 2 * self.processors * SIDE * SIDE:
+            if min(blocks) == SIDE and self.extent(axes) < 2 * self.sm_count * SIDE * SIDE:
                 blocks = [SIDE // 2] * 2
             warps = blocks[0] * blocks[1] // (_WARP * self.fitting(SQUARE_ELEMENTS))
-            return Tiling(self.dims([y, x], blocks), inner, max(1, warps))
+            return TileLoops(self.dims([y, x], blocks), inner, max(1, warps))
         if wanted and axes and wanted[0] is not axes[-1] and not votes[axes[-1].name]:
             axes = [axis for axis in axes if axis is not wanted[0]] + [wanted[0]]
         points = self.extent(axes)
         wider = self.wider()
         each, threads = self.fitting(LOAD_BYTES // self.widest() * wider), MAP_THREADS // wider
         block = threads * each
-        while block > _LEAST_TILE and cdiv_int(points, block) < 2 * self.processors:
+        while block > _LEAST_TILE and cdiv_int(points, block) < 2 * self.sm_count:
             block //= 2
         block = min(block, next_power_of_two(points))
-        outer = (Dim("x", tuple(axes), block),) if axes else ()
-        return Tiling(outer, inner, max(1, min(threads // _WARP, block // (_WARP * each))))
+        outer = (Tile(names(axes), block),) if axes else ()
+        return TileLoops(outer, inner, max(1, min(threads // _WARP, block // (_WARP * each))))
 
     def conflict(self, first: Axis, second: Axis) -> bool:
         """True when an access runs along ``second`` and takes strides along ``first``."""

@@ -1,0 +1,50 @@
+"""The choice of a kernel's form, and through it of all numbers of its schedule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from litz_codegen_triton.emit.chain import chain
+from litz_codegen_triton.emit.chain_alone import lone_chain
+from litz_codegen_triton.emit.contraction import contraction
+from litz_codegen_triton.schedule.attention import schedule_attention
+from litz_codegen_triton.schedule.foreach import schedule_foreach
+from litz_codegen_triton.schedule.lookback_scan import schedule_lookback_scan
+from litz_codegen_triton.schedule.matmul import schedule_matmul
+from litz_codegen_triton.schedule.prefetch import covered, with_prefetch
+from litz_codegen_triton.schedule.request import check_request
+from litz_codegen_triton.schedule.tile_loops import schedule_tile_loops
+from litz_ir.plan import GpuSchedule, Kernel, TileRequest
+from litz_ir.symbols import SymbolTable
+from litz_ir.target import Capabilities
+
+
+def schedule_kernel(kernel: Kernel, capabilities: Capabilities) -> Kernel:
+    """The kernel with a schedule for a device in the place of its tile request; a kernel that has no request is left as
+    it is. Raises ``CodegenError`` when the request names blocks that are no powers of two or an axis that the kernel
+    lacks."""
+    request = kernel.schedule
+    if not isinstance(request, TileRequest):
+        return kernel
+    if kernel.parts:
+        return schedule_foreach(kernel, capabilities)
+    return replace(kernel, schedule=_schedule(kernel, request, capabilities))
+
+
+def _schedule(kernel: Kernel, request: TileRequest, capabilities: Capabilities) -> GpuSchedule:
+    """The schedule of a kernel by its form. Thread blocks of a cluster multiply no tiles."""
+    check_request(kernel, request)
+    known = SymbolTable(kernel.symbols)
+    if request.cluster == 1:
+        found = chain(kernel, known) or lone_chain(kernel, known)
+        if found is not None:
+            attention = schedule_attention(request, found, known, capabilities)
+            return with_prefetch(kernel, attention, (found.phase,))
+        product = contraction(kernel, known)
+        if product is not None:
+            matmul = schedule_matmul(kernel, request, product, known, capabilities)
+            return with_prefetch(kernel, matmul, (product.phase,))
+    if request.segment:
+        return schedule_lookback_scan(request)
+    loops = schedule_tile_loops(kernel, request, capabilities.processors)
+    return with_prefetch(kernel, loops, covered(loops))

@@ -1,0 +1,13 @@
+"""The schedule of a decoupled look-back scan."""
+
+from __future__ import annotations
+
+from litz_ir.plan import LookbackScan, TileRequest
+
+WARPS = 8
+"""Warps of a thread block: one thread for each word of a look-back window (:data:`litz_ir.plan.relay.WINDOW`)."""
+
+
+def schedule_lookback_scan(request: TileRequest) -> LookbackScan:
+    """The requested segment of a row for each thread block."""
+    return LookbackScan(request.segment, WARPS)

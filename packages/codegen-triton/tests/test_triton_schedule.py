@@ -1,0 +1,148 @@
+"""The schedules that kernels and plans get for a chip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import triton_chains
+import triton_corpus
+import triton_lone_chains
+import triton_packs
+import triton_products
+from triton_corpus import I0, kernel, load, op
+from triton_graphs import graphs, plan_of
+from triton_scheduled import MACHINE, emitted, scheduled
+
+from litz_codegen_triton.capabilities import chip_capabilities
+from litz_codegen_triton.emit.grid import grid_size
+from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_codegen_triton.schedule.kernel import schedule_kernel
+from litz_codegen_triton.schedule.plan import schedule_plan
+from litz_ir.dtypes import DType, f32
+from litz_ir.errors import CodegenError
+from litz_ir.plan import (
+    Access,
+    Attention,
+    CpuLoops,
+    Foreach,
+    Kernel,
+    LookbackScan,
+    Matmul,
+    Store,
+    TileLoops,
+    TileRequest,
+    kernels_in,
+    schedules_of,
+    verify_plan,
+)
+from litz_ir.plan.verify_kernel import verify_kernel
+from litz_ir.text import from_text, print_schedule, to_text
+
+ROOMS = (triton_corpus, triton_products, triton_chains, triton_lone_chains, triton_packs)
+KERNELS = {case.name: case.kernel for room in ROOMS for case in room.cases()}
+
+
+def text_of(made: Kernel) -> str:
+    """The name of a kernel and its schedules, a line each."""
+    return "\n  ".join([made.name, *map(print_schedule, schedules_of(made))])
+
+
+def test_schedules_of_the_corpus(golden: Callable[[str, str], None]) -> None:
+    made = [scheduled(each) for name, each in KERNELS.items() if not name.startswith("operations")]
+    golden("schedules_sm_90.txt", "\n".join(map(text_of, made)) + "\n")
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_schedule_suits_its_kernel_and_leaves_nothing_open(name: str) -> None:
+    made = scheduled(KERNELS[name])
+    assert not any(isinstance(each, CpuLoops | TileRequest) for each in schedules_of(made))
+    assert scheduled(made) == made
+    verify_kernel(made)
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("softmax", TileLoops),
+        ("softmax_shared_by_2", TileLoops),
+        ("relay_argmax", LookbackScan),
+        ("product_open", Matmul),
+        ("chain_listed_odd", Attention),
+        ("lone_points_0", Attention),
+        ("steps_f32", Foreach),
+    ],
+)
+def test_the_form_of_a_kernel(name: str, form: type) -> None:
+    assert isinstance(scheduled(KERNELS[name]).schedule, form)
+
+
+def test_a_scheduled_plan_is_text_like_any_other() -> None:
+    for graph in graphs():
+        plan = plan_of(graph)
+        verify_plan(plan)
+        assert from_text(to_text(plan)) == plan
+        assert all(not isinstance(each.schedule, TileRequest) for each in kernels_in(plan))
+        assert schedule_plan(plan, MACHINE) == plan
+
+
+def test_tiles_are_for_as_many_sms_as_a_chip_has() -> None:
+    large = triton_products.product("large", 1024, 1024, 1024).kernel
+    rows = {
+        count: print_schedule(schedule_kernel(large, replace(MACHINE, processors=count)).schedule)
+        for count in (16, MACHINE.processors)
+    }
+    assert rows[16].startswith("matmul rows(i0: 128) columns(i1: 128)")
+    assert rows[MACHINE.processors] != rows[16]
+    assert chip_capabilities("sm_80").processors != MACHINE.processors
+
+
+def test_what_is_not_scheduled_is_not_emitted() -> None:
+    for name in ("softmax", "steps_f32"):
+        with pytest.raises(CodegenError, match="is not scheduled for a GPU"):
+            emit_kernel(KERNELS[name])
+        with pytest.raises(CodegenError, match="is not scheduled for a GPU"):
+            grid_size(KERNELS[name])
+
+
+def test_a_form_that_is_none_of_the_kernels_is_refused() -> None:
+    matmul = scheduled(KERNELS["product_open"]).schedule
+    attention = scheduled(KERNELS["chain_listed_odd"]).schedule
+    for schedule, what in ((matmul, "a matmul"), (attention, "attention")):
+        with pytest.raises(CodegenError, match=f"scheduled as {what}, which it is not"):
+            emit_kernel(replace(KERNELS["softmax"], schedule=schedule))
+
+
+def test_a_schedule_is_read_and_not_chosen_again() -> None:
+    made = scheduled(KERNELS["softmax"])
+    assert isinstance(made.schedule, TileLoops)
+    other = replace(made, schedule=replace(made.schedule, warps=2 * made.schedule.warps))
+    assert emitted(other).warps == 2 * emitted(made).warps
+
+
+def test_loads_of_a_map_are_prefetched_while_registers_hold_them() -> None:
+    def of(count: int) -> Kernel:
+        total = op("sqrt", load("x0", (I0,), f32))
+        for k in range(1, count):
+            total = op("add", total, load(f"x{k}", (I0,), f32))
+        inputs: list[tuple[str, DType, Access]] = [(f"x{k}", f32, "in") for k in range(count)]
+        parameters = [*inputs, ("o", f32, "out")]
+        return scheduled(kernel("k", parameters, [("i0", 1 << 24)], ((), [Store("o", I0, total)])))
+
+    few, many = (of(count).schedule for count in (2, 40))
+    assert isinstance(few, TileLoops) and few.prefetch == (0,)
+    assert isinstance(many, TileLoops) and many.prefetch == ()
+    late = replace(of(2), schedule=replace(few, prefetch=()))
+    texts = [emit_kernel(each).text for each in (of(2), late)]
+    assert [text.index("tl.load(x1_ptr") < text.index("tl.sqrt_rn") for text in texts] == [True, False]
+
+
+def test_operands_are_read_through_descriptors_where_their_memory_allows_it() -> None:
+    request = TileRequest(blocks=(("i0", 64), ("i1", 64), ("r0", 32)), grid=132, descriptors=True)
+    found = {}
+    for columns in (64, 60, 61):
+        made = scheduled(triton_products.product("p", 64, columns, 64, schedule=request).kernel)
+        assert isinstance(made.schedule, Matmul)
+        found[columns] = made.schedule.descriptors
+    assert found == {64: ("left", "right"), 60: ("left",), 61: ("left",)}

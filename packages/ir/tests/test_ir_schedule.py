@@ -1,0 +1,180 @@
+"""Schedules: their text, and what the verifier makes of those that do not suit their kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from litz_ir.errors import CodegenError, ParseError, VerifyError
+from litz_ir.plan.packs import scheduled, schedules_of
+from litz_ir.plan.schedule import (
+    CpuLoops,
+    Foreach,
+    InnerTile,
+    LookbackScan,
+    Matmul,
+    Tile,
+    TileLoops,
+    TileRequest,
+    cluster_size,
+    cpu_loops,
+    scan_segment,
+)
+from litz_ir.plan.verify_kernel import verify_kernel
+from litz_ir.text.parse_kernel import parse_kernel
+from litz_ir.text.parse_schedules import parse_schedule
+from litz_ir.text.print_schedules import print_schedule
+
+ROWS = """
+kernel rows(in %a: f32, out %b: f32) {{
+  schedule {schedule}
+  outer [i0: 6, i1: 1]
+  phase [r0: 8] {{ $m: f32 = reduce.max {{ %a[i0*8 + r0] }}; }}
+  phase [] {{ %b[i0] = $m; }}
+}}
+"""
+
+MAP = """
+kernel map(in %a: f32, out %b: f32) {{
+  schedule {schedule}
+  outer [i0: 6]
+  phase [j: 8] {{ %b[i0*8 + j] = %a[i0*8 + j]; }}
+}}
+"""
+
+PRODUCT = """
+kernel product(in %a: f32, in %b: f32, out %c: f32) {{
+  schedule {schedule}
+  outer [i: 64, j: 64]
+  phase [k: 64] {{ $s: f32 = reduce.sum {{ %a[i*64 + k] * %b[k*64 + j] }}; }}
+  phase [] {{ %c[i*64 + j] = $s; }}
+}}
+"""
+
+FOREACH = """
+kernel both(in %a: f32, out %b: f32) {{
+  schedule {schedule}
+  kernel one(in %x: f32, out %y: f32) {{
+    schedule {part}
+    outer [i: 8]
+    phase [] {{ %y[i] = %x[i]; }}
+  }}
+    on (%a, %b)
+}}
+"""
+
+RIGHT = [
+    ROWS.format(schedule="tile_loops outer((i0: 2)) inner((r0: 8) persistent, point) warps 1"),
+    ROWS.format(schedule="tile_loops outer((i0), (i1)) inner((r0: 4), point) warps 2 stages 3"),
+    ROWS.format(schedule="tile_loops outer((i0, i1: 4)) inner((r0: 4) persistent, point) warps 2"),
+    MAP.format(schedule="tile_loops outer((i0, j: 16)) inner(point) warps 1"),
+    PRODUCT.format(schedule="matmul rows(i: 64) columns(j: 32) summed(k: 16) warps 4 stages 3 grid 132"),
+    FOREACH.format(schedule="foreach warps 4", part="tile_loops outer((i: 8)) inner(point) warps 4"),
+    FOREACH.format(schedule="tile_request", part="tile_request blocks(i: 8) warps 4"),
+]
+
+WRONG = {
+    "a request for no axis": (ROWS, "tile_request blocks(j: 4)", "which is no axis"),
+    "an empty block": (ROWS, "tile_request blocks(i0: 0)", "the block of i0 is 0"),
+    "a phase without a cover": (ROWS, "tile_loops outer((i0: 2)) inner(point) warps 1", "1 phases of 2"),
+    "another phase's axes": (
+        ROWS,
+        "tile_loops outer((i0: 2)) inner(point, (r0: 8)) warps 1",
+        "are not the phase's",
+    ),
+    "no power of two": (ROWS, "tile_loops outer((i0: 3)) inner((r0: 8), point) warps 1", "power of two"),
+    "an axis twice": (ROWS, "tile_loops outer((i0), (i0)) inner((r0: 8), point) warps 1", "in another one"),
+    "an axis that is left out": (
+        ROWS,
+        "tile_loops outer((i1)) inner((r0: 8), point) warps 1",
+        "no dimension",
+    ),
+    "loads of no phase": (
+        ROWS,
+        "tile_loops outer((i0)) inner((r0: 8), point) warps 1 prefetch(2)",
+        "loads of phase 2 are prefetched",
+    ),
+    "no stage": (ROWS, "tile_loops outer((i0)) inner((r0: 8), point) warps 1 stages 0", "stages is 0"),
+    "a pointwise axis that is left out": (MAP, "tile_loops outer((i0)) inner(point) warps 1", "axis j"),
+    "other summed axes": (
+        PRODUCT,
+        "matmul rows(i: 64) columns(j: 32) summed(j: 16) warps 4 stages 3",
+        "those of no phase",
+    ),
+    "rows that are none": (
+        PRODUCT,
+        "matmul rows(k: 64) columns(j: 32) summed(k: 16) warps 4 stages 3",
+        "no outer axis",
+    ),
+    "subkernels that are not there": (ROWS, "foreach warps 4", "no subkernels"),
+}
+
+
+@pytest.mark.parametrize("text", RIGHT)
+def test_a_schedule_that_suits_its_kernel_is_accepted(text: str) -> None:
+    verify_kernel(parse_kernel(text))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_schedule_that_does_not_suit_its_kernel_is_refused(name: str) -> None:
+    text, schedule, message = WRONG[name]
+    with pytest.raises(VerifyError, match=message) as caught:
+        verify_kernel(parse_kernel(text.format(schedule=schedule)))
+    assert caught.value.check == "schedule"
+
+
+@pytest.mark.parametrize(
+    ("own", "part"),
+    [
+        ("foreach warps 4", "tile_loops outer((i: 8)) inner(point) warps 8"),
+        ("foreach warps 4", "tile_request"),
+        ("lookback_scan segment 16 warps 4", "tile_loops outer((i: 8)) inner(point) warps 4"),
+    ],
+)
+def test_subkernels_have_the_warps_of_their_launch(own: str, part: str) -> None:
+    with pytest.raises(VerifyError) as caught:
+        verify_kernel(parse_kernel(FOREACH.format(schedule=own, part=part)))
+    assert caught.value.check == "schedule"
+
+
+def test_what_is_printed_says_the_form_and_what_differs_from_its_defaults() -> None:
+    assert print_schedule(CpuLoops(("i0",), "r0")) == "cpu_loops parallel(i0) vector r0"
+    assert print_schedule(TileRequest(cluster=8)) == "tile_request cluster 8"
+    loops = TileLoops((Tile(("i0",)), Tile(("i1",), 64)), (None, InnerTile(("r0",), 32, True)), 4, cluster=2)
+    text = "tile_loops outer((i0), (i1: 64)) inner(point, (r0: 32) persistent) warps 4 cluster 2"
+    assert print_schedule(loops) == text
+    assert parse_schedule(text) == loops
+    matmul = Matmul(("b",), Tile(("i",), 64), Tile(("j",), 32), Tile(("k",), 16), 4, 3, 0, ("left",), (0, 2))
+    text = "matmul batch(b) rows(i: 64) columns(j: 32) summed(k: 16) warps 4 stages 3 descriptors(left) prefetch(0, 2)"
+    assert print_schedule(matmul) == text
+
+
+def test_a_form_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ParseError, match="the form of a schedule"):
+        parse_schedule("blocks(i0: 4)")
+
+
+def test_cluster_and_segment_are_those_of_forms_that_have_them() -> None:
+    loops = TileLoops((), (), 4, cluster=4)
+    assert [cluster_size(each) for each in (CpuLoops(), TileRequest(cluster=8), loops, Foreach(4))] == [
+        1,
+        8,
+        4,
+        1,
+    ]
+    assert [scan_segment(each) for each in (CpuLoops(), TileRequest(segment=8), LookbackScan(16, 8))] == [
+        0,
+        8,
+        16,
+    ]
+
+
+def test_a_cpu_takes_no_schedule_of_a_gpu() -> None:
+    assert cpu_loops(CpuLoops(unroll=2)).unroll == 2
+    with pytest.raises(CodegenError, match="TileRequest"):
+        cpu_loops(TileRequest())
+
+
+def test_schedules_of_subkernels_follow_that_of_their_launch() -> None:
+    loops = TileLoops((Tile(("i",), 8),), (None,), 4)
+    kernel = parse_kernel(FOREACH.format(schedule="tile_request", part="tile_request"))
+    assert schedules_of(scheduled(kernel, (Foreach(4), loops))) == (Foreach(4), loops)
