@@ -147,6 +147,21 @@ def test_a_function_renamed_in_some_kernels_is_another_function() -> None:
     assert (found.same, len(found.different), found.renamed) == (2, 1, {})
 
 
+def test_a_function_that_headers_still_declare_is_not_renamed() -> None:
+    header = Emitted(
+        "header math.h record 0", "math.h", "c++", "float exp2(float x); float fast_exp(float x);"
+    )
+    found = compared({"h": header, **calls("fast_exp")}, {"h": header, **calls("exp2")})
+    assert (found.same, len(found.different), found.renamed) == (1, 1, {})
+
+
+def test_functions_renamed_crosswise_differ() -> None:
+    texts = ("float f(float x); float g(float x);", "float fast_f(float x); float fast_g(float x);")
+    before, after = (Emitted("header math.h record 0", "math.h", "c++", text) for text in texts)
+    found = compared({"h": before, **calls("f")}, {"h": after, **calls("fast_g")})
+    assert (found.same, len(found.different), found.renamed) == (1, 1, {"g": "fast_g"})
+
+
 def test_kernels_under_other_keys_are_found_by_content() -> None:
     first, second = kernel("c++", CPP), kernel("c++", CPP.replace("2 *", "4 *"))
     moved = {"b": kernel("c++", CPP.replace("x_0", "y"), key="b"), "c": kernel("triton", TRITON, key="c")}

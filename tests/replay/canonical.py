@@ -41,10 +41,12 @@ _AFTER_DECLARED = frozenset("= ; , ) ( [ { :".split())
 
 @dataclass(frozen=True, slots=True)
 class Canonical:
-    """A canonical text in tokens, and the positions of names that the text uses without declaring them."""
+    """A canonical text in tokens, the positions of names that the text uses without declaring them, and, of C++, the
+    tokens as they were."""
 
     tokens: tuple[str, ...]
     used: tuple[int, ...] = ()
+    words: tuple[str, ...] = ()
 
     def renamed(self, mapping: Mapping[str, str]) -> tuple[str, ...]:
         """Return the tokens with used names replaced."""
@@ -184,7 +186,7 @@ class _Cpp:
             if number is None:
                 used.append(place)
             result.append(number or word)
-        return Canonical(tuple(result), tuple(used))
+        return Canonical(tuple(result), tuple(used), tuple(self.words))
 
     def _at(self, place: int) -> str:
         return self.words[place] if 0 <= place < len(self.words) else " "

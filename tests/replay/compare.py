@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,6 +29,11 @@ class Emitted:
     def plan(self) -> str:
         """The key of the graph and target that it belongs to."""
         return self.key.rpartition(" record ")[0]
+
+    @property
+    def graph(self) -> str:
+        """The key of the graph that it belongs to; empty for a header."""
+        return "" if self.key.startswith("header ") else self.plan.rpartition(" ")[0]
 
     def content(self, mapping: Mapping[str, str]) -> tuple[object, ...]:
         """All that has to be equal, with used names renamed."""
@@ -107,42 +111,50 @@ def _take_equal(
 
 
 def renamings(pairs: Iterable[tuple[Emitted, Emitted]]) -> dict[str, str]:
-    """Return the renamed ones of the names that C++ kernels use and headers declare.
+    """Return the new names of functions and types that headers declare and C++ kernels use.
 
-    Each is renamed the same way wherever it is used, and no two get one name; what is not is no renaming.
+    Headers declare the new name where they declared the old one, which they have no more, and every kernel uses it in
+    place of the old one. A name for which that does not hold is not renamed, but differs.
     """
     pairs = [(old, new) for old, new in pairs if old.language == new.language == "c++"]
-    declared = [_words(side) for side in zip(*((o, n) for o, n in pairs if o.key.startswith("header ")))]
-    if not declared:
-        return {}
-    votes: dict[str, set[str]] = defaultdict(set)
-    for old, new in pairs:
-        if old.text != new.text:
-            for one, other in _used_pairs(old.form, new.form):
-                votes[one].add(other)
-    names = {
-        one: next(iter(others))
-        for one, others in votes.items()
-        if len(others) == 1 and one not in others and one in declared[0] and others <= declared[1]
-    }
+    headers = [(old, new) for old, new in pairs if not old.graph]
+    names = _renamed_in_headers(headers)
     for old, new in pairs:
         if old.text == new.text:
             words = {old.form.tokens[place] for place in old.form.used} if _mentions(old, names) else set()
             names = {one: other for one, other in names.items() if one not in words}
-    targets = list(names.values())
-    return {one: other for one, other in names.items() if targets.count(other) == 1}
+        else:
+            used = _used_pairs(old.form, new.form)
+            names = {one: other for one, other in names.items() if used.get(one, {other}) == {other}}
+    return names
 
 
-def _words(headers: Sequence[Emitted]) -> set[str]:
-    return {word for each in headers for word in re.findall(r"[A-Za-z_]\w*", each.text)}
+def _renamed_in_headers(headers: Sequence[tuple[Emitted, Emitted]]) -> dict[str, str]:
+    """Pair the words of headers that have new ones in their places, the same everywhere."""
+    before, after = (set().union(*(pair[side].form.words for pair in headers)) for side in (0, 1))
+    found: dict[str, set[str]] = defaultdict(set)
+    for old, new in headers:
+        if old.text != new.text and len(old.form.words) == len(new.form.words):
+            for one, other in zip(old.form.words, new.form.words):
+                if one != other:
+                    found[one].add(other)
+    single = {one: next(iter(others)) for one, others in found.items() if len(others) == 1}
+    targets = Counter(single.values())
+    return {
+        one: other
+        for one, other in single.items()
+        if one not in after and other not in before and targets[other] == 1 and one.isidentifier()
+    }
 
 
 def _mentions(each: Emitted, names: Iterable[str]) -> bool:
     return any(name in each.text for name in names)
 
 
-def _used_pairs(old: Canonical, new: Canonical) -> list[tuple[str, str]]:
-    """Pair the used names of two texts that are alike but for them."""
-    if old.used != new.used or len(old.tokens) != len(new.tokens):
-        return []
-    return [(old.tokens[place], new.tokens[place]) for place in old.used]
+def _used_pairs(old: Canonical, new: Canonical) -> dict[str, set[str]]:
+    """Return what stands for each used name of a text in one that is like it but for them."""
+    found: dict[str, set[str]] = defaultdict(set)
+    if old.used == new.used and len(old.tokens) == len(new.tokens):
+        for place in old.used:
+            found[old.tokens[place]].add(new.tokens[place])
+    return found

@@ -18,6 +18,7 @@ from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.isa import by_name
 from litz_codegen_triton.capabilities import chip_capabilities
 from litz_codegen_triton.emit.kernel import emit_kernel as emit_triton
+from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_ir.device import CPU
 from litz_ir.errors import LitzError
 from litz_ir.loops import LoopGraph, TensorType
@@ -103,13 +104,13 @@ def _on_gpu(graph: LoopGraph, chip: str, options: SchedulerOptions) -> list[Reco
     machine = chip_capabilities(chip)
     # Most graphs are captured on the CPU, so a GPU's traits are given to that device too.
     context = PassContext({machine.device: machine, CPU: replace(machine, device=CPU)})
-    plan = schedule(graph, context, options)
-    found = [_triton_record(kernel, machine.processors) for kernel in kernels_in(plan)]
+    plan = schedule_plan(schedule(graph, context, options), machine)
+    found = [_triton_record(kernel) for kernel in kernels_in(plan)]
     return [*found, _plan_record(plan)]
 
 
-def _triton_record(kernel: Kernel, sm_count: int) -> Record:
-    source = emit_triton(kernel, processors=sm_count)
+def _triton_record(kernel: Kernel) -> Record:
+    source = emit_triton(kernel)
     facts = [
         f"grid: {_positional(source.programs, kernel)}",
         f"signature: {', '.join(source.signature)}",

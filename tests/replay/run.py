@@ -242,7 +242,7 @@ def _counts(before: Mapping[str, Emitted], after: Mapping[str, Emitted], found: 
         for those in (before.values(), after.values(), changed.values(), found.gone, found.new)
     ]
     table = Table("records", "before", "after", "differ", "before only", "after only")
-    graphs = [len({each.plan.rpartition(" ")[0] for each in side.values()}) for side in (before, after)]
+    graphs = [len({each.graph for each in side.values()} - {""}) for side in (before, after)]
     table.add_row("graphs", *map(str, graphs), "", "", "")
     titles = {
         "c++": "C++ kernels and headers",
