@@ -14,7 +14,7 @@ import pytest
 FOREIGN = ("rich", "jinja2", "litz_codegen_triton")
 """What compiling for a CPU needs nothing of; torch itself loads sympy, NumPy and Triton."""
 
-OWN_MODULES = 380
+OWN_MODULES = 370
 """litz's modules that `import litz` may load: each takes about half a millisecond."""
 
 PROGRAM = """

@@ -149,7 +149,7 @@ def test_packs_that_move_much_together_are_tuned(
     (subject,) = subjects_of(large.plan, target)
     assert subject.kernel.parts and subject.seconds == pytest.approx(target.seconds(2 * 4 * sum(sizes), 0, 0))
     other = target.candidates(subject.kernel)[1]
-    choice = TileChoice(schedules_of(other), 1.0, 2.0)
+    choice = TileChoice(schedules_of(other), 1.0, 2.0, schedules_of(subject.kernel))
     made = applied(large, {subject.kernel.name: choice}, target, ArtifactCache(None, None))
     verify_plan(made.plan)
     assert made.plan.kernel(subject.kernel.name) == other

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 
 from litz_ir.fused import REASONS, Decision
 from litz_ir.loops import Axis
@@ -23,7 +24,6 @@ from litz_ir.plan import (
     root,
 )
 from litz_ir.symbols import Size, add
-from litz_ir.text import print_schedule
 from litz_scheduler.cost import type_bytes
 
 
@@ -227,7 +227,8 @@ def _mapped(schedule: Schedule) -> list[str]:
         case TileRequest():
             return []
         case _:
-            return [print_schedule(schedule)]
+            # The text form is loaded here: compiling needs none of it.
+            return [import_module("litz_ir.text").print_schedule(schedule)]
 
 
 def _over(outer: Iterable[Axis], inner: Iterable[Axis]) -> str:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from litz.artifact import TileChoice
 from litz.cache.store import Store
 from litz_ir.errors import ParseError
-from litz_ir.text import parse_schedule, print_schedule
 
 log = logging.getLogger(__name__)
 
 FILE = "choice.json"
+
+TEXT = "litz_ir.text"
+"""The module of the text form, loaded where a choice is kept or found: programs that tune nothing do not need it."""
 
 VERSION = 4
 """Raised when the meaning of what is stored changes: entries of another version are not read."""
@@ -44,6 +47,7 @@ class TileChoices:
 
 
 def _data(choice: TileChoice) -> dict[str, Any]:
+    print_schedule = import_module(TEXT).print_schedule
     return {
         "version": VERSION,
         "schedules": list(map(print_schedule, choice.schedules)),
@@ -55,7 +59,7 @@ def _data(choice: TileChoice) -> dict[str, Any]:
 
 def _choice(key: str, text: bytes) -> TileChoice | None:
     try:
-        data = json.loads(text)
+        parse_schedule, data = import_module(TEXT).parse_schedule, json.loads(text)
         if data["version"] != VERSION:
             return None
         schedules, first = (tuple(map(parse_schedule, data[each])) for each in ("schedules", "first"))
