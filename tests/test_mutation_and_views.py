@@ -920,3 +920,14 @@ def test_as_strided_of_a_copy_that_was_viewed_as_another_dtype() -> None:  # 700
     base0, base1 = Base("base0", 13, torch.bool, 0), Base("base1", 16, torch.bool, 5)
     a, b = Input("a", "base0", (3, 3), (3, 1), 1), Input("b", "base1", (3, 3), (1, 4), 5)
     check(program, [base0, base1], [a, b])
+
+
+def test_an_empty_input_that_starts_within_its_memory() -> None:  # 7069266 of the fuzz
+    def program(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        b.copy_(b)
+        a.mul_(b)
+        return (b,)
+
+    base0, base1 = Base("base0", 3, torch.float64, 0), Base("base1", 5, torch.uint8, 0)
+    a, b = Input("a", "base0", (2, 0, 8), (10, 10, 1), 0), Input("b", "base1", (2, 0, 8), (8, 8, 1), 5)
+    check(program, [base0, base1], [a, b], mode="grad")

@@ -107,7 +107,8 @@ class Segment:
         self._native: Callable[..., int] = prototype(library.address(SEGMENT))
         self._runtime = ctypes.addressof(library.runtime)
         kinds = [info.kind for kernel in kernels for info in kernel.symbols]
-        self._addresses = Struct(f"={sum(len(kernel.parameters) for kernel in kernels)}Q")
+        # Signed: an empty tensor's pointer is null in PyTorch, and its storage offset is taken off that.
+        self._addresses = Struct(f"={sum(len(kernel.parameters) for kernel in kernels)}q")
         self._symbols = Struct("=" + "".join("d" if kind == "float" else "q" for kind in kinds))
         self._counts = (self._addresses.size // 8, len(kinds))
         self._frames: list[_Frame] = []

@@ -193,7 +193,8 @@ class Launches:
         fixed = [(a, b) for a, b in self._counts if isinstance(a, int) and isinstance(b, int)]
         self._fixed = fixed if len(fixed) == len(functions) else None
         kinds = [info.kind for kernel in kernels for info in kernel.symbols]
-        self._addresses = Struct(f"={sum(len(kernel.parameters) for kernel in kernels)}Q")
+        # Signed: an empty tensor's pointer is null in PyTorch, and its storage offset is taken off that.
+        self._addresses = Struct(f"={sum(len(kernel.parameters) for kernel in kernels)}q")
         self._symbols = Struct("=" + "".join("d" if kind == "float" else "q" for kind in kinds))
         self._frames: list[_Frame] = []
 
