@@ -109,3 +109,18 @@ def test_an_operator_of_another_dtype_than_its_meta_kernel_says_is_refused() -> 
         compiled = torch.compile(lambda x: halved(x) + 1, backend="litz", fullgraph=True)
         with pytest.raises(RuntimeError, match=r"float64, its meta kernel said \(3,\) and torch.float32"):
             compiled(torch.ones(3))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_scatter_into_an_expanded_tensor_makes_a_tensor_of_its_own(
+    dynamic: bool,
+) -> None:  # 7313386 of the fuzz
+    def function(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        written = x.expand(4, -1).diagonal_scatter(torch.full((4,), -2))
+        return written.amax(0), written, written.t() + 1
+
+    x = torch.arange(4, 10)
+    expected, found = function(x), torch.compile(function, backend="litz", fullgraph=True, dynamic=dynamic)(x)
+    for a, b in zip(expected, found, strict=True):
+        assert a.stride() == b.stride()
+        assert torch.equal(a, b)

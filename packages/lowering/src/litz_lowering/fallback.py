@@ -11,7 +11,7 @@ from litz_ir.device import Device
 from litz_ir.loops import Extern, Keyword, Need, Ref, Value
 from litz_ir.origin import UNKNOWN, Origin
 from litz_lowering.context import LoweringContext
-from litz_lowering.values import Complex, Lowered, Tensor, fixed, has_complex, without_overlap
+from litz_lowering.values import Complex, Lowered, Tensor, fixed, has_complex
 
 COPY = "aten._to_copy.default"
 OUTSIDE = "an operator from outside ATen"
@@ -58,7 +58,7 @@ def call_aten(
     for position, kind in enumerate(ctx.outputs):
         is_complex = ctx.complex_outputs[position]
         source = _aliased(schema, bound, position)
-        promised = ctx.absent() if kind is None else fixed(kind if source else without_overlap(kind))
+        promised = ctx.absent() if kind is None else fixed(kind)
         made = ctx.value(promised, ctx.position(position), is_complex=is_complex)
         values.append(made)
         tensor = Tensor(made)

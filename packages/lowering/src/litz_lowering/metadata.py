@@ -18,6 +18,9 @@ from torch._prims_common import suggest_memory_format
 from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
+from torch.utils._pytree import tree_map_only
+
+from litz_lowering.outputs import flatten
 
 Correction = Callable[[Node], Any]
 
@@ -32,6 +35,8 @@ def correct_metadata(gm: GraphModule) -> None:
         correct = CORRECTIONS.get(node.target)
         if correct is None and node.op == "call_function" and not changed.isdisjoint(node.all_input_nodes):
             correct = _derived
+        if correct is None and _overlaps(node):
+            correct = _apart
         if correct is None:
             continue
         mode = detect_fake_mode([each.meta.get("val") for each in node.all_input_nodes])
@@ -58,6 +63,30 @@ def _derived(node: Node) -> Any:
     with contextlib.suppress(RuntimeError, ValueError):
         return node.target(*args, **kwargs)
     return None
+
+
+def _overlaps(node: Node) -> bool:
+    """True for new tensors to which the meta kernel gives the strides of an expanded argument, as that of
+    ``diagonal_scatter`` does before torch 2.13."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or any(r.alias_info for r in target._schema.returns):
+        return False
+    return any(isinstance(leaf, torch.Tensor) and _repeats(leaf) for leaf in flatten(node.meta.get("val")))
+
+
+def _repeats(tensor: torch.Tensor) -> bool:
+    """True when all of a dimension lies in one element of memory; a symbolic size is taken for more than one."""
+    return any(
+        isinstance(stride, int) and stride == 0 and not (isinstance(size, int) and size <= 1)
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+
+
+def _apart(node: Node) -> Any:
+    """Each element in memory of its own, in the order that a copy of an expanded tensor has."""
+    return tree_map_only(
+        torch.Tensor, lambda each: torch.empty_like(each) if _repeats(each) else each, node.meta["val"]
+    )
 
 
 def _max_unpool2d(node: Node) -> Any:

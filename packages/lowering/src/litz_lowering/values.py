@@ -10,7 +10,7 @@ from torch.fx import GraphModule
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.loops import Axis, Layout, TensorType, Value, contiguous
+from litz_ir.loops import Axis, Layout, TensorType, Value
 from litz_ir.scalar import Expr, build
 from litz_ir.symbols import Size, product, symbol
 
@@ -193,11 +193,3 @@ def fixed(kind: TensorType) -> TensorType:
     """The type with its layout promised to the outside."""
     layout = kind.layout
     return TensorType(kind.dtype, kind.shape, Layout(layout.strides, layout.offset, fixed=True), kind.device)
-
-
-def without_overlap(kind: TensorType) -> TensorType:
-    """The type of a tensor that is no view: contiguous where a meta kernel has all of a dimension in one element."""
-    layout = kind.layout
-    if all(stride != 0 or size in (0, 1) for size, stride in zip(kind.shape, layout.strides, strict=True)):
-        return kind
-    return TensorType(kind.dtype, kind.shape, contiguous(kind.shape, fixed=layout.fixed), kind.device)
