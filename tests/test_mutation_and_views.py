@@ -931,3 +931,17 @@ def test_an_empty_input_that_starts_within_its_memory() -> None:  # 7069266 of t
     base0, base1 = Base("base0", 3, torch.float64, 0), Base("base1", 5, torch.uint8, 0)
     a, b = Input("a", "base0", (2, 0, 8), (10, 10, 1), 0), Input("b", "base1", (2, 0, 8), (8, 8, 1), 5)
     check(program, [base0, base1], [a, b], mode="grad")
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_as_strided_of_an_input_that_starts_elsewhere_later(write: bool) -> None:  # 7400309 of the fuzz
+    def function(x: Tensor) -> Tensor:
+        seen = x.as_strided((2,), (1,), 2)
+        return seen.mul_(3) if write else seen * 3
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="litz", fullgraph=True)
+    for offset in (1, 2, 0):
+        one, other = (torch.arange(8.0)[offset : offset + 4] for _ in range(2))
+        assert torch.equal(compiled(one), function(other))
+        assert torch.equal(one, other)

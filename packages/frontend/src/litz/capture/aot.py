@@ -63,8 +63,8 @@ class Session:
     ``observers`` see every compiled graph (``litz.explain`` is one). ``plain`` is what is known of a graph that may be
     called, and found the next time, without AOTAutograd. ``saved`` is what passes between a forward and its backward,
     of which the forward may lay out ``any_layout`` as it likes. ``parameters`` are the positions of those of
-    the captured graph's inputs that are parameters or buffers of modules. Where some of its inputs ``share`` memory
-    that it overwrites, it is called with their bases.
+    the captured graph's inputs that are parameters or buffers of modules. Where inputs ``share`` memory that the graph
+    overwrites, or have elements found by their positions in memory, a call looks at their extents.
     """
 
     config: Config
@@ -145,7 +145,7 @@ class Session:
             compiled = compile_or_fall_back(gm, name, self.config, self.cache, *given)
         for observe in self.observers:
             observe(compiled)  # which may put another call in the place of its own
-        if self.plain is not None and compiled.artifact is not None:
+        if self.plain is not None and compiled.artifact is not None and not self.share:
             take = partial(self._take, self.plain, gm, compiled, kind)
             failures = self.cache.failures.of(Source(gm, name))
             failures.attempt("capture", take, None, f"{name} is called through AOTAutograd")

@@ -1,7 +1,10 @@
-"""Memory that inputs share, which AOTAutograd passes as one input, their base, though no guard speaks of its extent.
+"""Inputs whose extent no guard speaks of: memory that inputs share, which AOTAutograd passes as one input, their base,
+and inputs in whose storage ``as_strided`` finds elements.
 
-Dynamo guards the inputs, and AOTAutograd's graph finds them in whatever base they have: ``as_strided`` takes it as it
-is, or refuses. Kernels are compiled for one extent, and would read and write past the end of a smaller base.
+Dynamo guards sizes and strides of the program's inputs, not where they start in their storages, and AOTAutograd's graph
+finds them in whatever base they have: ``as_strided`` takes it as it is, or refuses. Kernels are compiled for one
+extent, and would read and write past the end of a smaller base, or beside the elements of an input that starts
+elsewhere.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import Any
 
 import torch
 from torch._functorch._aot_autograd.descriptors import SyntheticBaseAOTInput, ViewBaseAOTInput
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from litz.host.load import HostFunction
 
@@ -19,11 +22,36 @@ Extent = tuple[int | None, ...]
 """The number of dimensions of a tensor, its sizes, strides and perhaps its offset; None where one is a symbol."""
 
 
+_BY_POSITION = (
+    torch.ops.aten.as_strided.default,
+    torch.ops.aten.as_strided_copy.default,
+    torch.ops.aten.as_strided_scatter.default,
+)
+"""Operators that count from the start of their first argument's storage."""
+
+
 def bases(gm: GraphModule) -> dict[int, Extent]:
-    """The extents of the bases among a graph's inputs, by position, as it was traced."""
+    """The extents of the bases among a graph's inputs, and of inputs read or written by their positions in memory, by
+    position among the inputs, as the graph was traced."""
     kinds = SyntheticBaseAOTInput | ViewBaseAOTInput
-    nodes = enumerate(gm.graph.find_nodes(op="placeholder"))
-    return {k: _extent(node.meta["val"]) for k, node in nodes if isinstance(node.meta.get("desc"), kinds)}
+    counted = _counted(gm)
+    return {
+        k: _extent(node.meta["val"])
+        for k, node in enumerate(gm.graph.find_nodes(op="placeholder"))
+        if node in counted or isinstance(node.meta.get("desc"), kinds)
+    }
+
+
+def _counted(gm: GraphModule) -> set[Node]:
+    """The inputs in whose storages elements are found by their positions, also through views and written copies."""
+    found: set[Node] = set()
+    for target in _BY_POSITION:
+        for node in gm.graph.find_nodes(op="call_function", target=target):
+            while node.op == "call_function" and node.args and isinstance(node.args[0], Node):
+                node = node.args[0]
+            if node.op == "placeholder":
+                found.add(node)
+    return found
 
 
 def layouts(gm: GraphModule) -> dict[int, Extent]:
