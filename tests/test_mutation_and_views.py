@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from differential.effects import noted
 from differential.judge import check
 from differential.programs import Base, Input
 from torch import Tensor, nn
@@ -945,3 +946,24 @@ def test_as_strided_of_an_input_that_starts_elsewhere_later(write: bool) -> None
         one, other = (torch.arange(8.0)[offset : offset + 4] for _ in range(2))
         assert torch.equal(compiled(one), function(other))
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_as_strided_of_a_view_as_another_dtype(dynamic: bool) -> None:  # 7502688 of the fuzz
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        made = x.neg()
+        seen = made.view(torch.int32)[3:]
+        return seen.as_strided((6, 6, 1), (3, 6, 1), 2), seen.as_strided((2, 6, 1), (3, 6, 1)) + 1, made
+
+    base, x = Base("base", 95, torch.float32, 2), Input("x", "base", (16, 3), (6, 2), 0)
+    check(program, [base], [x], dynamic=dynamic)
+
+
+def test_as_strided_after_an_effect() -> (
+    None
+):  # 7600306 of the fuzz: the effect's token is no input in memory
+    def function(x: Tensor) -> Tensor:
+        return noted(x, 6).as_strided((1, 2), (2, 3), 0)
+
+    x = torch.arange(6.0)
+    assert torch.equal(torch.compile(function, backend="litz", fullgraph=True)(x), function(x))

@@ -47,9 +47,9 @@ def _counted(gm: GraphModule) -> set[Node]:
     found: set[Node] = set()
     for target in _BY_POSITION:
         for node in gm.graph.find_nodes(op="call_function", target=target):
-            while node.op == "call_function" and node.args and isinstance(node.args[0], Node):
+            while isinstance(node.target, torch._ops.OpOverload) and isinstance(node.args[0], Node):
                 node = node.args[0]
-            if node.op == "placeholder":
+            if node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor):
                 found.add(node)
     return found
 

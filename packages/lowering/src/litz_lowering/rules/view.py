@@ -241,8 +241,11 @@ def as_strided(
         reason = "as_strided that may go beyond the tensor's own elements"
     elif not _known_at_most(ctx, 0, offset):
         reason = "as_strided that may start before the tensor's own elements"
-    if reason:
+    if reason and owner.dtype == x.dtype:
         return _by_host(ctx, owner, size, stride, offset, reason)
+    if reason:
+        own = ctx.builder.symbols.size(storage_start(ctx, x))
+        return _by_host(ctx, x, size, stride, add(storage_offset, mul(own, -1)), reason)
     return ctx.view(
         owner,
         lambda axes: index_maps.strided(axes, offset, stride, shape, strides) or (),
