@@ -12,17 +12,17 @@ ANY_SIZE = 1 << 40  # more bytes, operations or adds than anything here has
 class Alternative:
     """One decision forced one way.
 
-    `force` sets options of the scheduler (`litz_scheduler.SchedulerOptions`), by name; `pack_weights` is litz's own.
+    `force` sets options of the scheduler (`litz_scheduler.SchedulerOptions`), by name; `prepack_weights` is litz's own.
     """
 
     name: str
     decision: str
     force: str = ""
-    pack_weights: bool = True
+    prepack_weights: bool = True
 
     def options(self) -> dict[str, Any]:
         """Return the options of litz that force the decision."""
-        return {"force": self.force, "pack_weights": self.pack_weights}
+        return {"force": self.force, "prepack_weights": self.prepack_weights}
 
 
 CHOSEN = Alternative("chosen", "none")
@@ -31,15 +31,15 @@ ALTERNATIVES: tuple[Alternative, ...] = (
     Alternative("no fusion", "fusion", "fuse=0"),
     Alternative("siblings apart", "fusion of siblings", "siblings=0"),
     Alternative("siblings together", "fusion of siblings", f"siblings=64 sibling_bytes={ANY_SIZE}"),
-    Alternative("fused though threads idle", "points left to threads", "busy_points=0"),
+    Alternative("fused though threads idle", "points left to threads", "min_parallel_points=0"),
     Alternative("computed once", "computing again", "inline_cost=0 inline_loads=0"),
     Alternative("computed again", "computing again", "inline_cost=64 inline_loads=4"),
     Alternative("no scratch", "scratch between phases", f"scratch_cost={ANY_SIZE}"),
     Alternative("more scratch", "scratch between phases", "scratch_cost=0"),
     Alternative("never read back", "reading back", f"reload_cost={ANY_SIZE}"),
     Alternative("always read back", "reading back", "reload_cost=0"),
-    Alternative("reductions whole", "splitting of reductions", f"part_bytes={ANY_SIZE}"),
-    Alternative("reductions in more parts", "splitting of reductions", "part_bytes=1024"),
+    Alternative("reductions whole", "splitting of reductions", f"cpu_split_bytes={ANY_SIZE}"),
+    Alternative("reductions in more parts", "splitting of reductions", "cpu_split_bytes=1024"),
     Alternative("loops as written", "order of loops", "order_loops=0"),
     Alternative("no lanes", "lanes", "lanes=none"),
     Alternative("lanes inside", "lanes", "lanes=inner"),
@@ -50,7 +50,7 @@ ALTERNATIVES: tuple[Alternative, ...] = (
     Alternative("threads early", "threads", "serial_bytes=4096"),
     Alternative("products by ATen", "library for products", "linear_flops=0"),
     Alternative("products by linear", "library for products", "linear_flops=1"),
-    Alternative("convolutions by ATen", "library for convolutions", "convolutions=0"),
-    Alternative("images as in eager", "layout of images", "images=eager"),
-    Alternative("weights as they are", "packed weights", pack_weights=False),
+    Alternative("convolutions by ATen", "library for convolutions", "prepack_convolutions=0"),
+    Alternative("images as in eager", "layout of images", "channels_last=eager"),
+    Alternative("weights as they are", "packed weights", prepack_weights=False),
 )

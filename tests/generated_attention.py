@@ -40,8 +40,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "te
 import lowering_check
 
 # The graphs are captured on the CPU, so a GPU's traits are given to that device.
-MACHINE = Capabilities("sm_90", CPU, processors=132, block_limit=32768, folds=True)
-EVERY = SchedulerOptions(generated_products=frozenset({"all"}))
+MACHINE = Capabilities("sm_90", CPU, sm_count=132, max_tile_elements=32768, nested_reductions=True)
+EVERY = SchedulerOptions(generated_matmuls=frozenset({"all"}))
 
 Run = Callable[[Plan, Sequence[Any]], list[Any]]
 """Runs a plan on its inputs."""
@@ -175,7 +175,7 @@ class Planned:
         self, function: Callable[..., Any], *operands: Tensor, dynamic: bool = False
     ) -> list[Tensor]:
         gm = make_fx(function, decomposition_table=decompositions())(*types_of(operands, dynamic))
-        lowered = lower(gm, options=LoweringOptions(folds=frozenset({"cpu"}), fallback="error"))
+        lowered = lower(gm, options=LoweringOptions(nested_reductions=frozenset({"cpu"}), fallback="error"))
         plan = schedule_plan(schedule(lowered.graph, PassContext({CPU: MACHINE}), self.options), MACHINE)
         self.plans.append(plan)
         given = map(lowering_check.to_array, operands)
@@ -239,7 +239,7 @@ def main(folder: Path, names: Sequence[str]) -> None:
         title = f"{name}_backward" if gradients else name
         sources = [emit_kernel(kernel) for plan in planned.plans for kernel in plan.kernels]
         for number, source in enumerate(sources):
-            text = json.dumps(dataclasses.asdict(dataclasses.replace(source, programs=0)))
+            text = json.dumps(dataclasses.asdict(dataclasses.replace(source, grid_size=0)))
             (folder / f"{title}_{number}.json").write_text(text)
         serial = sum(bool(_SERIAL.search(source.text)) for source in sources)
         calls = [step.target for plan in planned.plans for step in plan.steps if isinstance(step, CallStep)]

@@ -1,6 +1,6 @@
 """Convolutions and their gradients, generated for a GPU: functions of torch's and what their plans compute.
 
-Run as a program it says of them what ``generated_products.py`` says of products of matrices.
+Run as a program it says of them what ``generated_matmuls.py`` says of products of matrices.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from generated_products import Case, main, normal
+from generated_matmuls import Case, main, normal
 from torch.nn import functional as F
 
 

@@ -1,6 +1,6 @@
 """Products of matrices and convolutions on the NVIDIA GPU at hand, all of them generated kernels, compiled as users
 compile: ``python tests/generated_on_device.py [NAME …]`` prints a line of JSON for each case of
-``generated_products.py`` and ``generated_convolutions.py``. What eager does not take on a GPU is said
+``generated_matmuls.py`` and ``generated_convolutions.py``. What eager does not take on a GPU is said
 in ``eager``. Exit code 1 when one is wrong.
 
 A result is right when it is about as near to an f64 run of eager as eager's own; where a function takes no f64, as near
@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import generated_convolutions
-import generated_products
+import generated_matmuls
 import torch
 from forms.judge import difference, results, widened
-from generated_products import Case
+from generated_matmuls import Case
 from torch import Tensor
 from torch.fx import GraphModule
 
@@ -26,7 +26,7 @@ import litz
 from litz.loading import Compiled
 
 CASES = {
-    **generated_products.CASES,
+    **generated_matmuls.CASES,
     **{f"convolution {k}": v for k, v in generated_convolutions.CASES.items()},
 }
 
@@ -64,7 +64,7 @@ def judged(case: Case) -> dict[str, Any]:
     reference = exact(case, given) or eager
     wrong = ""
     try:
-        with litz.config.patch(fallback="error", force="generated_products=all") as chosen:
+        with litz.config.patch(fallback="error", force="generated_matmuls=all") as chosen:
             torch._dynamo.reset()
             compiled = torch.compile(case.call, backend=backend, dynamic=case.dynamic)
             found = results(compiled, given, gradients=case.gradients)

@@ -42,7 +42,7 @@ def test_measure_compares_litz_with_eager() -> None:
     assert row["first"] > row["median"]
 
 
-LIBRARY = ("mm", "addmm", "bmm", "linear", "convolution", "pack_convolution", "_scaled_dot_product")
+LIBRARY = ("mm", "addmm", "bmm", "linear", "convolution", "prepack_convolution", "_scaled_dot_product")
 
 
 def test_only_a_library_does_what_no_kernel_does() -> None:

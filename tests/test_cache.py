@@ -106,9 +106,9 @@ def test_results_that_repeat_are_another_graph() -> None:
 
 
 def test_options_that_are_sets_are_told_in_order() -> None:
-    chosen = SchedulerOptions(generated_products=frozenset({"mm_2", "mm", "addmm", "bmm"}))
+    chosen = SchedulerOptions(generated_matmuls=frozenset({"mm_2", "mm", "addmm", "bmm"}))
     facts = ArtifactCache(None, None).facts(targets_for(("cpu",), Config()), chosen)
-    assert "generated_products=['addmm', 'bmm', 'mm', 'mm_2']" in facts[-1]
+    assert "generated_matmuls=['addmm', 'bmm', 'mm', 'mm_2']" in facts[-1]
 
 
 def test_processes_that_build_the_same_source_at_once(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ import litz.compilation.compilation
 import litz.pipeline
 from litz.pipeline import Stages
 from litz.targets import TargetSet
-from litz.timing import Sample
-from litz.tuning.tuned import load
+from litz.timing import Timer
+from litz.tuning.tuned_graph import load_tuned
 from litz_codegen_cpp.target import CpuTarget
 from litz_ir.plan import CallStep, Kernel, Plan
 from litz_ir.target import Capabilities
@@ -42,7 +42,7 @@ class Sharing(CpuTarget):
     """The CPU, as if it had processors to share tiles out to; its kernels have one schedule each."""
 
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities(), processors=4)
+        return replace(super().capabilities(), sm_count=4)
 
     def candidates(self, kernel: Kernel) -> tuple[Kernel, ...]:
         return (kernel,)
@@ -54,7 +54,7 @@ class Sharing(CpuTarget):
         return 0.0
 
 
-def ever_slower() -> Sample:
+def ever_slower() -> Timer:
     """What is timed first, which is what is generated, is quickest."""
     count = itertools.count(1)
 
@@ -71,7 +71,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str
     targets = TargetSet({"cpu": Sharing()})
     for module in (litz.compilation.compilation, litz.capture.aot):
         monkeypatch.setattr(module, "targets_for", lambda *_: targets)
-    monkeypatch.setattr(litz.pipeline, "load", partial(load, clock=ever_slower))
+    monkeypatch.setattr(litz.pipeline, "load_tuned", partial(load_tuned, clock=ever_slower))
     monkeypatch.setattr(litz.compilation.cached, "chooses_products", lambda *_: True)
     found: dict[str, list[bool]] = {}
     planned = Stages.schedule

@@ -499,7 +499,7 @@ def test_an_operator_may_take_any_layout() -> None:
 
     (compiled,) = check(program, numbers(3, 4))
     assert compiled.artifact is not None
-    assert [left.target for left in compiled.artifact.left_to_aten] == ["litztest.scaled_anyhow.default"]
+    assert [left.target for left in compiled.artifact.fallbacks] == ["litztest.scaled_anyhow.default"]
 
 
 def test_random_operators_are_never_merged_and_follow_the_generator() -> None:

@@ -62,14 +62,14 @@ def compiled(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
 def donated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """What each backward that is loaded writes over."""
     found: list[tuple[str, ...]] = []
-    load = litz.pipeline.load
+    load = litz.pipeline.load_tuned
 
     def noting(artifact: Artifact, name: str, *args: object, **kwargs: object) -> object:
         if name.startswith("backward"):
             found.append(artifact.plan.donated)
         return load(artifact, name, *args, **kwargs)  # type: ignore[arg-type]  # as it was called
 
-    monkeypatch.setattr(litz.pipeline, "load", noting)
+    monkeypatch.setattr(litz.pipeline, "load_tuned", noting)
     return found
 
 

@@ -50,7 +50,7 @@ def test_a_scale_per_channel_is_computed_outside_the_inner_loop() -> None:
     for name, x in (("contiguous", contiguous), ("channels last", channels_last)):
         report = litz.explain(function, x, variance)
         counts[name] = len(report.kernels)
-        assert ("inline.steady" in {d.reason for d in report.decisions}) == (name == "contiguous")
+        assert ("inline.loop_invariant" in {d.reason for d in report.decisions}) == (name == "contiguous")
     assert counts == {"contiguous": 1, "channels last": 2}
 
 

@@ -19,8 +19,8 @@ import litz
 from litz import stage_options
 from litz.capture import aot
 from litz.compilation import compilation
-from litz.host import kept
-from litz.notices import tell_once
+from litz.host import frozen_results as kept
+from litz.notices import log_once
 from litz.targets import TargetSet
 from litz_codegen_cpp.runtime import call
 from litz_ir.errors import LitzError, OutOfMemory
@@ -43,7 +43,7 @@ class Warnings(logging.Handler):
 @pytest.fixture
 def told() -> Iterator[list[str]]:
     """The warnings of litz."""
-    tell_once.cache_clear()
+    log_once.cache_clear()
     handler, log = Warnings(), logging.getLogger("litz")
     log.addHandler(handler)
     yield handler.texts
@@ -321,7 +321,7 @@ def test_parameters_that_cannot_be_looked_at(
             for factor in (1.0, 2.0):
                 module.convolution.weight.mul_(factor)
                 assert_close(compiled(x, torch.zeros(3)), module(x, torch.zeros(3)), rtol=1e-4, atol=1e-5)
-            assert kept.NOT_KEPT in one_report(told, error)
+            assert kept.NOT_FROZEN in one_report(told, error)
         told.clear()
         for _ in range(2):
             assert_close(compiled(x, torch.zeros(3)), module(x, torch.zeros(3)), rtol=1e-4, atol=1e-5)
@@ -359,16 +359,16 @@ def test_no_memory_for_scratch_is_an_error_of_the_program(
     compiled = torch.compile(lambda x: torch.softmax(x, -1), backend="litz")
     x = torch.rand(6, 6)
     expected = compiled(x)
-    run = call.Segment.run
+    run = call.NativeSegment.run
 
     def refused(self: call.Segment, *given: Any) -> None:
         raise call._error(self._kernels[0], call.OUT_OF_MEMORY)
 
-    monkeypatch.setattr(call.Segment, "run", refused)
+    monkeypatch.setattr(call.NativeSegment, "run", refused)
     torch._dynamo.reset()
     with pytest.raises(RuntimeError, match="can't allocate memory for the scratch") as caught:
         torch.compile(lambda x: torch.softmax(x, -1), backend="litz")(x)
     assert isinstance(caught.value, OutOfMemory)
-    monkeypatch.setattr(call.Segment, "run", run)
+    monkeypatch.setattr(call.NativeSegment, "run", run)
     assert_close(compiled(x), expected)
     assert not told

@@ -85,7 +85,7 @@ def test_a_rule_that_fails_leaves_its_operation_to_aten(
         raise ValueError("a defect in the rule")
 
     def found(self: registry.Registry, name: str, **kwargs: Any) -> registry.Entry | None:
-        return registry.Entry(broken) if name == "aten.sigmoid.default" else find(self, name, **kwargs)
+        return registry.RuleEntry(broken) if name == "aten.sigmoid.default" else find(self, name, **kwargs)
 
     monkeypatch.setattr(registry.Registry, "find", found)
     with caplog.at_level(logging.WARNING, logger="litz"):
@@ -128,7 +128,7 @@ def test_what_has_no_rule_is_an_error_only_when_asked(monkeypatch: pytest.Monkey
 
 def test_a_rule_that_declines_is_an_error_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     for how, is_error in (("loops", True), ("library", False)):
-        entry = registry.Entry(lambda *args: Declined("not today"), how)  # type: ignore[arg-type]  # one of the names
+        entry = registry.RuleEntry(lambda *args: Declined("not today"), how)  # type: ignore[arg-type]  # one of the names
         monkeypatch.setitem(registry.REGISTRY._rules, "aten.tanh.default", entry)
         run()
         with litz.config.patch(fallback="error"):

@@ -30,11 +30,12 @@ from litz.cache.store import MANIFEST, Store
 from litz.cache.tiles import TileChoices
 from litz.capture import aot
 from litz.compilation import Compilation, compilation
+from litz.cuda_graphs.runner import CudaGraphRunner
 from litz.loading import Compiled
-from litz.notices import tell_once
-from litz.replay.replayed import Replayed
+from litz.notices import log_once
 from litz.targets import TargetSet
-from litz.tuning import search, tuned
+from litz.tuning import search
+from litz.tuning import tuned_graph as tuned
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.build import BuildOptions
 from litz_ir.errors import InternalError, LitzError
@@ -83,8 +84,8 @@ class Border:
 
 BORDERS = (
     Border("recall", aot, "plain_device"),
-    Border("recall", aot, "capture_key"),
-    Border("recall", ArtifactCache, "recall"),
+    Border("recall", aot, "fx_graph_key"),
+    Border("recall", ArtifactCache, "lookup_fx_graph"),
     Border("capture", aot, "aot_module_simplified"),
     Border("partition", aot, "partition", "training"),
     Border("partition", aot, "saved_in_any_layout", "training"),
@@ -94,12 +95,12 @@ BORDERS = (
     Border("capture", aot, "own_views", "training"),
     Border("capture", aot, "saved_alone", "training"),
     Border("capture", aot, "_report_strides", "training"),
-    Border("capture", aot.Session, "_take"),
+    Border("capture", aot.CompileSession, "_take"),
     Border("cache", ArtifactCache, "key"),
     Border("cache", ArtifactCache, "read"),
     Border("store", ArtifactCache, "write"),
-    Border("capture", ArtifactCache, "remember"),
-    Border("compilation", compilation, "tell_of_bf16"),
+    Border("capture", ArtifactCache, "store_fx_graph"),
+    Border("compilation", compilation, "warn_about_bf16"),
     Border("target", compilation, "targets_for"),
     Border("lower", pipeline, "lower"),
     Border("pass", VerticalFusion, "apply"),
@@ -140,7 +141,7 @@ class Warnings(logging.Handler):
 @pytest.fixture
 def records() -> Iterator[list[logging.LogRecord]]:
     """The warnings of litz; what is said once in a process is said again."""
-    tell_once.cache_clear()
+    log_once.cache_clear()
     handler, log = Warnings(), logging.getLogger("litz")
     log.addHandler(handler)
     yield handler.records
@@ -182,11 +183,7 @@ def is_compiled(function: Function, mode: str) -> bool:
     seen = run(function, mode)
     whole = all(each.artifact is not None for each in seen)
     forced = [
-        left
-        for each in seen
-        if each.artifact
-        for left in each.artifact.left_to_aten
-        if "force" in left.reason
+        left for each in seen if each.artifact for left in each.artifact.fallbacks if "force" in left.reason
     ]
     return bool(seen) and whole and not forced
 
@@ -260,10 +257,10 @@ def test_a_rule_that_raises_costs_its_own_operation(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch, records: list[logging.LogRecord]
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setitem(registry.REGISTRY._rules, "aten.tanh.default", registry.Entry(raising(error)))
+        patch.setitem(registry.REGISTRY._rules, "aten.tanh.default", registry.RuleEntry(raising(error)))
         (compiled,) = run(program, "inference")
     assert compiled.artifact is not None and compiled.artifact.plan.kernels
-    left = [each.target for each in compiled.artifact.left_to_aten if "force" in each.reason]
+    left = [each.target for each in compiled.artifact.fallbacks if "force" in each.reason]
     assert left == ["aten.tanh.default"]
     assert "tanh run as ATen instead" in report_of(records)[0]
     assert is_compiled(program, "inference"), "what was left is not kept"
@@ -397,7 +394,7 @@ def test_a_choice_that_is_of_no_use(
     choices: Any, how: str, tmp_path: Path, records: list[logging.LogRecord]
 ) -> None:
     store = Store(tmp_path / "choices")
-    store.write("key", {"choice.json": b"{}", "products.json": b"{}"})
+    store.write("key", {"choice.json": b"{}", "matmuls.json": b"{}"})
     _spoil(tmp_path / "choices" / "key", how)
     assert choices(store).read("key") is None
     assert len(records) == 1
@@ -406,13 +403,13 @@ def test_a_choice_that_is_of_no_use(
 # --- tuning and replays ------------------------------------------------------------------------------------
 
 TUNING = (
-    (tuned, "subjects_of"),
+    (tuned, "tunable_kernels"),
     (tuned, "applied"),
     (TileChoices, "read"),
     (TileChoices, "write"),
-    (search.Search, "_built"),
-    (search.Search, "_choice"),
-    (tuned.Tuned, "_settled"),
+    (search.TileSearch, "_built"),
+    (search.TileSearch, "_choice"),
+    (tuned.TunedGraph, "_settled"),
 )
 
 
@@ -429,7 +426,7 @@ def test_tuning_that_fails_costs_nothing_else(
     target = TunableCpu((2, 4))
     monkeypatch.setattr(compilation, "targets_for", lambda *_: TargetSet({"cpu": target}))
     clock = Stopwatch(target, {1: 3.0, 2: 2.0, 4: 1.0})
-    monkeypatch.setattr(pipeline, "load", partial(tuned.load, clock=clock))
+    monkeypatch.setattr(pipeline, "load_tuned", partial(tuned.load_tuned, clock=clock))
     monkeypatch.setattr(owner, name, raising(error))
     config = litz.config.current().replaced({"autotune": True, "autotune_seconds": 1000.0})
     x = torch.linspace(-1, 1, 6000).reshape(60, 100)
@@ -461,7 +458,7 @@ class Recorder:
     def is_free(self) -> bool:
         return True
 
-    def record(self, call: Callable[..., Any], args: list[Any]) -> tuple[Any, list[Any]]:
+    def capture(self, call: Callable[..., Any], args: list[Any]) -> tuple[Any, list[Any]]:
         self._again = lambda: call(list(args))
         return self, list(self._again())
 
@@ -473,14 +470,14 @@ class Recorder:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
-@pytest.mark.parametrize("fault", ["is_free", "record", "wait", "run"])
+@pytest.mark.parametrize("fault", ["is_free", "capture", "wait", "run"])
 def test_a_recording_that_fails(fault: str, error: type[Exception], records: list[logging.LogRecord]) -> None:
     def call(args: list[Any]) -> list[torch.Tensor]:
         (x,) = args
         args.clear()
         return [x * 2]
 
-    run = Replayed(call, Recorder(fault, error), 1 << 20)
+    run = CudaGraphRunner(call, Recorder(fault, error), 1 << 20)
     for k in range(6):
         assert_close(run([X + k])[0], 2 * (X + k))
     (record,) = records
@@ -548,7 +545,7 @@ def test_a_repro_runs_alone(monkeypatch: pytest.MonkeyPatch, records: list[loggi
 def test_reports_are_few_and_written_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch, records: list[logging.LogRecord]
 ) -> None:
-    monkeypatch.setattr(repro, "KEPT", 2)
+    monkeypatch.setattr(repro, "MAX_REPORTS", 2)
     for error in (KeyError, OSError, MemoryError, MemoryError):
         monkeypatch.setattr(pipeline, "lower", raising(error))
         run(program, "inference")
@@ -573,7 +570,7 @@ def test_reports_without_a_cache_and_those_that_cannot_be_written(
 
 
 @pytest.mark.usefixtures("built")
-@pytest.mark.parametrize("part", ["places_of", "written"])
+@pytest.mark.parametrize("part", ["source_lines", "write_report"])
 @pytest.mark.parametrize("mode", ["inference", "training"])
 def test_a_report_that_fails_is_still_a_warning(
     part: str, mode: str, monkeypatch: pytest.MonkeyPatch, records: list[logging.LogRecord]

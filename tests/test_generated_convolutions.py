@@ -11,7 +11,7 @@ from typing import Any
 import generated_convolutions
 import pytest
 import torch
-from generated_products import MACHINE, OPTIONS
+from generated_matmuls import MACHINE, OPTIONS
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from interpreted import lines_by_case, sources_of

@@ -222,7 +222,7 @@ def test_a_checkpoint_draws_the_same_numbers_again() -> None:
 
     for dynamic in (False, True):
         for compiled in check(function, X, train=True, dynamic=dynamic):
-            assert compiled.artifact is not None and not compiled.artifact.left_to_aten
+            assert compiled.artifact is not None and not compiled.artifact.fallbacks
 
 
 def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -329,14 +329,14 @@ def test_flexible_attention_and_its_gradient(dynamic: bool, monkeypatch: pytest.
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, heads, 16, 8, generator=generator) / 4 for heads in (4, 2, 2))
     for compiled in check(attention, q, k, v, torch.linspace(0, 1, 4), train=True, dynamic=dynamic):
-        assert compiled.artifact is not None and not compiled.artifact.left_to_aten
+        assert compiled.artifact is not None and not compiled.artifact.fallbacks
 
 
 def test_attention_without_a_mask_makes_and_keeps_no_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.nn.attention.flex_attention._validate_device", lambda *tensors: None)
     q, k, v = (torch.randn(1, 2, 16, 8, generator=torch.Generator().manual_seed(n)) for n in range(3))
     forward, _ = check(lambda q, k, v: flex_attention(q, k, v), q, k, v, train=True)
-    assert forward.artifact is not None and not forward.artifact.left_to_aten
+    assert forward.artifact is not None and not forward.artifact.fallbacks
     assert not any(place.type.dtype.is_integer for _, place in forward.artifact.plan.buffers)
 
 
@@ -379,7 +379,7 @@ def test_a_failure_inside_a_branch_leaves_that_operation_to_aten(
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setitem(registry.REGISTRY._rules, "aten.cos.default", registry.Entry(broken))
+    monkeypatch.setitem(registry.REGISTRY._rules, "aten.cos.default", registry.RuleEntry(broken))
     with litz.config.patch(cache_dir=str(tmp_path), fallback="silent"):
         torch._dynamo.reset()
         torch.testing.assert_close(torch.compile(choice_around, backend="litz")(X, Y), choice_around(X, Y))

@@ -145,7 +145,7 @@ TRAINING: dict[str, tuple[Callable[[], Program], Callable[[], tuple[Any, ...]]]]
 def graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[tuple[Plan, int]]]:
     """The plan of every graph that runs, and the most that the run had allocated at once, in bytes."""
     found: list[tuple[Plan, int]] = []
-    load = litz.pipeline.load
+    load = litz.pipeline.load_tuned
 
     def watched(*args: Any, **kwargs: Any) -> Compiled:
         made = load(*args, **kwargs)
@@ -162,7 +162,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[tup
 
         return replace(made, call=call)
 
-    monkeypatch.setattr(litz.pipeline, "load", watched)
+    monkeypatch.setattr(litz.pipeline, "load_tuned", watched)
     with litz.config.patch(cache=False, fallback="error"):
         yield found
     torch._dynamo.reset()

@@ -24,12 +24,12 @@ import litz_ir.host.executor
 from litz.artifact import Artifact
 from litz.cache.artifacts import ArtifactCache
 from litz.compilation import Compilation
+from litz.cuda_graphs.eligibility import ROUTINES
 from litz.host.gpus import Gpus, gpus_among
 from litz.host.native import segment_binder
 from litz.host.program import HostProgram
 from litz.host.source import host_program
 from litz.loading import Compiled
-from litz.replay.plans import ROUTINES
 from litz.settings import Config
 from litz.targets import TargetSet
 from litz_codegen_triton.target import CudaTarget
@@ -37,10 +37,10 @@ from litz_ir.device import CPU, Device
 from litz_ir.errors import CompilerNotFound, UnsupportedOperation
 from litz_ir.host import Executor
 from litz_ir.host.memory import NumpyMemory
-from litz_ir.interp.plan import run_kernel
+from litz_ir.interp.kernel import run_kernel
 from litz_ir.loops import Value
 from litz_ir.passes import PassContext
-from litz_ir.plan import CallStep, Define, Plan, kernel_devices, verify_plan
+from litz_ir.plan import CallStep, DefineStep, Plan, kernel_devices, verify_plan
 from litz_scheduler.graph_partition import PartitionGraph
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
@@ -79,7 +79,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[GraphModule], Artifac
         verify_plan(found.plan)
         return found
 
-    monkeypatch.setattr(litz.pipeline, "load", load)
+    monkeypatch.setattr(litz.pipeline, "load_tuned", load)
     monkeypatch.setattr(CudaTarget, "prepare", lambda _: 1)
     return compile_it
 
@@ -273,7 +273,7 @@ def test_one_plan_computes_what_eager_computes(
 def test_a_number_is_read_once_and_passed_to_the_kernel(compiled: Callable[[GraphModule], Artifact]) -> None:
     program, given, *_ = PROGRAMS["a number by value"]
     made = compiled(traced(program, *given))
-    assert sum(isinstance(step, Define) for step in made.plan.steps) == 1
+    assert sum(isinstance(step, DefineStep) for step in made.plan.steps) == 1
     (kernel,) = made.plan.kernels
     assert [info.kind for info in kernel.symbols] == ["float"]
     assert re.search(r"= float\(\w+\.item\(\)\)", host_program(made.plan).text)

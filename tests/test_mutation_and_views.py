@@ -732,7 +732,7 @@ def ran_as_it_came(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many arguments each graph was given that ran as it came."""
     torch._dynamo.reset()
     given: list[int] = []
-    real = aot.as_it_came
+    real = aot.run_in_aten
 
     def watched(gm: GraphModule) -> Callable[..., Any]:
         run = real(gm)
@@ -743,7 +743,7 @@ def ran_as_it_came(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         return call
 
-    monkeypatch.setattr(aot, "as_it_came", watched)
+    monkeypatch.setattr(aot, "run_in_aten", watched)
     return given
 
 

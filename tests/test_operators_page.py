@@ -8,7 +8,7 @@ import operators
 import pytest
 import torch
 
-from litz_lowering.registry import Entry
+from litz_lowering.registry import RuleEntry
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "operators.md"
 VERSION = torch.__version__.partition("+")[0]
@@ -45,6 +45,8 @@ def test_fates() -> None:
     assert operators.fate("aten.sinc.default", None, True) == "decomposed"
     assert operators.fate("aten.kthvalue.default", None, False) == "ATen"
     assert operators.fate("aten.tanh.default", None, False) == "no rule"
-    assert operators.fate("aten.relu.default", Entry(nothing), True) == "generated"
-    assert operators.fate("aten.relu.default", Entry(nothing, takes="floats"), False) == "generated, floats"
-    assert operators.fate("aten.rand.default", Entry(nothing, "stream"), False) == "random"
+    assert operators.fate("aten.relu.default", RuleEntry(nothing), True) == "generated"
+    assert (
+        operators.fate("aten.relu.default", RuleEntry(nothing, takes="floats"), False) == "generated, floats"
+    )
+    assert operators.fate("aten.rand.default", RuleEntry(nothing, "stream"), False) == "random"

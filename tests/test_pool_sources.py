@@ -29,7 +29,15 @@ aten = torch.ops.aten
 ROOT = Path(__file__).resolve().parent.parent
 TRAITS = Capabilities("avx512", CPU)
 # The graphs are captured on the CPU, so a GPU's traits are given to that device.
-GPU = Capabilities("sm_90", CPU, processors=132, l2_bytes=50 << 20, block_limit=32768, together=8, beside=64)
+GPU = Capabilities(
+    "sm_90",
+    CPU,
+    sm_count=132,
+    l2_bytes=50 << 20,
+    max_tile_elements=32768,
+    max_cluster_size=8,
+    max_subkernels=64,
+)
 
 SMALL, LARGE = (2, 3), (8, 13)
 """Sizes of the windows in each dimension."""

@@ -59,7 +59,7 @@ def check(program: Callable[..., Any], *args: Tensor) -> None:
         found = run(*args)
     for got, want in zip(tree_leaves(found), tree_leaves(program(*args)), strict=True):
         torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
-    assert compiled[0].artifact is not None and not compiled[0].artifact.left_to_aten
+    assert compiled[0].artifact is not None and not compiled[0].artifact.fallbacks
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -30,7 +30,7 @@ from litz_ir.plan import Plan
 from litz_ir.scalar import build
 from litz_ir.target import SourceUnit
 from litz_lowering import registered
-from litz_lowering.registry import REGISTRY, Entry
+from litz_lowering.registry import REGISTRY, RuleEntry
 
 # --- in other processes -------------------------------------------------------------------------------------
 
@@ -131,12 +131,12 @@ def anew(function: Callable[..., Any], *args: Any) -> Any:
     return torch.compile(function, backend="litz")(*args)
 
 
-def scaling(scale: Any) -> Entry:
+def scaling(scale: Any) -> RuleEntry:
     def scaled(ctx: Any, x: Any) -> Any:
         factor = scale if isinstance(scale, float) else scale.factor
         return ctx.pointwise(lambda i: build.op("mul", x.load(i), build.const(factor, x.dtype)))
 
-    return Entry(scaled)
+    return RuleEntry(scaled)
 
 
 class Opaque:
@@ -185,7 +185,7 @@ def test_what_is_not_kept_says_why(
     assert [record.getMessage() for record in caplog.records if "kept" in record.getMessage()] in (
         [], [f"litz: graphs are not kept on disk: {why}"],
     )  # fmt: skip  # it is told once in a process
-    assert [report.graphs[0].unkept for report in reports] == [why, why]
+    assert [report.graphs[0].uncacheable for report in reports] == [why, why]
     assert "not kept on disk: the next process cannot tell" in str(reports[0])
     assert not list((folder / "graphs").iterdir()) and not list((folder / "captures").iterdir())
 

@@ -102,9 +102,9 @@ def skip_without_library(alternative: Alternative) -> None:
     missing = {
         "products by ATen": not chosen.linear_flops,
         "products by linear": not torch.backends.mkldnn.is_available(),
-        "convolutions by ATen": not chosen.convolutions,
-        "images as in eager": not chosen.convolutions,
-        "weights as they are": not chosen.convolutions,
+        "convolutions by ATen": not chosen.prepack_convolutions,
+        "images as in eager": not chosen.prepack_convolutions,
+        "weights as they are": not chosen.prepack_convolutions,
     }
     if missing.get(alternative.name):
         pytest.skip("no library to force")

@@ -27,7 +27,7 @@ from litz.loading import Compiled
 from litz.pipeline import DEMOTED
 from litz.self_check import checked, demotion
 from litz.self_check.bisection import guilty
-from litz.self_check.checked import EVERY, Check, Checked
+from litz.self_check.checked import SAMPLE_INTERVAL, Comparison, SelfCheckedGraph
 from litz.self_check.judge import difference
 from litz.self_check.reference import Reference, gpus_of, why_unchecked
 from litz.self_check.snapshot import Snapshot
@@ -110,7 +110,7 @@ def compiled(function: Function, seen: list[Compiled] | None = None, **options: 
 
 
 def demoted(seen: Sequence[Compiled]) -> list[str]:
-    left = (each for made in seen if made.artifact for each in made.artifact.left_to_aten)
+    left = (each for made in seen if made.artifact for each in made.artifact.fallbacks)
     return [each.target for each in left if each.reason == DEMOTED]
 
 
@@ -147,7 +147,7 @@ backend = lambda gm, inputs: litz.compile_fx(gm, inputs, observers=(seen.append,
 right = torch.allclose(torch.compile(program, backend=backend)(X, W), program(X, W))
 checks = [name for name in sys.modules if name.startswith("litz.self_check")]
 artifact = seen[0].artifact
-print(json.dumps([right, len(artifact.plan.kernels), [each.reason for each in artifact.left_to_aten], checks]))
+print(json.dumps([right, len(artifact.plan.kernels), [each.reason for each in artifact.fallbacks], checks]))
 """
 
 
@@ -277,7 +277,7 @@ def test_samples_find_what_first_calls_do_not_show(said: list[str]) -> None:
     small = X * 1e-4  # where a sine is a hyperbolic tangent
     with litz.config.patch(self_check="sample"):
         call = compiled(program)
-        for _ in range(EVERY):
+        for _ in range(SAMPLE_INTERVAL):
             assert_close(call(small, W), program(small, W))
         assert not said
         for _ in range(2):
@@ -357,7 +357,7 @@ RIGHT: Mapping[str, tuple[Function, Callable[[], list[torch.Tensor]]]] = {
 @pytest.fixture
 def all_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each call is checked."""
-    monkeypatch.setattr(checked, "EVERY", 1)
+    monkeypatch.setattr(checked, "SAMPLE_INTERVAL", 1)
     with litz.config.patch(self_check="sample"):
         yield
 
@@ -423,7 +423,7 @@ def test_numbers_that_kernels_draw_are_not_judged(said: list[str]) -> None:
 def test_the_calls_that_are_checked(check: str, expected: int, runs: list[str]) -> None:
     with litz.config.patch(self_check=check):
         call = compiled(program)
-        for _ in range(2 * EVERY + 1):
+        for _ in range(2 * SAMPLE_INTERVAL + 1):
             call(X, W)
     assert len(runs) == expected
 
@@ -433,7 +433,7 @@ def test_off_adds_nothing() -> None:
     with litz.config.patch(self_check="off"):
         compiled(program, seen)(X, W)
     compiled(lambda x: x + 1, seen)(X)
-    assert [isinstance(each.call, Checked) for each in seen] == [False, True]
+    assert [isinstance(each.call, SelfCheckedGraph) for each in seen] == [False, True]
 
 
 def test_the_setting_is_given_like_any_other(runs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -519,9 +519,9 @@ def test_a_call_without_memory_is_made_again_without_copies(
 
     call = compiled(function, seen)
     mine, theirs = X.clone(), X.clone()
-    real = Check._called
+    real = Comparison._called
 
-    def wanting(self: Check, args: list[Any]) -> list[Any] | None:
+    def wanting(self: Comparison, args: list[Any]) -> list[Any] | None:
         calls.append(len(args))
         real_call = self.made.call
 
@@ -535,7 +535,7 @@ def test_a_call_without_memory_is_made_again_without_copies(
         finally:
             monkeypatch.undo()
 
-    monkeypatch.setattr(Check, "_called", wanting)
+    monkeypatch.setattr(Comparison, "_called", wanting)
     torch.manual_seed(0)
     found = call(mine)
     torch.manual_seed(0)

@@ -11,4 +11,4 @@ def test_rows_are_sorted_where_that_is_asked_for_and_a_device_can() -> None:
     cpu, gpu = targets_for(("cpu",), Config()), targets_for(("cpu", "cuda"), Config())
     for targets, asked, longest in ((gpu, False, 0), (cpu, True, 0), (gpu, True, 2048)):
         options = lowering_options(Config(sort_rows=asked), targets, frozenset())
-        assert options.sorted_row == longest
+        assert options.max_sorted_row == longest

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from litz_ir.contraction import convolution_call
 from litz_ir.dtypes import f32
-from litz_ir.loops import Contraction, Ref, Value, tensor_type
+from litz_ir.loops import ContractionCall, Ref, Value, tensor_type
 from litz_ir.symbols import Size, symbol
 
 aten = torch.ops.aten
@@ -272,9 +272,9 @@ def test_only_some_of_the_numbers_of_a_window_known_are_not_taken_for_all() -> N
     types = {"x": (1, 4, 12, 12), "w": (4, 4, 3, 3), "y": (1, 4, 10, 10)}
     x, w, y = (Value(name, tensor_type(f32, *shape)) for name, shape in types.items())
 
-    def call(dilation: tuple[Size, ...]) -> Contraction:
+    def call(dilation: tuple[Size, ...]) -> ContractionCall:
         arguments = (Ref("x"), Ref("w"), None, (1, 1), (0, 0), dilation, False, (0, 0), 1)
-        return Contraction(
+        return ContractionCall(
             results=(y,), target="aten.convolution.default", arguments=arguments, kind="convolution"
         )
 

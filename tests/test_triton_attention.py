@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import flexible_attention
+import flex_attention_cases
 import pytest
 from interpreted import lines_by_case
 
@@ -24,7 +24,7 @@ def found() -> Mapping[str, Any]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", flexible_attention.CASES)
+@pytest.mark.parametrize("name", flex_attention_cases.CASES)
 def test_kernels_compute_what_eager_computes(name: str, found: Mapping[str, Any]) -> None:
     assert found[name]["difference"] == ""
     assert len(found[name]["serial"]) == SERIAL.get(name, 0), found[name]["serial"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from litz.artifact import Artifact, TileChoice
+from litz.artifact import Artifact, TunedTiles
 from litz.cache.artifacts import ArtifactCache
 from litz.host.source import host_program
 from litz.tuning.applied import applied
-from litz.tuning.subjects import subjects_of
+from litz.tuning.tunable_kernels import tunable_kernels
 from litz_codegen_triton.runtime.compile import CompiledKernel
 from litz_codegen_triton.target import CudaTarget
 from litz_ir.passes import PassContext
@@ -29,13 +29,13 @@ def test_a_choice_for_a_gpu_changes_its_own_kernel_alone() -> None:
     units = target.emit(plan)
     assert len(units) == 2
     artifact = Artifact("key", plan, units, tuple(cache.binary(unit, target) for unit in units))
-    subject, other = subjects_of(plan, target)
+    subject, other = tunable_kernels(plan, target)
     assert subject.seconds > other.seconds
     faster = target.candidates(subject.kernel)[1]
     name, kept = subject.kernel.name, other.kernel.name
     choices = {
-        name: TileChoice((faster.schedule,), 1.0, 2.0, (subject.kernel.schedule,)),
-        kept: TileChoice((other.kernel.schedule,), 1.0, 1.0, (other.kernel.schedule,)),
+        name: TunedTiles((faster.schedule,), 1.0, 2.0, (subject.kernel.schedule,)),
+        kept: TunedTiles((other.kernel.schedule,), 1.0, 1.0, (other.kernel.schedule,)),
     }
     made = applied(artifact, choices, target, cache)
     before, after = ({unit.name: unit for unit in each.units} for each in (artifact, made))

@@ -1,4 +1,5 @@
-"""``TRITON_INTERPRET=1 python tests/triton_attention.py``: the cases of ``flexible_attention`` in Triton's interpreter.
+"""``TRITON_INTERPRET=1 python tests/triton_attention.py``: the cases of ``flex_attention_cases`` in Triton's
+interpreter.
 
 Prints a line of JSON for each: its name, what differs from eager, and the kernels that add up a fold point by point.
 """
@@ -11,7 +12,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-import flexible_attention
+import flex_attention_cases
 
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
@@ -23,9 +24,9 @@ def main() -> None:
     """Run every case."""
     with tempfile.TemporaryDirectory() as folder:
         run = partial(run_plan, folder=Path(folder))
-        for name, case in flexible_attention.CASES.items():
+        for name, case in flex_attention_cases.CASES.items():
             try:
-                difference, plans = flexible_attention.differs(case, run)
+                difference, plans = flex_attention_cases.differs(case, run)
             except Exception as error:
                 difference, plans = f"{type(error).__name__}: {error}", ()
             kernels = [kernel for plan in plans for kernel in plan.kernels]

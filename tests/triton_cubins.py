@@ -2,7 +2,7 @@
 
 The sources are those that `triton_instead` leaves: the kernels of lowering's own tests. Exit code 1 when one is
 refused, when one spills registers that is not known to, when one accesses memory in smaller pieces than
-`litz_codegen_triton.emit.wide` says it has to, or when there are fewer than asked for.
+`litz_codegen_triton.emit.vector_accesses` says it has to, or when there are fewer than asked for.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def compiled(path: Path, chip: str) -> triton_assembly.Outcome:
 
 def suits(path: Path, chip: str) -> bool:
     """False for a source whose programs wait for one another, on a chip where none can."""
-    return not json.loads(path.read_text())["meetings"] or chip_capabilities(chip).together > 1
+    return not json.loads(path.read_text())["meetings"] or chip_capabilities(chip).max_cluster_size > 1
 
 
 def main() -> int:

@@ -31,7 +31,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "te
 import lowering_check
 
 GPU = Capabilities(
-    "sm_90", Device("cuda"), processors=132, l2_bytes=50 << 20, block_limit=32768, together=8, beside=64
+    "sm_90",
+    Device("cuda"),
+    sm_count=132,
+    l2_bytes=50 << 20,
+    max_tile_elements=32768,
+    max_cluster_size=8,
+    max_subkernels=64,
 )
 # Most graphs are captured on the CPU, so a GPU's traits are given to that device too.
 MACHINES = {GPU.device: GPU, CPU: dataclasses.replace(GPU, device=CPU)}
@@ -45,7 +51,7 @@ def run_as_triton(
     """The outputs of ``graph``, computed by Triton kernels."""
     plan = schedule_plan(schedule(graph, PassContext(MACHINES)), GPU)
     for kernel in plan.kernels:
-        source = dataclasses.replace(emit_kernel(kernel), programs=0)
+        source = dataclasses.replace(emit_kernel(kernel), grid_size=0)
         text = json.dumps(dataclasses.asdict(source), sort_keys=True)
         (SOURCES / f"{sha256(text.encode()).hexdigest()[:16]}.json").write_text(text)
     return run_plan(plan, inputs, Path(FOLDER.name), externs=externs, constants=constants)

@@ -33,7 +33,13 @@ from litz_ir.plan import Kernel, Plan, kernels_in
 from litz_ir.target import Capabilities, SourceUnit
 
 GPU = Capabilities(
-    "sm_90", Device("cuda"), processors=132, l2_bytes=50 << 20, block_limit=32768, together=8, beside=64
+    "sm_90",
+    Device("cuda"),
+    sm_count=132,
+    l2_bytes=50 << 20,
+    max_tile_elements=32768,
+    max_cluster_size=8,
+    max_subkernels=64,
 )
 
 
@@ -112,7 +118,7 @@ def observed(case: Case, check: str) -> dict[str, Any]:
         compiled = torch.compile(case.function, backend=backend)
         pairs = [zip(case.run(compiled), case.run(case.function), strict=True) for _ in range(2)]
     log.removeHandler(handler)
-    left = [[e.target for e in made.artifact.left_to_aten if e.reason == pipeline.DEMOTED] for made in seen]
+    left = [[e.target for e in made.artifact.fallbacks if e.reason == pipeline.DEMOTED] for made in seen]
     return {
         "right": [all(torch.allclose(mine, theirs, atol=1e-5) for mine, theirs in pair) for pair in pairs],
         "kernels": [len(made.artifact.plan.kernels) for made in seen],

@@ -12,8 +12,8 @@ from typing import Literal
 import torch
 
 from litz_lowering import decompositions
-from litz_lowering.left_to_aten import why_left
-from litz_lowering.registry import Entry
+from litz_lowering.fallback_families import fallback_reason
+from litz_lowering.registry import RuleEntry
 from litz_lowering.rules import RULES
 
 Fate = Literal["generated", "generated, floats", "decomposed", "library", "random", "ATen", "no rule"]
@@ -32,7 +32,7 @@ lowering rules by `tools/operators.py`, and a test keeps it true; torch {version
   them, and litz knows what they mean.
 - **random**: drawn from ATen's stream in program order, so that numbers are eager's; generated under `rng="fast"`.
 - **ATen**: called as it is, with eager's answer and eager's errors, and on purpose: linear algebra, results whose
-  size is data and the other families of `litz_lowering.left_to_aten`; calls under `fallback="error"` too.
+  size is data and the other families of `litz_lowering.fallback_families`; calls under `fallback="error"` too.
 - **no rule**: called as well, but not on purpose: `fallback="error"` refuses it. Many never reach a backend.
 
 On a CPU, loops also convert, move, choose, fill and compare 8-bit floats (e4m3fn, e5m2 and their fnuz forms), bit for
@@ -68,10 +68,10 @@ def _is_composite(name: str) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
 
 
-def fate(overload: str, entry: Entry | None, is_decomposed: bool) -> Fate:
+def fate(overload: str, entry: RuleEntry | None, is_decomposed: bool) -> Fate:
     """What becomes of an overload that `entry` serves; `is_decomposed` if torch takes it apart where none does."""
     if entry is None:
-        return "decomposed" if is_decomposed else "ATen" if why_left(overload) else "no rule"
+        return "decomposed" if is_decomposed else "ATen" if fallback_reason(overload) else "no rule"
     found = FATE_OF[entry.how]
     return "generated, floats" if found == "generated" and entry.takes == "floats" else found
 

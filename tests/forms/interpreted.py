@@ -35,22 +35,22 @@ import lowering_check  # type: ignore[import-not-found]  # it lies beside loweri
 MACHINE = Capabilities(
     "sm_90",
     CPU,
-    processors=132,
+    sm_count=132,
     l2_bytes=50 << 20,
-    block_limit=32768,
-    together=8,
-    waits=True,
-    beside=64,
-    sorted_row=2048,
+    max_tile_elements=32768,
+    max_cluster_size=8,
+    forward_progress=True,
+    max_subkernels=64,
+    max_sorted_row=2048,
 )
 """A GPU's traits, for the CPU: graphs are captured there."""
 
 GPU = Device("cuda")
 
-LITTLE_MACHINE = replace(MACHINE, processors=4, l2_bytes=1 << 10)
+LITTLE_MACHINE = replace(MACHINE, sm_count=4, l2_bytes=1 << 10)
 """A GPU so small that small sizes leave none of it idle."""
 
-LOWERED = SchedulerOptions(program_bytes=64, long_row=32, tall_column=16)
+LOWERED = SchedulerOptions(gpu_split_bytes=64, long_row=32, tall_column=16)
 """Thresholds under which small sizes are scheduled as large ones are."""
 
 FULL_SIZE = SchedulerOptions()
@@ -59,14 +59,14 @@ FULL_SIZE = SchedulerOptions()
 def options_of(cell: Cell, base: SchedulerOptions, look_back: int) -> SchedulerOptions:
     """What the scheduler may do in a cell."""
     generated = (
-        frozenset({"all"}) if "generated_products" in cell.form.options.get("force", "") else frozenset()
+        frozenset({"all"}) if "generated_matmuls" in cell.form.options.get("force", "") else frozenset()
     )
-    return replace(base, look_back=look_back, generated_products=generated)
+    return replace(base, lookback=look_back, generated_matmuls=generated)
 
 
 def lowering_options(cell: Cell) -> LoweringOptions:
     """What lowering may do in a cell."""
-    return LoweringOptions(sorted_row=MACHINE.sorted_row if cell.form.options.get("sort_rows") else 0)
+    return LoweringOptions(max_sorted_row=MACHINE.max_sorted_row if cell.form.options.get("sort_rows") else 0)
 
 
 def scheduled(graph: LoopGraph, machine: Capabilities, options: SchedulerOptions) -> Plan:

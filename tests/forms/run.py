@@ -135,7 +135,7 @@ def _leave_sources(forms: Sequence[Form], folder: Path) -> None:
         if form.interpreted:
             cell = Cell(form, "exact", form.dtypes[0])
             for source in interpreted.sources(cell):
-                text = json.dumps(asdict(replace(source, programs=0)), sort_keys=True)
+                text = json.dumps(asdict(replace(source, grid_size=0)), sort_keys=True)
                 (folder / f"{sha256(text.encode()).hexdigest()[:16]}.json").write_text(text)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from forms.form import FLOATS, Extent, Form
 
-GENERATED = {"force": "generated_products=all"}
+GENERATED = {"force": "generated_matmuls=all"}
 """Matmuls, convolutions and attention as generated kernels, whatever a library would take."""
 
 

@@ -29,7 +29,7 @@ class Made:
         for compiled in self.compiled:
             if compiled.artifact is None:
                 return f"the whole graph runs as it came: {self._words()}"
-            for left in compiled.artifact.left_to_aten:
+            for left in compiled.artifact.fallbacks:
                 if left.reason == FORCED:
                     return f"{left.target} failed: {self._words()}"
         return None

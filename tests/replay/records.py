@@ -26,8 +26,8 @@ from litz_ir.passes import PassContext
 from litz_ir.plan import (
     Allocate,
     CallStep,
-    Check,
-    Define,
+    CheckStep,
+    DefineStep,
     Free,
     Kernel,
     Launch,
@@ -112,13 +112,13 @@ def _on_gpu(graph: LoopGraph, chip: str, options: SchedulerOptions) -> list[Reco
 def _triton_record(kernel: Kernel) -> Record:
     source = emit_triton(kernel)
     facts = [
-        f"grid: {_positional(source.programs, kernel)}",
+        f"grid: {_positional(source.grid_size, kernel)}",
         f"signature: {', '.join(source.signature)}",
         f"divisible by 16: {', '.join(map(str, source.divisible))}",
         f"warps: {source.warps}",
         f"asserts: {source.asserts}",
-        f"vectorised: {', '.join(f'{direction} {count}' for direction, _, count in source.wide)}",
-        f"barriers: {source.meetings}",
+        f"vectorised: {', '.join(f'{direction} {count}' for direction, _, count in source.vector_accesses)}",
+        f"barriers: {source.cluster_barriers}",
     ]
     return Record(name=source.name, language="triton", text=source.text, facts=facts)
 
@@ -169,12 +169,12 @@ def _step_text(step: Step, plan: Plan) -> str:
             given = arguments_text(step.arguments, step.attributes)
             how = f"unpack {step.unpack}, complex {_names(step.pairs)}"
             return f"call {step.target}{given} to {_names(step.results)}, {how}"
-        case Define():
+        case DefineStep():
             source = step.source
             if isinstance(source, Expr):
                 return f"define {step.symbol}: {_body_text(source, plan)}"
             return f"define {step.symbol}: {source[0]} {source[2]} of %{source[1]}"
-        case Check():
+        case CheckStep():
             return f'check {_body_text(step.condition, plan)}, {step.error} "{step.message}"'
         case RegionStep():
             given = arguments_text(step.arguments)

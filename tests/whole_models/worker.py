@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch._dynamo
 from filelock import FileLock
-from held_signs import held_signs, recorded_signs
+from fixed_relu_signs import fixed_relu_signs, recorded_signs
 from torch import Tensor
 
 import litz
@@ -107,7 +107,7 @@ def with_held_signs(runner: Runner, row: Row, fuse: bool) -> Row:
     del twin
     if not signs:
         return {}
-    with held_signs(runner.sample.model, signs):
+    with fixed_relu_signs(runner.sample.model, signs):
         yardsticks = measured(exact, runner.run(runner.program, narrow=False))
         runs, _ = compiled_runs(runner, False, fuse)
         for seed in range(MORE_DRAWS):

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-from held_signs import held_signs, recorded_signs
+from fixed_relu_signs import fixed_relu_signs, recorded_signs
 from opinfo.watching import Made, Watcher
 
 import litz
@@ -126,7 +126,7 @@ def right_with_held_signs(built: Built, mode: Mode, found: tuple[str, str]) -> b
         in_double(built.model, built.inputs, mode)
     if not signs:
         return False
-    with held_signs(built.model, signs):
+    with fixed_relu_signs(built.model, signs):
         expected = run(built.model, built.inputs, mode)
         exact, _ = reference(built, mode, expected)
         torch._dynamo.reset()
@@ -149,5 +149,5 @@ def reference(built: Built, mode: Mode, expected: Leaves) -> tuple[Leaves, str]:
 
 
 def _fallbacks(made: Made) -> dict[str, int]:
-    left = [one for compiled in made.compiled if compiled.artifact for one in compiled.artifact.left_to_aten]
+    left = [one for compiled in made.compiled if compiled.artifact for one in compiled.artifact.fallbacks]
     return dict(Counter(one.reason for one in left).most_common())

@@ -46,7 +46,9 @@ NARROW = {
     "product_f8_by_mul_f8_fast",
 }
 BEYOND = {
-    case.name for case in conformance_cases() if case.folds or case.sorted_row != 0 or case.kernel.parts
+    case.name
+    for case in conformance_cases()
+    if case.nested_reductions or case.sorted_row != 0 or case.kernel.subkernels
 }
 """Sums within bodies, rows in order, loops side by side."""
 

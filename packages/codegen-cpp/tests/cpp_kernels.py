@@ -12,16 +12,16 @@ import numpy.typing as npt
 
 from litz_ir.dtypes import ALL, DType, b1, bf16, f16, f32, f64, i8, i32, i64, u8
 from litz_ir.interp.encoding import decode, encode, storage_dtype
-from litz_ir.loops import Axis, Combine, Kind, ReductionName, ScatterMode
+from litz_ir.loops import Axis, NamedCombiner, ReductionName, ScatterMode, UserCombiner
 from litz_ir.plan import (
     Access,
     Accumulate,
     CpuLoops,
     Kernel,
-    Local,
     Parameter,
     Phase,
     ScanStore,
+    ScratchArray,
     Statement,
     Store,
 )
@@ -83,10 +83,16 @@ SERIAL = CpuLoops()
 
 
 def kernel(
-    name: str, parameters: str, outer: Axes, phases: list[tuple[Axes, list[Statement]]], *,
-    dtypes: Mapping[str, DType] | None = None, symbols: tuple[SymbolInfo, ...] = (), locals: tuple[Local, ...] = (),
+    name: str,
+    parameters: str,
+    outer: Axes,
+    phases: list[tuple[Axes, list[Statement]]],
+    *,
+    dtypes: Mapping[str, DType] | None = None,
+    symbols: tuple[SymbolInfo, ...] = (),
+    locals: tuple[ScratchArray, ...] = (),
     schedule: CpuLoops = SERIAL,
-) -> Kernel:  # fmt: skip
+) -> Kernel:
     """``parameters`` lists buffers, outputs after a colon, those read too with a ``+``; all ``f32`` but ``dtypes``."""
     inputs, _, outputs = parameters.partition(":")
     known = dtypes or {}
@@ -118,8 +124,8 @@ def softmax() -> list[Case]:
     made = kernel(
         "softmax", "x : o e", [("i0", N)],
         [
-            ([("r0", M)], [Accumulate((("m_", f32),), Kind("max"), (x,))]),
-            ([("r0", M)], [Accumulate((("z", f32),), Kind("sum"), (e,)), Store("e", I0 * M + R0, e)]),
+            ([("r0", M)], [Accumulate((("m_", f32),), NamedCombiner("max"), (x,))]),
+            ([("r0", M)], [Accumulate((("z", f32),), NamedCombiner("sum"), (e,)), Store("e", I0 * M + R0, e)]),
             ([("r0", M)], [Store("o", I0 * M + R0, op("div", load("e", (I0 * M + R0,), f32), Scalar("z", f32)))]),
         ],
         symbols=ints("n", "m"), schedule=CpuLoops(parallel=("i0",), grain=1),
@@ -137,14 +143,16 @@ def softmax_local() -> list[Case]:
     made = kernel(
         "softmax_local", "x : o", [("i0", N)],
         [
-            ([("r0", 72)], [Accumulate((("m_", f32),), Kind("max"), (x,))]),
-            ([("r0", 72)], [Accumulate((("z", f32),), Kind("sum"), (e,)), Store("e", R0, e)]),
+            ([("r0", 72)], [Accumulate((("m_", f32),), NamedCombiner("max"), (x,))]),
+            ([("r0", 72)], [Accumulate((("z", f32),), NamedCombiner("sum"), (e,)), Store("e", R0, e)]),
             ([("r0", 72)], [Store("o", I0 * 72 + R0, op("div", load("e", (R0,), f32), Scalar("z", f32)))]),
         ],
-        symbols=ints("n"), locals=(Local("e", f32, 72),), schedule=CpuLoops(parallel=("i0",), grain=1),
+        symbols=ints("n"), locals=(ScratchArray("e", f32, 72),), schedule=CpuLoops(parallel=("i0",), grain=1),
     )  # fmt: skip
     case = Case(made, {"x": N * 72, "o": N * 72}, ({"n": 1}, {"n": 37}, {"n": 0}))
-    big = replace(made, name="softmax_heap", locals=(Local("e", f32, 20000), Local("unused", f64, 20000)))
+    big = replace(
+        made, name="softmax_heap", scratch=(ScratchArray("e", f32, 20000), ScratchArray("unused", f64, 20000))
+    )
     return [
         *modes(case, scalar=None, inner="r0", outer="i0"),
         *modes(replace(case, kernel=big), inner="r0", outer="i0"),
@@ -160,7 +168,7 @@ def layer_norm() -> list[Case]:
     made = kernel(
         "layer_norm", "x w b : o s", [("i0", N)],
         [
-            ([("r0", M)], [Accumulate((("mean", f32), ("m2", f32), ("count", f32)), Kind("welford"), (x,))]),
+            ([("r0", M)], [Accumulate((("mean", f32), ("m2", f32), ("count", f32)), NamedCombiner("welford"), (x,))]),
             ([], [Store("s", I0, scale)]),
             ([("r0", M)], [Store("o", I0 * M + R0, out)]),
         ],
@@ -176,7 +184,7 @@ def column_sum() -> list[Case]:
     results = (("s", f32),)
     made = kernel(
         "column_sum", "x : o", [("i0", M)],
-        [([("r0", N)], [Accumulate(results, Kind("sum"), (x,))]), ([], [Store("o", I0, Scalar("s", f32))])],
+        [([("r0", N)], [Accumulate(results, NamedCombiner("sum"), (x,))]), ([], [Store("o", I0, Scalar("s", f32))])],
         symbols=ints("n", "m"), schedule=CpuLoops(parallel=("i0",)),
     )  # fmt: skip
     positive = {"x": lambda random, length: random.random(length)}
@@ -195,7 +203,7 @@ def reductions() -> list[Case]:
     )  # fmt: skip
     for dtype, names in table:
         for name in names:
-            kind = Kind(name)
+            kind = NamedCombiner(name)
             x = load("x", (offset,), dtype)
             values: tuple[Expr, ...] = (x, index(R0 * M + R1)) if kind.inputs == 2 else (x,)
             first = i64 if dtype.is_bool and name == "sum" else dtype
@@ -231,7 +239,7 @@ def with_nan(random: np.random.Generator, length: int) -> Array:
 def combine() -> list[Case]:
     """Composition of affine maps, which is associative and not commutative, as a reduction and as a scan."""
     a, b, c, d = (Param(k, f32) for k in range(4))
-    maps = Combine(
+    maps = UserCombiner(
         (op("mul", c, a), op("add", op("mul", c, b), d)), (const(1.0, f32), const(0.0, f32)), (a, b)
     )
     x, y = load("x", (I0 * M + R0,), f32), load("y", (I0 * M + R0,), f32)
@@ -263,7 +271,7 @@ def scans() -> list[Case]:
     at = I0 * (M * 3) + R0 * M + R1
     x = load("x", (at,), f32)
     for name in ("sum", "prod", "max", "argmax", "online_softmax"):
-        kind = Kind(name)
+        kind = NamedCombiner(name)
         values: tuple[Expr, ...] = (x, index(R1)) if kind.inputs == 2 else (x,)
         targets = tuple((f"o{k}", at) for k in range(kind.results))
         dtypes = {"o1": i64} if kind.inputs == 2 else {}
@@ -296,7 +304,7 @@ def gathers() -> list[Case]:
     inner = kernel(
         "take_sum", "x at : o", [("i0", N)],
         [
-            ([("r0", M)], [Accumulate((("s", f32),), Kind("sum"), (
+            ([("r0", M)], [Accumulate((("s", f32),), NamedCombiner("sum"), (
                 load("x", (I0 * 11 + Indirect(load("at", (R0,), i64), 11, True, "raised"),), f32),))]),
             ([], [Store("o", I0, Scalar("s", f32))]),
         ],
@@ -365,13 +373,21 @@ def choices() -> list[Case]:
     positive = op("gt", load("a", (I0 * M + R0 - 2,), f32), const(0.0, f32))
     deep = masked(inside, masked(positive, load("b", (R0 - 2,), f32), const(-1.0, f32)), const(0.5, f32))
     pad = kernel(
-        "pad", "a b : o s", [("i0", N)],
+        "pad",
+        "a b : o s",
+        [("i0", N)],
         [
-            ([("r0", M + 5)], [Store("o", I0 * (M + 5) + R0, deep), Accumulate((("t", f32),), Kind("sum"), (deep,))]),
+            (
+                [("r0", M + 5)],
+                [
+                    Store("o", I0 * (M + 5) + R0, deep),
+                    Accumulate((("t", f32),), NamedCombiner("sum"), (deep,)),
+                ],
+            ),
             ([], [Store("s", I0, Scalar("t", f32))]),
         ],
         symbols=ints("n", "m"),
-    )  # fmt: skip
+    )
     lengths = {"a": N * M, "b": M, "o": N * (M + 5), "s": N}
     cases += modes(Case(pad, lengths, SIZES, tolerance=1e-5), scalar=None, inner="r0", outer="i0")
     uniform = masked(op("lt", index(I0), const(1, i64)), load("a", (I0,), f32), const(7.0, f32))
@@ -442,7 +458,7 @@ def outer_shapes() -> list[Case]:
         cases += modes(Case(made, {"x": size * 3, "o": size * 3}), outer="i2")
         total = kernel(
             f"static_sum_{size}", "x : o", [],
-            [([("r0", size)], [Accumulate((("s", f32),), Kind("sum"), (load("x", (R0,), f32),))]),
+            [([("r0", size)], [Accumulate((("s", f32),), NamedCombiner("sum"), (load("x", (R0,), f32),))]),
              ([], [Store("o", 0, Scalar("s", f32))])],
         )  # fmt: skip
         cases += modes(Case(total, {"x": size, "o": 1}, tolerance=1e-5), scalar=None, inner="r0")

@@ -14,7 +14,7 @@ from litz_codegen_cpp.runtime.call import CpuModule
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.build import BuildOptions
 from litz_ir.device import CPU
-from litz_ir.interp.plan import run_kernel
+from litz_ir.interp.kernel import run_kernel
 from litz_ir.plan import Kernel, Plan
 from litz_ir.symbols import SymbolTable
 

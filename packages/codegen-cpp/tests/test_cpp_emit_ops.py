@@ -29,7 +29,7 @@ from litz_ir.dtypes import (
     u64,
 )
 from litz_ir.errors import DTypeError
-from litz_ir.interp.plan import run_kernel
+from litz_ir.interp.kernel import run_kernel
 from litz_ir.plan import Statement, Store
 from litz_ir.scalar import Expr
 from litz_ir.scalar.build import cast, load, op

@@ -13,8 +13,8 @@ from litz_codegen_cpp.runtime.call import CpuModule
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.build import BuildOptions
 from litz_ir.dtypes import f32, i64
-from litz_ir.interp.plan import run_kernel
-from litz_ir.loops import Kind
+from litz_ir.interp.kernel import run_kernel
+from litz_ir.loops import NamedCombiner
 from litz_ir.plan import Accumulate, CpuLoops, Statement, Store
 from litz_ir.scalar import Expr, Indirect, Scalar
 from litz_ir.scalar.build import cast, const, index, load, masked, op, where
@@ -93,7 +93,7 @@ def random_case(number: int) -> list[Case]:
     phases: list[tuple[Axes, list[Statement]]] = []
     scalars: tuple[str, ...] = ()
     if number % 3:
-        kind = Kind(draw.choice(["sum", "max"]))
+        kind = NamedCombiner(draw.choice(["sum", "max"]))
         reduce = Accumulate((("s", f32),), kind, (op("tanh", maker.value(inner, draw.randrange(4))),))
         phases.append(([("r0", 50)], [reduce, Store("w", at, maker.value(inner, 2))]))
         scalars = ("s",)

@@ -14,7 +14,7 @@ from litz_codegen_cpp.emit.kernel import Emitted, emit_kernel, entry_point
 from litz_codegen_cpp.emit.unit import KERNELS_PER_UNIT, UNIT_CHARACTERS, divided, emit_plan, unit_text
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f32, i64
 from litz_ir.errors import CodegenError
-from litz_ir.loops import Kind
+from litz_ir.loops import NamedCombiner
 from litz_ir.origin import Origin
 from litz_ir.plan import Accumulate, CpuLoops, Kernel, KernelOrigin, Launch, Store
 from litz_ir.scalar import Expr, Indirect, Scalar
@@ -78,10 +78,16 @@ def test_a_value_used_twice_is_computed_once() -> None:
 def test_nothing_is_read_before_a_loop_that_may_be_empty() -> None:
     value = op("mul", load("x", (I0 * M + R0,), f32), load("w", (I0,), f32))
     made = kernel(
-        "k", "x w : o", [("i0", N)],
-        [([("r0", M)], [Accumulate((("s", f32),), Kind("sum"), (value,))]), ([], [Store("o", I0, Scalar("s", f32))])],
-        symbols=ints("n", "m"), schedule=CpuLoops(vector="r0"),
-    )  # fmt: skip
+        "k",
+        "x w : o",
+        [("i0", N)],
+        [
+            ([("r0", M)], [Accumulate((("s", f32),), NamedCombiner("sum"), (value,))]),
+            ([], [Store("o", I0, Scalar("s", f32))]),
+        ],
+        symbols=ints("n", "m"),
+        schedule=CpuLoops(vector="r0"),
+    )
     text = emit_kernel(made, LANES).text
     assert text.index("if (m > 0) {") < text.index("load_scalar(w + i0)")
     assert text.index("if (n <= 0) return 0;") < text.index("const float* x")

@@ -17,14 +17,14 @@ from test_cpp_emit import load_all, plan_of
 from litz_codegen_cpp.capabilities import cache_sizes
 from litz_codegen_cpp.emit.kernel import OUT_OF_MEMORY, entry_point
 from litz_codegen_cpp.runtime import call
-from litz_codegen_cpp.runtime.call import CpuModule, Segment
+from litz_codegen_cpp.runtime.call import CpuModule, NativeSegment
 from litz_codegen_cpp.runtime.load import LoadedLibrary, make_runtime
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.build import BuildOptions
 from litz_ir.device import CPU
 from litz_ir.dtypes import ALL, f32, f64, i64
 from litz_ir.errors import IndexOutOfRange, KernelError, OutOfMemory, ToolchainError
-from litz_ir.plan import CpuLoops, Kernel, Local, Store
+from litz_ir.plan import CpuLoops, Kernel, ScratchArray, Store
 from litz_ir.scalar import Const, Indirect, Scalar
 from litz_ir.scalar.build import cast, load, op
 from litz_ir.symbols import SymbolInfo, symbol
@@ -64,7 +64,7 @@ def test_is_a_target_that_knows_its_machine() -> None:
     assert known.device == CPU
     assert known.threads == len(os.sched_getaffinity(0))
     assert known.vector_bytes in (16, 32, 64)
-    assert 0 < known.local_bytes <= known.l2_bytes
+    assert 0 < known.scratch_bytes <= known.l2_bytes
     assert known.dtypes == frozenset(ALL)
     assert CpuTarget(isa="avx2", threads=3).capabilities().threads == 3
     assert CpuTarget(isa="avx2").capabilities().name == "avx2"
@@ -136,7 +136,7 @@ def test_wrong_numbers_of_arguments_are_refused(module: CpuModule) -> None:
 def test_no_memory_for_scratch_is_an_error_as_torch_raises_it(tmp_path: Path) -> None:
     plain = scale()
     symbols = (*plain.symbols, *ints("m"))
-    made = replace(plain, locals=(Local("e", f32, symbol("m")),), symbols=symbols)
+    made = replace(plain, scratch=(ScratchArray("e", f32, symbol("m")),), symbols=symbols)
     run = load_all(CpuTarget(build_options=BuildOptions(optimize="-O0")), [made], tmp_path).function("scale")
     x, o = np.arange(4, dtype=np.float32), np.zeros(4, dtype=np.float32)
     run([x.ctypes.data, o.ctypes.data], [2.0, 4, 10])
@@ -264,7 +264,7 @@ def test_a_run_opens_one_parallel_region(team_library: Path) -> None:
     kernels = [reversal(), count(), reversal()]
     symbols = [library.address(entry_point(each.name)) for each in kernels]
     arrays = [np.ones(5000, dtype=np.float32) for _ in range(4)]
-    run = Segment(library, symbols, kernels)
+    run = NativeSegment(library, symbols, kernels)
     run.run([a.ctypes.data for k in range(3) for a in arrays[k : k + 2]], [5000] * 3)
     assert asked == [3]
     assert (arrays[3] == 5).all()

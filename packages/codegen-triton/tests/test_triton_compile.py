@@ -61,12 +61,12 @@ def wide_map(count: int, dtype: DType) -> triton_corpus.Kernel:
 
 def test_a_row_wider_than_a_vector_is_read_in_vectors(tmp_path: Path) -> None:
     found = compile_source(emitted(CASES["transpose"].kernel), "sm_90", tmp_path)
-    assert found.shared > 0, "a transpose goes through shared memory"
+    assert found.shared_bytes > 0, "a transpose goes through shared memory"
 
 
 def test_shared_columns_are_read_ahead_in_vectors(tmp_path: Path) -> None:
     found = compile_source(emitted(CASES["tall_columns_shared_by_4"].kernel), "sm_90", tmp_path)
-    assert "cp.async.cg.shared.global" in found.ptx and found.shared > 0
+    assert "cp.async.cg.shared.global" in found.ptx and found.shared_bytes > 0
 
 
 @pytest.mark.parametrize("name", ["argmin", "argmax"])
@@ -108,7 +108,7 @@ def thirds(p0_ptr, p1_ptr):
 
 @pytest.mark.parametrize("chip", ["sm_90", "sm_100"])
 def test_no_pair_of_16_bit_integers_is_added_at_once(chip: str, tmp_path: Path) -> None:
-    source = KernelSource("thirds", THIRDS, ("*i8", "*i8"), (0, 1), warps=1, asserts=False, programs=12)
+    source = KernelSource("thirds", THIRDS, ("*i8", "*i8"), (0, 1), warps=1, asserts=False, grid_size=12)
     found = compile_source(source, chip, tmp_path)
     assert "add.s16x2" not in found.ptx, "ptxas drops its constants"
     assert len(re.findall(r"add\.s16 %a\d, %a\d, %b\d;", found.ptx)) >= 2, "the pairs are known to be there"

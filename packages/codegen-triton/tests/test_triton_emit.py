@@ -16,9 +16,9 @@ from litz_codegen_triton.emit.ops_table import Form
 from litz_codegen_triton.schedule.tile_loops import PERSISTENT_LIMIT
 from litz_ir.dtypes import DType, bf16, f32, f64, i8, i64
 from litz_ir.errors import CodegenError
-from litz_ir.loops import Kind, ScatterMode
+from litz_ir.loops import NamedCombiner, ScatterMode
 from litz_ir.origin import Origin
-from litz_ir.plan import Access, Accumulate, Kernel, KernelOrigin, Local, Store, TileRequest
+from litz_ir.plan import Access, Accumulate, Kernel, KernelOrigin, ScratchArray, Store, TileRequest
 from litz_ir.scalar import Expr, Indirect, cast, const, index, masked
 from litz_ir.symbols import Size, SymbolInfo, add, mul, symbol
 
@@ -54,7 +54,7 @@ def row_sum(rows: int, length: int, dtype: DType = f32) -> Kernel:
         "row_sum",
         [("x", dtype, "in"), ("o", dtype, "out")],
         [("i0", rows)],
-        ([("r0", length)], [Accumulate((("s", dtype),), Kind("sum"), (x,))]),
+        ([("r0", length)], [Accumulate((("s", dtype),), NamedCombiner("sum"), (x,))]),
         ((), [Store("o", I0, scalar("s", dtype))]),
     )
 
@@ -72,7 +72,7 @@ def test_origins_become_comments() -> None:
 
 def test_local_arrays_are_refused() -> None:
     with pytest.raises(CodegenError, match="wants local arrays"):
-        emitted(replace(copy(8), locals=(Local("scratch", f32, 4),)))
+        emitted(replace(copy(8), scratch=(ScratchArray("scratch", f32, 4),)))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_index_checks_ask_for_asserts() -> None:
 
 def test_tiles_follow_the_shape() -> None:
     few = tiled(copy(1000))
-    assert few.programs == -(-1000 // few.outer[0].block)
+    assert few.grid_size == -(-1000 // few.outer[0].block)
     many = tiled(copy(1 << 24))
     assert many.outer[0].block >= 1024
     rows = tiled(row_sum(1 << 16, 1024))
@@ -224,7 +224,7 @@ def test_columns_are_read_along_memory() -> None:
         "columns",
         [("x", f32, "in"), ("o", f32, "out")],
         [("i0", 4096)],
-        ([("r0", 8192)], [Accumulate((("s", f32),), Kind("sum"), (x,))]),
+        ([("r0", 8192)], [Accumulate((("s", f32),), NamedCombiner("sum"), (x,))]),
         ((), [Store("o", I0, scalar("s"))]),
     )
     assert tiled(columns).outer[0].block >= 8
@@ -241,12 +241,15 @@ def statistics(shared: int, dtype: DType = f32, rows: Size = R0) -> Kernel:
             ("n", i64, "in"),
             ("o", dtype, "out"),
             ("m", dtype, "out"),
-            ("scratch", i64, "scratch"),
+            ("scratch", i64, "workspace"),
         ],
         [("i0", 4096)],
         (
             axis,
-            [Accumulate((("s", dtype),), Kind("sum"), (x,)), Accumulate((("t", dtype),), Kind("max"), (x,))],
+            [
+                Accumulate((("s", dtype),), NamedCombiner("sum"), (x,)),
+                Accumulate((("t", dtype),), NamedCombiner("max"), (x,)),
+            ],
         ),
         (axis, [Store("o", R0 * 4096 + I0, above)]),
         ((), [Store("m", I0, scalar("t", dtype))]),

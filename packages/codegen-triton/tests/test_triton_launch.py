@@ -19,7 +19,7 @@ from litz_codegen_triton.runtime.compile import CompiledKernel
 from litz_ir.errors import CompileFailed, KernelError, OutOfMemory, ToolchainError
 from litz_ir.plan import Kernel
 from litz_ir.symbols import evaluate, mul, symbol
-from litz_ir.target import Extent, LazyModule
+from litz_ir.target import ByteRange, LazyModule
 from litz_ir.text import parse_plan
 
 
@@ -131,7 +131,7 @@ def test_a_run_of_kernels_is_launched_in_order(monkeypatch: pytest.MonkeyPatch) 
     addresses = [16 * (k + 1) for k in range(sum(counts))]
     symbols = [sized.symbols[info.name] for info in sized.kernel.symbols]
     integers = {name: int(value) for name, value in sized.symbols.items()}
-    programs = [evaluate(tiled(kernel).programs, integers) for kernel in kernels]
+    programs = [evaluate(tiled(kernel).grid_size, integers) for kernel in kernels]
     run(addresses, symbols)
     assert [(seen[1], seen[4], seen[8]) for seen in driver.seen] == [(count, 128, 7) for count in programs]
     first, second = (seen[9] for seen in driver.seen)
@@ -278,7 +278,7 @@ def on_host(
     monkeypatch.setattr(module, "memory", memory)
     monkeypatch.setattr(module, "_unaligned", refused)
     assert isinstance(module, LazyModule)
-    module.tell(lambda error, instead: told.append(f"{error}: {instead}"))
+    module.on_failure(lambda error, instead: told.append(f"{error}: {instead}"))
     return module, told
 
 
@@ -297,7 +297,7 @@ class Bytes:
 @pytest.mark.parametrize("odd", [(4, 0), (0, 8), (4, 12), (0, 0)])
 @pytest.mark.parametrize("extents", [None, [(0, 32)] * 4])
 def test_a_kernel_that_cannot_be_built_anew_runs_on_copies(
-    odd: tuple[int, int], extents: list[Extent | None] | None, monkeypatch: pytest.MonkeyPatch
+    odd: tuple[int, int], extents: list[ByteRange | None] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = HostMemory()
     module, told = on_host(driver, monkeypatch)
@@ -350,7 +350,7 @@ def test_lengths_that_are_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "copy", lambda target, source, nbytes: copied.append(nbytes))
     (name,) = {info.name for info in case.kernel.symbols[:1]}
     symbols = [case.symbols[info.name] for info in case.kernel.symbols]
-    extents: list[Extent | None] = [(0, mul(4, symbol(name)))] * len(case.kernel.parameters)
+    extents: list[ByteRange | None] = [(0, mul(4, symbol(name)))] * len(case.kernel.parameters)
     module.segment((case.kernel.name,), extents=extents).run([24] * len(case.kernel.parameters), symbols)
     assert set(copied) == {4 * int(symbols[0])} and len(driver.seen) == 1
 

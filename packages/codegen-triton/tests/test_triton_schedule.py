@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-import triton_chains
+import triton_attention_scores
 import triton_corpus
-import triton_lone_chains
-import triton_packs
-import triton_products
+import triton_fused_attention
+import triton_horizontal_fusion
+import triton_matmuls
 from triton_corpus import I0, kernel, load, op
 from triton_graphs import graphs, plan_of
 from triton_scheduled import MACHINE, emitted, scheduled
@@ -40,7 +40,13 @@ from litz_ir.plan import (
 from litz_ir.plan.verify_kernel import verify_kernel
 from litz_ir.text import from_text, print_schedule, to_text
 
-ROOMS = (triton_corpus, triton_products, triton_chains, triton_lone_chains, triton_packs)
+ROOMS = (
+    triton_corpus,
+    triton_matmuls,
+    triton_fused_attention,
+    triton_attention_scores,
+    triton_horizontal_fusion,
+)
 KERNELS = {case.name: case.kernel for room in ROOMS for case in room.cases()}
 
 
@@ -88,14 +94,14 @@ def test_a_scheduled_plan_is_text_like_any_other() -> None:
 
 
 def test_tiles_are_for_as_many_sms_as_a_chip_has() -> None:
-    large = triton_products.product("large", 1024, 1024, 1024).kernel
+    large = triton_matmuls.product("large", 1024, 1024, 1024).kernel
     rows = {
-        count: print_schedule(schedule_kernel(large, replace(MACHINE, processors=count)).schedule)
-        for count in (16, MACHINE.processors)
+        count: print_schedule(schedule_kernel(large, replace(MACHINE, sm_count=count)).schedule)
+        for count in (16, MACHINE.sm_count)
     }
     assert rows[16].startswith("matmul rows(i0: 128) columns(i1: 128)")
-    assert rows[MACHINE.processors] != rows[16]
-    assert chip_capabilities("sm_80").processors != MACHINE.processors
+    assert rows[MACHINE.sm_count] != rows[16]
+    assert chip_capabilities("sm_80").sm_count != MACHINE.sm_count
 
 
 def test_what_is_not_scheduled_is_not_emitted() -> None:
@@ -142,7 +148,7 @@ def test_operands_are_read_through_descriptors_where_their_memory_allows_it() ->
     request = TileRequest(blocks=(("i0", 64), ("i1", 64), ("r0", 32)), grid=132, descriptors=True)
     found = {}
     for columns in (64, 60, 61):
-        made = scheduled(triton_products.product("p", 64, columns, 64, schedule=request).kernel)
+        made = scheduled(triton_matmuls.product("p", 64, columns, 64, schedule=request).kernel)
         assert isinstance(made.schedule, Matmul)
         found[columns] = made.schedule.descriptors
     assert found == {64: ("left", "right"), 60: ("left",), 61: ("left",)}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import triton_corpus
-import triton_products
+import triton_matmuls
 from triton_scheduled import scheduled
 
 import litz_codegen_triton.target
@@ -27,7 +27,7 @@ from litz_ir.symbols import SymbolTable
 from litz_ir.target import SourceUnit, Target, TunableTarget, load_target
 
 CASES = {case.name: case for case in triton_corpus.cases()}
-LARGE = triton_products.product("large", 4096, 4096, 4096, result=bf16).kernel
+LARGE = triton_matmuls.product("large", 4096, 4096, 4096, result=bf16).kernel
 README = Path(__file__).parents[1] / "README.md"
 
 
@@ -47,8 +47,8 @@ def test_the_target_is_found_by_its_name() -> None:
 
 def test_capabilities() -> None:
     known = CudaTarget("sm_90").capabilities()
-    assert (known.name, known.processors, known.local_bytes) == ("sm_90", 132, 0)
-    assert known.block_limit > 0 and f32 in known.atomics and known.device == CUDA
+    assert (known.name, known.sm_count, known.scratch_bytes) == ("sm_90", 132, 0)
+    assert known.max_tile_elements > 0 and f32 in known.atomics and known.device == CUDA
     with pytest.raises(TargetError, match="sm_7"):
         CudaTarget("sm_7").capabilities()
 

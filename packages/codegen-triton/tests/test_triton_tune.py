@@ -10,18 +10,18 @@ import pytest
 import triton_candidates
 from test_triton_emit import copy, row_sum
 from test_triton_interpret import run_interpreted
-from triton_chains import Heads, forward
 from triton_corpus import I0, I1, R0, kernel, load, op, scalar
-from triton_products import product
+from triton_fused_attention import Heads, forward
+from triton_matmuls import product
 from triton_scheduled import choices, emitted, scheduled, tiled
 
 from litz_codegen_triton.emit.tiles import Tiling
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE
-from litz_codegen_triton.tune import MOST, described
+from litz_codegen_triton.tune import MAX_CANDIDATES, describe_tile
 from litz_ir.dtypes import bf16, f32
 from litz_ir.errors import CodegenError
-from litz_ir.loops import Kind
+from litz_ir.loops import NamedCombiner
 from litz_ir.plan import Accumulate, Kernel, Matmul, Store, TileRequest
 from litz_ir.plan.verify_kernel import verify_kernel
 
@@ -68,7 +68,7 @@ def columns(rows: int, width: int) -> Kernel:
         "columns",
         [("x", f32, "in"), ("o", f32, "out")],
         [("i0", width)],
-        ([("r0", rows)], [Accumulate((("s", f32),), Kind("sum"), (x,))]),
+        ([("r0", rows)], [Accumulate((("s", f32),), NamedCombiner("sum"), (x,))]),
         ((), [Store("o", I0, scalar("s", f32))]),
     )
 
@@ -99,27 +99,27 @@ def shape(tiles: Tiling) -> tuple[object, ...]:
 @pytest.mark.parametrize("name", LARGE)
 def test_candidates_differ_in_their_tiles_alone(name: str) -> None:
     first, *others = found = choices(LARGE[name])
-    assert first == scheduled(LARGE[name]) and MOST - 1 <= len(found) <= MOST
+    assert first == scheduled(LARGE[name]) and MAX_CANDIDATES - 1 <= len(found) <= MAX_CANDIDATES
     assert len({shape(tiled(each)) for each in found}) == len(found)
     for each in others:
         verify_kernel(each)
         assert (each.name, each.phases, each.outer) == (first.name, first.phases, first.outer)
         tiles = tiled(each)
         points = max((inner.block for inner in tiles.inner if inner), default=1)
-        points = 1 if tiles.multiplied else points
+        points = 1 if tiles.uses_dot else points
         for dim in tiles.outer:
             points *= dim.block
         assert points <= LARGEST_TILE and 32 * tiles.warps <= points
 
 
 def test_tiles_of_candidates_in_words() -> None:
-    words = {name: [described(tiled(each)) for each in choices(found)] for name, found in LARGE.items()}
+    words = {name: [describe_tile(tiled(each)) for each in choices(found)] for name, found in LARGE.items()}
     assert words["map"] == [
         "x 1024, 8 warps", "x 512, 8 warps", "x 2048, 8 warps", "x 2048, 16 warps", "x 512, 4 warps", "x 4096, 8 warps",
     ]  # fmt: skip
     assert words["transpose"][:3] == ["y 64, x 64, 4 warps", "y 64, x 64, 8 warps", "y 32, x 64, 4 warps"]
     assert "r 1024 in pieces, 16 warps" in words["rows"]
-    assert words["product"][1].endswith("4 stages") and len(set(words["product"])) == MOST
+    assert words["product"][1].endswith("4 stages") and len(set(words["product"])) == MAX_CANDIDATES
     assert words["chain"][1] == "y 128, x 64, r 128 in pieces, 4 warps, 3 stages"
     assert words["long rows"][0].endswith("in pieces, 32 warps")
 
@@ -144,7 +144,7 @@ def test_tiles_are_taken_in_turn_where_memory_can_be_described() -> None:
 
 def test_factors_that_are_rounded_have_larger_tiles() -> None:
     made = product("tf32", 4096, 4096, 4096, f32, multiply="mul_tf32").kernel
-    assert described(tiled(choices(made)[1])) == "y 128, x 128, r 32 in pieces, 8 warps, 3 stages"
+    assert describe_tile(tiled(choices(made)[1])) == "y 128, x 128, r 32 in pieces, 8 warps, 3 stages"
 
 
 def test_candidates_fit_the_memory_of_a_program() -> None:
@@ -158,7 +158,7 @@ def test_candidates_fit_the_memory_of_a_program() -> None:
 
 def test_no_candidate_leaves_processors_idle() -> None:
     for count in (1 << 12, 1 << 18):
-        base, *others = (tiled(each).programs for each in choices(copy(count)))
+        base, *others = (tiled(each).grid_size for each in choices(copy(count)))
         assert isinstance(base, int)
         assert all(isinstance(each, int) and each >= min(132, base) for each in others)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import triton
 
 from litz_codegen_triton.emit.kernel import KernelSource
-from litz_codegen_triton.emit.wide import VECTOR_BYTES
+from litz_codegen_triton.emit.vector_accesses import VECTOR_BYTES
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
 from litz_ir.errors import CompileFailed
 
@@ -57,7 +57,7 @@ def narrow_accesses(source: KernelSource, built: CompiledKernel) -> Iterator[str
     found = widths(built.ptx)
     for direction in ("load", "store"):
         parts = Counter[str]()
-        for way, buffer, count in source.wide:
+        for way, buffer, count in source.vector_accesses:
             parts[buffer.rpartition(".")[0]] += count if way == direction else 0
         wanted = max(parts.values(), default=0)
         there = sum(

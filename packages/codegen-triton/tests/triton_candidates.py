@@ -23,13 +23,13 @@ from litz_codegen_triton.runtime.interpret import run_kernel
 from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_codegen_triton.tune import candidates
 from litz_ir.errors import KernelError
-from litz_ir.interp.plan import run_kernel as run_reference
+from litz_ir.interp.kernel import run_kernel as run_reference
 from litz_ir.plan import Kernel
 from litz_ir.target.cases import all_cases
 from litz_ir.target.cases.case import Case
 from litz_ir.target.cases.elementwise import elementwise_cases
 
-LITTLE = replace(MACHINE, processors=1)
+LITTLE = replace(MACHINE, sm_count=1)
 """So few SMs that small kernels have large tiles, and candidates beside them."""
 
 Difference = Callable[[Kernel, Path], str]
@@ -68,7 +68,7 @@ def suite(*, arithmetic: bool = False) -> Iterator[tuple[str, Kernel, Difference
     """The kernels of the conformance suite by name, with an empty request, and how each is compared."""
     dull = set() if arithmetic else {case.name for case in elementwise_cases()}
     for case in all_cases():
-        if not case.kernel.locals and case.name not in dull:
+        if not case.kernel.scratch and case.name not in dull:
             yield case.name, requested(case.kernel), of_the_suite(case)
 
 

@@ -38,8 +38,8 @@ from litz_ir.dtypes import (
     u64,
 )
 from litz_ir.interp.encoding import decode, encode, storage_dtype
-from litz_ir.interp.plan import run_kernel as run_reference
-from litz_ir.loops import Axis, Combine, Combiner, Kind, ReductionName, ScatterMode
+from litz_ir.interp.kernel import run_kernel as run_reference
+from litz_ir.loops import Axis, Combiner, NamedCombiner, ReductionName, ScatterMode, UserCombiner
 from litz_ir.plan import (
     Access,
     Accumulate,
@@ -50,8 +50,8 @@ from litz_ir.plan import (
     Statement,
     Store,
     TileRequest,
-    can_be_shared,
-    scratch_words,
+    can_use_cluster,
+    workspace_words,
 )
 from litz_ir.scalar import OPS, Expr, Indirect, Op, Param, Scalar, walk
 from litz_ir.scalar.build import cast, const, index, load, masked, op, where
@@ -458,7 +458,7 @@ def reductions() -> Iterator[Case]:
 def shared() -> Iterator[Case]:
     """The same with outer points that several programs have together; nothing is known of what scratch holds."""
     for case in reductions():
-        if can_be_shared(case.kernel.phases) and not _in_order(case.kernel) and case.name != "empty_row":
+        if can_use_cluster(case.kernel.phases) and not _in_order(case.kernel) and case.name != "empty_row":
             yield shared_by(case, 2)
     yield shared_by(_two_meetings(), 2)
     yield shared_by(_columns("columns", 90, 300), 4)
@@ -467,16 +467,18 @@ def shared() -> Iterator[Case]:
 
 def _in_order(kernel: Kernel) -> bool:
     statements = (each for phase in kernel.phases for each in phase.statements)
-    return any(isinstance(each, Accumulate) and isinstance(each.combiner, Combine) for each in statements)
+    return any(
+        isinstance(each, Accumulate) and isinstance(each.combiner, UserCombiner) for each in statements
+    )
 
 
 def shared_by(case: Case, programs: int) -> Case:
     """A case whose outer points so many programs have together."""
-    parameters = (*case.kernel.parameters, Parameter("w_scratch", i64, "scratch", 16))
+    parameters = (*case.kernel.parameters, Parameter("w_scratch", i64, "workspace", 16))
     schedule = replace(case.kernel.schedule, cluster=programs)
     name = f"{case.name}_shared_by_{programs}"
     made = replace(case.kernel, name=name, parameters=parameters, schedule=schedule)
-    words = evaluate(scratch_words(made), {name: int(value) for name, value in case.symbols.items()})
+    words = evaluate(workspace_words(made), {name: int(value) for name, value in case.symbols.items()})
     return replace(case, kernel=made, sizes={**case.sizes, "w_scratch": words})
 
 
@@ -491,8 +493,8 @@ def _two_meetings() -> Case:
             "two_meetings",
             [("x", f32, "inout"), ("most", f32, "inout")],
             [("i0", 3), ("i1", 2)],
-            (row, [Accumulate((("m", f32),), Kind("max"), (x,))]),
-            (row, [Accumulate((("z", f32),), Kind("sum"), (e,))]),
+            (row, [Accumulate((("m", f32),), NamedCombiner("max"), (x,))]),
+            (row, [Accumulate((("z", f32),), NamedCombiner("sum"), (e,))]),
             (row, [Store("x", place, op("div", e, scalar("z")))]),
             ((), [Store("most", kept, op("add", load("most", (kept,), f32), scalar("m")))]),
         ),
@@ -513,8 +515,8 @@ def _softmax(name: str, schedule: TileRequest | None) -> Case:
             name,
             [("x", f32, "in"), ("o", f32, "out")],
             [("i0", 5)],
-            (row, [Accumulate((("m", f32),), Kind("max"), (x,))]),
-            (row, [Accumulate((("z", f32),), Kind("sum"), (e,))]),
+            (row, [Accumulate((("m", f32),), NamedCombiner("max"), (x,))]),
+            (row, [Accumulate((("z", f32),), NamedCombiner("sum"), (e,))]),
             (row, [Store("o", _rows(), op("div", e, scalar("z")))]),
             schedule=schedule,
         ),
@@ -534,8 +536,8 @@ def _layernorm(name: str, schedule: TileRequest | None) -> Case:
             name,
             [("x", bf16, "in"), ("w", f32, "in"), ("b", f32, "in"), ("o", bf16, "out"), ("mean", f32, "out")],
             [("i0", 5)],
-            (row, [Accumulate((("s", f32),), Kind("sum"), (x,))]),
-            (row, [Accumulate((("v", f32),), Kind("sum"), (op("mul", centred, centred),))]),
+            (row, [Accumulate((("s", f32),), NamedCombiner("sum"), (x,))]),
+            (row, [Accumulate((("v", f32),), NamedCombiner("sum"), (op("mul", centred, centred),))]),
             (row, [Store("o", _rows(), cast(y, bf16))]),
             ((), [Store("mean", I0, mean)]),
             schedule=schedule,
@@ -553,7 +555,7 @@ def _welford(name: str, schedule: TileRequest | None) -> Case:
             name,
             [("x", f32, "in"), ("a", f32, "out"), ("b", f32, "out"), ("c", f32, "out")],
             [("i0", 5)],
-            ([("r0", 70)], [Accumulate(results, Kind("welford"), (x,))]),
+            ([("r0", 70)], [Accumulate(results, NamedCombiner("welford"), (x,))]),
             ((), [Store(b, I0, scalar(n)) for b, (n, _) in zip("abc", results)]),
             schedule=schedule,
         ),
@@ -569,7 +571,7 @@ def _online(name: str, schedule: TileRequest | None) -> Case:
             name,
             [("x", f32, "in"), ("o", f32, "out")],
             [("i0", 5)],
-            ([("r0", 70)], [Accumulate((("m", f32), ("z", f32)), Kind("online_softmax"), (x,))]),
+            ([("r0", 70)], [Accumulate((("m", f32), ("z", f32)), NamedCombiner("online_softmax"), (x,))]),
             (
                 [("r0", 70)],
                 [Store("o", _rows(), op("div", op("exp", op("sub", x, scalar("m"))), scalar("z")))],
@@ -591,8 +593,8 @@ def _positions(name: str, schedule: TileRequest | None) -> Case:
             (
                 [("r0", 70)],
                 [
-                    Accumulate((("best", f32), ("place", i64)), Kind("argmax"), (x, index(R0))),
-                    Accumulate((("least", i32), ("where", i64)), Kind("argmin"), (n, index(R0))),
+                    Accumulate((("best", f32), ("place", i64)), NamedCombiner("argmax"), (x, index(R0))),
+                    Accumulate((("least", i32), ("where", i64)), NamedCombiner("argmin"), (n, index(R0))),
                 ],
             ),
             (
@@ -619,7 +621,7 @@ def _with_nans(rng: np.random.Generator, count: int) -> Any:
 def _combine(name: str, schedule: TileRequest | None) -> Case:
     """Composition of affine maps: associative, and not commutative."""
     a, b, c, d = (Param(k, f32) for k in range(4))
-    affine = Combine(
+    affine = UserCombiner(
         (op("mul", a, c), op("add", op("mul", b, c), d)),
         (const(1.0, f32), const(0.0, f32)),
         (op("add", a, b),),
@@ -642,7 +644,7 @@ def _combine(name: str, schedule: TileRequest | None) -> Case:
 
 def _latest(name: str, schedule: TileRequest | None) -> Case:
     """The last value: a combination whose identity is one on the left alone."""
-    latest = Combine((Param(1, f32),), (const(0.0, f32),), (Param(0, f32),))
+    latest = UserCombiner((Param(1, f32),), (const(0.0, f32),), (Param(0, f32),))
     return Case(
         kernel(
             name,
@@ -665,7 +667,7 @@ def _kinds(name: str, dtype: DType, schedule: TileRequest | None) -> Case:
             name,
             [("x", dtype, "in"), *((f"o_{n}", dtype, "out") for n in names)],
             [("i0", 5)],
-            ([("r0", 70)], [Accumulate(((n, dtype),), Kind(n), (x,)) for n in names]),
+            ([("r0", 70)], [Accumulate(((n, dtype),), NamedCombiner(n), (x,)) for n in names]),
             ((), [Store(f"o_{n}", I0, scalar(n, dtype)) for n in names]),
             schedule=schedule,
         ),
@@ -686,8 +688,8 @@ def _logic(name: str, schedule: TileRequest | None) -> Case:
             (
                 [("r0", 70)],
                 [
-                    *(Accumulate(((n, b1),), Kind(n), (x,)) for n in names),
-                    Accumulate((("n", i64),), Kind("sum"), (cast(x, i64),)),
+                    *(Accumulate(((n, b1),), NamedCombiner(n), (x,)) for n in names),
+                    Accumulate((("n", i64),), NamedCombiner("sum"), (cast(x, i64),)),
                 ],
             ),
             (
@@ -708,7 +710,7 @@ def _columns(name: str, columns: int, rows: int) -> Case:
             name,
             [("x", f32, "in"), ("o", f32, "out")],
             [("i0", columns)],
-            ([("r0", rows)], [Accumulate((("s", f32),), Kind("sum"), (x,))]),
+            ([("r0", rows)], [Accumulate((("s", f32),), NamedCombiner("sum"), (x,))]),
             ((), [Store("o", I0, scalar("s"))]),
         ),
         {"x": columns * rows, "o": columns},
@@ -726,7 +728,7 @@ def _symbolic() -> Case:
             "symbolic",
             [("x", f32, "in"), ("o", f32, "out")],
             [("i0", s0)],
-            ([("r0", s1)], [Accumulate((("s", f32),), Kind("sum"), (scaled,))]),
+            ([("r0", s1)], [Accumulate((("s", f32),), NamedCombiner("sum"), (scaled,))]),
             (
                 [("r0", s1)],
                 [Store("o", I0 * s1 + R0, where(scalar("flag", b1), op("sub", x, scalar("s")), x))],
@@ -752,7 +754,7 @@ def _full() -> Case:
             "full_sum",
             [("x", f32, "in"), ("o", f32, "out")],
             [],
-            ([("r0", 31), ("r1", 33)], [Accumulate((("s", f32),), Kind("sum"), (op("mul", x, x),))]),
+            ([("r0", 31), ("r1", 33)], [Accumulate((("s", f32),), NamedCombiner("sum"), (op("mul", x, x),))]),
             ((), [Store("o", 0, op("sqrt", scalar("s")))]),
         ),
         {"x": 1023, "o": 1},
@@ -769,8 +771,8 @@ def _point_phase() -> Case:
             "point_phase",
             [("x", f32, "in"), ("w", f32, "in"), ("o", f32, "out")],
             [("i0", 5)],
-            ((), [Accumulate((("one", f32),), Kind("sum"), (w,))]),
-            ([("r0", 70)], [Accumulate((("s", f32), ), Kind("sum"), (op("mul", x, scalar("one")),))]),
+            ((), [Accumulate((("one", f32),), NamedCombiner("sum"), (w,))]),
+            ([("r0", 70)], [Accumulate((("s", f32), ), NamedCombiner("sum"), (op("mul", x, scalar("one")),))]),
             ([("r1", 3)], [Store("o", I0 * 3 + R1, op("add", scalar("s"), cast(index(R1), f32)))]),
         ),
         {"x": 350, "w": 5, "o": 15},
@@ -812,7 +814,10 @@ def _empty_row() -> Case:
             [("i0", 5)],
             (
                 [("r0", 0)],
-                [Accumulate((("s", f32),), Kind("sum"), (x,)), Accumulate((("m", f32),), Kind("max"), (x,))],
+                [
+                    Accumulate((("s", f32),), NamedCombiner("sum"), (x,)),
+                    Accumulate((("m", f32),), NamedCombiner("max"), (x,)),
+                ],
             ),
             ((), [Store("o", I0, scalar("s")), Store("p", I0, scalar("m"))]),
         ),
@@ -837,14 +842,17 @@ def scans() -> Iterator[Case]:
                 f"scan_argmax{label}",
                 [("x", f32, "in"), ("v", f32, "out"), ("p", i64, "out")],
                 [("i0", 5)],
-                ([("r0", 70)], [ScanStore(Kind("argmax"), (x, index(R0)), (("v", _rows()), ("p", _rows())))]),
+                (
+                    [("r0", 70)],
+                    [ScanStore(NamedCombiner("argmax"), (x, index(R0)), (("v", _rows()), ("p", _rows())))],
+                ),
                 schedule=schedule,
             ),
             {"x": 350, "v": 350, "p": 350},
         )
         a, b = Param(0, f32), Param(1, f32)
         top = op("maximum", a, b)
-        logaddexp = Combine(
+        logaddexp = UserCombiner(
             (
                 op(
                     "add",
@@ -875,7 +883,7 @@ def scans() -> Iterator[Case]:
                 [("r0", 4), ("r1", 20)],
                 [
                     ScanStore(
-                        Kind("sum"),
+                        NamedCombiner("sum"),
                         (load("x", (I0 * 80 + R0 * 20 + R1,), f32),),
                         (("o", I0 * 80 + R0 * 20 + R1),),
                     )
@@ -894,8 +902,8 @@ def relays() -> Iterator[Case]:
         ("sum", f32), ("max", f32), ("sum", i64), ("min", i32), ("sum", bf16), ("prod", f64),
     )  # fmt: skip
     for kind, dtype in kinds:
-        yield _relay(f"relay_{kind}_{dtype}", 3, 70, Kind(kind), dtype)
-    decay = Combine(
+        yield _relay(f"relay_{kind}_{dtype}", 3, 70, NamedCombiner(kind), dtype)
+    decay = UserCombiner(
         (
             op("mul", Param(0, f32), Param(2, f32)),
             op("add", op("mul", Param(1, f32), Param(2, f32)), Param(3, f32)),
@@ -903,9 +911,9 @@ def relays() -> Iterator[Case]:
         (const(1.0, f32), const(0.0, f32)),
         (Param(1, f32), Param(0, f32)),
     )
-    yield _relay("relay_argmax", 3, 70, Kind("argmax"), f32)
+    yield _relay("relay_argmax", 3, 70, NamedCombiner("argmax"), f32)
     yield _relay("relay_average", 3, 70, decay, f32)
-    yield _relay("relay_windows", 1, 4200, Kind("sum"), f32)
+    yield _relay("relay_windows", 1, 4200, NamedCombiner("sum"), f32)
 
 
 def _relay(name: str, rows: int, length: int, combiner: Combiner, dtype: DType) -> Case:
@@ -914,18 +922,18 @@ def _relay(name: str, rows: int, length: int, combiner: Combiner, dtype: DType) 
     x = load("x", (at,), dtype)
     results: list[tuple[str, DType, Access]] = [("o", dtype, "out")]
     values: tuple[Expr, ...] = (x,)
-    if isinstance(combiner, Combine):
+    if isinstance(combiner, UserCombiner):
         values, results = (const(0.9, dtype), x), [*results, ("p", dtype, "out")]
     elif combiner.name == "argmax":
         values, results = (x, index(R0)), [*results, ("p", i64, "out")]
     made = kernel(
         name,
-        [("x", dtype, "in"), *results, ("w", i64, "scratch")],
+        [("x", dtype, "in"), *results, ("w", i64, "workspace")],
         [("i0", rows)],
         ([("r0", length)], [ScanStore(combiner, values, tuple((each, at) for each, _, _ in results))]),
         schedule=TileRequest(segment=16),
     )
-    words = evaluate(scratch_words(made), {})
+    words = evaluate(workspace_words(made), {})
     content = (lambda rng, count: rng.uniform(0.9, 1.1, count)) if dtype.is_float else below(100, -100)
     return Case(
         made,
@@ -942,7 +950,7 @@ def _scan(name: str, kind: ReductionName, dtype: DType, schedule: TileRequest | 
             name,
             [("x", dtype, "in"), ("o", dtype, "out")],
             [("i0", 5)],
-            ([("r0", 70)], [ScanStore(Kind(kind), (x,), (("o", _rows()),))]),
+            ([("r0", 70)], [ScanStore(NamedCombiner(kind), (x,), (("o", _rows()),))]),
             schedule=schedule,
         ),
         {"x": 350, "o": 350},
@@ -1145,7 +1153,7 @@ def buffers_of(case: Case) -> dict[str, Any]:
 def difference(case: Case, got: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """What differs between the written buffers of two runs; empty when nothing does."""
     for parameter in case.kernel.parameters:
-        if parameter.access in ("in", "scratch"):
+        if parameter.access in ("in", "workspace"):
             continue
         a, b = got[parameter.name], wanted[parameter.name]
         if parameter.dtype.is_float:

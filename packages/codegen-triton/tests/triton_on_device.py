@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton_chains
+import triton_attention_scores
 import triton_corpus
-import triton_folds
-import triton_lone_chains
-import triton_packs
-import triton_products
+import triton_fused_attention
+import triton_horizontal_fusion
+import triton_matmuls
+import triton_nested_reductions
 
 from litz_codegen_triton.capabilities import chip_capabilities
 from litz_codegen_triton.emit.kernel import emit_kernel
@@ -36,7 +36,14 @@ from litz_ir.plan import cluster_size
 TF32 = 2.0**-9
 """How far a sum of TF32 products may be from the exact one, as a share of the largest: factors have 10 bits each."""
 
-ROOMS = (triton_packs, triton_lone_chains, triton_corpus, triton_products, triton_folds, triton_chains)
+ROOMS = (
+    triton_horizontal_fusion,
+    triton_attention_scores,
+    triton_corpus,
+    triton_matmuls,
+    triton_nested_reductions,
+    triton_fused_attention,
+)
 
 
 def computed(case: triton_corpus.Case, chip: str, folder: Path) -> dict[str, np.ndarray]:
@@ -75,7 +82,7 @@ def main() -> int:
         for case in chain.from_iterable(room.cases() for room in ROOMS):
             known = chip_capabilities(chip)
             f8 = case.multiplies("mul_f8")
-            if cluster_size(case.kernel.schedule) > known.together or (f8 and not known.f8_products):
+            if cluster_size(case.kernel.schedule) > known.max_cluster_size or (f8 and not known.fp8_matmul):
                 continue
             try:
                 found = difference(case, computed(case, chip, Path(folder)))

@@ -10,8 +10,7 @@ from litz_codegen_triton.emit.ops_table import Form
 from litz_codegen_triton.emit.tiles import Tiling, tiling
 from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_codegen_triton.tune import SHARED_BYTES, candidates
-from litz_ir.plan import Kernel, KernelOrigin, TileRequest, schedules_of
-from litz_ir.plan import scheduled as with_schedules
+from litz_ir.plan import Kernel, KernelOrigin, TileRequest, schedules_of, with_schedules
 
 MACHINE = chip_capabilities(DEFAULT_CHIP)
 
@@ -38,7 +37,7 @@ def tiled(kernel: Kernel) -> Tiling:
 
 def subkernel_tiles(kernel: Kernel) -> list[Tiling]:
     """The tiles of each subkernel of a foreach kernel."""
-    return [tiling(part.kernel) for part in scheduled(kernel).parts]
+    return [tiling(part.kernel) for part in scheduled(kernel).subkernels]
 
 
 def choices(

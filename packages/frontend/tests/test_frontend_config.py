@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from litz.notices import tell_once
-from litz.options import config_from, told_variables
+from litz.notices import log_once
+from litz.options import config_from, variable_notices
 from litz.settings import Config, ConfigHandle, forced
 from litz.stage_options import scheduler_options
 from litz.targets import targets_for
@@ -44,7 +44,7 @@ def test_the_environment_is_checked() -> None:
 def test_variables_that_name_no_option_are_told_of(
     variable: str, hint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tell_once.cache_clear()
+    log_once.cache_clear()
     given = {variable: "error", "LITZ_FUSE": "1", "PATH": "/bin", "NOLITZ_FUSE": "1"}
     for _ in range(2):
         assert ConfigHandle(given).current() == Config()
@@ -111,12 +111,14 @@ def test_wrong_values_say_what_is_taken() -> None:
 
 
 def test_forced_choices_are_checked_where_they_are_set() -> None:
-    handle = ConfigHandle({"LITZ_FORCE": "siblings=0 lanes=outer convolutions=0 generated_products=mm,mm_1"})
+    handle = ConfigHandle(
+        {"LITZ_FORCE": "siblings=0 lanes=outer prepack_convolutions=0 generated_matmuls=mm,mm_1"}
+    )
     assert forced(handle.force) == {
         "siblings": 0,
         "lanes": "outer",
-        "convolutions": False,
-        "generated_products": frozenset({"mm", "mm_1"}),
+        "prepack_convolutions": False,
+        "generated_matmuls": frozenset({"mm", "mm_1"}),
     }
     for wrong, said in {
         "sibling=0": "did you mean siblings",
@@ -147,7 +149,7 @@ def test_forced_choices_reach_the_scheduler() -> None:
     ],
 )
 def test_options_of_inductor_are_told_once(name: str, instead: str, caplog: pytest.LogCaptureFixture) -> None:
-    tell_once.cache_clear()
+    log_once.cache_clear()
     for value in (True, True, False):
         config_from(Config(), None, {name: value, "numerics": "fast"})
     (record,) = caplog.records
@@ -155,7 +157,7 @@ def test_options_of_inductor_are_told_once(name: str, instead: str, caplog: pyte
 
 
 def test_nothing_is_told_where_nothing_is_foreign(caplog: pytest.LogCaptureFixture) -> None:
-    tell_once.cache_clear()
+    log_once.cache_clear()
     config_from(Config(), "max-autotune", {"fuse": False})
     config_from(Config(), None, None)
     assert caplog.records == []
@@ -170,7 +172,7 @@ def test_variables_of_inductor() -> None:
         "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1", "TORCHINDUCTOR_AUTOGRAD_CACHE": "1", "TORCHINDUCTOR_CACHE_DIR": "/t",
         "TORCH_COMPILE_DISABLE": "1", "TORCHINDUCTOR_FREEZING": "0", "LITZ_FUSE": "1",
     }  # fmt: skip
-    lines = told_variables({**given, **hold_here})
+    lines = variable_notices({**given, **hold_here})
     assert {line.split()[1] for line in lines} == set(given)
     assert lines[1].endswith("is Inductor's and is ignored: LITZ_AUTOTUNE sets whether litz tunes")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litz.host.code import Code, assigned, code, with_drops
 from litz.host.extents import extents
-from litz.host.program import Place, Segment
+from litz.host.program import MemoryLocation, Segment
 from litz.host.source import host_program
 from litz_ir.device import CPU
 from litz_ir.dtypes import bf16, f32
@@ -85,10 +85,10 @@ def test_an_arena_is_allocated_once_and_asked_for_its_address_once() -> None:
     assert program.text.count("empty((128,), (1,), torch.uint8)") == 1
     assert "(x.data_ptr(), (a_at := a.data_ptr()), a_at + 64, d.data_ptr())" in program.text
     assert program.segments[0].buffers == (
-        Place("x"),
-        Place("a", 0, storage=True),
-        Place("a", 64, storage=True),
-        Place("d"),
+        MemoryLocation("x"),
+        MemoryLocation("a", 0, storage=True),
+        MemoryLocation("a", 64, storage=True),
+        MemoryLocation("d"),
     )
     assert [where for _, where, _ in program.segments[0].launches] == [(0, 1), (1, 2), (2, 3)]
     assert "c = view(a[64:], torch.float32, (8,), (1,))" in program.text

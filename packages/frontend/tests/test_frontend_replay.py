@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import litz
+from litz.cuda_graphs.eligibility import ROUTINES, overwritten, shared_with_inputs
+from litz.cuda_graphs.memory import copied, fill
+from litz.cuda_graphs.runner import MAX_CAPTURES, WARMUP_CALLS, CudaGraphRunner
 from litz.host.load import HostFunction
-from litz.replay.memory import copied, fill
-from litz.replay.plans import ROUTINES, overwritten, shared_with_inputs
-from litz.replay.replayed import RECORDINGS, WARM_CALLS, Replayed
 from litz_ir.plan import Plan
 from litz_ir.text import parse_plan
 from litz_scheduler.graph_partition.obstacles import obstacle
@@ -53,7 +53,7 @@ class Recorder:
     def is_free(self) -> bool:
         return self.free
 
-    def record(self, call: HostFunction, args: list[Any]) -> tuple[Repetition, list[Any]]:
+    def capture(self, call: HostFunction, args: list[Any]) -> tuple[Repetition, list[Any]]:
         self.recordings += 1
         self.given.append(list(args))
         before = [copied([each])[0] for each in args]
@@ -91,9 +91,9 @@ doubled = graph(lambda x, w: [x * w, None, x + w])
 
 def test_what_lies_still_is_read_where_it_lies_and_the_rest_is_copied() -> None:
     recorder = Recorder()
-    run = Replayed(doubled, recorder, MUCH)
+    run = CudaGraphRunner(doubled, recorder, MUCH)
     w, kept = torch.randn(4), []
-    for _ in range(WARM_CALLS + 4):
+    for _ in range(WARMUP_CALLS + 4):
         x = torch.randn(4)
         kept.append(x)
         args = [x, w]
@@ -111,13 +111,13 @@ def test_what_lies_still_is_read_where_it_lies_and_the_rest_is_copied() -> None:
 
 def test_what_somebody_else_records_is_called_as_it_is() -> None:
     recorder, x = Recorder(), torch.randn(4)
-    run = Replayed(doubled, recorder, MUCH)
+    run = CudaGraphRunner(doubled, recorder, MUCH)
     recorder.free = False
-    for _ in range(WARM_CALLS + 2):
+    for _ in range(WARMUP_CALLS + 2):
         assert_close(run([x, x])[0], x * x)
     assert recorder.recordings == 0
     recorder.free = True
-    for _ in range(WARM_CALLS + 2):
+    for _ in range(WARMUP_CALLS + 2):
         assert_close(run([x, x])[0], x * x)
     recorder.free = False
     assert_close(run([x, x])[0], x * x)
@@ -126,15 +126,15 @@ def test_what_somebody_else_records_is_called_as_it_is() -> None:
 
 def test_arguments_are_copied_once_what_reads_the_last_ones_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder()
-    run, kept = Replayed(doubled, recorder, MUCH), [torch.randn(4) for _ in range(WARM_CALLS + 3)]
+    run, kept = CudaGraphRunner(doubled, recorder, MUCH), [torch.randn(4) for _ in range(WARMUP_CALLS + 3)]
 
     def told(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
         recorder.told += ["copy"] * len(targets)
         fill(targets, sources)
 
     for number, x in enumerate(kept):
-        if number > WARM_CALLS:
-            monkeypatch.setattr("litz.replay.replayed.fill", told)
+        if number > WARMUP_CALLS:
+            monkeypatch.setattr("litz.cuda_graphs.runner.fill", told)
         recorder.told.clear()
         run([x, kept[0]])
     assert recorder.told == ["wait with 1", "copy", "run"]
@@ -143,9 +143,9 @@ def test_arguments_are_copied_once_what_reads_the_last_ones_has_run(monkeypatch:
 @pytest.mark.parametrize(("peak", "recordings"), [(MUCH, 2), (NOTHING, 3)])
 def test_results_that_are_held_stay_what_they_are(peak: int, recordings: int) -> None:
     recorder = Recorder()
-    run = Replayed(doubled, recorder, peak)
+    run = CudaGraphRunner(doubled, recorder, peak)
     w, held = torch.randn(4), []
-    for _ in range(WARM_CALLS + 5):
+    for _ in range(WARMUP_CALLS + 5):
         x = torch.randn(4)
         result = run([x, w])[0]
         held.append((result.view(2, 2), x * w))
@@ -157,16 +157,16 @@ def test_results_that_are_held_stay_what_they_are(peak: int, recordings: int) ->
 @pytest.mark.parametrize("peak", [MUCH, NOTHING])
 def test_two_recordings_take_turns_where_the_last_result_is_held(peak: int) -> None:
     recorder, x = Recorder(), torch.randn(6)
-    run, places = Replayed(graph(lambda x: [x * 2, x[:2] + 1]), recorder, peak), set()
+    run, places = CudaGraphRunner(graph(lambda x: [x * 2, x[:2] + 1]), recorder, peak), set()
     y: Tensor | None = None
-    for number in range(WARM_CALLS + 12):
+    for number in range(WARMUP_CALLS + 12):
         x.fill_(number)
         before = y
         y = run([x])[0]
         assert_close(y, x * 2)
         if before is not None:
             assert_close(before, (x - 1) * 2)
-            if number > WARM_CALLS + 1:
+            if number > WARMUP_CALLS + 1:
                 places.add(y.data_ptr())
         del before
     taken = {each.data_ptr() for results in recorder.made for each in results}
@@ -177,8 +177,8 @@ def test_two_recordings_take_turns_where_the_last_result_is_held(peak: int) -> N
 
 def test_recordings_that_take_turns_follow_an_argument_that_moves() -> None:
     recorder, x = Recorder(), torch.randn(6)
-    run = Replayed(graph(lambda x: [x * 2]), recorder, NOTHING)
-    for _ in range(WARM_CALLS + 5):
+    run = CudaGraphRunner(graph(lambda x: [x * 2]), recorder, NOTHING)
+    for _ in range(WARMUP_CALLS + 5):
         y = run([x])[0]
     assert recorder.recordings == 2
     others = [torch.randn(6) for _ in range(5)]
@@ -191,7 +191,7 @@ def test_recordings_that_take_turns_follow_an_argument_that_moves() -> None:
 @pytest.mark.parametrize("peak", [MUCH, NOTHING])
 def test_one_result_over_the_other_of_another_call(peak: int) -> None:
     """``g(f(x))``: what ``f`` gave is read by ``g`` while ``f`` runs again."""
-    f, g = (Replayed(graph(lambda x: [x.sin()]), Recorder(), peak) for _ in range(2))
+    f, g = (CudaGraphRunner(graph(lambda x: [x.sin()]), Recorder(), peak) for _ in range(2))
     x = torch.randn(8)
     for _ in range(8):
         once = f([x])[0]
@@ -200,18 +200,18 @@ def test_one_result_over_the_other_of_another_call(peak: int) -> None:
 
 
 def test_results_are_tensors_of_their_own() -> None:
-    run = Replayed(graph(lambda x: [x + 1]), Recorder(), MUCH)
+    run = CudaGraphRunner(graph(lambda x: [x + 1]), Recorder(), MUCH)
     x = torch.zeros(3)
-    for _ in range(WARM_CALLS + 3):
+    for _ in range(WARMUP_CALLS + 3):
         result = run([x])[0]
         assert not result._is_view()
         assert_close(result.requires_grad_().detach(), x + 1)
 
 
 def test_results_are_of_the_mode_in_which_they_are_asked_for() -> None:
-    run = Replayed(graph(lambda x: [x + 1, None]), Recorder(), MUCH)
+    run = CudaGraphRunner(graph(lambda x: [x + 1, None]), Recorder(), MUCH)
     x = torch.zeros(3)
-    for _ in range(WARM_CALLS):
+    for _ in range(WARMUP_CALLS):
         run([x])
     with torch.inference_mode():
         run([x])
@@ -225,9 +225,9 @@ def test_results_are_of_the_mode_in_which_they_are_asked_for() -> None:
 
 def test_an_argument_that_moves_is_copied_from_then_on() -> None:
     recorder = Recorder()
-    run = Replayed(graph(lambda x: [x * 3]), recorder, MUCH)
+    run = CudaGraphRunner(graph(lambda x: [x * 3]), recorder, MUCH)
     x = torch.randn(4)
-    for _ in range(WARM_CALLS + 2):
+    for _ in range(WARMUP_CALLS + 2):
         run([x])
     others = [torch.randn(4) for _ in range(4)]
     for each in others:
@@ -240,15 +240,15 @@ def test_what_the_call_changes_is_changed() -> None:
         x.add_(1)
         return []
 
-    run = Replayed(graph(change), Recorder(), MUCH, overwritten=frozenset({0}))
-    for _ in range(WARM_CALLS + 3):
+    run = CudaGraphRunner(graph(change), Recorder(), MUCH, overwritten=frozenset({0}))
+    for _ in range(WARMUP_CALLS + 3):
         x = torch.zeros(4)
         run([x])
         assert_close(x, torch.ones(4))
 
 
 def test_a_result_in_an_argument_s_memory_is_there() -> None:
-    run = Replayed(graph(lambda x: [x.t(), x * 2]), Recorder(), MUCH, shared={0: 0})
+    run = CudaGraphRunner(graph(lambda x: [x.t(), x * 2]), Recorder(), MUCH, shared={0: 0})
     kept = [torch.randn(4, 3)[k : k + 2] for k in (0, 0, 1, 2, 0, 1)]
     for x in kept:
         result = run([x])[0]
@@ -258,8 +258,8 @@ def test_a_result_in_an_argument_s_memory_is_there() -> None:
 
 @pytest.mark.parametrize("stride", [(0, 1), (1, 0), (0, 0), (4, 1)])
 def test_arguments_that_repeat_in_memory(stride: tuple[int, int]) -> None:
-    run = Replayed(graph(lambda x: [x * 2]), Recorder(), MUCH)
-    kept = [torch.randn(20) for _ in range(WARM_CALLS + 3)]
+    run = CudaGraphRunner(graph(lambda x: [x * 2]), Recorder(), MUCH)
+    kept = [torch.randn(20) for _ in range(WARMUP_CALLS + 3)]
     for base in kept:
         x = base.as_strided((3, 4), stride)
         assert_close(run([x])[0], x * 2)
@@ -267,25 +267,25 @@ def test_arguments_that_repeat_in_memory(stride: tuple[int, int]) -> None:
 
 def test_a_graph_whose_results_are_somewhere_else_every_time_runs_as_it_is() -> None:
     recorder = Recorder()
-    run = Replayed(graph(lambda *xs: [each * 2 for each in xs]), recorder, MUCH)
-    fixed = [torch.randn(2) for _ in range(RECORDINGS + 3)]
+    run = CudaGraphRunner(graph(lambda *xs: [each * 2 for each in xs]), recorder, MUCH)
+    fixed = [torch.randn(2) for _ in range(MAX_CAPTURES + 3)]
     for moving in range(len(fixed)):
         fixed[moving] = torch.randn(2)
-        for _ in range(WARM_CALLS + 1):
+        for _ in range(WARMUP_CALLS + 1):
             found = run(list(fixed))
             assert_close(tuple(found), tuple(each * 2 for each in fixed))
-    assert recorder.recordings == RECORDINGS
+    assert recorder.recordings == MAX_CAPTURES
     assert "somewhere else" in run.obstacle
 
 
 def test_a_graph_that_cannot_be_recorded_runs_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     class Refusing(Recorder):
-        def record(self, call: HostFunction, args: list[Any]) -> tuple[Repetition, list[Any]]:
+        def capture(self, call: HostFunction, args: list[Any]) -> tuple[Repetition, list[Any]]:
             raise RuntimeError("operation not permitted when stream is capturing")
 
-    run, x = Replayed(graph(lambda x: [x * 2]), Refusing(), MUCH), torch.randn(3)
+    run, x = CudaGraphRunner(graph(lambda x: [x * 2]), Refusing(), MUCH), torch.randn(3)
     with caplog.at_level("WARNING", logger="litz"):
-        for _ in range(WARM_CALLS + 3):
+        for _ in range(WARMUP_CALLS + 3):
             assert_close(run([x])[0], x * 2)
     assert "not permitted" in run.obstacle
     assert len(caplog.records) == 1
@@ -346,8 +346,8 @@ def test_results_that_share_memory_share_it_in_their_copies(peak: int) -> None:
         made = x * 2
         return [made, made.t(), made.view(torch.int32)[1:]]
 
-    run, held = Replayed(graph(rows), Recorder(), peak), []
-    for _ in range(WARM_CALLS + 4):
+    run, held = CudaGraphRunner(graph(rows), Recorder(), peak), []
+    for _ in range(WARMUP_CALLS + 4):
         x = torch.randn(3, 4)
         held.append((run([x]), rows(x)))
     for found, expected in held:
@@ -358,16 +358,16 @@ def test_results_that_share_memory_share_it_in_their_copies(peak: int) -> None:
 
 
 def test_arguments_whose_elements_overlap_are_copied() -> None:
-    run = Replayed(graph(lambda x: [x.sum(0)]), Recorder(), MUCH)
-    for _ in range(WARM_CALLS + 3):
+    run = CudaGraphRunner(graph(lambda x: [x.sum(0)]), Recorder(), MUCH)
+    for _ in range(WARMUP_CALLS + 3):
         x = torch.randn(12).unfold(0, 4, 2)
         assert_close(run([x])[0], x.sum(0))
 
 
 def test_marks_change_nothing() -> None:
-    run, x = Replayed(doubled, Recorder(), MUCH), torch.randn(4)
+    run, x = CudaGraphRunner(doubled, Recorder(), MUCH), torch.randn(4)
     kept = []
-    for number in range(WARM_CALLS + 4):
+    for number in range(WARMUP_CALLS + 4):
         litz.mark_step_begin()
         kept.append((run([x * number, x])[0], x * number * x))
     for found, expected in kept:
@@ -375,7 +375,7 @@ def test_marks_change_nothing() -> None:
 
 
 def test_a_result_of_another_dtype_in_an_argument_s_memory() -> None:
-    run = Replayed(graph(lambda x: [x.view(torch.int32)[1:], x * 2]), Recorder(), MUCH, shared={0: 0})
+    run = CudaGraphRunner(graph(lambda x: [x.view(torch.int32)[1:], x * 2]), Recorder(), MUCH, shared={0: 0})
     kept = [torch.randn(4, 3)[k : k + 2] for k in (0, 0, 1, 2, 0, 1)]
     for x in kept:
         result = run([x])[0]

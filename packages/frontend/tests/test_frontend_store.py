@@ -20,7 +20,7 @@ from litz import pipeline
 from litz.cache.artifacts import FOLDERS, ArtifactCache
 from litz.cache.store import MANIFEST, Store
 from litz.cli import main
-from litz.notices import tell_once
+from litz.notices import log_once
 from litz.settings import Config
 from litz_ir.errors import CacheError
 
@@ -140,14 +140,14 @@ def test_a_folder_that_cannot_be_written_is_read(
     for name in ("mkdir", "rename"):
         monkeypatch.setattr(os, name, refuse)
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
-    tell_once.cache_clear()
+    log_once.cache_clear()
     with caplog.at_level(logging.INFO):
         for key in "bcd":
             cache = ArtifactCache.open(Config(cache_dir=str(tmp_path)))
             assert cache.graphs is not None and cache.graphs.read("a") == {"f": b"1"}
             assert not cache.graphs.write(key, {"f": b"2"})
-            assert cache.products.read("a") is None
-            cache.products.write("a", frozenset({"mm"}))
+            assert cache.matmul_choices.read("a") is None
+            cache.matmul_choices.write("a", frozenset({"mm"}))
     assert [record.levelname for record in caplog.records] == ["INFO"]
     assert "nothing new is kept there" in caplog.text
 
@@ -156,7 +156,7 @@ def test_a_folder_that_cannot_be_used_is_told_of_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
-    tell_once.cache_clear()
+    log_once.cache_clear()
     for _ in range(3):
         assert ArtifactCache.open(Config(cache_dir=str(tmp_path / "file"))).graphs is None
     assert [record.levelname for record in caplog.records] == ["WARNING"]
@@ -202,7 +202,7 @@ def test_another_user_runs_what_root_compiled(layer: Path, caplog: pytest.LogCap
         result()
         opened_to_others(layer)
         before = sorted(layer.rglob("*"))
-        tell_once.cache_clear()
+        log_once.cache_clear()
         with caplog.at_level(logging.INFO, logger="litz"), pytest.MonkeyPatch.context() as patch:
             patch.setattr(pipeline, "lower", None)  # nothing is compiled anew
             with another_user():
@@ -219,7 +219,7 @@ def test_another_user_does_not_read_what_is_not_for_him(
     store = Store(layer / "graphs")
     store.write("a", {"f": b"1"})
     store.folder.chmod(0o755)
-    tell_once.cache_clear()
+    log_once.cache_clear()
     with caplog.at_level(logging.INFO, logger="litz"), another_user():
         assert [Store(layer / "graphs").read("a") for _ in range(2)] == [None, None]
     assert [record.levelname for record in caplog.records] == ["INFO"]

@@ -23,7 +23,7 @@ from tuning_target import BROKEN, Stopwatch, TunableCpu
 
 import litz.compilation.compilation
 import litz.pipeline
-from litz.artifact import TileChoice
+from litz.artifact import TunedTiles
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.store import Store
 from litz.cache.tiles import FILE, TileChoices
@@ -33,12 +33,12 @@ from litz.failures import Failures
 from litz.loading import Compiled, Loader
 from litz.settings import Config
 from litz.targets import TargetSet
-from litz.timing import Sample
-from litz.tuning.search import LAST_ROUNDS, PATIENCE, ROUNDS, Search
-from litz.tuning.sites import sites_in
-from litz.tuning.subjects import subjects_of
-from litz.tuning.trial import can_be_tried, trial_places
-from litz.tuning.tuned import Tuned, load
+from litz.timing import Timer
+from litz.tuning.benchmark_launch import benchmark_buffers, can_benchmark
+from litz.tuning.launches import planned_launches
+from litz.tuning.search import LAST_ROUNDS, PATIENCE, ROUNDS, TileSearch
+from litz.tuning.tunable_kernels import tunable_kernels
+from litz.tuning.tuned_graph import TunedGraph, load_tuned
 from litz_ir.plan import Foreach, InnerTile, Kernel, Tile, TileLoops, TileRequest
 from litz_ir.target import SourceUnit
 from litz_ir.text import parse_kernel, parse_plan
@@ -92,7 +92,7 @@ def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Pr
         monkeypatch.setattr(
             litz.compilation.compilation, "targets_for", lambda *_: TargetSet({"cpu": target})
         )
-        monkeypatch.setattr(litz.pipeline, "load", partial(load, clock=clock or watch))
+        monkeypatch.setattr(litz.pipeline, "load_tuned", partial(load_tuned, clock=clock or watch))
         given = {"autotune": True, "autotune_seconds": 1000.0, **options}
         config = Config(fallback="error", cache_dir=str(tmp_path)).replaced(given)
         graph = make_fx(function, tracing_mode="fake")(*args)
@@ -144,12 +144,14 @@ def test_a_second_process_begins_with_the_winner(process: Callable[..., Process]
         first(X, Y)
     second = process(two_kernels, X, Y)
     assert_close(second(X, Y), two_kernels(X, Y))
-    assert second.launched == {2} and not isinstance(second.compiled.call, Tuned)
+    assert second.launched == {2} and not isinstance(second.compiled.call, TunedGraph)
     for _ in range(2):
         second(X, Y)
     assert second.watch.samples == 0
     assert second.compiled.artifact is not None
-    assert {each.unroll for _, choice in second.compiled.artifact.tiles for each in choice.schedules} == {2}
+    assert {
+        each.unroll for _, choice in second.compiled.artifact.tuned_tiles for each in choice.schedules
+    } == {2}
     said = graph_report(second.compiled).kernels[0]
     assert (said.tiles, said.tuned) == ("unroll 2", "was unroll 1, 2.00 times as long")
     untuned = process(two_kernels, X, Y, autotune=False)
@@ -191,7 +193,7 @@ def test_choices_that_cannot_be_read_are_found_again(
 
 def test_choices_are_json(tmp_path: Path) -> None:
     tiles = TileLoops((Tile(("i0",), 4),), (InnerTile(("r0",), 256, persistent=True), None), warps=8)
-    choice = TileChoice((Foreach(8), tiles), 1e-6, 2e-6, (TileRequest(), TileRequest(cluster=2)))
+    choice = TunedTiles((Foreach(8), tiles), 1e-6, 2e-6, (TileRequest(), TileRequest(cluster=2)))
     TileChoices(Store(tmp_path)).write("key", choice)
     assert TileChoices(Store(tmp_path)).read("key") == choice
     data = json.loads((tmp_path / "key" / FILE).read_text())
@@ -214,7 +216,7 @@ def test_without_time_everything_stays(process: Callable[..., Process]) -> None:
 
 
 def test_without_memory_everything_stays(process: Callable[..., Process]) -> None:
-    def clock() -> Sample:
+    def clock() -> Timer:
         raise torch.OutOfMemoryError
 
     made = process(two_kernels, X, Y, clock=clock)
@@ -227,12 +229,14 @@ def test_what_is_not_tuned_in_time_stays(process: Callable[..., Process], tmp_pa
     made = process(two_kernels, X, Y)
     loader = made.compiled.loader
     assert loader is not None
-    subjects = subjects_of(loader.artifact.plan, made.target)
+    subjects = tunable_kernels(loader.artifact.plan, made.target)
     assert [each.kernel.name for each in subjects] == ["k1_tanh", "k0_sum"], "the dearest come first"
     cache = ArtifactCache(None, None)
     trials = 3 * ROUNDS + 2 * LAST_ROUNDS
     # Time passes by one with each launch that is timed: there is enough of it for the first kernel that is launched.
-    search = Search(loader, subjects, cache, made.watch, 1.5 * trials, now=lambda: float(made.watch.samples))
+    search = TileSearch(
+        loader, subjects, cache, made.watch, 1.5 * trials, now=lambda: float(made.watch.samples)
+    )
     assert_close(search.run([X, Y]), two_kernels(X, Y))
     assert made.watch.samples < 1.5 * trials + 3
     assert list(search.found) == ["k0_sum"] and len(cache.tiles.known) == 1 and search.over
@@ -244,7 +248,7 @@ def test_what_was_built_too_late_is_not_kept(
     made = process(two_kernels, X, Y)
     loader = made.compiled.loader
     assert loader is not None
-    subjects = subjects_of(loader.artifact.plan, made.target)
+    subjects = tunable_kernels(loader.artifact.plan, made.target)
     build, slow = made.target.build, threading.Event()
 
     def building(unit: SourceUnit, folder: Path) -> Path:
@@ -261,7 +265,7 @@ def test_what_was_built_too_late_is_not_kept(
     monkeypatch.setattr("litz.tuning.search.wait", waiting)
     monkeypatch.setattr(made.target, "prepare", lambda: 8, raising=False)
     cache = ArtifactCache(None, None)
-    search = Search(loader, subjects, cache, made.watch, 1000.0)
+    search = TileSearch(loader, subjects, cache, made.watch, 1000.0)
     assert_close(search.run([X, Y]), two_kernels(X, Y))
     slow.set()
     assert {each.unroll for choice in search.found.values() for each in choice.schedules} == {2}
@@ -272,9 +276,9 @@ def test_kernels_that_move_little_are_left_alone(process: Callable[..., Process]
     made = process(two_kernels, X, Y)
     assert made.compiled.artifact is not None
     plan = made.compiled.artifact.plan
-    moved = {site.kernel.name: site.nbytes for site in sites_in(plan)}
+    moved = {site.kernel.name: site.nbytes for site in planned_launches(plan)}
     assert moved == {"k0_sum": 4 * (6000 + 60), "k1_tanh": 4 * 2 * 3600}
-    names = [each.kernel.name for each in subjects_of(plan, made.target, least=25e-3)]
+    names = [each.kernel.name for each in tunable_kernels(plan, made.target, least=25e-3)]
     assert names == ["k1_tanh"]
 
 
@@ -298,7 +302,7 @@ plan growing on cpu "avx2" (%x: f32[s0] fixed) -> (%o) {
 
 
 def test_sizes_of_another_class_are_not_what_is_tuned() -> None:
-    (subject,) = subjects_of(parse_plan(GROWING), TunableCpu())
+    (subject,) = tunable_kernels(parse_plan(GROWING), TunableCpu())
     assert subject.classes == (10,)
     assert [size for size in (1, 512, 513, 1000, 1024, 1025) if subject.fits([size])] == [513, 1000, 1024]
 
@@ -325,7 +329,7 @@ kernel k({parameters}) {{
 )
 def test_what_is_written_must_not_say_where_to_read(parameters: str, statement: str, tried: bool) -> None:
     kernel = parse_kernel(KERNEL.format(parameters=parameters, statement=statement))
-    assert can_be_tried(kernel) == tried
+    assert can_benchmark(kernel) == tried
 
 
 PACK = """
@@ -334,7 +338,7 @@ kernel pack(in %a: f32, out %b: f32, inout %c: f32, inout %n: i64) {{
     outer [i0: 8]
     phase [] {{ %p1[i0] = %p0[i0]; }}
   }}
-    on (%a, %b)
+    invoke (%a, %b)
   kernel follow(inout %p0: f32, {access} %p1: i64) {{
     outer [i0: 8]
     phase [] {{
@@ -342,7 +346,7 @@ kernel pack(in %a: f32, out %b: f32, inout %c: f32, inout %n: i64) {{
       {statement}
     }}
   }}
-    on (%c, %n)
+    invoke (%c, %n)
 }}
 """
 
@@ -352,14 +356,14 @@ kernel pack(in %a: f32, out %b: f32, inout %c: f32, inout %n: i64) {{
 )
 def test_a_pack_is_tried_if_all_its_loops_can_be(access: str, statement: str, tried: bool) -> None:
     text = PACK.format(access=access, statement=statement).replace("inout %n", f"{access} %n")
-    assert can_be_tried(parse_kernel(text)) == tried
+    assert can_benchmark(parse_kernel(text)) == tried
 
 
 def test_a_trial_reads_what_is_there_and_writes_elsewhere() -> None:
     kernel = parse_kernel(
         KERNEL.format(parameters="in %a: f32, out %b: f32", statement="%b[i0 + 500] = %a[i0];")
     )
-    found = trial_places(kernel, [4096, 8192], [], torch.device("cpu"))
+    found = benchmark_buffers(kernel, [4096, 8192], [], torch.device("cpu"))
     assert found is not None
     (read, write), (memory,) = found
     assert read == 4096
@@ -376,7 +380,7 @@ class Rehearsal:
 
     def __init__(self, calls: int = 1, kind: str = "cpu") -> None:
         self.seen: list[str] = []
-        self.found: dict[str, TileChoice] = {}
+        self.found: dict[str, TunedTiles] = {}
         self.spent = 0.0
         self.name = "rehearsal"
         self.failures = Failures(Config())
@@ -399,12 +403,14 @@ class Rehearsal:
     def over(self) -> bool:
         return self._left == 0
 
-    def replayed(self, call: Callable[..., Any]) -> Callable[[list[Any]], Sequence[Any]]:
+    def with_cuda_graphs(self, call: Callable[..., Any]) -> Callable[[list[Any]], Sequence[Any]]:
         assert self.over, "nothing is recorded before"
         return partial(self._note, "recorded")
 
-    def tuned(self) -> Tuned:
-        return Tuned(cast(Loader, self), cast(Search, self), ArtifactCache(None, None), lambda: lambda _: 0.0)
+    def tuned(self) -> TunedGraph:
+        return TunedGraph(
+            cast(Loader, self), cast(TileSearch, self), ArtifactCache(None, None), lambda: lambda _: 0.0
+        )
 
     def _note(self, what: str, args: list[Any]) -> Sequence[Any]:
         self.seen.append(what)
@@ -415,7 +421,7 @@ class Rehearsal:
 def no_changes(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """A rehearsal's plan has no kernels to change."""
     if "rehears" in request.node.name:
-        monkeypatch.setattr("litz.tuning.tuned.changes", lambda *_: {})
+        monkeypatch.setattr("litz.tuning.tuned_graph.changes", lambda *_: {})
 
 
 def test_rehearsed_recording_waits_for_the_end_of_the_search() -> None:
@@ -461,9 +467,9 @@ def test_what_no_call_launches_is_waited_for_so_long(process: Callable[..., Proc
     made = process(two_kernels, X, Y)
     loader = made.compiled.loader
     assert loader is not None
-    (subject, *_) = subjects_of(loader.artifact.plan, made.target)
+    (subject, *_) = tunable_kernels(loader.artifact.plan, made.target)
     elsewhere = replace(subject, kernel=replace(subject.kernel, name="elsewhere"))
-    search = Search(loader, [elsewhere], ArtifactCache(None, None), made.watch, 60.0)
+    search = TileSearch(loader, [elsewhere], ArtifactCache(None, None), made.watch, 60.0)
     calls = 0
     while not search.over:
         assert_close(search.run([X, Y]), two_kernels(X, Y))
@@ -475,6 +481,6 @@ def test_a_target_that_offers_no_candidates_is_not_tuned(tmp_path: Path) -> None
     graph = make_fx(two_kernels, tracing_mode="fake")(X, Y)
     config = Config(fallback="error", cache_dir=str(tmp_path), autotune=True)
     compiled = Compilation(graph, "graph", config, ArtifactCache.open(config)).run()
-    assert not isinstance(compiled.call, Tuned)
+    assert not isinstance(compiled.call, TunedGraph)
     for _ in range(3):
         assert_close(compiled.call([X, Y]), two_kernels(X, Y))

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from litz.host.waits import looked_up, may_fail, waits
+from litz.host.launch_dependencies import indirect_indices, launch_dependencies, may_fail
 from litz_ir.dtypes import f32, i64
 from litz_ir.loops import Axis
-from litz_ir.plan import Binding, CpuLoops, Kernel, Launch, Local, Parameter, Part, Phase, Store
+from litz_ir.plan import (
+    CpuLoops,
+    Invocation,
+    Kernel,
+    Launch,
+    Parameter,
+    Phase,
+    ScratchArray,
+    Store,
+    Subkernel,
+)
 from litz_ir.scalar import Expr, Indirect
 from litz_ir.scalar.build import load
 from litz_ir.symbols import symbol
@@ -15,7 +25,7 @@ from litz_ir.symbols import symbol
 I0 = symbol("i0")
 
 
-def kernel(name: str, value: Expr, *locals_: Local, access: str = "in") -> Kernel:
+def kernel(name: str, value: Expr, *locals_: ScratchArray, access: str = "in") -> Kernel:
     parameters = (Parameter("x", f32, "inout" if access == "inout" else "in"), Parameter("o", f32, "out"))
     phase = Phase((), (Store("o", I0, value),))
     return Kernel(name, parameters, (), (Axis("i0", 8),), locals_, (phase,), CpuLoops())
@@ -44,19 +54,19 @@ KERNELS = {each.name: each for each in (COPY, UPDATE, LOOKUP)}
 )
 def test_only_what_meets_waits(launches: str, expected: list[bool]) -> None:
     steps = [Launch(name, (x, o)) for name, x, o in (each.split() for each in launches.split(", "))]
-    assert list(waits(steps, KERNELS, lambda name: name.removeprefix("view_of_"))) == expected
+    assert list(launch_dependencies(steps, KERNELS, lambda name: name.removeprefix("view_of_"))) == expected
 
 
 def test_a_kernel_fails_by_a_check_or_for_want_of_memory() -> None:
     assert not may_fail(COPY)
     assert may_fail(LOOKUP)
-    assert not may_fail(kernel("small", load("x", (I0,), f32), Local("l", f32, 64)))
-    assert may_fail(kernel("large", load("x", (I0,), f32), Local("l", f32, symbol("n"))))
+    assert not may_fail(kernel("small", load("x", (I0,), f32), ScratchArray("l", f32, 64)))
+    assert may_fail(kernel("large", load("x", (I0,), f32), ScratchArray("l", f32, symbol("n"))))
 
 
 def test_a_pack_looks_up_what_its_loops_do() -> None:
-    parts = (Part(COPY, (Binding(("x", "o"), ()),)), Part(LOOKUP, (Binding(("x", "p"), ()),)))
+    parts = (Subkernel(COPY, (Invocation(("x", "o"), ()),)), Subkernel(LOOKUP, (Invocation(("x", "p"), ()),)))
     parameters = (*LOOKUP.parameters, Parameter("p", f32, "out"))
     pack = Kernel("pack", parameters, (), (), (), (), CpuLoops(), parts)
     assert may_fail(pack)
-    assert looked_up(pack) == looked_up(LOOKUP)
+    assert indirect_indices(pack) == indirect_indices(LOOKUP)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from litz.timing import Sample
+from litz.timing import Timer
 from litz_codegen_cpp.runtime.call import CpuModule
 from litz_codegen_cpp.target import CpuTarget
 from litz_ir.errors import CodegenError
@@ -77,7 +77,7 @@ class Stopwatch:
         self._target = target
         self._seconds = seconds
 
-    def __call__(self) -> Sample:
+    def __call__(self) -> Timer:
         return self._sample
 
     def _sample(self, call: Callable[[], object]) -> float:

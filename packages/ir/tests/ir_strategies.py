@@ -92,7 +92,7 @@ def exprs(draw: st.DrawFn, dtype: DType | None = None, depth: int = 3) -> e.Expr
         return e.Checked(draw(exprs(b1, depth - 1)), draw(exprs(dtype, depth - 1)), "zero_division")
     if choice == 9 and dtype in (f32, f64):
         axes = draw(tuples(st.tuples(NAMES, plain_terms), low=1))
-        return e.Fold(axes, draw(exprs(dtype, depth - 1)))
+        return e.NestedReduction(axes, draw(exprs(dtype, depth - 1)))
     if choice == 0:
         cond = draw(exprs(b1, depth - 1))
         return e.Masked(cond, draw(exprs(dtype, depth - 1)), draw(exprs(dtype, depth - 1)))
@@ -167,7 +167,7 @@ axes = tuples(st.builds(n.Axis, st.sampled_from(("i0", "i1", "j", "in")), plain_
 arguments: st.SearchStrategy[n.Argument] = st.recursive(
     st.one_of(
         st.builds(n.Ref, VALUES),
-        st.builds(n.Window, VALUES, tuples(plain_terms, 0, 3), layouts),
+        st.builds(n.StridedRef, VALUES, tuples(plain_terms, 0, 3), layouts),
         st.builds(n.ComplexRef, VALUES),
         st.builds(n.ScalarRef, VALUES),
         st.builds(n.Keyword, NAMES, NAMES),
@@ -183,8 +183,8 @@ arguments: st.SearchStrategy[n.Argument] = st.recursive(
 )
 attributes = tuples(st.tuples(NAMES, arguments))
 combiners = st.builds(
-    n.Kind, st.sampled_from(("sum", "prod", "min", "max", "any", "all", "xor", "argmin", "welford"))
-) | st.builds(n.Combine, tuples(exprs(None, 2)), tuples(exprs(None, 1)), tuples(exprs(None, 2)))
+    n.NamedCombiner, st.sampled_from(("sum", "prod", "min", "max", "any", "all", "xor", "argmin", "welford"))
+) | st.builds(n.UserCombiner, tuples(exprs(None, 2)), tuples(exprs(None, 1)), tuples(exprs(None, 2)))
 
 
 @st.composite
@@ -259,7 +259,7 @@ def operations(draw: st.DrawFn, depth: int = 1) -> n.Operation:
 _regions = st.sampled_from(get_args(n.RegionKind))
 _OPERATIONS: tuple[type[n.Operation], ...] = (
     n.Pointwise, n.Reduction, n.Scan, n.Scatter, n.View, n.Sort, n.Mutation, n.Assert, n.HostScalar,
-    n.Extern, n.Contraction, n.Random, n.Collective, n.Region,
+    n.Extern, n.ContractionCall, n.Random, n.Collective, n.Region,
 )  # fmt: skip
 
 
@@ -272,15 +272,15 @@ def calls(draw: st.DrawFn, kind: type[n.Operation], shared: dict[str, Any]) -> n
         attributes=draw(attributes),
         mutates=draw(tuples(st.tuples(VALUES, VALUES))),
         aliases=draw(tuples(st.tuples(VALUES, VALUES))),
-        need=draw(st.sampled_from(("any", "dense", "exact"))),
-        silent=draw(tuples(VALUES)),
+        layout_requirement=draw(st.sampled_from(("any", "dense", "exact"))),
+        unreturned=draw(tuples(VALUES)),
         unpack=draw(st.booleans()),
         flops=draw(plain_terms),
     )
     if kind is n.Extern:
         return n.Extern(reason=draw(TEXTS), **fields)
-    if kind is n.Contraction:
-        return n.Contraction(kind=draw(st.sampled_from(("matmul", "convolution", "attention"))), **fields)
+    if kind is n.ContractionCall:
+        return n.ContractionCall(kind=draw(st.sampled_from(("matmul", "convolution", "attention"))), **fields)
     return kind(**fields)
 
 
@@ -315,7 +315,7 @@ inputs = st.one_of(
         st.none() | st.sampled_from(SYMBOLS),
         st.none() | plain_terms,
     ),
-    st.builds(n.OpaqueInput, VALUES, NAMES),
+    st.builds(n.ObjectInput, VALUES, NAMES),
 )
 outputs = st.one_of(
     st.builds(n.Ref, VALUES),
@@ -351,7 +351,7 @@ groups = st.builds(
     axes,
     axes,
     tuples(members),
-    tuples(st.tuples(VALUES, st.sampled_from(("inline", "keep", "local", "store"))), 0, 4),
+    tuples(st.tuples(VALUES, st.sampled_from(("inline", "register", "scratch", "store"))), 0, 4),
     tuples(VALUES),
     tuples(VALUES),
 )
@@ -424,7 +424,7 @@ def kernels(draw: st.DrawFn, depth: int = 1) -> k.Kernel:
         draw(tuples(st.builds(k.Parameter, VALUES, DTYPES, access, st.sampled_from((1, 64))))),
         tuple(draw(symbol_infos(name)) for name in draw(st.lists(st.sampled_from(SYMBOLS), max_size=2))),
         draw(axes),
-        draw(tuples(st.builds(k.Local, VALUES, DTYPES, st.integers(0, 64) | plain_terms))),
+        draw(tuples(st.builds(k.ScratchArray, VALUES, DTYPES, st.integers(0, 64) | plain_terms))),
         draw(tuples(st.builds(k.Phase, axes, tuples(statements)))),
         draw(schedules),
         draw(tuples(parts(depth - 1), 0, 2)) if depth else (),
@@ -432,8 +432,8 @@ def kernels(draw: st.DrawFn, depth: int = 1) -> k.Kernel:
 
 
 def parts(depth: int) -> st.SearchStrategy[k.Part]:
-    bindings = st.builds(k.Binding, tuples(VALUES), tuples(plain_terms))
-    return st.builds(k.Part, kernels(depth), tuples(bindings))
+    bindings = st.builds(k.Invocation, tuples(VALUES), tuples(plain_terms))
+    return st.builds(k.Subkernel, kernels(depth), tuples(bindings))
 
 
 def steps() -> st.SearchStrategy[p.Step]:
@@ -459,8 +459,8 @@ def steps() -> st.SearchStrategy[p.Step]:
             origins,
             tuples(VALUES),
         ),
-        st.builds(p.Define, st.sampled_from(SYMBOLS), sources | exprs()),
-        st.builds(p.Check, exprs(b1), TEXTS, ERRORS, origins),
+        st.builds(p.DefineStep, st.sampled_from(SYMBOLS), sources | exprs()),
+        st.builds(p.CheckStep, exprs(b1), TEXTS, ERRORS, origins),
     ]
     kinds.append(st.builds(p.RegionStep, _regions, tuples(NAMES), tuples(arguments), tuples(VALUES), origins))
     return st.one_of(kinds)

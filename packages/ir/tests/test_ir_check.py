@@ -14,11 +14,11 @@ from litz_ir.errors import PassError
 from litz_ir.interp.encoding import encode
 from litz_ir.loops.nodes import (
     Axis,
-    Contraction,
+    ContractionCall,
     Extern,
-    Kind,
     LoopGraph,
     Mutation,
+    NamedCombiner,
     Operation,
     Pointwise,
     Reduction,
@@ -163,7 +163,7 @@ def test_calls_nobody_has_give_the_same_on_both_sides() -> None:
 
 
 def test_known_calls_run_and_mutations_are_compared() -> None:
-    product = Contraction(
+    product = ContractionCall(
         results=(Value("o", tensor_type(f32, s, s)),),
         target="matmul",
         arguments=(Ref("x"), Ref("y")),
@@ -221,7 +221,7 @@ def test_what_is_too_large_is_not_checked() -> None:
         results=(Value("o", tensor_type(f32)),),
         axes=(),
         reduce_axes=(Axis("i", 1 << 20), Axis("j", 1 << 20)),
-        combiner=Kind("sum"),
+        combiner=NamedCombiner("sum"),
         bodies=(cast(const(1, i64), f32),),
     )
     g = graph(huge)

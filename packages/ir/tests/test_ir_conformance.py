@@ -17,8 +17,8 @@ from litz_ir.dtypes import ALL, DType, f32
 from litz_ir.errors import CodegenError, IndexOutOfRange
 from litz_ir.host.memory import NumpyMemory
 from litz_ir.interp.encoding import storage_dtype
-from litz_ir.interp.plan import run_kernel
-from litz_ir.loops.nodes import Kind
+from litz_ir.interp.kernel import run_kernel
+from litz_ir.loops.nodes import NamedCombiner
 from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Store
 from litz_ir.plan.program import Plan
 from litz_ir.scalar.expr import Op, walk
@@ -54,13 +54,13 @@ class ReferenceTarget:
     device: Capabilities = field(
         default_factory=lambda: Capabilities(
             "reference",
-            local_bytes=1 << 20,
+            scratch_bytes=1 << 20,
             vector_bytes=64,
             threads=4,
-            folds=True,
-            f8_products=True,
-            sorted_row=128,
-            beside=8,
+            nested_reductions=True,
+            fp8_matmul=True,
+            max_sorted_row=128,
+            max_subkernels=8,
         )
     )
     memory: RememberingMemory = field(default_factory=RememberingMemory)
@@ -147,19 +147,28 @@ def test_a_code_generator_that_refuses_is_reported(tmp_path: Path) -> None:
 
 def test_missing_capabilities_skip() -> None:
     cases = {case.name: case for case in conformance_cases()}
-    full = Capabilities("full", local_bytes=1 << 20, folds=True, f8_products=True, sorted_row=77, beside=8)
+    full = Capabilities(
+        "full",
+        scratch_bytes=1 << 20,
+        nested_reductions=True,
+        fp8_matmul=True,
+        max_sorted_row=77,
+        max_subkernels=8,
+    )
     narrow = replace(full, dtypes=frozenset(d for d in ALL if d.bits != 16))
     assert lacking(cases["rounding_to_bf16"], narrow) == "needs bf16"
-    assert lacking(cases["softmax_with_a_local"], replace(full, local_bytes=0)).startswith("needs 564 bytes")
-    blocks = replace(full, device=Device("cuda"), block_limit=1024)
+    assert lacking(cases["softmax_with_a_local"], replace(full, scratch_bytes=0)).startswith(
+        "needs 564 bytes"
+    )
+    blocks = replace(full, device=Device("cuda"), max_tile_elements=1024)
     assert lacking(cases["scatter_add"], blocks) == "needs atomic add of f32"
     assert lacking(cases["scatter_add"], replace(blocks, atomics=frozenset({f32}))) == ""
-    assert lacking(cases["attention_bf16"], replace(full, folds=False)) == "needs folds"
-    assert lacking(cases["sorted_rows"], replace(full, sorted_row=76)) == "needs sorts of 77 elements"
-    assert lacking(cases["product_f8_by_mul_f8"], replace(full, f8_products=False)).startswith(
+    assert lacking(cases["attention_bf16"], replace(full, nested_reductions=False)) == "needs folds"
+    assert lacking(cases["sorted_rows"], replace(full, max_sorted_row=76)) == "needs sorts of 77 elements"
+    assert lacking(cases["product_f8_by_mul_f8"], replace(full, fp8_matmul=False)).startswith(
         "needs products"
     )
-    assert lacking(cases["lists"], replace(full, beside=4)) == "needs packs"
+    assert lacking(cases["lists"], replace(full, max_subkernels=4)) == "needs packs"
     assert not any(lacking(case, full) for case in cases.values())
 
 
@@ -174,7 +183,9 @@ def test_the_suite_covers_every_operation_kind_and_mode() -> None:
                 operations |= {node.name for node in walk(*roots) if isinstance(node, Op)}
                 if isinstance(statement, Store):
                     modes.add(statement.mode)
-                elif isinstance(statement, (Accumulate, ScanStore)) and isinstance(statement.combiner, Kind):
+                elif isinstance(statement, (Accumulate, ScanStore)) and isinstance(
+                    statement.combiner, NamedCombiner
+                ):
                     kinds.add(statement.combiner.name)
     assert operations == OPS.keys()
     assert modes == {"set", "add", "mul", "min", "max"}

@@ -13,7 +13,7 @@ from litz_ir.contraction import (
     convolution_arguments,
     convolution_call,
 )
-from litz_ir.loops.nodes import Argument, ComplexRef, Contraction, Operation, Ref
+from litz_ir.loops.nodes import Argument, ComplexRef, ContractionCall, Operation, Ref
 from litz_ir.symbols.term import symbol
 from litz_ir.text import parse_graph
 
@@ -155,6 +155,6 @@ def test_complex_tensors_are_none() -> None:
 def test_other_operations_are_none() -> None:
     operation, found = call("aten.convolution.default(%x, %w, %b, [2, 2], [2, 2], [1, 1], false, [0, 0], 2)",
                             "%y", "f32[2, 8, 5, 5]")  # fmt: skip
-    assert found is not None and isinstance(operation, Contraction)
+    assert found is not None and isinstance(operation, ContractionCall)
     values = {"x": operation.results[0]}
     assert convolution_call(replace(operation, target="convolution"), values) is None

@@ -25,17 +25,17 @@ from litz_ir.loops.nodes import (
     Ref,
     ScalarInput,
     ScalarRef,
+    StridedRef,
     TensorType,
     Value,
-    Window,
     tensor_type,
 )
 from litz_ir.plan.kernel import Kernel, Parameter, Phase, Store
 from litz_ir.plan.program import (
     Allocate,
     CallStep,
-    Check,
-    Define,
+    CheckStep,
+    DefineStep,
     Free,
     Launch,
     Placement,
@@ -203,10 +203,10 @@ def test_symbols_from_sizes_arguments_and_the_host() -> None:
     first = op("cast", load("x", (0,), f32), dtype=i64)
     dynamic = plan(
         [
-            Define("n", ("size", "x", 0)),
-            Define("alpha", ("argument", "alpha", 0)),
-            Define("u", first),
-            Check(op("lt", index(symbol("u")), const(9, i64)), "the first value is too large"),
+            DefineStep("n", ("size", "x", 0)),
+            DefineStep("alpha", ("argument", "alpha", 0)),
+            DefineStep("u", first),
+            CheckStep(op("lt", index(symbol("u")), const(9, i64)), "the first value is too large"),
             Allocate("a"),
             Launch("scale", ("x", "o"), (n, symbol("alpha"))),
         ],
@@ -263,7 +263,7 @@ def test_a_call_takes_part_of_a_buffer() -> None:
     def increment(column: Any) -> None:
         column += 1
 
-    column = Window("w", (s,), Layout((3,), 1))
+    column = StridedRef("w", (s,), Layout((3,), 1))
     partly = plan(
         [CallStep("increment", (column,), (), ())],
         [Ref("w")],
@@ -289,7 +289,9 @@ def test_regions_run_their_plans() -> None:
     choice = replace(choice, subplans=(branch("double"), branch("negate")))
     assert np.array_equal(Executor(choice).run([np.array(True), x23])[0], 2 * x23)
     assert np.array_equal(Executor(choice).run([np.array(False), x23])[0], -x23)
-    kept = plan([RegionStep("keep", ("double_it",), (Ref("x"),), ("o",))], [Ref("o")], {"o": Placement(T23)})
+    kept = plan(
+        [RegionStep("frozen", ("double_it",), (Ref("x"),), ("o",))], [Ref("o")], {"o": Placement(T23)}
+    )
     kept = replace(kept, subplans=(branch("double"),))
     assert np.array_equal(Executor(kept).run([x23])[0], 2 * x23)
 

@@ -12,20 +12,19 @@ import pytest
 from litz_ir.dtypes import DType, b1, bf16, f32, i32, i64
 from litz_ir.errors import AssertionFailed, ExternNotFound, GraphError, IndexOutOfRange, VerifyError
 from litz_ir.interp.encoding import Array, decode, encode
-from litz_ir.interp.loops import run_graph
+from litz_ir.interp.graph import run_graph
 from litz_ir.loops.layout import Layout
 from litz_ir.loops.nodes import (
     Assert,
     Axis,
-    Combine,
     Combiner,
     ComplexRef,
     ComplexValue,
     Extern,
     HostScalar,
-    Kind,
     LoopGraph,
     Mutation,
+    NamedCombiner,
     Operation,
     Pointwise,
     Reduction,
@@ -37,10 +36,11 @@ from litz_ir.loops.nodes import (
     Scan,
     Scatter,
     Sort,
+    StridedRef,
     TensorType,
+    UserCombiner,
     Value,
     View,
-    Window,
     tensor_type,
 )
 from litz_ir.loops.verify import verify_graph
@@ -179,11 +179,13 @@ NAMED: Mapping[str, Callable[[Array], Array]] = {
 
 @pytest.mark.parametrize("name", NAMED)
 def test_named_reductions(name: Any) -> None:
-    (found,) = run(reduce_rows(Kind(name), (f32,), load("x", (i, r), f32)))
+    (found,) = run(reduce_rows(NamedCombiner(name), (f32,), load("x", (i, r), f32)))
     assert np.array_equal(found, NAMED[name](x))
     y = Value("y", tensor_type(i32, 4, 3))
     (found,) = run(
-        reduce_rows(Kind(name), (i32,), load("y", (i, r), i32)), with_=(x.astype(np.int32),), inputs=(y,)
+        reduce_rows(NamedCombiner(name), (i32,), load("y", (i, r), i32)),
+        with_=(x.astype(np.int32),),
+        inputs=(y,),
     )
     assert np.array_equal(found, NAMED[name](x.astype(np.int32)))
 
@@ -192,26 +194,26 @@ def test_logical_and_bit_reductions() -> None:
     positive = op("gt", load("x", (i, r), f32), const(0.0, f32))
     table: Mapping[ReductionName, Callable[..., Any]] = {"any": np.any, "all": np.all}
     for name, function in table.items():
-        (found,) = run(reduce_rows(Kind(name), (b1,), positive))
+        (found,) = run(reduce_rows(NamedCombiner(name), (b1,), positive))
         assert np.array_equal(found, function(x > 0, axis=-1))
     whole = cast(load("x", (i, r), f32), i64)
-    (found,) = run(reduce_rows(Kind("xor"), (i64,), whole))
+    (found,) = run(reduce_rows(NamedCombiner("xor"), (i64,), whole))
     assert np.array_equal(found, np.bitwise_xor.reduce(x.astype(np.int64), axis=-1))
 
 
 def test_positions_take_the_first_of_ties_and_nan_first_of_all() -> None:
     data = np.array([[1, 3, 3], [2, np.nan, 9], [-np.inf] * 3, [5, 4, 4]], np.float32)
     body = (load("x", (i, r), f32), index(r))
-    best, place = run(reduce_rows(Kind("argmax"), (f32, i64), *body), with_=(data,))
+    best, place = run(reduce_rows(NamedCombiner("argmax"), (f32, i64), *body), with_=(data,))
     assert place.tolist() == [1, 1, 0, 0] and np.isnan(best[1])
-    _, place = run(reduce_rows(Kind("argmin"), (f32, i64), *body), with_=(data,))
+    _, place = run(reduce_rows(NamedCombiner("argmin"), (f32, i64), *body), with_=(data,))
     assert place.tolist() == [0, 1, 0, 1]
 
 
 def test_welford_and_online_softmax() -> None:
-    mean, squares, count = run(reduce_rows(Kind("welford"), (f32, f32, f32), load("x", (i, r), f32)))
+    mean, squares, count = run(reduce_rows(NamedCombiner("welford"), (f32, f32, f32), load("x", (i, r), f32)))
     assert np.allclose(mean, x.mean(-1)) and np.allclose(squares / count, x.var(-1)) and (count == 3).all()
-    peak, total = run(reduce_rows(Kind("online_softmax"), (f32, f32), load("x", (i, r), f32)))
+    peak, total = run(reduce_rows(NamedCombiner("online_softmax"), (f32, f32), load("x", (i, r), f32)))
     assert np.array_equal(peak, x.max(-1)) and np.allclose(total, np.exp(x - peak[:, None]).sum(-1))
 
 
@@ -224,7 +226,7 @@ def test_nothing_reduces_to_the_identity() -> None:
             results=(value("o", 4),),
             axes=(I4,),
             reduce_axes=(Axis("r", 0),),
-            combiner=Kind(name),
+            combiner=NamedCombiner(name),
             bodies=(body,),
         )
         (found,) = run(operation, with_=(np.zeros((4, 0), np.float32),), inputs=(empty,))
@@ -232,7 +234,7 @@ def test_nothing_reduces_to_the_identity() -> None:
 
 
 # The last non-negative value and how many there were: associative, not commutative.
-LAST = Combine(
+LAST = UserCombiner(
     body=(
         op("where", op("gt", Param(3, i64), const(0, i64)), Param(2, f32), Param(0, f32)),
         op("add", Param(1, i64), Param(3, i64)),
@@ -271,15 +273,15 @@ def scan(combiner: Combiner, dtypes: tuple[DType, ...], *bodies: Any, dimension:
 
 def test_scans() -> None:
     v = load("x", (i, r), f32)
-    assert np.array_equal(run(scan(Kind("sum"), (f32,), v))[0], np.cumsum(x, axis=1))
-    assert np.array_equal(run(scan(Kind("sum"), (f32,), v, dimension=0))[0], np.cumsum(x, axis=1).T)
-    assert np.array_equal(run(scan(Kind("prod"), (f32,), v))[0], np.cumprod(x, axis=1))
+    assert np.array_equal(run(scan(NamedCombiner("sum"), (f32,), v))[0], np.cumsum(x, axis=1))
+    assert np.array_equal(run(scan(NamedCombiner("sum"), (f32,), v, dimension=0))[0], np.cumsum(x, axis=1).T)
+    assert np.array_equal(run(scan(NamedCombiner("prod"), (f32,), v))[0], np.cumprod(x, axis=1))
     data = np.array([[1, 0, 2], [0, 0, 0], [np.nan, 1, 2], [3, 1, 3]], np.float32)
-    best, place = run(scan(Kind("argmax"), (f32, i64), v, index(r)), with_=(data,))
+    best, place = run(scan(NamedCombiner("argmax"), (f32, i64), v, index(r)), with_=(data,))
     assert place.tolist() == [[0, 0, 2], [0, 0, 0], [0, 0, 0], [0, 0, 0]] and np.isnan(best[2]).all()
-    mean, squares, _ = run(scan(Kind("welford"), (f32, f32, f32), v))
+    mean, squares, _ = run(scan(NamedCombiner("welford"), (f32, f32, f32), v))
     assert np.allclose(mean[:, 2], x.mean(-1)) and np.allclose(squares[:, 2] / 3, x.var(-1))
-    _, total = run(scan(Kind("online_softmax"), (f32, f32), v))
+    _, total = run(scan(NamedCombiner("online_softmax"), (f32, f32), v))
     assert np.allclose(total[:, -1], np.exp(x - x.max(-1, keepdims=True)).sum(-1))
 
 
@@ -362,7 +364,7 @@ def test_calls_take_refs_terms_and_attributes() -> None:
         arguments=(Ref("x"), 7),
         attributes=(("scale", 0.5), ("into", Ref("w"))),
         mutates=(("w", "w1"),),
-        silent=("w1",),
+        unreturned=("w1",),
         unpack=True,
     )
     w = Value("w", tensor_type(f32, 2))
@@ -385,9 +387,9 @@ def test_a_call_overwrites_part_of_a_value() -> None:
     extern = Extern(
         results=(Value("w1", tensor_type(f32, 2, 3), replaces="w"),),
         target="increment",
-        arguments=(Window("w", (symbol("k"),), Layout((3,), 1)),),
+        arguments=(StridedRef("w", (symbol("k"),), Layout((3,), 1)),),
         mutates=(("w", "w1"),),
-        silent=("w1",),
+        unreturned=("w1",),
     )
     w = Value("w", tensor_type(f32, 2, 3))
     scratch = np.zeros((2, 3), np.float32)

@@ -11,9 +11,18 @@ import pytest
 from litz_ir.dtypes import DType, bf16, f32, i64
 from litz_ir.errors import DTypeError, GraphError, IndexOutOfRange
 from litz_ir.interp.encoding import decode, encode
-from litz_ir.interp.plan import run_kernel
-from litz_ir.loops.nodes import Axis, Kind
-from litz_ir.plan.kernel import Accumulate, Kernel, Local, Parameter, Phase, ScanStore, Statement, Store
+from litz_ir.interp.kernel import run_kernel
+from litz_ir.loops.nodes import Axis, NamedCombiner
+from litz_ir.plan.kernel import (
+    Accumulate,
+    Kernel,
+    Parameter,
+    Phase,
+    ScanStore,
+    ScratchArray,
+    Statement,
+    Store,
+)
 from litz_ir.plan.schedule import CpuLoops
 from litz_ir.scalar.build import cast, const, index, load, masked, op
 from litz_ir.scalar.expr import Indirect, Scalar
@@ -27,7 +36,7 @@ def kernel(
     *phases: Phase,
     outer: tuple[Axis, ...] = (),
     parameters: tuple[Parameter, ...] = (Parameter("x", f32, "in"), Parameter("o", f32, "out")),
-    locals_: tuple[Local, ...] = (),
+    locals_: tuple[ScratchArray, ...] = (),
     symbols: tuple[SymbolInfo, ...] = (),
 ) -> Kernel:
     return Kernel("k", parameters, symbols, outer, locals_, phases, CpuLoops())
@@ -47,14 +56,14 @@ def softmax(rows: Size, columns: Size, local: bool) -> Kernel:
     e = op("exp", op("sub", x, Scalar("m", f32)))
     again = read("e", j) if local else e
     kept = (Store("e", j, e),) if local else ()
-    total = Accumulate((("z", f32),), Kind("sum"), (again,))
+    total = Accumulate((("z", f32),), NamedCombiner("sum"), (again,))
     return kernel(
-        phase(Accumulate((("m", f32),), Kind("max"), (x,)), axes=(axis,)),
+        phase(Accumulate((("m", f32),), NamedCombiner("max"), (x,)), axes=(axis,)),
         *([phase(*kept, axes=(axis,))] if kept else []),
         phase(total, axes=(axis,)),
         phase(Store("o", i * columns + j, op("div", again, Scalar("z", f32))), axes=(axis,)),
         outer=(Axis("i", rows),),
-        locals_=(Local("e", f32, 16),) if local else (),
+        locals_=(ScratchArray("e", f32, 16),) if local else (),
         symbols=(SymbolInfo("s"),) if isinstance(columns, type(s)) else (),
     )
 
@@ -126,7 +135,7 @@ def test_phases_of_an_outer_point_see_each_other() -> None:
 
 def test_scan_store_restarts_on_every_row() -> None:
     axes = (Axis("i", 3), Axis("j", 4))
-    scan = ScanStore(Kind("sum"), (read("x", i * 4 + j),), (("o", i * 4 + j),))
+    scan = ScanStore(NamedCombiner("sum"), (read("x", i * 4 + j),), (("o", i * 4 + j),))
     x, o = np.arange(12, dtype=np.float32), np.zeros(12, np.float32)
     run_kernel(kernel(phase(scan, axes=axes)), {"x": x, "o": o}, {})
     assert np.array_equal(o.reshape(3, 4), np.cumsum(x.reshape(3, 4), axis=1))
@@ -163,7 +172,7 @@ def test_masks_and_bounds() -> None:
 def test_empty_loops_give_identities_and_store_nothing() -> None:
     axis = Axis("j", 0)
     total = kernel(
-        phase(Accumulate((("z", f32),), Kind("sum"), (read("x", j),)), axes=(axis,)),
+        phase(Accumulate((("z", f32),), NamedCombiner("sum"), (read("x", j),)), axes=(axis,)),
         phase(Store("o", i, Scalar("z", f32))),
         outer=(Axis("i", 2),),
     )

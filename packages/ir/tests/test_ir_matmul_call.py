@@ -19,7 +19,7 @@ from litz_ir.contraction import (
     plain_operands,
 )
 from litz_ir.dtypes import f32, i32
-from litz_ir.loops.nodes import Axis, Contraction, Kind, Ref
+from litz_ir.loops.nodes import Axis, ContractionCall, NamedCombiner, Ref
 from litz_ir.text import parse_graph
 from litz_ir.text.parse_bodies import parse_expr
 
@@ -32,13 +32,13 @@ INPUTS = (
 )
 
 
-def contraction(call: str, result: str = "bf16[12, 16]") -> tuple[Contraction, MatmulCall | None]:
+def contraction(call: str, result: str = "bf16[12, 16]") -> tuple[ContractionCall, MatmulCall | None]:
     """A call, and the matmul that it is."""
     graph = parse_graph(
         f"graph g({INPUTS}) -> (%o) {{\n  %o = contraction.matmul {call} -> {result} fixed\n}}\n"
     )
     (operation,) = graph.operations
-    assert isinstance(operation, Contraction)
+    assert isinstance(operation, ContractionCall)
     return operation, matmul_call(operation, graph.values())
 
 
@@ -134,7 +134,7 @@ def test_the_nest_of_a_call_is_the_matmul_that_is_found_in_it(name: str) -> None
     nest = found.nest()
     assert nest.product == parse_expr(product)
     assert nest.k == (Axis("r0", 20),) and tuple(axis.size for axis in nest.outer) == found.result.type.shape
-    assert matmul_nest(Kind("sum"), [nest.product], nest.outer, nest.k) == nest
+    assert matmul_nest(NamedCombiner("sum"), [nest.product], nest.outer, nest.k) == nest
 
 
 def test_a_nest_multiplies_as_precisely_as_asked() -> None:

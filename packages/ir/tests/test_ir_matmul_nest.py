@@ -15,12 +15,12 @@ from litz_ir.contraction import (
     uncast,
 )
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i16, i32, u8
-from litz_ir.loops.nodes import Axis, Combiner, Kind, Reduction
+from litz_ir.loops.nodes import Axis, Combiner, NamedCombiner, Reduction
 from litz_ir.scalar.expr import Expr
 from litz_ir.text import parse_graph
 from litz_ir.text.parse_bodies import parse_expr
 
-SUM = Kind("sum")
+SUM = NamedCombiner("sum")
 B, M, N, K, UNIT = Axis("b", 3), Axis("i", 12), Axis("j", 16), Axis("k", 20), Axis("u", 1)
 
 
@@ -89,7 +89,7 @@ def test_near_misses_are_none(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["max", "prod", "min"])
 def test_only_sums_are_matmuls(kind: str) -> None:
-    assert found("%x[i, k]:f32 * %y[k, j]:f32", combiner=Kind(kind)) is None  # type: ignore[arg-type]
+    assert found("%x[i, k]:f32 * %y[k, j]:f32", combiner=NamedCombiner(kind)) is None  # type: ignore[arg-type]
 
 
 def test_an_m_or_n_of_one_point_reuses_nothing() -> None:
@@ -101,13 +101,13 @@ def test_an_m_or_n_of_one_point_reuses_nothing() -> None:
 
 
 def test_a_softmax_sum_weighs_b_by_scores() -> None:
-    nest = found("%s[i, k]:f32; %v[k, j]:f32", combiner=Kind("softmax_sum"))
+    nest = found("%s[i, k]:f32; %v[k, j]:f32", combiner=NamedCombiner("softmax_sum"))
     assert nest is not None and (nest.weights, nest.nested) == ("softmax", False)
     assert sides(nest) == ("b", "i", "j")
-    assert found("%s[i, j, k]:f32; %v[k, j]:f32", combiner=Kind("softmax_sum")) is None
+    assert found("%s[i, j, k]:f32; %v[k, j]:f32", combiner=NamedCombiner("softmax_sum")) is None
 
 
-FOLD = "fold(e: 8 | %q[i, e]:f32 * %y[k, e]:f32)"
+FOLD = "nested_reduce(e: 8 | %q[i, e]:f32 * %y[k, e]:f32)"
 
 
 def test_a_nested_operand_makes_any_sum_a_matmul() -> None:
@@ -115,7 +115,7 @@ def test_a_nested_operand_makes_any_sum_a_matmul() -> None:
     assert multiplied is not None and multiplied.nested and sides(multiplied) == ("b", "i", "j")
     assert alone is not None and alone.b is None and alone.nested
     assert sides(alone) == ("bj", "i", "") and alone.product == parse_expr(FOLD)
-    assert found(FOLD, combiner=Kind("max")) is None
+    assert found(FOLD, combiner=NamedCombiner("max")) is None
 
 
 def test_a_reduction_of_a_graph_is_found_by_its_axes() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from litz_ir.errors import CodegenError, ParseError, VerifyError
-from litz_ir.plan.packs import scheduled, schedules_of
+from litz_ir.plan.horizontal_fusion import schedules_of, with_schedules
 from litz_ir.plan.schedule import (
     CpuLoops,
     Foreach,
@@ -58,7 +58,7 @@ kernel both(in %a: f32, out %b: f32) {{
     outer [i: 8]
     phase [] {{ %y[i] = %x[i]; }}
   }}
-    on (%a, %b)
+    invoke (%a, %b)
 }}
 """
 
@@ -177,4 +177,4 @@ def test_a_cpu_takes_no_schedule_of_a_gpu() -> None:
 def test_schedules_of_subkernels_follow_that_of_their_launch() -> None:
     loops = TileLoops((Tile(("i",), 8),), (None,), 4)
     kernel = parse_kernel(FOREACH.format(schedule="tile_request", part="tile_request"))
-    assert schedules_of(scheduled(kernel, (Foreach(4), loops))) == (Foreach(4), loops)
+    assert schedules_of(with_schedules(kernel, (Foreach(4), loops))) == (Foreach(4), loops)

@@ -16,7 +16,7 @@ from litz_ir.fused.group import Group, Member
 from litz_ir.loops import nodes
 from litz_ir.loops.nodes import LoopGraph, Operation
 from litz_ir.origin import Origin
-from litz_ir.plan.kernel import Binding, Kernel, Parameter, Part
+from litz_ir.plan.kernel import Invocation, Kernel, Parameter, Subkernel
 from litz_ir.plan.program import CallStep, Placement, Plan
 from litz_ir.scalar.build import op
 from litz_ir.scalar.expr import Expr, Load
@@ -196,7 +196,7 @@ def test_other_things_have_no_text_form() -> None:
 def test_the_strategies_know_every_field() -> None:
     """A new field needs a place in the text form: add it there, to the strategies, and here."""
     known = {
-        "Call": 9, "Extern": 10, "Contraction": 10, "Random": 9, "Collective": 9, "Pointwise": 2, "Reduction": 4,
+        "Call": 9, "Extern": 10, "ContractionCall": 10, "Random": 9, "Collective": 9, "Pointwise": 2, "Reduction": 4,
         "Scan": 5, "Scatter": 5, "Sort": 4, "View": 5, "Mutation": 2, "Region": 3, "Assert": 3, "HostScalar": 2,
     }  # fmt: skip
     shared = len(dataclasses.fields(Operation))
@@ -208,6 +208,17 @@ def test_the_strategies_know_every_field() -> None:
     assert found == known
     others = {
         cls: len(dataclasses.fields(cls))
-        for cls in (LoopGraph, Member, Group, Parameter, Kernel, Part, Binding, Placement, CallStep, Plan)
+        for cls in (
+            LoopGraph,
+            Member,
+            Group,
+            Parameter,
+            Kernel,
+            Subkernel,
+            Invocation,
+            Placement,
+            CallStep,
+            Plan,
+        )
     }
     assert list(others.values()) == [9, 5, 7, 4, 8, 2, 2, 4, 8, 15]

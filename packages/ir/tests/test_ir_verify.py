@@ -21,8 +21,8 @@ from litz_ir.text import from_text, parse_graph
 
 GRAPH = """
 graph every(
-  %x: f32[4, 8], %ids: i64[4], %dyn: f32[s0, 8], $n: int as s0, $q: float, opaque %gen: generator, %w: f32[4]
-) held (%w) donated (%ids) -> (%o, s0, $q) saved (%o) {
+  %x: f32[4, 8], %ids: i64[4], %dyn: f32[s0, 8], $n: int as s0, $q: float, object %gen: generator, %w: f32[4]
+) frozen (%w) donated (%ids) -> (%o, s0, $q) saved (%o) {
   symbols { s0: int from 2 to 64   q: float   u0: int }
   const %c: f32[8]
   %p = pointwise f32[i0: 4, i1: 8] { %x[i0, i1] * f32($q) + %c[i1] }
@@ -45,7 +45,7 @@ graph every(
     graph yes(%a: f32[4]) -> (%b) { symbols { q: float } %b = pointwise f32[i0: 4] { %a[i0] + f32($q) } }
     graph no(%a: f32[4]) -> (%a) { }
   }
-  %kept = region.keep(%w) -> f32[4] {
+  %kept = region.frozen(%w) -> f32[4] {
     graph prepared(%a: f32[4]) -> (%b) { %b = pointwise f32[i0: 4] { %a[i0] * 2.0 } }
   }
 }
@@ -73,7 +73,7 @@ WRONG_GRAPHS = {
     "a view of another device's memory": ("devices", small("%a = view f32[i0: 4] on cuda:1 { %x[i0, 0] }")),
     "an object as a buffer": (
         "defined-before-use",
-        small("%a = view f32[i0: 4] { %g[i0] }", inputs="opaque %g: gen"),
+        small("%a = view f32[i0: 4] { %g[i0] }", inputs="object %g: gen"),
     ),
     "read after": (
         "version-order",
@@ -157,30 +157,31 @@ WRONG_GRAPHS = {
         "result-dtype",
         small("region.invoke() { graph a() -> () { %a = pointwise i64[] { 1.0:f32 } } }"),
     ),
-    "what is held is no input": ("held", small("", held="held (%z)")),
-    "what is held is no tensor": ("held", small("", inputs="opaque %z: gen", held="held (%z)")),
+    "what is held is no input": ("held", small("", held="frozen (%z)")),
+    "what is held is no tensor": ("held", small("", inputs="object %z: gen", held="frozen (%z)")),
     "what is held is overwritten": (
         "held",
-        small("%x1 replaces %x = mutate %x with %y -> f32[4, 8]", held="held (%x)"),
+        small("%x1 replaces %x = mutate %x with %y -> f32[4, 8]", held="frozen (%x)"),
     ),
     "what is donated is no input": ("donated", small("", held="donated (%z)")),
-    "what is donated is no tensor": ("donated", small("", inputs="opaque %z: gen", held="donated (%z)")),
-    "what is donated is held": ("donated", small("", held="held (%x) donated (%x)")),
+    "what is donated is no tensor": ("donated", small("", inputs="object %z: gen", held="donated (%z)")),
+    "what is donated is held": ("donated", small("", held="frozen (%x) donated (%x)")),
     "what is donated is overwritten": (
         "donated",
         small("%x1 replaces %x = mutate %x with %y -> f32[4, 8]", held="donated (%x)"),
     ),
     "what is saved is not returned": ("saved", small("", outputs="s0) saved (%x")),
     "what is kept reads more": (
-        "keep",
+        "frozen",
         small(
-            "%a = region.keep(%x, %y) -> f32[] { graph k() -> (%x) { const %x: f32[] } }", held="held (%x)"
+            "%a = region.frozen(%x, %y) -> f32[] { graph k() -> (%x) { const %x: f32[] } }",
+            held="frozen (%x)",
         ),
     ),
     "what is kept has an effect": (
-        "keep",
+        "frozen",
         small(
-            "%a = region.keep() -> f32[4] "
+            "%a = region.frozen() -> f32[4] "
             "{ graph k() -> (%r) { %r = random aten.rand.default([4]) -> f32[4] token rng } }"
         ),
     ),
@@ -266,7 +267,7 @@ group g0 [i0: 4 | r0: 8] in (%x) out (%o) {
   run %m phase 0 inner at [i0] { %x[i0, r0] }
   run %e phase 1 inner at [i0, r0] { exp(%x[i0, r0] - %m[i0]) }
   run %o phase 1 inner at [i0, r0] { %e[i0, r0] * 2.0 }
-  keep %m  inline %e  store %o
+  register %m  inline %e  store %o
 }
 decision fusion fuse "g0" fuse.producer
 """
@@ -288,8 +289,8 @@ WRONG_GROUPS = {
     "an unknown member": ("partition", "run %o", "run %z"),
     "an axis twice": ("axes", "| r0: 8]", "| i0: 8]"),
     "an axis over nothing known": ("free-symbols", "| r0: 8]", "| r0: s0]"),
-    "a fate missing": ("fates", "keep %m", ""),
-    "a fate twice": ("fates", "keep %m", "keep %m store %m"),
+    "a fate missing": ("fates", "register %m", ""),
+    "a fate twice": ("fates", "register %m", "register %m store %m"),
     "stored, not written": ("fates", "out (%o)", "out ()"),
     "reads too little": ("group-reads", "in (%x)", "in ()"),
     "too few bodies": ("member-bodies", "{ %e[i0, r0] * 2.0 }", ""),
@@ -330,7 +331,7 @@ kernel k(in %a: f32, out %b: f32, inout %c: i64) {
   symbols { s0: int from 1   q: float }
   schedule cpu_loops parallel(i0) vector r0 lanes 16 unroll 2
   outer [i0: s0]
-  local %t: f32[8]
+  scratch %t: f32[8]
   phase [r0: 8] {
     %t[r0] = %a[i0*8 + r0] * f32($q);
     $m: f32 = reduce.max { %a[i0*8 + r0] };
@@ -356,8 +357,12 @@ def test_a_right_kernel_is_accepted() -> None:
 
 WRONG_KERNELS = {
     "two parameters of one name": ("kernel-names", "out %b: f32", "out %a: f32"),
-    "a local like a parameter": ("kernel-names", "local %t: f32[8]", "local %t: f32[8] local %a: f32[8]"),
-    "an empty local": ("kernel-names", "local %t: f32[8]", "local %t: f32[0]"),
+    "a local like a parameter": (
+        "kernel-names",
+        "scratch %t: f32[8]",
+        "scratch %t: f32[8] scratch %a: f32[8]",
+    ),
+    "an empty local": ("kernel-names", "scratch %t: f32[8]", "scratch %t: f32[0]"),
     "an axis twice": ("axes", "phase [r0: 8] {\n    %t", "phase [i0: 8, r0: 8] {\n    %t"),
     "an axis like a symbol": ("axes", "outer [i0: s0]", "outer [i0: 4, s0: 4]"),
     "an unknown size": ("free-symbols", "outer [i0: s0]", "outer [i0: s1]"),
@@ -370,7 +375,7 @@ WRONG_KERNELS = {
     "reading an out": ("access", "%t[r0] - $m", "%b[r0] - $m"),
     "adding to an out": ("access", "%b[i0*8 + r0] =", "%b[i0*8 + r0] add ="),
     "a stored dtype": ("store-dtype", "%t[r0] - $m", "i64(%t[r0])"),
-    "leaving a local": ("index-bounds", "outer [i0: s0]", "outer [i0: 4] local %u: f32[8]"),
+    "leaving a local": ("index-bounds", "outer [i0: s0]", "outer [i0: 4] scratch %u: f32[8]"),
     "two indices": ("index-arity", "%t[r0] - $m", "%t[r0, r0] - $m"),
     "an unknown axis": ("free-symbols", "%t[r0] - $m", "%t[r1] - $m"),
     "a scalar of the same phase": ("scalar-known", "* f32($q)", "* $m:f32"),
@@ -396,7 +401,7 @@ def test_each_check_of_a_kernel_finds_its_fault(name: str) -> None:
 
 
 SHARED = """
-kernel k(in %a: f32, out %b: f32, out %c: f32, scratch %w: i64, inout %d: f32) {
+kernel k(in %a: f32, out %b: f32, out %c: f32, workspace %w: i64, inout %d: f32) {
   schedule tile_request cluster 4
   outer [i0: 6]
   phase [r0: 8] { $m: f32 = reduce.max { %a[i0*8 + r0] }; }
@@ -407,8 +412,8 @@ kernel k(in %a: f32, out %b: f32, out %c: f32, scratch %w: i64, inout %d: f32) {
 
 WRONG_SHARED = {
     "nobody to share with": ("schedule", "cluster 4", "cluster 0"),
-    "no scratch": ("sharing", ", scratch %w: i64", ""),
-    "scratch of floats": ("sharing", "scratch %w: i64", "scratch %w: f32"),
+    "no scratch": ("sharing", ", workspace %w: i64", ""),
+    "scratch of floats": ("sharing", "workspace %w: i64", "workspace %w: f32"),
     "scratch that is read": ("access", "%a[i0*8 + r0] - $m", "%w[i0] - 1"),
     "scratch that is stored to": ("access", "%c[i0] = $m", "%w[i0] = 1"),
     "several nests": ("sharing", "phase [r0: 8] { %b", "phase [r1: 8] { %b[i0*8 + r1] = 0.0; } phase [r0: 8] { %b"),
@@ -435,7 +440,7 @@ def test_sharing_is_refused_where_a_program_needs_what_another_stores(name: str)
 # --- plans ----------------------------------------------------------------------------------------------
 
 PLAN = """
-plan p on cpu "any" (%x: f32[s0, 8], %mask: b1[2], $q: float, opaque %gen: generator) donated (%x) -> (%o, %v, s0, $q) {
+plan p on cpu "any" (%x: f32[s0, 8], %mask: b1[2], $q: float, object %gen: generator) donated (%x) -> (%o, %v, s0, $q) {
   symbols { s0: int from 1 to 4   q: float   u0: float }
   const %c: f32[8]
   storage a: 128

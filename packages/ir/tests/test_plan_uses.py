@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from litz_ir.plan.buffer_uses import written_buffers, written_by
 from litz_ir.plan.program import Launch
-from litz_ir.plan.uses import written, written_by
 from litz_ir.text import parse_plan
 
 PLAN = """
@@ -29,7 +29,7 @@ def test_a_launch_writes_what_its_kernel_does() -> None:
     plan = parse_plan(PLAN.replace("STEP", ""))
     launch = next(step for step in plan.steps if isinstance(step, Launch))
     assert written_by(launch, {kernel.name: kernel for kernel in plan.kernels}) == ("o", "v")
-    assert written(plan) == {"o", "y"}, "what is a view stands for the memory that it shows"
+    assert written_buffers(plan) == {"o", "y"}, "what is a view stands for the memory that it shows"
 
 
 INNER = """  plan inner on cpu "avx2" (%a: f32[8], %b: f32[8]) -> () {
@@ -44,11 +44,11 @@ def test_a_subplan_writes_what_its_steps_do() -> None:
     text = PLAN.replace("  allocate s0\n", INNER + "  allocate s0\n").replace(
         "STEP", "region.invoke(%x, %z) { inner }"
     )
-    assert written(parse_plan(text)) == {"o", "y", "z"}
-    assert written(parse_plan(text.replace("region.invoke", "region.cond"))) == {"o", "x", "y", "z"}
+    assert written_buffers(parse_plan(text)) == {"o", "y", "z"}
+    assert written_buffers(parse_plan(text.replace("region.invoke", "region.cond"))) == {"o", "x", "y", "z"}
 
 
 def test_a_routine_may_write_all_that_it_is_given() -> None:
     plan = parse_plan(PLAN.replace("STEP", "call somebody.s_routine(%x, [%z])"))
-    assert written(plan) == {"o", "x", "y", "z"}
-    assert written(plan, lambda target: not target.startswith("somebody.")) == {"o", "y"}
+    assert written_buffers(plan) == {"o", "x", "y", "z"}
+    assert written_buffers(plan, lambda target: not target.startswith("somebody.")) == {"o", "y"}

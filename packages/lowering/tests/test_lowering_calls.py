@@ -13,9 +13,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.interp import run_graph
-from litz_ir.loops import Contraction, Extern, Mutation, Random, verify_graph
+from litz_ir.loops import ContractionCall, Extern, Mutation, Random, verify_graph
 from litz_lowering import LoweringOptions, lower
-from litz_lowering.left_to_aten import why_left
+from litz_lowering.fallback_families import fallback_reason
 from litz_lowering.rules import RULES
 
 MM = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")
@@ -43,7 +43,7 @@ def test_matrix_products(name: str) -> None:
     lowered = check(PRODUCTS[name], x, w, b, allowed=MM)
     check_gradients(PRODUCTS[name], x, w, b, allowed=MM)
     for op in lowered.graph.operations:
-        if isinstance(op, Contraction):
+        if isinstance(op, ContractionCall):
             assert op.kind == "matmul" and op.flops > 0
 
 
@@ -63,8 +63,8 @@ def test_products_of_narrow_numbers(name: str) -> None:
     a, b, w = (torch.arange(17 * 8) - 60).view(17, 8), torch.arange(8 * 16).view(8, 16), numbers(16, 16)
     call, target = NARROW[name]
     lowered = check(call, a.to(torch.int8), b.to(torch.int8), w, allowed=(target,))
-    found = [op for op in lowered.graph.operations if isinstance(op, Contraction)]
-    assert [(op.target, op.kind, op.need) for op in found] == [
+    found = [op for op in lowered.graph.operations if isinstance(op, ContractionCall)]
+    assert [(op.target, op.kind, op.layout_requirement) for op in found] == [
         (target, "matmul", "any" if name == "int" else "exact")
     ]
     m, n = found[0].results[0].type.shape
@@ -77,7 +77,7 @@ def test_scaled_products_are_products() -> None:
 
     narrow = numbers(16, 32).to(torch.float8_e4m3fn)
     lowered = lower(make_fx(run, tracing_mode="fake")(narrow, narrow, torch.tensor(0.5)))
-    (call,) = [op for op in lowered.graph.operations if isinstance(op, Contraction)]
+    (call,) = [op for op in lowered.graph.operations if isinstance(op, ContractionCall)]
     assert call.target == "aten._scaled_mm.default" and call.flops == 2 * 16 * 16 * 32
     assert not lowered.fallbacks
 
@@ -104,8 +104,8 @@ def test_products_by_weights_of_8_bits_are_products() -> None:
     weights, scales = torch.ones(48, 64, dtype=torch.int8), numbers(48).bfloat16()
     captured = make_fx(torch._weight_int8pack_mm, tracing_mode="fake")
     lowered = lower(captured(numbers(4, 64).bfloat16(), weights, scales))
-    (call,) = [op for op in lowered.graph.operations if isinstance(op, Contraction)]
-    assert call.target == "aten._weight_int8pack_mm.default" and call.need == "exact"
+    (call,) = [op for op in lowered.graph.operations if isinstance(op, ContractionCall)]
+    assert call.target == "aten._weight_int8pack_mm.default" and call.layout_requirement == "exact"
     assert call.flops == 2 * 4 * 48 * 64 and not lowered.fallbacks
 
 
@@ -118,7 +118,7 @@ def test_convolutions() -> None:
     check(run, x, w, b, allowed=("aten.convolution.",), atol=1e-5)
     check_gradients(run, x, w, b, allowed=("aten.convolution",), atol=1e-5)
     lowered = check(lambda x, w: F.conv2d(x, w, groups=2), x, w, allowed=("aten.convolution.",), atol=1e-5)
-    (call,) = [op for op in lowered.graph.operations if isinstance(op, Contraction)]
+    (call,) = [op for op in lowered.graph.operations if isinstance(op, ContractionCall)]
     assert call.kind == "convolution" and call.flops == 2 * 2 * 6 * 2 * 9 * 7 * 6
 
 
@@ -200,7 +200,7 @@ def test_what_has_no_rule_is_an_extern_with_its_reason() -> None:
     assert fallback.target == "aten.linalg_qr.default" and fallback.reason == "linear algebra is a library's"
     assert "linalg_qr" in fallback.describe()
     (extern,) = [op for op in interpreted.lowered[0].graph.operations if isinstance(op, Extern)]
-    assert extern.unpack and len(extern.results) == 2 and extern.need == "exact"
+    assert extern.unpack and len(extern.results) == 2 and extern.layout_requirement == "exact"
     assert all(value.type.layout.fixed for value in extern.results)
 
 
@@ -221,7 +221,7 @@ def test_what_is_meant_for_aten_is_a_call_though_fallbacks_are_errors(dtype: tor
 
 def test_nothing_generated_is_meant_for_aten() -> None:
     generated = {name for name in RULES.served if (found := RULES.find(name)) and found.how == "loops"}
-    assert {name: why_left(name) for name in generated if why_left(name)} == {}
+    assert {name: fallback_reason(name) for name in generated if fallback_reason(name)} == {}
 
 
 def test_nodes_can_be_forced_to_aten() -> None:

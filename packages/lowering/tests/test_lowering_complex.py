@@ -48,7 +48,7 @@ def test_calls_are_given_complex_tensors_and_give_them() -> None:
     graph = lowered(lambda a: torch.fft.fft(a * 2) + 1, z(4)).graph
     (call,) = (operation for operation in graph.operations if isinstance(operation, Call))
     assert isinstance(call.arguments[0], ComplexRef) and isinstance(call.results[0], ComplexValue)
-    assert call.need == "exact", "pairs that are passed as complex numbers lie side by side"
+    assert call.layout_requirement == "exact", "pairs that are passed as complex numbers lie side by side"
 
 
 def test_what_has_no_rule_for_complex_tensors_is_a_call_although_it_has_one_for_real_ones() -> None:

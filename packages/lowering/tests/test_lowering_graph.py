@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.interp import run_graph
-from litz_ir.loops import HostScalar, OpaqueInput, Ref, ScalarInput, Value, verify_graph
+from litz_ir.loops import HostScalar, ObjectInput, Ref, ScalarInput, Value, verify_graph
 from litz_ir.text import from_text, to_text
 from litz_lowering import lower
 
@@ -43,7 +43,7 @@ def test_placeholders_of_every_kind() -> None:
     lowered = lower(GraphModule(torch.nn.Module(), graph))
     verify_graph(lowered.graph)
     kinds = [type(i) for i in lowered.graph.inputs]
-    assert kinds == [Value, ScalarInput, ScalarInput, ScalarInput, OpaqueInput, OpaqueInput, OpaqueInput]
+    assert kinds == [Value, ScalarInput, ScalarInput, ScalarInput, ObjectInput, ObjectInput, ObjectInput]
     data = torch.randn(3, 4)
     found = run_graph(
         lowered.graph, [to_array(data), 4, 2.5, True, None, torch.Generator(), object()], {}, {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any as Anything
+from typing import Any
 
 import torch
 from torch.fx import Node
@@ -11,23 +11,23 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz_lowering.fx_passes.patterns import (
     HERE,
-    Any,
-    Call,
-    Chain,
+    AnyNode,
+    CallPattern,
     Either,
     Match,
     Mismatch,
-    Number,
+    NumberPattern,
     Row,
+    StepChain,
     find,
 )
 
-SINE = Call(("aten.sin.default",), (Any("x"),))
-SCALED = Row("scale", Call(("aten.mul.Tensor",), (HERE, Number("by"))))
-MOVED = Row("move", Call(("aten.add.Tensor",), (HERE, Any("to")), commutes=True))
+SINE = CallPattern(("aten.sin.default",), (AnyNode("x"),))
+SCALED = Row("scale", CallPattern(("aten.mul.Tensor",), (HERE, NumberPattern("by"))))
+MOVED = Row("move", CallPattern(("aten.add.Tensor",), (HERE, AnyNode("to")), commutes=True))
 
 
-def nodes(function: Callable[..., Anything], count: int = 2) -> dict[str, Node]:
+def nodes(function: Callable[..., Any], count: int = 2) -> dict[str, Node]:
     """The nodes of a traced function of vectors, by name."""
     graph = make_fx(function, tracing_mode="fake")(*(torch.ones(3) for _ in range(count))).graph
     return {node.name: node for node in graph.nodes}
@@ -35,7 +35,7 @@ def nodes(function: Callable[..., Anything], count: int = 2) -> dict[str, Node]:
 
 def test_a_call_binds_its_arguments() -> None:
     found = nodes(lambda x, y: x.sin() + y)
-    match = find(Call(("aten.add.Tensor",), (SINE, Any("y")), name="sum"), found["add"])
+    match = find(CallPattern(("aten.add.Tensor",), (SINE, AnyNode("y")), name="sum"), found["add"])
     assert isinstance(match, Match)
     assert match.calls == (found["add"], found["sin"])
     assert match.bound == {"sum": found["add"], "x": found["x_1"], "y": found["y_1"]}
@@ -43,16 +43,16 @@ def test_a_call_binds_its_arguments() -> None:
 
 def test_arguments_change_places_where_the_operator_commutes() -> None:
     found = nodes(lambda x, y: y + x.sin())
-    pattern = Call(("aten.add.Tensor",), (SINE, Any("y")))
+    pattern = CallPattern(("aten.add.Tensor",), (SINE, AnyNode("y")))
     assert isinstance(find(pattern, found["add"]), Mismatch)
-    commuting = Call(("aten.add.Tensor",), (SINE, Any("y")), commutes=True)
+    commuting = CallPattern(("aten.add.Tensor",), (SINE, AnyNode("y")), commutes=True)
     match = find(commuting, found["add"])
     assert isinstance(match, Match) and match.node("y") is found["y_1"]
 
 
 def test_steps_are_kept_in_order_and_may_be_missing() -> None:
     found = nodes(lambda x, y: y + (y + x.sin() * 2) * 3)
-    pattern = Chain("steps", (SCALED, MOVED), SINE)
+    pattern = StepChain("steps", (SCALED, MOVED), SINE)
     match = find(pattern, found["add_1"])
     assert isinstance(match, Match)
     assert [(step.row, step.inner.name) for step in match.chain("steps")] == [
@@ -66,23 +66,23 @@ def test_steps_are_kept_in_order_and_may_be_missing() -> None:
 def test_a_value_that_others_read_stops_a_pattern_that_wants_it_alone() -> None:
     found = nodes(lambda x, y: (x.sin() * 2, x.sin().cos() + x.sin() * y))
     shared = nodes(lambda x, y: (lambda s: (s * 2, s.cos()))(x.sin()))
-    pattern = Chain("steps", (SCALED,), SINE)
+    pattern = StepChain("steps", (SCALED,), SINE)
     assert isinstance(find(pattern, found["mul"]), Match)
     assert find(pattern, shared["mul"]) == Mismatch(shared["sin"], readers=True)
-    relaxed = Chain("steps", (SCALED,), Call(SINE.targets, SINE.arguments, once=False))
+    relaxed = StepChain("steps", (SCALED,), CallPattern(SINE.targets, SINE.arguments, once=False))
     assert isinstance(find(relaxed, shared["mul"]), Match)
 
 
 def test_the_node_that_stopped_the_furthest_attempt_is_named() -> None:
     found = nodes(lambda x, y: x.cos() * 2 + y)
-    mismatch = find(Chain("steps", (SCALED, MOVED), SINE), found["add"])
+    mismatch = find(StepChain("steps", (SCALED, MOVED), SINE), found["add"])
     assert mismatch == Mismatch(found["cos"])
 
 
 def test_alternatives_and_conditions() -> None:
     found = nodes(lambda x, y: x.sin() * y)
     is_vector: Callable[[Node], bool] = lambda node: node.meta["val"].dim() == 1  # noqa: E731
-    by = Either((Number("by"), Any("by", where=is_vector)))
-    assert isinstance(find(Call(("aten.mul.Tensor",), (SINE, by)), found["mul"]), Match)
-    never = Call(("aten.mul.Tensor",), (SINE, by), where=lambda node: False)
+    by = Either((NumberPattern("by"), AnyNode("by", where=is_vector)))
+    assert isinstance(find(CallPattern(("aten.mul.Tensor",), (SINE, by)), found["mul"]), Match)
+    never = CallPattern(("aten.mul.Tensor",), (SINE, by), where=lambda node: False)
     assert find(never, found["mul"]) == Mismatch(found["mul"])

@@ -17,7 +17,7 @@ from litz_lowering import LoweringOptions, lower
 from litz_lowering.rules.sort import FEWEST_ROWS
 
 Program = Callable[[Tensor], tuple[Tensor, Tensor]]
-OPTIONS = LoweringOptions(fallback="error", sorted_row=2048)
+OPTIONS = LoweringOptions(fallback="error", max_sorted_row=2048)
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 WHOLE = (torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 ROWS = FEWEST_ROWS

@@ -20,13 +20,13 @@ from litz_ir.loops import (
     Assert,
     Axis,
     Combiner,
-    Contraction,
+    ContractionCall,
     Extern,
     HostScalar,
-    Kind,
+    LayoutRequirement,
     LoopGraph,
     Mutation,
-    Need,
+    NamedCombiner,
     Operation,
     Pointwise,
     Random,
@@ -48,13 +48,13 @@ from litz_ir.symbols import Size, SymbolInfo, SymbolTable, add, extent, floordiv
 from litz_ir.target import Capabilities
 from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions, schedule
-from litz_scheduler.graph import alias_type
+from litz_scheduler.graph_facts import alias_type
 
 Array = npt.NDArray[Any]
 Terms = tuple[Size, ...]
 
-CPU_LIKE = Capabilities("avx512", CPU, vector_bytes=64, threads=2, local_bytes=16 << 10)
-GPU_LIKE = Capabilities("sm_90", CPU, processors=4, block_limit=1024)
+CPU_LIKE = Capabilities("avx512", CPU, vector_bytes=64, threads=2, scratch_bytes=16 << 10)
+GPU_LIKE = Capabilities("sm_90", CPU, sm_count=4, max_tile_elements=1024)
 CRAMPED = Capabilities("cramped", CPU, max_statements=12)
 MACHINES = (CPU_LIKE, GPU_LIKE, CRAMPED)
 
@@ -184,7 +184,7 @@ class Builder:
             for axis in reduce_axes:
                 number = add(mul(number, axis.size), symbol(axis.name))
             bodies = (load, index(number))
-        used = combiner or Kind(kind)
+        used = combiner or NamedCombiner(kind)
         dtypes = {"argmin": (load.dtype, i64), "argmax": (load.dtype, i64), "welford": (f32, f32, f32)}
         wanted = dtypes.get(kind, (load.dtype,))
         results = tuple(self._value(dtype, kept) for dtype in wanted)
@@ -214,7 +214,7 @@ class Builder:
                 axes=axes,
                 scan_axis=scanned,
                 dimension=dim,
-                combiner=Kind("sum"),
+                combiner=NamedCombiner("sum"),
                 bodies=(body,),
             )
         )
@@ -314,10 +314,14 @@ class Builder:
 
     # --- the rest ------------------------------------------------------------------------------------------------
 
-    def mm(self, a: str, b: str, need: Need = "any") -> str:
+    def mm(self, a: str, b: str, need: LayoutRequirement = "any") -> str:
         value = self._value(f32, (self.shape(a)[0], self.shape(b)[1]))
-        call = Contraction(
-            results=(value,), target="aten.mm.default", arguments=(Ref(a), Ref(b)), kind="matmul", need=need
+        call = ContractionCall(
+            results=(value,),
+            target="aten.mm.default",
+            arguments=(Ref(a), Ref(b)),
+            kind="matmul",
+            layout_requirement=need,
         )
         return self._append(call)
 
@@ -329,7 +333,7 @@ class Builder:
             target="fill",
             arguments=(Ref(x), number),
             mutates=((x, value.name),),
-            silent=(value.name,),
+            unreturned=(value.name,),
         )
         return self._append(call)
 

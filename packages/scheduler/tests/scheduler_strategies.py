@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scheduler_builder import Builder, Terms
 
 from litz_ir.dtypes import f32, f64, i64
-from litz_ir.loops import Combine, LoopGraph, ReductionName, ScatterMode, View
+from litz_ir.loops import LoopGraph, ReductionName, ScatterMode, UserCombiner, View
 from litz_ir.scalar import Expr, Indirect, Load, Param, Scalar, cast, const, op
 from litz_ir.symbols import Size, SymbolInfo, SymbolTable, mod, mul, symbol
 
@@ -202,7 +202,7 @@ class Drawing:
         dims = self.dims(x)
         if len(dims) != 1:
             return
-        last = Combine(body=(Param(1, f32),), identity=(const(0.0, f32),), finish=(Param(0, f32),))
+        last = UserCombiner(body=(Param(1, f32),), identity=(const(0.0, f32),), finish=(Param(0, f32),))
         self.b.reduce("sum", x, dims, self.draw(st.booleans()), last)
 
     def scan(self, x: str) -> None:

@@ -13,11 +13,11 @@ from litz_ir.plan import Launch, Plan, kernel_devices, launched_on, verify_plan
 from litz_ir.target import Capabilities
 from litz_ir.text import parse_graph, print_graph, print_plan
 from litz_scheduler import schedule
-from litz_scheduler.made_there import MadeThere
 from litz_scheduler.simplify import DeadCode
+from litz_scheduler.sink_constants import SinkConstants
 
 GPU = Device("cuda")
-GPU_LIKE = Capabilities("sm_90", GPU, processors=4, block_limit=1024)
+GPU_LIKE = Capabilities("sm_90", GPU, sm_count=4, max_tile_elements=1024)
 
 
 def planned(text: str) -> Plan:
@@ -89,7 +89,7 @@ graph masks on cuda (%x: f32[64, 64] fixed, %lengths: i64[64] fixed on cpu) -> (
 def test_what_is_made_of_nothing_is_made_where_it_is_copied_to(golden: Callable[[str, str], None]) -> None:
     graph, context = parse_graph(MASKS), PassContext({CPU: CPU_LIKE, GPU: GPU_LIKE})
     verify_graph(graph)
-    made = DeadCode().apply(MadeThere().apply(graph, context), context)
+    made = DeadCode().apply(SinkConstants().apply(graph, context), context)
     verify_graph(made)
     golden("made_there.txt", print_graph(made))
     assert [decision.subject for decision in context.decisions] == ["there", "half"]
@@ -104,4 +104,4 @@ def test_what_is_overwritten_is_copied() -> None:
     }
     """
     graph, context = parse_graph(text), PassContext({CPU: CPU_LIKE, GPU: GPU_LIKE})
-    assert MadeThere().apply(graph, context) == graph
+    assert SinkConstants().apply(graph, context) == graph

@@ -10,7 +10,7 @@ from scheduler_builder import CPU_LIKE, CRAMPED, GPU_LIKE, MACHINES, Builder, as
 from scheduler_strategies import loop_graphs
 
 from litz_ir.dtypes import f32, f64, i64
-from litz_ir.loops import LoopGraph, Need, Ref, Value
+from litz_ir.loops import LayoutRequirement, LoopGraph, Ref, Value
 from litz_ir.plan import CallStep, Launch
 from litz_ir.scalar import Scalar, cast, op
 from litz_ir.target import Capabilities
@@ -44,16 +44,16 @@ def test_random_graphs_without_fusion(graph: LoopGraph) -> None:
 @settings(max_examples=100)
 @given(graph=loop_graphs(steps=8))
 def test_random_graphs_with_reductions_in_two_steps(graph: LoopGraph) -> None:
-    assert_same(graph, plan_of(graph, replace(CPU_LIKE, threads=64), SchedulerOptions(part_bytes=4)))
+    assert_same(graph, plan_of(graph, replace(CPU_LIKE, threads=64), SchedulerOptions(cpu_split_bytes=4)))
 
 
 @settings(max_examples=150)
 @given(graph=loop_graphs(steps=8))
 def test_random_graphs_on_a_gpu_that_keeps_and_reads_little(graph: LoopGraph) -> None:
     """Reductions are divided among processors, and what follows from another one is computed along with it."""
-    options = SchedulerOptions(program_bytes=4, long_row=1, tall_column=1)
+    options = SchedulerOptions(gpu_split_bytes=4, long_row=1, tall_column=1)
     assert_same(graph, plan_of(graph, GPU_LIKE, options))
-    assert_same(graph, plan_of(graph, replace(GPU_LIKE, together=8, l2_bytes=0), options))
+    assert_same(graph, plan_of(graph, replace(GPU_LIKE, max_cluster_size=8, l2_bytes=0), options))
 
 
 @settings(max_examples=100)
@@ -156,7 +156,7 @@ def test_a_scatter_that_reads_its_base_elsewhere_does_not_run_in_place() -> None
 
 
 @pytest.mark.parametrize("need, copies", [("any", 0), ("exact", 0), ("dense", 1)])
-def test_a_call_gets_the_layout_that_it_needs(need: Need, copies: int) -> None:
+def test_a_call_gets_the_layout_that_it_needs(need: LayoutRequirement, copies: int) -> None:
     b = Builder()
     x, w = b.input(8, 6), b.input(6, 4)
     graph = b.build(b.mm(b.slice(x, 0, 0, 8, 2), b.permute(b.permute(w, 1, 0), 1, 0), need))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from litz_ir.loops import Axis
 from litz_ir.symbols import Size, evaluate, symbol
-from litz_scheduler.domain import Fit, collapsed_axes, refine
+from litz_scheduler.iteration_space import CommonSpace, collapsed_axes, refine
 
 N = symbol("n")
 
@@ -41,7 +41,7 @@ def flat(sizes: list[int], point: list[int]) -> int:
     return number
 
 
-def check_fit(fit: Fit, first: list[int], second: list[int]) -> None:
+def check_fit(fit: CommonSpace, first: list[int], second: list[int]) -> None:
     """Every point of the refinement has the same number in both lists and its own, and all points are met."""
     sizes = [size for size in fit.axes if isinstance(size, int)]
     assert len(sizes) == len(fit.axes)

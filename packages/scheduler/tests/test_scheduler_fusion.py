@@ -20,7 +20,7 @@ from litz_ir.target import Capabilities
 from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions
 from litz_scheduler.fusion import FusionGroups, HorizontalFusion, VerticalFusion
-from litz_scheduler.legality.order import Precedence
+from litz_scheduler.legality.precedence import Precedence
 
 
 def launches(plan: Plan) -> list[Launch]:
@@ -75,8 +75,8 @@ def test_softmax_keeps_exponentials_in_scratch_where_there_is_any() -> None:
     x = b.input(64, 48)
     graph = b.build(softmax(b, x))
     (kernel,) = plan_of(graph, CPU_LIKE).kernels
-    assert [local.size for local in kernel.locals] == [48]
-    assert plan_of(graph, GPU_LIKE).kernels[0].locals == ()
+    assert [local.size for local in kernel.scratch] == [48]
+    assert plan_of(graph, GPU_LIKE).kernels[0].scratch == ()
 
 
 def test_layer_norm_with_a_residual_is_one_kernel() -> None:
@@ -153,7 +153,7 @@ def test_sums_of_a_square_by_rows_and_by_columns_stay_apart() -> None:
     plan = plan_of(graph)
     assert_same(graph, plan)
     assert len(launches(plan)) == 2
-    assert "refuse.little" in refusals(plan)
+    assert "refuse.traffic" in refusals(plan)
 
 
 def test_lists_of_updates_that_share_a_factor_are_siblings() -> None:
@@ -181,7 +181,7 @@ def test_large_updates_that_share_a_factor_only_stay_apart() -> None:
     plan = plan_of(b.build())
     assert len(launches(plan)) == 3
     assert len(plan.kernels) == 1
-    assert "refuse.little" in refusals(plan)
+    assert "refuse.traffic" in refusals(plan)
 
 
 def test_loops_over_the_same_rows_with_different_splits_of_them() -> None:
@@ -218,16 +218,16 @@ def test_lists_of_loops_share_a_launch_on_a_gpu() -> None:
     plan = plan_of(graph, GPU_LIKE)
     assert_same(graph, plan)
     assert len(launches(plan)) == 2
-    assert [d.reason for d in plan.decisions if d.verdict == "fuse"] == ["fuse.packed"] * 3
+    assert [d.reason for d in plan.decisions if d.verdict == "fuse"] == ["fuse.foreach"] * 3
     assert len(launches(plan_of(graph, CPU_LIKE))) == 5
-    assert len(launches(plan_of(graph, GPU_LIKE, SchedulerOptions(packed_bytes=0)))) == 5
+    assert len(launches(plan_of(graph, GPU_LIKE, SchedulerOptions(foreach_bytes=0)))) == 5
 
 
 def test_small_reductions_share_a_launch_on_a_gpu() -> None:
     b = Builder()
     small, large = [b.input(16, 48) for _ in range(3)], [b.input(1024, 1024) for _ in range(2)]
     graph = b.build(*[b.sum(x, 0) for x in small], *[b.sum(x, 1) for x in large])
-    options = SchedulerOptions(program_bytes=1 << 30)
+    options = SchedulerOptions(gpu_split_bytes=1 << 30)
     plan = plan_of(graph, GPU_LIKE, options)
     assert_same(graph, plan)
     assert len(launches(plan)) == 3
@@ -294,8 +294,8 @@ def test_a_whole_reduction_leaves_the_loop_that_feeds_it_parallel() -> None:
     x = b.input(512, 64)
     first = b.op("exp", x)
     graph = b.build(first, b.sum(first, 0, 1))
-    many = Capabilities("many", CPU, vector_bytes=64, threads=64, local_bytes=4096)
-    whole = plan_of(graph, many, SchedulerOptions(part_bytes=1 << 30))
+    many = Capabilities("many", CPU, vector_bytes=64, threads=64, scratch_bytes=4096)
+    whole = plan_of(graph, many, SchedulerOptions(cpu_split_bytes=1 << 30))
     assert_same(graph, whole)
     assert len(launches(whole)) == 2
     assert "refuse.parallel" in refusals(whole)
@@ -400,7 +400,7 @@ def test_a_short_row_on_a_gpu_is_walked_by_one_program() -> None:
     x = b.input(3, 64)
     first = b.op("exp", x)
     graph = b.build(first, b.sum(first, 1))
-    options = SchedulerOptions(program_bytes=1 << 30)
+    options = SchedulerOptions(gpu_split_bytes=1 << 30)
     plan = plan_of(graph, GPU_LIKE, options)
     assert_same(graph, plan)
     assert len(launches(plan)) == 1
@@ -413,7 +413,9 @@ def test_a_join_that_leaves_threads_idle_can_be_forced() -> None:
     x = b.input(3, 64)
     first = b.op("exp", x)
     graph = b.build(first, b.sum(first, 1))
-    assert [len(launches(forced(graph, busy_points=points, part_bytes=1 << 40))) for points in (2, 0)] == [
+    assert [
+        len(launches(forced(graph, min_parallel_points=points, cpu_split_bytes=1 << 40))) for points in (2, 0)
+    ] == [
         2,
         1,
     ]
@@ -440,7 +442,7 @@ def test_later_phases_can_be_told_where_to_find_a_value() -> None:
     shared = b.op("exp", b.input(64, 32))
     graph = b.build(b.op("div", shared, b.sum(shared, 1)))
     kept, again = (forced(graph, scratch_cost=cost).kernels[0] for cost in (0, 1 << 40))
-    assert (len(kept.locals), len(again.locals)) == (1, 0)
+    assert (len(kept.scratch), len(again.scratch)) == (1, 0)
     b = Builder()
     stored = b.op("exp", b.input(64, 32))
     graph = b.build(stored, b.op("div", stored, b.sum(stored, 1)))

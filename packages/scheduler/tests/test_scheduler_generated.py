@@ -18,7 +18,7 @@ from litz_ir.plan import Accumulate, CallStep, Kernel, Launch, Plan
 from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions, schedule
 
-EVERY = SchedulerOptions(generated_products=frozenset({"all"}))
+EVERY = SchedulerOptions(generated_matmuls=frozenset({"all"}))
 
 HEAD = "graph g(%x: f16[12, 20] fixed, %w: f16[20, 16] fixed, %v: f16[20, 16] fixed, %r: f16[12, 16] fixed"
 
@@ -134,7 +134,7 @@ def test_a_deep_product_of_few_tiles_is_divided(
         f"graph g(%x: f16[40, {summed}] fixed, %w: f16[{summed}, 50] fixed, %b: f16[50] fixed) -> (%o) {{\n"
         "  %o = contraction.matmul aten.addmm.default(%b, %x, %w) -> f16[40, 50] fixed flops 1\n}"
     )
-    plan = plan_of(graph, replace(GPU_LIKE, processors=processors), EVERY)
+    plan = plan_of(graph, replace(GPU_LIKE, sm_count=processors), EVERY)
     (divided, *rest) = plan.kernels
     assert [d.note for d in plan.decisions if d.reason == "split.threads"] == (
         [f"{parts} parts"] if parts else []
@@ -183,7 +183,7 @@ def test_the_gradient_of_a_weight_is_divided_whatever_it_sums_over(
     batch: int, processors: int, parts: int, lengths: list[int]
 ) -> None:
     graph = parse_graph(SLOPE.format(batch=batch))
-    plan = plan_of(graph, replace(GPU_LIKE, processors=processors), EVERY)
+    plan = plan_of(graph, replace(GPU_LIKE, sm_count=processors), EVERY)
     notes = [d.note for d in plan.decisions if d.reason == "split.threads"]
     assert notes == ([f"{parts} parts"] if parts else [])
     assert [axis.size for axis in plan.kernels[0].phases[0].axes] == lengths
@@ -293,5 +293,5 @@ def test_plain_scales_are_multiplied_in_loops(
 def test_sums_of_8_bit_floats_are_as_precise_as_asked(own: bool, fast: str, note: str) -> None:
     more = f", none, none, bf16, {fast}"
     text = SCALED.format(left="1", right="1", more=more, dtype="f8e4m3fn", result="bf16")
-    plan = plan_of(parse_graph(text), replace(GPU_LIKE, f8_products=own), EVERY)
+    plan = plan_of(parse_graph(text), replace(GPU_LIKE, fp8_matmul=own), EVERY)
     assert [each.note for each in plan.decisions if each.reason == "library.generated"] == [note]

@@ -23,8 +23,8 @@ from litz_scheduler.library import GeneratedAttention
 Golden = Callable[[str, str], None]
 Array = npt.NDArray[Any]
 
-EVERY = SchedulerOptions(generated_products=frozenset({"all"}))
-MACHINE = replace(GPU_LIKE, folds=True)
+EVERY = SchedulerOptions(generated_matmuls=frozenset({"all"}))
+MACHINE = replace(GPU_LIKE, nested_reductions=True)
 
 FLASH, EFFICIENT, CUDNN = (
     f"aten._scaled_dot_product_{name}_attention.default" for name in ("flash", "efficient", "cudnn")
@@ -148,8 +148,8 @@ def test_what_stays_a_call(text: str) -> None:
 )  # fmt: skip
 def test_calls_are_loops_where_that_is_asked_for_and_bodies_may_hold_sums(text: str) -> None:
     assert calls(text) == []
-    assert calls(text, replace(EVERY, generated_products=frozenset({"o", "x"}))) == []
-    assert len(calls(text, replace(EVERY, generated_products=frozenset({"p"})))) == 1
+    assert calls(text, replace(EVERY, generated_matmuls=frozenset({"o", "x"}))) == []
+    assert len(calls(text, replace(EVERY, generated_matmuls=frozenset({"p"})))) == 1
     assert len(calls(text, SchedulerOptions())) == 1
     assert len(calls(text, machine=GPU_LIKE)) == 1
 
@@ -157,7 +157,7 @@ def test_calls_are_loops_where_that_is_asked_for_and_bodies_may_hold_sums(text: 
 def test_operands_that_would_be_rounded_stay_with_the_library() -> None:
     text = efficient().replace("f16", "f32")
     assert calls(text) == []
-    assert len(calls(text, replace(EVERY, product_precision="tf32"))) == 1
+    assert len(calls(text, replace(EVERY, matmul_precision="tf32"))) == 1
 
 
 def launches(text: str) -> list[int]:

@@ -13,12 +13,12 @@ from scheduler_strategies import loop_graphs
 
 from litz_ir.device import CPU
 from litz_ir.fused import FusedGraph, verify_fused
-from litz_ir.loops import Contraction, LoopGraph
+from litz_ir.loops import ContractionCall, LoopGraph
 from litz_ir.passes import PassContext, Pipeline
-from litz_ir.plan import CallStep, Check, Launch, Plan, verify_plan
+from litz_ir.plan import CallStep, CheckStep, Launch, Plan, verify_plan
 from litz_scheduler import SchedulerOptions, plan_passes, schedule
 from litz_scheduler.build_plan import KernelNames
-from litz_scheduler.order.candidates import Block, depth_first, freeing_first
+from litz_scheduler.order.candidates import WorkBlock, depth_first, freeing_first
 from litz_scheduler.order.dependencies import dependencies
 
 OPTIONS = SchedulerOptions()
@@ -32,18 +32,18 @@ def is_order(order: Sequence[int], needs: Sequence[frozenset[int]]) -> bool:
 
 
 @st.composite
-def block_lists(draw: st.DrawFn) -> tuple[list[Block], dict[str, int], frozenset[str]]:
+def block_lists(draw: st.DrawFn) -> tuple[list[WorkBlock], dict[str, int], frozenset[str]]:
     names = [f"m{k}" for k in range(draw(st.integers(1, 6)))]
     blocks = []
     for number in range(draw(st.integers(0, 12))):
         needs = draw(st.frozensets(st.integers(0, number - 1), max_size=3)) if number else frozenset()
-        blocks.append(Block(needs, draw(st.frozensets(st.sampled_from(names), max_size=3))))
+        blocks.append(WorkBlock(needs, draw(st.frozensets(st.sampled_from(names), max_size=3))))
     sizes = {name: draw(st.integers(0, 100)) for name in names[1:]}
     return blocks, sizes, draw(st.frozensets(st.sampled_from(names)))
 
 
 @given(given_blocks=block_lists())
-def test_candidates_are_orders(given_blocks: tuple[list[Block], dict[str, int], frozenset[str]]) -> None:
+def test_candidates_are_orders(given_blocks: tuple[list[WorkBlock], dict[str, int], frozenset[str]]) -> None:
     blocks, sizes, kept = given_blocks
     needs = [block.needs for block in blocks]
     assert is_order(freeing_first(blocks, sizes, kept), needs)
@@ -53,10 +53,10 @@ def test_candidates_are_orders(given_blocks: tuple[list[Block], dict[str, int], 
 def test_what_frees_most_comes_first() -> None:
     free = frozenset[int]()
     blocks = [
-        Block(free, frozenset({"a"})),
-        Block(free, frozenset({"b"})),
-        Block(frozenset({0}), frozenset({"a", "c"})),
-        Block(frozenset({1}), frozenset({"b", "d"})),
+        WorkBlock(free, frozenset({"a"})),
+        WorkBlock(free, frozenset({"b"})),
+        WorkBlock(frozenset({0}), frozenset({"a", "c"})),
+        WorkBlock(frozenset({1}), frozenset({"b", "d"})),
     ]
     sizes = {"a": 10, "b": 20, "c": 1, "d": 1}
     assert freeing_first(blocks, sizes, frozenset({"c", "d"})) == (0, 2, 1, 3)
@@ -125,7 +125,7 @@ def test_eager_s_order_stays_where_nothing_is_clearly_better() -> None:
     b = Builder()
     x = b.input(64, 64)
     plan = plan_of(b.build(b.sum(b.mm(x, x), 0), b.mm(x, x)))
-    assert [(d.verdict, d.reason) for d in plan.decisions if d.stage == "order"] == [("keep", "order.eager")]
+    assert [(d.verdict, d.reason) for d in plan.decisions if d.stage == "order"] == [("eager", "order.eager")]
 
 
 def test_what_an_error_leaves_behind_stays_in_order() -> None:
@@ -141,18 +141,18 @@ def test_what_an_error_leaves_behind_stays_in_order() -> None:
         type(fused.graph.named()[g.members[0].operation]).__name__: k for k, g in enumerate(fused.groups)
     }
     operations = [[fused.graph.named()[m.operation] for m in g.members] for g in fused.groups]
-    calls = [k for k, members in enumerate(operations) if type(members[0]).__name__ == "Contraction"]
+    calls = [k for k, members in enumerate(operations) if type(members[0]).__name__ == "ContractionCall"]
     writes = [k for k, ms in enumerate(operations) for m in ms if any(v.replaces == x for v in m.results)]
     assert len(calls) == 2 and len(writes) == 1
     assert calls[0] in needs[writes[0]] and writes[0] in needs[calls[1]]
     assert {*calls[1:], writes[0]} <= needs[kinds["Assert"]]
-    assert any(isinstance(step, Check) for step in plan_of(b.build(after)).steps)
+    assert any(isinstance(step, CheckStep) for step in plan_of(b.build(after)).steps)
 
 
 def test_operators_of_others_run_in_eager_s_order() -> None:
     graph = wide(4)
     renamed = (
-        replace(each, target="mine.product.default") if isinstance(each, Contraction) else each
+        replace(each, target="mine.product.default") if isinstance(each, ContractionCall) else each
         for each in graph.operations
     )
     fused = fused_of(graph.with_operations(tuple(renamed)))
@@ -160,7 +160,7 @@ def test_operators_of_others_run_in_eager_s_order() -> None:
     calls = [
         k
         for k, group in enumerate(fused.groups)
-        if isinstance(named[group.members[0].operation], Contraction)
+        if isinstance(named[group.members[0].operation], ContractionCall)
     ]
     assert len(calls) == 4
     assert all(before in needs[after] for before, after in pairwise(calls))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from litz_ir.text import parse_kernel
-from litz_scheduler.memory.inplace import Overwriting
+from litz_scheduler.memory.inplace import InPlaceReuse
 
 HEAD = "kernel k(in %x: f32, in %y: f32, out %a: f32, out %b: f32) {\n  outer [i0: 8]\n"
 ROOTS = ("x", "y", "a", "b")
@@ -39,10 +39,10 @@ SUMMED_BEFORE = """\
 """
 
 
-def kernel(phases: str) -> tuple[Overwriting, Overwriting]:
+def kernel(phases: str) -> tuple[InPlaceReuse, InPlaceReuse]:
     """What may be asked of a kernel whose threads have tiles together, and of one whose points are one thread's."""
     made = parse_kernel(HEAD + phases + "}\n")
-    return Overwriting(made, threads=True), Overwriting(made, threads=False)
+    return InPlaceReuse(made, threads=True), InPlaceReuse(made, threads=False)
 
 
 @pytest.mark.parametrize("phases", [SIDE_BY_SIDE, TOGETHER, UNDER_A_CONDITION, SUMMED_BEFORE])

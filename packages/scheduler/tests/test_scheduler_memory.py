@@ -13,21 +13,21 @@ from scheduler_strategies import loop_graphs
 from litz_ir.device import Device
 from litz_ir.dtypes import f32, f64
 from litz_ir.loops import LoopGraph, Ref, tensor_type
-from litz_ir.plan import Allocate, CallStep, Free, Launch, Placement, Plan, Step, root, touched_by
+from litz_ir.plan import Allocate, CallStep, Free, Launch, Placement, Plan, Step, memory_root, touched_by
 from litz_ir.scalar import cast
 from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions
-from litz_scheduler.memory.arena import Span, pack
-from litz_scheduler.memory.homes import memory_of
-from litz_scheduler.memory.layout import NEAR
+from litz_scheduler.memory.arena import ArenaSpan, assign_offsets
 from litz_scheduler.memory.liveness import last_uses
 from litz_scheduler.memory.runs import WAITING_LIMIT, find_runs
+from litz_scheduler.memory.slots import placement_bytes
+from litz_scheduler.memory.storage_layout import REUSE_DISTANCE
 
 
 def storage_of(plan: Plan, buffer: str) -> str | None:
     """The storage that a buffer lies in, through what it shares memory with."""
     placements = dict(plan.buffers)
-    return placements[root(buffer, placements)].storage
+    return placements[memory_root(buffer, placements)].storage
 
 
 def written_by(plan: Plan, step: Step) -> Iterator[tuple[str, bool]]:
@@ -42,7 +42,7 @@ def check_liveness(plan: Plan) -> None:
     """Walk the steps byte by byte: a write must not land where another value lies that is read later."""
     placements = dict(plan.buffers)
     sizes = {storage.name: int(str(storage.nbytes)) for storage in plan.storages}
-    kept = {root(output.name, placements) for output in plan.outputs if isinstance(output, Ref)}
+    kept = {memory_root(output.name, placements) for output in plan.outputs if isinstance(output, Ref)}
     last = last_uses(plan.steps, placements)
     holds: dict[str, list[str | None]] = {}
     for position, step in enumerate(plan.steps):
@@ -56,11 +56,11 @@ def check_liveness(plan: Plan) -> None:
             storage = storage_of(plan, buffer)
             assert storage is None or storage in holds, "used while not allocated"
         for buffer, _ in written_by(plan, step):
-            owner, storage = root(buffer, placements), storage_of(plan, buffer)
+            owner, storage = memory_root(buffer, placements), storage_of(plan, buffer)
             if storage is None:
                 continue
             start = int(str(placements[owner].offset))
-            bytes_of_it = slice(start, start + int(str(memory_of(placements[owner]))))
+            bytes_of_it = slice(start, start + int(str(placement_bytes(placements[owner]))))
             for before in set(holds[storage][bytes_of_it]) - {None, owner}:
                 assert before not in kept, "a returned value is overwritten"
                 assert last[str(before)] <= position, "a value that is still wanted is overwritten"
@@ -253,7 +253,7 @@ def test_dead_memory_is_given_back_when_nothing_near_wants_it() -> None:
     big = b.op("exp", b.expand(x, 50, 8, 8))
     matrix = b.reshape(big, 50 * 8, 8)
     called = b.mm(matrix, x)
-    for _ in range(3 * NEAR):
+    for _ in range(3 * REUSE_DISTANCE):
         called = b.mm(called, x)
     plan = plan_of(b.build(called))
     freed = [step for step in plan.steps if isinstance(step, Free)]
@@ -354,15 +354,15 @@ def test_what_no_arena_holds_ends_runs_when_much_of_it_waits() -> None:
 
 
 @st.composite
-def spans(draw: st.DrawFn) -> list[Span]:
+def spans(draw: st.DrawFn) -> list[ArenaSpan]:
     found = []
     for _ in range(draw(st.integers(0, 40))):
         first = draw(st.integers(0, 30))
-        found.append(Span(first, first + draw(st.integers(0, 8)), 64 * draw(st.integers(0, 9))))
+        found.append(ArenaSpan(first, first + draw(st.integers(0, 8)), 64 * draw(st.integers(0, 9))))
     return found
 
 
-def largest_sum(spans: list[Span]) -> int:
+def largest_sum(spans: list[ArenaSpan]) -> int:
     """The most bytes wanted at one step."""
     steps = {span.first for span in spans}
     return max((sum(s.nbytes for s in spans if s.first <= k <= s.last) for k in steps), default=0)
@@ -370,8 +370,8 @@ def largest_sum(spans: list[Span]) -> int:
 
 @settings(max_examples=300)
 @given(spans=spans(), limit=st.sampled_from([None, 1024, 256]))
-def test_spans_never_overlap_in_space_and_time(spans: list[Span], limit: int | None) -> None:
-    packing = pack(spans, limit)
+def test_spans_never_overlap_in_space_and_time(spans: list[ArenaSpan], limit: int | None) -> None:
+    packing = assign_offsets(spans, limit)
     placed = [(s, o) for s, o in zip(spans, packing.offsets, strict=True) if o is not None]
     for k, (a, start) in enumerate(placed):
         assert start % 64 == 0 and start + a.nbytes <= packing.nbytes
@@ -388,7 +388,14 @@ def test_spans_never_overlap_in_space_and_time(spans: list[Span], limit: int | N
 
 
 def test_a_freed_gap_is_taken_before_memory_grows() -> None:
-    packing = pack(
-        [Span(0, 1, 192), Span(0, 5, 64), Span(2, 3, 128), Span(2, 3, 64), Span(4, 5, 192)], 1 << 20
+    packing = assign_offsets(
+        [
+            ArenaSpan(0, 1, 192),
+            ArenaSpan(0, 5, 64),
+            ArenaSpan(2, 3, 128),
+            ArenaSpan(2, 3, 64),
+            ArenaSpan(4, 5, 192),
+        ],
+        1 << 20,
     )
     assert packing.offsets == (0, 192, 0, 128, 0) and packing.nbytes == 256

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litz_scheduler.legality.order import Precedence
+from litz_scheduler.legality.precedence import Precedence
 
 
 class Model:

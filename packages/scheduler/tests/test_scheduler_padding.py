@@ -10,7 +10,7 @@ from litz_ir.target import Capabilities
 from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions
 
-PADDED = SchedulerOptions(pad_rows=True)
+PADDED = SchedulerOptions(pad_leading_dimension=True)
 MADE = "%p = pointwise f32[i0: 5, i1: COLUMNS] { %x[i0, i1] * 0.5 + 1.0 }"
 PRODUCT = "%a = contraction.matmul aten.mm.default(%p, %w) -> f32[5, 4] fixed flops 1"
 SHOWN = "%t = view f32[i0: COLUMNS, i1: 5] { %p[i1, i0] }"

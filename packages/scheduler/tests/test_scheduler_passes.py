@@ -19,16 +19,16 @@ from litz_ir.text import parse_graph, to_text
 from litz_scheduler import SchedulerOptions, fusion_passes, graph_passes, plan_passes, schedule
 from litz_scheduler.build_plan import KernelNames
 from litz_scheduler.library import (
-    Addends,
-    Convolutions,
+    FreezeParameterLoops,
     GeneratedConvolutions,
-    GeneratedProducts,
-    KeepHeld,
-    Products,
+    GeneratedMatmuls,
+    LinearMatmuls,
+    PrepackConvolutions,
+    UnfuseBias,
 )
-from litz_scheduler.one_pass import OnePass
+from litz_scheduler.online_reduction import OnlineReductions
 from litz_scheduler.realise import Inline
-from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, SinglePoints
+from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, UnitReductions
 from litz_scheduler.split_reduction import SplitReductions
 from litz_scheduler.split_scan import SplitScans
 
@@ -150,7 +150,7 @@ CONVOLUTIONS = """
 graph convolutions(
   %x: f32[1, 4, 8, 8] fixed, %w: f32[4, 4, 3, 3] fixed, %v: f32[4, 1, 1, 1] fixed, %b: f32[4] fixed,
   %mean: f32[4] fixed, %scale: f32[4] fixed, %other: f32[1, 4, 8, 8] fixed, %u: f32[4, 4, 1, 1] fixed
-) held (%w, %v, %b, %mean, %scale) -> (%sum, %seen, %left) {
+) frozen (%w, %v, %b, %mean, %scale) -> (%sum, %seen, %left) {
   %c = contraction.convolution aten.convolution.default(%x, %w, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)
     -> f32[1, 4, 8, 8] fixed need exact
   %norm = pointwise f32[i0: 1, i1: 4, i2: 8, i3: 8] {
@@ -232,7 +232,7 @@ graph sums(%x: f32[8, 6] fixed, %w: f32[6, 4] fixed, %b: f32[4] fixed, %h: bf16[
 """
 
 HELD = """
-graph held(%x: f32[8, 6] fixed, %w: f32[6, 6] fixed, %v: f32[6] fixed) held (%w, %v) -> (%o, %p, %seen) {
+graph held(%x: f32[8, 6] fixed, %w: f32[6, 6] fixed, %v: f32[6] fixed) frozen (%w, %v) -> (%o, %p, %seen) {
   %narrow = pointwise bf16[i0: 6, i1: 6] { bf16(%w[i1, i0]) }
   %norm = reduce.sum f32[i0: 6 | r0: 6] { %w[i0, r0] * %w[i0, r0] }
   %scaled = pointwise f32[i0: 6] { %norm[i0] * %v[i0] }
@@ -249,12 +249,12 @@ CASES: dict[str, tuple[Pass[LoopGraph, LoopGraph], str]] = {
     "compose_views": (ComposeViews(), VIEWS),
     "compose_views_strides": (ComposeViews(), GIVEN_STRIDES),
     "compose_views_versions": (ComposeViews(), OLD_VIEW),
-    "single_points": (SinglePoints(), POINTS),
+    "single_points": (UnitReductions(), POINTS),
     "common_subexpressions": (CommonSubexpressions(), TWINS),
-    "convolutions": (Convolutions(SchedulerOptions(convolutions=True)), CONVOLUTIONS),
-    "split_reductions": (SplitReductions(SchedulerOptions(part_bytes=64)), LONG),
-    "keep_held": (KeepHeld(), HELD),
-    "products": (Products(SchedulerOptions(linear_flops=1 << 20)), PRODUCTS),
+    "convolutions": (PrepackConvolutions(SchedulerOptions(prepack_convolutions=True)), CONVOLUTIONS),
+    "split_reductions": (SplitReductions(SchedulerOptions(cpu_split_bytes=64)), LONG),
+    "keep_held": (FreezeParameterLoops(), HELD),
+    "products": (LinearMatmuls(SchedulerOptions(linear_flops=1 << 20)), PRODUCTS),
     "inline": (Inline(), INLINED),
     "inline_mutations": (Inline(), UPDATED),
 }
@@ -318,16 +318,16 @@ graph slopes(
 }
 """
 
-EVERY = SchedulerOptions(generated_products=frozenset({"all"}))
+EVERY = SchedulerOptions(generated_matmuls=frozenset({"all"}))
 
 ON_A_GPU: dict[str, tuple[Pass[LoopGraph, LoopGraph], str]] = {
-    "addends": (Addends(), SUMS),
+    "addends": (UnfuseBias(), SUMS),
     "generated_convolutions": (GeneratedConvolutions(EVERY), WINDOWS),
     "generated_gradients": (GeneratedConvolutions(EVERY), SLOPES),
-    "generated_products": (GeneratedProducts(EVERY), FACTORS),
-    "one_pass": (OnePass(SchedulerOptions(long_row=32, tall_column=32)), TWICE),
-    "split_scans": (SplitScans(SchedulerOptions(program_bytes=512)), RUNNING),
-    "split_reductions_sm_90": (SplitReductions(SchedulerOptions(program_bytes=512)), LONG),
+    "generated_matmuls": (GeneratedMatmuls(EVERY), FACTORS),
+    "one_pass": (OnlineReductions(SchedulerOptions(long_row=32, tall_column=32)), TWICE),
+    "split_scans": (SplitScans(SchedulerOptions(gpu_split_bytes=512)), RUNNING),
+    "split_reductions_sm_90": (SplitReductions(SchedulerOptions(gpu_split_bytes=512)), LONG),
 }
 
 
@@ -345,13 +345,13 @@ def test_a_pass(name: str, golden: Golden) -> None:
     golden(f"{name}.txt", to_text(after) + "\n" + notes)
 
 
-@pytest.mark.parametrize("program_bytes", [16, 1 << 20])
-def test_what_one_pass_computes(program_bytes: int) -> None:
+@pytest.mark.parametrize("gpu_split_bytes", [16, 1 << 20])
+def test_what_one_pass_computes(gpu_split_bytes: int) -> None:
     graph = parse_graph(TWICE)
     plan = plan_of(
-        graph, GPU_LIKE, SchedulerOptions(long_row=32, tall_column=32, program_bytes=program_bytes)
+        graph, GPU_LIKE, SchedulerOptions(long_row=32, tall_column=32, gpu_split_bytes=gpu_split_bytes)
     )
-    merged = [d.subject for d in plan.decisions if d.reason == "merge.one_pass"]
+    merged = [d.subject for d in plan.decisions if d.reason == "merge.online"]
     assert merged == ["total", "squares"]
     assert_same(graph, plan)
 
@@ -382,7 +382,7 @@ def test_named_products_are_generated_and_only_on_a_gpu() -> None:
     assert sorted(calls(SchedulerOptions())) == sorted(every)
     assert sorted(calls(EVERY, CPU_LIKE)) == sorted(every)
     assert sorted(calls(EVERY)) == ["double", "odd"]
-    chosen = calls(SchedulerOptions(generated_products=frozenset({"p", "q", "double"})))
+    chosen = calls(SchedulerOptions(generated_matmuls=frozenset({"p", "q", "double"})))
     assert sorted(chosen) == ["double", "o", "odd", "scaled", "zero"]
 
 
@@ -395,24 +395,24 @@ def test_named_convolutions_are_generated_and_only_on_a_gpu() -> None:
 
     assert calls(SchedulerOptions()) == calls(EVERY, CPU_LIKE) == ["gr", "gt", "gx"]
     assert calls(EVERY) == []
-    assert calls(SchedulerOptions(generated_products=frozenset({"gt", "gw"}))) == ["gr"]
+    assert calls(SchedulerOptions(generated_matmuls=frozenset({"gt", "gw"}))) == ["gr"]
 
 
 def test_passes_have_names_of_their_own_and_those_that_choose_no_library_are_exact() -> None:
     passes = graph_passes(SchedulerOptions())
     assert len({item.name for item in passes}) == len(passes)
     assert [item.name for item in passes if item.ulp] == [
-        "generated-products", "generated-convolutions", "generated-attention", "products", "addends", "convolutions",
-        "images", "one-pass", "split-reductions", "split-scans",
+        "generated-matmuls", "generated-convolutions", "generated-attention", "products", "addends", "convolutions",
+        "images", "online-reductions", "split-reductions", "split-scans",
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("program_bytes", [16, 512, 1 << 20])
-def test_what_scans_in_parts_give(program_bytes: int) -> None:
+@pytest.mark.parametrize("gpu_split_bytes", [16, 512, 1 << 20])
+def test_what_scans_in_parts_give(gpu_split_bytes: int) -> None:
     # what is filled in with numbers holds no narrow floats
     wide = re.sub(r", %h: f16\[640\] fixed|, %c|  %c = .*\n", "", RUNNING)
     graph = parse_graph(wide)
-    assert_same(graph, plan_of(graph, GPU_LIKE, SchedulerOptions(program_bytes=program_bytes)))
+    assert_same(graph, plan_of(graph, GPU_LIKE, SchedulerOptions(gpu_split_bytes=gpu_split_bytes)))
 
 
 def no_subgraph(graph: LoopGraph) -> Plan:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TypeAlias
 
-from litz_ir.interp import blame
-from litz_ir.loops import Axis, Combine, Combiner, Kind
+from litz_ir.interp import with_origin
+from litz_ir.loops import Axis, Combiner, NamedCombiner, UserCombiner
 from litz_ir.origin import UNKNOWN
 from litz_ir.plan import Accumulate, Kernel, Launch, Phase, Plan, ScanStore, Store
 from litz_target_c.body import HELPERS, Body
@@ -31,7 +31,7 @@ def emit_plan(plan: Plan) -> str:
     functions = []
     for kernel in plan.kernels:
         fused = origins.get(kernel.name, ())
-        with blame(kernel.name, fused[0].origin if fused else UNKNOWN):
+        with with_origin(kernel.name, fused[0].origin if fused else UNKNOWN):
             functions.append(_Writer(kernel).function(", ".join(dict.fromkeys(o.operation for o in fused))))
     text = "\n".join(functions)
     helpers = [block.strip() + "\n" for block in HELPERS if f"{block.partition('(')[0].split()[-1]}(" in text]
@@ -59,7 +59,7 @@ class _Writer:
         with ExitStack() as outer:
             for axis in kernel.outer:
                 outer.enter_context(self.loop(axis))
-            for local in kernel.locals:
+            for local in kernel.scratch:
                 name = body.buffers[local.name] = body.unique(local.name)
                 body.line(f"{c_type(local.dtype)} {name}[{local.size}];")
             for phase in kernel.phases:
@@ -120,11 +120,11 @@ class _Writer:
     def start(self, statement: Accumulate | ScanStore) -> list[str]:
         """Declare the running values of a combination."""
         combiner, body = statement.combiner, self.body
-        if isinstance(combiner, Combine):
+        if isinstance(combiner, UserCombiner):
             first = [(c_type(each.dtype), body.value(each)) for each in combiner.identity]
         else:
             first = running_values(combiner.name, [value.dtype for value in statement.values])
-        if isinstance(statement, Accumulate) and isinstance(combiner, Kind):
+        if isinstance(statement, Accumulate) and isinstance(combiner, NamedCombiner):
             names = [body.unique(name) for name, _ in statement.results]
         else:
             names = [body.temporary() for _ in first]
@@ -135,7 +135,7 @@ class _Writer:
     def update(self, combiner: Combiner, states: Sequence[str], values: Sequence[str]) -> None:
         """Let one more element in."""
         body = self.body
-        if not isinstance(combiner, Combine):
+        if not isinstance(combiner, UserCombiner):
             body.line(UPDATES[combiner.name].format(*states, *values))
             return
         with body.block(""), body.arguments((*states, *values)):
@@ -145,7 +145,7 @@ class _Writer:
 
     def results(self, combiner: Combiner, states: Sequence[str]) -> Sequence[str]:
         """The results as they stand."""
-        if not isinstance(combiner, Combine):
+        if not isinstance(combiner, UserCombiner):
             return states
         with self.body.arguments(states):
             return [self.body.value(each) for each in combiner.finish]

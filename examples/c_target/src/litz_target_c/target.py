@@ -18,7 +18,7 @@ CAPABILITIES = Capabilities(
     device=Device("c"),
     memory_rate=5e9,
     flop_rate=1e9,
-    local_bytes=16 << 10,  # they live on the stack
+    scratch_bytes=16 << 10,  # they live on the stack
     dtypes=frozenset(dtype for dtype in ALL if not dtype.is_low_precision),
 )
 LAUNCH_SECONDS = 1e-6

@@ -9,7 +9,7 @@ from litz_ir.device import CPU
 from litz_ir.target import Capabilities
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-LOCAL_BYTES = 256 << 10
+SCRATCH_BYTES = 256 << 10
 MAX_STATEMENTS = 400
 FLOPS_PER_LANE = 2.0 * 2.5e9
 MEMORY_RATE_PER_THREAD = 12e9
@@ -51,6 +51,6 @@ def cpu_capabilities(name: str, vector_bytes: int, threads: int) -> Capabilities
         l3_bytes=caches.get(3, 16 << 20),
         memory_rate=min(MEMORY_RATE, MEMORY_RATE_PER_THREAD * threads),
         flop_rate=FLOPS_PER_LANE * (vector_bytes // 4) * threads,
-        local_bytes=min(LOCAL_BYTES, l2 // 2),
+        scratch_bytes=min(SCRATCH_BYTES, l2 // 2),
         max_statements=MAX_STATEMENTS,
     )

@@ -16,8 +16,8 @@ from litz_codegen_cpp.toolchain.build import (
     BuildOptions,
     StepDowns,
     build_fingerprint,
+    command_fingerprint,
     compile_source,
-    recipe_fingerprint,
 )
 from litz_codegen_cpp.toolchain.compilers import Compiler, find_compiler
 from litz_codegen_cpp.toolchain.isa import Isa, by_name, detect
@@ -82,7 +82,7 @@ class CpuTarget:
         """
         isa = self.isa()
         chosen = (self._compiler,) if isinstance(self._compiler, str) else ()
-        flags = (isa.name, recipe_fingerprint(isa, self._options), *chosen)
+        flags = (isa.name, command_fingerprint(isa, self._options), *chosen)
         return emit_plan(plan, isa.lanes, flags, self._threads or thread_count())
 
     def build(self, unit: SourceUnit, folder: Path) -> Path:

@@ -45,11 +45,11 @@ do on every chip. Twice that compiles for ten seconds."""
 
 DEFAULT_CHIP = "sm_90"
 
-BESIDE = 64
+MAX_SUBKERNELS = 64
 """The loops of a pack: a program makes as many comparisons to find its own as this has bits."""
 
 
-def shared_limit(chip: str) -> int:
+def shared_memory_limit(chip: str) -> int:
     """The bytes of shared memory that a program of a chip can have; raises ``TargetError`` naming the known chips."""
     return _known(chip).shared_bytes
 
@@ -67,23 +67,23 @@ def chip_capabilities(chip: str) -> Capabilities:
         device=CUDA,
         vector_bytes=16,
         threads=1,
-        processors=found.processors,
+        sm_count=found.processors,
         l1_bytes=228 << 10,
         l2_bytes=found.l2_bytes,
         l3_bytes=0,
         memory_rate=found.memory_rate,
         flop_rate=found.flop_rate,
-        local_bytes=0,
-        block_limit=32768,
+        scratch_bytes=0,
+        max_tile_elements=32768,
         max_statements=512,
-        together=found.together,
-        waits=True,
+        max_cluster_size=found.together,
+        forward_progress=True,
         dtypes=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
         atomics=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
-        f8_products=found.f8,
-        folds=True,
-        sorted_row=SORTED_ROW,
-        beside=BESIDE,
+        fp8_matmul=found.f8,
+        nested_reductions=True,
+        max_sorted_row=SORTED_ROW,
+        max_subkernels=MAX_SUBKERNELS,
     )
 
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities, shared_limit
+from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities, shared_memory_limit
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.compile import CompiledKernel, chip_number, compile_source, plan_sources
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
 from litz_codegen_triton.runtime.workers import shared_pool
 from litz_codegen_triton.schedule.plan import schedule_plan
-from litz_codegen_triton.tune import candidates, tiles_in_words
+from litz_codegen_triton.tune import candidates, describe_tiling
 from litz_ir.errors import ToolchainError
 from litz_ir.plan import Kernel, Matmul, Plan
 from litz_ir.target import Capabilities, SourceUnit
@@ -69,11 +69,11 @@ class CudaTarget:
     def candidates(self, kernel: Kernel) -> tuple[Kernel, ...]:
         """The kernel, and at most five like it with other tiles. Raises ``CodegenError``."""
         described = chip_number(self.chip) >= DESCRIBED
-        return candidates(kernel, self.capabilities(), shared_limit(self.chip), described=described)
+        return candidates(kernel, self.capabilities(), shared_memory_limit(self.chip), described=described)
 
     def described(self, kernel: Kernel) -> str:
         """A kernel's tiles and warps, as in ``x 2, r 1024, 4 warps``. Raises ``CodegenError``."""
-        return tiles_in_words(kernel)
+        return describe_tiling(kernel)
 
     def prepare(self) -> int:
         """Start the processes that compile units; how many are compiled side by side."""
@@ -118,7 +118,7 @@ def _source(unit: SourceUnit) -> tuple[KernelSource, str]:
             divisible=tuple(int(part) for part in flags["divisible"].split(",") if part),
             warps=int(flags["warps"]),
             asserts=flags["asserts"] == "1",
-            programs=0,
+            grid_size=0,
         )
         return source, flags["chip"]
     except (KeyError, ValueError) as error:

@@ -13,16 +13,16 @@ from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
 from litz.cache.artifacts import ArtifactCache
-from litz.capture.aot import Observer, Session, aot_backend, compile_or_fall_back
-from litz.failures import Source
+from litz.capture.aot import CompileSession, Observer, aot_backend, compile_or_fall_back
+from litz.failures import GraphSource
 from litz.loading import Compiled
-from litz.options import told_variables
+from litz.options import variable_notices
 from litz.settings import Config, ConfigHandle
 
 config = ConfigHandle(os.environ)
 """The options: ``litz.config.patch(...)``, ``litz.config.fallback = ...``; see :class:`litz.settings.Config`."""
 
-FOREIGN_VARIABLES = told_variables(os.environ)
+FOREIGN_VARIABLES = variable_notices(os.environ)
 """What is to be told of Inductor's variables, once litz compiles something."""
 
 
@@ -39,8 +39,8 @@ def compile_fx(
     ``observers`` see each graph that is compiled, a later backward included.
     """
     chosen = config if config is not None else _current()
-    cache = ArtifactCache.open(chosen, Source(gm, "captured", captured=True))
-    session = Session(chosen, cache, tuple(observers))
+    cache = ArtifactCache.open(chosen, GraphSource(gm, "captured", captured=True))
+    session = CompileSession(chosen, cache, tuple(observers))
     try:
         return _compiled(gm, example_inputs, aot_backend(session))
     except TorchDynamoException:

@@ -10,7 +10,7 @@ from litz_ir.target import SourceUnit
 
 
 @dataclass(frozen=True, slots=True)
-class LeftToAten:
+class AtenFallback:
     """An operation that runs as its ATen routine, and why; ``line`` describes the user's line."""
 
     target: str
@@ -19,7 +19,7 @@ class LeftToAten:
 
 
 @dataclass(frozen=True, slots=True)
-class TileChoice:
+class TunedTiles:
     """The schedule with which a kernel was quickest when it was tuned, of a pack its own and one for each part; the
     ``seconds`` it took, and those that it took ``before``, with the schedules that it came with, the ``first``, which
     may have been the quickest."""
@@ -33,22 +33,22 @@ class TileChoice:
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """A compiled graph. ``seconds`` says how long each stage took when it was compiled; ``cached`` that it was not.
-    ``tiles`` are the choices that its kernels were made with, by name, of those that were tuned. ``unkept`` says why it
-    cannot be in the cache, where it depends on what has no identity."""
+    ``tuned_tiles`` are the choices that its kernels were made with, by name, of those that were tuned.
+    ``uncacheable`` says why it cannot be in the cache, where it depends on what has no identity."""
 
     key: str
     plan: Plan
     units: tuple[SourceUnit, ...]
     binaries: tuple[Path, ...]
-    left_to_aten: tuple[LeftToAten, ...] = ()
+    fallbacks: tuple[AtenFallback, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
     cached: bool = False
-    tiles: tuple[tuple[str, TileChoice], ...] = ()
-    unkept: str = ""
+    tuned_tiles: tuple[tuple[str, TunedTiles], ...] = ()
+    uncacheable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapping:
+class AotWrapping:
     """What is to be done around a graph that AOTAutograd traced.
 
     The first ``outputs`` results are the function's, the others are saved for the backward, which takes them, then the
@@ -61,9 +61,9 @@ class Wrapping:
 
 
 @dataclass(frozen=True, slots=True)
-class Captured:
+class CompiledCapture:
     """What a graph that Dynamo captured was compiled to; ``backward`` where gradients are wanted."""
 
     forward: Artifact
-    wrapping: Wrapping
+    wrapping: AotWrapping
     backward: Artifact | None = None

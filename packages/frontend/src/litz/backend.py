@@ -10,7 +10,7 @@ from torch._dynamo.backends import registry
 from torch.fx import GraphModule
 
 from litz.api import FOREIGN_VARIABLES, compile_fx, config
-from litz.notices import tell_once
+from litz.notices import log_once
 from litz.options import config_from
 
 log = logging.getLogger("litz")
@@ -33,7 +33,7 @@ def litz(
     ``ConfigError`` for anything else.
     """
     for line in FOREIGN_VARIABLES:
-        tell_once(line)
+        log_once(line)
     return compile_fx(gm, example_inputs, config=config_from(config.current(), mode, options))
 
 

@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from torch.fx import GraphModule
 
-from litz.notices import tell_once
+from litz.notices import log_once
 from litz.settings import Config
 from litz_ir.errors import CompilerNotFound, ConfigError, InternalError, LitzError, NotCompiled
 from litz_ir.loops import LoopGraph
-from litz_ir.target import Told
+from litz_ir.target import FailureCallback
 
 log = logging.getLogger("litz")
 
@@ -26,30 +26,30 @@ REPRO = "litz.repro"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class GraphSource:
     """A graph as litz was given it: by Dynamo, where it is ``captured``, else by AOTAutograd, with the names of its
     nodes that :func:`litz_lowering.lower` takes."""
 
     gm: GraphModule
     name: str
     captured: bool = False
-    held: frozenset[str] = frozenset()
+    frozen: frozenset[str] = frozenset()
     donated: frozenset[str] = frozenset()
     saved: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Policy and memory of the failures of one call of the backend: ``said`` is what was reported.
+    """Policy and memory of the failures of one call of the backend: ``reported`` is what was reported.
 
     ``source`` is the graph at hand, of which a report keeps a repro.
     """
 
     config: Config
-    source: Source | None = None
-    said: set[str] = field(default_factory=set)
+    source: GraphSource | None = None
+    reported: set[str] = field(default_factory=set)
 
-    def of(self, source: Source) -> Failures:
+    def of(self, source: GraphSource) -> Failures:
         """The same for one of the graphs."""
         return replace(self, source=source)
 
@@ -61,7 +61,7 @@ class Failures:
             self.report(error, stage, instead)
             return otherwise
 
-    def teller(self, stage: str) -> Told:
+    def callback(self, stage: str) -> FailureCallback:
         """What :meth:`report` is to those who are to know no more of it."""
 
         def told(error: Exception, instead: str) -> None:
@@ -92,13 +92,13 @@ class Failures:
             if self.config.fallback == "error":
                 raise found from error
         text = str(found)
-        if self.config.fallback == "silent" or text in self.said:
+        if self.config.fallback == "silent" or text in self.reported:
             return
-        self.said.add(text)
+        self.reported.add(text)
         if isinstance(found, NotCompiled):
-            tell_once(f"litz: a graph runs as ATen operations: {found.message}")
+            log_once(f"litz: a graph runs as ATen operations: {found.message}")
         elif isinstance(found, CompilerNotFound):
-            tell_once(f"litz: there is no compiler, so graphs run as ATen operations.\n{text}")
+            log_once(f"litz: there is no compiler, so graphs run as ATen operations.\n{text}")
         else:
             lines = [f"litz: {found.stage} failed, so {instead}.", text]
             if not found.origin and self.source is not None:
@@ -108,7 +108,7 @@ class Failures:
     def _places(self, gm: GraphModule, nodes: frozenset[str]) -> list[str]:
         """Lines of the warning that say where the graph comes from, or why that is not told."""
         try:
-            return [f"  from: {place}" for place in import_module(REPRO).places_of(gm, nodes)]
+            return [f"  from: {place}" for place in import_module(REPRO).source_lines(gm, nodes)]
         except Exception as problem:  # the warning is worth more than its lines
             return [f"  from: not told, for looking failed: {type(problem).__name__}: {problem}"]
 
@@ -118,7 +118,7 @@ class Failures:
             return "none, for want of the graph"
         shown = error if found.__cause__ is None else found
         try:
-            folder: Path = import_module(REPRO).written(self.config, self.source, shown, text, loops)
+            folder: Path = import_module(REPRO).write_report(self.config, self.source, shown, text, loops)
             return folder
         except Exception as problem:  # whatever stands in its way costs the report alone
             return f"none, for writing it failed: {type(problem).__name__}: {problem}"

@@ -12,18 +12,18 @@ from typing import Any
 import torch
 
 from litz.artifact import Artifact
+from litz.cuda_graphs.cuda_graph import capture_of
+from litz.cuda_graphs.eligibility import ROUTINES, overwritten, shared_with_inputs
+from litz.cuda_graphs.runner import CudaGraphRunner
 from litz.failures import Failures
 from litz.host.devices import on_current_device
 from litz.host.externs import NO_ROUTINES
 from litz.host.gpus import ONE_GPU, Gpus
-from litz.host.load import NO_PARTS, HostFunction, Instead, load_program
+from litz.host.load import NO_PARTITIONS, HostFunction, Replacements, load_program
 from litz.host.native import Watch, segment_binder
 from litz.host.program import HostProgram
 from litz.host.source import host_program
 from litz.host.torch_memory import keep_freed_memory
-from litz.replay.cuda import recorder_of
-from litz.replay.plans import ROUTINES, overwritten, shared_with_inputs
-from litz.replay.replayed import Replayed
 from litz.settings import Config
 from litz.targets import TargetSet
 from litz_ir.passes import PassContext, Pipeline
@@ -42,15 +42,15 @@ NO_CONSTANTS: Mapping[str, torch.Tensor] = MappingProxyType({})
 @dataclass(slots=True)
 class Compiled:
     """A callable graph: takes the list of arguments (and empties it), gives the sequence of results. Where it is
-    ``frozen``, what was computed of parameters alone is never made again. ``replay`` says whether it is recorded and
-    replayed, and why not, where that was asked for. ``settled`` is false where the next calls may find a better plan.
-    ``loader`` makes the callable anew, for those who watch it run."""
+    ``frozen``, what was computed of parameters alone is never made again. ``cuda_graph`` says whether it is recorded
+    and replayed, and why not, where that was asked for. ``settled`` is false where the next calls may find a better
+    plan. ``loader`` makes the callable anew, for those who watch it run."""
 
     call: HostFunction
     artifact: Artifact | None
     source: str = ""
     frozen: bool = False
-    replay: str = ""
+    cuda_graph: str = ""
     settled: bool = True
     loader: Loader | None = None
 
@@ -75,12 +75,12 @@ class Loader:
         return self._loaded(self.program, watch)
 
     def _loaded(
-        self, program: HostProgram, watch: Watch | None = None, instead: Instead = NO_PARTS
+        self, program: HostProgram, watch: Watch | None = None, instead: Replacements = NO_PARTITIONS
     ) -> HostFunction:
         """A host program of the graph, with other functions instead of some of its branches."""
         artifact = self.artifact
         built = zip(artifact.units, artifact.binaries, strict=True)
-        told = self.failures.teller("call")
+        told = self.failures.callback("call")
         bind = segment_binder(artifact.plan, tuple(built), self.targets, self.gpus, watch, told)
         file = f"<litz {self.name} {artifact.key[:12]}>"
         keep_freed_memory()
@@ -97,14 +97,14 @@ class Loader:
     def compiled(self, call: HostFunction | None = None) -> Compiled:
         """The graph as the options want it called: as ``call``, where somebody else sees to that. Raises
         ``LitzError``."""
-        called = self.replayed(self.call()) if call is None else call
+        called = self.with_cuda_graphs(self.call()) if call is None else call
         made = Compiled(called, self.artifact, self.program.listing, self.config.freezing, loader=self)
         if not self.config.cuda_graphs:
             return made
         choice = self._choice()
         if not choice.whole:
             log.info("litz: %s: %s", self.artifact.plan.name, choice.says)
-        return replace(made, replay=choice.says)
+        return replace(made, cuda_graph=choice.says)
 
     def _choice(self) -> GraphPartition:
         """What is recorded of the plan."""
@@ -113,7 +113,7 @@ class Loader:
         divide = partial(passes.apply, plan, context)
         return self.failures.attempt("replay", divide, GraphPartition(plan, says=FAILED), FAILED)
 
-    def replayed(self, call: HostFunction) -> HostFunction:
+    def with_cuda_graphs(self, call: HostFunction) -> HostFunction:
         """A call of the graph, recorded as a CUDA graph where the options ask for that and it can be done, or the graph
         with parts of it recorded. Raises ``LitzError``."""
         if not self.config.cuda_graphs:
@@ -137,10 +137,10 @@ class Loader:
 
     def _recorded(self, plan: Plan, call: HostFunction) -> HostFunction:
         """The calls of a plan, recorded and replayed as CUDA graphs."""
-        recorder = recorder_of(torch.cuda.current_device())
+        recorder = capture_of(torch.cuda.current_device())
         assert isinstance(plan.peak, int), "sizes are fixed where calls are recorded"
         shared = shared_with_inputs(plan)
-        return Replayed(call, recorder, plan.peak, overwritten(plan), shared, failures=self.failures)
+        return CudaGraphRunner(call, recorder, plan.peak, overwritten(plan), shared, failures=self.failures)
 
 
 def loader_of(

@@ -9,6 +9,6 @@ log = logging.getLogger("litz")
 
 
 @functools.cache
-def tell_once(line: str, level: int = logging.WARNING) -> None:
+def log_once(line: str, level: int = logging.WARNING) -> None:
     """Log a line, unless this process has said it. A warning is printed where nobody set logging up."""
     log.log(level, "%s", line)

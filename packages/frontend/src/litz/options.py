@@ -7,27 +7,27 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from litz.notices import tell_once
+from litz.notices import log_once
 from litz.settings import Config
 from litz_ir.errors import ConfigError
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
 
-RECORDED = ("reduce-overhead", "max-autotune")
+CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 """The modes that record what is launched on a GPU."""
 
-TUNED = ("max-autotune", "max-autotune-no-cudagraphs")
+AUTOTUNE_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 """The modes that tune kernels."""
 
 
-TUNING = frozenset({"max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning"})
+AUTOTUNE_OPTIONS = frozenset({"max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning"})
 """Inductor's names for what ``autotune`` does."""
 
 MAPPED: Mapping[str, str] = MappingProxyType(
     {
         "fallback_random": "it sets litz's rng",
         "triton.cudagraphs": "it sets litz's cuda_graphs",
-        **dict.fromkeys(TUNING, "it sets litz's autotune"),
+        **dict.fromkeys(AUTOTUNE_OPTIONS, "it sets litz's autotune"),
     }
 )
 """Options that set one of litz's."""
@@ -50,7 +50,7 @@ IGNORED: Mapping[str, str] = MappingProxyType(
         "memory_planning": "memory is always planned",
         "reorder_for_compute_comm_overlap": "communication stays in the program's order",
         "reorder_for_peak_memory": "the order of least modelled peak memory is always chosen",
-        "shape_padding": "force='pad_rows=1' pads rows of matrices on a GPU",
+        "shape_padding": "force='pad_leading_dimension=1' pads rows of matrices on a GPU",
         "size_asserts": "what operators return is always held to the sizes that their meta kernels promise",
         "trace.enabled": "litz.explain shows graphs and kernels",
         "trace.graph_diagram": "litz.explain shows graphs and kernels",
@@ -68,7 +68,7 @@ _VARIABLES: Mapping[str, str] = MappingProxyType(
         "FREEZING": "LITZ_FREEZING sets what litz freezes",
         "FX_GRAPH_CACHE": "LITZ_CACHE turns litz's cache off",
         "NAN_ASSERTS": "LITZ_NAN_ASSERTS makes litz look for NaN",
-        **{name.upper(): "LITZ_AUTOTUNE sets whether litz tunes" for name in TUNING},
+        **{name.upper(): "LITZ_AUTOTUNE sets whether litz tunes" for name in AUTOTUNE_OPTIONS},
     }
 )
 """What speaks for some of Inductor's variables, by what follows their prefix."""
@@ -95,32 +95,32 @@ def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | Non
     if mode is not None and mode not in MODES:
         near = difflib.get_close_matches(mode, MODES, n=1) or MODES
         raise ConfigError(f"unknown mode {mode!r}", hint=f"did you mean {near[0]!r}?")
-    switched = {"cuda_graphs": mode in RECORDED, "autotune": mode in TUNED}
+    switched = {"cuda_graphs": mode in CUDA_GRAPH_MODES, "autotune": mode in AUTOTUNE_MODES}
     changes: dict[str, Any] = {name: True for name, on in switched.items() if on}
     for name, value in (options or {}).items():
         if name == "fallback_random":
             changes["rng"] = "eager" if value else base.rng
         elif name == "triton.cudagraphs":
             changes["cuda_graphs"] = bool(value)
-        elif name in TUNING:
+        elif name in AUTOTUNE_OPTIONS:
             changes["autotune"] = bool(value) or changes.get("autotune", base.autotune)
         elif name not in IGNORED:
             changes[name] = value
     changed = base.replaced(changes)
     for name in options or {}:
         if name in MAPPED or name in IGNORED:
-            tell_once(told_option(name))
+            log_once(option_notice(name))
     return changed
 
 
-def told_option(name: str) -> str:
+def option_notice(name: str) -> str:
     """The line that tells what becomes of an option of :data:`MAPPED` or :data:`IGNORED`."""
     if name in MAPPED:
         return f"litz: the option {name!r} is Inductor's: {MAPPED[name]}"
     return f"litz: the option {name!r} is Inductor's and is ignored: {IGNORED[name]}"
 
 
-def told_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
+def variable_notices(environment: Mapping[str, str]) -> tuple[str, ...]:
     """A line for each variable in the environment that is Inductor's and does nothing here."""
     return tuple(
         f"litz: {name} in the environment is Inductor's and is ignored: {instead}"

@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 from torch.fx import GraphModule
 
-from litz.artifact import Artifact, LeftToAten
+from litz.artifact import Artifact, AtenFallback
 from litz.cache.artifacts import ArtifactCache
 from litz.debug import hooks_for
 from litz.failures import Failures
@@ -23,7 +23,7 @@ from litz.loading import NO_CONSTANTS, Compiled
 from litz.settings import Config
 from litz.stage_options import lowering_options, scheduler_options
 from litz.targets import TargetSet, launches_on
-from litz.tuning.tuned import Better, load
+from litz.tuning.tuned_graph import Better, load_tuned
 from litz_ir.errors import CompileTimeout, stage
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext, Timings
@@ -150,7 +150,9 @@ class Stages:
     ) -> Compiled:
         """An artifact to a callable, tuned while it is called where the options ask for that."""
         given = (self.targets, self.config, self.cache, constants, routines, self.gpus)
-        loaded = partial(load, artifact, self.captured.name, *given, better=better, failures=self.failures)
+        loaded = partial(
+            load_tuned, artifact, self.captured.name, *given, better=better, failures=self.failures
+        )
         made = self.timed("load", loaded)
         assert made.artifact is not None
         return replace(made, artifact=replace(made.artifact, seconds=dict(self.timings.seconds)))
@@ -158,18 +160,20 @@ class Stages:
     def options(self) -> SchedulerOptions:
         """What the scheduler may do."""
         allowed = scheduler_options(self.config, self.targets)
-        return replace(allowed, generated_products=allowed.generated_products | self.products)
+        return replace(allowed, generated_matmuls=allowed.generated_matmuls | self.products)
 
     def artifact(
         self, lowered: LoweredGraph, plan: Plan, jobs: Sequence[Job], binaries: tuple[Path, ...]
     ) -> Artifact:
         """All that was made, as data."""
         left = tuple(
-            LeftToAten(f.target, DEMOTED if f.node in self.demoted else f.reason, f.origin.describe())
+            AtenFallback(f.target, DEMOTED if f.node in self.demoted else f.reason, f.origin.describe())
             for f in lowered.fallbacks
         )
         units = tuple(unit for unit, _ in jobs)
-        return Artifact(self.key, plan, units, binaries, left, dict(self.timings.seconds), unkept=self.unkept)
+        return Artifact(
+            self.key, plan, units, binaries, left, dict(self.timings.seconds), uncacheable=self.unkept
+        )
 
     def timed(self, name: str, work: Callable[[], T]) -> T:
         """What a stage gives, which raises ``LitzError`` alone."""

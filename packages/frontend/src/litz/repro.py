@@ -20,16 +20,16 @@ import torch
 from torch.fx import GraphModule
 
 import litz_ir
-from litz.failures import Source
+from litz.failures import GraphSource
 from litz.fx_source import graph_source
 from litz.settings import Config
 from litz_ir.loops import LoopGraph
-from litz_ir.origin import places
+from litz_ir.origin import describe_locations
 from litz_lowering import origin_of
 
 FOLDER = "reports"
 
-KEPT = 50
+MAX_REPORTS = 50
 """The most reports that stay in a folder: the newest."""
 
 SHOWN = 3
@@ -39,13 +39,15 @@ LEFT_OUT = ("fallback", "cache", "cache_dir")
 """Options that a repro sets for itself."""
 
 
-def places_of(gm: GraphModule, names: frozenset[str] = frozenset()) -> Sequence[str]:
+def source_lines(gm: GraphModule, names: frozenset[str] = frozenset()) -> Sequence[str]:
     """The first of the user's lines that a graph, or its nodes of these ``names``, came from."""
     nodes = (node for node in gm.graph.nodes if node.op not in ("placeholder", "output"))
-    return places(origin_of(node) for node in nodes if not names or node.name in names)[:SHOWN]
+    return describe_locations(origin_of(node) for node in nodes if not names or node.name in names)[:SHOWN]
 
 
-def written(config: Config, source: Source, error: Exception, text: str, loops: LoopGraph | None) -> Path:
+def write_report(
+    config: Config, source: GraphSource, error: Exception, text: str, loops: LoopGraph | None
+) -> Path:
     """The folder of a failure's report, written unless it is there already. Raises ``OSError`` and more."""
     code = source.gm.code
     digest = hashlib.sha256(f"{text}\0{code}".encode()).hexdigest()[:16]
@@ -88,12 +90,12 @@ def _temporary() -> Path:
 def _forget_old(root: Path) -> None:
     """Remove all but the newest reports."""
     found = sorted(root.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)
-    for old in found[KEPT:]:
+    for old in found[MAX_REPORTS:]:
         shutil.rmtree(old, ignore_errors=True)
 
 
 def _files(
-    config: Config, source: Source, error: Exception, text: str, loops: LoopGraph | None
+    config: Config, source: GraphSource, error: Exception, text: str, loops: LoopGraph | None
 ) -> dict[str, str]:
     files = {"error.txt": f"{text}\n\n{''.join(traceback.format_exception(error))}\n{_machine()}\n"}
     try:
@@ -110,7 +112,7 @@ def _machine() -> str:
     return f"torch {torch.__version__}, Python {platform.python_version()}, {platform.platform()}"
 
 
-def _script(config: Config, source: Source) -> str:
+def _script(config: Config, source: GraphSource) -> str:
     changed = {each.name: getattr(config, each.name) for each in fields(Config)}
     default = Config()
     options = {
@@ -123,7 +125,11 @@ def _script(config: Config, source: Source) -> str:
     return _SCRIPT.format(
         name=source.name,
         options=options,
-        names={each: sorted(getattr(source, each)) for each in ("held", "donated", "saved")},
+        names={
+            "frozen": sorted(source.frozen),
+            "donated": sorted(source.donated),
+            "saved": sorted(source.saved),
+        },
         compiled=_THROUGH_AOT if through_aot else _INNER.format(name=source.name),
         calls=8 if config.autotune or config.cuda_graphs else 1,
     )

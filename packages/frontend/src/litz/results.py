@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 from litz_ir.loops import Output, Ref, TensorType
-from litz_ir.plan import Plan, root
+from litz_ir.plan import Plan, memory_root
 
 
 def alone(plan: Plan) -> frozenset[int]:
     """The positions of the results that each lie in memory which the plan allocates for nothing else."""
     placements = dict(plan.buffers)
     names = [output.name if isinstance(output, Ref) else None for output in plan.outputs]
-    shown = Counter(root(name, placements) for name in names if name is not None)
+    shown = Counter(memory_root(name, placements) for name in names if name is not None)
     return frozenset(
         k
         for k, output in enumerate(plan.outputs)

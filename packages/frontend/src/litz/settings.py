@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from platformdirs import user_cache_path
 
-from litz.notices import tell_once
+from litz.notices import log_once
 from litz_ir.errors import ConfigError
 from litz_scheduler import SchedulerOptions
 
@@ -37,7 +37,7 @@ class Config:
     place where that is quicker (a product with a reciprocal for a quotient).
     ``cache``: keep compiled graphs on disk. ``cache_dir``: where (``None``: the platform's cache folder).
     ``compiler``: the C++ compiler to use (``None``: ``g++``, then ``clang++``).
-    ``pack_weights``: in inference, keep what is computed from parameters alone (weights in the form that a library
+    ``prepack_weights``: in inference, keep what is computed from parameters alone (weights in the form that a library
     likes best, scaled by a batch norm that follows) until one of them changes. It takes their memory again. A write
     through ``.data`` to single elements of more than 4 KB may go unseen (``docs/decisions/0007``).
     ``attention``: products around a softmax that were written by hand run as the library's attention, where that gives
@@ -66,7 +66,7 @@ class Config:
     cache: bool = True
     cache_dir: str | None = None
     compiler: str | None = None
-    pack_weights: bool = True
+    prepack_weights: bool = True
     attention: bool = True
     sort_rows: bool = False
     freezing: bool = False
@@ -189,7 +189,7 @@ class ConfigHandle:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         for line in unknown_variables(environment):
-            tell_once(line)
+            log_once(line)
         object.__setattr__(self, "_default", _from_environment(environment))
         object.__setattr__(self, "_scoped", ContextVar[Mapping[str, Any]]("litz_config", default=_NOTHING))
 

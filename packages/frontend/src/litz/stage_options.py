@@ -8,7 +8,7 @@ import torch
 
 from litz.host.gpus import ONE_GPU, Gpus
 from litz.host.libraries import has_convolutions, linear_flops
-from litz.host.precision import f32_convolutions, f32_products
+from litz.host.precision import f32_convolution_precision, f32_matmul_precision
 from litz.settings import Config, forced
 from litz.targets import TargetSet
 from litz_ir.device import CPU
@@ -19,7 +19,7 @@ from litz_scheduler import SchedulerOptions
 def lowering_options(config: Config, targets: TargetSet, forced: frozenset[str]) -> LoweringOptions:
     """What the user and the devices of the graph let lowering do; nodes of these names run as ATen."""
     machines = targets.capabilities()
-    longest = max((known.sorted_row for known in machines.values()), default=0)
+    longest = max((known.max_sorted_row for known in machines.values()), default=0)
     return LoweringOptions(
         rng=config.rng,
         numerics=config.numerics,
@@ -27,8 +27,10 @@ def lowering_options(config: Config, targets: TargetSet, forced: frozenset[str])
         fallback=config.fallback,
         attention=config.attention,
         deterministic=torch.are_deterministic_algorithms_enabled(),
-        folds=frozenset(device.kind for device, known in machines.items() if known.folds),
-        sorted_row=longest if config.sort_rows else 0,
+        nested_reductions=frozenset(
+            device.kind for device, known in machines.items() if known.nested_reductions
+        ),
+        max_sorted_row=longest if config.sort_rows else 0,
     )
 
 
@@ -38,9 +40,9 @@ def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
     allowed: dict[str, Any] = {
         "fuse": config.fuse,
         "linear_flops": linear_flops(cpu),
-        "convolutions": has_convolutions(cpu),
-        "product_precision": f32_products() if "cuda" in targets.by_kind else "ieee",
-        "convolution_precision": f32_convolutions() if "cuda" in targets.by_kind else "ieee",
+        "prepack_convolutions": has_convolutions(cpu),
+        "matmul_precision": f32_matmul_precision() if "cuda" in targets.by_kind else "ieee",
+        "convolution_precision": f32_convolution_precision() if "cuda" in targets.by_kind else "ieee",
     }
     return SchedulerOptions(**(allowed | forced(config.force)))
 
@@ -48,4 +50,4 @@ def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
 def chooses_products(config: Config, targets: TargetSet, gpus: Gpus) -> bool:
     """True where products are generated or called, whatever takes less time."""
     alone = "cuda" in targets.by_kind and gpus == ONE_GPU
-    return config.autotune and alone and not scheduler_options(config, targets).generated_products
+    return config.autotune and alone and not scheduler_options(config, targets).generated_matmuls

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 Clock = Literal["events", "profiler", "host"]
 
-Sample = Callable[[Callable[[], object]], float]
+Timer = Callable[[Callable[[], object]], float]
 """Makes a call and gives the seconds that it took."""
 
 WARM_CALLS, LEAST_CALLS = 3, 5
@@ -74,7 +74,7 @@ def bench(
     return Timing(statistics.median(samples), tenths[0], tenths[-1], len(samples), chosen)
 
 
-def sampler(clock: Clock, *, flush: bool = True) -> Sample:
+def sampler(clock: Clock, *, flush: bool = True) -> Timer:
     """What times one call by a clock. On a GPU it waits for all that was queued there. Raises ``RuntimeError`` without
     a GPU."""
     if clock == "host":

@@ -10,7 +10,7 @@ from typing import Literal
 
 from litz_ir.errors import DTypeError
 
-Kind = Literal["float", "int", "uint", "bool"]
+DTypeKind = Literal["float", "int", "uint", "bool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class DType:
     """
 
     name: str
-    kind: Kind
+    kind: DTypeKind
     bits: int
     mantissa: int = 0
 

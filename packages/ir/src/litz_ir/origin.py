@@ -37,23 +37,23 @@ class Origin:
 
 UNKNOWN = Origin()
 
-NAMED = 3
+MAX_NAMES = 3
 """How many names are written out where there are many."""
 
 
-def listed(names: Iterable[str]) -> str:
+def abbreviated_list(names: Iterable[str]) -> str:
     """Names for a person, the first few of many: ``a, b, c and 5 more``."""
     given = list(dict.fromkeys(names))
-    rest = len(given) - NAMED
-    shown = given if rest < 2 else [*given[:NAMED], f"and {rest} more"]
+    rest = len(given) - MAX_NAMES
+    shown = given if rest < 2 else [*given[:MAX_NAMES], f"and {rest} more"]
     return ", ".join(shown).replace(", and", " and")
 
 
-def places(origins: Iterable[Origin]) -> tuple[str, ...]:
+def describe_locations(origins: Iterable[Origin]) -> tuple[str, ...]:
     """One line for a person for each place that nodes came from: what :meth:`Origin.describe` says of one of them, with
     the names of all."""
     found: dict[Origin, list[str]] = {}
     for each in origins:
         if each:
             found.setdefault(replace(each, node="", module=""), []).append(each.node)
-    return tuple(replace(place, node=listed(nodes)).describe() for place, nodes in found.items())
+    return tuple(replace(place, node=abbreviated_list(nodes)).describe() for place, nodes in found.items())

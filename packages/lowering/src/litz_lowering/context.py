@@ -21,7 +21,7 @@ from litz_ir.loops import (
     TensorType,
     Value,
 )  # fmt: skip
-from litz_ir.scalar import Check, Expr, Indirect, Scalar, build
+from litz_ir.scalar import BoundsCheck, Expr, Indirect, Scalar, build
 from litz_ir.symbols import Size, Symbol, Term, symbol
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.loop_context import LoopContext
@@ -30,7 +30,7 @@ from litz_lowering.values import (
     Complex,
     Declined,
     Lowered,
-    Opaque,
+    ObjectArgument,
     ResultType,
     Subgraph,
     Tensor,
@@ -44,7 +44,7 @@ __all__ = [
     "GraphBuilder",
     "Lowered",
     "LoweringContext",
-    "Opaque",
+    "ObjectArgument",
     "ResultType",
     "Tensor",
 ]
@@ -89,7 +89,9 @@ class LoweringContext(LoopContext):
         keywords: Mapping[str, Lowered | Argument], type: TensorType, name: str,
     ) -> Tensor:  # fmt: skip
         """One random call with one result, an intermediate called after the node and ``name``."""
-        return self._intermediate(Random, target, arguments, keywords, type, name, need="exact", token="rng")
+        return self._intermediate(
+            Random, target, arguments, keywords, type, name, layout_requirement="exact", token="rng"
+        )
 
     def extern(
         self, target: str, arguments: Sequence[Lowered | Argument], type: TensorType, name: str, reason: str
@@ -117,7 +119,7 @@ class LoweringContext(LoopContext):
         """A rule's argument as an argument of a call."""
         if isinstance(value, Complex):
             return ComplexRef(value.name)
-        if isinstance(value, Tensor | Opaque):
+        if isinstance(value, Tensor | ObjectArgument):
             return Ref(value.name)
         if isinstance(value, tuple | list):
             return tuple(map(self.argument, value))
@@ -181,7 +183,13 @@ class LoweringContext(LoopContext):
         return tuple(map(str, self.node.meta.get("unbacked_bindings") or ()))
 
     def indirect(
-        self, value: Expr, size: Size, *, wrap: bool = False, check: Check = "raised", fault: str = "index"
+        self,
+        value: Expr,
+        size: Size,
+        *,
+        wrap: bool = False,
+        check: BoundsCheck = "raised",
+        fault: str = "index",
     ) -> Size:
         """An index that comes from a value: see :class:`litz_ir.scalar.expr.Indirect`."""
         return Indirect(value, size, wrap, check, fault)

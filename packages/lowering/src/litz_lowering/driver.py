@@ -19,31 +19,38 @@ from litz_ir.loops import Extern, LoopGraph, Output, Pointwise, Ref, TensorType,
 from litz_ir.passes import PassContext, run_passes
 from litz_ir.scalar import Const, Expr, Load, Scalar, build
 from litz_ir.symbols import free_symbols
+from litz_lowering.aliased_results import AliasedResults
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.constants import Constants, literal_elements
 from litz_lowering.context import LoweringContext
 from litz_lowering.decompose import Decompositions, decomposition_table, users_decompositions
+from litz_lowering.decompose_hops import DecomposeHops
 from litz_lowering.devices import Devices, gpus_of
 from litz_lowering.fallback import OUTSIDE, Fallback, call_aten, copied_to, resolved
-from litz_lowering.flexible import FlexibleAttention
+from litz_lowering.fallback_families import fallback_reason
+from litz_lowering.flex_attention import MarkFlexAttention
 from litz_lowering.float8 import refused_float8
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.pipeline import post_grad
+from litz_lowering.hop_calls import HopRoutine, call_hop
 from litz_lowering.inputs import Inputs, attribute, literal
-from litz_lowering.left_to_aten import why_left
-from litz_lowering.number_range import refused_number
-from litz_lowering.opaque import Routine, call_as_it_came
 from litz_lowering.options import LoweringOptions
 from litz_lowering.origins import origin_of
-from litz_lowering.outputs import as_demanded, demanded, flatten, memory_of, output_of, with_fixed_outputs
-from litz_lowering.registry import Result, apply
+from litz_lowering.outputs import (
+    as_required,
+    flatten,
+    output_memory_copy,
+    output_of,
+    required_type,
+    with_fixed_outputs,
+)
+from litz_lowering.registry import RuleResult, apply
 from litz_lowering.rules import RULES
 from litz_lowering.rules.factory import bind_range_size
-from litz_lowering.shared_results import SharedResults
-from litz_lowering.subgraphs import Demand, Subgraphs
+from litz_lowering.subgraphs import OutputRequirements, Subgraphs
 from litz_lowering.symbols_io import SymbolReader
 from litz_lowering.torch_types import keyword, known_dtype, litz_dtype
-from litz_lowering.unfold import Unfold
+from litz_lowering.unrepresentable_numbers import unrepresentable_number
 from litz_lowering.values import Complex, Declined, Lowered, ResultType, Subgraph, Tensor, has_complex
 
 _FORCED = "asked for by force_extern"
@@ -67,7 +74,7 @@ class LoweredGraph:
     constants: Mapping[str, torch.Tensor]
     fallbacks: tuple[Fallback, ...] = ()
     operations_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    routines: Mapping[str, Routine] = field(default_factory=dict)
+    routines: Mapping[str, HopRoutine] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
 
 
@@ -107,8 +114,10 @@ def registered() -> dict[str, object]:
 
 def _cleaned(gm: GraphModule, options: LoweringOptions, context: PassContext) -> AtenGraph:
     table = decompositions()
-    flexible = FlexibleAttention(options.folds, table, partial(_alone, options), options.deterministic)
-    return run_passes((flexible, Unfold(table), *post_grad(options)), AtenGraph(gm, gm.graph), context)
+    flexible = MarkFlexAttention(
+        options.nested_reductions, table, partial(_alone, options), options.deterministic
+    )
+    return run_passes((flexible, DecomposeHops(table), *post_grad(options)), AtenGraph(gm, gm.graph), context)
 
 
 def _alone(options: LoweringOptions, function: GraphModule) -> LoopGraph:
@@ -117,7 +126,7 @@ def _alone(options: LoweringOptions, function: GraphModule) -> LoopGraph:
     source = _cleaned(function, options, context)
     return (
         _Lowering(source, options, "", Constants(Devices(gpus_of(function))), context)
-        .run("function", Demand())
+        .run("function", OutputRequirements())
         .graph
     )
 
@@ -150,13 +159,13 @@ class _Lowering:
         self.env: dict[Node, Lowered] = {}
         self.wanted: dict[str, TensorType] = {}
         self.operations_of: dict[str, tuple[str, ...]] = {}
-        self.demand: Demand | None = None
-        self.routines: dict[str, Routine] = {}
+        self.demand: OutputRequirements | None = None
+        self.routines: dict[str, HopRoutine] = {}
 
     def run(
         self,
         name: str,
-        demand: Demand | None = None,
+        demand: OutputRequirements | None = None,
         held: Collection[str] = (),
         donated: Collection[str] = (),
         saved: Collection[str] = (),
@@ -186,7 +195,7 @@ class _Lowering:
             constants=tuple(self.constants.values),
             operations=with_fixed_outputs(self.builder.operations, self.outputs, self.wanted),
             outputs=tuple(self.outputs),
-            held=self._unwritten(held),
+            frozen=self._unwritten(held),
             donated=self._unwritten(donated),
             saved=tuple(value for value, nodes in self.returned.items() if nodes.issubset(saved)),
         )
@@ -267,7 +276,7 @@ class _Lowering:
             declined = Declined(_PINNED, is_meant=True)
         elif found is not None and not forced:
             local, named = (args, kwargs) if found.moves else self._local(ctx, (args, kwargs))
-            refused = refused_number(ctx) or refused_float8(ctx, found)
+            refused = unrepresentable_number(ctx) or refused_float8(ctx, found)
             result = refused or self._apply(found, ctx, local, named)
             if not isinstance(result, Declined):
                 self._all_bound(ctx)
@@ -275,7 +284,7 @@ class _Lowering:
             declined = replace(result, is_meant=result.is_meant or found.how != "loops")
         elif forced:
             declined = Declined(_FORCED, is_meant=True)
-        elif reason := why_left(overload_name(target)):
+        elif reason := fallback_reason(overload_name(target)):
             declined = Declined(reason, is_meant=True)
         else:
             declined = Declined(_NO_COMPLEX_RULE if is_complex else _NO_RULE)
@@ -313,7 +322,7 @@ class _Lowering:
 
     def _apply(
         self, found: Any, ctx: LoweringContext, args: tuple[Lowered, ...], kwargs: dict[str, Lowered]
-    ) -> Result:
+    ) -> RuleResult:
         try:
             return apply(found, ctx, args, kwargs)
         except LitzError:
@@ -343,7 +352,7 @@ class _Lowering:
             if is_error:
                 raise ctx.error(f"{target.name()} would run as it came: {reason}")
             reason = f"{reason}; it holds traced functions, so that the compiled graph is not kept on disk"
-            value, name, routine = call_as_it_came(ctx, lambda node: self._current(self.env[node]), reason)
+            value, name, routine = call_hop(ctx, lambda node: self._current(self.env[node]), reason)
             self.routines[name] = routine
             return value
         if not isinstance(target, torch._ops.OpOverload):
@@ -368,7 +377,7 @@ class _Lowering:
             self.builder, node, outputs, origin, self.options, self.subgraphs, complex_outputs
         )
 
-    def _subgraph(self, subgraph: Subgraph, demand: Demand) -> LoopGraph:
+    def _subgraph(self, subgraph: Subgraph, demand: OutputRequirements) -> LoopGraph:
         """The loop graph of a subgraph; its constants and what it left to ATen are also this graph's."""
         path = f"{self.path}{subgraph.path}."
         source = _cleaned(subgraph.module, self.options, self.context)
@@ -423,7 +432,7 @@ class _Lowering:
         def context(node: Node) -> LoweringContext:
             return self._context(node, *self._outputs(node.meta["val"]))
 
-        return SharedResults(self.env, self.builder, RULES, self._read, context, self._apply).of(leaves)
+        return AliasedResults(self.env, self.builder, RULES, self._read, context, self._apply).of(leaves)
 
     def _output(self, node: Node) -> None:
         leaves = tuple(flatten(node.args[0]))
@@ -433,10 +442,10 @@ class _Lowering:
             meta = leaf.meta.get("val") if isinstance(leaf, Node) else None
             wanted = self.symbols.tensor_type(meta) if isinstance(meta, torch.Tensor) else None
             if self.demand is not None:
-                wanted = demanded(self.demand, position, self.inputs.made) or wanted
+                wanted = required_type(self.demand, position, self.inputs.made) or wanted
             ctx = self._context(leaf if isinstance(leaf, Node) else node, (wanted,))
             if self.demand is not None:
-                value = as_demanded(ctx, self.demand, value, wanted)
+                value = as_required(ctx, self.demand, value, wanted)
             elif isinstance(leaf, Node):
                 value = others.get(leaf, value)
             output = output_of(ctx, value, wanted)
@@ -445,7 +454,7 @@ class _Lowering:
                 self.returned.setdefault(output.name, set()).add(getattr(leaf, "name", ""))
             if isinstance(value, Tensor | Complex) and self.demand is None:
                 held = value.pairs if isinstance(value, Complex) else value
-                self.wanted.update(memory_of(self.builder, held))
+                self.wanted.update(output_memory_copy(self.builder, held))
             if wanted is not None:
                 self.wanted.setdefault(output.name, wanted)  # type: ignore[union-attr]  # a Ref, for a tensor
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from litz_ir.device import Device
-from litz_ir.loops import Extern, Keyword, Need, Ref, Value
+from litz_ir.loops import Extern, Keyword, LayoutRequirement, Ref, Value
 from litz_ir.origin import UNKNOWN, Origin
 from litz_lowering.context import LoweringContext
 from litz_lowering.values import Complex, Lowered, Tensor, fixed, has_complex
@@ -74,9 +74,9 @@ def call_aten(
             attributes=tuple((k, ctx.argument(v)) for k, v in kwargs.items()),
             mutates=tuple((name, v.name) for name, v in new.items()),
             aliases=tuple(aliases),
-            need="exact" if has_complex((*args, *kwargs.values())) else layout_need(overload),
+            layout_requirement="exact" if has_complex((*args, *kwargs.values())) else layout_need(overload),
             unpack=ctx.unpack,
-            silent=tuple(version.name for version in new.values()),
+            unreturned=tuple(version.name for version in new.values()),
             reason=reason,
             token=order_token(ctx, overload, bool(values or new)),
             origin=ctx.origin,
@@ -97,7 +97,7 @@ def copied_to(ctx: LoweringContext, tensor: Tensor, device: Device, reason: str)
             target=COPY,
             arguments=(Ref(tensor.name),),
             attributes=(("device", device),),
-            need="exact",
+            layout_requirement="exact",
             reason=reason,
             origin=ctx.origin,
         )
@@ -114,7 +114,7 @@ def resolved(ctx: LoweringContext, tensor: Tensor) -> Tensor:
             target="aten.clone.default",
             arguments=(Ref(tensor.name),),
             attributes=(("memory_format", Keyword("memory_format", "contiguous_format")),),
-            need="exact",
+            layout_requirement="exact",
             reason="an input with a negative bit",
             origin=ctx.origin,
         )
@@ -158,7 +158,7 @@ def _aliased(schema: torch.FunctionSchema, bound: Mapping[str, Lowered], positio
     return None
 
 
-def layout_need(overload: torch._ops.OpOverload) -> Need:
+def layout_need(overload: torch._ops.OpOverload) -> LayoutRequirement:
     """What an operator asks of its arguments' layouts, by its tags: eager's strides unless it says that it takes any.
     Results' strides were derived from them, and an opaque operator may look at them."""
     return "any" if torch.Tag.flexible_layout in overload.tags else "exact"

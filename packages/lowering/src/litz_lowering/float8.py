@@ -9,7 +9,7 @@ from torch.fx import Node
 from litz_ir.device import CPU
 from litz_lowering.context import Declined, LoweringContext
 from litz_lowering.outputs import flatten
-from litz_lowering.registry import Entry
+from litz_lowering.registry import RuleEntry
 
 SERVED = frozenset(
     """
@@ -28,7 +28,7 @@ SERVED = frozenset(
 out: eager's keeps the sign of zero and NaN, no other dtype's does."""
 
 
-def refused_float8(ctx: LoweringContext, entry: Entry) -> Declined | None:
+def refused_float8(ctx: LoweringContext, entry: RuleEntry) -> Declined | None:
     """Reason to leave the node's use of its operator to ATen, and not to the rule ``entry``: eager refuses it for 8-bit
     floats, or rounds to them at every addition.
 

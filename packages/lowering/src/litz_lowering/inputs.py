@@ -12,13 +12,13 @@ from torch.nn import Module
 
 from litz_ir.dtypes import b1, f64
 from litz_ir.errors import SymbolError, UnsupportedOperation
-from litz_ir.loops import ComplexValue, Input, OpaqueInput, ScalarInput, Value
+from litz_ir.loops import ComplexValue, Input, ObjectInput, ScalarInput, Value
 from litz_ir.scalar import Expr, Scalar, build
 from litz_ir.symbols import Size, SymbolKind, free_symbols
 from litz_lowering.builder import GraphBuilder, offset_of
 from litz_lowering.context import LoweringContext
 from litz_lowering.torch_types import known_dtype
-from litz_lowering.values import Complex, Lowered, Opaque, Tensor
+from litz_lowering.values import Complex, Lowered, ObjectArgument, Tensor
 
 _AXIS = re.compile(r"[eir]\d+")
 
@@ -54,10 +54,10 @@ class Inputs:
             case float() | torch.SymFloat():
                 return self._scalar(name, "float")
             case None:
-                self.made.append(OpaqueInput(name, "none"))
+                self.made.append(ObjectInput(name, "none"))
                 return None
-        self.made.append(OpaqueInput(name, "generator" if isinstance(value, torch.Generator) else "object"))
-        return Opaque(name)
+        self.made.append(ObjectInput(name, "generator" if isinstance(value, torch.Generator) else "object"))
+        return ObjectArgument(name)
 
     def _tensor(self, name: str, value: torch.Tensor) -> Tensor | Complex:
         self._name_sizes(name, value.shape)

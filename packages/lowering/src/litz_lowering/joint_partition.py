@@ -18,7 +18,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import Graph, GraphModule, Node
 
 from litz_ir.passes import Pass, PassContext, Pipeline
-from litz_lowering.flexible import forget_lists
+from litz_lowering.flex_attention import forget_lists
 
 _UNTOLD = ("aten.empty", "aten.new_empty", "aten._local_scalar_dense")
 """Operators whose results are not what their arguments say: memory as it is found, and numbers that are data."""

@@ -9,9 +9,9 @@ from litz_ir.dtypes import DType
 from litz_ir.loops import (
     Axis,
     Combiner,
-    Kind,
     Layout,
     Mutation,
+    NamedCombiner,
     Pointwise,
     Reduction,
     ReductionName,
@@ -61,7 +61,7 @@ class LoopContext(NodeContext):
         There is one type and name for each result of the combiner; the last has the shape of the loop, as others do but
         for what the combiner knows to be the same along an axis.
         """
-        how = Kind(combiner) if isinstance(combiner, str) else combiner
+        how = NamedCombiner(combiner) if isinstance(combiner, str) else combiner
         axes, inner = axes_of(types[-1].shape), axes_of(over, "r")
         made = body(terms_of(axes), terms_of(inner))
         bodies = made if isinstance(made, tuple) else (made,)
@@ -109,7 +109,7 @@ class LoopContext(NodeContext):
         names: Sequence[str] = ("",),
     ) -> tuple[Tensor, ...]:
         """``result[i] = combine of body over the points up to and including i along dimension``."""
-        how = Kind(combiner) if isinstance(combiner, str) else combiner
+        how = NamedCombiner(combiner) if isinstance(combiner, str) else combiner
         axes = axes_of(types[0].shape)
         made = body(terms_of(axes))
         values = tuple(self.value(t, n) for t, n in zip(types, names, strict=True))

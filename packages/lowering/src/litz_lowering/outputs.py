@@ -25,8 +25,8 @@ from litz_ir.scalar import Const, Expr, Scalar
 from litz_ir.symbols import SymbolKind, Term
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.context import LoweringContext
-from litz_lowering.subgraphs import Demand
-from litz_lowering.values import Complex, Lowered, Opaque, ResultType, Tensor, fixed
+from litz_lowering.subgraphs import OutputRequirements
+from litz_lowering.values import Complex, Lowered, ObjectArgument, ResultType, Tensor, fixed
 
 NUMBERS: Mapping[SymbolKind, DType] = MappingProxyType({"int": i64, "float": f64, "bool": b1})
 """The dtypes of the one-element tensors that control flow carries numbers in."""
@@ -55,7 +55,7 @@ def output_of(ctx: LoweringContext, value: Lowered, wanted: TensorType | None) -
         if wanted is not None and not _same_strides(value.type, wanted):
             value = ctx.pointwise(value.at, wanted, "output")
         return Ref(value.name)
-    if isinstance(value, Opaque):
+    if isinstance(value, ObjectArgument):
         return Ref(value.name)
     if isinstance(value, Const):
         return value.value
@@ -66,7 +66,7 @@ def output_of(ctx: LoweringContext, value: Lowered, wanted: TensorType | None) -
     raise UnsupportedOperation(f"a graph cannot return {value!r}", node=ctx.node.name, origin=ctx.origin)
 
 
-def demanded(demand: Demand, position: int, inputs: Sequence[Input]) -> ResultType:
+def required_type(demand: OutputRequirements, position: int, inputs: Sequence[Input]) -> ResultType:
     """The type that the output at ``position`` must have; None where it does not matter."""
     if position >= demand.carried:
         return demand.types[position] if position < len(demand.types) else None
@@ -78,7 +78,9 @@ def demanded(demand: Demand, position: int, inputs: Sequence[Input]) -> ResultTy
     return None
 
 
-def as_demanded(ctx: LoweringContext, demand: Demand, value: Lowered, wanted: ResultType) -> Lowered:
+def as_required(
+    ctx: LoweringContext, demand: OutputRequirements, value: Lowered, wanted: ResultType
+) -> Lowered:
     """An output of a subgraph: numbers as tensors where that is wanted, and copies of what is not its own."""
     if isinstance(value, Tensor):
         root = ctx.builder.root(value.name)
@@ -93,7 +95,7 @@ def as_demanded(ctx: LoweringContext, demand: Demand, value: Lowered, wanted: Re
     return ctx.pointwise(lambda axes: number, wanted, "output")
 
 
-def memory_of(builder: GraphBuilder, returned: Tensor) -> Mapping[str, TensorType]:
+def output_memory_copy(builder: GraphBuilder, returned: Tensor) -> Mapping[str, TensorType]:
     """The copy with changed elements, if it is one, in whose memory a returned tensor is, with eager's layout.
 
     Eager copies all of the storage there, so that the result starts where the original did. AOTAutograd finds the

@@ -10,27 +10,27 @@ from litz_ir.errors import GraphError
 from litz_lowering.context import Declined, Lowered, LoweringContext
 from litz_lowering.values import Refusal, Tensor
 
-Result = Lowered | Declined
-Rule = Callable[..., Result]
+RuleResult = Lowered | Declined
+Rule = Callable[..., RuleResult]
 """Called with the context and the node's arguments, named as in the operator's schema; defaults are the rule's own."""
 
 R = TypeVar("R", bound=Rule)
 
-How = Literal["loops", "library", "stream"]
+LoweringKind = Literal["loops", "library", "stream"]
 """What a rule makes: loops; a contraction, which a library computes; or draws from ATen's stream, loops under
 ``rng="fast"``. Where it declines, only loops are missed."""
 
-Takes = Literal["real", "floats"]
+AcceptedInputs = Literal["real", "floats"]
 """The dtypes of the first tensor for which a rule serves: all but complex ones, or floating-point ones alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RuleEntry:
     """A rule, what it makes and what it takes; ``moves``: tensors of other devices than the result's too."""
 
     rule: Rule
-    how: How = "loops"
-    takes: Takes = "real"
+    how: LoweringKind = "loops"
+    takes: AcceptedInputs = "real"
     moves: bool = False
 
     def refusal(self, args: tuple[Any, ...]) -> Declined | None:
@@ -47,18 +47,18 @@ class Registry:
     that is a user's."""
 
     def __init__(self) -> None:
-        self._rules: dict[str, Entry] = {}
-        self._complex: dict[str, Entry] = {}
-        self._own: tuple[dict[str, Entry], dict[str, Entry]] = {}, {}
+        self._rules: dict[str, RuleEntry] = {}
+        self._complex: dict[str, RuleEntry] = {}
+        self._own: tuple[dict[str, RuleEntry], dict[str, RuleEntry]] = {}, {}
 
     def seal(self) -> None:
         """Take the rules that are there for litz's own."""
         self._own = dict(self._rules), dict(self._complex)
 
-    def users(self) -> dict[str, Entry | None]:
+    def users(self) -> dict[str, RuleEntry | None]:
         """The rules that were registered since :meth:`seal`, by what they serve; None stands for a rule of litz's own
         that is gone."""
-        found: dict[str, Entry | None] = {}
+        found: dict[str, RuleEntry | None] = {}
         for kind, now, own in zip(("rule", "complex rule"), (self._rules, self._complex), self._own):
             # Equal dicts are told in some microseconds, and nearly all are: their entries are the same objects.
             if now != own:
@@ -69,15 +69,20 @@ class Registry:
         return found
 
     def add(
-        self, rule: Rule, *overloads: str, how: How = "loops", takes: Takes = "real", moves: bool = False
+        self,
+        rule: Rule,
+        *overloads: str,
+        how: LoweringKind = "loops",
+        takes: AcceptedInputs = "real",
+        moves: bool = False,
     ) -> None:
         """Serve ``overloads`` by ``rule``; raises :class:`GraphError` when one is served already."""
         for overload in overloads:
             if overload in self._rules:
                 raise GraphError(f"two lowering rules serve {overload}", node=overload)
-            self._rules[overload] = Entry(rule, how, takes, moves)
+            self._rules[overload] = RuleEntry(rule, how, takes, moves)
 
-    def add_complex(self, rule: Rule, *overloads: str, how: How = "loops") -> None:
+    def add_complex(self, rule: Rule, *overloads: str, how: LoweringKind = "loops") -> None:
         """Serve uses of ``overloads`` with complex operands or results; no other rule ever sees those.
 
         Raises :class:`GraphError` when one is served already.
@@ -85,9 +90,9 @@ class Registry:
         for overload in overloads:
             if overload in self._complex:
                 raise GraphError(f"two complex rules serve {overload}", node=overload)
-            self._complex[overload] = Entry(rule, how)
+            self._complex[overload] = RuleEntry(rule, how)
 
-    def find(self, overload: str, *, is_complex: bool = False) -> Entry | None:
+    def find(self, overload: str, *, is_complex: bool = False) -> RuleEntry | None:
         """The entry that serves an overload; ``is_complex``: where an operand or result is complex."""
         return (self._complex if is_complex else self._rules).get(overload)
 
@@ -100,7 +105,9 @@ class Registry:
 REGISTRY = Registry()
 
 
-def rule(*overloads: str, how: How = "loops", takes: Takes = "real", moves: bool = False) -> Callable[[R], R]:
+def rule(
+    *overloads: str, how: LoweringKind = "loops", takes: AcceptedInputs = "real", moves: bool = False
+) -> Callable[[R], R]:
     """Register the decorated function for ``overloads``; it makes ``how`` of arguments that it ``takes``. Tensors of
     another device are brought to the result's before, but for a rule that ``moves`` them itself, or reads none of them.
 
@@ -116,7 +123,7 @@ def rule(*overloads: str, how: How = "loops", takes: Takes = "real", moves: bool
     return register
 
 
-def complex_rule(*overloads: str, how: How = "loops") -> Callable[[R], R]:
+def complex_rule(*overloads: str, how: LoweringKind = "loops") -> Callable[[R], R]:
     """Register the decorated function for uses of ``overloads`` with complex operands or results.
 
     It is called as other rules are: complex tensors are :class:`Complex`, and a complex result's type, in the context,
@@ -130,7 +137,9 @@ def complex_rule(*overloads: str, how: How = "loops") -> Callable[[R], R]:
     return register
 
 
-def apply(entry: Entry, ctx: LoweringContext, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Result:
+def apply(
+    entry: RuleEntry, ctx: LoweringContext, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> RuleResult:
     """Ask a rule; whatever it adds before it declines is taken back."""
     if refused := entry.refusal(args):
         return refused

@@ -11,7 +11,7 @@ from litz_lowering.values import ResultType, Subgraph
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class OutputRequirements:
     """What a subgraph's outputs must be.
 
     The first ``carried`` have the types of the first inputs; ``types`` gives those of others, by position, where they
@@ -24,7 +24,7 @@ class Demand:
     views: bool = False
 
 
-Lower = Callable[[Subgraph, Demand], LoopGraph]
+Lower = Callable[[Subgraph, OutputRequirements], LoopGraph]
 
 
 class Subgraphs:
@@ -32,10 +32,10 @@ class Subgraphs:
 
     def __init__(self, lower: Lower) -> None:
         self._lower = lower
-        self._lowered: dict[tuple[int, Demand], LoopGraph] = {}
+        self._lowered: dict[tuple[int, OutputRequirements], LoopGraph] = {}
         self._tailored: dict[tuple[int, tuple[int, ...], tuple[str, ...]], LoopGraph] = {}
 
-    def lower(self, subgraph: Subgraph, demand: Demand) -> LoopGraph:
+    def lower(self, subgraph: Subgraph, demand: OutputRequirements) -> LoopGraph:
         """The loop graph of a subgraph."""
         key = (id(subgraph.module), demand)
         if key not in self._lowered:

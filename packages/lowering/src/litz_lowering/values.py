@@ -114,7 +114,7 @@ class Complex:
 
 
 @dataclass(frozen=True, slots=True)
-class Opaque:
+class ObjectArgument:
     """An argument that only calls can use: a generator, a script object."""
 
     name: str
@@ -148,7 +148,17 @@ class Subgraph:
 
 
 Lowered = (
-    Tensor | Complex | Opaque | Subgraph | Expr | Size | float | complex | str | None | tuple["Lowered", ...]
+    Tensor
+    | Complex
+    | ObjectArgument
+    | Subgraph
+    | Expr
+    | Size
+    | float
+    | complex
+    | str
+    | None
+    | tuple["Lowered", ...]
 )
 """What an FX node becomes: a tensor, a size, a symbolic float or bool (a body), or several of them."""
 

@@ -11,12 +11,12 @@ from litz_ir.loops import Axis, Operation, TensorType
 from litz_ir.plan import Access, Accumulate, Kernel, Parameter, Phase, ScanStore, Schedule, Statement, Store
 from litz_ir.scalar import Expr, Indirect, Load, Scalar, map_indirects, substitute_expr, transform
 from litz_ir.symbols import Size, SymbolTable, free_symbols, substitute, symbol
-from litz_scheduler.kernels import Body
-from litz_scheduler.loop_order import Nest, bodies_of, nodes_of, terms_of
+from litz_scheduler.kernels import KernelBody
+from litz_scheduler.loop_order import LoopNest, bodies_of, nodes_of, terms_of
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class CanonicalKernel:
     """A kernel under a neutral name, and what its parameters and symbols stand for here."""
 
     kernel: Kernel
@@ -24,13 +24,13 @@ class Bound:
     symbols: tuple[str, ...]
 
 
-def bind(
-    body: Body,
-    schedule: Callable[[Nest], Schedule],
+def canonicalize(
+    body: KernelBody,
+    schedule: Callable[[LoopNest], Schedule],
     type_of: Callable[[str], TensorType],
     memory_of: Callable[[str], str],
     table: SymbolTable,
-) -> Bound:
+) -> CanonicalKernel:
     """Name parameters ``p0, p1, …``, locals ``l0, …``, accumulators ``a0, …`` and axes ``i0, …``, ``r0, …`` in order of
     appearance; symbols keep their names, since what is known of them is part of the kernel."""
     names = _Names(body, type_of, memory_of)
@@ -41,34 +41,34 @@ def bind(
         parameters=tuple(names.parameters.values()),
         symbols=tuple(replace(table[name], hint=None, source="") for name in used),
         outer=nest.outer,
-        locals=tuple(replace(local, name=names.locals[local.name]) for local in body.locals),
+        scratch=tuple(replace(local, name=names.locals[local.name]) for local in body.scratch),
         phases=nest.phases,
         schedule=schedule(nest),
     )
-    return Bound(kernel, tuple(names.parameters), used)
+    return CanonicalKernel(kernel, tuple(names.parameters), used)
 
 
 class _Names:
     def __init__(
-        self, body: Body, type_of: Callable[[str], TensorType], memory_of: Callable[[str], str]
+        self, body: KernelBody, type_of: Callable[[str], TensorType], memory_of: Callable[[str], str]
     ) -> None:
         self.type_of = type_of
         self.memory_of = memory_of
         self.parameters: dict[str, Parameter] = {}
-        self.locals: dict[str, str] = {local.name: f"l{k}" for k, local in enumerate(body.locals)}
+        self.locals: dict[str, str] = {local.name: f"l{k}" for k, local in enumerate(body.scratch)}
         self.scalars: dict[str, str] = {}
         self.axes: dict[str, Size] = {}
         self._moved: dict[Expr, Expr] = {}
         self._named: dict[Any, Any] = {}
 
-    def nest(self, nest: Nest) -> Nest:
+    def nest(self, nest: LoopNest) -> LoopNest:
         outer = self._rename_axes(nest.outer, "i")
         inner = self._rename_axes(nest.inner, "r")
         phases = []
         for phase in nest.phases:
             own = inner if phase.axes else ()
             phases.append(Phase(own, tuple(self._statement(s) for s in phase.statements)))
-        return Nest(outer, tuple(phases))
+        return LoopNest(outer, tuple(phases))
 
     def _rename_axes(self, axes: tuple[Axis, ...], prefix: str) -> tuple[Axis, ...]:
         renamed = tuple(Axis(f"{prefix}{k}", axis.size) for k, axis in enumerate(axes))
@@ -129,7 +129,7 @@ class _Names:
                 return ScanStore(statement.combiner, values, targets)
 
 
-def _symbols(nest: Nest, table: SymbolTable) -> tuple[str, ...]:
+def _symbols(nest: LoopNest, table: SymbolTable) -> tuple[str, ...]:
     """The plan's symbols that the nest uses, in the table's order."""
     axes = nest.outer + nest.inner
     names: set[str] = set()
@@ -146,7 +146,7 @@ def _symbols(nest: Nest, table: SymbolTable) -> tuple[str, ...]:
 TITLE_WORDS, TITLE_LENGTH = 6, 60
 
 
-def title(operations: Iterable[Operation]) -> str:
+def kernel_title(operations: Iterable[Operation]) -> str:
     """A readable name: what was fused, in order, without repeats."""
     words: list[str] = []
     for operation in operations:

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from litz_ir.fused import REASONS, Decision
 from litz_ir.loops import Axis
-from litz_ir.origin import Origin, listed, places
+from litz_ir.origin import Origin, abbreviated_list, describe_locations
 from litz_ir.plan import (
     CallStep,
     CpuLoops,
@@ -19,9 +19,9 @@ from litz_ir.plan import (
     Plan,
     Schedule,
     TileRequest,
-    loops_of,
-    origins_by_part,
-    root,
+    invocations_of,
+    memory_root,
+    origins_by_subkernel,
 )
 from litz_ir.symbols import Size, add
 from litz_scheduler.cost import type_bytes
@@ -36,10 +36,10 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class PartReport:
+class SubkernelLaunchReport:
     """Loops of a pack that are alike: how many, their ``operations``, and their axes as in :class:`LaunchReport`."""
 
-    loops: int
+    invocations: int
     operations: tuple[KernelOrigin, ...]
     outer: tuple[Axis, ...]
     inner: tuple[Axis, ...]
@@ -47,9 +47,9 @@ class PartReport:
 
 @dataclass(frozen=True, slots=True)
 class LaunchReport:
-    """One launch. ``operations`` are those that it fuses, with the user's lines; ``inner`` the axes of the loops inside
-    one point of ``outer``, none where there is no such loop. A pack has several ``loops`` in ``parts``, and no axes of
-    its own."""
+    """One launch. ``operations`` are those that it fuses, with the user's lines; ``inner`` the axes of the loops
+    inside one point of ``outer``, none where there is no such loop. A pack has several ``invocations`` in
+    ``subkernels``, and no axes of its own."""
 
     kernel: str
     operations: tuple[KernelOrigin, ...]
@@ -58,8 +58,8 @@ class LaunchReport:
     outer: tuple[Axis, ...]
     inner: tuple[Axis, ...]
     schedule: Schedule
-    loops: int = 1
-    parts: tuple[PartReport, ...] = ()
+    invocations: int = 1
+    subkernels: tuple[SubkernelLaunchReport, ...] = ()
 
     @property
     def bytes_read(self) -> Size:
@@ -73,7 +73,7 @@ class LaunchReport:
 
 
 @dataclass(frozen=True, slots=True)
-class CallReport:
+class CallStepReport:
     """A routine of the host that the plan calls, and why nothing was generated for it."""
 
     target: str
@@ -98,7 +98,7 @@ class PlanReport:
     capability: str
     kernels: tuple[str, ...]
     launches: tuple[LaunchReport, ...]
-    calls: tuple[CallReport, ...]
+    calls: tuple[CallStepReport, ...]
     storages: tuple[StorageReport, ...]
     peak: Size
     decisions: tuple[Decision, ...]
@@ -121,7 +121,7 @@ def explain_plan(plan: Plan) -> PlanReport:
     kernels = {kernel.name: kernel for kernel in plan.kernels}
     placements = dict(plan.buffers)
     launches = [_launch(s, kernels[s.kernel], placements) for s in plan.steps if isinstance(s, Launch)]
-    calls = [CallReport(s.target, s.reason, s.origin) for s in plan.steps if isinstance(s, CallStep)]
+    calls = [CallStepReport(s.target, s.reason, s.origin) for s in plan.steps if isinstance(s, CallStep)]
     branches = [explain_plan(subplan) for subplan in plan.subplans]
     return PlanReport(
         plan.name,
@@ -145,12 +145,12 @@ def _launch(step: Launch, kernel: Kernel, placements: dict[str, Placement]) -> L
         if parameter.access in ("out", "inout"):
             writes.append(traffic)
     parts = (
-        PartReport(len(part.bindings), origins, part.kernel.outer, _inner(part.kernel))
-        for part, origins in zip(kernel.parts, origins_by_part(kernel, step.origins), strict=True)
+        SubkernelLaunchReport(len(part.invocations), origins, part.kernel.outer, _inner(part.kernel))
+        for part, origins in zip(kernel.subkernels, origins_by_subkernel(kernel, step.origins), strict=True)
     )
     return LaunchReport(
         kernel.name, step.origins, tuple(reads), tuple(writes), kernel.outer, _inner(kernel), kernel.schedule,
-        len(loops_of(kernel)) or 1, tuple(parts),
+        len(invocations_of(kernel)) or 1, tuple(parts),
     )  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def _inner(kernel: Kernel) -> tuple[Axis, ...]:
 def _storages(plan: Plan, placements: dict[str, Placement]) -> Iterator[StorageReport]:
     held: dict[str, list[str]] = {storage.name: [] for storage in plan.storages}
     for name in placements:
-        storage = placements[root(name, placements)].storage
+        storage = placements[memory_root(name, placements)].storage
         if storage is not None:
             held[storage].append(name)
     for each in plan.storages:
@@ -181,12 +181,14 @@ def _lines(report: PlanReport) -> Iterator[str]:
         yield f"  {launch.kernel}: reads {_moved(launch.reads, launch.bytes_read)}"
         yield f"    writes {_moved(launch.writes, launch.bytes_written)}"
         yield f"    {_loops(launch)}"
-        if not launch.parts:
+        if not launch.subkernels:
             yield from (f"    {_operation(each)}" for each in launch.operations)
-        for part in launch.parts:
-            operations = listed(f"%{each.operation}" for each in part.operations)
-            yield f"    {_count(part.loops, 'loop')} {_over(part.outer, part.inner)}: {operations}"
-            yield from (f"      {place}" for place in places(each.origin for each in part.operations))
+        for part in launch.subkernels:
+            operations = abbreviated_list(f"%{each.operation}" for each in part.operations)
+            yield f"    {_count(part.invocations, 'loop')} {_over(part.outer, part.inner)}: {operations}"
+            yield from (
+                f"      {place}" for place in describe_locations(each.origin for each in part.operations)
+            )
     for call in report.calls:
         reason = f": {REASONS.get(call.reason, call.reason)}" if call.reason else ""
         yield f"  call {call.target}{reason}{_from(call.origin)}"
@@ -213,8 +215,8 @@ def _names(buffers: Iterable[str]) -> str:
 
 
 def _loops(launch: LaunchReport) -> str:
-    if launch.loops > 1:
-        return f"{launch.loops} loops side by side"
+    if launch.invocations > 1:
+        return f"{launch.invocations} loops side by side"
     return "; ".join([_over(launch.outer, launch.inner), *_mapped(launch.schedule)])
 
 

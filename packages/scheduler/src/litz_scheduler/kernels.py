@@ -8,35 +8,35 @@ from dataclasses import dataclass
 from typing import Any
 
 from litz_ir.dtypes import DType
-from litz_ir.fused import Fate, Group, Member
+from litz_ir.fused import Group, Member, StorageClass
 from litz_ir.loops import Axis, Operation, Pointwise, Reduction, Scan, Scatter, TensorType
-from litz_ir.plan import Accumulate, Local, Phase, ScanStore, Statement, Store
+from litz_ir.plan import Accumulate, Phase, ScanStore, ScratchArray, Statement, Store
 from litz_ir.scalar import Expr, Load, Scalar, loads, map_indirects, substitute_expr, transform
 from litz_ir.symbols import Simplifier, Size, SymbolTable, add, coefficient, mul, symbol
 from litz_ir.target import Capabilities
 from litz_scheduler.cost import body_cost, estimate, points
-from litz_scheduler.domain import collapsed_axes
-from litz_scheduler.graph import axis_ranges, element_of
-from litz_scheduler.loop_order import Nest, collapse, map_statements, order_axes
+from litz_scheduler.graph_facts import axis_ranges, element_of
+from litz_scheduler.iteration_space import collapsed_axes
+from litz_scheduler.loop_order import LoopNest, collapse, map_statements, order_axes
 from litz_scheduler.options import SchedulerOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class KernelBody:
     """Loops and their statements over buffers that still carry their graph names."""
 
-    nest: Nest
-    locals: tuple[Local, ...]
+    nest: LoopNest
+    scratch: tuple[ScratchArray, ...]
 
 
-def build_body(
+def build_kernel_body(
     group: Group,
     operations: Mapping[str, Operation],
     type_of: Callable[[str], TensorType],
     capabilities: Capabilities,
     symbols: SymbolTable,
     options: SchedulerOptions,
-) -> Body:
+) -> KernelBody:
     """The loops of a group of pointwise operations and reductions, or of one scan or scatter."""
     first = operations[group.members[0].operation]
     if isinstance(first, Scan):
@@ -69,12 +69,12 @@ class _Offsets:
         return map_indirects(term, lambda atom: atom.of(self.body(atom.value)))
 
     def _visit(self, node: Expr) -> Expr:
-        if isinstance(node, Load) and not node.buffer.startswith(LOCAL):
+        if isinstance(node, Load) and not node.buffer.startswith(SCRATCH_PREFIX):
             return Load(node.buffer, (self.element(node.buffer, node.index),), node.dtype)
         return node
 
 
-LOCAL = "local:"
+SCRATCH_PREFIX = "local:"
 """Prefix of names of scratch arrays while a kernel is built; no graph value has it."""
 
 
@@ -94,15 +94,15 @@ class _Builder:
         self.type_of = type_of
         self.symbols = symbols
         self.offsets = _Offsets(type_of, group.outer + group.inner, symbols)
-        self.fates = dict(group.fates)
+        self.fates = dict(group.storage_classes)
         self.producer = {v.name: m for m in group.members for v in operations[m.operation].results}
         self.resolved: defaultdict[int, dict[Any, Any]] = defaultdict(dict)
         # Arrays of one outer point leave lanes to the inner axes, where columns would be read lane by lane.
-        self.room = 0 if self._walks_columns() else capabilities.local_bytes
-        self.reload = capabilities.local_bytes > 0
-        self.locals: dict[str, Local] = {}
+        self.room = 0 if self._walks_columns() else capabilities.scratch_bytes
+        self.reload = capabilities.scratch_bytes > 0
+        self.locals: dict[str, ScratchArray] = {}
 
-    def build(self) -> Body:
+    def build(self) -> KernelBody:
         last = max((m.phase for m in self.group.members), default=0) + 1
         outer: list[list[Statement]] = [[] for _ in range(last + 1)]
         inner: list[list[Statement]] = [[] for _ in range(last + 1)]
@@ -114,9 +114,9 @@ class _Builder:
                 phases.append(Phase((), tuple(outer[k])))
             if inner[k]:
                 phases.append(Phase(self.group.inner, tuple(inner[k])))
-        nest = Nest(self.group.outer, tuple(phases))
+        nest = LoopNest(self.group.outer, tuple(phases))
         ordered = order_axes(nest, self.symbols) if self.options.order_loops else nest
-        return Body(collapse(ordered), tuple(self.locals.values()))
+        return KernelBody(collapse(ordered), tuple(self.locals.values()))
 
     def _walks_columns(self) -> bool:
         """True where neighbours in memory lie at neighbouring outer points, more often than at inner ones."""
@@ -147,9 +147,9 @@ class _Builder:
             if fate == "store":
                 done = self._finish(body, member.phase)
                 lists[member.phase].append(Store(value.name, self._element(value.name, member), done))
-            elif fate == "local" and self._local(value.name, value.type.dtype):
+            elif fate == "scratch" and self._local(value.name, value.type.dtype):
                 done = self._finish(body, member.phase)
-                lists[member.phase].append(Store(LOCAL + value.name, self._local_offset(), done))
+                lists[member.phase].append(Store(SCRATCH_PREFIX + value.name, self._local_offset(), done))
 
     def _element(self, name: str, member: Member) -> Size:
         return self.offsets.element(name, member.index)
@@ -163,7 +163,7 @@ class _Builder:
         if not 0 < nbytes <= self.room:
             return False
         self.room -= nbytes
-        self.locals[name] = Local(LOCAL + name, dtype, count)
+        self.locals[name] = ScratchArray(SCRATCH_PREFIX + name, dtype, count)
         return True
 
     def _local_offset(self) -> Size:
@@ -192,7 +192,7 @@ class _Builder:
             return Scalar(load.buffer, load.dtype)
         if member.phase < phase:
             if load.buffer in self.locals:
-                return Load(LOCAL + load.buffer, (self._local_offset(),), load.dtype)
+                return Load(SCRATCH_PREFIX + load.buffer, (self._local_offset(),), load.dtype)
             stored = self.fates[load.buffer] == "store"
             dear = body_cost(*member.bodies) > self.options.reload_cost
             if stored and self.reload and member.inner and dear:
@@ -201,18 +201,18 @@ class _Builder:
         return self._resolve(member.bodies[position], phase)
 
 
-def _scan(operation: Scan, type_of: Callable[[str], TensorType], symbols: SymbolTable) -> Body:
+def _scan(operation: Scan, type_of: Callable[[str], TensorType], symbols: SymbolTable) -> KernelBody:
     offsets = _Offsets(type_of, (*operation.axes, operation.scan_axis), symbols)
     index: list[Size] = [symbol(axis.name) for axis in operation.axes]
     index.insert(operation.dimension, symbol(operation.scan_axis.name))
     targets = tuple((value.name, offsets.element(value.name, index)) for value in operation.results)
     values = tuple(map(offsets.body, operation.bodies))
     statement = ScanStore(operation.combiner, values, targets)
-    nest = Nest(operation.axes, (Phase((operation.scan_axis,), (statement,)),))
-    return Body(collapse(_without_ones(nest)), ())
+    nest = LoopNest(operation.axes, (Phase((operation.scan_axis,), (statement,)),))
+    return KernelBody(collapse(_without_ones(nest)), ())
 
 
-def _scatter(operation: Scatter, type_of: Callable[[str], TensorType], symbols: SymbolTable) -> Body:
+def _scatter(operation: Scatter, type_of: Callable[[str], TensorType], symbols: SymbolTable) -> KernelBody:
     """Axes that index the result plainly, each in a dimension of its own, never collide: they become outer axes and run
     in parallel. The others run in order inside."""
     free: list[Axis] = []
@@ -229,15 +229,15 @@ def _scatter(operation: Scatter, type_of: Callable[[str], TensorType], symbols: 
     offsets = _Offsets(type_of, operation.axes, symbols)
     name, index = operation.results[0].name, tuple(map(offsets.term, operation.index))
     statement = Store(name, offsets.element(name, index), offsets.body(operation.body), operation.mode)
-    return Body(_without_ones(Nest(tuple(free), (Phase(rest, (statement,)),))), ())
+    return KernelBody(_without_ones(LoopNest(tuple(free), (Phase(rest, (statement,)),))), ())
 
 
-def _without_ones(nest: Nest) -> Nest:
+def _without_ones(nest: LoopNest) -> LoopNest:
     """The nest without axes of one point; a scan keeps the one along which it runs."""
     scanned = {p.axes[-1] for p in nest.phases if any(isinstance(s, ScanStore) for s in p.statements)}
     dropped = [axis for axis in nest.outer + nest.inner if axis.size == 1 and axis not in scanned]
     mapping = collapsed_axes(dropped)
-    return Nest(
+    return LoopNest(
         tuple(axis for axis in nest.outer if axis not in dropped),
         tuple(
             Phase(
@@ -249,7 +249,7 @@ def _without_ones(nest: Nest) -> Nest:
     )
 
 
-def single(operation: Operation) -> Group:
+def single_operation_group(operation: Operation) -> Group:
     """A group of one pointwise operation whose results are stored."""
     assert isinstance(operation, Pointwise)
     outer = tuple(axis for axis in operation.axes if axis.size != 1)
@@ -257,6 +257,6 @@ def single(operation: Operation) -> Group:
     index = tuple(own.get(axis.name, symbol(axis.name)) for axis in operation.axes)
     bodies = tuple(substitute_expr(body, own) for body in operation.bodies)
     writes = tuple(value.name for value in operation.results)
-    fates: tuple[tuple[str, Fate], ...] = tuple((name, "store") for name in writes)
+    fates: tuple[tuple[str, StorageClass], ...] = tuple((name, "store") for name in writes)
     member = Member(operation.name, 0, False, index, bodies)
     return Group(operation.name, outer, (), (member,), fates, operation.reads, writes)

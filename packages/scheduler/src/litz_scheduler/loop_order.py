@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from litz_ir.loops import Axis, Combine
+from litz_ir.loops import Axis, UserCombiner
 from litz_ir.plan import Accumulate, Phase, ScanStore, Statement, Store
-from litz_ir.scalar import Expr, Index, Load, folds, substitute_expr, walk
+from litz_ir.scalar import Expr, Index, Load, nested_reductions, substitute_expr, walk
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols, mul, substitute, symbol
 from litz_scheduler.cost import estimate
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
+class LoopNest:
     """A kernel's loops before they are scheduled."""
 
     outer: tuple[Axis, ...]
@@ -77,7 +77,7 @@ def map_statements(statements: Iterable[Statement], mapping: Mapping[str, Size])
     return tuple(map(change, statements))
 
 
-def order_axes(nest: Nest, symbols: SymbolTable) -> Nest:
+def order_axes(nest: LoopNest, symbols: SymbolTable) -> LoopNest:
     """Sort outer and inner axes so that the access that spans most of them runs through memory in order.
 
     Strides that are not known are compared by their hints.
@@ -93,19 +93,21 @@ def order_axes(nest: Nest, symbols: SymbolTable) -> Nest:
     outer = _sorted(nest.outer, stores + reads, symbols)
     kept = _combines_in_order(nest) or _holds_products(nest)
     inner = nest.inner if kept else _sorted(nest.inner, reads + stores, symbols)
-    return Nest(outer, tuple(replace(p, axes=inner if p.axes else ()) for p in nest.phases))
+    return LoopNest(outer, tuple(replace(p, axes=inner if p.axes else ()) for p in nest.phases))
 
 
-def _combines_in_order(nest: Nest) -> bool:
+def _combines_in_order(nest: LoopNest) -> bool:
     """True for combinations that are given as a body: nobody promises that their operands may be swapped."""
     statements = (s for phase in nest.phases for s in phase.statements)
-    return any(isinstance(s, Accumulate) and isinstance(s.combiner, Combine) for s in statements)
+    return any(isinstance(s, Accumulate) and isinstance(s.combiner, UserCombiner) for s in statements)
 
 
-def _holds_products(nest: Nest) -> bool:
+def _holds_products(nest: LoopNest) -> bool:
     """True where bodies hold sums of products: what is summed of them is cut into tiles along the last axis, which is
     the one of positions, however close to one another heads lie in memory."""
-    return any(folds(body) for phase in nest.phases for s in phase.statements for body in bodies_of(s))
+    return any(
+        nested_reductions(body) for phase in nest.phases for s in phase.statements for body in bodies_of(s)
+    )
 
 
 def _sorted(axes: tuple[Axis, ...], terms: Sequence[Size], symbols: SymbolTable) -> tuple[Axis, ...]:
@@ -122,13 +124,13 @@ def _sorted(axes: tuple[Axis, ...], terms: Sequence[Size], symbols: SymbolTable)
     return tuple(sorted(axes, key=lambda axis: -steps[axis.name]))
 
 
-def collapse(nest: Nest) -> Nest:
+def collapse(nest: LoopNest) -> LoopNest:
     """Merge neighbouring axes that every access walks as if they were one."""
     nest = _collapse(nest, "outer")
     return _collapse(nest, "inner")
 
 
-def _collapse(nest: Nest, which: str) -> Nest:
+def _collapse(nest: LoopNest, which: str) -> LoopNest:
     axes = nest.outer if which == "outer" else nest.inner
     k = len(axes) - 1
     while k > 0:
@@ -154,11 +156,11 @@ def _mergeable(term: Size, slow: Axis, fast: Axis) -> bool:
     return not (free_symbols(a) | free_symbols(b)) & other and a == mul(b, fast.size)
 
 
-def _rebuilt(nest: Nest, which: str, axes: tuple[Axis, ...], mapping: dict[str, Size]) -> Nest:
+def _rebuilt(nest: LoopNest, which: str, axes: tuple[Axis, ...], mapping: dict[str, Size]) -> LoopNest:
     phases = []
     for phase in nest.phases:
         touched = which == "outer" or bool(phase.axes)
         statements = map_statements(phase.statements, mapping) if touched else phase.statements
         own = axes if which == "inner" and phase.axes else phase.axes
         phases.append(Phase(own, statements))
-    return Nest(axes if which == "outer" else nest.outer, tuple(phases))
+    return LoopNest(axes if which == "outer" else nest.outer, tuple(phases))

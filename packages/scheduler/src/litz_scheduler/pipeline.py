@@ -18,29 +18,29 @@ from litz_scheduler.build_plan import (
     OrderSteps,
     PlanMemory,
 )
-from litz_scheduler.fold_precision import FoldPrecision
 from litz_scheduler.fusion import HorizontalFusion, StorageClasses, VerticalFusion
 from litz_scheduler.graph_partition import PartitionGraph, Routines
 from litz_scheduler.library import (
-    Addends,
-    Convolutions,
+    FreezeParameterLoops,
     GeneratedAttention,
     GeneratedConvolutions,
-    GeneratedProducts,
-    Images,
-    KeepHeld,
-    PadRows,
-    Products,
+    GeneratedMatmuls,
+    LinearMatmuls,
+    PadLeadingDimension,
+    PrepackConvolutions,
+    PropagateChannelsLast,
+    UnfuseBias,
 )
-from litz_scheduler.made_there import MadeThere
-from litz_scheduler.one_pass import OnePass
+from litz_scheduler.nested_reduction_precision import NestedReductionPrecision
+from litz_scheduler.online_reduction import OnlineReductions
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise import Inline
-from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, SinglePoints
+from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, UnitReductions
+from litz_scheduler.sink_constants import SinkConstants
 from litz_scheduler.split_reduction import SplitReductions
 from litz_scheduler.split_scan import SplitScans
 
-DEFAULTS = SchedulerOptions()
+DEFAULT_OPTIONS = SchedulerOptions()
 
 
 def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph, LoopGraph], ...]:
@@ -48,24 +48,24 @@ def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph, LoopGraph],
     return (
         DeadCode(),
         ComposeViews(),
-        MadeThere(),
-        GeneratedProducts(options),
+        SinkConstants(),
+        GeneratedMatmuls(options),
         GeneratedConvolutions(options),
         GeneratedAttention(options),
-        Products(options),
-        Addends(),
-        SinglePoints(),
+        LinearMatmuls(options),
+        UnfuseBias(),
+        UnitReductions(),
         CommonSubexpressions(),
         Inline(options),
         DeadCode(name="dead-code-2"),
-        KeepHeld(),
-        Convolutions(options),
-        Images(options),
-        OnePass(options),
+        FreezeParameterLoops(),
+        PrepackConvolutions(options),
+        PropagateChannelsLast(options),
+        OnlineReductions(options),
         SplitReductions(options),
         SplitScans(options),
-        FoldPrecision(options),
-        PadRows(options),
+        NestedReductionPrecision(options),
+        PadLeadingDimension(options),
     )
 
 
@@ -104,7 +104,7 @@ def replay_passes(routines: Routines) -> tuple[Pass[Any, Any], ...]:
 def schedule(
     graph: LoopGraph,
     context: PassContext,
-    options: SchedulerOptions = DEFAULTS,
+    options: SchedulerOptions = DEFAULT_OPTIONS,
     *,
     hooks: Sequence[Hook] = (),
     timings: Timings | None = None,

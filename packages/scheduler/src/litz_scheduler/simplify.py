@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from litz_ir.dtypes import DType
 from litz_ir.loops import (
     Call,
-    Contraction,
+    ContractionCall,
     HostScalar,
-    Kind,
     LoopGraph,
     Mutation,
+    NamedCombiner,
     Operation,
     Pointwise,
     Reduction,
@@ -26,16 +26,16 @@ from litz_ir.loops import (
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, cast, const, op, substitute_expr
 from litz_ir.symbols import Size, SymbolTable, free_symbols, simplify, substitute
-from litz_scheduler.graph import (
-    Versions,
+from litz_scheduler.graph_facts import (
+    VersionDeadlines,
     alias_type,
     axis_ranges,
-    homes,
+    output_memory,
     output_names,
     overwritten_by,
     overwritten_names,
     same_strides,
-    shared_homes,
+    shared_output_memory,
 )
 
 
@@ -85,10 +85,10 @@ class DeadCode:
 
 
 @dataclass(frozen=True, slots=True)
-class SinglePoints:
+class UnitReductions:
     """Turn reductions over a single point into pointwise loops, which fuse with more and can be inlined."""
 
-    name: str = "single-points"
+    name: str = "unit-reductions"
     ulp: int = 0
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
@@ -96,7 +96,7 @@ class SinglePoints:
 
 
 def _without_reduction(operation: Operation) -> Operation:
-    if not isinstance(operation, Reduction) or not isinstance(operation.combiner, Kind):
+    if not isinstance(operation, Reduction) or not isinstance(operation.combiner, NamedCombiner):
         return operation
     if any(axis.size != 1 for axis in operation.reduce_axes):
         return operation
@@ -107,7 +107,7 @@ def _without_reduction(operation: Operation) -> Operation:
     return Pointwise(results=operation.results, axes=operation.axes, bodies=bodies, origin=operation.origin)
 
 
-def _of_one(kind: Kind, values: tuple[Expr, ...], dtypes: tuple[DType, ...]) -> tuple[Expr, ...]:
+def _of_one(kind: NamedCombiner, values: tuple[Expr, ...], dtypes: tuple[DType, ...]) -> tuple[Expr, ...]:
     """What combining one element gives; differences with itself keep the NaN of what is not finite."""
     value, dtype = values[0], dtypes[0]
     match kind.name:
@@ -135,10 +135,10 @@ class CommonSubexpressions:
     ulp: int = 0
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        apart = output_names(data) | overwritten_names(data) | homes(data).keys()
+        apart = output_names(data) | overwritten_names(data) | output_memory(data).keys()
         rewriter = Rewriter(data)
         seen: dict[tuple[Operation, tuple[object, ...]], Operation] = {}
-        pure = (Pointwise, Reduction, Scan, Scatter, View, Contraction)
+        pure = (Pointwise, Reduction, Scan, Scatter, View, ContractionCall)
         for old in data.operations:
             operation = rewriter.current(old)
             mergeable = isinstance(operation, pure) and not operation.token
@@ -163,8 +163,8 @@ class ComposeViews:
     ulp: int = 0
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        kept = output_names(data) | shared_homes(data)
-        versions = Versions(data)
+        kept = output_names(data) | shared_output_memory(data)
+        versions = VersionDeadlines(data)
         values = data.values()
         views: dict[str, View] = {}
         operations: list[Operation] = []
@@ -180,7 +180,7 @@ class ComposeViews:
         return data.with_operations(tuple(operations))
 
 
-def _holds(name: str, position: int, versions: Versions) -> bool:
+def _holds(name: str, position: int, versions: VersionDeadlines) -> bool:
     """True when a value is not overwritten before ``position``."""
     deadline = versions.deadline(name)
     return deadline is None or position < deadline

@@ -10,7 +10,16 @@ from types import MappingProxyType
 from litz_ir.contraction import MatmulNest
 from litz_ir.dtypes import DType
 from litz_ir.fused import Decision
-from litz_ir.loops import Axis, Combine, Kind, LoopGraph, Operation, Reduction, Value, contiguous
+from litz_ir.loops import (
+    Axis,
+    LoopGraph,
+    NamedCombiner,
+    Operation,
+    Reduction,
+    UserCombiner,
+    Value,
+    contiguous,
+)
 from litz_ir.passes import PassContext
 from litz_ir.scalar import (
     Expr,
@@ -29,11 +38,11 @@ from litz_ir.scalar import (
 )
 from litz_ir.symbols import Size, add, coefficient, floordiv, mod, mul, product, symbol
 from litz_ir.target import Capabilities
+from litz_scheduler.cluster_size import CTAS_PER_SM, MIN_COLUMN_TILE, max_cluster_size
 from litz_scheduler.cost import body_cost, estimate, load_count, points
-from litz_scheduler.graph import element_of
-from litz_scheduler.legality.product import graphics, matmul_of
+from litz_scheduler.graph_facts import element_of
+from litz_scheduler.legality.matmul import gpu_kinds, matmul_of
 from litz_scheduler.options import SchedulerOptions
-from litz_scheduler.sharing import COLUMNS, PROGRAMS, most_together
 
 SPLIT = (
     "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax",
@@ -41,18 +50,18 @@ SPLIT = (
 )  # fmt: skip
 """What can be combined of parts; all but the last three as elements are."""
 
-PARTS = 16
+SPLITS_PER_THREAD = 16
 """The parts wanted for each thread: enough to even out threads of unequal speed."""
 
-SLAB, TALL, TALLER = 256 << 10, 512, 4
+SLAB, TALL_COLUMN, TALL_RATIO = 256 << 10, 512, 4
 """What a part of the columns of a CPU reads, so that a cache holds it, and which columns are read in parts: those of so
 many elements, and of so many times the elements of a row."""
 
-TILE, PART, SCORED = 64, 1024, 256
+MIN_MATMUL_TILE, MIN_SPLIT, MIN_SCORED_SPLIT = 64, 1024, 256
 """The side of the least tile of a product of matrices that multiplies well, the least that one part of it sums, and the
 least where every summed point is a product itself."""
 
-DEEP = 4
+SPLIT_K_RATIO = 4
 """A product is divided where it sums this many times what its longer side has: else its parts cost more than they
 give."""
 
@@ -80,11 +89,11 @@ class SplitReductions:
         machine = context.machine(operation.results[0].type.device)
         if (
             machine is None
-            or not isinstance(operation.combiner, Kind)
+            or not isinstance(operation.combiner, NamedCombiner)
             or operation.combiner.name not in SPLIT
         ):
             return ()
-        matmul = matmul_of(operation, graphics(context))
+        matmul = matmul_of(operation, gpu_kinds(context))
         if matmul is not None and matmul.nested:
             most = _split_k(matmul, graph, machine)
             return _weighed_in_parts(operation, most) if most > 1 else ()
@@ -93,15 +102,13 @@ class SplitReductions:
         if matmul is not None:
             columns, most = True, _split_k(matmul, graph, machine)
         else:
-            columns = (machine.processors > 0 or _is_tall(operation)) and reads_columns(operation, graph)
-            most = (self._programs if machine.processors else self._threads)(
-                operation, graph, machine, columns
-            )
+            columns = (machine.sm_count > 0 or _is_tall(operation)) and reads_columns(operation, graph)
+            most = (self._programs if machine.sm_count else self._threads)(operation, graph, machine, columns)
         if most < 2:
             return ()
         division = _divided(operation.reduce_axes, most)
         if matmul is not None and _few(division, most):
-            division = _divided_anyhow(operation.reduce_axes, most, TILE)
+            division = _divided_anyhow(operation.reduce_axes, most, MIN_MATMUL_TILE)
         return _in_two_steps(operation, division, columns) if division.parts > 1 else ()
 
     def _threads(self, operation: Reduction, graph: LoopGraph, machine: Capabilities, columns: bool) -> int:
@@ -112,22 +119,22 @@ class SplitReductions:
             return nbytes // SLAB
         if machine.threads < 2 or outer >= 2 * machine.threads or outer == machine.threads:
             return 0
-        worthwhile = min(inner // 2, inner * _effort(operation) // self.options.part_bytes)
-        return min(PARTS * machine.threads // max(outer, 1), worthwhile)
+        worthwhile = min(inner // 2, inner * _effort(operation) // self.options.cpu_split_bytes)
+        return min(SPLITS_PER_THREAD * machine.threads // max(outer, 1), worthwhile)
 
     def _programs(self, operation: Reduction, graph: LoopGraph, machine: Capabilities, columns: bool) -> int:
         """The most parts that pay on the processors of a GPU."""
-        together = COLUMNS if columns else 1
+        together = MIN_COLUMN_TILE if columns else 1
         programs = -(-estimate(points(operation.axes), graph.symbols) // together)
-        inner, most = _inner(operation), most_together(machine, self.options)
-        if programs >= 2 * machine.processors:
+        inner, most = _inner(operation), max_cluster_size(machine, self.options)
+        if programs >= 2 * machine.sm_count:
             return 0
         if not columns and 1 < most and inner <= most * self.options.long_row:
             return 0  # programs share a row, each a part that it keeps
         # Of equal reads, whatever is made of them: what shares a read should share a kernel.
         nbytes = inner * together * load_count(*operation.bodies) * operation.results[0].type.dtype.itemsize
-        worthwhile = min(inner // 2, nbytes // self.options.program_bytes)
-        parts = min(PROGRAMS * machine.processors // max(programs, 1), worthwhile)
+        worthwhile = min(inner // 2, nbytes // self.options.gpu_split_bytes)
+        parts = min(CTAS_PER_SM * machine.sm_count // max(programs, 1), worthwhile)
         return 0 if parts <= most else parts
 
 
@@ -136,11 +143,11 @@ def _split_k(matmul: MatmulNest, graph: LoopGraph, machine: Capabilities) -> int
     batch, m, n, k = (
         estimate(points(axes), graph.symbols) for axes in (matmul.batch, matmul.m, matmul.n, matmul.k)
     )
-    tiles = batch * -(-m // TILE)
-    tiles *= 1 if matmul.nested else -(-n // TILE)
-    if 2 * tiles > machine.processors or k < DEEP * max(m, n):
+    tiles = batch * -(-m // MIN_MATMUL_TILE)
+    tiles *= 1 if matmul.nested else -(-n // MIN_MATMUL_TILE)
+    if 2 * tiles > machine.sm_count or k < SPLIT_K_RATIO * max(m, n):
         return 0
-    return min(machine.processors // max(tiles, 1), k // (SCORED if matmul.nested else PART))
+    return min(machine.sm_count // max(tiles, 1), k // (MIN_SCORED_SPLIT if matmul.nested else MIN_SPLIT))
 
 
 def _inner(operation: Reduction) -> int:
@@ -153,7 +160,7 @@ def _inner(operation: Reduction) -> int:
 def _is_tall(operation: Reduction) -> bool:
     """True where columns have far more elements than rows."""
     outer = points(operation.axes)
-    return isinstance(outer, int) and _inner(operation) >= max(TALL, TALLER * outer)
+    return isinstance(outer, int) and _inner(operation) >= max(TALL_COLUMN, TALL_RATIO * outer)
 
 
 def _effort(operation: Reduction) -> int:
@@ -236,7 +243,7 @@ def _weighed_in_parts(operation: Reduction, most: int) -> tuple[Reduction, ...]:
     if (
         (division is None or _few(division, most))
         and len(axes) == 1
-        and operation.combiner == Kind("softmax_sum")
+        and operation.combiner == NamedCombiner("softmax_sum")
     ):
         division = _divided_anyhow(axes, most)
     return _in_two_steps(operation, division, True) if division is not None and division.parts > 1 else ()
@@ -278,14 +285,14 @@ def _in_two_steps(operation: Reduction, division: _Division, columns: bool) -> t
     point = tuple(symbol(axis.name) for axis in axes)
     parts = tuple(Load(value.name, element_of(value, point), value.type.dtype) for value in partial)
     whole = replace(operation, reduce_axes=division.between, bodies=parts)
-    assert isinstance(operation.combiner, Kind)
+    assert isinstance(operation.combiner, NamedCombiner)
     merged = _MERGED.get(operation.combiner.name)
     if merged is not None:
         whole = replace(whole, combiner=merged(tuple(value.type.dtype for value in partial)))
     return some, whole
 
 
-def _merged_moments(dtypes: tuple[DType, ...]) -> Combine:
+def _merged_moments(dtypes: tuple[DType, ...]) -> UserCombiner:
     """How (mean, sum of squared differences, count) of two parts become those of both (Chan, Golub and LeVeque)."""
     parameters = [Param(k, dtype) for k, dtype in enumerate((*dtypes, *dtypes))]
     mean, squares, count, other, more, number = parameters
@@ -299,10 +306,10 @@ def _merged_moments(dtypes: tuple[DType, ...]) -> Combine:
         op("add", op("add", squares, more), cast(between, squares.dtype)),
         total,
     )
-    return Combine(merged, tuple(const(0, dtype) for dtype in dtypes), tuple(parameters[:3]))
+    return UserCombiner(merged, tuple(const(0, dtype) for dtype in dtypes), tuple(parameters[:3]))
 
 
-def _merged_softmax(dtypes: tuple[DType, ...]) -> Combine:
+def _merged_softmax(dtypes: tuple[DType, ...]) -> UserCombiner:
     """How (maximum, sums of exponentials relative to it) of two parts become those of both."""
     count = len(dtypes)
     parameters = [Param(k, dtype) for k, dtype in enumerate((*dtypes, *dtypes))]
@@ -317,10 +324,10 @@ def _merged_softmax(dtypes: tuple[DType, ...]) -> Combine:
         for mine, theirs in zip(parameters[1:count], parameters[count + 1 :], strict=True)
     ]
     nothing = (const(0.0, dtype) for dtype in dtypes[1:])
-    return Combine((top, *sums), (lowest, *nothing), tuple(parameters[:count]))
+    return UserCombiner((top, *sums), (lowest, *nothing), tuple(parameters[:count]))
 
 
-_MERGED: Mapping[str, Callable[[tuple[DType, ...]], Combine]] = MappingProxyType(
+_MERGED: Mapping[str, Callable[[tuple[DType, ...]], UserCombiner]] = MappingProxyType(
     {"welford": _merged_moments, "online_softmax": _merged_softmax, "softmax_sum": _merged_softmax}
 )
 """How parts are combined, where that is not how elements are."""

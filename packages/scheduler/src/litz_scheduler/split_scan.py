@@ -9,14 +9,25 @@ from types import MappingProxyType
 
 from litz_ir.dtypes import i64
 from litz_ir.fused import Decision
-from litz_ir.loops import Axis, Kind, Layout, LoopGraph, Operation, Reduction, Scan, Value, View, contiguous
+from litz_ir.loops import (
+    Axis,
+    Layout,
+    LoopGraph,
+    NamedCombiner,
+    Operation,
+    Reduction,
+    Scan,
+    Value,
+    View,
+    contiguous,
+)
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, const, index, masked, op, substitute_expr
 from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
+from litz_scheduler.cluster_size import CTAS_PER_SM, MIN_COLUMN_TILE
 from litz_scheduler.cost import estimate, load_count, points
+from litz_scheduler.lookback_scan import will_look_back
 from litz_scheduler.options import SchedulerOptions
-from litz_scheduler.relay import will_be_relayed
-from litz_scheduler.sharing import COLUMNS, PROGRAMS
 
 _COMBINED: Mapping[str, str] = MappingProxyType(
     {"sum": "add", "prod": "mul", "min": "minimum", "max": "maximum"}
@@ -50,25 +61,25 @@ class SplitScans:
         """How many equal parts pay; 1 where the scan stays whole."""
         type_ = scan.results[0].type
         machine, size = context.machine(type_.device), scan.scan_axis.size
-        if machine is None or not machine.processors or not isinstance(size, int):
+        if machine is None or not machine.sm_count or not isinstance(size, int):
             return 1
-        if will_be_relayed(scan, machine, graph.symbols, self.options):
+        if will_look_back(scan, machine, graph.symbols, self.options):
             return 1
         # Narrow floats are combined wide, and rounded where they are shown alone.
-        known = isinstance(scan.combiner, Kind) and scan.combiner.name in _COMBINED
+        known = isinstance(scan.combiner, NamedCombiner) and scan.combiner.name in _COMBINED
         if not known or len(scan.results) > 1 or type_.dtype.is_low_precision:
             return 1
-        together = 1 if type_.layout.strides[scan.dimension] == 1 else COLUMNS
+        together = 1 if type_.layout.strides[scan.dimension] == 1 else MIN_COLUMN_TILE
         programs = -(-estimate(points(scan.axes), graph.symbols) // together)
         nbytes = size * together * max(1, load_count(*scan.bodies)) * type_.dtype.itemsize
-        most = min(PROGRAMS * machine.processors // max(programs, 1), nbytes // self.options.program_bytes)
+        most = min(CTAS_PER_SM * machine.sm_count // max(programs, 1), nbytes // self.options.gpu_split_bytes)
         return next((parts for parts in range(most, 1, -1) if size % parts == 0), 1)
 
 
 def _in_steps(scan: Scan, parts: int) -> tuple[Operation, ...]:
     """The three steps, and their result as the one that was wanted."""
     (result,), (whole,) = scan.results, scan.bodies
-    assert isinstance(scan.scan_axis.size, int) and isinstance(scan.combiner, Kind)
+    assert isinstance(scan.scan_axis.size, int) and isinstance(scan.combiner, NamedCombiner)
     part = Axis(f"{scan.scan_axis.name}_part", parts)
     inside = Axis(scan.scan_axis.name, scan.scan_axis.size // parts)
     place = {inside.name: add(mul(symbol(part.name), inside.size), symbol(inside.name))}

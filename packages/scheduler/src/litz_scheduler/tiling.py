@@ -6,18 +6,18 @@ from litz_ir.loops import Axis
 from litz_ir.plan import CpuLoops, ScanStore, Schedule, TileRequest
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
 from litz_ir.target import Capabilities
+from litz_scheduler.cluster_size import chosen_cluster_size
 from litz_scheduler.cost import estimate, points
-from litz_scheduler.loop_order import Nest, loads_of, stores_of
+from litz_scheduler.lookback_scan import lookback_of
+from litz_scheduler.loop_order import LoopNest, loads_of, stores_of
 from litz_scheduler.options import Lanes, SchedulerOptions
-from litz_scheduler.relay import relayed
-from litz_scheduler.sharing import together
 
 LANE_BYTES = 4
 """Lanes are counted in elements of the commonest compute type."""
 
 
 def schedule_nest(
-    nest: Nest,
+    nest: LoopNest,
     traffic: int,
     work: int,
     capabilities: Capabilities,
@@ -28,9 +28,9 @@ def schedule_nest(
     """A schedule for a CPU (vector and parallel axes) or, for a device with blocks, a request that has the cluster size
     of a reduction and the segment of a look-back scan: the device's target decides the rest. ``scratch`` says that the
     nest keeps arrays per outer point, so outer points cannot share lanes."""
-    if capabilities.block_limit:
-        cluster = together(nest, capabilities, symbols, options)
-        return TileRequest(cluster, relayed(nest, capabilities, symbols, options))
+    if capabilities.max_tile_elements:
+        cluster = chosen_cluster_size(nest, capabilities, symbols, options)
+        return TileRequest(cluster, lookback_of(nest, capabilities, symbols, options))
     vector = _vector_axis(nest, capabilities, symbols, options.lanes, scratch)
     parallel = _parallel_axes(nest, capabilities, symbols)
     grain = _grain(nest, parallel, traffic, work, symbols, options)
@@ -38,7 +38,7 @@ def schedule_nest(
 
 
 def _vector_axis(
-    nest: Nest, capabilities: Capabilities, symbols: SymbolTable, wanted: Lanes, scratch: bool
+    nest: LoopNest, capabilities: Capabilities, symbols: SymbolTable, wanted: Lanes, scratch: bool
 ) -> str | None:
     if not capabilities.vector_bytes or wanted == "none":
         return None
@@ -66,7 +66,7 @@ WORTHWHILE = 0.02
 """Below this share of a register's rate, lanes gain nothing over scalar code."""
 
 
-def _efficiency(nest: Nest, axis: Axis, lanes: int, symbols: SymbolTable) -> float:
+def _efficiency(nest: LoopNest, axis: Axis, lanes: int, symbols: SymbolTable) -> float:
     """The share of a register's rate that accesses reach with lanes along ``axis``, weighted by how often each happens;
     an axis that does not fill its registers wastes the rest."""
     total = reached = 0.0
@@ -92,7 +92,7 @@ def _access(term: Size, axis: Axis) -> float:
     return STRIDED if slope is not None else SCATTERED
 
 
-def _parallel_axes(nest: Nest, capabilities: Capabilities, symbols: SymbolTable) -> tuple[str, ...]:
+def _parallel_axes(nest: LoopNest, capabilities: Capabilities, symbols: SymbolTable) -> tuple[str, ...]:
     """Leading outer axes, as few as give every thread several points; the last one, along which lanes run, is left
     whole when the ones before it suffice."""
     if capabilities.threads < 2:
@@ -108,7 +108,7 @@ def _parallel_axes(nest: Nest, capabilities: Capabilities, symbols: SymbolTable)
 
 
 def _grain(
-    nest: Nest,
+    nest: LoopNest,
     parallel: tuple[str, ...],
     traffic: int,
     work: int,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from litz_codegen_cpp.emit.context import Context
-from litz_codegen_cpp.emit.scopes import Value
+from litz_codegen_cpp.emit.scopes import CppValue
 from litz_ir.dtypes import i32, i64
 from litz_ir.errors import CodegenError
 from litz_ir.scalar import Expr, Indirect, indirects_in
@@ -36,11 +36,11 @@ _LANES = symbol(LANES)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class IndexText:
     """C++ text of a scalar index; ``simple`` when it needs no brackets."""
 
     text: str
-    home: int
+    scope_level: int
     simple: bool = True
     reads: frozenset[str] = frozenset()
 
@@ -55,7 +55,7 @@ class Indices:
     def __init__(self, context: Context) -> None:
         self.context = context
 
-    def indirect(self, atom: Indirect) -> Value:
+    def indirect(self, atom: Indirect) -> CppValue:
         """The value of an indirect index, wrapped and checked, ``i64``."""
         raise NotImplementedError
 
@@ -65,25 +65,25 @@ class Indices:
 
     # --- scalars --------------------------------------------------------------------------------------------
 
-    def scalar(self, x: Size) -> Piece:
+    def scalar(self, x: Size) -> IndexText:
         """The text of a term at the innermost scope; what is known further out is computed there.
 
         The vector axis stands for its value in the first lane.
         """
         if isinstance(x, int):
-            return Piece(_integer(x), 0, x >= 0)
+            return IndexText(_integer(x), 0, x >= 0)
         if isinstance(x, Symbol):
             return self._symbol(x.name)
         known = self.context.scopes.find(("term", x))
         if known is not None:
-            return Piece(known.parts[0], known.home, reads=known.reads)
+            return IndexText(known.registers[0], known.scope_level, reads=known.reads)
         if isinstance(x, Sum):
             return self._sum(x)
         if isinstance(x, Product):
             return self._product(x)
         return self.named(x)
 
-    def named(self, x: Term) -> Piece:
+    def named(self, x: Term) -> IndexText:
         """The term as a variable in the outermost scope that knows all of it."""
         scopes = self.context.scopes
         found = scopes.find(("term", x))
@@ -91,22 +91,22 @@ class Indices:
             piece = self._compound(x)
             if piece.text.isidentifier():
                 return piece
-            value = self.context.define("at", piece.text, i64, piece.home, reads=piece.reads)
+            value = self.context.define("at", piece.text, i64, piece.scope_level, reads=piece.reads)
             found = scopes.remember(("term", x), value)
-        return Piece(found.parts[0], found.home, reads=found.reads)
+        return IndexText(found.registers[0], found.scope_level, reads=found.reads)
 
-    def _symbol(self, name: str) -> Piece:
+    def _symbol(self, name: str) -> IndexText:
         if name == LANES:
-            return Piece(name, 0)
+            return IndexText(name, 0)
         found = self.context.scopes.axis(name)
         if found is None:
             raise CodegenError(
                 f"index symbol {name!r} is neither an axis in scope nor a symbol of the kernel",
                 node=self.context.kernel.name,
             )
-        return Piece(*found)
+        return IndexText(*found)
 
-    def _compound(self, x: Term) -> Piece:
+    def _compound(self, x: Term) -> IndexText:
         match x:
             case Sum():
                 return self._sum(x)
@@ -118,14 +118,14 @@ class Indices:
                 return self._extremum(x)
             case Indirect():
                 value = self.indirect(x)
-                return Piece(value.parts[0], value.home, reads=value.reads)
+                return IndexText(value.registers[0], value.scope_level, reads=value.reads)
         raise CodegenError(f"no C++ form for the index term {x}", node=self.context.kernel.name)
 
-    def _sum(self, x: Sum) -> Piece:
+    def _sum(self, x: Sum) -> IndexText:
         items = [(self.scalar(term), term, factor) for term, factor in x.terms if term is not _LANES]
-        home = max((piece.home for piece, _, _ in items), default=0)
-        inner = [(piece, factor) for piece, _, factor in items if piece.home == home]
-        outer = [(term, factor) for piece, term, factor in items if piece.home < home]
+        home = max((piece.scope_level for piece, _, _ in items), default=0)
+        inner = [(piece, factor) for piece, _, factor in items if piece.scope_level == home]
+        outer = [(term, factor) for piece, term, factor in items if piece.scope_level < home]
         texts: list[tuple[str, str]] = []
         reads = frozenset[str]().union(*(piece.reads for piece, _, _ in items))
         if outer:
@@ -145,37 +145,37 @@ class Indices:
             texts.append(("-" if x.constant < 0 else "+", _integer(abs(x.constant))))
         first = ("" if texts[0][0] == "+" else "-") + texts[0][1]
         text = first + "".join(f" {sign} {each}" for sign, each in texts[1:])
-        return Piece(text, home, text.isidentifier(), reads)
+        return IndexText(text, home, text.isidentifier(), reads)
 
-    def _product(self, x: Product) -> Piece:
+    def _product(self, x: Product) -> IndexText:
         items = [(self.scalar(factor), factor) for factor in x.factors]
-        home = max(piece.home for piece, _ in items)
-        outer = [factor for piece, factor in items if piece.home < home]
-        texts = [piece.bracketed() for piece, _ in items if piece.home == home]
+        home = max(piece.scope_level for piece, _ in items)
+        outer = [factor for piece, factor in items if piece.scope_level < home]
+        texts = [piece.bracketed() for piece, _ in items if piece.scope_level == home]
         if outer:
             invariant = mul(*outer)
             piece = self.scalar(invariant) if isinstance(invariant, (int, Symbol)) else self.named(invariant)
             texts.insert(0, piece.bracketed())
         reads = frozenset[str]().union(*(piece.reads for piece, _ in items))
-        return Piece("*".join(texts), home, len(texts) == 1, reads)
+        return IndexText("*".join(texts), home, len(texts) == 1, reads)
 
-    def _quotient(self, x: FloorDiv | Mod) -> Piece:
+    def _quotient(self, x: FloorDiv | Mod) -> IndexText:
         dividend, divisor = self.scalar(x.dividend), self.scalar(x.divisor)
-        home, reads = max(dividend.home, divisor.home), dividend.reads | divisor.reads
+        home, reads = max(dividend.scope_level, divisor.scope_level), dividend.reads | divisor.reads
         if self._plain_division(x):
             sign = "/" if isinstance(x, FloorDiv) else "%"
-            return Piece(f"{dividend.bracketed()} {sign} {divisor.bracketed()}", home, False, reads)
+            return IndexText(f"{dividend.bracketed()} {sign} {divisor.bracketed()}", home, False, reads)
         name = "floor_div" if isinstance(x, FloorDiv) else "remainder"
-        return Piece(f"{name}<int64_t>({dividend.text}, {divisor.text})", home, True, reads)
+        return IndexText(f"{name}<int64_t>({dividend.text}, {divisor.text})", home, True, reads)
 
-    def _extremum(self, x: Min | Max) -> Piece:
+    def _extremum(self, x: Min | Max) -> IndexText:
         pieces = [self.scalar(arg) for arg in x.args]
         name = "minimum" if isinstance(x, Min) else "maximum"
         text = pieces[0].text
         for piece in pieces[1:]:
             text = f"{name}<int64_t>({text}, {piece.text})"
         reads = frozenset[str]().union(*(piece.reads for piece in pieces))
-        return Piece(text, max(piece.home for piece in pieces), True, reads)
+        return IndexText(text, max(piece.scope_level for piece in pieces), True, reads)
 
     def _plain_division(self, x: FloorDiv | Mod) -> bool:
         """True when C++'s division agrees with the term's: nothing is negative."""
@@ -187,7 +187,7 @@ class Indices:
 
     def varies(self, x: Size) -> bool:
         """True when the term may differ from lane to lane, or between registers side by side."""
-        return self._moves(x) and (self.context.parts > 1 or self.lane_stride(x) != 0)
+        return self._moves(x) and (self.context.registers > 1 or self.lane_stride(x) != 0)
 
     def _moves(self, x: Size) -> bool:
         """True when the axis along the lanes is in the term, or an indirect index in it may differ between lanes."""
@@ -254,34 +254,34 @@ class Indices:
             return True
         return all(self.fits_int32(child) for child in x.children())
 
-    def per_lane(self, x: Size, narrow: bool = False) -> Value:
+    def per_lane(self, x: Size, narrow: bool = False) -> CppValue:
         """The term in every lane: ``i64``, or ``i32`` when ``narrow``, which :meth:`fits_int32` must allow."""
         dtype = i32 if narrow else i64
         key = ("lanes", dtype.name, x)
         found = self.context.scopes.find(key)
         if found is not None:
             return found
-        pieces = [self._lanes(self.shifted(x, part), narrow) for part in range(self.context.parts)]
-        home = max(piece.home for piece in pieces)
+        pieces = [self._lanes(self.shifted(x, part), narrow) for part in range(self.context.registers)]
+        home = max(piece.scope_level for piece in pieces)
         reads = frozenset[str]().union(*(piece.reads for piece in pieces))
         value = self.context.define(
             "at", tuple(piece.text for piece in pieces), dtype, home, varying=True, reads=reads
         )
         return self.context.scopes.remember(key, value)
 
-    def _lanes(self, x: Size, narrow: bool) -> Piece:
+    def _lanes(self, x: Size, narrow: bool) -> IndexText:
         kind = "int32_t" if narrow else "int64_t"
         stride = self.lane_stride(x)
         if stride is not None:
             base = self.scalar(x)
             start = f"{kind}({base.text})" if narrow else base.text
             if stride == 0:
-                return Piece(f"broadcast<{kind}>({start})", base.home, True, base.reads)
+                return IndexText(f"broadcast<{kind}>({start})", base.scope_level, True, base.reads)
             if stride == 1:
-                return Piece(f"iota<{kind}>({start})", base.home, True, base.reads)
+                return IndexText(f"iota<{kind}>({start})", base.scope_level, True, base.reads)
             step = self.scalar(stride)
             text = f"broadcast<{kind}>({start}) + iota<{kind}>(0) * broadcast<{kind}>({step.text})"
-            return Piece(text, max(base.home, step.home), False, base.reads)
+            return IndexText(text, max(base.scope_level, step.scope_level), False, base.reads)
         match x:
             case Sum():
                 return self._lane_sum(x, narrow)
@@ -294,40 +294,44 @@ class Indices:
                 return self._lane_extremum(x, narrow)
             case Indirect():
                 value = self.context.spread(self.indirect(x))
-                return Piece(
-                    f"convert<int32_t>({value.parts[0]})" if narrow else value.parts[0],
-                    value.home,
+                return IndexText(
+                    f"convert<int32_t>({value.registers[0]})" if narrow else value.registers[0],
+                    value.scope_level,
                     True,
                     value.reads,
                 )
         raise CodegenError(f"no C++ form for the index term {x}", node=self.context.kernel.name)
 
-    def _lane_sum(self, x: Sum, narrow: bool) -> Piece:
+    def _lane_sum(self, x: Sum, narrow: bool) -> IndexText:
         kind = "int32_t" if narrow else "int64_t"
         linear: list[Size] = [x.constant]
-        others: list[Piece] = []
+        others: list[IndexText] = []
         for term, factor in x.terms:
             if self.lane_stride(term) is not None:
                 linear.append(mul(term, factor))
                 continue
             piece = self._lanes(term, narrow)
             scaled = (
-                piece if factor == 1 else _joined(" * ", [piece, Piece(f"broadcast<{kind}>({factor})", 0)])
+                piece
+                if factor == 1
+                else _joined(" * ", [piece, IndexText(f"broadcast<{kind}>({factor})", 0)])
             )
             others.append(scaled)
         rest = add(*linear)
         return _joined(" + ", others if rest == 0 else [self._lanes(rest, narrow), *others])
 
-    def _lane_quotient(self, x: FloorDiv | Mod, narrow: bool) -> Piece:
+    def _lane_quotient(self, x: FloorDiv | Mod, narrow: bool) -> IndexText:
         dividend = self._lanes(x.dividend, narrow)
         if narrow and isinstance(x.divisor, int) and self._plain_division(x):
             # A literal divisor of a native vector becomes a multiplication.
             sign = "/" if isinstance(x, FloorDiv) else "%"
-            return Piece(f"({dividend.bracketed()} {sign} {x.divisor})", dividend.home, True, dividend.reads)
+            return IndexText(
+                f"({dividend.bracketed()} {sign} {x.divisor})", dividend.scope_level, True, dividend.reads
+            )
         name = "floor_div" if isinstance(x, FloorDiv) else "remainder"
         return _joined(", ", [dividend, self._lanes(x.divisor, narrow)], call=name)
 
-    def _lane_extremum(self, x: Min | Max, narrow: bool) -> Piece:
+    def _lane_extremum(self, x: Min | Max, narrow: bool) -> IndexText:
         name = "minimum" if isinstance(x, Min) else "maximum"
         pieces = [self._lanes(arg, narrow) for arg in x.args]
         result = pieces[0]
@@ -336,14 +340,14 @@ class Indices:
         return result
 
 
-def _joined(sign: str, pieces: list[Piece], call: str = "") -> Piece:
-    home = max(piece.home for piece in pieces)
+def _joined(sign: str, pieces: list[IndexText], call: str = "") -> IndexText:
+    home = max(piece.scope_level for piece in pieces)
     reads = frozenset[str]().union(*(piece.reads for piece in pieces))
     if call:
-        return Piece(f"{call}({sign.join(piece.text for piece in pieces)})", home, True, reads)
+        return IndexText(f"{call}({sign.join(piece.text for piece in pieces)})", home, True, reads)
     if len(pieces) == 1:
         return pieces[0]
-    return Piece(sign.join(piece.bracketed() for piece in pieces), home, False, reads)
+    return IndexText(sign.join(piece.bracketed() for piece in pieces), home, False, reads)
 
 
 def _integer(value: int) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 
-from litz_codegen_cpp.emit.body import Body
-from litz_codegen_cpp.emit.context import Buffer, Context
+from litz_codegen_cpp.emit.body import ExpressionEmitter
+from litz_codegen_cpp.emit.context import BufferPointer, Context
 from litz_codegen_cpp.emit.index import LANES
 from litz_codegen_cpp.emit.loops import PhaseWriter, positive, stored_buffers
 from litz_codegen_cpp.emit.moves import with_moved_bits
 from litz_codegen_cpp.emit.ops_table import SPELLINGS
 from litz_codegen_cpp.emit.parallel import OuterLoops, outer_of
 from litz_codegen_cpp.emit.registers import expressions, outer_registers
-from litz_codegen_cpp.emit.scopes import Value, indented
-from litz_codegen_cpp.emit.spelling import Names, identifier, memory_type
+from litz_codegen_cpp.emit.scopes import CppValue, indented
+from litz_codegen_cpp.emit.spelling import CppNames, identifier, memory_type
 from litz_ir.dtypes import ALL, b1, f64, i64
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS
@@ -64,7 +64,7 @@ def entry_point(kernel: str) -> str:
 def emit_kernel(kernel: Kernel, lanes: int, comment: str = "") -> Emitted:
     """The C++ text of a kernel, for vectors of ``lanes`` lanes or a smaller power of two; raises ``CodegenError``, also
     for a pack: threads take loops one after the other."""
-    if kernel.parts:
+    if kernel.subkernels:
         raise CodegenError("a CPU has no packs", node=kernel.name, hint="plan for a target with beside = 1")
     return _KernelWriter(with_moved_bits(kernel), lanes, comment).write()
 
@@ -79,30 +79,31 @@ class _KernelWriter:
         self.symbol = entry_point(kernel.name)
         self.body = self._body()
 
-    def _body(self) -> Body:
+    def _body(self) -> ExpressionEmitter:
         """Fresh scopes of a function that sees the kernel's symbols and buffers."""
         kernel = self.kernel
         axes = (*kernel.outer, *(axis for phase in kernel.phases for axis in phase.axes))
         ranges = {axis.name: extent(axis.size) for axis in axes}
         ranges.update((info.name, info.range) for info in kernel.symbols if info.kind != "float")
         ranges[LANES] = Range(1, 64)
-        names = Names(_CALLED | {self.symbol})
+        names = CppNames(_CALLED | {self.symbol})
         context = Context(kernel, names, ranges, self.lanes)
-        context.buffers = {p.name: Buffer(names.exact(p.name), p.dtype) for p in kernel.parameters}
+        context.buffers = {p.name: BufferPointer(names.exact(p.name), p.dtype) for p in kernel.parameters}
         laned = self.outer.vector is not None
         context.buffers.update(
-            (local.name, Buffer(names.exact(local.name), local.dtype, laned)) for local in kernel.locals
+            (local.name, BufferPointer(names.exact(local.name), local.dtype, laned))
+            for local in kernel.scratch
         )
         context.axis_names = {name: names.exact(name) for name in dict.fromkeys(axis.name for axis in axes)}
         context.written = frozenset[str]().union(*(stored_buffers(phase) for phase in kernel.phases))
-        return Body(context)
+        return ExpressionEmitter(context)
 
     def write(self) -> Emitted:
         """The kernel, and the function that a thread runs where it is divided among several."""
         comment = [f"// {line}" for line in self.comment.splitlines()]
         if any(axis.size == 0 for axis in self.kernel.outer):
             text = [*comment, self._signature(), "  return 0;", "}"]
-        elif self.outer.shared:
+        elif self.outer.parallel:
             text = [*self._range_function(comment), "", *self._launcher()]
         else:
             text = [*comment, *self._serial()]
@@ -113,7 +114,7 @@ class _KernelWriter:
         kernel = self.kernel
         used = chain(
             (parameter.dtype for parameter in kernel.parameters),
-            (local.dtype for local in kernel.locals),
+            (local.dtype for local in kernel.scratch),
             (node.dtype for node in expressions(kernel.phases)),
         )
         has_float8 = any(dtype.is_float and dtype.bits == 8 for dtype in used)
@@ -169,7 +170,7 @@ class _KernelWriter:
     def _contents(self, leave: str = "return;") -> None:
         context, scopes = self.body.context, self.body.context.scopes
         self._symbols(self.body)
-        if not self.outer.shared:
+        if not self.outer.parallel:
             self._nothing_to_do(self.body, leave)
         self._buffers()
         on_heap = self._locals(leave)
@@ -181,7 +182,7 @@ class _KernelWriter:
         for pointer in on_heap:
             scopes.line(f"__builtin_free({pointer});")
 
-    def _symbols(self, body: Body) -> None:
+    def _symbols(self, body: ExpressionEmitter) -> None:
         """Read the symbols that the kernel uses; ints and bools can be index terms, all can be scalars."""
         context = body.context
         for position, info in enumerate(self.kernel.symbols):
@@ -189,16 +190,16 @@ class _KernelWriter:
             source = f"symbols[{position}]"
             if info.kind == "float":
                 context.scopes.line(f"const double {name} = bits_as<double>({source});")
-                value = Value((name,), f64, 0)
+                value = CppValue((name,), f64, 0)
             else:
                 context.scopes.line(f"const int64_t {name} = {source};")
                 context.scopes.stack[0].axes[info.name] = name
-                value = Value((name,), i64, 0)
+                value = CppValue((name,), i64, 0)
                 if info.kind == "bool":
-                    value = Value((f"({name} != 0)",), b1, 0)
+                    value = CppValue((f"({name} != 0)",), b1, 0)
             context.scopes.remember(("scalar", info.name), value)
 
-    def _nothing_to_do(self, body: Body, leave: str) -> None:
+    def _nothing_to_do(self, body: ExpressionEmitter, leave: str) -> None:
         """Leave at once when an outer axis has no point, since what is hoisted may not be read then."""
         uncertain = [axis.size for axis in self.kernel.outer if not positive(body.context.ranges, axis.size)]
         if uncertain:
@@ -220,7 +221,7 @@ class _KernelWriter:
         repeat = f" * {self.parts} * LITZ_LANES" if self.outer.vector is not None else ""
         room = STACK_BYTES
         on_heap: list[str] = []
-        for local in self.kernel.locals:
+        for local in self.kernel.scratch:
             kind, pointer = memory_type(local.dtype), context.buffers[local.name].pointer
             count = f"{local.size}ull"
             if isinstance(local.size, int):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from litz_codegen_cpp.emit.body import Body
+from litz_codegen_cpp.emit.body import ExpressionEmitter
 from litz_codegen_cpp.emit.index import LANES
 from litz_codegen_cpp.emit.reduction import Accumulator, accumulator
 from litz_codegen_cpp.emit.registers import phase_registers
-from litz_codegen_cpp.emit.scan import Scan
-from litz_codegen_cpp.emit.scopes import Lanes, Value
-from litz_ir.loops import Axis, Combine
+from litz_codegen_cpp.emit.scan import ScanWriter
+from litz_codegen_cpp.emit.scopes import ActiveLanes, CppValue
+from litz_ir.loops import Axis, UserCombiner
 from litz_ir.plan import Accumulate, Phase, ScanStore, Store, cpu_loops
 from litz_ir.scalar import Expr, Masked, indirects, indirects_in
 from litz_ir.symbols import Range, Size, bounds, free_symbols
@@ -63,7 +63,7 @@ def runs_along(phase: Phase, vector: str | None) -> bool:
     if vector is None or not phase.axes or phase.axes[-1].name != vector:
         return False
     return not any(
-        isinstance(s, ScanStore) or (isinstance(s, Accumulate) and isinstance(s.combiner, Combine))
+        isinstance(s, ScanStore) or (isinstance(s, Accumulate) and isinstance(s.combiner, UserCombiner))
         for s in phase.statements
     )
 
@@ -71,17 +71,17 @@ def runs_along(phase: Phase, vector: str | None) -> bool:
 class PhaseWriter:
     """Writes one phase at the innermost scope, which is that of an outer point."""
 
-    def __init__(self, body: Body, phase: Phase) -> None:
+    def __init__(self, body: ExpressionEmitter, phase: Phase) -> None:
         self.body = body
         self.context = body.context
         self.phase = phase
         self.across = self.context.vector is not None
         self.along = not self.across and runs_along(phase, cpu_loops(self.context.kernel.schedule).vector)
-        self.parts = self.context.parts
+        self.registers = self.context.registers
         if self.along:
-            self.parts = phase_registers(self.context.kernel, phase, self.context.lanes)
+            self.registers = phase_registers(self.context.kernel, phase, self.context.lanes)
         self.accumulators: dict[int, Accumulator] = {}
-        self.scans: dict[int, Scan] = {}
+        self.scans: dict[int, ScanWriter] = {}
 
     def write(self) -> None:
         """Declarations, loops, results."""
@@ -94,14 +94,14 @@ class PhaseWriter:
                     self.body,
                     statement.combiner,
                     statement.values,
-                    parts=self.parts,
+                    parts=self.registers,
                     across=self.across,
                     along=self.along,
                 )
                 made.declare()
                 self.accumulators[number] = made
             elif isinstance(statement, ScanStore):
-                self.scans[number] = Scan(self.body, statement, across=self.across)
+                self.scans[number] = ScanWriter(self.body, statement, across=self.across)
         with self._not_empty():
             self._nest(self.phase.axes)
         for number, statement in enumerate(self.phase.statements):
@@ -179,7 +179,7 @@ class PhaseWriter:
     ) -> None:
         """The loop, cut into blocks when it adds up many floats."""
         length = bounds(axis.size, self.context.ranges).high
-        per_step = 1 if step == "1" else self.parts * self.context.lanes
+        per_step = 1 if step == "1" else self.registers * self.context.lanes
         sums = any(made.settles for made in self.accumulators.values())
         if not sums or (length is not None and length // per_step <= 2 * _BLOCK):
             loop(axis, start, stop)
@@ -198,11 +198,11 @@ class PhaseWriter:
             made.settle()
 
     def _vector_loops(self, axis: Axis) -> None:
-        """Whole steps of ``parts`` registers, then single registers for the rest."""
+        """Whole steps of ``registers`` registers, then single registers for the rest."""
         size = axis.size
         text = self.body.scalar(size).bracketed()
-        step = step_text(self.parts)
-        whole = whole_steps(size, self.parts * self.context.lanes)
+        step = step_text(self.registers)
+        whole = whole_steps(size, self.registers * self.context.lanes)
         stop = text
         if whole == "some":
             stop = self.context.names.fresh(f"{self._axis(axis)}_whole")
@@ -210,7 +210,7 @@ class PhaseWriter:
         if whole != "none":
 
             def loop(axis: Axis, start: str, stop: str) -> None:
-                self._vector_loop(axis, start, stop, step, self.parts, None)
+                self._vector_loop(axis, start, stop, step, self.registers, None)
 
             self._blocked(axis, "0", stop, step, loop)
         if whole != "all":
@@ -226,7 +226,7 @@ class PhaseWriter:
 
     def _statements(self) -> None:
         """All values first, then the stores: a phase reads what was there before it."""
-        values: dict[int, Value] = {}
+        values: dict[int, CppValue] = {}
         for number, statement in enumerate(self.phase.statements):
             match statement:
                 case Store():
@@ -244,7 +244,7 @@ class PhaseWriter:
 
 @contextmanager
 def vector_loop(
-    body: Body, axis: Axis, start: str, stop: str, step: str, parts: int, end: str | None
+    body: ExpressionEmitter, axis: Axis, start: str, stop: str, step: str, parts: int, end: str | None
 ) -> Iterator[None]:
     """A loop whose steps take ``parts`` registers along ``axis``; with ``end``, lanes from there on are off."""
     context = body.context
@@ -255,7 +255,7 @@ def vector_loop(
         if end is not None:
             left = context.names.fresh("left")
             context.scopes.line(f"const int64_t {left} = {end} - {name};")
-            scope.lanes = Lanes(count=left)
+            scope.lanes = ActiveLanes(count=left)
         yield
 
 

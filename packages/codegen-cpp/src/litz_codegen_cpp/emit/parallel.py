@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from litz_codegen_cpp.emit.body import Body
+from litz_codegen_cpp.emit.body import ExpressionEmitter
 from litz_codegen_cpp.emit.index import LANES
 from litz_codegen_cpp.emit.loops import step_text, vector_loop, whole_steps
 from litz_ir.errors import CodegenError
@@ -23,17 +23,17 @@ Points = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Outer:
-    """How a kernel's outer axes are run: ``shared`` ones are divided among threads, ``sequential`` ones are not.
+class OuterLoopPlan:
+    """How a kernel's outer axes are run: ``parallel`` ones are divided among threads, ``sequential`` ones are not.
 
-    ``vector`` is the last one where it runs along the lanes of ``parts`` registers. A ``tiled`` axis, the one before
-    it, is cut into tiles that run inside each step of the vector axis.
+    ``vector`` is the last one where it runs along the lanes of ``registers`` registers. A ``tiled`` axis, the one
+    before it, is cut into tiles that run inside each step of the vector axis.
     """
 
-    shared: tuple[Axis, ...]
+    parallel: tuple[Axis, ...]
     sequential: tuple[Axis, ...]
     vector: Axis | None
-    parts: int
+    registers: int
     tiled: Axis | None = None
 
     @property
@@ -42,7 +42,7 @@ class Outer:
         return self.vector is not None and not self.sequential
 
 
-def outer_of(kernel: Kernel, parts: int) -> Outer:
+def outer_of(kernel: Kernel, parts: int) -> OuterLoopPlan:
     """Sort the outer axes; raises :class:`CodegenError` when the schedule does not fit them."""
     schedule = cpu_loops(kernel.schedule)
     names = [axis.name for axis in kernel.outer]
@@ -60,13 +60,13 @@ def outer_of(kernel: Kernel, parts: int) -> Outer:
                 hint="make it the last outer axis, or an inner one",
             )  # fmt: skip
         vector = kernel.outer[-1]
-    made = Outer(kernel.outer[:count], kernel.outer[count:], vector, parts)
+    made = OuterLoopPlan(kernel.outer[:count], kernel.outer[count:], vector, parts)
     return replace(made, tiled=kernel.outer[-2]) if vector is not None and _can_tile(made, kernel) else made
 
 
-def _can_tile(outer: Outer, kernel: Kernel) -> bool:
+def _can_tile(outer: OuterLoopPlan, kernel: Kernel) -> bool:
     """True when the axis before the vector axis is worth tiling and its points may run in any order."""
-    if len(kernel.outer) < 2 or kernel.outer[-2] not in outer.shared:
+    if len(kernel.outer) < 2 or kernel.outer[-2] not in outer.parallel:
         return False
     return _transposes(kernel)
 
@@ -91,17 +91,17 @@ def _transposes(kernel: Kernel) -> bool:
 class OuterLoops:
     """Writes the outer loops around ``points``; ``begin`` and ``end`` name a thread's range of shared steps."""
 
-    def __init__(self, body: Body, outer: Outer, points: Points) -> None:
+    def __init__(self, body: ExpressionEmitter, outer: OuterLoopPlan, points: Points) -> None:
         self.body = body
         self.context = body.context
         self.outer = outer
         self.points = points
-        self.step = step_text(outer.parts)
+        self.step = step_text(outer.registers)
         self.tile: tuple[Axis, str, str] | None = None
 
     def write(self) -> None:
         """All of it, at the innermost scope."""
-        shared = self.outer.shared
+        shared = self.outer.parallel
         if not shared:
             self._sequential(self.outer.sequential)
             return
@@ -130,7 +130,7 @@ class OuterLoops:
 
     def count(self) -> str:
         """The number of steps that threads divide, at the innermost scope."""
-        shared = self.outer.shared
+        shared = self.outer.parallel
         rows = self.body.scalar(product(map(self._turns, shared[:-1])))
         length = self._length(shared[-1])
         return length if rows.text == "1" else f"{rows.bracketed()} * {length}"
@@ -150,7 +150,7 @@ class OuterLoops:
         line = self.context.scopes.line
         low, high = self.context.names.fresh(f"{name}_begin"), self.context.names.fresh(f"{name}_end")
         line(f"const int64_t {low} = {first} * {self.step};")
-        if whole_steps(axis.size, self.outer.parts * self.context.lanes) == "all":
+        if whole_steps(axis.size, self.outer.registers * self.context.lanes) == "all":
             line(f"const int64_t {high} = {stop} * {self.step};")
         else:
             line(f"const int64_t {high} = minimum<int64_t>({size}, {stop} * {self.step});")
@@ -228,7 +228,7 @@ class OuterLoops:
 
     def _vector(self, axis: Axis, first: str, stop: str) -> None:
         """Whole steps of the vector axis, then single registers for the rest of it."""
-        parts, lanes = self.outer.parts, self.context.lanes
+        parts, lanes = self.outer.registers, self.context.lanes
         whole = whole_steps(axis.size, parts * lanes)
         limit = stop
         if whole == "some":

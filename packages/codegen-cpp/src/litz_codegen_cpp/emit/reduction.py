@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from litz_codegen_cpp.emit.body import Body
-from litz_codegen_cpp.emit.scopes import Value
+from litz_codegen_cpp.emit.body import ExpressionEmitter
+from litz_codegen_cpp.emit.scopes import CppValue
 from litz_codegen_cpp.emit.spelling import register_type, vector_type
 from litz_ir.dtypes import DType, b1, compute_dtype, f64, i64
 from litz_ir.errors import CodegenError
-from litz_ir.loops import Combine, Combiner, Kind
+from litz_ir.loops import Combiner, NamedCombiner, UserCombiner
 from litz_ir.scalar import Expr, Param
 
 _STATES = {
@@ -34,18 +34,26 @@ class Accumulator(Protocol):
     def settle(self) -> None:
         """End a block of a long sum."""
 
-    def results(self, dtypes: tuple[DType, ...]) -> list[Value]:
+    def results(self, dtypes: tuple[DType, ...]) -> list[CppValue]:
         """The combination's values so far; lanes are put together when they ran along a reduced axis."""
 
 
-def accumulator(body: Body, combiner: Combiner, values: tuple[Expr, ...], *, parts: int, across: bool, along: bool,
-                scan: bool = False) -> Accumulator:  # fmt: skip
+def accumulator(
+    body: ExpressionEmitter,
+    combiner: Combiner,
+    values: tuple[Expr, ...],
+    *,
+    parts: int,
+    across: bool,
+    along: bool,
+    scan: bool = False,
+) -> Accumulator:
     """The accumulator of a statement.
 
     ``parts`` registers side by side; ``across``: lanes are different outer points; ``along``: lanes are elements of one
     reduction; neither: scalars. A ``scan`` sums in double, as eager does.
     """
-    if isinstance(combiner, Combine):
+    if isinstance(combiner, UserCombiner):
         return _BodyAccumulator(body, combiner, parts, across)
     return _NamedAccumulator(body, combiner, values, parts, across, along, scan)
 
@@ -55,8 +63,8 @@ class _NamedAccumulator:
 
     def __init__(
         self,
-        body: Body,
-        kind: Kind,
+        body: ExpressionEmitter,
+        kind: NamedCombiner,
         values: tuple[Expr, ...],
         parts: int,
         across: bool,
@@ -98,8 +106,8 @@ class _NamedAccumulator:
         if self._is_vector:
             operands = [context.spread(operand) for operand in operands]
         lanes = context.scopes.active if self.along else None
-        for part in range(context.parts if self._is_vector else 1):
-            texts = [operand.part(part) for operand in operands]
+        for part in range(context.registers if self._is_vector else 1):
+            texts = [operand.register(part) for operand in operands]
             if lanes is not None:
                 texts.append(lanes.mask(part))
             context.scopes.line(f"{self.names[part]}.add({', '.join(texts)});")
@@ -108,7 +116,7 @@ class _NamedAccumulator:
         for name in self.names if self.settles else ():
             self.body.context.scopes.line(f"{name}.settle();")
 
-    def results(self, dtypes: tuple[DType, ...]) -> list[Value]:
+    def results(self, dtypes: tuple[DType, ...]) -> list[CppValue]:
         context = self.body.context
         names = self.names
         if self.along:
@@ -133,7 +141,7 @@ class _NamedAccumulator:
         return values
 
 
-def _state_dtype(kind: Kind, value: DType, scan: bool) -> DType:
+def _state_dtype(kind: NamedCombiner, value: DType, scan: bool) -> DType:
     if kind.name in ("any", "all"):
         return b1
     if kind.name in ("sum", "prod") and value.is_bool:
@@ -148,7 +156,7 @@ class _BodyAccumulator:
 
     settles = False
 
-    def __init__(self, body: Body, combiner: Combine, parts: int, across: bool) -> None:
+    def __init__(self, body: ExpressionEmitter, combiner: UserCombiner, parts: int, across: bool) -> None:
         self.body = body
         self.combiner = combiner
         self.parts = parts
@@ -164,7 +172,7 @@ class _BodyAccumulator:
                 value, kind = context.spread(value), vector_type(identity.dtype)
             names = tuple(context.names.fresh("running") for _ in range(self.parts))
             for part, name in enumerate(names):
-                context.scopes.line(f"{kind} {name} = {value.part(part)};")
+                context.scopes.line(f"{kind} {name} = {value.register(part)};")
             self.names.append(names)
 
     def add(self, values: tuple[Expr, ...]) -> None:
@@ -177,9 +185,9 @@ class _BodyAccumulator:
                 found = [context.spread(value) for value in found]
             for names, value in zip(self.names, found):
                 for part, name in enumerate(names):
-                    context.scopes.line(f"{name} = {value.part(part)};")
+                    context.scopes.line(f"{name} = {value.register(part)};")
 
-    def _bind(self, new: list[Value]) -> None:
+    def _bind(self, new: list[CppValue]) -> None:
         """Give the body's parameters their meaning: copies, since the variables change one after another."""
         context = self.body.context
         top = context.scopes.top
@@ -187,13 +195,13 @@ class _BodyAccumulator:
             before = context.define("before", names, identity.dtype, top, varying=self.across)
             context.scopes.remember(Param(position, identity.dtype), before)
         for position, value in enumerate(new, len(new)):
-            local = Value(value.parts, value.dtype, top, value.varying, value.reads)
+            local = CppValue(value.registers, value.dtype, top, value.varying, value.reads)
             context.scopes.remember(Param(position, value.dtype), local)
 
     def settle(self) -> None:
         """Nothing to do: a combination is taken in order."""
 
-    def results(self, dtypes: tuple[DType, ...]) -> list[Value]:
+    def results(self, dtypes: tuple[DType, ...]) -> list[CppValue]:
         context = self.body.context
         top = context.scopes.top
         with context.scopes.under(context.scopes.active, guard=False):

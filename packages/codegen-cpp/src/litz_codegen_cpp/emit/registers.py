@@ -52,7 +52,7 @@ def _registers(kernel: Kernel, phases: Sequence[Phase], size: Size, lanes: int) 
     if any(phase.axes and any(isinstance(s, Accumulate) for s in phase.statements) for phase in phases):
         # Locals of a kernel with outer lanes are as many times larger.
         inner = any(axis.name == schedule.vector for phase in phases for axis in phase.axes)
-        parts = REDUCING if inner or not kernel.locals else 1
+        parts = REDUCING if inner or not kernel.scratch else 1
         parts = min(parts, REDUCING if len(operations) <= HEAVY_BODY else REDUCING // 2)
     else:
         cost = sum(OPS[node.name].cost for node in operations)

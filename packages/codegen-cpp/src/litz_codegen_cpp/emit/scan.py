@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from litz_codegen_cpp.emit.body import Body
+from litz_codegen_cpp.emit.body import ExpressionEmitter
 from litz_codegen_cpp.emit.reduction import Accumulator, accumulator
 from litz_ir.dtypes import DType
 from litz_ir.plan import ScanStore
 
 
-class Scan:
+class ScanWriter:
     """A ``ScanStore`` statement; its running state is declared anew before every run of the last axis."""
 
-    def __init__(self, body: Body, statement: ScanStore, *, across: bool) -> None:
+    def __init__(self, body: ExpressionEmitter, statement: ScanStore, *, across: bool) -> None:
         self.body = body
         self.statement = statement
         self.across = across
@@ -19,7 +19,7 @@ class Scan:
 
     def start(self) -> None:
         """Declare the state, at the innermost scope."""
-        parts = self.body.context.parts if self.across else 1
+        parts = self.body.context.registers if self.across else 1
         self.running = accumulator(
             self.body,
             self.statement.combiner,

@@ -18,30 +18,30 @@ ScopeKind = Literal["function", "loop", "block", "lanes"]
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class CppValue:
     """C++ text of a value. A varying one holds one text per register side by side, or one that serves all of them.
 
-    ``home`` is the position of its scope; ``reads`` names the buffers, among those that the kernel writes, whose
+    ``scope_level`` is the position of its scope; ``reads`` names the buffers, among those that the kernel writes, whose
     elements it depends on.
     """
 
-    parts: tuple[str, ...]
+    registers: tuple[str, ...]
     dtype: DType
-    home: int
+    scope_level: int
     varying: bool = False
     reads: frozenset[str] = frozenset()
 
-    def part(self, number: int) -> str:
+    def register(self, number: int) -> str:
         """The text for one of the registers side by side."""
-        return self.parts[number] if len(self.parts) > 1 else self.parts[0]
+        return self.registers[number] if len(self.registers) > 1 else self.registers[0]
 
-    def within(self, home: int) -> Value:
-        """The value after the scopes inside ``home`` that are no C++ blocks have closed."""
-        return self if self.home <= home else replace(self, home=home)
+    def within(self, home: int) -> CppValue:
+        """The value after the scopes inside ``scope_level`` that are no C++ blocks have closed."""
+        return self if self.scope_level <= home else replace(self, scope_level=home)
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class ActiveLanes:
     """Which lanes count: the first ``count`` of one register, or those set in ``masks`` (one text per register)."""
 
     count: str = ""
@@ -54,17 +54,18 @@ class Lanes:
 
 @dataclass(slots=True)
 class Scope:
-    """A stretch of code. ``guard`` marks one that runs under a condition: nothing is read on its behalf outside it.
+    """A stretch of code. ``conditional`` marks one that runs under a condition: nothing is read on its behalf outside
+    it.
 
     A ``lanes`` scope is no C++ block: it writes to its parent's lines, under other active ``lanes``.
     """
 
     kind: ScopeKind
     lines: list[str] = field(default_factory=list)
-    memo: dict[Hashable, Value] = field(default_factory=dict)
+    memo: dict[Hashable, CppValue] = field(default_factory=dict)
     axes: dict[str, str] = field(default_factory=dict)
-    lanes: Lanes | None = None
-    guard: bool = False
+    lanes: ActiveLanes | None = None
+    conditional: bool = False
 
 
 class Scopes:
@@ -82,7 +83,7 @@ class Scopes:
         """Append a line to the scope at ``home``, the innermost one unless told."""
         self.stack[-1 if home is None else home].lines.append(text)
 
-    def find(self, key: Hashable) -> Value | None:
+    def find(self, key: Hashable) -> CppValue | None:
         """What is remembered under ``key`` in any open scope."""
         for scope in reversed(self.stack):
             found = scope.memo.get(key)
@@ -90,9 +91,9 @@ class Scopes:
                 return found
         return None
 
-    def remember(self, key: Hashable, value: Value) -> Value:
+    def remember(self, key: Hashable, value: CppValue) -> CppValue:
         """Keep a value in its home scope for as long as that is open."""
-        self.stack[value.home].memo[key] = value
+        self.stack[value.scope_level].memo[key] = value
         return value
 
     def forget(self, buffers: frozenset[str]) -> None:
@@ -111,12 +112,12 @@ class Scopes:
         return None
 
     @property
-    def guarded(self) -> int:
+    def conditional_level(self) -> int:
         """The position of the innermost scope that runs under a condition; 0 if none does."""
-        return max((home for home, scope in enumerate(self.stack) if scope.guard), default=0)
+        return max((home for home, scope in enumerate(self.stack) if scope.conditional), default=0)
 
     @property
-    def active(self) -> Lanes | None:
+    def active(self) -> ActiveLanes | None:
         """The lanes that count at this point; ``None``: all of them."""
         for scope in reversed(self.stack):
             if scope.lanes is not None:
@@ -133,10 +134,10 @@ class Scopes:
         *,
         closing: str = "}",
         guard: bool = False,
-        lanes: Lanes | None = None,
+        lanes: ActiveLanes | None = None,
     ) -> Iterator[Scope]:
         """A C++ block: ``opening`` and ``closing`` stand around its indented lines in the parent's text."""
-        scope = Scope(kind, guard=guard, lanes=lanes)
+        scope = Scope(kind, conditional=guard, lanes=lanes)
         self.stack.append(scope)
         yield scope
         self.stack.pop()
@@ -148,15 +149,15 @@ class Scopes:
     @contextmanager
     def detached(self) -> Iterator[Scope]:
         """A C++ block that runs under a condition, whose lines are the caller's to place."""
-        scope = Scope("block", guard=True)
+        scope = Scope("block", conditional=True)
         self.stack.append(scope)
         yield scope
         self.stack.pop()
 
     @contextmanager
-    def under(self, lanes: Lanes | None, *, guard: bool) -> Iterator[Scope]:
+    def under(self, lanes: ActiveLanes | None, *, guard: bool) -> Iterator[Scope]:
         """A stretch of the present block with values of its own, for other active lanes if given."""
-        scope = Scope("lanes", lines=self.stack[-1].lines, lanes=lanes, guard=guard)
+        scope = Scope("lanes", lines=self.stack[-1].lines, lanes=lanes, conditional=guard)
         self.stack.append(scope)
         yield scope
         self.stack.pop()

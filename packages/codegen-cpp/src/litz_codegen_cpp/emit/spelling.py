@@ -94,7 +94,7 @@ def identifier(name: str) -> str:
     return cleaned if cleaned and not cleaned[0].isdigit() and not cleaned.startswith("_") else f"n{cleaned}"
 
 
-class Names:
+class CppNames:
     """Hands out C++ names that are unique within one function and clash with nothing that the headers declare."""
 
     def __init__(self, reserved: frozenset[str]) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from litz_codegen_cpp.emit.context import Buffer, Context, spread
+from litz_codegen_cpp.emit.context import BufferPointer, Context, spread
 from litz_codegen_cpp.emit.index import Indices
-from litz_codegen_cpp.emit.scopes import Lanes, Value
+from litz_codegen_cpp.emit.scopes import ActiveLanes, CppValue
 from litz_codegen_cpp.emit.spelling import literal, memory_type
 from litz_ir.dtypes import DType, bf16
 from litz_ir.errors import CodegenError
@@ -15,7 +15,7 @@ from litz_ir.symbols import Size
 _COMBINE = {"add": "{0} + {1}", "mul": "{0} * {1}", "min": "minimum({0}, {1})", "max": "maximum({0}, {1})"}
 
 
-class Memory:
+class MemoryEmitter:
     """Writes loads and stores."""
 
     def __init__(self, context: Context, indices: Indices) -> None:
@@ -24,7 +24,7 @@ class Memory:
 
     # --- loads ----------------------------------------------------------------------------------------------
 
-    def load(self, expr: Load) -> Value:
+    def load(self, expr: Load) -> CppValue:
         """The loaded value, in the outermost scope in which its address is known and reading is allowed."""
         context = self.context
         buffer = self._buffer(expr.buffer, expr.dtype)
@@ -34,7 +34,7 @@ class Memory:
                 hint="linearise indices with the buffer's layout",
             )  # fmt: skip
         offset = expr.index[0]
-        floor = max(context.scopes.guarded, self._earliest(expr.buffer))
+        floor = max(context.scopes.conditional_level, self._earliest(expr.buffer))
         reads = frozenset((expr.buffer,)) if expr.buffer in context.written else frozenset[str]()
         if buffer.laned:
             return self._load_laned(buffer, expr, floor, reads)
@@ -42,7 +42,7 @@ class Memory:
             return self._load_lanes(buffer, expr, floor, reads)
         piece = self.indices.scalar(offset)
         text = f"load_scalar({_at(buffer.pointer, piece.text)})"
-        home = max(piece.home, floor)
+        home = max(piece.scope_level, floor)
         lanes = context.scopes.active
         if lanes is not None and lanes.masks:
             any_lane = " | ".join(lanes.masks)
@@ -56,49 +56,51 @@ class Memory:
             return context.scopes.top
         return context.point if name in context.written else 0
 
-    def _load_laned(self, buffer: Buffer, expr: Load, floor: int, reads: frozenset[str]) -> Value:
+    def _load_laned(self, buffer: BufferPointer, expr: Load, floor: int, reads: frozenset[str]) -> CppValue:
         context = self.context
         if self.indices.varies(expr.index[0]):
             raise CodegenError(f"local {expr.buffer} is indexed by the vector axis", node=context.kernel.name)
         piece = self.indices.scalar(expr.index[0])
         lanes = context.scopes.active
         texts = []
-        for part in range(context.parts):
+        for part in range(context.registers):
             address = self._laned_address(buffer, piece.bracketed(), part)
             masked = lanes is not None and lanes.masks
             texts.append(
                 f"load_masked({address}, {lanes.mask(part)})" if lanes and masked else f"load({address})"
             )
-        home = max(piece.home, floor, context.point)
+        home = max(piece.scope_level, floor, context.point)
         return context.define(
             expr.buffer, tuple(texts), expr.dtype, home, varying=True, reads=reads | piece.reads
         )
 
-    def _laned_address(self, buffer: Buffer, offset: str, part: int) -> str:
-        parts = self.context.parts
+    def _laned_address(self, buffer: BufferPointer, offset: str, part: int) -> str:
+        parts = self.context.registers
         step = "LITZ_LANES" if parts == 1 else f"({parts} * LITZ_LANES)"
         shift = f" + {part} * LITZ_LANES" if part else ""
         return f"{buffer.pointer} + {offset} * {step}{shift}"
 
-    def _load_lanes(self, buffer: Buffer, expr: Load, floor: int, reads: frozenset[str]) -> Value:
+    def _load_lanes(self, buffer: BufferPointer, expr: Load, floor: int, reads: frozenset[str]) -> CppValue:
         context, offset = self.context, expr.index[0]
         lanes = context.scopes.active
         stride = self.indices.lane_stride(offset)
         home, texts = floor, []
         if self._in_pairs(buffer, offset):
-            for part in range(0, context.parts, 2):
+            for part in range(0, context.registers, 2):
                 piece = self.indices.scalar(self.indices.shifted(offset, part))
-                home, reads = max(home, piece.home), reads | piece.reads
+                home, reads = max(home, piece.scope_level), reads | piece.reads
                 texts.append(f"load_pair({_at(buffer.pointer, piece.text)})")
             return context.define_pairs(expr.buffer, texts, expr.dtype, home, reads)
         if stride is None:
             at = self.indices.per_lane(offset, self.indices.fits_int32(offset))
-            home, reads = max(home, at.home), reads | at.reads
-            texts = [_gather(buffer.pointer, at.part(part), lanes, part) for part in range(context.parts)]
+            home, reads = max(home, at.scope_level), reads | at.reads
+            texts = [
+                _gather(buffer.pointer, at.register(part), lanes, part) for part in range(context.registers)
+            ]
         else:
-            for part in range(context.parts):
+            for part in range(context.registers):
                 piece = self.indices.scalar(self.indices.shifted(offset, part))
-                home, reads = max(home, piece.home), reads | piece.reads
+                home, reads = max(home, piece.scope_level), reads | piece.reads
                 address = _at(buffer.pointer, piece.text)
                 if stride == 1:
                     suffix, arguments = _form(address, lanes, part)
@@ -107,17 +109,17 @@ class Memory:
                     texts.append(spread(f"load_scalar({address})", expr.dtype))
                 else:
                     step = self.indices.scalar(stride)
-                    home = max(home, step.home)
+                    home = max(home, step.scope_level)
                     texts.append(_load_strided(address, step.text, lanes, part))
         return context.define(expr.buffer, tuple(texts), expr.dtype, home, varying=True, reads=reads)
 
-    def _in_pairs(self, buffer: Buffer, offset: Size) -> bool:
+    def _in_pairs(self, buffer: BufferPointer, offset: Size) -> bool:
         """Whether elements go through memory two registers at a time, which lie side by side there."""
         return buffer.dtype == bf16 and self.context.pairs and self.indices.lane_stride(offset, 2) == 1
 
     # --- stores ---------------------------------------------------------------------------------------------
 
-    def store(self, name: str, offset: Size, value: Value, mode: ScatterMode = "set") -> None:
+    def store(self, name: str, offset: Size, value: CppValue, mode: ScatterMode = "set") -> None:
         """Write a value at the innermost scope, or combine it with what is there."""
         context = self.context
         buffer = self._buffer(name, value.dtype)
@@ -125,28 +127,28 @@ class Memory:
             self._store_laned(buffer, offset, value, mode)
         elif context.vector is None or not (value.varying or self.indices.varies(offset) or mode != "set"):
             piece = self.indices.scalar(offset)
-            self._store_scalar(buffer, piece.text, value.parts[0], mode)
+            self._store_scalar(buffer, piece.text, value.registers[0], mode)
         else:
             self._store_lanes(buffer, offset, context.spread(value), mode)
         context.scopes.forget(frozenset((name,)))
 
-    def _store_scalar(self, buffer: Buffer, offset: str, value: str, mode: ScatterMode) -> None:
+    def _store_scalar(self, buffer: BufferPointer, offset: str, value: str, mode: ScatterMode) -> None:
         address = _at(buffer.pointer, offset)
         if mode != "set":
             value = _combine(mode, f"load_scalar({address})", value)
         self.context.scopes.line(f"store_scalar({address}, {value});")
 
-    def _store_laned(self, buffer: Buffer, offset: Size, value: Value, mode: ScatterMode) -> None:
+    def _store_laned(self, buffer: BufferPointer, offset: Size, value: CppValue, mode: ScatterMode) -> None:
         piece = self.indices.scalar(offset)
         spread = self.context.spread(value)
-        for part in range(self.context.parts):
+        for part in range(self.context.registers):
             address = self._laned_address(buffer, piece.bracketed(), part)
-            text = spread.part(part)
+            text = spread.register(part)
             if mode != "set":
                 text = _combine(mode, f"load({address})", text)
             self.context.scopes.line(f"store({address}, {text});")
 
-    def _store_lanes(self, buffer: Buffer, offset: Size, value: Value, mode: ScatterMode) -> None:
+    def _store_lanes(self, buffer: BufferPointer, offset: Size, value: CppValue, mode: ScatterMode) -> None:
         context = self.context
         lanes = context.scopes.active
         stride = self.indices.lane_stride(offset)
@@ -154,10 +156,10 @@ class Memory:
             self._store_pairs(buffer, offset, value)
             return
         at = None if stride is not None else self.indices.per_lane(offset, self.indices.fits_int32(offset))
-        for part in range(context.parts):
-            text = value.part(part)
+        for part in range(context.registers):
+            text = value.register(part)
             if at is not None:
-                self._scatter(buffer, at.part(part), text, mode, lanes)
+                self._scatter(buffer, at.register(part), text, mode, lanes)
                 continue
             piece = self.indices.scalar(self.indices.shifted(offset, part))
             address = _at(buffer.pointer, piece.text)
@@ -176,16 +178,18 @@ class Memory:
                 context.scopes.line(f"{form}({address}, {step}, {count}{text});")
             else:
                 steps = f"iota<int64_t>(0) * broadcast<int64_t>({step})"
-                self._scatter(Buffer(f"({address})", buffer.dtype), steps, text, mode, lanes)
+                self._scatter(BufferPointer(f"({address})", buffer.dtype), steps, text, mode, lanes)
 
-    def _store_pairs(self, buffer: Buffer, offset: Size, value: Value) -> None:
+    def _store_pairs(self, buffer: BufferPointer, offset: Size, value: CppValue) -> None:
         """Two registers at once, which the CPU narrows by one instruction."""
-        for part in range(0, self.context.parts, 2):
+        for part in range(0, self.context.registers, 2):
             address = _at(buffer.pointer, self.indices.scalar(self.indices.shifted(offset, part)).text)
-            pair = f"{value.part(part)}, {value.part(part + 1)}"
+            pair = f"{value.register(part)}, {value.register(part + 1)}"
             self.context.scopes.line(f"store_pair({address}, {pair});")
 
-    def _scatter(self, buffer: Buffer, at: str, value: str, mode: ScatterMode, lanes: Lanes | None) -> None:
+    def _scatter(
+        self, buffer: BufferPointer, at: str, value: str, mode: ScatterMode, lanes: ActiveLanes | None
+    ) -> None:
         """Lane by lane in order, since two lanes may meet at one element. No store runs under a mask."""
         line = self.context.scopes.line
         if mode == "set":
@@ -201,7 +205,7 @@ class Memory:
         line(f"  store_scalar({address}, {combined});")
         line("}")
 
-    def _buffer(self, name: str, dtype: DType) -> Buffer:
+    def _buffer(self, name: str, dtype: DType) -> BufferPointer:
         """The buffer as one of ``dtype``: narrow floats that are only moved are bits."""
         found = self.context.buffers.get(name)
         if found is None:
@@ -210,7 +214,7 @@ class Memory:
                 node=self.context.kernel.name,
             )
         if found.dtype.is_low_precision and dtype.kind == "uint":
-            return Buffer(f"(({memory_type(dtype)}*){found.pointer})", dtype, found.laned)
+            return BufferPointer(f"(({memory_type(dtype)}*){found.pointer})", dtype, found.laned)
         return found
 
 
@@ -218,7 +222,7 @@ def _at(pointer: str, offset: str) -> str:
     return pointer if offset == "0" else f"{pointer} + {offset}"
 
 
-def _form(address: str, lanes: Lanes | None, part: int) -> tuple[str, str]:
+def _form(address: str, lanes: ActiveLanes | None, part: int) -> tuple[str, str]:
     """How the function for consecutive elements is called: the end of its name, and its leading arguments."""
     if lanes is None:
         return "", address
@@ -229,7 +233,7 @@ def _form(address: str, lanes: Lanes | None, part: int) -> tuple[str, str]:
     )
 
 
-def _gather(pointer: str, at: str, lanes: Lanes | None, part: int) -> str:
+def _gather(pointer: str, at: str, lanes: ActiveLanes | None, part: int) -> str:
     if lanes is None:
         return f"gather({pointer}, {at})"
     if lanes.masks:
@@ -237,7 +241,7 @@ def _gather(pointer: str, at: str, lanes: Lanes | None, part: int) -> str:
     return f"gather_partial({pointer}, {at}, {lanes.count})"
 
 
-def _load_strided(address: str, step: str, lanes: Lanes | None, part: int) -> str:
+def _load_strided(address: str, step: str, lanes: ActiveLanes | None, part: int) -> str:
     if lanes is None:
         return f"load_strided({address}, {step})"
     if lanes.masks:

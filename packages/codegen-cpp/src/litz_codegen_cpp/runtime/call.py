@@ -11,7 +11,7 @@ from litz_codegen_cpp.runtime.load import LoadedLibrary
 from litz_ir.errors import KernelError, OutOfMemory
 from litz_ir.faults import BY_CODE, fault_error
 from litz_ir.plan import Kernel
-from litz_ir.target import Extent, LaunchFunction
+from litz_ir.target import ByteRange, LaunchFunction
 
 SEGMENT = "litz_segment"
 OUT_OF_MEMORY = 2
@@ -49,8 +49,8 @@ class CpuModule:
         self,
         names: Sequence[str],
         waits: Sequence[bool] | None = None,
-        extents: Sequence[Extent | None] | None = None,
-    ) -> Segment:
+        extents: Sequence[ByteRange | None] | None = None,
+    ) -> NativeSegment:
         """A run of kernels as one native call; raises ``KeyError``.
 
         Where ``waits`` is false, a kernel may run beside those before it since the last that waits; by default all
@@ -59,7 +59,7 @@ class CpuModule:
         """
         kernels = [self._kernels[name] for name in names]
         library = self._libraries[names[0]]
-        return Segment(library, [self.address(name) for name in names], kernels, waits)
+        return NativeSegment(library, [self.address(name) for name in names], kernels, waits)
 
 
 class _Frame:
@@ -87,7 +87,7 @@ class _Frame:
         return (ctypes.c_void_p * len(counts))(*(base + 8 * start for start in starts))
 
 
-class Segment:
+class NativeSegment:
     """Consecutive kernels run by one native call. Argument arrays are kept and reused, one set per concurrent call."""
 
     def __init__(

@@ -17,7 +17,7 @@ _ENTRY_POINTS = (
     "GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads",
 )  # fmt: skip
 
-Kernel = Callable[[Sequence[int], Sequence[int]], int]
+NativeKernel = Callable[[Sequence[int], Sequence[int]], int]
 """Called with buffer addresses and symbol values; gives the kernel's error code, 0 for none."""
 
 
@@ -99,7 +99,7 @@ class LoadedLibrary:
         assert address is not None
         return address
 
-    def function(self, name: str) -> Kernel:
+    def function(self, name: str) -> NativeKernel:
         """Return kernel ``name`` as a callable; it releases the interpreter lock while it runs."""
         entry = self._symbol(name)
         entry.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)

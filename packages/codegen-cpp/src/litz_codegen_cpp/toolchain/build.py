@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from litz_codegen_cpp.toolchain.compilers import Compiler, Kind
+from litz_codegen_cpp.toolchain.compilers import Compiler, CompilerFamily
 from litz_codegen_cpp.toolchain.isa import Isa, step_down
 from litz_ir.errors import CompileFailed, CompileTimeout
 
@@ -22,7 +22,10 @@ INCLUDE = Path(__file__).resolve().parent.parent / "include"
 """The folder that holds ``litz/*.h``."""
 
 # GCC's start files and C++ library serve no kernel; linking without them saves a tenth of a small unit's time.
-_LIBRARIES: Mapping[Kind, tuple[str, ...]] = {"gcc": ("-nostdlib", "-lm", "-lc", "-lgcc"), "clang": ("-lm",)}
+_LIBRARIES: Mapping[CompilerFamily, tuple[str, ...]] = {
+    "gcc": ("-nostdlib", "-lm", "-lc", "-lgcc"),
+    "clang": ("-lm",),
+}
 _SHOWN_OUTPUT = 4000
 
 
@@ -65,7 +68,7 @@ def compile_command(compiler: Compiler, isa: Isa, options: BuildOptions, out: Pa
     )
 
 
-def recipe_fingerprint(isa: Isa, options: BuildOptions) -> str:
+def command_fingerprint(isa: Isa, options: BuildOptions) -> str:
     """Return a digest of what any compiler is given beside the source: flags and headers."""
     parts = (*_flags(isa, options), _headers_digest())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -73,7 +76,7 @@ def recipe_fingerprint(isa: Isa, options: BuildOptions) -> str:
 
 def build_fingerprint(compiler: Compiler, isa: Isa, options: BuildOptions) -> str:
     """Return a digest of all but the source that decides a library's bytes: compiler, flags and headers."""
-    parts = (compiler.kind, compiler.version, *compiler.command, recipe_fingerprint(isa, options))
+    parts = (compiler.kind, compiler.version, *compiler.command, command_fingerprint(isa, options))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

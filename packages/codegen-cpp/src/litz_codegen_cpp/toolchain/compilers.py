@@ -13,7 +13,7 @@ from typing import Literal
 
 from litz_ir.errors import CompilerNotFound
 
-Kind = Literal["gcc", "clang"]
+CompilerFamily = Literal["gcc", "clang"]
 SEARCHED = ("g++", "clang++")
 INSTALL = (
     "install one (Debian and Ubuntu: apt install g++; Fedora: dnf install gcc-c++; macOS: xcode-select --install), "
@@ -27,7 +27,7 @@ class Compiler:
     """A compiler that answered: ``path`` is absolute, ``arguments`` are words that come first in every call."""
 
     path: str
-    kind: Kind
+    kind: CompilerFamily
     version: str
     arguments: tuple[str, ...] = ()
 
@@ -100,6 +100,6 @@ def _answer(path: str, words: tuple[str, ...], state: tuple[int, int, int]) -> C
         raise _Unusable(f"does not run ({error})") from error
     if answer.returncode != 0:
         raise _Unusable(f"fails when asked for its version (status {answer.returncode})")
-    kind: Kind = "clang" if "clang" in answer.stdout.lower() else "gcc"
+    kind: CompilerFamily = "clang" if "clang" in answer.stdout.lower() else "gcc"
     version = re.search(r"\d+(\.\d+)+", answer.stdout)
     return Compiler(path, kind, version.group() if version else "unknown", words[1:])

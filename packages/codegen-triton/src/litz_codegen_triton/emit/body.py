@@ -12,8 +12,8 @@ from litz_codegen_triton.emit import casts
 from litz_codegen_triton.emit.index import NARROW, IndexTerms
 from litz_codegen_triton.emit.mask import Masks
 from litz_codegen_triton.emit.ops_table import BRIEF, Form, Spelling, spelling, triton_type
-from litz_codegen_triton.emit.text import Value, Writer
-from litz_codegen_triton.emit.wide import Access
+from litz_codegen_triton.emit.text import CodeWriter, EmittedValue
+from litz_codegen_triton.emit.vector_accesses import MemoryAccess
 from litz_ir.dtypes import DType, b1, bf16, f32, i32, i64
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS, Fault
@@ -23,11 +23,11 @@ from litz_ir.scalar import (
     Checked,
     Const,
     Expr,
-    Fold,
     Index,
     Indirect,
     Load,
     Masked,
+    NestedReduction,
     Op,
     Param,
     Scalar,
@@ -38,7 +38,7 @@ from litz_ir.symbols import Range, Size, Term, bounds
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class EmitSettings:
     """What is fixed for a kernel.
 
     The form it is written in, its parameters and what their pointers are called, the buffers that it reads, the ranges
@@ -54,21 +54,21 @@ class Setting:
     dims: tuple[tuple[str, str], ...]
 
 
-class Body:
+class TileEmitter:
     """Writes expressions and stores for one kernel, computing each value once."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: EmitSettings) -> None:
         self.setting = setting
         self.form = setting.form
-        self.writer = Writer()
+        self.writer = CodeWriter()
         self.masks = Masks(self.writer, [letter for letter, _ in setting.dims])
         self.index = IndexTerms(self.masks, setting.ranges, setting.narrow, self._indirect)
-        self.scalars: dict[str, tuple[Value, DType]] = {}
-        self.params: tuple[Value, ...] = ()
+        self.scalars: dict[str, tuple[EmittedValue, DType]] = {}
+        self.params: tuple[EmittedValue, ...] = ()
         self.functions: dict[str, str] = {}
         self.stored: set[str] = set()
         self.loaded: Counter[str] = Counter()
-        self.accesses: list[Access] = []
+        self.accesses: list[MemoryAccess] = []
         self.conditions: tuple[Expr, ...] = ()
         self.reading: dict[Expr, bool] = {}
         self.asserts = False
@@ -82,7 +82,7 @@ class Body:
         """The shape of a tile that varies along ``dims``."""
         return f"[{', '.join(block if letter in dims else '1' for letter, block in self.setting.dims)}]"
 
-    def spread(self, value: Value, dims: frozenset[str]) -> str:
+    def spread(self, value: EmittedValue, dims: frozenset[str]) -> str:
         """The text of ``value`` broadcast to a tile that varies along ``dims``."""
         if dims <= value.dims or not dims:
             return value.text
@@ -90,13 +90,13 @@ class Body:
             return f"tl.full({self.shape(dims)}, {value.text}, {self.index.type})"
         return f"tl.broadcast_to({value.text}, {self.shape(dims | value.dims)})"
 
-    def typed(self, value: Value, dtype: DType) -> str:
+    def typed(self, value: EmittedValue, dtype: DType) -> str:
         """The text of a value as a tensor, even where it is a literal."""
         return f"tl.full([], {value.text}, {triton_type(dtype)})" if value.literal else value.text
 
     # --- expressions ---
 
-    def value(self, expr: Expr) -> Value:
+    def value(self, expr: Expr) -> EmittedValue:
         """Write what an expression needs and return its value. Raises ``CodegenError``."""
         self._prepare(expr)
         return self._visit(expr)
@@ -117,7 +117,7 @@ class Body:
                 stack.append((expr, True))
                 stack.extend((child, False) for child in reversed(children))
 
-    def _key(self, expr: Expr, conditions: tuple[Value, ...]) -> Hashable:
+    def _key(self, expr: Expr, conditions: tuple[EmittedValue, ...]) -> Hashable:
         # Under a condition, what was read there is good for nothing outside.
         return (expr, conditions) if conditions and self._reads(expr) else expr
 
@@ -128,7 +128,7 @@ class Body:
             found = self.reading[expr] = bool(loads(expr))
         return found
 
-    def _known(self, expr: Expr) -> Value | None:
+    def _known(self, expr: Expr) -> EmittedValue | None:
         """What an expression's value is known as, here or under fewer conditions."""
         conditions = self.masks.conditions
         for count in range(len(conditions) if self._reads(expr) else 0, -1, -1):
@@ -137,14 +137,14 @@ class Body:
                 return found
         return None
 
-    def _visit(self, expr: Expr) -> Value:
+    def _visit(self, expr: Expr) -> EmittedValue:
         found = self._known(expr)
         if found is None:
             key = self._key(expr, self.masks.conditions)
             found = self.writer.remember(key, self._write(expr))
         return found
 
-    def _write(self, expr: Expr) -> Value:
+    def _write(self, expr: Expr) -> EmittedValue:
         match expr:
             case Const():
                 return self._const(expr)
@@ -164,21 +164,21 @@ class Body:
                 return self._masked(expr)
             case Checked():
                 return self._checked(expr)
-            case Fold():
+            case NestedReduction():
                 return self._fold(expr)
             case Op():
                 return self._op(expr)
         raise CodegenError(f"cannot write {type(expr).__name__} in a Triton kernel", node=repr(expr))
 
-    def _const(self, expr: Const) -> Value:
+    def _const(self, expr: Const) -> EmittedValue:
         text, plain = _literal(expr.value, expr.dtype)
         if plain:
-            return Value(text, literal=True)
+            return EmittedValue(text, literal=True)
         return self.writer.define(
             "constant", f"tl.full([], {text}, {triton_type(expr.dtype)})", frozenset(), 0
         )
 
-    def _scalar(self, expr: Scalar) -> Value:
+    def _scalar(self, expr: Scalar) -> EmittedValue:
         found = self.scalars.get(expr.name)
         if found is None:
             raise CodegenError(
@@ -188,12 +188,12 @@ class Body:
         text = casts.cast(value.text, dtype, expr.dtype, self.form)
         return value if text == value.text else self._define(expr.name, text, (value,))
 
-    def _load(self, expr: Load, other: str = "") -> Value:
+    def _load(self, expr: Load, other: str = "") -> EmittedValue:
         raw = self.stored_element(expr, other)
         dtype = self.setting.parameters[expr.buffer].dtype
         return self.writer.define(expr.buffer, casts.decode(raw.text, dtype, self.form), raw.dims, raw.depth)
 
-    def stored_element(self, expr: Load, other: str = "", as_type: str = "") -> Value:
+    def stored_element(self, expr: Load, other: str = "", as_type: str = "") -> EmittedValue:
         """The text that reads an element as it is in memory, ``other`` where its tile has no point; ``as_type`` is the
         Triton type that its bits are taken for, if not that of the pointer."""
         parameter = self.setting.parameters[expr.buffer]
@@ -206,7 +206,7 @@ class Body:
             depth = self.writer.depth
             self._settle(expr.buffer)
         self.loaded[expr.buffer] += 1
-        self.accesses.append(Access("load", expr.buffer, expr.index[0], dims, self.conditions))
+        self.accesses.append(MemoryAccess("load", expr.buffer, expr.index[0], dims, self.conditions))
         base = self.setting.pointers[expr.buffer]
         if as_type:
             base += f".to(tl.pointer_type({as_type}), bitcast=True)"
@@ -214,7 +214,7 @@ class Body:
         more = "" if mask is None else f", mask={mask.text}" + (f", other={other}" if other else "")
         if "r" in dims and expr.buffer in self.eviction:
             more += f', eviction_policy="{self.eviction[expr.buffer]}"'
-        return Value(f"tl.load({pointer}{more})", dims, depth)
+        return EmittedValue(f"tl.load({pointer}{more})", dims, depth)
 
     @contextmanager
     def over(self, dims: tuple[tuple[str, str], ...]) -> Iterator[None]:
@@ -226,7 +226,7 @@ class Body:
         finally:
             self._set_dims(outside)
 
-    def _set_dims(self, setting: Setting) -> None:
+    def _set_dims(self, setting: EmitSettings) -> None:
         self.setting = setting
         self.masks.order = tuple(letter for letter, _ in setting.dims)
 
@@ -241,7 +241,7 @@ class Body:
         self.stored.clear()
         self.loaded.clear()
 
-    def _masked(self, expr: Masked) -> Value:
+    def _masked(self, expr: Masked) -> EmittedValue:
         cond = self._visit(expr.cond)
         other = self.value(expr.other)
         body = expr.body
@@ -260,7 +260,7 @@ class Body:
         return self._define("masked", text, parts)
 
     @contextmanager
-    def under(self, condition: Expr, value: Value) -> Iterator[None]:
+    def under(self, condition: Expr, value: EmittedValue) -> Iterator[None]:
         """Write what follows as wanted only where a condition, whose value this is, holds."""
         outside = self.conditions
         self.conditions = (*outside, condition)
@@ -268,14 +268,14 @@ class Body:
             yield
         self.conditions = outside
 
-    def _operand(self, value: Value, dtype: DType) -> str:
+    def _operand(self, value: EmittedValue, dtype: DType) -> str:
         return value.text if not value.literal or dtype in (f32, i32) else self.typed(value, dtype)
 
-    def _define(self, base: str, text: str, parts: Sequence[Value]) -> Value:
+    def _define(self, base: str, text: str, parts: Sequence[EmittedValue]) -> EmittedValue:
         dims = frozenset().union(*(part.dims for part in parts))
         return self.writer.define(base, text, dims, max((part.depth for part in parts), default=0))
 
-    def _op(self, expr: Op) -> Value:
+    def _op(self, expr: Op) -> EmittedValue:
         if expr.name in ("cast", "bitcast"):
             return self._conversion(expr)
         narrow = self._narrow_compare(expr)
@@ -284,7 +284,7 @@ class Body:
         dtype = expr.dtype if OPS[expr.name].rule == "random" else expr.args[-1].dtype
         return self._spelt(expr, spelling(expr.name, dtype))
 
-    def _spelt(self, expr: Op, row: Spelling) -> Value:
+    def _spelt(self, expr: Op, row: Spelling) -> EmittedValue:
         rule = OPS[expr.name].rule
         args = [self._visit(arg) for arg in expr.args]
         tensors = (
@@ -304,12 +304,12 @@ class Body:
             text = f"tl.where({text}, 1, 0) != 0"
         return self._define(expr.name, text, args)
 
-    def _alike(self, text: str, arg: Value, args: Sequence[Value]) -> str:
+    def _alike(self, text: str, arg: EmittedValue, args: Sequence[EmittedValue]) -> str:
         """An argument of a function, as a tile where another one is: inside the function it may be compared."""
         dims = frozenset().union(*(other.dims for other in args))
         return f"tl.broadcast_to({text}, {self.shape(dims)})" if dims and not arg.dims else text
 
-    def _conversion(self, expr: Op) -> Value:
+    def _conversion(self, expr: Op) -> EmittedValue:
         (source,) = expr.args
         value = self.before_rounding(expr)
         convert = casts.cast if expr.name == "cast" else casts.bitcast
@@ -318,7 +318,7 @@ class Body:
             return value
         return self._define(f"to_{expr.dtype.name}", text, (value,))
 
-    def before_rounding(self, conversion: Op) -> Value:
+    def before_rounding(self, conversion: Op) -> EmittedValue:
         """The value that a conversion converts, good enough for its result."""
         (source,) = conversion.args
         row = self._brief(conversion)
@@ -342,7 +342,7 @@ class Body:
             return None
         return BRIEF.get(source.name)
 
-    def _narrow_compare(self, expr: Op) -> Value | None:
+    def _narrow_compare(self, expr: Op) -> EmittedValue | None:
         """A comparison of indices, written in the type of indices: 64 bits would double its cost."""
         if OPS[expr.name].rule != "compare" or not self.index.narrow:
             return None
@@ -361,7 +361,7 @@ class Body:
             expr.name, spelling(expr.name, i64).text.format(*(part.text for part in parts)), parts
         )
 
-    def _indirect(self, atom: Indirect) -> Value:
+    def _indirect(self, atom: Indirect) -> EmittedValue:
         key: Hashable = (atom, self.masks.conditions)
         found = self.writer.known(key)
         if found is not None:
@@ -389,13 +389,13 @@ class Body:
             value = self._define("index", text, (value, size))
         return self.writer.remember(key, value)
 
-    def _fold(self, expr: Fold) -> Value:
+    def _fold(self, expr: NestedReduction) -> EmittedValue:
         """A sum, point after point."""
         writer, depth, load_depth = self.writer, self.writer.depth, self.load_depth
         for name, size in expr.axes:
             here = writer.names.fresh(name)
             writer.open(f"for {here} in range(0, {self.index.unit(size).text}):")
-            self.index.symbols[name] = Value(here, frozenset(), writer.depth)
+            self.index.symbols[name] = EmittedValue(here, frozenset(), writer.depth)
             least = bounds(size, self.setting.ranges).low
             if least is None or least < 1:
                 self.load_depth = writer.depth
@@ -410,11 +410,11 @@ class Body:
         self.load_depth = load_depth
         return total
 
-    def _checked(self, expr: Checked) -> Value:
+    def _checked(self, expr: Checked) -> EmittedValue:
         self._assert(self._visit(expr.cond), FAULTS[expr.fault])
         return self.value(expr.body)
 
-    def _assert(self, holds: Value, fault: Fault) -> None:
+    def _assert(self, holds: EmittedValue, fault: Fault) -> None:
         mask = self.masks.guarding(holds.dims)
         depth = max(holds.depth, mask.depth if mask else 0)
         condition = holds.text if mask is None else f"{holds.text} | ({mask.text} == 0)"

@@ -64,7 +64,7 @@ def multiplied_type(dtype: DType) -> str:
     return _FP8_TYPES.get(dtype, "")
 
 
-def encode_factor(text: str, dtype: DType, form: Form) -> str:
+def encode_operand(text: str, dtype: DType, form: Form) -> str:
     """A narrow float as the machine multiplies it, of a value in registers."""
     stored, type_ = encode(text, dtype, form), multiplied_type(dtype)
     return f"{stored}.to({type_}, bitcast=True)" if type_ else stored

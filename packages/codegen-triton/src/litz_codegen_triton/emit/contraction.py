@@ -13,11 +13,11 @@ from litz_ir.plan import Accumulate, Kernel, Statement, Store
 from litz_ir.scalar import Expr, Scalar, walk
 from litz_ir.symbols import SymbolTable, bounds, coefficient, product
 
-LEAST: Mapping[DType, int] = MappingProxyType({bf16: 2, f16: 2, f8e4m3fn: 2, f8e5m2: 2, i8: 2, f32: 16})
+MIN_TILE: Mapping[DType, int] = MappingProxyType({bf16: 2, f16: 2, f8e4m3fn: 2, f8e5m2: 2, i8: 2, f32: 16})
 """The least M, N and K of which tiles are multiplied, by the operands' dtype: tensor cores gain even where most of a
 tile is empty, f32 has none that are exact."""
 
-MOST_BYTES = 1 << 17
+MAX_INT8_POINTS = 1 << 17
 """The least K of which a sum of products of 8-bit integers may not fit 32 bits."""
 
 
@@ -51,7 +51,7 @@ class Contraction:
         return self.nest.m if self.swapped else self.nest.n
 
     @property
-    def total(self) -> DType:
+    def accumulator(self) -> DType:
         """The dtype of the sum."""
         return self.nest.accumulator
 
@@ -60,7 +60,7 @@ class Contraction:
         """The scalar operation that multiplies."""
         return self.nest.multiply
 
-    def factors(self, statement: Accumulate) -> tuple[Expr, Expr]:
+    def operands(self, statement: Accumulate) -> tuple[Expr, Expr]:
         """Return the left and the right operand of its statement, or of that over other indices, as multiplied."""
         (value,) = statement.values
         found = operands(value)
@@ -80,7 +80,8 @@ def contraction(kernel: Kernel, known: SymbolTable) -> Contraction | None:
         return None
     a, b = as_multiplied(nest.a, nest.b, nest.multiply)
     if any(
-        known.hint(product(axis.size for axis in axes)) < LEAST[a.dtype] for axes in (nest.m, nest.n, nest.k)
+        known.hint(product(axis.size for axis in axes)) < MIN_TILE[a.dtype]
+        for axes in (nest.m, nest.n, nest.k)
     ):
         return None
     if a.dtype == i8 and not _fits(nest.k, known):
@@ -102,7 +103,7 @@ def _matmul(kernel: Kernel, number: int) -> MatmulNest | None:
 def _fits(summed: Sequence[Axis], known: SymbolTable) -> bool:
     """True where sums of products of 8-bit integers fit 32 bits: tensor cores do not wrap around."""
     most = bounds(product(axis.size for axis in summed), known.ranges()).high
-    return most is not None and most < MOST_BYTES
+    return most is not None and most < MAX_INT8_POINTS
 
 
 def is_point(statement: Statement) -> bool:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from litz_codegen_triton.emit.index import fits_narrow
-from litz_codegen_triton.emit.statements import expressions, flat, terms_of
-from litz_codegen_triton.emit.tiles import Dim, Tiling
+from litz_codegen_triton.emit.statements import can_flatten, expressions, terms_of
+from litz_codegen_triton.emit.tiles import TileDim, Tiling
 from litz_ir.loops import Axis
-from litz_ir.plan import Accumulate, Kernel, ScanStore, Statement, Store, scratch_words
-from litz_ir.scalar import Expr, Index, folds, loads, transform
+from litz_ir.plan import Accumulate, Kernel, ScanStore, Statement, Store, workspace_words
+from litz_ir.scalar import Expr, Index, loads, nested_reductions, transform
 from litz_ir.symbols import (
     Range,
     Simplifier,
@@ -28,7 +28,7 @@ from litz_ir.symbols import (
 )
 
 
-class Coordinates:
+class TileIndices:
     """A kernel's statements over the indices of its tiles.
 
     ``indices`` names the index of each dimension: ``x``, ``y`` and ``z`` for outer ones; ``r0`` for the tile of phase
@@ -46,12 +46,12 @@ class Coordinates:
             info.name: info.range for info in kernel.symbols if info.kind != "float"
         }
         every = (each for phase in kernel.phases for each in phase.statements)
-        for fold in folds(*(expr for each in every for expr in expressions(each))):
+        for fold in nested_reductions(*(expr for each in every for expr in expressions(each))):
             self.ranges |= {name: extent(size) for name, size in fold.axes}
         outer = self._outer()
         self.summed = self._summed()
-        if tiles.shared > 1 or tiles.relay:
-            self.index("piece", tiles.ahead)
+        if tiles.cluster_size > 1 or tiles.lookback:
+            self.index("piece", tiles.ctas_per_tile)
         self.mapping = tuple(outer | self._inner(number) for number in range(len(tiles.inner)))
         simplifier = Simplifier(self.ranges)
         self.phases: tuple[tuple[Statement, ...], ...] = tuple(
@@ -72,20 +72,20 @@ class Coordinates:
 
     def _outer(self) -> dict[str, Size]:
         # An axis of one point needs no index, and a tile may leave it out.
-        axes = (*self.kernel.outer, *(self.kernel.phases[0].axes if flat(self.kernel) else ()))
+        axes = (*self.kernel.outer, *(self.kernel.phases[0].axes if can_flatten(self.kernel) else ()))
         terms: dict[str, Size] = {axis.name: 0 for axis in axes if axis.size == 1}
         for dim in self.tiles.outer:
             index = self.index(dim.letter, dim.size)
-            if self.tiles.chain is not None and dim.letter == "y":
+            if self.tiles.attention is not None and dim.letter == "y":
                 self.index("rows", dim.size)
             terms.update(self._pieces(dim) if self._cut(dim) else unflattened(index, dim.axes))
         return terms
 
-    def _cut(self, dim: Dim) -> int:
+    def _cut(self, dim: TileDim) -> int:
         """The length of the pieces that a chain's rows are cut into, 0 for other dimensions."""
-        return self.tiles.chain.block if self.tiles.chain is not None and dim.letter == "y" else 0
+        return self.tiles.attention.row_block if self.tiles.attention is not None and dim.letter == "y" else 0
 
-    def _pieces(self, dim: Dim) -> dict[str, Size]:
+    def _pieces(self, dim: TileDim) -> dict[str, Size]:
         """The rows of a chain over the number of their piece, which a tile has one of, and their place in it."""
         *ahead, last = dim.axes
         length = self._cut(dim)
@@ -95,20 +95,20 @@ class Coordinates:
         return terms | {last.name: add(mul(terms[last.name], length), self.index("place", length))}
 
     def _statements(self, number: int) -> Sequence[Statement]:
-        found = self.tiles.chain
+        found = self.tiles.attention
         if found is not None and found.phase == number:
             return found.statements
         return self.kernel.phases[number].statements
 
     def _count(self, simplifier: Simplifier) -> Expr | None:
-        found = self.tiles.chain
-        if found is None or found.guard is None:
+        found = self.tiles.attention
+        if found is None or found.loop_bound is None:
             return None
-        return _expression(found.guard.count, self.mapping[found.phase], simplifier)
+        return _expression(found.loop_bound.count, self.mapping[found.phase], simplifier)
 
     def _summed(self) -> tuple[str, str]:
         """Names for the summed points of a contraction in the tiles of its left factor and of its right one."""
-        found = self.tiles.contraction or self.tiles.chain
+        found = self.tiles.contraction or self.tiles.attention
         if found is None:
             return "", ""
         inner = self.tiles.inner[found.phase]
@@ -149,9 +149,9 @@ class Coordinates:
         for inner in self.tiles.inner:
             if inner is not None:
                 terms[add(inner.size, inner.block)] = None
-                terms[add(mul(inner.piece, inner.pieces), inner.block)] = None
+                terms[add(mul(inner.points_per_cta, inner.cluster_size), inner.block)] = None
                 terms[product(axis.size for axis in inner.serial)] = None
-        terms[scratch_words(self.kernel)] = None
+        terms[workspace_words(self.kernel)] = None
         return fits_narrow(terms, self.ranges)
 
 

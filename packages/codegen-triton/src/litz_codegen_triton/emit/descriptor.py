@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from litz_codegen_triton.emit.coordinates import Coordinates
+from litz_codegen_triton.emit.coordinates import TileIndices
 from litz_ir.plan import Accumulate, Kernel
 from litz_ir.scalar import Expr, Load, indirects_in, substitute_expr
 from litz_ir.symbols import coefficient, substitute, symbol
 
-STEP = 16
+DESCRIPTOR_ALIGNMENT = 16
 """Bytes of which the start of the memory, and the distance between its lines, are multiples."""
 
-MOST_LINES = 256
+MAX_BLOCK = 256
 """The most points of a tile along a dimension."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TileDimension:
     """A dimension of a factor's tile: the name of its index, how many points there are, and how many a tile has."""
 
     index: str
@@ -31,28 +31,28 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Descriptor:
     """Elements of ``buffer`` from ``start`` on: ``slow`` is the dimension whose points are ``stride`` elements apart,
-    the points of ``fast`` are neighbours. ``turned`` says that a tile's first dimension is the fast one."""
+    the points of ``fast`` are neighbours. ``transposed`` says that a tile's first dimension is the fast one."""
 
     buffer: str
     start: int
     stride: int
-    slow: Line
-    fast: Line
-    turned: bool
+    slow: TileDimension
+    fast: TileDimension
+    transposed: bool
 
 
-def factors(coordinates: Coordinates) -> tuple[Expr, Expr]:
+def contraction_operands(coordinates: TileIndices) -> tuple[Expr, Expr]:
     """The left and the right factor of a kernel's contraction, each over the summed points of its own tile."""
     found = coordinates.tiles.contraction
     assert found is not None
     (statement,) = coordinates.phases[found.phase]
     assert isinstance(statement, Accumulate)
-    left, right = found.factors(statement)
+    left, right = found.operands(statement)
     own, other = coordinates.summed
     return left, substitute_expr(right, {own: symbol(other)})
 
 
-def descriptors(coordinates: Coordinates) -> tuple[Descriptor | None, Descriptor | None]:
+def descriptors(coordinates: TileIndices) -> tuple[Descriptor | None, Descriptor | None]:
     """What describes the memory of both factors of a kernel's contraction; ``None`` for one that is not read so."""
     tiles, found = coordinates.tiles, coordinates.tiles.contraction
     inner = None if found is None else tiles.inner[found.phase]
@@ -62,15 +62,17 @@ def descriptors(coordinates: Coordinates) -> tuple[Descriptor | None, Descriptor
     for dim, index in zip(tiles.outer[-2:], coordinates.summed, strict=True):
         if not isinstance(dim.size, int):
             return None, None
-        own = Line(coordinates.indices[dim.letter], dim.size, dim.block)
-        lines.append((own, Line(index, inner.size, inner.block)))
+        own = TileDimension(coordinates.indices[dim.letter], dim.size, dim.block)
+        lines.append((own, TileDimension(index, inner.size, inner.block)))
     (row, depth), (column, height) = lines
-    left, right = factors(coordinates)
+    left, right = contraction_operands(coordinates)
     kernel = coordinates.kernel
     return _descriptor(kernel, left, row, depth), _descriptor(kernel, right, height, column)
 
 
-def _descriptor(kernel: Kernel, factor: Expr, first: Line, second: Line) -> Descriptor | None:
+def _descriptor(
+    kernel: Kernel, factor: Expr, first: TileDimension, second: TileDimension
+) -> Descriptor | None:
     """What describes the memory of a factor over two dimensions of a tile; ``None`` where the machine cannot read it
     so: it is computed, looked up or written to, no dimension runs along neighbours, or lines do not begin where they
     must."""
@@ -87,7 +89,11 @@ def _descriptor(kernel: Kernel, factor: Expr, first: Line, second: Line) -> Desc
     (stride, _), (slow, fast) = (steps[::-1], (second, first)) if turned else (steps, (first, second))
     assert isinstance(stride, int)
     size = factor.dtype.itemsize
-    whole = start % (STEP // size) == 0 and stride % (STEP // size) == 0 and fast.block * size >= STEP
-    if not whole or start < 0 or stride < fast.size or max(slow.block, fast.block) > MOST_LINES:
+    whole = (
+        start % (DESCRIPTOR_ALIGNMENT // size) == 0
+        and stride % (DESCRIPTOR_ALIGNMENT // size) == 0
+        and fast.block * size >= DESCRIPTOR_ALIGNMENT
+    )
+    if not whole or start < 0 or stride < fast.size or max(slow.block, fast.block) > MAX_BLOCK:
         return None
     return Descriptor(factor.buffer, start, stride, slow, fast, turned)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from litz_codegen_triton.emit.mask import Masks
-from litz_codegen_triton.emit.text import Value
+from litz_codegen_triton.emit.text import EmittedValue
 from litz_ir.scalar import Indirect, indirects_in
 from litz_ir.symbols import (
     FloorDiv,
@@ -53,21 +53,25 @@ class IndexTerms:
     """Writes terms for one kernel.
 
     ``symbols`` says what each axis or size symbol is called; it is filled by the owner as tiles come and go.
-    ``names`` gives quotients that are an axis of the kernel that axis' name; ``places`` the block and the place of the
-    program's tile along dimensions, by their index: a quotient that is the same all over the tile is a scalar then, and
-    so is what is read there. ``indirect`` writes an index that was loaded.
+    ``names`` gives quotients that are an axis of the kernel that axis' name; ``block_positions`` the block and the
+    place of the program's tile along dimensions, by their index: a quotient that is the same all over the tile is a
+    scalar then, and so is what is read there. ``indirect`` writes an index that was loaded.
     """
 
     def __init__(
-        self, masks: Masks, ranges: Mapping[str, Range], narrow: bool, indirect: Callable[[Indirect], Value]
+        self,
+        masks: Masks,
+        ranges: Mapping[str, Range],
+        narrow: bool,
+        indirect: Callable[[Indirect], EmittedValue],
     ) -> None:
         self.masks = masks
         self.writer = masks.writer
         self.ranges = ranges
         self.narrow = narrow
-        self.symbols: dict[str, Value] = {}
+        self.symbols: dict[str, EmittedValue] = {}
         self.names: dict[Term, str] = {}
-        self.places: dict[str, tuple[int, str]] = {}
+        self.block_positions: dict[str, tuple[int, str]] = {}
         self._indirect = indirect
 
     @property
@@ -75,18 +79,18 @@ class IndexTerms:
         """The Triton type of indices."""
         return "tl.int32" if self.narrow else "tl.int64"
 
-    def value(self, term: Size) -> Value:
+    def value(self, term: Size) -> EmittedValue:
         """A term as an expression that stands for itself in a sum."""
         return self._written(term, _SUM)
 
-    def unit(self, term: Size) -> Value:
+    def unit(self, term: Size) -> EmittedValue:
         """A term as an expression that may be an operand of anything."""
         return self._written(term, _UNIT)
 
-    def _written(self, term: Size, strength: int) -> Value:
+    def _written(self, term: Size, strength: int) -> EmittedValue:
         if isinstance(term, int):
             text = str(term)
-            return Value(f"({text})" if term < 0 and strength > _SUM else text, literal=True)
+            return EmittedValue(f"({text})" if term < 0 and strength > _SUM else text, literal=True)
         if isinstance(term, Sum):
             return self._sum(term, strength)
         if isinstance(term, Product):
@@ -94,7 +98,7 @@ class IndexTerms:
             return _joined(" * ".join(part.text for part in parts), parts, strength > _PRODUCT)
         return self._leaf(term)
 
-    def _sum(self, term: Sum, strength: int) -> Value:
+    def _sum(self, term: Sum, strength: int) -> EmittedValue:
         parts = [self._written(part, _PRODUCT) for part, _ in term.terms]
         text = ""
         for part, (_, factor) in zip(parts, term.terms):
@@ -109,7 +113,7 @@ class IndexTerms:
         only = len(term.terms) == 1 and not term.constant
         return _joined(text, parts, strength > (_PRODUCT if only and term.terms[0][1] > 0 else _SUM))
 
-    def _leaf(self, term: Term) -> Value:
+    def _leaf(self, term: Term) -> EmittedValue:
         """A symbol, or a name for what is worth computing once."""
         if isinstance(term, Symbol):
             return self.symbols[term.name]
@@ -131,9 +135,9 @@ class IndexTerms:
         name = self.names.get(term, base)
         return self.writer.remember(key, self.writer.define(name, text, joined.dims, joined.depth))
 
-    def _quotient(self, term: FloorDiv | Mod) -> tuple[str, str, list[Value]]:
+    def _quotient(self, term: FloorDiv | Mod) -> tuple[str, str, list[EmittedValue]]:
         if isinstance(term, FloorDiv) and isinstance(term.dividend, Symbol) and isinstance(term.divisor, int):
-            block, place = self.places.get(term.dividend.name, (0, ""))
+            block, place = self.block_positions.get(term.dividend.name, (0, ""))
             if block and term.divisor % block == 0:
                 return "quotient", f"{place} // {term.divisor // block}", []
         dividend, divisor = self.unit(term.dividend), self.unit(term.divisor)
@@ -147,7 +151,7 @@ class IndexTerms:
             text = f"litz_index_floor_{'div' if divides else 'mod'}({dividend.text}, {divisor.text})"
         return base, text, [dividend, divisor]
 
-    def _extremum(self, term: Min | Max) -> tuple[str, str, list[Value]]:
+    def _extremum(self, term: Min | Max) -> tuple[str, str, list[EmittedValue]]:
         name = "minimum" if isinstance(term, Min) else "maximum"
         parts = [self.unit(arg) for arg in term.args]
         text = parts[0].text
@@ -156,8 +160,8 @@ class IndexTerms:
         return name, text, parts
 
 
-def _joined(text: str, parts: Iterable[Value], parenthesised: bool) -> Value:
+def _joined(text: str, parts: Iterable[EmittedValue], parenthesised: bool) -> EmittedValue:
     parts = tuple(parts)
     dims = frozenset().union(*(part.dims for part in parts))
     depth = max((part.depth for part in parts), default=0)
-    return Value(f"({text})" if parenthesised else text, dims, depth)
+    return EmittedValue(f"({text})" if parenthesised else text, dims, depth)

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from litz_codegen_triton.emit.body import Body, Setting
-from litz_codegen_triton.emit.coordinates import Coordinates
-from litz_codegen_triton.emit.exchange import UNTIL
+from litz_codegen_triton.emit.body import EmitSettings, TileEmitter
+from litz_codegen_triton.emit.cluster_reduction import BARRIER_LIMIT
+from litz_codegen_triton.emit.coordinates import TileIndices
 from litz_codegen_triton.emit.grid import grid_size
+from litz_codegen_triton.emit.horizontal_fusion import dispatch
 from litz_codegen_triton.emit.library.registry import called, library_source
 from litz_codegen_triton.emit.ops_table import Form, pointer_type
-from litz_codegen_triton.emit.packs import dispatch
-from litz_codegen_triton.emit.phases import Phases, expanded
-from litz_codegen_triton.emit.text import Value
-from litz_codegen_triton.emit.tiles import Dim, Tiling, tiling
-from litz_codegen_triton.emit.wide import WideAccess, wide_accesses
+from litz_codegen_triton.emit.phases import PhaseEmitter, expanded
+from litz_codegen_triton.emit.text import EmittedValue
+from litz_codegen_triton.emit.tiles import TileDim, Tiling, tiling
+from litz_codegen_triton.emit.vector_accesses import VectorAccess, vector_accesses
 from litz_ir.dtypes import b1, f64
 from litz_ir.errors import CodegenError
-from litz_ir.origin import listed, places
-from litz_ir.plan import Foreach, Kernel, KernelOrigin, Part, origins_by_part, scratch_of
+from litz_ir.origin import abbreviated_list, describe_locations
+from litz_ir.plan import Foreach, Kernel, KernelOrigin, Subkernel, origins_by_subkernel, workspace_of
 from litz_ir.symbols import Size, Term, mul
 
-BAND = 8
+GROUP_M = 8
 """How many rows of tiles of a contraction run side by side."""
 
 _GROUPED = ("band", "height", "zplace", "yplace", "xplace")
@@ -31,11 +31,11 @@ _SYMBOL_TYPES = {"int": "i64", "float": "fp64", "bool": "i64"}
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """A Triton function: a module's text, the types of its arguments in Triton's spelling, the positions of those that
-    are promised to be multiples of 16, warps per program, whether it checks indices, the number of programs as a term
-    of the kernel's symbols (0 programs: nothing to launch), and the accesses that have to be of 16 bytes a thread where
-    buffers are aligned (see ``emit.wide``). Programs that share outer points wait for one another ``meetings`` times;
-    the interpreted form is told by a last argument at which of them to stop."""
+    """A Triton function: a module's text, the types of its arguments in Triton's spelling, the positions of those
+    that are promised to be multiples of 16, warps per program, whether it checks indices, the number of programs as a
+    term of the kernel's symbols (0 programs: nothing to launch), and the accesses that have to be of 16 bytes a
+    thread where buffers are aligned (see ``emit.wide``). Programs that share outer points wait for one another
+    ``cluster_barriers`` times; the interpreted form is told by a last argument at which of them to stop."""
 
     name: str
     text: str
@@ -43,9 +43,9 @@ class KernelSource:
     divisible: tuple[int, ...]
     warps: int
     asserts: bool
-    programs: Size
-    wide: tuple[WideAccess, ...] = ()
-    meetings: int = 0
+    grid_size: Size
+    vector_accesses: tuple[VectorAccess, ...] = ()
+    cluster_barriers: int = 0
 
 
 def emit_kernel(
@@ -53,13 +53,13 @@ def emit_kernel(
 ) -> KernelSource:
     """The Triton function of a kernel that is scheduled for a GPU. Raises ``CodegenError`` for other kernels, for local
     arrays and for dtypes without a Triton type."""
-    if kernel.locals:
-        names = ", ".join(local.name for local in kernel.locals)
+    if kernel.scratch:
+        names = ", ".join(local.name for local in kernel.scratch)
         raise CodegenError(
             f"kernel {kernel.name} wants local arrays ({names}), which a Triton kernel cannot have",
             hint="schedule for a target with local_bytes = 0",
         )
-    if kernel.parts:
+    if kernel.subkernels:
         return _emit_pack(kernel, form, origins)
     tiles = tiling(kernel)
     writer = _KernelWriter(kernel, tiles, form)
@@ -71,9 +71,9 @@ def emit_kernel(
         tuple(_divisible(kernel)),
         tiles.warps,
         writer.body.asserts,
-        tiles.programs,
-        tuple(wide_accesses(writer.body.accesses, writer.coordinates)),
-        writer.phases.exchange.meetings,
+        tiles.grid_size,
+        tuple(vector_accesses(writer.body.accesses, writer.coordinates)),
+        writer.phases.cluster.barriers,
     )
 
 
@@ -83,14 +83,14 @@ def _emit_pack(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin]) -> K
         raise CodegenError(
             f"pack {kernel.name} is not scheduled for a GPU", hint="schedule its plan with the target first"
         )
-    tilings = tuple(tiling(part.kernel) for part in kernel.parts)
+    tilings = tuple(tiling(part.kernel) for part in kernel.subkernels)
     writers = [
         _KernelWriter(replace(part.kernel, name=f"{kernel.name}_{part.kernel.name}"), tiles, form, "program")
-        for part, tiles in zip(kernel.parts, tilings, strict=True)
+        for part, tiles in zip(kernel.subkernels, tilings, strict=True)
     ]
     comments = [
         _part_comments(part, own)
-        for part, own in zip(kernel.parts, origins_by_part(kernel, origins), strict=True)
+        for part, own in zip(kernel.subkernels, origins_by_subkernel(kernel, origins), strict=True)
     ]
     functions = [
         text for writer, own in zip(writers, comments, strict=True) for text in writer.functions(own)
@@ -100,8 +100,8 @@ def _emit_pack(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin]) -> K
     functions.append(_function(kernel.name, arguments, [_warps_comment(warps), *lines]))
     wide = (
         (direction, f"{part.kernel.name}.{buffer}", count)
-        for part, each in zip(kernel.parts, writers, strict=True)
-        for direction, buffer, count in wide_accesses(each.body.accesses, each.coordinates)
+        for part, each in zip(kernel.subkernels, writers, strict=True)
+        for direction, buffer, count in vector_accesses(each.body.accesses, each.coordinates)
     )
     return KernelSource(
         kernel.name,
@@ -160,13 +160,13 @@ def _comments(kernel: Kernel, origins: Sequence[KernelOrigin]) -> list[str]:
     return list(dict.fromkeys(line.replace("\n", " ") for line in lines))
 
 
-def _part_comments(part: Part, origins: Sequence[KernelOrigin]) -> list[str]:
+def _part_comments(part: Subkernel, origins: Sequence[KernelOrigin]) -> list[str]:
     """How many loops of a pack are alike, and the user's lines that they came from, else their results."""
-    count = len(part.bindings)
-    lines = places(each.origin for each in origins)
+    count = len(part.invocations)
+    lines = describe_locations(each.origin for each in origins)
     others = [each.operation for each in origins if not each.origin]
     if others:
-        lines = (*lines, f"computes {listed(others)}")
+        lines = (*lines, f"computes {abbreviated_list(others)}")
     found = [f"{count} loop{'s' if count > 1 else ''}", *lines]
     return [f"# {line}".replace("\n", " ") for line in found]
 
@@ -180,14 +180,14 @@ class _KernelWriter:
         self.kernel = kernel
         self.tiles = tiles
         self.form = form
-        self.coordinates = Coordinates(kernel, tiles)
+        self.coordinates = TileIndices(kernel, tiles)
         dims = tuple((dim.letter, f"{dim.letter.upper()}BLOCK") for dim in tiles.outer if dim.block > 1)
-        if tiles.chain is not None and not tiles.chain.columns:
+        if tiles.attention is not None and not tiles.attention.columns:
             dims = (*dims, ("x", "1"))
-        if not tiles.multiplied and any(inner is not None for inner in tiles.inner):
+        if not tiles.uses_dot and any(inner is not None for inner in tiles.inner):
             dims = (*dims, ("r", "RBLOCK"))
         self.pointers: dict[str, str] = {}
-        setting = Setting(
+        setting = EmitSettings(
             form=form,
             parameters={parameter.name: parameter for parameter in kernel.parameters},
             pointers=self.pointers,
@@ -196,8 +196,8 @@ class _KernelWriter:
             narrow=self.coordinates.narrow(),
             dims=dims,
         )
-        self.body = Body(setting)
-        self.phases = Phases(self.body, self.coordinates)
+        self.body = TileEmitter(setting)
+        self.phases = PhaseEmitter(self.body, self.coordinates)
         self.begin = 0
         self.arguments = self._arguments()
 
@@ -208,7 +208,7 @@ class _KernelWriter:
             raise CodegenError(
                 f"a kernel cannot be called {self.kernel.name!r}", hint="use an identifier of Python"
             )
-        for name in ("XBLOCK", "YBLOCK", "RBLOCK", "program", "piece", "turn", UNTIL, *_GROUPED):
+        for name in ("XBLOCK", "YBLOCK", "RBLOCK", "program", "piece", "turn", BARRIER_LIMIT, *_GROUPED):
             names.fresh(name)
         for parameter in self.kernel.parameters:
             self.pointers[parameter.name] = names.fresh(f"{parameter.name}_ptr")
@@ -219,8 +219,8 @@ class _KernelWriter:
         self._prologue()
         self.phases.write()
         arguments = [*([self.place] if self.place else []), *self.pointers.values(), *self.arguments.values()]
-        if self.form == "interpreted" and self.phases.exchange.meetings:
-            arguments.append(UNTIL)
+        if self.form == "interpreted" and self.phases.cluster.barriers:
+            arguments.append(BARRIER_LIMIT)
         blocks = [f"{name}: tl.constexpr = {size}" for name, size in self._block_sizes()]
         warps = [] if self.place else [_warps_comment(self.tiles.warps)]
         lines = [*comments, *warps, *blocks, *self._lines()]
@@ -231,12 +231,12 @@ class _KernelWriter:
         """What the function does: for one tile, or for all that its program takes in turn."""
         lines = self.body.writer.scopes[0].lines
         yield from lines[: self.begin]
-        yield from self.phases.ahead
-        if self.tiles.most:
+        yield from self.phases.prologue
+        if self.tiles.max_grid_size:
             # Made one loop with that over summed points, so that what the next tile reads is on its way early.
-            turns = f"{self._first()}, {self.tiles.turns}, tl.num_programs(0)"
+            turns = f"{self._first()}, {self.tiles.tile_count}, tl.num_programs(0)"
             yield f"for turn in tl.range({turns}, flatten=True):"
-        step = "    " if self.tiles.most else ""
+        step = "    " if self.tiles.max_grid_size else ""
         yield from (step + line for line in lines[self.begin :])
 
     def _block_sizes(self) -> Iterable[tuple[str, int]]:
@@ -253,10 +253,10 @@ class _KernelWriter:
             name = self.arguments[info.name]
             if info.kind == "float":
                 body.writer.line(f"{name} = tl.full([], {name}, tl.float64)")
-                body.scalars[info.name] = (Value(name), f64)
+                body.scalars[info.name] = (EmittedValue(name), f64)
                 continue
             body.writer.line(f"{name} = {name}.to({kind})")
-            body.index.symbols[info.name] = Value(name)
+            body.index.symbols[info.name] = EmittedValue(name)
             if info.kind == "bool":
                 body.scalars[info.name] = (body.writer.define("flag", f"{name} != 0", frozenset(), 0), b1)
         for mapping in self.coordinates.mapping:
@@ -275,21 +275,21 @@ class _KernelWriter:
     def _in_order(self) -> list[str]:
         """The place of the program's tile along each dimension, the last one running fastest."""
         rest, places = self._program(), []
-        if self.tiles.relay:
+        if self.tiles.lookback:
             rest = self._numbered()
-        if self.tiles.shared > 1:
-            self.body.writer.line(f"piece = {rest} % {self.tiles.shared}")
-            self.body.index.symbols[self.coordinates.indices["piece"]] = Value("piece")
-            rest = f"{rest} // {self.tiles.shared}"
+        if self.tiles.cluster_size > 1:
+            self.body.writer.line(f"piece = {rest} % {self.tiles.cluster_size}")
+            self.body.index.symbols[self.coordinates.indices["piece"]] = EmittedValue("piece")
+            rest = f"{rest} // {self.tiles.cluster_size}"
         if len(self.tiles.outer) > 1:
             self.body.writer.line(f"program = {rest}")
             rest = "program"
         for dim in reversed(self.tiles.outer):
             place = rest
-            if dim.programs == 1:
+            if dim.block_count == 1:
                 place = "0"
             elif dim is not self.tiles.outer[0]:
-                count = self.body.index.unit(dim.programs).text
+                count = self.body.index.unit(dim.block_count).text
                 place, rest = f"({rest} % {count})", f"{rest} // {count}"
             places.append(place)
         return places[::-1]
@@ -298,38 +298,39 @@ class _KernelWriter:
         """The row of a program whose number comes from a counter, in the order in which programs begin; ``piece`` is
         its part of the row. Rows go on side by side."""
         writer, index = self.body.writer, self.body.index
-        scratch = scratch_of(self.kernel)
+        scratch = workspace_of(self.kernel)
         assert scratch is not None, "the verifier asks for it"
         wide = "tl.int32" if index.narrow else "tl.int64"
         counter = self.pointers[scratch.name]
         writer.line(f'program = tl.atomic_add({counter}, 1, sem="relaxed").to({wide})')
-        index.symbols[self.coordinates.indices["piece"]] = Value("piece")
+        index.symbols[self.coordinates.indices["piece"]] = EmittedValue("piece")
         if not self.tiles.outer:
             writer.line("piece = program")
             return "0"
-        rows = index.unit(self.tiles.outer[0].programs).text
+        rows = index.unit(self.tiles.outer[0].block_count).text
         writer.line(f"piece = program // {rows}")
         return f"program % {rows}"
 
     def _grouped(self) -> list[str]:
-        """The same for a contraction, whose tiles run down bands of ``BAND`` rows of tiles: what programs that run at
+        """The same for a contraction, whose tiles run down bands of ``GROUP_M`` rows of tiles: what programs that run
+        at
         the same time read of both factors then stays in the cache."""
         writer, unit = self.body.writer, self.body.index.unit
         *batch, y, x = self.tiles.outer
         writer.line(f"program = {self._program()}")
         if batch:
-            each = unit(mul(y.programs, x.programs)).text
+            each = unit(mul(y.block_count, x.block_count)).text
             writer.line(f"zplace = program // {each}")
             writer.line(f"program = program % {each}")
-        across = unit(mul(BAND, x.programs)).text
-        writer.line(f"band = program // {across} * {BAND}")
-        writer.line(f"height = tl.minimum({unit(y.programs).text} - band, {BAND})")
+        across = unit(mul(GROUP_M, x.block_count)).text
+        writer.line(f"band = program // {across} * {GROUP_M}")
+        writer.line(f"height = tl.minimum({unit(y.block_count).text} - band, {GROUP_M})")
         writer.line(f"yplace = band + program % {across} % height")
         writer.line(f"xplace = program % {across} // height")
         return [*(["zplace"] if batch else []), "yplace", "xplace"]
 
     def _program(self) -> str:
-        return "turn" if self.tiles.most else self._first()
+        return "turn" if self.tiles.max_grid_size else self._first()
 
     def _first(self) -> str:
         number = self.place or "tl.program_id(0)"
@@ -353,7 +354,7 @@ class _KernelWriter:
             define("place", f"{places}[:, None]", rows)
         return define("rows", f"{place} * YBLOCK + {span}", rows) + "[:, None]"
 
-    def _indices(self, dim: Dim, place: str) -> None:
+    def _indices(self, dim: TileDim, place: str) -> None:
         """The indices of the program's tile along a dimension, and the mask of those that exist."""
         body, index = self.body, self.body.index
         letters = [letter for letter, _ in body.setting.dims]
@@ -363,13 +364,13 @@ class _KernelWriter:
                 index.symbols[name] = body.writer.define(name, place, frozenset(), 0)
             return
         if isinstance(dim.size, int):
-            index.places[name] = (dim.block, place)
+            index.block_positions[name] = (dim.block, place)
         dims = frozenset(dim.letter)
         wide = "" if index.narrow else ".to(tl.int64)"
         span = f"tl.arange(0, {dim.letter.upper()}BLOCK){expanded(letters.index(dim.letter), len(letters))}{wide}"
         text = span if place == "0" else f"{place} * {dim.letter.upper()}BLOCK + {span}"
-        if self.tiles.chain is not None and dim.letter == "y":
-            text = self._line(place, self.tiles.chain.block)
+        if self.tiles.attention is not None and dim.letter == "y":
+            text = self._line(place, self.tiles.attention.row_block)
         index.symbols[name] = body.writer.define(name, text, dims, 0)
         if not (isinstance(dim.size, int) and dim.size % dim.block == 0):
             text = f"{name} < {index.unit(dim.size).text}"

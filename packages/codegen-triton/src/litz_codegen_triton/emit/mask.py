@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from litz_codegen_triton.emit.text import Value, Writer
+from litz_codegen_triton.emit.text import CodeWriter, EmittedValue
 
 
 class Masks:
@@ -16,15 +16,15 @@ class Masks:
     expressions being written: nothing may be read where one is false.
     """
 
-    def __init__(self, writer: Writer, order: Sequence[str]) -> None:
+    def __init__(self, writer: CodeWriter, order: Sequence[str]) -> None:
         self.writer = writer
         self.order = tuple(order)
-        self.tails: dict[str, Value] = {}
+        self.tails: dict[str, EmittedValue] = {}
         self.last = ""
-        self.conditions: tuple[Value, ...] = ()
+        self.conditions: tuple[EmittedValue, ...] = ()
 
     @contextmanager
-    def under(self, condition: Value) -> Iterator[None]:
+    def under(self, condition: EmittedValue) -> Iterator[None]:
         """Write what follows as wanted only where ``condition`` holds."""
         outside = self.conditions
         self.conditions = outside if condition in outside else (*outside, condition)
@@ -38,13 +38,13 @@ class Masks:
         """The dimensions along which the conditions vary."""
         return frozenset().union(*(condition.dims for condition in self.conditions))
 
-    def guarding(self, dims: frozenset[str]) -> Value | None:
+    def guarding(self, dims: frozenset[str]) -> EmittedValue | None:
         """The mask of an access whose address varies along ``dims``; ``None`` when it needs none."""
         dims = dims | self.condition_dims
         parts = [self.tails[letter] for letter in self.order if letter in dims and letter in self.tails]
         return self.conjunction([*parts, *self.conditions])
 
-    def conjunction(self, parts: Sequence[Value]) -> Value | None:
+    def conjunction(self, parts: Sequence[EmittedValue]) -> EmittedValue | None:
         """The points at which all of ``parts`` hold."""
         if len(parts) < 2:
             return parts[0] if parts else None

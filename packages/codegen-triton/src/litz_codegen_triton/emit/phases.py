@@ -4,42 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from litz_codegen_triton.emit.body import Body
-from litz_codegen_triton.emit.chained import Chained
-from litz_codegen_triton.emit.coordinates import Coordinates
+from litz_codegen_triton.emit.attention_loop import AttentionEmitter
+from litz_codegen_triton.emit.body import TileEmitter
+from litz_codegen_triton.emit.cluster_reduction import ClusterReduction
+from litz_codegen_triton.emit.combiners import combine_functions
+from litz_codegen_triton.emit.coordinates import TileIndices
 from litz_codegen_triton.emit.dot import Dot
-from litz_codegen_triton.emit.exchange import Exchange
+from litz_codegen_triton.emit.lookback_scan import LookbackScanEmitter
 from litz_codegen_triton.emit.prefetch import early_loads
-from litz_codegen_triton.emit.recipe import combine_functions
-from litz_codegen_triton.emit.reduction import Reduction
-from litz_codegen_triton.emit.relay import Relay
-from litz_codegen_triton.emit.scan import Scan
-from litz_codegen_triton.emit.statements import accumulates, apart, expressions, targets_of, values_of
-from litz_codegen_triton.emit.store import Write, prepare, store
-from litz_codegen_triton.emit.text import Value
-from litz_codegen_triton.emit.tiles import Inner
+from litz_codegen_triton.emit.reduction import ReductionEmitter
+from litz_codegen_triton.emit.scan import ScanEmitter
+from litz_codegen_triton.emit.statements import (
+    accumulates,
+    expressions,
+    independent_runs,
+    targets_of,
+    values_of,
+)
+from litz_codegen_triton.emit.store import PendingStore, prepare, store
+from litz_codegen_triton.emit.text import EmittedValue
+from litz_codegen_triton.emit.tiles import InnerLoop
 from litz_ir.errors import CodegenError
-from litz_ir.loops import Combine
+from litz_ir.loops import UserCombiner
 from litz_ir.plan import Accumulate, ScanStore, Statement, Store
 from litz_ir.scalar import loads
 from litz_ir.symbols import bounds, product
 
 
-class Phases:
+class PhaseEmitter:
     """Writes a kernel's phases in order into its body.
 
-    ``functions`` collects the merging functions of user-given combinations, each by name with its source, ``ahead`` the
-    lines that stand before all tiles of a program.
+    ``functions`` collects the merging functions of user-given combinations, each by name with its source,
+    ``prologue`` the lines that stand before all tiles of a program.
     """
 
-    def __init__(self, body: Body, coordinates: Coordinates) -> None:
+    def __init__(self, body: TileEmitter, coordinates: TileIndices) -> None:
         self.body = body
         self.coordinates = coordinates
         self.kernel = coordinates.kernel
         self.tiles = coordinates.tiles
-        self.functions: dict[Combine, tuple[str, tuple[str, ...]]] = {}
-        self.ahead: list[str] = []
-        self.exchange = Exchange(body, coordinates)
+        self.functions: dict[UserCombiner, tuple[str, tuple[str, ...]]] = {}
+        self.prologue: list[str] = []
+        self.cluster = ClusterReduction(body, coordinates)
 
     def write(self) -> None:
         """Write all phases. Raises ``CodegenError``."""
@@ -63,22 +69,22 @@ class Phases:
                 if isinstance(statement, Accumulate):
                     self._reduction(statement).empty()
             return
-        if self.tiles.multiplied:
+        if self.tiles.uses_dot:
             self._multiplied(inner, [each for each in statements if isinstance(each, Accumulate | Store)])
         elif inner.serial:
             self._serial(number, inner, statements)
         else:
             self._tiled(number, inner, statements)
 
-    def _multiplied(self, inner: Inner, statements: Sequence[Accumulate | Store]) -> None:
+    def _multiplied(self, inner: InnerLoop, statements: Sequence[Accumulate | Store]) -> None:
         if self.tiles.contraction is not None:
             (statement,) = statements
             assert isinstance(statement, Accumulate), "a contraction is a sum"
             dot = Dot(self.body, self.coordinates, self.tiles.contraction, inner)
             dot.write(statement, self.tiles.stages)
-            self.ahead += dot.ahead
-        elif self.tiles.chain is not None:
-            chained = Chained(self.body, self.coordinates, self.tiles.chain, inner)
+            self.prologue += dot.prologue
+        elif self.tiles.attention is not None:
+            chained = AttentionEmitter(self.body, self.coordinates, self.tiles.attention, inner)
             chained.write(statements, self.tiles.stages)
 
     def _settle(self, statements: Sequence[Statement]) -> None:
@@ -109,7 +115,7 @@ class Phases:
         if number in self.tiles.prefetch:
             for load in early_loads(value for each in statements for value in values_of(each)):
                 self.body.value(load)
-        for unrelated in apart(statements):
+        for unrelated in independent_runs(statements):
             self._at_a_point(unrelated)
 
     def _at_a_point(self, statements: Sequence[Statement]) -> None:
@@ -123,11 +129,11 @@ class Phases:
                 case ScanStore():
                     raise CodegenError("a scan needs an axis to run along", node=self.kernel.name)
         self._read_first(statements)
-        with self.exchange.by_one():
+        with self.cluster.by_one():
             for write in writes:
                 store(self.body, write, self._every() - {"r"})
 
-    def _serial(self, number: int, inner: Inner, statements: Sequence[Statement]) -> None:
+    def _serial(self, number: int, inner: InnerLoop, statements: Sequence[Statement]) -> None:
         """One scan after the other, along the last axis of the phase."""
         if any(isinstance(statement, Accumulate) for statement in statements):
             raise CodegenError(
@@ -139,23 +145,23 @@ class Phases:
         size = body.index.unit(product(axis.size for axis in inner.serial)).text
         name = body.writer.names.fresh(self.coordinates.indices[f"s{number}"])
         body.writer.open(f"for {name} in range(0, {size}):")
-        body.index.symbols[self.coordinates.indices[f"s{number}"]] = Value(
+        body.index.symbols[self.coordinates.indices[f"s{number}"]] = EmittedValue(
             name, frozenset(), body.writer.depth
         )
         self._tiled(number, inner, statements)
         body.writer.close()
 
-    def _tiled(self, number: int, inner: Inner, statements: Sequence[Statement]) -> None:
-        if self.tiles.relay:
+    def _tiled(self, number: int, inner: InnerLoop, statements: Sequence[Statement]) -> None:
+        if self.tiles.lookback:
             self._relayed(number, inner, statements)
         elif inner.persistent:
             self._persistent(number, inner, statements)
         else:
             self._looped(number, inner, statements)
 
-    def _relayed(self, number: int, inner: Inner, statements: Sequence[Statement]) -> None:
+    def _relayed(self, number: int, inner: InnerLoop, statements: Sequence[Statement]) -> None:
         """A scan of a part of a row, which goes on from the parts before it."""
-        body, span, relay = self.body, self._span(inner), Relay(self.body, self.coordinates)
+        body, span, relay = self.body, self._span(inner), LookbackScanEmitter(self.body, self.coordinates)
         at = relay.index(inner, span)
         body.index.symbols[self.coordinates.indices[f"r{number}"]] = at
         if not (isinstance(inner.size, int) and inner.size % inner.block == 0):
@@ -164,14 +170,14 @@ class Phases:
         body.masks.last = f"({span.text} == {inner.block - 1})"
         for statement in statements:
             assert isinstance(statement, ScanStore), "all that a relayed kernel does is to scan"
-            for write in self._scan(statement).part(relay):
+            for write in self._scan(statement).chunk(relay):
                 store(body, write, self._every())
 
-    def _block(self, inner: Inner) -> str:
+    def _block(self, inner: InnerLoop) -> str:
         largest = max(other.block for other in self.tiles.inner if other is not None)
         return "RBLOCK" if inner.block == largest else str(inner.block)
 
-    def _span(self, inner: Inner) -> Value:
+    def _span(self, inner: InnerLoop) -> EmittedValue:
         """The points of a tile along ``r``, from 0."""
         body = self.body
         key = ("span", inner.block)
@@ -183,47 +189,51 @@ class Phases:
             found = body.writer.remember(key, body.writer.define("rspan", text, frozenset("r"), 0))
         return found
 
-    def _persistent(self, number: int, inner: Inner, statements: Sequence[Statement]) -> None:
+    def _persistent(self, number: int, inner: InnerLoop, statements: Sequence[Statement]) -> None:
         body = self.body
         span = self._span(inner)
-        at = self.exchange.index(inner, span)
+        at = self.cluster.index(inner, span)
         body.index.symbols[self.coordinates.indices[f"r{self.coordinates.space(number)}"]] = at
-        if inner.size != inner.block * inner.pieces:
+        if inner.size != inner.block * inner.cluster_size:
             body.masks.tails["r"] = self._tail(inner, span, at)
-        body.masks.last = f"({span.text} == {inner.piece} - 1)"
-        writes: list[Write] = []
+        body.masks.last = f"({span.text} == {inner.points_per_cta} - 1)"
+        writes: list[PendingStore] = []
         for statement in statements:
             match statement:
                 case Store():
                     writes.append(prepare(body, statement))
                 case Accumulate():
                     reduction = self._reduction(statement)
-                    self.exchange.add(reduction, reduction.at_once(self.exchange.points(inner)))
+                    self.cluster.add(reduction, reduction.at_once(self.cluster.points(inner)))
                 case ScanStore():
                     writes.extend(self._scan(statement).tile())
         self._read_first(statements)
         for write in writes:
             store(body, write, self._every())
-        self.exchange.settle()
+        self.cluster.finish()
 
-    def _tail(self, inner: Inner, span: Value, at: Value) -> Value:
+    def _tail(self, inner: InnerLoop, span: EmittedValue, at: EmittedValue) -> EmittedValue:
         """The mask of the points of a row, or of the program's piece of it, that exist."""
         writer = self.body.writer
         key = ("tail", inner.block, inner.size)
         found = writer.known(key)
         if found is None:
-            parts = [] if inner.even and inner.pieces > 1 else [f"{at.text} < {inner.size}"]
-            parts += [] if inner.piece in (inner.block, inner.size) else [f"{span.text} < {inner.piece}"]
+            parts = [] if inner.even and inner.cluster_size > 1 else [f"{at.text} < {inner.size}"]
+            parts += (
+                []
+                if inner.points_per_cta in (inner.block, inner.size)
+                else [f"{span.text} < {inner.points_per_cta}"]
+            )
             text = " & ".join(f"({part})" if parts[1:] else part for part in parts)
             found = writer.remember(key, writer.define("rmask", text, span.dims, 0))
         return found
 
-    def _looped(self, number: int, inner: Inner, statements: Sequence[Statement]) -> None:
+    def _looped(self, number: int, inner: InnerLoop, statements: Sequence[Statement]) -> None:
         body = self.body
         span, block = self._span(inner), self._block(inner)
-        exact = isinstance(inner.size, int) and inner.size % (inner.block * inner.pieces) == 0
+        exact = isinstance(inner.size, int) and inner.size % (inner.block * inner.cluster_size) == 0
         runs = [self._run(statement, exact) for statement in statements]
-        start, size = self.exchange.limits(inner)
+        start, size = self.cluster.limits(inner)
         offset = body.writer.names.fresh("roffset")
         least = bounds(inner.size, body.setting.ranges).low
         steps = f"range({start}, {size}, {block})"
@@ -249,7 +259,7 @@ class Phases:
         body.masks.tails.pop("r", None)
         for _, end in runs:
             end()
-        self.exchange.settle()
+        self.cluster.finish()
 
     def _eviction(self, number: int) -> dict[str, str]:
         """What caches should do with the rows that a loop reads: keep what a later loop reads again, drop what was read
@@ -260,7 +270,9 @@ class Phases:
         kept = dict.fromkeys(sorted(read[number] & later), "evict_last")
         return kept | dict.fromkeys(sorted((read[number] & earlier) - later), "evict_first")
 
-    def _run(self, statement: Statement, exact: bool) -> tuple[Callable[[], list[Write]], Callable[[], None]]:
+    def _run(
+        self, statement: Statement, exact: bool
+    ) -> tuple[Callable[[], list[PendingStore]], Callable[[], None]]:
         """(what a statement does inside the loop and wants stored, what it does after the loop); accumulators are
         written at once."""
         match statement:
@@ -269,7 +281,7 @@ class Phases:
             case Accumulate():
                 reduction = self._reduction(statement)
                 reduction.begin(exact)
-                return reduction.step, lambda: self.exchange.add(reduction, reduction.end())
+                return reduction.step, lambda: self.cluster.add(reduction, reduction.end())
             case ScanStore():
                 scan = self._scan(statement)
                 scan.begin()
@@ -278,15 +290,15 @@ class Phases:
     def _every(self) -> frozenset[str]:
         return frozenset(letter for letter, _ in self.body.setting.dims)
 
-    def _reduction(self, statement: Accumulate) -> Reduction:
-        return Reduction(self.body, statement, self._every(), self._function(statement.combiner))
+    def _reduction(self, statement: Accumulate) -> ReductionEmitter:
+        return ReductionEmitter(self.body, statement, self._every(), self._function(statement.combiner))
 
-    def _scan(self, statement: ScanStore) -> Scan:
-        return Scan(self.body, statement, self._every(), self._function(statement.combiner))
+    def _scan(self, statement: ScanStore) -> ScanEmitter:
+        return ScanEmitter(self.body, statement, self._every(), self._function(statement.combiner))
 
     def _function(self, combiner: object) -> str:
         """The name of a user-given combination's merging function."""
-        if not isinstance(combiner, Combine):
+        if not isinstance(combiner, UserCombiner):
             return ""
         if combiner not in self.functions:
             name = self.body.writer.names.fresh(f"{self.kernel.name}_combine")

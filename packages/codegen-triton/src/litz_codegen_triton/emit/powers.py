@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from litz_ir.dtypes import f32
-from litz_ir.scalar import Const, Expr, Fold, Load, Masked, Op, Param, Scalar, const, op, transform
+from litz_ir.scalar import Const, Expr, Load, Masked, NestedReduction, Op, Param, Scalar, const, op, transform
 
 LOG2_E = math.log2(math.e)
 
@@ -24,7 +24,7 @@ def is_moderate(expr: Expr) -> bool:
             return False
         if isinstance(node, Const) and node.dtype.is_float and LARGE < abs(node.value) < math.inf:
             return False
-        further = set() if isinstance(node, Fold) else set(node.children) - seen
+        further = set() if isinstance(node, NestedReduction) else set(node.children) - seen
         stack += further
         seen |= further
     return True

@@ -5,36 +5,50 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from litz_codegen_triton.emit.body import Body
+from litz_codegen_triton.emit.body import TileEmitter
+from litz_codegen_triton.emit.combiners import (
+    combiner_results,
+    combiner_spec,
+    converted,
+    initial_state,
+    keep_dims,
+    last_column,
+)
 from litz_codegen_triton.emit.ops_table import triton_type
-from litz_codegen_triton.emit.recipe import converted, finish, kept, last_column, lift, recipe
-from litz_codegen_triton.emit.store import Write
-from litz_codegen_triton.emit.text import Value
-from litz_ir.loops import Combine, Kind
+from litz_codegen_triton.emit.store import PendingStore
+from litz_codegen_triton.emit.text import EmittedValue
+from litz_ir.loops import NamedCombiner, UserCombiner
 from litz_ir.plan import Accumulate
 
 
-class Reduction:
+class ReductionEmitter:
     """One ``Accumulate`` of a phase that varies along ``every`` dimensions of the tile, ``r`` among them."""
 
-    def __init__(self, body: Body, statement: Accumulate, every: frozenset[str], function: str) -> None:
+    def __init__(
+        self, body: TileEmitter, statement: Accumulate, every: frozenset[str], function: str
+    ) -> None:
         self.body = body
         self.statement = statement
         self.combiner = statement.combiner
         dtypes = [dtype for _, dtype in statement.results]
-        if isinstance(self.combiner, Kind) and self.combiner.name in ("argmin", "argmax", "any", "all"):
+        if isinstance(self.combiner, NamedCombiner) and self.combiner.name in (
+            "argmin",
+            "argmax",
+            "any",
+            "all",
+        ):
             dtypes = [expr.dtype for expr in statement.values]
-        self.recipe = recipe(self.combiner, dtypes, function)
+        self.spec = combiner_spec(self.combiner, dtypes, function)
         self.every = every
-        self.accumulators: tuple[Value, ...] = ()
-        self.alike = False
+        self.accumulators: tuple[EmittedValue, ...] = ()
+        self.equal_counts = False
 
     @property
     def _name(self) -> str:
         return self.statement.results[0][0]
 
     def _is(self, kind: str) -> bool:
-        return isinstance(self.combiner, Kind) and self.combiner.name == kind
+        return isinstance(self.combiner, NamedCombiner) and self.combiner.name == kind
 
     @property
     def _weighs(self) -> bool:
@@ -45,13 +59,13 @@ class Reduction:
     def _axis(self) -> int:
         return len(self.body.setting.dims) - 1
 
-    def tile(self, value: Value, component: int) -> Value:
+    def tile(self, value: EmittedValue, component: int) -> EmittedValue:
         """A component of the state on the whole tile, the identity where no point is."""
-        body, dtype = self.body, self.recipe.dtypes[component]
-        identity = self.recipe.identity[component]
+        body, dtype = self.body, self.spec.dtypes[component]
+        identity = self.spec.identity[component]
         if value.literal and value.text == identity:
             text = f"tl.full({body.shape(self.every)}, {identity}, {triton_type(dtype)})"
-            return Value(text, self.every, value.depth)
+            return EmittedValue(text, self.every, value.depth)
         text, dims, depth = body.typed(value, dtype), value.dims, value.depth
         tail = body.masks.tails.get("r")
         if tail is not None:
@@ -62,14 +76,14 @@ class Reduction:
             )
         if dims != self.every:
             text = f"tl.broadcast_to({text}, {body.shape(self.every)})"
-        return Value(text, self.every, max(depth, body.writer.depth))
+        return EmittedValue(text, self.every, max(depth, body.writer.depth))
 
-    def tiles(self) -> tuple[Value, ...]:
+    def tiles(self) -> tuple[EmittedValue, ...]:
         """The state of the points of the current tile, each component under a name."""
-        state = lift(self.body, self.combiner, self.recipe, self.statement.values)
+        state = initial_state(self.body, self.combiner, self.spec, self.statement.values)
         return tuple(self._named(self.tile(value, k), "tile") for k, value in enumerate(state))
 
-    def _named(self, value: Value, base: str) -> Value:
+    def _named(self, value: EmittedValue, base: str) -> EmittedValue:
         if value.text.isidentifier():
             return value
         return self.body.writer.define(base, value.text, value.dims, value.depth)
@@ -77,41 +91,41 @@ class Reduction:
     @property
     def _ordered(self) -> bool:
         # Nobody promised that a user-given combination is commutative.
-        return isinstance(self.combiner, Combine)
+        return isinstance(self.combiner, UserCombiner)
 
     def begin(self, exact: bool) -> None:
         """Write the accumulators, before the loop opens; ``exact`` where its tiles are all full."""
         body = self.body
-        self.alike = exact and self._is("welford")
+        self.equal_counts = exact and self._is("welford")
         dims = self.every - {"r"} if self._ordered else self.every
         shape = body.shape(dims) if dims else "[]"
         self.accumulators = tuple(
             body.writer.define(
                 f"{self._name}_acc", f"tl.full({shape}, {identity}, {triton_type(dtype)})", dims, body.writer.depth
             )
-            for dtype, identity in zip(self.recipe.dtypes, self.recipe.identity)
+            for dtype, identity in zip(self.spec.dtypes, self.spec.identity)
         )  # fmt: skip
-        if self.alike:
+        if self.equal_counts:
             # Every place of the tile has seen as many values.
-            zero = f"tl.full([], 0.0, {triton_type(self.recipe.dtypes[2])})"
+            zero = f"tl.full([], 0.0, {triton_type(self.spec.dtypes[2])})"
             count = body.writer.define("count", zero, frozenset(), body.writer.depth)
             self.accumulators = (*self.accumulators[:2], count)
 
-    def step(self) -> list[Write]:
+    def step(self) -> list[PendingStore]:
         """Write the merging of one tile into the accumulators, inside the loop; nothing is to be stored."""
         names = [value.text for value in self.accumulators]
-        if self.alike:
+        if self.equal_counts:
             self._one_more(*names)
             return []
         tiles = [value.text for value in (self._in_order() if self._ordered else self.tiles())]
-        if self.recipe.step:
-            merged = self.recipe.step.format(names[0], tiles[0])
+        if self.spec.step:
+            merged = self.spec.step.format(names[0], tiles[0])
         else:
-            merged = f"{self.recipe.function}({', '.join(names + tiles)})"
+            merged = f"{self.spec.function}({', '.join(names + tiles)})"
         self.body.writer.line(f"{', '.join(names)} = {merged}")
         return []
 
-    def end(self) -> Sequence[Value]:
+    def end(self) -> Sequence[EmittedValue]:
         """Write the reduction of the accumulators, after the loop; its state."""
         if self._weighs:
             top, *sums = (value.text for value in self.accumulators)
@@ -122,10 +136,10 @@ class Reduction:
             return self.accumulators
         return self._reduced([value.text for value in self.accumulators])
 
-    def at_once(self, points: Value) -> Sequence[Value]:
+    def at_once(self, points: EmittedValue) -> Sequence[EmittedValue]:
         """Write the reduction of a phase of so many points that one tile covers; its state."""
         if self._weighs:
-            state = lift(self.body, self.combiner, self.recipe, self.statement.values)
+            state = initial_state(self.body, self.combiner, self.spec, self.statement.values)
             top = self._named(self.tile(state[0], 0), "tile").text
             values = [self._named(self.tile(value, k), "tile").text for k, value in enumerate(state) if k > 1]
             return self._softmax(top, lambda weight: [weight, *(f"{weight} * {value}" for value in values)])
@@ -143,16 +157,16 @@ class Reduction:
                 self.body.writer.define(
                     "empty", f"tl.full([], {identity}, {triton_type(dtype)})", frozenset(), depth
                 )
-                for dtype, identity in zip(self.recipe.dtypes, self.recipe.identity)
+                for dtype, identity in zip(self.spec.dtypes, self.spec.identity)
             ]
         )
 
     def single(self) -> None:
         """Define the results of a phase of one point."""
-        state = lift(self.body, self.combiner, self.recipe, self.statement.values)
+        state = initial_state(self.body, self.combiner, self.spec, self.statement.values)
         values = [
             self._named(replace(value, text=self.body.typed(value, dtype), literal=False), "single")
-            for value, dtype in zip(state, self.recipe.dtypes)
+            for value, dtype in zip(state, self.spec.dtypes)
         ]
         if self._is("softmax_sum"):
             # A score of minus infinity weighs nothing.
@@ -164,51 +178,51 @@ class Reduction:
             values = [top, total, self.body.writer.define("weighted", text, top.dims | value.dims, depth)]
         self.finish(values)
 
-    def _reduced(self, tiles: Sequence[str]) -> list[Value]:
-        if self.recipe.whole:
-            return [self._define(self._name, self.recipe.whole.format(tiles[0], axis=self._axis))]
+    def _reduced(self, tiles: Sequence[str]) -> list[EmittedValue]:
+        if self.spec.whole:
+            return [self._define(self._name, self.spec.whole.format(tiles[0], axis=self._axis))]
         if len(tiles) == 1:
-            return [self._define(self._name, f"tl.reduce({tiles[0]}, {self._axis}, {self.recipe.function})")]
+            return [self._define(self._name, f"tl.reduce({tiles[0]}, {self._axis}, {self.spec.function})")]
         names = [self.body.writer.names.fresh("reduced") for _ in tiles]
-        call = f"tl.reduce(({', '.join(tiles)}), {self._axis}, {self.recipe.function})"
+        call = f"tl.reduce(({', '.join(tiles)}), {self._axis}, {self.spec.function})"
         self.body.writer.line(f"{', '.join(names)} = {call}")
         return [self._define(f"{self._name}_{k}", name) for k, name in enumerate(names)]
 
-    def _in_order(self) -> list[Value]:
+    def _in_order(self) -> list[EmittedValue]:
         """The tile combined from left to right, which a reduction tree does not promise."""
         tiles = [value.text for value in self.tiles()]
         names = [self.body.writer.names.fresh("scanned") for _ in tiles]
         operands = tiles[0] if len(tiles) == 1 else f"({', '.join(tiles)})"
-        call = f"tl.associative_scan({operands}, {self._axis}, {self.recipe.function})"
+        call = f"tl.associative_scan({operands}, {self._axis}, {self.spec.function})"
         self.body.writer.line(f"{', '.join(names)} = {call}")
         dims, depth = self.every - {"r"}, self.body.writer.depth
         return [
             self.body.writer.define("reduced", last_column(self.body, name, dtype), dims, depth)
-            for name, dtype in zip(names, self.recipe.dtypes)
+            for name, dtype in zip(names, self.spec.dtypes)
         ]
 
-    def _define(self, base: str, text: str) -> Value:
+    def _define(self, base: str, text: str) -> EmittedValue:
         """A name for a reduced tile."""
         return self.body.writer.define(
-            base, kept(self.body, text), self.every - {"r"}, self.body.writer.depth
+            base, keep_dims(self.body, text), self.every - {"r"}, self.body.writer.depth
         )
 
-    def _softmax(self, top: str, weighed: Callable[[str], Sequence[str]]) -> Sequence[Value]:
+    def _softmax(self, top: str, weighed: Callable[[str], Sequence[str]]) -> Sequence[EmittedValue]:
         maximum = self._define("maximum", f"tl.reduce({top}, {self._axis}, litz_max)")
         weight = f"tl.exp({top} - litz_finite_or_zero({maximum.text}))"
         totals = [self._define("total", f"tl.sum({each}, {self._axis})") for each in weighed(weight)]
         return maximum, *totals
 
-    def _two_passes(self, points: Value) -> Sequence[Value]:
+    def _two_passes(self, points: EmittedValue) -> Sequence[EmittedValue]:
         """Mean, then squares: exact where the row is at hand, and cheaper than merging."""
-        body, dtype = self.body, self.recipe.dtypes[0]
-        (value, *_) = lift(body, self.combiner, self.recipe, self.statement.values)
+        body, dtype = self.body, self.spec.dtypes[0]
+        (value, *_) = initial_state(body, self.combiner, self.spec, self.statement.values)
         tile = self._named(self.tile(value, 0), "tile").text
         total = self._define("total", f"tl.sum({tile}, {self._axis})")
         number = f"{points.text}.0" if points.literal else f"{points.text}.to({triton_type(dtype)})"
         divisor = number if points.literal else _at_least_one(number)
         mean = body.writer.define("mean", f"{total.text} / {divisor}", total.dims, total.depth)
-        delta = Value(f"{tile} - {mean.text}", self.every, total.depth)
+        delta = EmittedValue(f"{tile} - {mean.text}", self.every, total.depth)
         masked = self._named(self.tile(delta, 0), "delta").text
         squares = self._define("squares", f"tl.sum({masked} * {masked}, {self._axis})")
         count = f"tl.full([], {number}, {triton_type(dtype)})" if points.literal else number
@@ -217,7 +231,7 @@ class Reduction:
     def _one_more(self, mean: str, squares: str, count: str) -> None:
         """Welford's step where all places have seen as many values: one division for all of them."""
         value = self._named(
-            self.tile(lift(self.body, self.combiner, self.recipe, self.statement.values)[0], 0), "tile"
+            self.tile(initial_state(self.body, self.combiner, self.spec, self.statement.values)[0], 0), "tile"
         )
         self.body.writer.line(f"{count} = {count} + 1.0")
         share = f"1.0 / {count}"
@@ -225,20 +239,22 @@ class Reduction:
             f"{mean}, {squares} = litz_welford_step({mean}, {squares}, {value.text}, {share})"
         )
 
-    def _merged(self, means: Value, squares: Value, counts: Value) -> Sequence[Value]:
+    def _merged(
+        self, means: EmittedValue, squares: EmittedValue, counts: EmittedValue
+    ) -> Sequence[EmittedValue]:
         """The states of all places as one: the mean of their means, and how far these are from it."""
         counted = self.tile(counts, 2).text
         count = self._define("count", f"tl.sum({counted}, {self._axis})")
         total = self._define("total", f"tl.sum({means.text} * {counts.text}, {self._axis})")
-        divisor = count.text if self.alike else _at_least_one(count.text)
+        divisor = count.text if self.equal_counts else _at_least_one(count.text)
         mean = self.body.writer.define("mean", f"{total.text} / {divisor}", total.dims, total.depth)
         delta = self.body.writer.define("delta", f"{means.text} - {mean.text}", self.every, total.depth)
         spread = f"{squares.text} + {delta.text} * {delta.text} * {counts.text}"
         return mean, self._define("squares", f"tl.sum({spread}, {self._axis})"), count
 
-    def finish(self, state: Sequence[Value]) -> None:
+    def finish(self, state: Sequence[EmittedValue]) -> None:
         """Define the results that a state stands for."""
-        done = finish(self.body, self.combiner, state, self.recipe)
+        done = combiner_results(self.body, self.combiner, state, self.spec)
         for (name, dtype), (value, source) in zip(self.statement.results, done):
             self.body.scalars[name] = (converted(self.body, value, source, dtype), dtype)
 

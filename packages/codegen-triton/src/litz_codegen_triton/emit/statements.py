@@ -49,12 +49,12 @@ def accumulates(statements: Sequence[Statement]) -> bool:
     return all(isinstance(statement, Accumulate) for statement in statements)
 
 
-def flat(kernel: Kernel) -> bool:
+def can_flatten(kernel: Kernel) -> bool:
     """True when all axes may be treated as outer ones: one phase whose points do not depend on each other."""
     return len(kernel.phases) == 1 and all(map(is_map, kernel.phases[0].statements))
 
 
-def apart(statements: Sequence[Statement]) -> Iterator[Sequence[Statement]]:
+def independent_runs(statements: Sequence[Statement]) -> Iterator[Sequence[Statement]]:
     """Runs of statements, each of which reads nothing that an earlier one reads or writes and vice versa."""
     touched = [_touched(statement) for statement in statements]
     last = {each: k for k, own in enumerate(touched) for each in own}

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from litz_codegen_triton.emit import casts
 from litz_codegen_triton.emit.atomics import native, swapping
-from litz_codegen_triton.emit.body import Body
-from litz_codegen_triton.emit.text import Value
-from litz_codegen_triton.emit.wide import Access
+from litz_codegen_triton.emit.body import TileEmitter
+from litz_codegen_triton.emit.text import EmittedValue
+from litz_codegen_triton.emit.vector_accesses import MemoryAccess
 from litz_ir.dtypes import DType, f32
 from litz_ir.plan import Store
 from litz_ir.scalar import Expr, Load, Op, cast
@@ -16,24 +16,24 @@ from litz_ir.symbols import Size
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
-    """A store whose value and offset have been written, the latter for ``place``; ``statement`` is absent where a scan
+class PendingStore:
+    """A store whose value and offset have been written, the latter for ``term``; ``statement`` is absent where a scan
     stores."""
 
     buffer: str
-    value: Value
-    offset: Value
-    place: Size
+    value: EmittedValue
+    offset: EmittedValue
+    term: Size
     statement: Store | None = None
 
 
-def prepare(body: Body, statement: Store) -> Write:
+def prepare(body: TileEmitter, statement: Store) -> PendingStore:
     """Write what a store needs, without storing yet: a phase computes all its values first."""
     value, offset = _value(body, statement), body.index.value(statement.offset)
-    return Write(statement.buffer, value, offset, statement.offset, statement)
+    return PendingStore(statement.buffer, value, offset, statement.offset, statement)
 
 
-def _value(body: Body, statement: Store) -> Value:
+def _value(body: TileEmitter, statement: Store) -> EmittedValue:
     """What is stored, not yet rounded where storing rounds and nobody needs the rounded value in a register."""
     expr = statement.value
     if not _rounds(expr) or statement.buffer in body.setting.read:
@@ -43,7 +43,7 @@ def _value(body: Body, statement: Store) -> Value:
     return body.before_rounding(expr) if source.dtype == f32 else body.value(cast(source, f32))
 
 
-def store(body: Body, write: Write, every: frozenset[str]) -> None:
+def store(body: TileEmitter, write: PendingStore, every: frozenset[str]) -> None:
     """Write a store at the points of a phase that varies along ``every``."""
     parameter = body.setting.parameters[write.buffer]
     mode = "set" if write.statement is None else write.statement.mode
@@ -54,7 +54,7 @@ def store(body: Body, write: Write, every: frozenset[str]) -> None:
         pointer = f"{body.setting.pointers[write.buffer]} + {body.spread(write.offset, dims)}"
         more = "" if mask is None else f", mask={mask.text}"
         body.writer.line(f"tl.store({pointer}, {stored}{more})")
-        body.accesses.append(Access("store", write.buffer, write.place, dims))
+        body.accesses.append(MemoryAccess("store", write.buffer, write.term, dims))
     else:
         _combine(body, write, mode, parameter.dtype, dims)
     body.stored.add(write.buffer)
@@ -73,7 +73,7 @@ def _rounds(expr: Expr) -> bool:
     return isinstance(expr, Op) and expr.name == "cast" and expr.dtype.is_low_precision
 
 
-def _combine(body: Body, write: Write, mode: str, dtype: DType, dims: frozenset[str]) -> None:
+def _combine(body: TileEmitter, write: PendingStore, mode: str, dtype: DType, dims: frozenset[str]) -> None:
     """Combine with what is in memory, which other programs may do at the same time."""
     pointer, mask = body.setting.pointers[write.buffer], body.masks.guarding(dims)
     value = body.typed(write.value, dtype)

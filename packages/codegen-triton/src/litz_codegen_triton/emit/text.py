@@ -13,7 +13,7 @@ _NOT_IN_NAMES = re.compile(r"\W+")
 _TYPED = re.compile(r"litz_\w+")
 
 
-class Names:
+class NameAllocator:
     """Gives out identifiers, each once."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class EmittedValue:
     """An emitted value: a name, a literal, or a short arithmetic expression over indices.
 
     ``dims`` are the tile dimensions along which it varies: its shape is 1 along the others, and a scalar when there is
@@ -48,20 +48,20 @@ class Value:
 
 
 @dataclass(slots=True)
-class Scope:
+class CodeBlock:
     """The lines of one loop body and what has been computed in it."""
 
     header: str = ""
     lines: list[str] = field(default_factory=list)
-    memo: dict[Hashable, Value] = field(default_factory=dict)
+    memo: dict[Hashable, EmittedValue] = field(default_factory=dict)
 
 
-class Writer:
+class CodeWriter:
     """Writes lines into nested scopes; what does not depend on a loop is written in front of it."""
 
     def __init__(self) -> None:
-        self.names = Names()
-        self.scopes = [Scope()]
+        self.names = NameAllocator()
+        self.scopes = [CodeBlock()]
 
     @property
     def depth(self) -> int:
@@ -72,13 +72,13 @@ class Writer:
         """Write a line into the scope at ``depth``, by default the innermost."""
         self.scopes[self.depth if depth is None else depth].lines.append(text)
 
-    def define(self, base: str, text: str, dims: frozenset[str], depth: int) -> Value:
+    def define(self, base: str, text: str, dims: frozenset[str], depth: int) -> EmittedValue:
         """Give ``text`` a name."""
         name = self.names.fresh(base)
         self.line(f"{name} = {text}", depth)
-        return Value(name, dims, depth)
+        return EmittedValue(name, dims, depth)
 
-    def known(self, key: Hashable) -> Value | None:
+    def known(self, key: Hashable) -> EmittedValue | None:
         """What was remembered under ``key`` in a scope that is open."""
         for scope in reversed(self.scopes):
             found = scope.memo.get(key)
@@ -86,14 +86,14 @@ class Writer:
                 return found
         return None
 
-    def remember(self, key: Hashable, value: Value) -> Value:
+    def remember(self, key: Hashable, value: EmittedValue) -> EmittedValue:
         """Remember ``value`` as long as its scope is open."""
         self.scopes[value.depth].memo[key] = value
         return value
 
     def open(self, header: str) -> None:
         """Begin a loop."""
-        self.scopes.append(Scope(header))
+        self.scopes.append(CodeBlock(header))
 
     def close(self) -> None:
         """End the innermost loop."""

@@ -14,7 +14,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
-from litz_codegen_triton.capabilities import chip_capabilities, shared_limit
+from litz_codegen_triton.capabilities import chip_capabilities, shared_memory_limit
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.modules import load_function, write_atomically
 from litz_codegen_triton.runtime.paired_sums import without_paired_sums
@@ -31,16 +31,16 @@ _MAGIC = "litz cubin 1"
 class CompiledKernel:
     """A kernel's binary and what launching it takes.
 
-    ``shared`` is bytes of shared memory per program, ``parameters`` the number of arguments that the binary takes:
-    those of the source, and pointers of Triton's own after them. The first of these points to ``scratch`` bytes of the
-    device's memory for each program, if it needs any. ``ptx`` is the assembly that it came from.
+    ``shared_bytes`` is bytes of shared memory per program, ``parameters`` the number of arguments that the binary
+    takes: those of the source, and pointers of Triton's own after them. The first of these points to ``scratch``
+    bytes of the device's memory for each program, if it needs any. ``ptx`` is the assembly that it came from.
     """
 
     name: str
     cubin: bytes
     entry: str
     warps: int
-    shared: int
+    shared_bytes: int
     parameters: int
     ptx: str = ""
     scratch: int = 0
@@ -48,7 +48,8 @@ class CompiledKernel:
     def to_bytes(self) -> bytes:
         """One file's content: a line of JSON, then the cubin."""
         head = {
-            "format": _MAGIC, "name": self.name, "entry": self.entry, "warps": self.warps, "shared": self.shared,
+            "format": _MAGIC, "name": self.name, "entry": self.entry, "warps": self.warps,
+            "shared_bytes": self.shared_bytes,
             "parameters": self.parameters, "scratch": self.scratch,
         }  # fmt: skip
         return json.dumps(head, sort_keys=True).encode() + b"\n" + self.cubin
@@ -81,7 +82,7 @@ def compile_source(source: KernelSource, chip: str, folder: Path, *, aligned: bo
     ``aligned`` takes every buffer to start at a multiple of 16 bytes, which loads and stores of 16 bytes need; without
     it only those are that the source promises.
     """
-    limit = shared_limit(chip)
+    limit = shared_memory_limit(chip)
     function = load_function(source.text, source.name, folder)
     target = GPUTarget("cuda", chip_number(chip), 32)
     types = dict(zip(function.arg_names, source.signature))
@@ -101,11 +102,11 @@ def compile_source(source: KernelSource, chip: str, folder: Path, *, aligned: bo
             output=f"{type(error).__name__}: {error}",
             hint=f"the source is in {folder / (source.name + '.py')}",
         ) from error
-    if described.shared > limit:
+    if described.shared_bytes > limit:
         raise CompileFailed(
             f"kernel {source.name} wants more shared memory than {chip} has",
             command=("triton.compile", chip),
-            output=f"{described.shared} bytes, of which a program can have {limit}",
+            output=f"{described.shared_bytes} bytes, of which a program can have {limit}",
             hint="report the kernel's text form",
         )
     return described
@@ -125,7 +126,7 @@ def _described(
         cubin=cubin,
         entry=str(built.metadata.name),
         warps=int(built.metadata.num_warps),
-        shared=int(built.metadata.shared),
+        shared_bytes=int(built.metadata.shared),
         parameters=len(_PTX_PARAMETER.findall(arguments)),
         ptx=ptx,
         scratch=int(built.metadata.global_scratch_size),

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from litz_ir.errors import KernelError
-from litz_ir.plan import Kernel, Store, kernels_of, reach
+from litz_ir.plan import Kernel, Store, access_ranges, leaf_kernels
 from litz_ir.scalar import Masked, loads, walk
 from litz_ir.symbols import evaluate
-from litz_ir.target import Extent
+from litz_ir.target import ByteRange
 
 ALIGNED = 15
 """The bits of an address that are zero where it is a multiple of 16."""
@@ -30,7 +30,7 @@ class AlignedCopies:
         self,
         kernel: Kernel,
         addresses: Sequence[int],
-        extents: Sequence[Extent | None],
+        extents: Sequence[ByteRange | None],
         symbols: Mapping[str, int | float],
         memory: Callable[[int], Any],
         copy: Copy,
@@ -67,14 +67,14 @@ class AlignedCopies:
 
 
 def _ends(
-    kernel: Kernel, name: str, extent: Extent | None, symbols: Mapping[str, int | float]
+    kernel: Kernel, name: str, extent: ByteRange | None, symbols: Mapping[str, int | float]
 ) -> tuple[int, int]:
     """The bytes from a buffer's address between which a kernel may touch it."""
     if extent is not None:
         sizes = {each: int(value) for each, value in symbols.items() if not isinstance(value, float)}
         low, high = (evaluate(end, sizes) for end in extent)
         return low, high
-    touched = reach(kernel, symbols)[name]
+    touched = access_ranges(kernel, symbols)[name]
     if touched.low is None or touched.high is None or _reads_under_conditions(kernel):
         text = f"{kernel.name} is given a buffer of unknown length that begins at no multiple of 16 bytes"
         raise KernelError(text, code=-1, node=kernel.name)
@@ -84,6 +84,6 @@ def _ends(
 
 def _reads_under_conditions(kernel: Kernel) -> bool:
     """True where a kernel may touch less than its indices say."""
-    statements = [each for own in kernels_of(kernel) for phase in own.phases for each in phase.statements]
+    statements = [each for own in leaf_kernels(kernel) for phase in own.phases for each in phase.statements]
     values = [v for each in statements for v in ((each.value,) if isinstance(each, Store) else each.values)]
     return any(isinstance(node, Masked) and loads(node.body) for node in walk(*values))

@@ -59,7 +59,7 @@ class Driver:
         self._library.cuLaunchKernel.argtypes = _LAUNCH_TYPES
         self._load: Callable[[ctypes.c_void_p], int] | None = getattr(library, "cuFuncLoad", None)
 
-    def launch_together(
+    def launch_cluster(
         self,
         function: int,
         programs: int,
@@ -111,7 +111,7 @@ class Driver:
             self._must(library.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, shared), name)
         return function.value or 0
 
-    def explained(self, code: int) -> str:
+    def describe_error(self, code: int) -> str:
         """An error code in the driver's words."""
         text = ctypes.c_char_p()
         self._library.cuGetErrorString(code, ctypes.byref(text))
@@ -125,12 +125,12 @@ class Driver:
             or self._library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
         )
         if code:
-            raise ToolchainError(f"the CUDA driver gives no context: {self.explained(code)}")
+            raise ToolchainError(f"the CUDA driver gives no context: {self.describe_error(code)}")
         return context
 
     def _must(self, code: int, name: str) -> None:
         if code:
-            raise ToolchainError(f"the CUDA driver refused kernel {name}: {self.explained(code)}")
+            raise ToolchainError(f"the CUDA driver refused kernel {name}: {self.describe_error(code)}")
 
 
 def cuda_library() -> Any:

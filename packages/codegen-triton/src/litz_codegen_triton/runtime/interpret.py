@@ -26,7 +26,7 @@ from litz_ir.errors import KernelError, TargetError
 from litz_ir.faults import BY_CODE, fault_error
 from litz_ir.host import Executor, Memory
 from litz_ir.interp import Externs
-from litz_ir.plan import WORD_BYTES, Kernel, Plan, cleared_words, scan_segment
+from litz_ir.plan import WORD_BYTES, Kernel, Plan, scan_segment, zeroed_words
 from litz_ir.symbols import evaluate
 from litz_ir.target import LaunchFunction
 
@@ -72,7 +72,7 @@ class Pointer:
 
 
 class InterpretedModule:
-    """Kernels that run in the interpreter on host memory; a ``Module`` as ``litz_ir.target.protocol`` has it.
+    """Kernels that run in the interpreter on host memory; a ``KernelModule`` as ``litz_ir.target.protocol`` has it.
 
     Source texts are written to ``folder``. Raises ``TargetError`` in a process whose Triton compiles.
     """
@@ -107,7 +107,7 @@ def _launch(
 ) -> None:
     values = {info.name: value for info, value in zip(kernel.symbols, symbols, strict=True)}
     programs = evaluate(
-        source.programs, {name: int(v) for name, v in values.items() if not isinstance(v, float)}
+        source.grid_size, {name: int(v) for name, v in values.items() if not isinstance(v, float)}
     )
     if programs == 0:
         return
@@ -125,9 +125,9 @@ def _launch(
     interpreter_builder.options = InterpreterOptions(debug=source.asserts, sanitize_overflow=False)
     try:
         with _in_order(order):
-            for until in range(1, source.meetings + 1):
+            for until in range(1, source.cluster_barriers + 1):
                 function[(programs,)](*arguments, *values_given, until)
-            last = (source.meetings + 1,) if source.meetings else ()
+            last = (source.cluster_barriers + 1,) if source.cluster_barriers else ()
             function[(programs,)](*arguments, *values_given, *last)
     except Exception as error:
         # The interpreter wraps whatever went wrong, failed checks included, into its own error.
@@ -153,15 +153,15 @@ def _in_order(order: Sequence[int]) -> Iterator[None]:
 def _clear(kernel: Kernel, addresses: Sequence[int], sizes: Mapping[str, int]) -> None:
     """Zero what has to be zero of a kernel's scratch when it begins."""
     for parameter, address in zip(kernel.parameters, addresses, strict=True):
-        if parameter.access == "scratch":
-            ctypes.memset(address, 0, evaluate(cleared_words(kernel), sizes) * WORD_BYTES)
+        if parameter.access == "workspace":
+            ctypes.memset(address, 0, evaluate(zeroed_words(kernel), sizes) * WORD_BYTES)
 
 
 def run_kernel(
     kernel: Kernel, buffers: Mapping[str, Any], symbols: Mapping[str, int | float], folder: Path
 ) -> None:
     """Run one kernel in the interpreter on NumPy arrays in memory form, one per parameter, as
-    ``litz_ir.interp.plan.run_kernel`` does; outputs are written in place."""
+    ``litz_ir.interp.kernel.run_kernel`` does; outputs are written in place."""
     launch = InterpretedModule({kernel.name: kernel}, folder).function(kernel.name)
     addresses = [int(buffers[parameter.name].ctypes.data) for parameter in kernel.parameters]
     launch(addresses, [symbols[info.name] for info in kernel.symbols])

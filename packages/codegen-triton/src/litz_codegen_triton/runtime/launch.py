@@ -17,9 +17,9 @@ from litz_codegen_triton.runtime.compile import CompiledKernel
 from litz_codegen_triton.runtime.copies import ALIGNED, AlignedCopies
 from litz_codegen_triton.runtime.driver import INVALID_CONTEXT, OUT_OF_MEMORY, Driver, cuda_library
 from litz_ir.errors import KernelError, OutOfMemory, ToolchainError
-from litz_ir.plan import WORD_BYTES, Kernel, cleared_words, cluster_size, scan_segment
+from litz_ir.plan import WORD_BYTES, Kernel, cluster_size, scan_segment, zeroed_words
 from litz_ir.symbols import evaluate, mul
-from litz_ir.target import Extent, LaunchFunction, Told, raised
+from litz_ir.target import ByteRange, FailureCallback, LaunchFunction, raise_failure
 
 torch: ModuleType | None
 try:
@@ -85,7 +85,7 @@ class LaunchModule:
         self._kernels = dict(kernels)
         self._unaligned = unaligned
         self._any_alignment: dict[str, _Function | None] = {}
-        self._told: Told = raised
+        self._told: FailureCallback = raise_failure
         self._functions = {name: self._loaded(found) for name, found in compiled.items()}
 
     def function(self, kernel: str) -> LaunchFunction:
@@ -96,12 +96,12 @@ class LaunchModule:
         self,
         names: Sequence[str],
         waits: Sequence[bool] | None = None,
-        extents: Sequence[Extent | None] | None = None,
-    ) -> Launches:
+        extents: Sequence[ByteRange | None] | None = None,
+    ) -> NativeLaunches:
         """A run of kernels; raises ``KeyError``. On a stream each waits for those before it, whatever is said."""
-        return Launches(self, [self._functions[name] for name in names], extents)
+        return NativeLaunches(self, [self._functions[name] for name in names], extents)
 
-    def tell(self, told: Told) -> None:
+    def on_failure(self, told: FailureCallback) -> None:
         """Have ``told`` hear of kernels that cannot be built for buffers at any address."""
         self._told = told
 
@@ -140,12 +140,12 @@ class LaunchModule:
             raise ToolchainError(
                 f"kernel {kernel.name} takes fewer arguments than its plan passes", hint="build it again"
             )
-        handle = self.driver.load(compiled.cubin, compiled.entry, compiled.shared, compiled.name)
+        handle = self.driver.load(compiled.cubin, compiled.entry, compiled.shared_bytes, compiled.name)
         threads, together = compiled.warps * _WARP, cluster_size(kernel.schedule)
         accesses = [each.access for each in kernel.parameters]
-        cleared = accesses.index("scratch") if scan_segment(kernel.schedule) else -1
+        cleared = accesses.index("workspace") if scan_segment(kernel.schedule) else -1
         return _Function(
-            kernel, handle, threads, compiled.shared, hidden, together, cleared, compiled.scratch
+            kernel, handle, threads, compiled.shared_bytes, hidden, together, cleared, compiled.scratch
         )
 
 
@@ -173,7 +173,7 @@ class _Frame:
             self.blocks.append((ctypes.c_void_p * max(1, len(slots)))(*slots))
 
 
-class Launches:
+class NativeLaunches:
     """Consecutive kernels. Argument arrays are kept and reused, one set per concurrent call: the driver copies what a
     launch is given before it returns."""
 
@@ -181,7 +181,7 @@ class Launches:
         self,
         module: LaunchModule,
         functions: Sequence[_Function],
-        extents: Sequence[Extent | None] | None = None,
+        extents: Sequence[ByteRange | None] | None = None,
     ) -> None:
         self._module = module
         self._functions = tuple(functions)
@@ -189,7 +189,7 @@ class Launches:
         self._launch = module.driver.launch
         self._stream = _stream_of(module.device)
         kernels = [each.kernel for each in functions]
-        self._counts = [(grid_size(kernel), mul(cleared_words(kernel), WORD_BYTES)) for kernel in kernels]
+        self._counts = [(grid_size(kernel), mul(zeroed_words(kernel), WORD_BYTES)) for kernel in kernels]
         fixed = [(a, b) for a, b in self._counts if isinstance(a, int) and isinstance(b, int)]
         self._fixed = fixed if len(fixed) == len(functions) else None
         kinds = [info.kind for kernel in kernels for info in kernel.symbols]
@@ -244,7 +244,7 @@ class Launches:
         """Launch a kernel whose programs wait for one another, its scratch zeroed before; the driver's code."""
         driver = self._module.driver
         if each.together > 1:
-            return driver.launch_together(
+            return driver.launch_cluster(
                 each.handle, count, each.threads, each.shared, stream, block, each.together
             )
         scratch = ctypes.c_uint64.from_address(block[each.cleared]).value
@@ -291,7 +291,7 @@ class Launches:
             own = [next(places) for _ in kernel.parameters]
             reaches = [next(ends) for _ in kernel.parameters]
             given = [next(values) for _ in kernel.symbols]
-            alone = Launches(self._module, [each])
+            alone = NativeLaunches(self._module, [each])
             if not reduce(or_, own, 0) & ALIGNED or self._module.any_alignment(kernel.name) is not None:
                 alone.run(own, given)
                 continue
@@ -316,7 +316,7 @@ class Launches:
 def _refused(driver: Driver, what: str, code: int, node: str = "") -> KernelError:
     """The error of what the driver does not do."""
     kind = OutOfMemory if code == OUT_OF_MEMORY else KernelError
-    return kind(f"{what}: {driver.explained(code)}", code=code, node=node)
+    return kind(f"{what}: {driver.describe_error(code)}", code=code, node=node)
 
 
 def _stream_of(device: int) -> Callable[[], int]:

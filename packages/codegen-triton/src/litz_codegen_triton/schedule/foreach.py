@@ -9,13 +9,13 @@ from litz_codegen_triton.emit.tiles import WARP
 from litz_codegen_triton.schedule.prefetch import covered, with_prefetch
 from litz_codegen_triton.schedule.request import check_request
 from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE, schedule_tile_loops
-from litz_ir.plan import Foreach, Kernel, TileLoops, TileRequest, loops_of, scheduled
+from litz_ir.plan import Foreach, Kernel, TileLoops, TileRequest, invocations_of, with_schedules
 from litz_ir.target import Capabilities
 
 MOST_WARPS = 8
 """The warps of a program: with more of them a thread has too few registers for tiles that were made for fewer."""
 
-MOST_ELEMENTS = 32
+MAX_SUBKERNEL_ELEMENTS = 32
 """The points of a tile that a thread has, where its kind alone would have fewer: longer rows are read in pieces."""
 
 
@@ -26,7 +26,7 @@ def schedule_foreach(kernel: Kernel, capabilities: Capabilities) -> Kernel:
     sm_count = sms_of_subkernel(kernel, capabilities)
     asked: list[int] = []
     found: list[TileLoops] = []
-    for part in kernel.parts:
+    for part in kernel.subkernels:
         request = part.kernel.schedule
         assert isinstance(request, TileRequest), "subkernels are scheduled together"
         check_request(part.kernel, request)
@@ -35,21 +35,21 @@ def schedule_foreach(kernel: Kernel, capabilities: Capabilities) -> Kernel:
             asked.append(request.warps)
     warps = max(asked) if asked else min(max(loops.warps for loops in found), MOST_WARPS)
     own = [_with_warps(loops, warps) for loops in found]
-    pairs = zip(kernel.parts, own, strict=True)
+    pairs = zip(kernel.subkernels, own, strict=True)
     parts = [with_prefetch(part.kernel, loops, covered(loops)) for part, loops in pairs]
-    return scheduled(kernel, [Foreach(warps), *parts])
+    return with_schedules(kernel, [Foreach(warps), *parts])
 
 
 def sms_of_subkernel(kernel: Kernel, capabilities: Capabilities) -> int:
     """The share that a subkernel of a foreach kernel has of a device's SMs, one at the least."""
-    return max(1, capabilities.processors // len(loops_of(kernel)))
+    return max(1, capabilities.sm_count // len(invocations_of(kernel)))
 
 
 def _with_warps(loops: TileLoops, warps: int) -> TileLoops:
     """The same number of points for each thread of more warps, or of fewer, as far as tiles go."""
     rows = prod(tile.block for tile in loops.outer)
     length = max((each.block for each in loops.inner if each is not None), default=1)
-    each = max(MOST_ELEMENTS, rows * length // (WARP * loops.warps))
+    each = max(MAX_SUBKERNEL_ELEMENTS, rows * length // (WARP * loops.warps))
     outer = loops.outer
     if outer:
         *others, last = outer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from litz_codegen_triton.emit.chain import chain
-from litz_codegen_triton.emit.chain_alone import lone_chain
+from litz_codegen_triton.emit.attention_scores import score_kernel
 from litz_codegen_triton.emit.contraction import contraction
+from litz_codegen_triton.emit.fused_attention import fused_attention
 from litz_codegen_triton.schedule.attention import schedule_attention
 from litz_codegen_triton.schedule.foreach import schedule_foreach
 from litz_codegen_triton.schedule.lookback_scan import schedule_lookback_scan
@@ -26,7 +26,7 @@ def schedule_kernel(kernel: Kernel, capabilities: Capabilities) -> Kernel:
     request = kernel.schedule
     if not isinstance(request, TileRequest):
         return kernel
-    if kernel.parts:
+    if kernel.subkernels:
         return schedule_foreach(kernel, capabilities)
     return replace(kernel, schedule=_schedule(kernel, request, capabilities))
 
@@ -36,7 +36,7 @@ def _schedule(kernel: Kernel, request: TileRequest, capabilities: Capabilities) 
     check_request(kernel, request)
     known = SymbolTable(kernel.symbols)
     if request.cluster == 1:
-        found = chain(kernel, known) or lone_chain(kernel, known)
+        found = fused_attention(kernel, known) or score_kernel(kernel, known)
         if found is not None:
             attention = schedule_attention(request, found, known, capabilities)
             return with_prefetch(kernel, attention, (found.phase,))
@@ -46,5 +46,5 @@ def _schedule(kernel: Kernel, request: TileRequest, capabilities: Capabilities) 
             return with_prefetch(kernel, matmul, (product.phase,))
     if request.segment:
         return schedule_lookback_scan(request)
-    loops = schedule_tile_loops(kernel, request, capabilities.processors)
+    loops = schedule_tile_loops(kernel, request, capabilities.sm_count)
     return with_prefetch(kernel, loops, covered(loops))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from litz_codegen_triton.emit.contraction import Contraction
-from litz_codegen_triton.emit.coordinates import Coordinates
+from litz_codegen_triton.emit.coordinates import TileIndices
 from litz_codegen_triton.emit.descriptor import descriptors
 from litz_codegen_triton.emit.tiles import next_power_of_two, tiling
 from litz_codegen_triton.schedule.request import named_block, names
@@ -21,7 +21,7 @@ from litz_ir.target import Capabilities
 LEAST_SIDE = 16
 """The smallest side of a tile that is multiplied."""
 
-LEAST_BYTES = 32
+MIN_K_BYTES = 32
 """What a line of summed points takes at least, where numbers of 8 bits are multiplied."""
 
 STAGE_BYTES = 32 << 10
@@ -29,10 +29,10 @@ STAGE_BYTES = 32 << 10
 
 STAGES = 3
 
-MOST_SUMMED = 256
+MAX_BLOCK_K = 256
 """The most points that are summed at a time."""
 
-MOST_GATHERED, GATHERED_BYTES = 64, 64
+MAX_GATHERED_K, GATHERED_BYTES = 64, 64
 """The most points that are summed at a time of gathered factors, and the most bytes that a thread takes of a tile of
 one: elements that have an address and a test each fill its registers."""
 
@@ -58,7 +58,7 @@ _SIDES: Mapping[DType, _Sides] = MappingProxyType(
 
 OPERANDS: tuple[Operand, Operand] = ("left", "right")
 
-MANY_RESULTS = 128 * 128
+EIGHT_WARP_RESULTS = 128 * 128
 """The results of a program from which it has eight warps, not four."""
 
 
@@ -75,16 +75,16 @@ def schedule_matmul(
     if request.blocks:
         named = dict(request.blocks)
         y, x, r = (named_block(axes, named, LEAST_SIDE) for axes in (found.rows, found.columns, summed))
-        r = max(r, least_summed(found.dtype))
+        r = max(r, min_block_k(found.dtype))
         warps, stages = request.warps, request.stages or STAGES
     else:
         extents = extent(found.rows), extent(found.columns), extent(found.batch)
-        y, x = _sides(found.dtype, *extents, capabilities.processors)
-        warps, stages = (8 if y * x >= MANY_RESULTS else 4), STAGES
+        y, x = _sides(found.dtype, *extents, capabilities.sm_count)
+        warps, stages = (8 if y * x >= EIGHT_WARP_RESULTS else 4), STAGES
         r = _summed(found.dtype, y + x, extent(summed))
         if _is_gathered(kernel, found):
             fits = GATHERED_BYTES * 32 * warps // (max(y, x) * found.dtype.itemsize)
-            r = max(least_summed(found.dtype), min(r, fits, MOST_GATHERED))
+            r = max(min_block_k(found.dtype), min(r, fits, MAX_GATHERED_K))
     # The grid is known when the kernel is launched, so tiles that are taken in turn must be known in number.
     sizes = (axis.size for axis in (*found.batch, *found.rows, *found.columns))
     schedule = Matmul(
@@ -102,7 +102,7 @@ def schedule_matmul(
 def with_descriptors(kernel: Kernel, schedule: Matmul) -> Matmul:
     """The schedule with those of its operands read through descriptors whose memory allows it."""
     own = replace(kernel, schedule=schedule)
-    pairs = zip(OPERANDS, descriptors(Coordinates(own, tiling(own))), strict=True)
+    pairs = zip(OPERANDS, descriptors(TileIndices(own, tiling(own))), strict=True)
     return replace(schedule, descriptors=tuple(operand for operand, made in pairs if made is not None))
 
 
@@ -134,11 +134,11 @@ def _sides(dtype: DType, rows: int, columns: int, batch: int, sm_count: int) -> 
 
 def _summed(dtype: DType, lines: int, length: int) -> int:
     """How many points are summed at a time, of so many lines of both factors."""
-    most = min(MOST_SUMMED, STAGE_BYTES // (lines * dtype.itemsize))
+    most = min(MAX_BLOCK_K, STAGE_BYTES // (lines * dtype.itemsize))
     fits = 1 << (most.bit_length() - 1)
-    return max(least_summed(dtype), min(fits, next_power_of_two(length)))
+    return max(min_block_k(dtype), min(fits, next_power_of_two(length)))
 
 
-def least_summed(dtype: DType) -> int:
+def min_block_k(dtype: DType) -> int:
     """The fewest points that are summed at a time of factors of a dtype."""
-    return LEAST_BYTES if dtype.itemsize == 1 else LEAST_SIDE
+    return MIN_K_BYTES if dtype.itemsize == 1 else LEAST_SIDE

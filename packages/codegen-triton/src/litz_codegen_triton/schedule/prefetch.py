@@ -8,7 +8,7 @@ from math import prod
 from typing import TypeVar
 
 from litz_codegen_triton.emit.prefetch import early_loads
-from litz_codegen_triton.emit.statements import apart, values_of
+from litz_codegen_triton.emit.statements import independent_runs, values_of
 from litz_codegen_triton.emit.tiles import WARP
 from litz_ir.plan import Attention, Kernel, Matmul, Statement, Tile, TileLoops
 
@@ -44,7 +44,7 @@ def _fits(statements: Sequence[Statement], points: int) -> bool:
     """True where there is something to prefetch, and a thread has registers for it at so many points. Statements with
     nothing in common are left as they are: the registers of one are free before the next begins, and to prefetch for
     each costs more than it gains (Adam over lists of tensors takes 6% longer)."""
-    if len(list(apart(statements))) != 1:
+    if len(list(independent_runs(statements))) != 1:
         return False
     loads = early_loads(value for each in statements for value in values_of(each))
     words = sum(max(1, points * load.dtype.itemsize // 4) for load in loads)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from litz_codegen_triton.emit.index import fits_narrow
-from litz_codegen_triton.emit.statements import apart, flat, targets_of, terms_of, values_of
+from litz_codegen_triton.emit.statements import can_flatten, independent_runs, targets_of, terms_of, values_of
 from litz_ir.dtypes import DType, compute_dtype
 from litz_ir.plan import Kernel, Phase, Statement, Store
 from litz_ir.scalar import Const, Expr, Index, Indirect, Param, Scalar, walk
@@ -23,11 +23,11 @@ Node = Expr | Term
 def point_words(kernel: Kernel) -> int:
     """The most 32-bit registers that the values of a point take at a time, of all phases. Where a phase has axes of its
     own, what does not vary along them is left out, unless all of its axes are treated as outer ones."""
-    whole = flat(kernel)
+    whole = can_flatten(kernel)
     return max(
         _Values(run, _along(kernel, phase, whole), index_words(kernel)).most()
         for phase in kernel.phases
-        for run in apart(phase.statements)
+        for run in independent_runs(phase.statements)
     )
 
 

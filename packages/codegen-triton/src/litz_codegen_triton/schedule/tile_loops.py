@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from litz_codegen_triton.emit.statements import accumulates, flat, targets_of, values_of
+from litz_codegen_triton.emit.statements import accumulates, can_flatten, targets_of, values_of
 from litz_codegen_triton.emit.tiles import next_power_of_two, tiling
 from litz_codegen_triton.schedule.register_pressure import dtype_words, index_words, point_words
 from litz_codegen_triton.schedule.request import named_block, names
 from litz_ir.errors import CodegenError
-from litz_ir.loops import SORT, Axis, Kind
+from litz_ir.loops import SORT, Axis, NamedCombiner
 from litz_ir.plan import Accumulate, InnerTile, Kernel, Phase, ScanStore, Tile, TileLoops, TileRequest
-from litz_ir.scalar import OPS, Op, folds, indirects_in, loads, walk
+from litz_ir.scalar import OPS, Op, indirects_in, loads, nested_reductions, walk
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols, product
 
 LOAD_BYTES = 16
@@ -42,7 +42,7 @@ most where a scan takes more than a register for each value."""
 TILE_ELEMENTS, PAIRED_ELEMENTS, LOOPED_ELEMENTS = 16, 32, 4
 ROW_WARPS = WIDE_SCAN_WARPS = 16
 
-SIDE, SQUARE_ELEMENTS = 64, 32
+SQUARE_TILE, SQUARE_ELEMENTS = 64, 32
 """The sides of a square tile, and how many of its elements a thread has."""
 
 POINT_REGISTERS, MOST_EACH_WARPS = 192, 8
@@ -102,12 +102,17 @@ def schedule_tile_loops(kernel: Kernel, request: TileRequest, sm_count: int) -> 
 
 def _check_pieces(kernel: Kernel) -> None:
     for inner in tiling(kernel).inner:
-        if inner is None or not inner.persistent or inner.pieces == 1:
+        if inner is None or not inner.persistent or inner.cluster_size == 1:
             continue
-        assert isinstance(inner.piece, int) and isinstance(inner.size, int), "a tile of known size covers it"
-        if inner.piece > inner.block or inner.piece * (inner.pieces - 1) >= inner.size:
+        assert isinstance(inner.points_per_cta, int) and isinstance(inner.size, int), (
+            "a tile of known size covers it"
+        )
+        if (
+            inner.points_per_cta > inner.block
+            or inner.points_per_cta * (inner.cluster_size - 1) >= inner.size
+        ):
             raise CodegenError(
-                f"{inner.pieces} programs share the {inner.size} points of {kernel.name}",
+                f"{inner.cluster_size} programs share the {inner.size} points of {kernel.name}",
                 hint="each has a point at least, and all of its points at once",
             )
 
@@ -126,7 +131,7 @@ class _Chooser:
         self.request = request
         self.known = SymbolTable(kernel.symbols)
         self.sm_count = sm_count
-        self.flat = flat(kernel)
+        self.flat = can_flatten(kernel)
         self.outer = tuple(kernel.outer) + (kernel.phases[0].axes if self.flat else ())
         self.phases: tuple[tuple[Axis, ...], ...] = (
             ((),) if self.flat else tuple(p.axes for p in kernel.phases)
@@ -315,13 +320,15 @@ class _Chooser:
     def holds_sums(self) -> bool:
         """True where a body holds a sum of its own."""
         statements = (each for phase in self.kernel.phases for each in phase.statements)
-        return any(folds(*values_of(each)) for each in statements)
+        return any(nested_reductions(*values_of(each)) for each in statements)
 
     def states(self) -> int:
         """How many values an element of a tile is combined into, those of all reductions together."""
         statements = (each for phase in self.kernel.phases for each in phase.statements)
         accumulated = [each for each in statements if isinstance(each, Accumulate)]
-        kinds = (each.combiner.name if isinstance(each.combiner, Kind) else "" for each in accumulated)
+        kinds = (
+            each.combiner.name if isinstance(each.combiner, NamedCombiner) else "" for each in accumulated
+        )
         return sum(_STATES.get(kind, len(each.values)) for kind, each in zip(kinds, accumulated))
 
     def scans_wide(self) -> bool:
@@ -386,9 +393,12 @@ class _Chooser:
         ):
             # Two accesses want different neighbours: a square tile serves both through shared memory.
             y, x = wanted[1], wanted[0]
-            blocks = [min(SIDE, next_power_of_two(self.extent([axis]))) for axis in (y, x)]
-            if min(blocks) == SIDE and self.extent(axes) < 2 * self.sm_count * SIDE * SIDE:
-                blocks = [SIDE // 2] * 2
+            blocks = [min(SQUARE_TILE, next_power_of_two(self.extent([axis]))) for axis in (y, x)]
+            if (
+                min(blocks) == SQUARE_TILE
+                and self.extent(axes) < 2 * self.sm_count * SQUARE_TILE * SQUARE_TILE
+            ):
+                blocks = [SQUARE_TILE // 2] * 2
             warps = blocks[0] * blocks[1] // (_WARP * self.fitting(SQUARE_ELEMENTS))
             return TileLoops(self.dims([y, x], blocks), inner, max(1, warps))
         if wanted and axes and wanted[0] is not axes[-1] and not votes[axes[-1].name]:

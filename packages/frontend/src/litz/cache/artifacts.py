@@ -17,13 +17,13 @@ import torch
 import torch.compiler.config
 from torch.fx import GraphModule
 
-from litz.artifact import Artifact, Captured, LeftToAten, Wrapping
+from litz.artifact import AotWrapping, Artifact, AtenFallback, CompiledCapture
 from litz.cache.key import Registered, graph_key, registered_with, target_identity, text_key, versions
 from litz.cache.name_sets import DEMOTIONS, NameSets
 from litz.cache.store import Store
 from litz.cache.tiles import TileChoices
-from litz.failures import Failures, Source
-from litz.notices import tell_once
+from litz.failures import Failures, GraphSource
+from litz.notices import log_once
 from litz.settings import Config
 from litz.targets import TargetSet, devices_of
 from litz_ir.errors import CacheError, CompilerNotFound
@@ -34,15 +34,15 @@ from litz_scheduler import SchedulerOptions
 
 log = logging.getLogger(__name__)
 
-PLAN, SUMMARY, BINARY, CAPTURE = "plan.json", "summary.json", "unit", "capture.json"
+PLAN, SUMMARY, BINARY, FX_GRAPH_FILE = "plan.json", "summary.json", "unit", "fx_graph.json"
 FOLDERS = ("graphs", "binaries", "captures", "tiles", "products", "demotions")
 
 
 @dataclass(slots=True, weakref_slot=True)
 class ArtifactCache:
-    """Compiled graphs of one process and, when ``graphs`` and ``binaries`` are given, of those before it. ``captures``
-    knows graphs by what Dynamo captured (``litz.capture.recall``), ``tiles`` and ``products`` what tuning found,
-    ``demotions`` the operations whose kernels a self-check found wrong.
+    """Compiled graphs of one process and, when ``graphs`` and ``binaries`` are given, of those before it.
+    ``fx_graphs`` knows graphs by what Dynamo captured (``litz.capture.fx_graph_cache``), ``tiles`` and
+    ``matmul_choices`` what tuning found, ``demotions`` the operations whose kernels a self-check found wrong.
 
     ``failures`` are told of what cannot be read or written. Without a folder that can be used, everything is built in a
     temporary one that lives as long as the process.
@@ -50,16 +50,16 @@ class ArtifactCache:
 
     graphs: Store | None
     binaries: Store | None
-    captures: Store | None = None
+    fx_graphs: Store | None = None
     tiles: TileChoices = field(default_factory=TileChoices)
-    products: NameSets = field(default_factory=NameSets)
+    matmul_choices: NameSets = field(default_factory=NameSets)
     demotions: NameSets = field(default_factory=NameSets)
     failures: Failures = field(default_factory=lambda: Failures(Config()))
     scratch: Path | None = None
     built: dict[str, Path] = field(default_factory=dict)
 
     @staticmethod
-    def open(config: Config, source: Source | None = None) -> ArtifactCache:
+    def open(config: Config, source: GraphSource | None = None) -> ArtifactCache:
         """The cache that ``config`` asks for, for the graph ``source``; a folder that cannot be used is said once and
         done without. Nothing is read or written where torch is told to disable all caches."""
         failures = Failures(config, source)
@@ -68,12 +68,12 @@ class ArtifactCache:
                 root = config.cache_root()
                 stores = [Store(root / name) for name in FOLDERS]
                 if not all(store.writable for store in stores):
-                    tell_once(f"litz: {root} cannot be written: nothing new is kept there", logging.INFO)
+                    log_once(f"litz: {root} cannot be written: nothing new is kept there", logging.INFO)
                 graphs, binaries, captures, tiles, products, demotions = stores
                 choices = TileChoices(tiles), NameSets(products), NameSets(demotions, DEMOTIONS)
                 return ArtifactCache(graphs, binaries, captures, *choices, failures)
             except CacheError as error:
-                tell_once(str(error))
+                log_once(str(error))
             except Exception as error:
                 failures.report(error, "cache", "nothing is kept on disk")
         return ArtifactCache(None, None, failures=failures)
@@ -92,14 +92,14 @@ class ArtifactCache:
         places += [f"demoted {sorted(demoted)}"] if demoted else []
         return graph_key(gm, config, [*self.facts(targets, options), *places])
 
-    def unkept(self, targets: TargetSet) -> str:
+    def uncacheable(self, targets: TargetSet) -> str:
         """Why nothing that is compiled now can be kept, empty where it can: a program registered something that has no
         identity. It is told once."""
         if self.graphs is None:
             return ""
-        why = registered_with(targets.by_kind.values()).unkept
+        why = registered_with(targets.by_kind.values()).uncacheable
         if why:
-            tell_once(f"litz: graphs are not kept on disk: {why}", logging.INFO)
+            log_once(f"litz: graphs are not kept on disk: {why}", logging.INFO)
         return why
 
     def facts(self, targets: TargetSet, options: SchedulerOptions) -> list[str]:
@@ -117,7 +117,7 @@ class ArtifactCache:
             plan = from_json(files[PLAN].decode())
             summary = json.loads(files[SUMMARY])
             units = tuple(_unit(item) for item in summary["units"])
-            left = tuple(LeftToAten(**item) for item in summary["left_to_aten"])
+            left = tuple(AtenFallback(**item) for item in summary["fallbacks"])
             assert isinstance(plan, Plan)
             devices = devices_of(units, plan)
             binaries = tuple(self.binary(unit, targets[at[0]]) for unit, at in zip(units, devices))
@@ -134,34 +134,34 @@ class ArtifactCache:
             return
         summary: dict[str, Any] = {
             "units": [_unit_data(unit) for unit in artifact.units],
-            "left_to_aten": [
+            "fallbacks": [
                 {"target": left.target, "reason": left.reason, "line": left.line}
-                for left in artifact.left_to_aten
+                for left in artifact.fallbacks
             ],
         }
         self.graphs.write(
             artifact.key, {PLAN: to_json(artifact.plan).encode(), SUMMARY: json.dumps(summary).encode()}
         )
 
-    def recall(self, capture: str, targets: TargetSet) -> Captured | None:
-        """What :meth:`remember` tied to a capture, or ``None``."""
-        files = self.captures.read(capture) if self.captures is not None else None
+    def lookup_fx_graph(self, capture: str, targets: TargetSet) -> CompiledCapture | None:
+        """What :meth:`store_fx_graph` tied to a capture, or ``None``."""
+        files = self.fx_graphs.read(capture) if self.fx_graphs is not None else None
         if files is None:
             return None
         try:
-            facts = json.loads(files[CAPTURE])
-            outputs, *places = (facts[each.name] for each in fields(Wrapping))
-            wrapping = Wrapping(int(outputs), *(tuple(map(int, each)) for each in places))
+            facts = json.loads(files[FX_GRAPH_FILE])
+            outputs, *places = (facts[each.name] for each in fields(AotWrapping))
+            wrapping = AotWrapping(int(outputs), *(tuple(map(int, each)) for each in places))
             keys = [str(facts[half]) for half in ("forward", "backward") if facts[half] is not None]
         except Exception as error:
-            self._refuse(self.captures, capture, error)
+            self._refuse(self.fx_graphs, capture, error)
             return None
         halves = [self.read(key, targets) for key in keys]
         if not halves or halves[0] is None or halves[-1] is None:
             return None
-        return Captured(halves[0], wrapping, halves[1] if len(halves) > 1 else None)
+        return CompiledCapture(halves[0], wrapping, halves[1] if len(halves) > 1 else None)
 
-    def forget(self, artifact: Artifact) -> None:
+    def drop(self, artifact: Artifact) -> None:
         """Drop an artifact and its binaries, which turned out to be of no use."""
         if self.graphs is not None and artifact.key:
             self.graphs.drop(artifact.key)
@@ -178,22 +178,22 @@ class ArtifactCache:
         )
         store.drop(key)
 
-    def remember(self, capture: str, compiled: Captured) -> None:
+    def store_fx_graph(self, capture: str, compiled: CompiledCapture) -> None:
         """Tie a graph as Dynamo captured it to what was compiled for it."""
         backward = compiled.backward
-        if self.captures is None or not compiled.forward.key or (backward is not None and not backward.key):
+        if self.fx_graphs is None or not compiled.forward.key or (backward is not None and not backward.key):
             return
         facts: dict[str, Any] = {
             "forward": compiled.forward.key,
             "backward": None if backward is None else backward.key,
             **asdict(compiled.wrapping),
         }
-        self.captures.write(capture, {CAPTURE: json.dumps(facts).encode()})
+        self.fx_graphs.write(capture, {FX_GRAPH_FILE: json.dumps(facts).encode()})
 
     def binary(self, unit: SourceUnit, target: Target) -> Path:
         """The built file of a source: from the cache, else built now and kept. Raises ``ToolchainError``."""
         builder = target_identity(target)
-        store = None if builder.unkept else self.binaries
+        store = None if builder.uncacheable else self.binaries
         key = _key(unit, builder)
         if key in self.built:
             return self.built[key]
@@ -220,7 +220,9 @@ class ArtifactCache:
 
 def _key(unit: SourceUnit, builder: Registered) -> str:
     """The key of a unit's binary, as this target builds it."""
-    return text_key(unit.language, unit.text, *unit.flags, *builder.facts, *filter(None, [builder.unkept]))
+    return text_key(
+        unit.language, unit.text, *unit.flags, *builder.facts, *filter(None, [builder.uncacheable])
+    )
 
 
 def _found_binary(store: Store | None, key: str) -> Path | None:

@@ -51,11 +51,12 @@ def graph_key(gm: GraphModule, config: Config, facts: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a program registered with litz, as ``facts`` for keys. ``unkept`` says why nothing that is compiled with it
+    """What a program registered with litz, as ``facts`` for keys. ``uncacheable`` says why nothing that is compiled
+    with it
     is kept, where something has no identity."""
 
     facts: tuple[str, ...] = ()
-    unkept: str = ""
+    uncacheable: str = ""
 
 
 NOTHING = Registered()
@@ -70,7 +71,7 @@ def registered_with(targets: Iterable[Target]) -> Registered:
     if not found:
         return NOTHING
     facts = tuple(fact for each in found for fact in each.facts)
-    return Registered(facts, next((each.unkept for each in found if each.unkept), ""))
+    return Registered(facts, next((each.uncacheable for each in found if each.uncacheable), ""))
 
 
 def target_identity(target: Target) -> Registered:
@@ -127,7 +128,7 @@ def _feed(digest: Any, part: str) -> None:
 
 def option_facts(config: Config) -> tuple[str, ...]:
     """The options that change what is compiled."""
-    switches = (config.fuse, config.pack_weights, config.attention)
+    switches = (config.fuse, config.prepack_weights, config.attention)
     return (config.rng, config.numerics, *map(str, switches), config.fallback)
 
 

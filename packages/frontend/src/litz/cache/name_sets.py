@@ -10,7 +10,7 @@ from litz.cache.store import Store
 
 log = logging.getLogger(__name__)
 
-PRODUCTS, DEMOTIONS = "products.json", "demotions.json"
+MATMULS, DEMOTIONS = "matmuls.json", "demotions.json"
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class NameSets:
     it, in a ``file`` of each entry."""
 
     store: Store | None = None
-    file: str = PRODUCTS
+    file: str = MATMULS
     known: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def read(self, key: str) -> frozenset[str] | None:

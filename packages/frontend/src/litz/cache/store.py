@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from litz.notices import tell_once
+from litz.notices import log_once
 from litz_ir.errors import CacheError
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Store:
             return _files(self.folder, path) if (path / MANIFEST).exists() else None
         except PermissionError:
             readable = f"chmod -R a+rX {self.folder.parent} makes it readable"
-            tell_once(f"litz: this user cannot read what the cache holds: {readable}", logging.INFO)
+            log_once(f"litz: this user cannot read what the cache holds: {readable}", logging.INFO)
         except (OSError, ValueError, AttributeError) as error:
             log.warning("cache entry %s is damaged and is taken for a miss: %s", path, error)
             self.drop(key)

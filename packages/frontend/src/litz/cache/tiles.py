@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from litz.artifact import TileChoice
+from litz.artifact import TunedTiles
 from litz.cache.store import Store
 from litz_ir.errors import ParseError
 
@@ -28,9 +28,9 @@ class TileChoices:
     """Choices by key: those of this process and, where there is a ``store``, of those before it."""
 
     store: Store | None = None
-    known: dict[str, TileChoice] = field(default_factory=dict)
+    known: dict[str, TunedTiles] = field(default_factory=dict)
 
-    def read(self, key: str) -> TileChoice | None:
+    def read(self, key: str) -> TunedTiles | None:
         """The choice of a key, or ``None``."""
         if key not in self.known and self.store is not None:
             files = self.store.read(key)
@@ -39,14 +39,14 @@ class TileChoices:
                 self.known[key] = found
         return self.known.get(key)
 
-    def write(self, key: str, choice: TileChoice) -> None:
+    def write(self, key: str, choice: TunedTiles) -> None:
         """Keep a choice; one that another process kept meanwhile stands for later ones."""
         self.known[key] = choice
         if self.store is not None:
             self.store.write(key, {FILE: json.dumps(_data(choice), sort_keys=True).encode()})
 
 
-def _data(choice: TileChoice) -> dict[str, Any]:
+def _data(choice: TunedTiles) -> dict[str, Any]:
     print_schedule = import_module(TEXT).print_schedule
     return {
         "version": VERSION,
@@ -57,13 +57,13 @@ def _data(choice: TileChoice) -> dict[str, Any]:
     }
 
 
-def _choice(key: str, text: bytes) -> TileChoice | None:
+def _choice(key: str, text: bytes) -> TunedTiles | None:
     try:
         parse_schedule, data = import_module(TEXT).parse_schedule, json.loads(text)
         if data["version"] != VERSION:
             return None
         schedules, first = (tuple(map(parse_schedule, data[each])) for each in ("schedules", "first"))
-        return TileChoice(schedules, float(data["seconds"]), float(data["before"]), first)
+        return TunedTiles(schedules, float(data["seconds"]), float(data["before"]), first)
     except (KeyError, TypeError, ValueError, ParseError) as error:
         log.warning("cache entry %s cannot be used and is taken for a miss: %s", key, error)
         return None

@@ -19,27 +19,27 @@ from torch._functorch.partitioners import default_partition
 from torch._guards import TracingContext
 from torch.fx import GraphModule
 
-from litz.artifact import Artifact, Captured
+from litz.artifact import Artifact, CompiledCapture
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
 from litz.capture.bases import as_long_as, bases, layouts
 from litz.capture.descriptors import leading_tokens, parameter_inputs, parameter_positions
 from litz.capture.donated import SavedTensors, allow_retained_graphs, saved_alone
+from litz.capture.fx_graph_cache import fx_graph_key, own_views, plain_device
 from litz.capture.layouts import expect, given_as_traced, saved_in_any_layout
 from litz.capture.plain import PlainGraph, with_gradients
-from litz.capture.recall import capture_key, own_views, plain_device
+from litz.capture.runtime_wrappers import Strides, with_own_results
 from litz.capture.strided_results import strides_a_view
 from litz.capture.tokens import make_undeclared_tokens
-from litz.capture.wrapped import Strides, with_own_results
 from litz.compilation import Compilation
-from litz.failures import Source
+from litz.failures import GraphSource
 from litz.host.devices import first_gpu
 from litz.host.load import HostFunction
 from litz.loading import Compiled
 from litz.settings import Config
 from litz.stage_options import scheduler_options
 from litz.targets import TargetSet, targets_for
-from litz.tuning.tuned import load
+from litz.tuning.tuned_graph import load_tuned
 from litz_ir.errors import NotCompiled
 from litz_ir.loops import ComplexRef, Ref
 from litz_ir.plan import Plan
@@ -57,7 +57,7 @@ NAN_ASSERTS = "litz.nan_asserts"
 
 
 @dataclass(slots=True)
-class Session:
+class CompileSession:
     """One call of the backend: its options and cache, shared by the forward and the backward that may come later.
 
     ``observers`` see every compiled graph (``litz.explain`` is one). ``plain`` is what is known of a graph that may be
@@ -77,12 +77,12 @@ class Session:
     parameters: frozenset[int] = frozenset()
     share: bool = False
 
-    def divide(
+    def partition(
         self, joint: GraphModule, inputs: Sequence[Any], **options: Any
     ) -> tuple[GraphModule, GraphModule]:
         """The forward and the backward of a joint graph."""
         failures, outputs = (
-            self.cache.failures.of(Source(joint, f"joint_{self.number}")),
+            self.cache.failures.of(GraphSource(joint, f"joint_{self.number}")),
             options["num_fwd_outputs"],
         )
         try:
@@ -119,10 +119,10 @@ class Session:
         except Exception as error:
             name = f"{kind}_{self.number}"
             instead = f"graph {name} runs as ATen operations"
-            self.cache.failures.of(Source(gm, name)).report(error, "capture", instead)
+            self.cache.failures.of(GraphSource(gm, name)).report(error, "capture", instead)
             del told[before:]
             self.saved.names = frozenset()
-            call = _with_plain_tangents(gm, given_as_traced(as_it_came(gm), traced))
+            call = _with_plain_tangents(gm, given_as_traced(run_in_aten(gm), traced))
         call._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of a callable that takes a list
         return call
 
@@ -134,20 +134,20 @@ class Session:
             if kind == "backward":
                 traced.update(expect(gm, example_inputs))
             correct_metadata(gm)
-            keeps = kind == "inference" and self.config.pack_weights
-            held = parameter_inputs(gm, self.parameters) if keeps else frozenset()
+            keeps = kind == "inference" and self.config.prepack_weights
+            frozen = parameter_inputs(gm, self.parameters) if keeps else frozenset()
             # A replay reads what is saved where it lay when it was recorded: nothing may be written over that.
             spare = kind == "backward" and not self.config.cuda_graphs
             donated = self.saved.names if spare else frozenset()
             saved = self.any_layout if kind == "forward" and not self.share else frozenset()
             name = f"{kind}_{self.number}"
-            given = (held, donated, saved)
+            given = (frozen, donated, saved)
             compiled = compile_or_fall_back(gm, name, self.config, self.cache, *given)
         for observe in self.observers:
             observe(compiled)  # which may put another call in the place of its own
         if self.plain is not None and compiled.artifact is not None and not self.share:
             take = partial(self._take, self.plain, gm, compiled, kind)
-            failures = self.cache.failures.of(Source(gm, name))
+            failures = self.cache.failures.of(GraphSource(gm, name))
             failures.attempt("capture", take, None, f"{name} is called through AOTAutograd")
         if kind == "forward":
             return self._forward(gm, compiled)
@@ -180,7 +180,7 @@ class Session:
         self, gm: GraphModule, kind: str, call: HostFunction, traced: Mapping[int, Strides]
     ) -> HostFunction:
         """The call of a graph with bases, or of its backward: as it came, where a base is another than it was."""
-        plain = as_it_came(gm)
+        plain = run_in_aten(gm)
         if kind != "backward":
             # Only the inputs' elements of a base are written in place; a forward returns all of it.
             return as_long_as(call, bases(gm), plain, or_longer=kind == "inference")
@@ -190,7 +190,7 @@ class Session:
         """Note what a plain graph was compiled to; a training graph when both its halves are."""
         artifact, call = compiled.artifact, compiled.call
         assert artifact is not None
-        whole: Captured | None = None
+        whole: CompiledCapture | None = None
         if kind == "inference":
             whole = plain.inference(gm, artifact, call)
         elif kind == "forward":
@@ -199,9 +199,9 @@ class Session:
             whole = plain.backward(gm, artifact, plain.uncast(call), self.saved)
         settled = compiled.settled and (plain.half is None or plain.half.settled)
         if whole is not None and plain.key is not None and settled:
-            self.cache.remember(plain.key, whole)
+            self.cache.store_fx_graph(plain.key, whole)
 
-    def recall(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any] | None:
+    def lookup(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any] | None:
         """What was compiled for this graph before, in this process or another, found without tracing it; None, too,
         where looking for it fails."""
         find = partial(self._found, gm, inputs)
@@ -213,23 +213,23 @@ class Session:
             # Compiled autograd takes AOTAutograd's graphs into its own.
             return None
         self.plain = PlainGraph.of(inputs)
-        if self.cache.captures is None or self.config.self_check != "off" or self.config.nan_asserts:
+        if self.cache.fx_graphs is None or self.config.self_check != "off" or self.config.nan_asserts:
             return None  # a check needs the graph that AOTAutograd traces
         # What is computed on the CPU in a graph on a GPU is compiled too.
         targets = targets_for((device, "cpu"), self.config)
-        if self.cache.unkept(targets):
+        if self.cache.uncacheable(targets):
             return None
         facts = self.cache.facts(targets, scheduler_options(self.config, targets))
         # What a process compiled that times nothing says nothing of what is quicker.
         facts = [*facts, *option_facts(self.config), f"autotune {self.config.autotune}"]
-        self.plain.key = capture_key(gm, inputs, facts)
-        found = None if self.plain.key is None else self.cache.recall(self.plain.key, targets)
+        self.plain.key = fx_graph_key(gm, inputs, facts)
+        found = None if self.plain.key is None else self.cache.lookup_fx_graph(self.plain.key, targets)
         if found is None:
             return None
         with first_gpu(each.device for each in inputs):
             return self._recalled(self.plain, found, targets)
 
-    def _recalled(self, plain: PlainGraph, found: Captured, targets: TargetSet) -> Callable[..., Any]:
+    def _recalled(self, plain: PlainGraph, found: CompiledCapture, targets: TargetSet) -> Callable[..., Any]:
         if found.backward is None:
             return plain.without_gradients(found, self._loaded(found.forward, "inference", targets))
         forward, backward = (
@@ -240,7 +240,7 @@ class Session:
 
     def _loaded(self, artifact: Artifact, kind: str, targets: TargetSet) -> HostFunction:
         """An artifact as a callable."""
-        compiled = load(artifact, f"{kind}_{self.number}", targets, self.config, self.cache)
+        compiled = load_tuned(artifact, f"{kind}_{self.number}", targets, self.config, self.cache)
         for observe in self.observers:
             observe(compiled)
         return compiled.call
@@ -265,7 +265,7 @@ def compile_or_fall_back(
     name: str,
     config: Config,
     cache: ArtifactCache,
-    held: frozenset[str] = frozenset(),
+    frozen: frozenset[str] = frozenset(),
     donated: frozenset[str] = frozenset(),
     saved: frozenset[str] = frozenset(),
 ) -> Compiled:
@@ -273,7 +273,7 @@ def compile_or_fall_back(
 
     Its calls are checked as the options ask for.
     """
-    made = _compiled_or_as_it_came(Compilation(gm, name, config, cache, held, donated, saved))
+    made = _compiled_or_as_it_came(Compilation(gm, name, config, cache, frozen, donated, saved))
     if not config.nan_asserts:
         return made
     asserted: HostFunction = import_module(NAN_ASSERTS).without_nan(gm, name, made.call)
@@ -290,7 +290,7 @@ def _compiled_or_as_it_came(compilation: Compilation) -> Compiled:
     except Exception as error:
         instead = f"graph {compilation.name} runs as ATen operations"
         compilation.failures.report(error, "compilation", instead, compilation.loops)
-        return Compiled(as_it_came(compilation.gm), None)
+        return Compiled(run_in_aten(compilation.gm), None)
 
 
 def _with_plain_tangents(
@@ -310,7 +310,7 @@ def _with_plain_tangents(
     return run
 
 
-def as_it_came(gm: GraphModule) -> HostFunction:
+def run_in_aten(gm: GraphModule) -> HostFunction:
     """A graph run by torch, node by node."""
 
     def run(args: list[Any]) -> Sequence[Any]:
@@ -322,17 +322,17 @@ def as_it_came(gm: GraphModule) -> HostFunction:
     return run
 
 
-def aot_backend(session: Session) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
+def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
     """The backend that Dynamo calls: what is known already, or what AOTAutograd makes of the graph."""
 
     def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         with collection_paused():
-            return session.recall(gm, inputs) or through_aot(session, gm, inputs)
+            return session.lookup(gm, inputs) or through_aot(session, gm, inputs)
 
     return backend
 
 
-def through_aot(session: Session, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+def through_aot(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """Let AOTAutograd trace and divide a graph, and the session compile the parts.
 
     ``torch._dynamo.backends.common`` has a helper for this. It loads the tools that debug torch's own compiler, which
@@ -350,7 +350,7 @@ def through_aot(session: Session, gm: GraphModule, inputs: Sequence[Any]) -> Cal
         bw_compiler=partial(_compile_backward, session),
         inference_compiler=partial(session.compile, kind="inference"),
         decompositions=table,
-        partition_fn=session.divide,
+        partition_fn=session.partition,
         keep_inference_input_mutations=True,
     )
     counters["aot_autograd"]["ok"] += 1
@@ -365,7 +365,7 @@ def through_aot(session: Session, gm: GraphModule, inputs: Sequence[Any]) -> Cal
     return call
 
 
-def _compile_backward(session: Session, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+def _compile_backward(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """A backward is compiled when it is first run: in the midst of what Dynamo may trace."""
     compile_it = disable(partial(session.compile, kind="backward"), reason="it compiles")
     result: Callable[..., Any] = disable(compile_it(gm, inputs), reason="it is compiled")

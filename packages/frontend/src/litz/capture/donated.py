@@ -15,7 +15,7 @@ from torch._guards import TracingContext
 from torch.fx import GraphModule
 
 from litz.capture.descriptors import saved_results
-from litz.capture.wrapped import Strides, as_traced
+from litz.capture.runtime_wrappers import Strides, as_traced
 from litz.host.load import HostFunction
 from litz.host.torch_memory import copied
 from litz.results import alone

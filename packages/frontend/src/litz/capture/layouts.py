@@ -9,7 +9,7 @@ import torch
 import torch._dynamo.compiled_autograd
 from torch.fx import GraphModule, Node
 
-from litz.capture.wrapped import Strides, as_traced
+from litz.capture.runtime_wrappers import Strides, as_traced
 from litz.host.load import HostFunction
 
 _SAME = ("aten.detach.default", "aten.alias.default")

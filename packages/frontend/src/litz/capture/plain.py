@@ -1,7 +1,7 @@
 """Plain graphs, called without what AOTAutograd puts around every graph.
 
 Its wrapper looks, at every call, for views, mutations, tokens, subclasses and symbols that a plain graph has not: it
-takes as long as several kernels. What is left to do is in :mod:`litz.capture.wrapped`.
+takes as long as several kernels. What is left to do is in :mod:`litz.capture.runtime_wrappers`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from litz.artifact import Artifact, Captured
+from litz.artifact import Artifact, CompiledCapture
 from litz.capture.donated import SavedTensors
-from litz.capture.recall import is_static, saved_names, takes_what_is_saved, wrapping_of
-from litz.capture.wrapped import gradient_strides, inference_call, training_call
+from litz.capture.fx_graph_cache import is_static, saved_names, takes_what_is_saved, wrapping_of
+from litz.capture.runtime_wrappers import gradient_strides, inference_call, training_call
 from litz.host.load import HostFunction
 
 
@@ -25,7 +25,7 @@ class Half:
     """The forward of a training graph, the names of what it saves, and its call. ``settled`` is false where its next
     calls may find a better plan."""
 
-    compiled: Captured
+    compiled: CompiledCapture
     saved: list[str]
     call: HostFunction
     settled: bool
@@ -53,7 +53,7 @@ class PlainGraph:
         listening = torch.is_grad_enabled() and any(each.requires_grad for each in inputs)
         return PlainGraph(len(inputs), listening, torch._C._is_any_autocast_enabled())
 
-    def inference(self, gm: GraphModule, artifact: Artifact, call: HostFunction) -> Captured | None:
+    def inference(self, gm: GraphModule, artifact: Artifact, call: HostFunction) -> CompiledCapture | None:
         """Take the graph as a whole, without gradients; what it was compiled to, where it turns out to be plain."""
         found = self._wrapped(gm, artifact)
         if found is None:
@@ -68,18 +68,18 @@ class PlainGraph:
 
     def backward(
         self, gm: GraphModule, artifact: Artifact, call: HostFunction, saved: SavedTensors
-    ) -> Captured | None:
+    ) -> CompiledCapture | None:
         """Take the second half; what both were compiled to, where they are plain and fit one another."""
         half, plan = self.half, artifact.plan
         if half is None or not is_static(plan) or len(plan.outputs) != self.arity:
             return None
         if not takes_what_is_saved(gm, half.saved, half.compiled.wrapping):
             return None
-        whole = Captured(half.compiled.forward, half.compiled.wrapping, artifact)
+        whole = CompiledCapture(half.compiled.forward, half.compiled.wrapping, artifact)
         self.call = with_gradients(whole, half.call, call, saved)
         return whole
 
-    def without_gradients(self, compiled: Captured, call: HostFunction) -> Callable[..., Any]:
+    def without_gradients(self, compiled: CompiledCapture, call: HostFunction) -> Callable[..., Any]:
         """A graph as a whole as a function of tensors."""
         call = self.uncast(call)
         return inference_call(compiled.wrapping, unheard(call) if self.gradients else call)
@@ -95,16 +95,16 @@ class PlainGraph:
 
         return run
 
-    def _wrapped(self, gm: GraphModule, artifact: Artifact) -> tuple[Captured, list[str]] | None:
+    def _wrapped(self, gm: GraphModule, artifact: Artifact) -> tuple[CompiledCapture, list[str]] | None:
         wrapping = wrapping_of(gm, artifact.plan, self.arity)
         names = None if wrapping is None else saved_names(gm, wrapping.outputs)
         if wrapping is None or names is None:
             return None
-        return Captured(artifact, wrapping), names
+        return CompiledCapture(artifact, wrapping), names
 
 
 def with_gradients(
-    compiled: Captured, forward: HostFunction, backward: HostFunction, saved: SavedTensors
+    compiled: CompiledCapture, forward: HostFunction, backward: HostFunction, saved: SavedTensors
 ) -> Callable[..., Any]:
     """Both halves of a training graph as a function of tensors."""
     assert compiled.backward is not None

@@ -15,7 +15,7 @@ from litz_lowering import LoweredGraph
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CacheLookup:
     """What is known of a graph before it is compiled: the key of what was ``timed``, empty where the graph is not kept;
     the ``artifact`` that was; the products that were ``chosen``, None where nobody has tried."""
 
@@ -41,32 +41,32 @@ class CachedGraph:
     stages: Stages
     record: str = field(init=False, default="")
 
-    def known(self) -> Known:
+    def known(self) -> CacheLookup:
         """What the cache holds; nothing where it fails. The stages get the key of the artifact to be, what is demoted
         and the products that were chosen."""
         stages, cache = self.stages, self.stages.cache
         attempt = stages.failures.attempt
         instead = f"{stages.captured.name} is not kept on disk"
-        stages.unkept = attempt("cache", lambda: cache.unkept(stages.targets), "", instead)
+        stages.unkept = attempt("cache", lambda: cache.uncacheable(stages.targets), "", instead)
         if stages.unkept:
-            return Known("", None, frozenset())
+            return CacheLookup("", None, frozenset())
         # What a backward is given changes with how its forward is planned, and says nothing of products.
         timed = self.record = attempt("cache", lambda: self.key(frozenset(), frozenset()), "", instead)
         if timed:
             stages.demoted |= attempt("cache", self._on_record, frozenset[str](), "nothing is demoted")
         chosen: frozenset[str] | None = frozenset()
         if timed and chooses_products(stages.config, stages.targets, stages.gpus):
-            chosen = attempt("cache", lambda: cache.products.read(timed), chosen, "products are called")
+            chosen = attempt("cache", lambda: cache.matmul_choices.read(timed), chosen, "products are called")
         stages.products = chosen or stages.products
         if not timed:
-            return Known("", None, chosen)
+            return CacheLookup("", None, chosen)
         donated = stages.captured.donated
         key = stages.key = attempt("cache", lambda: self.key(donated, stages.demoted), "", instead)
         read = partial(stages.timed, "cache", lambda: cache.read(key, stages.targets))
         anew = f"{stages.captured.name} is compiled anew"
-        return Known(timed, attempt("cache", read, None, anew) if key else None, chosen)
+        return CacheLookup(timed, attempt("cache", read, None, anew) if key else None, chosen)
 
-    def loaded(self, known: Known) -> Compiled | None:
+    def loaded(self, known: CacheLookup) -> Compiled | None:
         """The artifact that is known as a callable; ``None`` where more is wanted, or it does not load."""
         if known.artifact is None or not known.suffices:
             return None
@@ -75,7 +75,7 @@ class CachedGraph:
         except Exception as error:
             name = self.stages.captured.name
             self.stages.failures.report(error, "load", f"what was kept of {name} is compiled anew")
-            self.stages.cache.forget(known.artifact)
+            self.stages.cache.drop(known.artifact)
             return None
 
     def key(self, donated: frozenset[str], demoted: frozenset[str]) -> str:

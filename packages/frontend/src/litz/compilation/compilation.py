@@ -9,10 +9,10 @@ from torch.fx import GraphModule
 from litz.cache.artifacts import ArtifactCache
 from litz.compilation.cached import CachedGraph
 from litz.compilation.fallback import Fallback
-from litz.failures import Failures, Source
+from litz.failures import Failures, GraphSource
 from litz.host.devices import device_kinds, first_gpu, tensors_of
 from litz.host.gpus import gpus_among
-from litz.host.precision import tell_of_bf16
+from litz.host.precision import warn_about_bf16
 from litz.loading import Compiled
 from litz.pipeline import CapturedGraph, Stages
 from litz.settings import Config
@@ -30,7 +30,7 @@ EVERYTHING = "*"
 class Compilation:
     """A graph on its way. The instance belongs to one thread.
 
-    ``held``, ``donated`` and ``saved`` are those of a :class:`~litz.pipeline.CapturedGraph`. ``demoted`` names the
+    ``frozen``, ``donated`` and ``saved`` are those of a :class:`~litz.pipeline.CapturedGraph`. ``demoted`` names the
     nodes that run as ATen since a self-check found the kernels that computed them wrong.
     """
 
@@ -47,7 +47,7 @@ class Compilation:
     kept: CachedGraph | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        source = Source(self.gm, self.name, False, self.held, self.donated, self.saved)
+        source = GraphSource(self.gm, self.name, False, self.held, self.donated, self.saved)
         self.failures = self.cache.failures.of(source)
 
     @property
@@ -57,7 +57,7 @@ class Compilation:
 
     def run(self) -> Compiled:
         """Compile the graph, or fetch it; degrade to ATen what fails, as ``config.fallback`` says."""
-        tell_of_bf16(tensors_of(self.gm))
+        warn_about_bf16(tensors_of(self.gm))
         devices = gpus_of(self.gm)
         gpus = gpus_among(devices)
         with first_gpu(devices):

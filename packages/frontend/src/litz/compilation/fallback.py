@@ -7,15 +7,15 @@ from functools import partial
 from importlib import import_module
 
 from litz.artifact import Artifact
-from litz.compilation.cached import CachedGraph, Known
+from litz.compilation.cached import CachedGraph, CacheLookup
 from litz.loading import Compiled
 from litz.pipeline import Progress, Stages
 from litz.targets import launches_on, scheduled_by
-from litz.tuning.tuned import Better
+from litz.tuning.tuned_graph import Better
 from litz_ir.device import CPU
 from litz_ir.errors import CodegenError, CompilerNotFound, CompileTimeout, LitzError
 from litz_ir.loops import LoopGraph
-from litz_ir.plan import Kernel, Launch, Plan, origins_by_part, parts_alone
+from litz_ir.plan import Kernel, Launch, Plan, origins_by_subkernel, split_subkernels
 from litz_ir.target import Target
 from litz_lowering import LoweredGraph
 
@@ -33,7 +33,7 @@ class Fallback:
 
     stages: Stages
     kept: CachedGraph
-    known: Known
+    known: CacheLookup
 
     def run(self) -> Compiled:
         """Compile, leaving what fails to ATen: the nodes that are to blame, as often as that helps."""
@@ -46,7 +46,7 @@ class Fallback:
                 made = stages.run(progress, left, partial(self._finish, left))
             except LitzError as error:
                 if progress.artifact is not None:
-                    stages.cache.forget(progress.artifact)  # what does not load is of no use to others either
+                    stages.cache.drop(progress.artifact)  # what does not load is of no use to others either
                 alone = progress.plan is None or progress.plan.device == CPU
                 if stages.config.fallback == "error" or (isinstance(error, CompilerNotFound) and alone):
                     raise
@@ -103,7 +103,7 @@ class Fallback:
             for kernel in own.kernels:
                 if not self._fails(own, kernel, target):
                     continue
-                alone = enumerate(parts_alone(kernel))
+                alone = enumerate(split_subkernels(kernel))
                 failing = frozenset(number for number, part in alone if self._fails(own, part, target))
                 blamed |= kernel_origins(own, kernel, failing)
         return blamed
@@ -135,6 +135,6 @@ def kernel_origins(plan: Plan, kernel: Kernel, parts: frozenset[int] = frozenset
     found: set[str] = set()
     for step in plan.steps:
         if isinstance(step, Launch) and step.kernel == kernel.name:
-            divided = origins_by_part(kernel, step.origins) if parts else (step.origins,)
+            divided = origins_by_subkernel(kernel, step.origins) if parts else (step.origins,)
             found.update(each.origin.node for part in parts or (0,) for each in divided[part])
     return frozenset(found)

@@ -15,10 +15,10 @@ from litz.pipeline import Stages
 from litz.results import may_replace
 from litz.settings import Config
 from litz.stage_options import scheduler_options
-from litz.timing import Sample
-from litz.tuning.choices import compared
-from litz.tuning.products import better_generated, may_be_generated
-from litz.tuning.tuned import Better, with_tuning
+from litz.timing import Timer
+from litz.tuning.generated_matmuls import faster_generated, may_be_generated
+from litz.tuning.matmul_choices import comparison_options
+from litz.tuning.tuned_graph import Better, with_tuning
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
 from litz_ir.plan import Plan
@@ -35,12 +35,12 @@ def search_of(
     which is kept by the key ``timed``."""
     if may_be_generated(lowered.graph):
         return partial(better_artifact, stages, kept, timed, lowered, first)
-    kept.keep(partial(stages.cache.products.write, timed, frozenset()))
+    kept.keep(partial(stages.cache.matmul_choices.write, timed, frozenset()))
     return None
 
 
 def better_artifact(
-    stages: Stages, kept: CachedGraph, timed: str, lowered: LoweredGraph, first: Plan, sample: Sample
+    stages: Stages, kept: CachedGraph, timed: str, lowered: LoweredGraph, first: Plan, sample: Timer
 ) -> Artifact | None:
     """The graph with the products generated that take less time so, where it can take the place of its ``first`` plan;
     the choice is kept by the key ``timed``."""
@@ -49,7 +49,7 @@ def better_artifact(
     stages.products = _products(stages, lowered.graph, sample, end)
     if time.perf_counter() < end:
         # What there was no time for is tried by the next process.
-        kept.keep(partial(stages.cache.products.write, timed, stages.products))
+        kept.keep(partial(stages.cache.matmul_choices.write, timed, stages.products))
     if not stages.products:
         return None
     # Who calls a backward knows which inputs its first plan writes over.
@@ -61,17 +61,17 @@ def better_artifact(
     key = kept.key(frozenset(first.donated), stages.demoted)
     jobs = stages.emit(plan)
     made = stages.artifact(lowered, plan, jobs, stages.compile(jobs))
-    artifact = replace(made, key=key, seconds={}, unkept="")
+    artifact = replace(made, key=key, seconds={}, uncacheable="")
     kept.keep_artifact(artifact, lowered)
     return artifact
 
 
-def _products(stages: Stages, graph: LoopGraph, sample: Sample, end: float) -> frozenset[str]:
+def _products(stages: Stages, graph: LoopGraph, sample: Timer, end: float) -> frozenset[str]:
     """The products of a graph that take less time where they are generated, by what is timed until ``end``."""
     targets = stages.targets
 
     def planned(graph: LoopGraph, products: frozenset[str]) -> Plan:
-        options = compared(scheduler_options(stages.config, targets), products)
+        options = comparison_options(scheduler_options(stages.config, targets), products)
         return targets.scheduled(schedule(graph, PassContext(targets.capabilities()), options))
 
     def part(plan: Plan, config: Config) -> Loader:
@@ -88,4 +88,4 @@ def _products(stages: Stages, graph: LoopGraph, sample: Sample, end: float) -> f
         config = replace(stages.config, autotune_seconds=seconds, cuda_graphs=False)
         return with_tuning(part(plan, config), stages.cache, lambda: sample).call
 
-    return better_generated(graph, planned, loaded, tuned, sample, lambda: time.perf_counter() < end)
+    return faster_generated(graph, planned, loaded, tuned, sample, lambda: time.perf_counter() < end)

@@ -11,15 +11,15 @@ import torch
 from torch.fx import GraphModule
 
 from litz.api import compile_fx, config
-from litz.artifact import Artifact, LeftToAten
+from litz.artifact import Artifact, AtenFallback
 from litz.explain.graph_breaks import GraphBreak, GraphBreaks
-from litz.explain.products import product_precision
-from litz.explain.rates import LaunchTimes
+from litz.explain.kernel_times import LaunchTimes
+from litz.explain.matmul_precision import matmul_precision
 from litz.explain.text import explanation_text
 from litz.loading import Compiled
-from litz.tuning.sites import Site, sites_in, sizes_of
+from litz.tuning.launches import PlannedLaunch, planned_launches, size_key
 from litz_ir.fused import Decision
-from litz_ir.origin import places
+from litz_ir.origin import describe_locations
 from litz_ir.plan import (
     CallStep,
     Kernel,
@@ -27,20 +27,20 @@ from litz_ir.plan import (
     Launch,
     Plan,
     RegionStep,
-    origins_by_part,
+    origins_by_subkernel,
     plans_in,
-    scheduled,
+    with_schedules,
 )
 from litz_ir.symbols import Size, add, mul, product
 from litz_ir.target import TunableTarget
 
 
 @dataclass(frozen=True, slots=True)
-class PartReport:
+class SubkernelReport:
     """Loops of a pack that are alike: how many, the operations that they fuse and the user's lines that these came
     from."""
 
-    loops: int
+    invocations: int
     operations: tuple[str, ...]
     lines: tuple[str, ...]
 
@@ -51,7 +51,7 @@ class KernelReport:
 
     ``tiles`` says how a GPU's kernel is cut into programs, and ``tuned`` what tuning made of that, where it was tuned.
     A launch has to move ``nbytes`` at sizes that are typical, each element counted once; ``seconds`` is what it took,
-    where that was measured. A pack has ``parts``.
+    where that was measured. A pack has ``subkernels``.
     """
 
     kernel: Kernel
@@ -61,7 +61,7 @@ class KernelReport:
     tuned: str = ""
     nbytes: int = 0
     seconds: float | None = None
-    parts: tuple[PartReport, ...] = ()
+    subkernels: tuple[SubkernelReport, ...] = ()
 
     @property
     def rate(self) -> float | None:
@@ -82,25 +82,26 @@ class CallReport:
 class RegionReport:
     """Control flow: its kind, the subplans that it runs, and the user's line.
 
-    What a region of kind ``keep`` makes of so many ``parameters``, by the operations and routines in ``folded`` (each
-    with how often), takes ``kept`` bytes: for good where it is ``frozen``, else until a parameter changes.
+    What a region of kind ``keep`` makes of so many ``parameters``, by the operations and routines in
+    ``constant_folded`` (each with how often), takes ``frozen_bytes`` bytes: for good where it is ``frozen``, else
+    until a parameter changes.
     """
 
     kind: str
     plans: tuple[str, ...]
     line: str
-    kept: Size = 0
+    frozen_bytes: Size = 0
     parameters: int = 0
-    folded: tuple[tuple[str, int], ...] = ()
+    constant_folded: tuple[tuple[str, int], ...] = ()
     frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class GraphReport:
     """One compiled graph. ``seconds`` gives the time of each stage; ``source`` is the host program, ``units`` the
-    kernels' sources; ``replay`` says whether it is replayed as a CUDA graph, and why not, where that was asked for;
-    ``products`` how precise those of f32 are on a GPU, and convolutions; ``unkept`` why the cache cannot have it, where
-    it depends on something registered that has no identity. Kernels, calls, regions and decisions are
+    kernels' sources; ``cuda_graph`` says whether it is replayed as a CUDA graph, and why not, where that was asked
+    for; ``precision`` how precise those of f32 are on a GPU, and convolutions; ``uncacheable`` why the cache cannot
+    have it, where it depends on something registered that has no identity. Kernels, calls, regions and decisions are
     those of the plan and of its subplans, each written once however often control flow runs it."""
 
     name: str
@@ -108,15 +109,15 @@ class GraphReport:
     kernels: tuple[KernelReport, ...]
     calls: tuple[CallReport, ...]
     decisions: tuple[Decision, ...]
-    fallbacks: tuple[LeftToAten, ...]
+    fallbacks: tuple[AtenFallback, ...]
     seconds: dict[str, float]
     cached: bool
     source: str
     units: tuple[str, ...]
     regions: tuple[RegionReport, ...] = ()
-    replay: str = ""
-    products: str = ""
-    unkept: str = ""
+    cuda_graph: str = ""
+    precision: str = ""
+    uncacheable: str = ""
 
     @property
     def near_misses(self) -> tuple[Decision, ...]:
@@ -149,7 +150,7 @@ class Explanation:
         return tuple(region for graph in self.graphs for region in graph.regions)
 
     @property
-    def fallbacks(self) -> tuple[LeftToAten, ...]:
+    def fallbacks(self) -> tuple[AtenFallback, ...]:
         """Operations that litz has no rule for."""
         return tuple(left for graph in self.graphs for left in graph.fallbacks)
 
@@ -209,7 +210,7 @@ def graph_report(compiled: Compiled, times: LaunchTimes | None = None) -> GraphR
     artifact = compiled.artifact
     assert artifact is not None
     plan = artifact.plan
-    kernels = tuple(_kernel_report(compiled, artifact, site, times) for site in sites_in(plan))
+    kernels = tuple(_kernel_report(compiled, artifact, site, times) for site in planned_launches(plan))
     calls, regions = [], []
     decisions = tuple(decision for each in plans_in(plan) for decision in each.decisions)
     for owner, step in [(each, step) for each in plans_in(plan) for step in each.steps]:
@@ -218,14 +219,14 @@ def graph_report(compiled: Compiled, times: LaunchTimes | None = None) -> GraphR
         elif isinstance(step, RegionStep):
             regions.append(_region_report(compiled, owner, step))
     return GraphReport(
-        plan.name, plan, kernels, tuple(calls), decisions, artifact.left_to_aten, artifact.seconds,
+        plan.name, plan, kernels, tuple(calls), decisions, artifact.fallbacks, artifact.seconds,
         artifact.cached, compiled.source, tuple(unit.text for unit in artifact.units), tuple(regions),
-        compiled.replay, product_precision(plan), artifact.unkept,
+        compiled.cuda_graph, matmul_precision(plan), artifact.uncacheable,
     )  # fmt: skip
 
 
 def _kernel_report(
-    compiled: Compiled, artifact: Artifact, site: Site, times: LaunchTimes | None
+    compiled: Compiled, artifact: Artifact, site: PlannedLaunch, times: LaunchTimes | None
 ) -> KernelReport:
     kernel, origins = site.kernel, site.launch.origins
     lines = dict.fromkeys(each.origin.describe() for each in origins if each.origin)
@@ -233,26 +234,28 @@ def _kernel_report(
     tiles = tuned = ""
     if isinstance(target, TunableTarget):
         tiles = target.described(kernel)
-        choice = dict(artifact.tiles).get(kernel.name)
+        choice = dict(artifact.tuned_tiles).get(kernel.name)
         if choice is not None:
-            own = target.described(scheduled(kernel, choice.first))
+            own = target.described(with_schedules(kernel, choice.first))
             gain = f"was {own}, {choice.before / choice.seconds:.2f} times as long"
             tuned = "stays" if own == tiles else gain
-    seconds = None if times is None else times.seconds.get((kernel.name, sizes_of(kernel, site.values)))
+    seconds = None if times is None else times.seconds.get((kernel.name, size_key(kernel, site.values)))
     operations = tuple(dict.fromkeys(each.operation for each in origins))
     parts = tuple(_part_reports(kernel, origins))
     return KernelReport(kernel, operations, tuple(lines), tiles, tuned, site.nbytes, seconds, parts)
 
 
-def _part_reports(kernel: Kernel, origins: Sequence[KernelOrigin]) -> Iterator[PartReport]:
-    for part, own in zip(kernel.parts, origins_by_part(kernel, origins), strict=True):
+def _part_reports(kernel: Kernel, origins: Sequence[KernelOrigin]) -> Iterator[SubkernelReport]:
+    for part, own in zip(kernel.subkernels, origins_by_subkernel(kernel, origins), strict=True):
         operations = tuple(dict.fromkeys(each.operation for each in own))
-        yield PartReport(len(part.bindings), operations, places(each.origin for each in own))
+        yield SubkernelReport(
+            len(part.invocations), operations, describe_locations(each.origin for each in own)
+        )
 
 
 def _region_report(compiled: Compiled, owner: Plan, step: RegionStep) -> RegionReport:
     line = step.origin.describe()
-    if step.kind != "keep":
+    if step.kind != "frozen":
         return RegionReport(step.kind, step.plans, line)
     folded: Counter[str] = Counter()
     for plan in owner.subplans:

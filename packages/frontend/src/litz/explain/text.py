@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from litz_ir.fused import REASONS
-from litz_ir.origin import listed
+from litz_ir.origin import abbreviated_list
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,8 +58,8 @@ def _graph(console: Console, graph: GraphReport) -> None:
         f"graph {graph.name}: {len(graph.kernels)} launches, {len(graph.calls)} library calls, {origin}"
     )
     console.print(f"at most {graph.plan.peak} B at once, as modelled, beside its arguments and what is kept")
-    unkept = f"not kept on disk: {graph.unkept}" if graph.unkept else ""
-    for line in filter(None, (graph.replay, graph.products, unkept)):
+    unkept = f"not kept on disk: {graph.uncacheable}" if graph.uncacheable else ""
+    for line in filter(None, (graph.cuda_graph, graph.precision, unkept)):
         console.print(line, markup=False)
     table = Table("kernel", "fuses", "from")
     for report in graph.kernels:
@@ -74,7 +74,7 @@ def _graph(console: Console, graph: GraphReport) -> None:
     if graph.calls:
         console.print(calls)
     for region in graph.regions:
-        place = _kept(region) if region.kind == "keep" else region.line
+        place = _kept(region) if region.kind == "frozen" else region.line
         console.print(f"{region.kind}: {', '.join(region.plans)} ({place})")
     for missed in graph.near_misses:
         reason = REASONS.get(missed.reason, missed.reason)
@@ -85,14 +85,14 @@ def _graph(console: Console, graph: GraphReport) -> None:
 
 def _fused(report: KernelReport) -> Iterator[tuple[str, str, str]]:
     """What a kernel fuses and where that came from; of a pack what each kind of its loops does."""
-    if not report.parts:
+    if not report.subkernels:
         yield report.kernel.name, " ".join(report.operations), "\n".join(report.lines)
         return
-    count = sum(part.loops for part in report.parts)
-    yield report.kernel.name, f"{count} loops side by side, of {len(report.parts)} kinds", ""
-    for part in report.parts:
-        loops = f"  {part.loops} loop{'s' if part.loops > 1 else ''}"
-        yield loops, listed(part.operations), "\n".join(part.lines)
+    count = sum(part.invocations for part in report.subkernels)
+    yield report.kernel.name, f"{count} loops side by side, of {len(report.subkernels)} kinds", ""
+    for part in report.subkernels:
+        loops = f"  {part.invocations} loop{'s' if part.invocations > 1 else ''}"
+        yield loops, abbreviated_list(part.operations), "\n".join(part.lines)
 
 
 def _launches(console: Console, graph: GraphReport) -> None:
@@ -127,5 +127,5 @@ def _launch_cells(report: KernelReport) -> dict[str, str]:
 
 def _kept(region: RegionReport) -> str:
     until = "for good, since parameters are frozen" if region.frozen else "until a parameter changes"
-    how = ", ".join(f"{count} x {name}" for name, count in region.folded)
-    return f"{region.kept} B {until}; made of {region.parameters} parameters by {how}"
+    how = ", ".join(f"{count} x {name}" for name, count in region.constant_folded)
+    return f"{region.frozen_bytes} B {until}; made of {region.parameters} parameters by {how}"

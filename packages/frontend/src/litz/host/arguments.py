@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from litz.host.code import Code, code, joined
 from litz.host.names import Names
-from litz.host.tensors import Tensors, device_code
+from litz.host.tensors import TensorVariables, device_code
 from litz.host.torch_types import TORCH_DTYPES, keyword_source
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
 from litz_ir.errors import CodegenError
-from litz_ir.loops import Argument, ComplexRef, Keyword, Output, Ref, ScalarRef, Window
+from litz_ir.loops import Argument, ComplexRef, Keyword, Output, Ref, ScalarRef, StridedRef
 from litz_ir.symbols import Term
 
 
-def argument_code(argument: Argument, names: Names, tensors: Tensors) -> Code:
+def argument_code(argument: Argument, names: Names, tensors: TensorVariables) -> Code:
     """An argument of a call; raises :class:`CodegenError` for what has no literal form."""
     match argument:
         case ComplexRef():
             return code("view_as_complex({})", tensors.tensor(argument.name))
         case Ref():
             return tensors.placed(argument.name)
-        case Window():
+        case StridedRef():
             shape, strides = names.terms(argument.shape), names.terms(argument.layout.strides)
             offset = names.term(argument.layout.offset)
             return code("alias({}, {}, {}, {})", tensors.tensor(argument.name), shape, strides, offset)
@@ -39,7 +39,7 @@ def argument_code(argument: Argument, names: Names, tensors: Tensors) -> Code:
     return Code(_literal(argument))
 
 
-def output_code(output: Output, names: Names, tensors: Tensors) -> Code:
+def output_code(output: Output, names: Names, tensors: TensorVariables) -> Code:
     """A result of the program."""
     match output:
         case ComplexRef():

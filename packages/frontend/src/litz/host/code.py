@@ -17,33 +17,33 @@ class Code:
         return self.text
 
 
-Part = Code | str | int
+Fragment = Code | str | int
 """What code is put together from; text and numbers mention no variable."""
 
 
-def code(template: str, *parts: Part) -> Code:
+def code(template: str, *parts: Fragment) -> Code:
     """``template`` with the parts in place of its ``{}``."""
     return Code(template.format(*parts), _uses(parts))
 
 
-def joined(parts: Iterable[Part]) -> Code:
+def joined(parts: Iterable[Fragment]) -> Code:
     """The parts with commas between them."""
     found = tuple(parts)
     return Code(", ".join(map(str, found)), _uses(found))
 
 
-def listed(parts: Iterable[Part]) -> Code:
+def listed(parts: Iterable[Fragment]) -> Code:
     """The items of a tuple without its parentheses: ``a, b`` and ``a,``."""
     found = tuple(parts)
     return code("{},", found[0]) if len(found) == 1 else joined(found)
 
 
-def tuple_of(parts: Iterable[Part]) -> Code:
+def tuple_of(parts: Iterable[Fragment]) -> Code:
     """A tuple: ``(a, b)``, ``(a,)`` and ``()``."""
     return code("({})", listed(parts))
 
 
-def assigned(targets: Sequence[Part], value: Code) -> Code:
+def assigned(targets: Sequence[Fragment], value: Code) -> Code:
     """The statement that unpacks ``value`` into ``targets``; without targets ``value`` alone."""
     return code("{} = {}", listed(targets), value) if targets else value
 
@@ -63,5 +63,5 @@ def with_drops(lines: Sequence[Code]) -> Iterator[str]:
             yield f"del {', '.join(dying[position])}"
 
 
-def _uses(parts: Iterable[Part]) -> tuple[str, ...]:
+def _uses(parts: Iterable[Fragment]) -> tuple[str, ...]:
     return tuple(use for part in parts if isinstance(part, Code) for use in part.uses)

@@ -8,10 +8,10 @@ from litz.host.program import Segment
 from litz_ir.loops import TensorType, span
 from litz_ir.plan import Kernel
 from litz_ir.symbols import Size, Symbol, free_symbols, mul, substitute, symbol
-from litz_ir.target import Extent
+from litz_ir.target import ByteRange
 
 
-def extents(segment: Segment, kernels: Mapping[str, Kernel]) -> Iterator[list[Extent | None]]:
+def extents(segment: Segment, kernels: Mapping[str, Kernel]) -> Iterator[list[ByteRange | None]]:
     """For each launch of a segment the extents of its buffers; None for those that the program allocates, and for those
     whose length the launch is not told."""
     for (name, _, which), types in zip(segment.launches, segment.given, strict=True):
@@ -21,7 +21,7 @@ def extents(segment: Segment, kernels: Mapping[str, Kernel]) -> Iterator[list[Ex
         yield [None if each is None else _extent(each, known) for each in types]
 
 
-def _extent(type_: TensorType, known: Mapping[str, Size]) -> Extent | None:
+def _extent(type_: TensorType, known: Mapping[str, Size]) -> ByteRange | None:
     """The bytes between which a tensor of that type lies, over the names that a kernel has for the plan's symbols."""
     if 0 in type_.shape:
         return 0, 0

@@ -11,7 +11,7 @@ import torch
 from litz.host.onednn import ONEDNN
 from litz.host.torch_memory import strided
 from litz_ir.errors import ExternNotFound
-from litz_ir.target import Told, raised
+from litz_ir.target import FailureCallback, raise_failure
 
 
 def _sort(
@@ -83,7 +83,9 @@ NO_ROUTINES: Mapping[str, Callable[..., Any]] = MappingProxyType({})
 
 
 def resolve(
-    target: str, routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES, told: Told = raised
+    target: str,
+    routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
+    told: FailureCallback = raise_failure,
 ) -> Callable[..., Any]:
     """The callable of an extern: ``aten.mm.default``, ``mylib.op.default`` or one of litz's own names. ``told`` hears
     of what fails while it is called, where there is a way around it.

@@ -12,16 +12,16 @@ import torch
 
 from litz.host import torch_memory
 from litz.host.externs import NO_ROUTINES, resolve
+from litz.host.frozen_results import FrozenResults
 from litz.host.gpus import ONE_GPU, Gpus
-from litz.host.kept import Kept
 from litz.host.program import HostProgram, Segment
 from litz_ir.interp import Runner, run_region
-from litz_ir.target import Told, raised
+from litz_ir.target import FailureCallback, raise_failure
 
 SegmentBinder = Callable[[Segment], Callable[..., None]]
 HostFunction = Callable[[list[Any]], Sequence[Any]]
-Instead = Mapping[str, Callable[[HostFunction], HostFunction]]
-NO_PARTS: Instead = MappingProxyType({})
+Replacements = Mapping[str, Callable[[HostFunction], HostFunction]]
+NO_PARTITIONS: Replacements = MappingProxyType({})
 
 
 def load_program(
@@ -33,8 +33,8 @@ def load_program(
     gpus: Gpus = ONE_GPU,
     *,
     frozen: bool = False,
-    instead: Instead = NO_PARTS,
-    told: Told = raised,
+    instead: Replacements = NO_PARTITIONS,
+    told: FailureCallback = raise_failure,
 ) -> HostFunction:
     """Compile the text; ``bind`` makes each segment callable. ``file`` names it in tracebacks; ``routines`` are what it
     calls besides registered operators, ``gpus`` which GPUs its are. What is kept from call to call is not looked after
@@ -71,7 +71,7 @@ def load_program(
     for position, branch in enumerate(program.branches):
         where = f"{file}.{position}"
         function = load_program(branch, bind, constants, where, routines, gpus, frozen=frozen, told=told)
-        function = Kept(function, frozen, told) if branch.name in program.kept else function
+        function = FrozenResults(function, frozen, told) if branch.name in program.frozen else function
         scope[branch.name] = instead[branch.name](function) if branch.name in instead else function
     exec(compile(program.text, file, "exec"), scope)
     linecache.cache[file] = (len(program.text), None, program.text.splitlines(keepends=True), file)

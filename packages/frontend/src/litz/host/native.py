@@ -14,14 +14,14 @@ from litz_ir.device import Device
 from litz_ir.errors import CodegenError
 from litz_ir.plan import Kernel, Plan, kernels_in
 from litz_ir.target import (
-    Extent,
+    ByteRange,
+    FailureCallback,
+    KernelModule,
     LaunchFunction,
     LazyModule,
-    Module,
     SegmentModule,
     SourceUnit,
-    Told,
-    raised,
+    raise_failure,
 )
 
 Watch = Callable[[str, LaunchFunction, Sequence[int], Sequence[int | float]], None]
@@ -35,7 +35,7 @@ def segment_binder(
     targets: TargetSet,
     gpus: Gpus = ONE_GPU,
     watch: Watch | None = None,
-    told: Told = raised,
+    told: FailureCallback = raise_failure,
 ) -> SegmentBinder:
     """Loads the binaries onto the devices that their kernels run on, and returns what makes a segment callable with
     (addresses, symbol values).
@@ -47,7 +47,7 @@ def segment_binder(
     modules = _modules(plan, built, kernels, targets, gpus)
     for each in modules.values():
         if isinstance(each, LazyModule):
-            each.tell(told)
+            each.on_failure(told)
 
     def bind(segment: Segment) -> SegmentCall:
         module = modules.get(segment.device)
@@ -71,13 +71,13 @@ def _modules(
     kernels: Mapping[str, Kernel],
     targets: TargetSet,
     gpus: Gpus,
-) -> dict[Device, Module]:
+) -> dict[Device, KernelModule]:
     """The kernels of each device, loaded there."""
     own: dict[Device, list[tuple[SourceUnit, Path]]] = {}
     for each, devices in zip(built, devices_of([unit for unit, _ in built], plan), strict=True):
         for device in devices:
             own.setdefault(device, []).append(each)
-    modules: dict[Device, Module] = {}
+    modules: dict[Device, KernelModule] = {}
     for device, pairs in own.items():
         units, binaries = zip(*pairs, strict=True)
         with gpus.current(device):
@@ -92,15 +92,15 @@ def _unseen(
 
 
 def _extents(
-    module: Module, segment: Segment, kernels: Mapping[str, Kernel]
-) -> list[Sequence[Extent | None]]:
+    module: KernelModule, segment: Segment, kernels: Mapping[str, Kernel]
+) -> list[Sequence[ByteRange | None]]:
     """The extents of each launch's buffers, for modules that may need them."""
     if isinstance(module, LazyModule):
         return list(extents(segment, kernels))
     return [[None] * len(where) for _, where, _ in segment.launches]
 
 
-def _alone(module: Module, kernel: str, reaches: Sequence[Extent | None]) -> LaunchFunction:
+def _alone(module: KernelModule, kernel: str, reaches: Sequence[ByteRange | None]) -> LaunchFunction:
     """The launcher of one kernel of a segment."""
     if isinstance(module, SegmentModule):
         return module.segment([kernel], extents=reaches).run
@@ -108,7 +108,7 @@ def _alone(module: Module, kernel: str, reaches: Sequence[Extent | None]) -> Lau
 
 
 def _one_call(
-    module: SegmentModule, segment: Segment, reaches: Sequence[Sequence[Extent | None]]
+    module: SegmentModule, segment: Segment, reaches: Sequence[Sequence[ByteRange | None]]
 ) -> SegmentCall:
     names = [kernel for kernel, _, _ in segment.launches]
     run = module.segment(names, segment.waits, [each for own in reaches for each in own]).run
@@ -124,7 +124,7 @@ def _one_call(
 
 
 def _one_by_one(
-    module: Module, segment: Segment, reaches: Sequence[Sequence[Extent | None]], watch: Watch
+    module: KernelModule, segment: Segment, reaches: Sequence[Sequence[ByteRange | None]], watch: Watch
 ) -> SegmentCall:
     launches = zip(segment.launches, reaches, strict=True)
     steps = [(kernel, _alone(module, kernel, own), where, which) for (kernel, where, which), own in launches]

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from litz_ir.target import Told
+from litz_ir.target import FailureCallback
 
 _ACTIVATIONS = {"none": "none", "hardswish": "hardswish", "silu": "swish", "sigmoid": "sigmoid"}
 _FUNCTIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = MappingProxyType(
@@ -24,7 +24,7 @@ _FUNCTIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = MappingProxyT
 )
 
 
-def _linear(told: Told) -> Callable[..., torch.Tensor]:
+def _linear(told: FailureCallback) -> Callable[..., torch.Tensor]:
     product = torch.ops.mkldnn._linear_pointwise.default
 
     def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -38,7 +38,7 @@ def _linear(told: Told) -> Callable[..., torch.Tensor]:
     return linear
 
 
-def _pack_convolution(told: Told) -> Callable[..., torch.Tensor]:
+def _pack_convolution(told: FailureCallback) -> Callable[..., torch.Tensor]:
     reorder = torch.ops.mkldnn._reorder_convolution_weight.default
 
     def pack(
@@ -59,7 +59,7 @@ def _pack_convolution(told: Told) -> Callable[..., torch.Tensor]:
     return pack
 
 
-def _convolution(told: Told) -> Callable[..., torch.Tensor]:
+def _convolution(told: FailureCallback) -> Callable[..., torch.Tensor]:
     convolve = torch.ops.mkldnn._convolution_pointwise.default
 
     def convolution(
@@ -82,7 +82,7 @@ def _convolution(told: Told) -> Callable[..., torch.Tensor]:
     return convolution
 
 
-ONEDNN: Mapping[str, Callable[[Told], Callable[..., Any]]] = MappingProxyType(
-    {"linear": _linear, "convolution": _convolution, "pack_convolution": _pack_convolution}
+ONEDNN: Mapping[str, Callable[[FailureCallback], Callable[..., Any]]] = MappingProxyType(
+    {"linear": _linear, "convolution": _convolution, "prepack_convolution": _pack_convolution}
 )
 """Makers of each routine, which tells of failures."""

@@ -16,7 +16,7 @@ _FIRST_WITH_BF16 = (8, 0)
 """The compute capability of the first chips that multiply bf16."""
 
 
-def f32_products() -> Precision:
+def f32_matmul_precision() -> Precision:
     """What torch's settings let the GPU's products of f32 be at this moment.
 
     ``torch.set_float32_matmul_precision``, ``torch.backends.cuda.matmul.allow_tf32`` and the various
@@ -26,14 +26,14 @@ def f32_products() -> Precision:
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
 
 
-def f32_convolutions() -> Precision:
+def f32_convolution_precision() -> Precision:
     """What torch's settings let the GPU's convolutions of f32 be at this moment; it decides how images are laid out."""
     # torch puts a class in the module's place, which type checkers do not see.
     known: str = torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]
     return "tf32" if known == "tf32" else "ieee"
 
 
-def tell_of_bf16(tensors: Iterable[torch.Tensor]) -> None:
+def warn_about_bf16(tensors: Iterable[torch.Tensor]) -> None:
     """Warn, once for each device, of tensors of bf16 on chips that have no arithmetic for it."""
     slow = {each.device for each in tensors if each.dtype == torch.bfloat16 and each.device.type == "cuda"}
     for device in slow:

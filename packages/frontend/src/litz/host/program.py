@@ -10,7 +10,7 @@ from litz_ir.symbols import Size
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MemoryLocation:
     """``offset`` bytes after the start of the buffer, or of the ``storage``, that is called ``owner``."""
 
     owner: str
@@ -26,7 +26,7 @@ class Segment:
     are, for each launch, the types of its buffers, None for those in memory that the program allocates."""
 
     name: str
-    buffers: tuple[Place, ...]
+    buffers: tuple[MemoryLocation, ...]
     symbols: tuple[Size, ...]
     launches: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
     waits: tuple[bool, ...]
@@ -38,7 +38,7 @@ class Segment:
 class HostProgram:
     """``text`` defines the function ``name``, which takes the list of arguments; it expects ``segments``, ``externs``
     (target, name) and ``constants`` (the plan's name, the program's) as globals, and ``branches``, the programs of the
-    subplans, as functions. ``kept`` names the branches whose results are kept for the next call."""
+    subplans, as functions. ``frozen`` names the branches whose results are kept for the next call."""
 
     name: str
     text: str
@@ -46,7 +46,7 @@ class HostProgram:
     externs: tuple[tuple[str, str], ...]
     constants: tuple[tuple[str, str], ...] = ()
     branches: tuple[HostProgram, ...] = field(default=())
-    kept: frozenset[str] = frozenset()
+    frozen: frozenset[str] = frozenset()
 
     @property
     def listing(self) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from litz.host.code import Code, code, joined, tuple_of
+from litz.host.launch_dependencies import launch_dependencies
 from litz.host.names import Names
-from litz.host.program import Place, Segment
-from litz.host.tensors import Tensors
-from litz.host.waits import waits
+from litz.host.program import MemoryLocation, Segment
+from litz.host.tensors import TensorVariables
 from litz_ir.device import Device
 from litz_ir.plan import Kernel, Launch, launched_on
 from litz_ir.symbols import Size
@@ -20,7 +20,7 @@ class Segments:
     """The launches that wait for the end of their run, and the native calls made so far (``done``)."""
 
     def __init__(
-        self, kernels: Mapping[str, Kernel], names: Names, tensors: Tensors, lines: list[Code]
+        self, kernels: Mapping[str, Kernel], names: Names, tensors: TensorVariables, lines: list[Code]
     ) -> None:
         self.done: list[Segment] = []
         self._kernels = kernels
@@ -46,14 +46,14 @@ class Segments:
 
     def _emit(self) -> None:
         name = self._names.routine(f"segment_{len(self.done)}")
-        buffers: dict[Place, int] = {}
+        buffers: dict[MemoryLocation, int] = {}
         symbols: dict[Size, int] = {}
         launches = []
         for launch in self._pending:
             where = tuple(buffers.setdefault(self._tensors.memory(b), len(buffers)) for b in launch.buffers)
             which = tuple(symbols.setdefault(s, len(symbols)) for s in launch.symbols)
             launches.append((launch.kernel, where, which))
-        waiting = waits(self._pending, self._kernels, self._tensors.region)
+        waiting = launch_dependencies(self._pending, self._kernels, self._tensors.region)
         given = tuple(tuple(map(self._tensors.given, launch.buffers)) for launch in self._pending)
         device = self._device(self._pending[0])
         self.done.append(
@@ -65,10 +65,10 @@ class Segments:
             parts.append(self._names.terms(symbols))
         self._lines.append(code("{}({})", name, joined(parts)))
 
-    def _addresses(self, places: Sequence[Place]) -> Iterator[Code]:
+    def _addresses(self, places: Sequence[MemoryLocation]) -> Iterator[Code]:
         """The address of each place; an owner of several is asked for its own once."""
         owners = Counter(replace(place, offset=0) for place in places)
-        asked: set[Place] = set()
+        asked: set[MemoryLocation] = set()
         for place in places:
             owner = replace(place, offset=0)
             address = self._tensors.address(owner)

@@ -10,13 +10,13 @@ from litz.host.names import Names
 from litz.host.program import HostProgram
 from litz.host.scalars import scalar_code
 from litz.host.segments import Segments
-from litz.host.tensors import Tensors, complex_strides
+from litz.host.tensors import TensorVariables, complex_strides
 from litz.host.torch_types import COMPLEX_DTYPES, TORCH_DTYPES
 from litz_ir.loops import (
     Argument,
     ComplexValue,
     Input,
-    OpaqueInput,
+    ObjectInput,
     Ref,
     ScalarInput,
     TensorType,
@@ -27,13 +27,13 @@ from litz_ir.loops import (
 from litz_ir.plan import (
     Allocate,
     CallStep,
-    Check,
-    Define,
+    CheckStep,
+    DefineStep,
     Launch,
     Plan,
     RegionStep,
     Step,
-    written,
+    written_buffers,
 )
 from litz_ir.scalar import Expr
 
@@ -53,7 +53,7 @@ class _Writer:
         self.name = name
         self.lines: list[Code] = []
         self.names = Names(value.name for value in plan.constants)
-        self.tensors = Tensors(plan, self.names, self.lines)
+        self.tensors = TensorVariables(plan, self.names, self.lines)
         kernels = {kernel.name: kernel for kernel in plan.kernels}
         self.segments = Segments(kernels, self.names, self.tensors, self.lines)
         self.externs: dict[str, str] = {}
@@ -86,7 +86,7 @@ class _Writer:
             frozenset(
                 self.branches[name].name
                 for step in self.plan.steps
-                if isinstance(step, RegionStep) and step.kind == "keep"
+                if isinstance(step, RegionStep) and step.kind == "frozen"
                 for name in step.plans
             ),
         )
@@ -132,7 +132,7 @@ class _Writer:
                 return self.tensors.made(item.name)
             case ScalarInput(symbol=str() as bound):
                 return Code(self.names.symbol(bound))
-            case ScalarInput() | OpaqueInput():
+            case ScalarInput() | ObjectInput():
                 return self.names.value(item.name)
 
     def _numbers(self, inputs: Iterable[Input]) -> None:
@@ -145,7 +145,7 @@ class _Writer:
     def _settle(self) -> None:
         """Complex inputs that a step may have written: where their pairs are a copy, the caller's tensor is told."""
         given = [item for item in self.plan.inputs if isinstance(item, ComplexValue)]
-        changed = written(self.plan) if given else frozenset()
+        changed = written_buffers(self.plan) if given else frozenset()
         for item in given:
             if item.name in changed:
                 self._line("settle({}, {})", self.tensors.wholes[item.name], self.names.value(item.name))
@@ -162,9 +162,9 @@ class _Writer:
                 self.tensors.allocate(step.storage)
             case CallStep():
                 self._call(step)
-            case Define():
+            case DefineStep():
                 self._define(step)
-            case Check():
+            case CheckStep():
                 condition = scalar_code(step.condition, self.names, self.tensors.tensor)
                 self._line("if not {}:\n        raise {}({!r})", condition, step.error, step.message)
             case RegionStep():
@@ -230,12 +230,12 @@ class _Writer:
         terms = (*type_.shape, *type_.layout.strides)
         return all(isinstance(term, int) or term.free_symbols <= self.defined for term in terms)
 
-    def _define(self, step: Define) -> None:
+    def _define(self, step: DefineStep) -> None:
         self._line("{} = {}", self.names.symbol(step.symbol), self._source(step))
         self.defined.add(step.symbol)
         self._hold_owed()
 
-    def _source(self, step: Define) -> Code:
+    def _source(self, step: DefineStep) -> Code:
         """The value of a symbol."""
         if isinstance(step.source, Expr):
             return scalar_code(step.source, self.names, self.tensors.tensor)
@@ -246,7 +246,7 @@ class _Writer:
     def _region(self, step: RegionStep) -> None:
         functions = [self.branches[name].name for name in step.plans]
         targets = [self.tensors.result(name) for name in step.results]
-        if step.kind in ("cond", "invoke", "keep"):
+        if step.kind in ("cond", "invoke", "frozen"):
             # Called directly, so that nothing but the list holds the arguments.
             arguments = [self._argument(argument) for argument in step.arguments]
             chosen = Code(functions[0])
@@ -273,8 +273,8 @@ def _read(step: Step) -> Iterable[str]:
             return references((*step.arguments, *(value for _, value in step.attributes)))
         case RegionStep():
             return references(step.arguments)
-        case Check():
+        case CheckStep():
             return load_names((step.condition,))
-        case Define():
+        case DefineStep():
             return load_names((step.source,)) if isinstance(step.source, Expr) else (step.source[1],)
     return ()

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from litz.host.code import Code, code
 from litz.host.names import Names
-from litz.host.program import Place
+from litz.host.program import MemoryLocation
 from litz.host.torch_types import COMPLEX_DTYPES, TORCH_DTYPES
 from litz_ir.device import Device
 from litz_ir.errors import CodegenError
@@ -19,7 +19,7 @@ ALLOCATORS = MappingProxyType({"cpu": "empty", "cuda": "empty_cuda"})
 """The names, in a host program, of :mod:`litz.host.torch_memory`'s functions by kind of device."""
 
 
-class Tensors:
+class TensorVariables:
     """Which variable holds a value. Those that no step makes are views, and ``lines`` get one when it is first needed.
 
     ``wholes`` are the variables of the complex tensors by the value that is their memory as pairs.
@@ -177,16 +177,20 @@ class Tensors:
 
     # --- addresses ------------------------------------------------------------------------------------------
 
-    def memory(self, name: str) -> Place:
+    def memory(self, name: str) -> MemoryLocation:
         """Where the memory of a buffer begins: in a storage, or with what it is a view of when the offset is none."""
         placement = self.placements[name]
         if placement.storage is not None:
             owner = self._owners.get(placement.storage)
-            return Place(placement.storage, placement.offset, storage=True) if owner is None else Place(owner)
+            return (
+                MemoryLocation(placement.storage, placement.offset, storage=True)
+                if owner is None
+                else MemoryLocation(owner)
+            )
         if placement.base is not None and name not in self._called:
             # A view's offset is part of the kernel's own index, counted from the base's first element.
             return self.memory(placement.base)
-        return Place(name)
+        return MemoryLocation(name)
 
     def given(self, name: str) -> TensorType | None:
         """The type of a buffer in memory that the program does not allocate, None for any other."""
@@ -202,7 +206,7 @@ class Tensors:
             return self.region(placement.base)
         return placement.storage or name
 
-    def address(self, place: Place) -> Code:
+    def address(self, place: MemoryLocation) -> Code:
         """The address where the owner of what :meth:`memory` gave begins; a buffer's own offset is taken off."""
         if place.storage:
             return code("{}.data_ptr()", self._names.storage(place.owner))

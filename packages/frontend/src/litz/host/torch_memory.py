@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-LARGEST_KEPT = (32 << 20) - (64 << 10)
+MAX_HEAP_BLOCK = (32 << 20) - (64 << 10)
 """About the largest block, in bytes, that glibc takes from its heap and not from the system."""
 
 
@@ -17,7 +17,7 @@ def keep_freed_memory() -> None:
     glibc gives blocks above a threshold back to the system, and the end of its heap above twice that; who asks again
     pays a page fault per 4 KB. Both rise once the largest block that they can rise to is freed: this one, untouched.
     """
-    torch.UntypedStorage(LARGEST_KEPT)
+    torch.UntypedStorage(MAX_HEAP_BLOCK)
 
 
 def strided(base: torch.Tensor, shape: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:

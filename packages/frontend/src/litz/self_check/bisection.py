@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from litz_ir.plan import Launch, Plan, origins_by_part, plans_in
+from litz_ir.plan import Launch, Plan, origins_by_subkernel, plans_in
 
-TRIALS = 32
+MAX_PROBES = 32
 """The graphs after which no further kernel is looked for, and all are blamed. A search is brought to its end."""
 
 
@@ -17,7 +17,7 @@ def regions(plan: Plan, inputs: frozenset[str]) -> list[frozenset[str]]:
     for each in plans_in(plan):
         for step in each.steps:
             if isinstance(step, Launch):
-                parts = origins_by_part(each.kernel(step.kernel), step.origins) or (step.origins,)
+                parts = origins_by_subkernel(each.kernel(step.kernel), step.origins) or (step.origins,)
                 found.update((frozenset(o.origin.node for o in part) - inputs - {""}, None) for part in parts)
     return [nodes for nodes in found if nodes]
 
@@ -35,7 +35,7 @@ def guilty(groups: Sequence[frozenset[str]], wrong: Callable[[frozenset[str]], b
     trials, blamed = 1, frozenset[str]()
     if not wrong(blamed):
         return everything
-    while trials < TRIALS:
+    while trials < MAX_PROBES:
         rest = [group for group in groups if not group <= blamed]
         right, faulty = 0, len(rest)
         while faulty - right > 1:

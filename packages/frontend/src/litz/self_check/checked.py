@@ -29,7 +29,7 @@ T = TypeVar("T")
 UNCHECKED = "litz: %s is not checked: %s"
 """What is said of a call that no reference run was possible for."""
 
-EVERY = 64
+SAMPLE_INTERVAL = 64
 """The calls from one check to the next, where they are sampled: ATen's two runs then take a few percent of the time."""
 
 
@@ -42,15 +42,15 @@ def checked(compilation: Compilation, made: Compiled) -> Compiled:
         log.info(UNCHECKED, compilation.name, why)
         return made
     unjudged = unjudged_nodes(compilation.gm, own_random=compilation.config.rng == "fast")
-    check = Check(compilation, made, unjudged, gpus_of(compilation.gm))
-    every = EVERY if compilation.config.self_check == "sample" else math.inf
-    call = Checked(made.call, check, every, made.artifact.plan.device)
+    check = Comparison(compilation, made, unjudged, gpus_of(compilation.gm))
+    every = SAMPLE_INTERVAL if compilation.config.self_check == "sample" else math.inf
+    call = SelfCheckedGraph(made.call, check, every, made.artifact.plan.device)
     # The graph that takes its place may return views where it returned memory of its own.
     return replace(made, call=call, settled=False)
 
 
 @dataclass(slots=True)
-class Check:
+class Comparison:
     """The comparison of a call with ATen's; values of ``unjudged`` nodes are not compared. ``made`` is what is called
     at present, on ``gpus``."""
 
@@ -142,13 +142,13 @@ class Check:
         log.log(logging.INFO if quiet else logging.WARNING, UNCHECKED, self.compilation.name, text)
 
 
-class Checked:
+class SelfCheckedGraph:
     """A graph as a function of its list of arguments, which it empties: the first call is checked, and one after each
     ``every`` calls. Meanwhile other threads run it as it is; so do calls that somebody captures as a CUDA graph."""
 
-    def __init__(self, call: HostFunction, check: Check, every: float, device: Device) -> None:
+    def __init__(self, call: HostFunction, check: Comparison, every: float, device: Device) -> None:
         self._call = call
-        self._check: Check | None = check
+        self._check: Comparison | None = check
         self._every = every
         self._on_gpu = device.kind == "cuda"
         self._unchecked: float = 0

@@ -22,7 +22,7 @@ from litz.self_check.reference import Reference
 from litz.self_check.snapshot import undisturbed
 from litz_ir.errors import WrongResult
 from litz_ir.loops import ComplexRef, Ref
-from litz_ir.origin import listed
+from litz_ir.origin import abbreviated_list
 from litz_ir.plan import Plan
 
 log = logging.getLogger("litz")
@@ -37,11 +37,11 @@ def demoted(compilation: Compilation, made: Compiled, reference: Reference, wron
     whole = f"graph {name} runs as ATen operations"
     search = partial(_guilty, compilation, plan, reference)
     blamed = compilation.failures.attempt("self-check", search, frozenset[str](), whole)
-    said = listed(sorted(blamed))
+    said = abbreviated_list(sorted(blamed))
     error = WrongResult(f"of {name}, {wrong}", node=said)
     instead = f"{said} run as ATen from now on" if blamed else whole
     compilation.failures.report(error, error.stage, instead, compilation.loops, blamed)
-    forget = partial(compilation.cache.forget, made.artifact)
+    forget = partial(compilation.cache.drop, made.artifact)
     compilation.failures.attempt("cache", forget, None, f"what was kept of {name} stays")
     compilation.demote(blamed or frozenset({EVERYTHING}))
     by_aten = Compiled(_by_aten(compilation.gm, plan), None)
@@ -59,7 +59,7 @@ def _guilty(compilation: Compilation, plan: Plan, reference: Reference) -> froze
 
 def _is_wrong(compilation: Compilation, reference: Reference, left: frozenset[str]) -> bool:
     """True where the graph fails or is wrong with these nodes ``left`` to ATen."""
-    cache = replace(compilation.cache, graphs=None, captures=None, built={}, scratch=None)
+    cache = replace(compilation.cache, graphs=None, fx_graphs=None, built={}, scratch=None)
     config = replace(compilation.config, autotune=False, cuda_graphs=False, fallback="silent")
     trial = Compilation(
         compilation.gm, f"{compilation.name}_trial", config, cache, compilation.held, compilation.donated,
@@ -71,7 +71,7 @@ def _is_wrong(compilation: Compilation, reference: Reference, left: frozenset[st
             exact = partial(getattr, reference, "exact")
             return bool(difference(found, reference.expected, exact, reference.nearby))
     except Exception as error:
-        log.debug("litz: %s without %s: %s", compilation.name, listed(sorted(left)), error)
+        log.debug("litz: %s without %s: %s", compilation.name, abbreviated_list(sorted(left)), error)
         return True
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ATEN = 4.0
+MAX_ATEN_RATIO = 4.0
 """A result may be so many times as far from the run in double precision as ATen's own, from whichever inputs."""
 
 ROUNDINGS: Mapping[torch.dtype, float] = MappingProxyType({torch.float64: 16384.0, torch.float32: 16.0})
@@ -23,7 +23,7 @@ precision is no nearer to the truth than its own sums, hence the many of f64."""
 LARGEST = 1e30
 """Numbers beyond stand for infinity, as in masks, and say nothing of a tensor's scale."""
 
-ALIKE = 0.01
+HUGE_TOLERANCE = 0.01
 """The relative difference up to which two such numbers are the same."""
 
 Values = Mapping[str, Any]
@@ -77,7 +77,7 @@ def _kind(value: object) -> str:
 def _unequal(own: Tensor, runs: Sequence[Tensor], truth: Tensor) -> str:
     """The judgement of integers and flags: equal, but for as many as roundings of the inputs change."""
     count = int((own != runs[0]).sum())
-    bound = int(ATEN * max(int((each != runs[0]).sum()) for each in (*runs, truth)))
+    bound = int(MAX_ATEN_RATIO * max(int((each != runs[0]).sum()) for each in (*runs, truth)))
     return (
         f"differs in {count} of {own.numel()} elements, at most {bound} by rounding" if count > bound else ""
     )
@@ -98,13 +98,13 @@ def _inexact(own: Tensor, runs: Sequence[Tensor], truth: Tensor, largest: float)
     off = _distance(own, exact, measured)
     aten = max(_distance(each, exact, measured) for each in runs)
     unit = torch.finfo(dtype).eps
-    bound = ATEN * aten + unit * (ROUNDINGS.get(dtype, 2.0) * _largest(exact) + largest)
+    bound = MAX_ATEN_RATIO * aten + unit * (ROUNDINGS.get(dtype, 2.0) * _largest(exact) + largest)
     return "" if off <= bound else f"is off by {off:.3g}, ATen's by {aten:.3g}, the bound is {bound:.3g}"
 
 
 def _alike(own: Tensor, other: Tensor) -> Tensor:
     """The elements that are the same, for what no distance measures."""
-    near = (own - other).abs() <= ALIKE * other.abs()
+    near = (own - other).abs() <= HUGE_TOLERANCE * other.abs()
     return (own == other) | (own.isnan() & other.isnan()) | (near & other.isfinite())
 
 

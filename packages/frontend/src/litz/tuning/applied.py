@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from litz.artifact import Artifact, TileChoice
+from litz.artifact import Artifact, TunedTiles
 from litz.cache.artifacts import ArtifactCache
 from litz.targets import launches_on
-from litz_ir.plan import Kernel, Plan, kernels_in, scheduled, schedules_of
+from litz_ir.plan import Kernel, Plan, kernels_in, schedules_of, with_schedules
 from litz_ir.target import Target
 
 
 def applied(
-    artifact: Artifact, choices: Mapping[str, TileChoice], target: Target, cache: ArtifactCache
+    artifact: Artifact, choices: Mapping[str, TunedTiles], target: Target, cache: ArtifactCache
 ) -> Artifact:
     """The artifact with the choices' schedules; what they change is emitted and built anew. Raises ``CodegenError`` and
     ``ToolchainError``."""
     changed = changes(artifact.plan, choices)
-    known = dict(artifact.tiles) | dict(choices)
-    artifact = replace(artifact, tiles=tuple(known.items()))
+    known = dict(artifact.tuned_tiles) | dict(choices)
+    artifact = replace(artifact, tuned_tiles=tuple(known.items()))
     if not changed:
         return artifact
     plan = _scheduled(artifact.plan, changed)
@@ -34,18 +34,18 @@ def applied(
     return replace(artifact, plan=plan, units=units, binaries=binaries)
 
 
-def changes(plan: Plan, choices: Mapping[str, TileChoice]) -> dict[str, TileChoice]:
+def changes(plan: Plan, choices: Mapping[str, TunedTiles]) -> dict[str, TunedTiles]:
     """Those of the choices that differ from the kernel as the plan has it."""
     own = {kernel.name: schedules_of(kernel) for kernel in kernels_in(plan)}
     return {name: choice for name, choice in choices.items() if choice.schedules != own[name]}
 
 
-def _scheduled(plan: Plan, choices: Mapping[str, TileChoice]) -> Plan:
+def _scheduled(plan: Plan, choices: Mapping[str, TunedTiles]) -> Plan:
     """The plan with the kernels so scheduled, in its subplans too."""
 
     def chosen(kernel: Kernel) -> Kernel:
         choice = choices.get(kernel.name)
-        return kernel if choice is None else scheduled(kernel, choice.schedules)
+        return kernel if choice is None else with_schedules(kernel, choice.schedules)
 
     return replace(
         plan,

@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from litz.artifact import TileChoice
+from litz.artifact import TunedTiles
 from litz.cache.artifacts import ArtifactCache
 from litz.host.load import HostFunction
 from litz.loading import Loader
 from litz.targets import launches_on
-from litz.timing import Sample
-from litz.tuning.subjects import Subject
-from litz.tuning.trial import trial_places
+from litz.timing import Timer
+from litz.tuning.benchmark_launch import benchmark_buffers
+from litz.tuning.tunable_kernels import TunableKernel
 from litz_ir.errors import KernelError
 from litz_ir.plan import Kernel, Schedule, schedules_of
 from litz_ir.target import LaunchFunction, PreparedTarget, SourceUnit, Target, TunableTarget
@@ -40,10 +40,10 @@ BUILD_SHARE = 0.75
 PATIENCE = 8
 """Calls after which kernels that no call has launched, or none at such sizes, stay as they are."""
 
-Rival = tuple[Kernel, LaunchFunction]
+Candidate = tuple[Kernel, LaunchFunction]
 
 
-class Search:
+class TileSearch:
     """Tunes the kernels of a graph while it is called, for ``seconds`` in all; ``sampler`` makes what times a launch.
 
     What is found is in ``found``, by the kernel's name, and in the cache, unless a candidate was not built in time. A
@@ -54,13 +54,13 @@ class Search:
     def __init__(
         self,
         loader: Loader,
-        subjects: Sequence[Subject],
+        subjects: Sequence[TunableKernel],
         cache: ArtifactCache,
-        sampler: Callable[[], Sample],
+        sampler: Callable[[], Timer],
         seconds: float,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.found: dict[str, TileChoice] = {}
+        self.found: dict[str, TunedTiles] = {}
         self.spent = 0.0
         self._loader = loader
         self._cache = cache
@@ -70,9 +70,9 @@ class Search:
         self._end = 0.0
         self._calls = 0
         self._pending = {subject.kernel.name: subject for subject in subjects}
-        self._rivals: dict[str, list[Rival]] = {}
+        self._rivals: dict[str, list[Candidate]] = {}
         self._late: set[str] = set()
-        self._sample: Sample | None = None
+        self._sample: Timer | None = None
         self._call: HostFunction | None = None
         plan = loader.artifact.plan
         self._target: Target = loader.targets[plan.device]
@@ -108,7 +108,7 @@ class Search:
 
     # --- candidates -----------------------------------------------------------------------------------------
 
-    def _built(self) -> dict[str, list[Rival]]:
+    def _built(self) -> dict[str, list[Candidate]]:
         """The candidates that were built and loaded in time; those of the dearest kernels are built first."""
         target = self._target
         count = target.prepare() if isinstance(target, PreparedTarget) else torch.get_num_threads()
@@ -116,7 +116,7 @@ class Search:
         made = {pool.submit(self._build, kernel): kernel for kernel in self._candidates()}
         wait(made, timeout=max(0.0, BUILD_SHARE * (self._end - self._now())))
         pool.shutdown(wait=False, cancel_futures=True)
-        rivals: dict[str, list[Rival]] = {}
+        rivals: dict[str, list[Candidate]] = {}
         for future, kernel in made.items():
             if not future.done() or future.cancelled():
                 self._late.add(kernel.name)
@@ -170,13 +170,13 @@ class Search:
         self,
         kernel: Kernel,
         function: LaunchFunction,
-        rivals: Sequence[Rival],
+        rivals: Sequence[Candidate],
         addresses: Sequence[int],
         symbols: Sequence[int | float],
-    ) -> TileChoice | None:
+    ) -> TunedTiles | None:
         """The quickest of the kernel and its rivals; ``None`` where it cannot be tried, or fails, or time is over."""
         device = torch.device(self._loader.artifact.plan.device.kind)
-        tried = trial_places(kernel, addresses, symbols, device)
+        tried = benchmark_buffers(kernel, addresses, symbols, device)
         if tried is None:
             return None
         if self._sample is None:
@@ -197,7 +197,7 @@ class Search:
         del memory
         return found if self._now() < self._end else None
 
-    def _quickest(self, runs: Sequence[tuple[tuple[Schedule, ...], Callable[[], None]]]) -> TileChoice:
+    def _quickest(self, runs: Sequence[tuple[tuple[Schedule, ...], Callable[[], None]]]) -> TunedTiles:
         """The first of the runs, which is the rule's, unless another one is quicker by enough, twice."""
         own, start = runs[0]
         before, *others = self._medians([call for _, call in runs], ROUNDS)
@@ -205,8 +205,8 @@ class Search:
             schedules, call = runs[1 + others.index(min(others))]
             before, after = self._medians([start, call], LAST_ROUNDS)
             if after <= GAIN * before:
-                return TileChoice(schedules, after, before, own)
-        return TileChoice(own, before, before, own)
+                return TunedTiles(schedules, after, before, own)
+        return TunedTiles(own, before, before, own)
 
     def _medians(self, calls: Sequence[Callable[[], None]], rounds: int) -> list[float]:
         """The calls' medians; they take turns, so that what the device does meanwhile meets them all."""

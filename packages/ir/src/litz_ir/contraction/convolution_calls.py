@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from litz_ir.contraction.signatures import by_role
-from litz_ir.loops.nodes import Argument, Attributes, Contraction, Operation, Ref, TensorType, Value
+from litz_ir.loops.nodes import Argument, Attributes, ContractionCall, Operation, Ref, TensorType, Value
 
 CONVOLUTION = "aten.convolution.default"
 CONVOLUTION_BACKWARD = "aten.convolution_backward.default"
@@ -115,7 +115,7 @@ def convolution_call(operation: Operation, values: Mapping[str, Value]) -> Convo
 
     ``None`` for anything else, and where a size is not known or is 0.
     """
-    if not isinstance(operation, Contraction):
+    if not isinstance(operation, ContractionCall):
         return None
     given = convolution_arguments(operation.target, operation.arguments, operation.attributes)
     if given is None:
@@ -131,7 +131,7 @@ def convolution_call(operation: Operation, values: Mapping[str, Value]) -> Convo
 
 
 def _gradients(
-    call: Contraction, given: ConvolutionArguments, x: Value, weight: Value, gradient: Value
+    call: ContractionCall, given: ConvolutionArguments, x: Value, weight: Value, gradient: Value
 ) -> ConvolutionCall | None:
     found = _convolution(x, gradient, weight, given)
     if found is None:

@@ -11,7 +11,7 @@ from litz_ir.contraction.multiplied_operands import F8
 from litz_ir.contraction.nest import MatmulNest
 from litz_ir.contraction.signatures import by_role
 from litz_ir.dtypes import DType, bf16, f16, f32, i8, i32
-from litz_ir.loops.nodes import Argument, Attributes, Axis, Contraction, Ref, TensorType, Value
+from litz_ir.loops.nodes import Argument, Attributes, Axis, ContractionCall, Ref, TensorType, Value
 from litz_ir.scalar.build import cast
 from litz_ir.scalar.expr import Expr, Load
 from litz_ir.symbols.term import Size, symbol
@@ -156,7 +156,7 @@ def operand_a(target: str, arguments: Sequence[T], attributes: Iterable[tuple[st
     return by_role(signature, arguments, attributes)["a"]
 
 
-def plain_operands(call: Contraction) -> tuple[str | None, str, str] | None:
+def plain_operands(call: ContractionCall) -> tuple[str | None, str, str] | None:
     """Return the names of bias, A and B of an ``mm`` or ``addmm`` that is given these alone, in order.
 
     ``None`` for other calls.
@@ -170,7 +170,7 @@ def plain_operands(call: Contraction) -> tuple[str | None, str, str] | None:
     return names.get("bias"), names["a"], names["b"]
 
 
-def matmul_call(call: Contraction, values: Mapping[str, Value]) -> MatmulCall | None:
+def matmul_call(call: ContractionCall, values: Mapping[str, Value]) -> MatmulCall | None:
     """Return the matmul that a call of :data:`MATMULS` computes; ``None`` where loops cannot compute it."""
     given = dict(matmul_arguments(call.target, call.arguments, call.attributes))
     result = call.results[0]

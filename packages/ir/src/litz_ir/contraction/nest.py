@@ -8,11 +8,11 @@ from typing import Literal
 
 from litz_ir.contraction.multiplied_operands import operands
 from litz_ir.dtypes import DType
-from litz_ir.loops.nodes import Axis, Combiner, Kind
+from litz_ir.loops.nodes import Axis, Combiner, NamedCombiner
 from litz_ir.scalar.build import op
-from litz_ir.scalar.expr import Expr, Op, folds
+from litz_ir.scalar.expr import Expr, Op, nested_reductions
 
-SUM, SOFTMAX_SUM = Kind("sum"), Kind("softmax_sum")
+SUM, SOFTMAX_SUM = NamedCombiner("sum"), NamedCombiner("softmax_sum")
 
 Weights = Literal["none", "softmax"]
 
@@ -63,7 +63,7 @@ def matmul_nest(
 
     ``None`` for any other reduction, and, unless it is nested, for one whose M or N is 1: it reuses no element.
     """
-    nested = bool(folds(*values))
+    nested = bool(nested_reductions(*values))
     found = _operands(combiner, values, nested)
     if found is None:
         return None

@@ -10,7 +10,7 @@ from litz_ir.loops.nodes import Axis, LoopGraph
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size
 
-Fate = Literal["inline", "keep", "local", "store"]
+StorageClass = Literal["inline", "register", "scratch", "store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +34,15 @@ class Member:
 class Group:
     """Operations over one iteration space: ``outer`` axes shared by all, ``inner`` ones reduced or mapped inside.
 
-    A group of one call has no axes. ``fates`` says for every value defined inside: ``inline`` (computed where it is
-    read), ``keep`` in a scalar, ``local`` in an array per outer point, or ``store`` to memory.
+    A group of one call has no axes. ``storage_classes`` says for every value defined inside: ``inline`` (computed
+    where it is read), ``keep`` in a scalar, ``local`` in an array per outer point, or ``store`` to memory.
     """
 
     name: str
     outer: tuple[Axis, ...]
     inner: tuple[Axis, ...]
     members: tuple[Member, ...]
-    fates: tuple[tuple[str, Fate], ...]
+    storage_classes: tuple[tuple[str, StorageClass], ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
 

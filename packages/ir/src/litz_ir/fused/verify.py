@@ -11,7 +11,7 @@ from litz_ir.loops.nodes import HostScalar, LoopGraph, Operation, Pointwise, Red
 from litz_ir.loops.verify import verify_graph
 from litz_ir.loops.verify_state import SCALAR_DTYPES
 from litz_ir.scalar.expr import loads
-from litz_ir.scalar.verify import Buffer, Place, Surroundings, axis_ranges, verify_bodies
+from litz_ir.scalar.verify import BodyScope, BufferInfo, ErrorLocation, axis_ranges, verify_bodies
 
 STAGE = "fused graph"
 
@@ -24,13 +24,13 @@ def verify_fused(fused: FusedGraph) -> None:
     check_group_order(fused, operations)
     known = _Known(fused.graph)
     for group in fused.groups:
-        place = Place(STAGE, group.name)
+        place = ErrorLocation(STAGE, group.name)
         check_group_axes(group, known, place)
-        check_fates(group, operations, place)
+        check_storage_classes(group, operations, place)
         check_traffic(group, operations, place)
         for member in group.members:
             operation = operations[member.operation]
-            inside = Place(STAGE, f"{member.operation} in {group.name}", operation.origin)
+            inside = ErrorLocation(STAGE, f"{member.operation} in {group.name}", operation.origin)
             check_member(member, operation, inside)
             check_member_bodies(group, member, known, inside)
         check_phases(group, operations, place)
@@ -42,7 +42,7 @@ class _Known:
     """What member bodies may refer to besides their group's axes."""
 
     def __init__(self, graph: LoopGraph) -> None:
-        self.buffers = {name: Buffer(v.type.dtype, v.type.shape) for name, v in graph.values().items()}
+        self.buffers = {name: BufferInfo(v.type.dtype, v.type.shape) for name, v in graph.values().items()}
         self.names = {info.name for info in graph.symbols}
         self.ranges = graph.symbols.ranges()
         self.scalars: dict[str, tuple[DType, ...]] = {
@@ -63,7 +63,7 @@ def check_partition(fused: FusedGraph, operations: Mapping[str, Operation]) -> N
     owner: dict[str, str] = {}
     for group in fused.groups:
         for member in group.members:
-            place = Place(STAGE, group.name)
+            place = ErrorLocation(STAGE, group.name)
             if member.operation not in operations:
                 place.fail("partition", f"{member.operation} is no operation of the graph")
             if member.operation in owner:
@@ -71,7 +71,7 @@ def check_partition(fused: FusedGraph, operations: Mapping[str, Operation]) -> N
             owner[member.operation] = group.name
     for name, operation in operations.items():
         if name not in owner:
-            Place(STAGE, name, operation.origin).fail("partition", f"{name} is a member of no group")
+            ErrorLocation(STAGE, name, operation.origin).fail("partition", f"{name} is a member of no group")
 
 
 def check_group_order(fused: FusedGraph, operations: Mapping[str, Operation]) -> None:
@@ -80,7 +80,7 @@ def check_group_order(fused: FusedGraph, operations: Mapping[str, Operation]) ->
     done = {item.name for item in (*fused.graph.inputs, *fused.graph.constants)}
     replaced: dict[str, str] = {}
     for group in fused.groups:
-        place = Place(STAGE, group.name)
+        place = ErrorLocation(STAGE, group.name)
         inside = [operations[member.operation] for member in group.members]
         own = {value.name for operation in inside for value in operation.results}
         for name in dict.fromkeys(name for operation in inside for name in operation.reads):
@@ -95,30 +95,30 @@ def check_group_order(fused: FusedGraph, operations: Mapping[str, Operation]) ->
             )
 
 
-def check_group_axes(group: Group, known: _Known, place: Place) -> None:
+def check_group_axes(group: Group, known: _Known, place: ErrorLocation) -> None:
     """A group's axes have names of their own, and sizes over known symbols."""
     names = [axis.name for axis in (*group.outer, *group.inner)]
     for name in names:
         if names.count(name) > 1 or name in known.names:
             place.fail("axes", f"the axis name {name} is taken")
-    around = Surroundings(names=frozenset(known.names))
+    around = BodyScope(names=frozenset(known.names))
     verify_bodies((), around, place, [axis.size for axis in (*group.outer, *group.inner)])
 
 
-def check_fates(group: Group, operations: Mapping[str, Operation], place: Place) -> None:
+def check_storage_classes(group: Group, operations: Mapping[str, Operation], place: ErrorLocation) -> None:
     """Every value that a member defines has one fate, and no other has; what is stored is what is written."""
     defined = [value.name for member in group.members for value in operations[member.operation].results]
-    named = [name for name, _ in group.fates]
+    named = [name for name, _ in group.storage_classes]
     if sorted(defined) != sorted(named):
         odd = sorted(set(defined) ^ set(named)) or sorted(name for name in named if named.count(name) > 1)
         place.fail("fates", f"what becomes of {', '.join(f'%{name}' for name in odd)} is not said once")
-    stored = {name for name, fate in group.fates if fate == "store"}
+    stored = {name for name, fate in group.storage_classes if fate == "store"}
     if stored != set(group.writes):
         odd = sorted(stored ^ set(group.writes))
         place.fail("fates", f"{', '.join(f'%{name}' for name in odd)}: stored and written differ")
 
 
-def check_traffic(group: Group, operations: Mapping[str, Operation], place: Place) -> None:
+def check_traffic(group: Group, operations: Mapping[str, Operation], place: ErrorLocation) -> None:
     """``reads`` names all that members read of what the group does not define."""
     inside = [operations[member.operation] for member in group.members]
     own = {value.name for operation in inside for value in operation.results}
@@ -131,7 +131,7 @@ def check_traffic(group: Group, operations: Mapping[str, Operation], place: Plac
         )
 
 
-def check_member(member: Member, operation: Operation, place: Place) -> None:
+def check_member(member: Member, operation: Operation, place: ErrorLocation) -> None:
     """Loops carry their bodies and the index of their results; calls carry neither."""
     if not isinstance(operation, (Pointwise, Reduction)):
         return
@@ -149,11 +149,11 @@ def check_member(member: Member, operation: Operation, place: Place) -> None:
         )
 
 
-def check_member_bodies(group: Group, member: Member, known: _Known, place: Place) -> None:
+def check_member_bodies(group: Group, member: Member, known: _Known, place: ErrorLocation) -> None:
     """Bodies and indices use the group's axes, the inner ones only where the member runs over them."""
     axes = (*group.outer, *group.inner) if member.inner else group.outer
     ranges, exact = axis_ranges({axis.name: axis.size for axis in axes})
-    around = Surroundings(
+    around = BodyScope(
         buffers=known.buffers,
         names=frozenset(known.names) | ranges.keys(),
         ranges={**known.ranges, **ranges},
@@ -163,7 +163,7 @@ def check_member_bodies(group: Group, member: Member, known: _Known, place: Plac
     verify_bodies(member.bodies, around, place, member.index)
 
 
-def check_phases(group: Group, operations: Mapping[str, Operation], place: Place) -> None:
+def check_phases(group: Group, operations: Mapping[str, Operation], place: ErrorLocation) -> None:
     """What a member reads of its group is computed in no later phase; what is reduced, in an earlier one."""
     producer = {v.name: member for member in group.members for v in operations[member.operation].results}
     for member in group.members:
@@ -184,6 +184,6 @@ def check_phases(group: Group, operations: Mapping[str, Operation], place: Place
 def check_decision(decision: Decision) -> None:
     """A decision's reason is one that can be explained."""
     if decision.reason not in REASONS:
-        Place(STAGE, decision.subject).fail(
+        ErrorLocation(STAGE, decision.subject).fail(
             "decision-reason", f"{decision.reason!r} is no reason", "add it to litz_ir.fused.decision.REASONS"
         )

@@ -12,12 +12,12 @@ from litz_ir.errors import GraphError, asserted
 from litz_ir.host.externs import ExternTable
 from litz_ir.host.memory import Memory, NumpyMemory
 from litz_ir.interp.bind import bind_inputs, bind_result
-from litz_ir.interp.body import blame
+from litz_ir.interp.body import with_origin
 from litz_ir.interp.calls import Externs, call, resolve
 from litz_ir.interp.encoding import check_storage
-from litz_ir.interp.loops import evaluate_scalar
+from litz_ir.interp.graph import evaluate_scalar
+from litz_ir.interp.kernel import run_kernel
 from litz_ir.interp.pairs import as_pairs
-from litz_ir.interp.plan import run_kernel
 from litz_ir.interp.regions import run_region
 from litz_ir.loops.layout import span
 from litz_ir.loops.nodes import (
@@ -25,24 +25,24 @@ from litz_ir.loops.nodes import (
     Ref,
     ScalarInput,
     ScalarRef,
+    StridedRef,
     TensorType,
     Value,
-    Window,
 )
 from litz_ir.origin import UNKNOWN
+from litz_ir.plan.buffer_uses import memory_root, written_buffers
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import (
     Allocate,
     CallStep,
-    Check,
-    Define,
+    CheckStep,
+    DefineStep,
     Free,
     Launch,
     Plan,
     RegionStep,
     Step,
 )
-from litz_ir.plan.uses import root, written
 from litz_ir.scalar.expr import Expr, loads
 from litz_ir.symbols.term import Size, Term, evaluate
 
@@ -74,7 +74,7 @@ class Executor:
         self.placements = dict(plan.buffers)
         self.storages = {storage.name: storage for storage in plan.storages}
         self.kernels = {kernel.name: kernel for kernel in plan.kernels}
-        self.written = written(plan)
+        self.written = written_buffers(plan)
         absent = [value.name for value in plan.constants if value.name not in self.constants]
         if absent:
             raise GraphError(
@@ -136,19 +136,19 @@ class _Execution:
                 self.free(step.name)
             case Launch():
                 kernel = self.executor.kernels[step.kernel]
-                with blame(kernel.name, step.origins[0].origin if step.origins else UNKNOWN):
+                with with_origin(kernel.name, step.origins[0].origin if step.origins else UNKNOWN):
                     self.launch(kernel, step)
             case CallStep():
-                with blame(step.target, step.origin):
+                with with_origin(step.target, step.origin):
                     self.call(step)
-            case Define():
+            case DefineStep():
                 self.symbols[step.symbol] = self.define(step)
-            case Check():
-                with blame("", step.origin):
+            case CheckStep():
+                with with_origin("", step.origin):
                     if not self.host_value(step.condition):
                         raise asserted(step.error, step.message)
             case RegionStep():
-                with blame(step.kind, step.origin):
+                with with_origin(step.kind, step.origin):
                     self.region(step)
 
     def size(self, size: Size) -> int:
@@ -215,7 +215,7 @@ class _Execution:
             del self.tensors[held]
 
     def lives_in(self, buffer: str, name: str) -> bool:
-        home = root(buffer, self.executor.placements)
+        home = memory_root(buffer, self.executor.placements)
         placement = self.executor.placements.get(home)
         return home == name or (placement is not None and placement.storage == name)
 
@@ -263,7 +263,7 @@ class _Execution:
             if name is not None and tensor is not None:
                 self.define_tensor(name, as_pairs(tensor) if name in step.pairs else tensor)
 
-    def window(self, window: Window) -> Any:
+    def window(self, window: StridedRef) -> Any:
         """A tensor over part of a buffer's memory."""
         type_ = replace(self.type(window.name), shape=window.shape, layout=window.layout)
         start = self.size(window.layout.offset) * type_.dtype.itemsize
@@ -276,7 +276,7 @@ class _Execution:
             bind_result(placement.type, tensor, self.memory.geometry, self.symbols)
         self.given[name] = tensor
 
-    def define(self, step: Define) -> int | float | bool:
+    def define(self, step: DefineStep) -> int | float | bool:
         if isinstance(step.source, Expr):
             return self.host_value(step.source)
         kind, name, dimension = step.source
@@ -308,7 +308,7 @@ class _Execution:
 
     def output(self, output: Output) -> Any:
         if isinstance(output, Ref):
-            home = root(output.name, self.executor.placements)
+            home = memory_root(output.name, self.executor.placements)
             whole = home in self.arguments and (
                 output.name == home or self.type(output.name) == self.type(home)
             )

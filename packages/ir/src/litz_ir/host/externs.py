@@ -11,7 +11,7 @@ from litz_ir.dtypes import DType, bf16, f16
 from litz_ir.errors import DTypeError
 from litz_ir.interp.calls import find_extern
 from litz_ir.interp.encoding import Array, decode, encode
-from litz_ir.interp.loops import sort_positions
+from litz_ir.interp.graph import sort_positions
 
 
 class ExternTable(Mapping[str, Callable[..., Any]]):

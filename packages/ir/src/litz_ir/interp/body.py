@@ -24,11 +24,11 @@ from litz_ir.scalar.expr import (
     Checked,
     Const,
     Expr,
-    Fold,
     Index,
     Indirect,
     Load,
     Masked,
+    NestedReduction,
     Op,
     Param,
     Scalar,
@@ -42,7 +42,7 @@ will do."""
 
 
 @contextmanager
-def blame(node: str, origin: Origin) -> Iterator[None]:
+def with_origin(node: str, origin: Origin) -> Iterator[None]:
     """Name ``node`` and ``origin`` in litz errors raised inside that name no operation of their own."""
     try:
         yield
@@ -54,21 +54,21 @@ def blame(node: str, origin: Origin) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Grid:
+class PointGrid:
     """Points: ``coordinates`` gives each axis' value, an array that broadcasts against ``shape``."""
 
     shape: tuple[int, ...]
     coordinates: Mapping[str, Array]
 
 
-def grid_of(axes: Sequence[tuple[str, int]]) -> Grid:
+def grid_of(axes: Sequence[tuple[str, int]]) -> PointGrid:
     """The grid of all points of ``axes``: (name, extent), slowest first."""
     rank = len(axes)
     coordinates = {
         name: np.arange(size, dtype=np.int64).reshape([-1 if d == k else 1 for d in range(rank)])
         for k, (name, size) in enumerate(axes)
     }
-    return Grid(tuple(size for _, size in axes), coordinates)
+    return PointGrid(tuple(size for _, size in axes), coordinates)
 
 
 def gather(array: Array, load: Load, index: tuple[Array, ...], mask: Array | None) -> Array:
@@ -130,7 +130,7 @@ class _Scope:
         return None
 
 
-class Body:
+class BodyEvaluator:
     """Evaluates expressions and index terms over one grid, each distinct node once.
 
     ``symbols`` holds int, float and bool symbols; ``scalars`` arrays that ``Scalar`` nodes read by name; ``params``
@@ -139,7 +139,7 @@ class Body:
 
     def __init__(
         self,
-        grid: Grid,
+        grid: PointGrid,
         reader: Reader,
         symbols: Mapping[str, int | float],
         *,
@@ -157,7 +157,7 @@ class Body:
         """The value at every point, of the grid's full shape (read-only)."""
         return np.broadcast_to(self._evaluate(expr, self._root), self.grid.shape)
 
-    def lean(self, expr: Expr) -> Array:
+    def broadcastable(self, expr: Expr) -> Array:
         """The value as an array that broadcasts against the grid."""
         return self._evaluate(expr, self._root)
 
@@ -189,7 +189,7 @@ class Body:
             yield expr.cond
             yield expr.other
             return
-        if isinstance(expr, Fold):
+        if isinstance(expr, NestedReduction):
             return
         yield from expr.children
         for atom in indirects(expr):
@@ -217,7 +217,7 @@ class Body:
                 return self._masked(expr, scope)
             case Checked():
                 return self._checked(expr, scope)
-            case Fold():
+            case NestedReduction():
                 return self._fold(expr, scope)
         raise GraphError(f"no meaning for a body node {type(expr).__name__}")
 
@@ -242,14 +242,16 @@ class Body:
             raise fault_error(FAULTS[expr.fault])
         return self._evaluate(expr.body, scope)
 
-    def _fold(self, expr: Fold, scope: _Scope) -> Array:
+    def _fold(self, expr: NestedReduction, scope: _Scope) -> Array:
         """The sum in ``f64``, rounded once; point by point, since all at once would multiply the grid."""
         sizes = [range(int(self._term(size, scope).max(initial=0))) for _, size in expr.axes]
         total = np.zeros((), np.float64)
         for point in product(*sizes):
             here = {name: np.asarray(at, np.int64) for (name, _), at in zip(expr.axes, point, strict=True)}
-            grid = Grid(self.grid.shape, {**self.grid.coordinates, **here})
-            body = Body(grid, self._reader, self._symbols, scalars=self._scalars, params=self._params)
+            grid = PointGrid(self.grid.shape, {**self.grid.coordinates, **here})
+            body = BodyEvaluator(
+                grid, self._reader, self._symbols, scalars=self._scalars, params=self._params
+            )
             total = total + body._evaluate(expr.body, _Scope(scope.mask))
         return round_to(total, expr.dtype)
 

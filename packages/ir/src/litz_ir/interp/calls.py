@@ -8,7 +8,7 @@ from typing import Any
 
 from litz_ir.errors import ExternNotFound, SymbolError
 from litz_ir.interp.pairs import as_complex
-from litz_ir.loops.nodes import Argument, Attributes, ComplexRef, Ref, ScalarRef, Window
+from litz_ir.loops.nodes import Argument, Attributes, ComplexRef, Ref, ScalarRef, StridedRef
 from litz_ir.symbols.term import Term, evaluate
 
 Externs = Mapping[str, Callable[..., Any]]
@@ -17,7 +17,7 @@ hand makes of them, sequences are tuples, terms are ints, pairs that
 are passed as complex tensors are complex arrays; ``Keyword``, ``DType`` and ``Device`` are passed as such."""
 Lookup = Callable[[str], Any]
 """Gives the value of a name."""
-Open = Callable[[Window], Any]
+OpenStridedRef = Callable[[StridedRef], Any]
 """Gives the tensor over part of a value's memory."""
 
 
@@ -34,13 +34,15 @@ def find_extern(externs: Externs, name: str) -> Callable[..., Any]:
     raise ExternNotFound(f"no routine named {name!r}", hint=hint)
 
 
-def resolve(argument: Argument, lookup: Lookup, open_window: Open, symbols: Mapping[str, Any]) -> Any:
+def resolve(
+    argument: Argument, lookup: Lookup, open_window: OpenStridedRef, symbols: Mapping[str, Any]
+) -> Any:
     """What a routine receives for an argument."""
     if isinstance(argument, ComplexRef):
         return as_complex(lookup(argument.name))
     if isinstance(argument, Ref):
         return lookup(argument.name)
-    if isinstance(argument, Window):
+    if isinstance(argument, StridedRef):
         return open_window(argument)
     if isinstance(argument, ScalarRef):
         if argument.name not in symbols:
@@ -59,7 +61,7 @@ def call(
     arguments: tuple[Argument, ...],
     attributes: Attributes,
     lookup: Lookup,
-    open_window: Open,
+    open_window: OpenStridedRef,
     symbols: Mapping[str, Any],
 ) -> Any:
     """Call the routine ``target``."""

@@ -13,14 +13,14 @@ import numpy as np
 
 from litz_ir.dtypes import DType, b1
 from litz_ir.errors import GraphError
-from litz_ir.interp.body import Body, Grid
+from litz_ir.interp.body import BodyEvaluator, PointGrid
 from litz_ir.interp.encoding import Array, compute_type, round_to
 from litz_ir.interp.scalar import apply
-from litz_ir.loops.nodes import Combine, Combiner
+from litz_ir.loops.nodes import Combiner, UserCombiner
 from litz_ir.scalar.expr import Expr, Load
 
 Values = Sequence[Array]
-Fold = Callable[[Values, Values], list[Array]]
+CombineFunction = Callable[[Values, Values], list[Array]]
 
 
 def reduce_last(
@@ -35,7 +35,7 @@ def reduce_last(
     Gives one array per result, without that axis, rounded to ``results``. Over no element it gives the identity.
     """
     with np.errstate(all="ignore"):
-        if isinstance(combiner, Combine):
+        if isinstance(combiner, UserCombiner):
             found = _reduce_by_body(combiner, values, symbols)
         else:
             found = _reduce_by_name(combiner.name, values, sources)
@@ -51,7 +51,7 @@ def scan_last(
 ) -> list[Array]:
     """The running combination along the last axis, each element included, or the axis in order; shapes stay."""
     with np.errstate(all="ignore"):
-        if isinstance(combiner, Combine):
+        if isinstance(combiner, UserCombiner):
             running = _prefixes(values, lambda a, b: evaluate_params(combiner.body, (*a, *b), symbols))
             found = evaluate_params(combiner.finish, running, symbols)
         else:
@@ -72,7 +72,7 @@ def evaluate_params(
 ) -> list[Array]:
     """Bodies over ``Param`` nodes, evaluated elementwise."""
     shape = np.broadcast_shapes(*(p.shape for p in params)) if params else ()
-    body = Body(Grid(shape, {}), _no_loads, symbols, params=params)
+    body = BodyEvaluator(PointGrid(shape, {}), _no_loads, symbols, params=params)
     return [np.asarray(body.value(expr)) for expr in bodies]
 
 
@@ -145,7 +145,9 @@ def _reduce_position(largest: bool, x: Array, position: Array, dtype: DType) -> 
     return [best, np.minimum.reduce(np.where(tied, position, last), axis=-1, initial=last)]
 
 
-def _reduce_by_body(combiner: Combine, values: Values, symbols: Mapping[str, int | float]) -> list[Array]:
+def _reduce_by_body(
+    combiner: UserCombiner, values: Values, symbols: Mapping[str, int | float]
+) -> list[Array]:
     """A tree over neighbours: as many rounds as the length has bits, an odd last one waits for the next round."""
     shape = values[0].shape[:-1]
     identity = evaluate_params(combiner.identity, (), symbols)
@@ -200,7 +202,7 @@ def _scan_by_name(name: str, values: Values, sources: Sequence[DType]) -> list[A
     raise GraphError(f"no meaning for the combination {name!r}")
 
 
-def _prefixes(values: Values, fold: Fold) -> list[Array]:
+def _prefixes(values: Values, fold: CombineFunction) -> list[Array]:
     """Inclusive prefixes by doubling distances (Hillis and Steele, 1986), which keeps the order of operands."""
     running = [np.array(v) for v in values]
     distance = 1

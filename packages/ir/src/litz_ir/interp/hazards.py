@@ -40,7 +40,7 @@ def _atoms(offset: Size) -> Iterator[Indirect]:
         yield from (atom for atom in offset.atoms() if isinstance(atom, Indirect))
 
 
-def suspects(kernel: Kernel, buffers: Mapping[str, Array]) -> frozenset[str]:
+def racy_buffers(kernel: Kernel, buffers: Mapping[str, Array]) -> frozenset[str]:
     """The buffers through which one outer point could meet what another one wrote.
 
     A buffer qualifies when it is written by several statements, or written and read, or shares memory with such a one.

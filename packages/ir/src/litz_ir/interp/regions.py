@@ -27,7 +27,7 @@ Runner = Callable[[Sequence[Any]], Sequence[Any]]
 """Runs a subgraph on its inputs and gives its outputs."""
 
 
-class Tensors(Protocol):
+class RegionTensors(Protocol):
     """What control flow itself does with tensors."""
 
     def stack(self, tensors: Sequence[Any]) -> Any:
@@ -37,12 +37,14 @@ class Tensors(Protocol):
         """The same elements in memory of their own."""
 
 
-def run_region(kind: str, runners: Sequence[Runner], arguments: Sequence[Any], tensors: Tensors) -> list[Any]:
+def run_region(
+    kind: str, runners: Sequence[Runner], arguments: Sequence[Any], tensors: RegionTensors
+) -> list[Any]:
     """The results of a region."""
     match kind:
         case "cond":
             return list(runners[0 if bool(arguments[0]) else 1](_flat(arguments[1:])))
-        case "invoke" | "keep":
+        case "invoke" | "frozen":
             return list(runners[0](_flat(arguments)))
         case "while_loop":
             return _while(runners[0], runners[1], arguments, tensors)
@@ -53,7 +55,7 @@ def run_region(kind: str, runners: Sequence[Runner], arguments: Sequence[Any], t
     raise GraphError(f"unknown kind of region {kind!r}")
 
 
-def _while(condition: Runner, body: Runner, arguments: Sequence[Any], tensors: Tensors) -> list[Any]:
+def _while(condition: Runner, body: Runner, arguments: Sequence[Any], tensors: RegionTensors) -> list[Any]:
     initial, others = _parts(arguments, 2)
     carried = initial
     while bool(condition([*carried, *others])[0]):
@@ -61,7 +63,9 @@ def _while(condition: Runner, body: Runner, arguments: Sequence[Any], tensors: T
     return [tensors.copy(value) for value in initial] if carried is initial else carried
 
 
-def _while_stack(condition: Runner, body: Runner, arguments: Sequence[Any], tensors: Tensors) -> list[Any]:
+def _while_stack(
+    condition: Runner, body: Runner, arguments: Sequence[Any], tensors: RegionTensors
+) -> list[Any]:
     carried, others = _parts(arguments, 2)
     steps: list[Sequence[Any]] = []
     while bool(condition([*carried, *others])[0]):
@@ -70,7 +74,7 @@ def _while_stack(condition: Runner, body: Runner, arguments: Sequence[Any], tens
     return [tensors.stack(column) for column in zip(*(steps or [carried]))]
 
 
-def _scan(runner: Runner, arguments: Sequence[Any], tensors: Tensors) -> list[Any]:
+def _scan(runner: Runner, arguments: Sequence[Any], tensors: RegionTensors) -> list[Any]:
     carried, along, others = _parts(arguments, 3)
     if not along or len(along[0]) == 0:
         raise GraphError("a scan goes along nothing", hint="the tensors to go along need at least one row")

@@ -39,14 +39,14 @@ from litz_ir.interp.encoding import Array, compute_type, decode, encode, round_t
 
 
 @dataclass(frozen=True, slots=True)
-class Types:
+class OperandDTypes:
     """``source`` is the dtype of an operation's last argument, ``result`` that of its result."""
 
     source: DType
     result: DType
 
 
-Meaning = Callable[[Sequence[Array], Types], Array]
+Meaning = Callable[[Sequence[Array], OperandDTypes], Array]
 
 
 def apply(name: str, args: Sequence[Array], source: DType, result: DType) -> Array:
@@ -55,7 +55,7 @@ def apply(name: str, args: Sequence[Array], source: DType, result: DType) -> Arr
     ``source`` is the dtype of the last argument (of all but the condition of ``where``), ``result`` that of the result.
     """
     with np.errstate(all="ignore"):
-        value = np.asarray(MEANINGS[name](args, Types(source, result)))
+        value = np.asarray(MEANINGS[name](args, OperandDTypes(source, result)))
         return round_to(value, result) if result.is_float else value.astype(compute_type(result), copy=False)
 
 
@@ -72,7 +72,7 @@ def _precise(function: Callable[..., Any]) -> Meaning:
 # --- conversions --------------------------------------------------------------------------------------------
 
 
-def _cast(args: Sequence[Array], types: Types) -> Array:
+def _cast(args: Sequence[Array], types: OperandDTypes) -> Array:
     (x,) = args
     if types.result.is_bool:
         return np.asarray(x != 0)
@@ -96,7 +96,7 @@ def _float_to_integer(x: Array, result: DType) -> Array:
     return value.astype(storage_dtype(result))
 
 
-def _bitcast(args: Sequence[Array], types: Types) -> Array:
+def _bitcast(args: Sequence[Array], types: OperandDTypes) -> Array:
     stored = encode(np.atleast_1d(args[0]), types.source)
     if types.result.is_bool:
         value = stored.view(np.uint8) != 0
@@ -108,7 +108,7 @@ def _bitcast(args: Sequence[Array], types: Types) -> Array:
 # --- arithmetic ---------------------------------------------------------------------------------------------
 
 
-def _fma(args: Sequence[Array], types: Types) -> Array:
+def _fma(args: Sequence[Array], types: OperandDTypes) -> Array:
     return special.fma(*args) if types.result.bits == 64 else special.fma_narrow(*args)
 
 
@@ -116,7 +116,7 @@ def _sign(x: Array) -> Array:
     return np.asarray((x > 0).astype(x.dtype) - (x < 0).astype(x.dtype))
 
 
-def _remainder(args: Sequence[Array], types: Types) -> Array:
+def _remainder(args: Sequence[Array], types: OperandDTypes) -> Array:
     a, b = args
     if not types.source.is_float:
         return np.asarray(np.remainder(a, b))
@@ -124,7 +124,7 @@ def _remainder(args: Sequence[Array], types: Types) -> Array:
     return np.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
 
 
-def _floor_div(args: Sequence[Array], types: Types) -> Array:
+def _floor_div(args: Sequence[Array], types: OperandDTypes) -> Array:
     a, b = args
     if not types.source.is_float:
         return np.asarray(np.floor_divide(a, b))
@@ -149,7 +149,7 @@ def _gcd(a: Array, b: Array) -> Array:
     return b
 
 
-def _pow(args: Sequence[Array], types: Types) -> Array:
+def _pow(args: Sequence[Array], types: OperandDTypes) -> Array:
     if types.source.is_float:
         return np.asarray(np.power(args[0].astype(np.float64), args[1].astype(np.float64)))
     base, exponent = (np.array(a) for a in np.broadcast_arrays(*args))
@@ -171,7 +171,7 @@ def _sigmoid(x: Array) -> Array:
 # --- bits ---------------------------------------------------------------------------------------------------
 
 
-def _nextafter(args: Sequence[Array], types: Types) -> Array:
+def _nextafter(args: Sequence[Array], types: OperandDTypes) -> Array:
     a, b = np.broadcast_arrays(*args)
     if not types.result.is_low_precision:
         return np.asarray(np.nextafter(a, b))
@@ -187,20 +187,20 @@ def _nextafter(args: Sequence[Array], types: Types) -> Array:
     return np.where(np.isnan(a) | np.isnan(b), np.float32(np.nan), np.where(a == b, b, value))
 
 
-def _shift_left(args: Sequence[Array], types: Types) -> Array:
+def _shift_left(args: Sequence[Array], types: OperandDTypes) -> Array:
     a, by = args
     inside = (by >= 0) & (by < types.source.bits)
     return np.where(inside, np.left_shift(a, np.where(inside, by, 0).astype(a.dtype)), np.zeros_like(a))
 
 
-def _shift_right(args: Sequence[Array], types: Types) -> Array:
+def _shift_right(args: Sequence[Array], types: OperandDTypes) -> Array:
     a, by = args
     inside = (by >= 0) & (by < types.source.bits)
     beyond = np.where(a < 0, -1, 0).astype(a.dtype)
     return np.where(inside, np.right_shift(a, np.where(inside, by, 0).astype(a.dtype)), beyond)
 
 
-def _signbit(args: Sequence[Array], types: Types) -> Array:
+def _signbit(args: Sequence[Array], types: OperandDTypes) -> Array:
     return np.asarray(np.signbit(args[0]) if types.source.is_float else args[0] < 0)
 
 

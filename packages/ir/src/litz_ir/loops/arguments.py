@@ -25,7 +25,7 @@ class ComplexRef(Ref):
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class StridedRef:
     """Part of a value's memory passed to a call as a tensor of its own, so that the call can overwrite it there.
 
     ``layout`` counts elements from the value's first one; it goes by eager's strides of the value.
@@ -52,7 +52,7 @@ class Keyword:
 
 
 Argument = (
-    Ref | ComplexRef | Window | ScalarRef | Keyword | DType | Device | Size | float | bool | complex | str | None
+    Ref | ComplexRef | StridedRef | ScalarRef | Keyword | DType | Device | Size | float | bool | complex | str | None
     | tuple["Argument", ...]
 )  # fmt: skip
 Attributes = tuple[tuple[str, Argument], ...]
@@ -60,7 +60,7 @@ Attributes = tuple[tuple[str, Argument], ...]
 
 def references(argument: Argument) -> Iterator[str]:
     """The values that an argument reads."""
-    if isinstance(argument, Ref | Window):
+    if isinstance(argument, Ref | StridedRef):
         yield argument.name
     elif isinstance(argument, tuple):
         for item in argument:
@@ -71,7 +71,7 @@ def sizes_in(argument: Argument) -> Iterator[Size]:
     """The sizes and index terms in an argument."""
     if isinstance(argument, Term):
         yield argument
-    elif isinstance(argument, Window):
+    elif isinstance(argument, StridedRef):
         yield from (*argument.shape, *argument.layout.strides, argument.layout.offset)
     elif isinstance(argument, tuple):
         for item in argument:

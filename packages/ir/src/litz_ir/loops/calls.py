@@ -10,18 +10,18 @@ from litz_ir.loops.operations import Operation
 from litz_ir.loops.values import ComplexValue, Value
 from litz_ir.symbols.term import Size
 
-Need = Literal["any", "dense", "exact"]
+LayoutRequirement = Literal["any", "dense", "exact"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call(Operation):
     """Base of operations that run as one call of a named routine.
 
-    ``mutates`` names the values (among those referenced) that the call overwrites, each paired with the result that is
-    its new version; ``aliases`` pairs results with the value whose memory they share. ``need`` is what the routine
-    wants of its arguments' layouts; ``exact`` means eager's strides. ``unpack`` is true when the routine returns a
-    tuple or list, even of one; ``silent`` names the results that it does not return (new versions of what it
-    overwrites).
+    ``mutates`` names the values (among those referenced) that the call overwrites, each paired with the result that
+    is its new version; ``aliases`` pairs results with the value whose memory they share. ``layout_requirement`` is
+    what the routine wants of its arguments' layouts; ``exact`` means eager's strides. ``unpack`` is true when the
+    routine returns a tuple or list, even of one; ``unreturned`` names the results that it does not return (new
+    versions of what it overwrites).
     """
 
     results: tuple[Value | ComplexValue, ...]
@@ -30,9 +30,9 @@ class Call(Operation):
     attributes: Attributes = ()
     mutates: tuple[tuple[str, str], ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
-    need: Need = "any"
+    layout_requirement: LayoutRequirement = "any"
     unpack: bool = False
-    silent: tuple[str, ...] = ()
+    unreturned: tuple[str, ...] = ()
     flops: Size = 0
 
     @property
@@ -50,7 +50,7 @@ class Extern(Call):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contraction(Call):
+class ContractionCall(Call):
     """Matrix products, convolutions and attention, by what they mean: ``kind`` is ``matmul``, ``convolution`` or
     ``attention``. The scheduler picks how a target realises it; ``target`` is the extern that always can."""
 

@@ -21,7 +21,7 @@ _RESULTS: Mapping[str, int] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class NamedCombiner:
     """A named way to combine. What goes in and comes out:
 
     ``sum prod min max any all xor``: one value to one. ``argmin argmax``: (value, index) to (value, index); the first
@@ -45,12 +45,12 @@ class Kind:
         return _RESULTS.get(self.name, 1)
 
 
-SORT = Kind("sort")
+SORT = NamedCombiner("sort")
 """What gives a scan its axis in order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Combine:
+class UserCombiner:
     """A user-given associative combination over tuples of ``n`` values.
 
     ``body`` holds ``n`` expressions over ``Param(0..n-1)`` (what is accumulated) and ``Param(n..2n-1)`` (the new
@@ -70,12 +70,12 @@ class Combine:
         return len(self.finish)
 
 
-Combiner = Kind | Combine
+Combiner = NamedCombiner | UserCombiner
 
 
-def combined_from(combiner: Combiner, position: int) -> frozenset[int]:
+def result_operands(combiner: Combiner, position: int) -> frozenset[int]:
     """Which of the combined values the result at ``position`` depends on, by their positions."""
-    if isinstance(combiner, Kind):
+    if isinstance(combiner, NamedCombiner):
         scores_alone = combiner.name == "softmax_sum" and position < 2
         return frozenset(range(1 if scores_alone else combiner.inputs))
     count = combiner.inputs

@@ -12,7 +12,7 @@ from litz_ir.loops.values import ComplexValue, Value
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size
 
-RegionKind = Literal["cond", "while_loop", "while_stack", "scan", "invoke", "keep"]
+RegionKind = Literal["cond", "while_loop", "while_stack", "scan", "invoke", "frozen"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,14 +52,14 @@ class ScalarInput:
 
 
 @dataclass(frozen=True, slots=True)
-class OpaqueInput:
+class ObjectInput:
     """An argument that only calls can use: a generator, a script object, ``None``."""
 
     name: str
     kind: str = "object"
 
 
-Input = Value | ComplexValue | ScalarInput | OpaqueInput
+Input = Value | ComplexValue | ScalarInput | ObjectInput
 Output = Ref | ComplexRef | ScalarRef | Size | float | bool | None
 
 
@@ -68,7 +68,7 @@ class LoopGraph:
     """Inputs, constants, operations in program order (eager's order) and outputs.
 
     ``constants`` are tensors that travel beside the graph by name; an output is a value, a term, a literal or ``None``.
-    ``held`` names the inputs that are likely the same tensors, with the same elements, call after call: parameters.
+    ``frozen`` names the inputs that are likely the same tensors, with the same elements, call after call: parameters.
     ``donated`` names inputs that nobody reads after the graph has run: it may write what it likes over them.
     ``saved`` names outputs that nobody looks at but who was told the strides that they come with: these may be others
     than eager's.
@@ -80,7 +80,7 @@ class LoopGraph:
     constants: tuple[Value, ...]
     operations: tuple[Operation, ...]
     outputs: tuple[Output, ...]
-    held: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
     donated: tuple[str, ...] = ()
     saved: tuple[str, ...] = ()
 

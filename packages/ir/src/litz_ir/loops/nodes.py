@@ -18,14 +18,14 @@ from litz_ir.loops.arguments import (
     Keyword,
     Ref,
     ScalarRef,
-    Window,
+    StridedRef,
     complex_references,
     references,
     sizes_in,
 )
-from litz_ir.loops.calls import Call, Collective, Contraction, Extern, Need, Random
-from litz_ir.loops.combiners import SORT, Combine, Combiner, Kind, ReductionName
-from litz_ir.loops.graph import Input, LoopGraph, OpaqueInput, Output, Region, RegionKind, ScalarInput
+from litz_ir.loops.calls import Call, Collective, ContractionCall, Extern, LayoutRequirement, Random
+from litz_ir.loops.combiners import SORT, Combiner, NamedCombiner, ReductionName, UserCombiner
+from litz_ir.loops.graph import Input, LoopGraph, ObjectInput, Output, Region, RegionKind, ScalarInput
 from litz_ir.loops.operations import (
     Assert,
     AssertedError,
@@ -52,20 +52,20 @@ __all__ = [
     "Axis",
     "Call",
     "Collective",
-    "Combine",
+    "UserCombiner",
     "Combiner",
     "ComplexRef",
     "ComplexValue",
-    "Contraction",
+    "ContractionCall",
     "Extern",
     "HostScalar",
     "Input",
     "Keyword",
-    "Kind",
+    "NamedCombiner",
     "LoopGraph",
     "Mutation",
-    "Need",
-    "OpaqueInput",
+    "LayoutRequirement",
+    "ObjectInput",
     "Operation",
     "Output",
     "Pointwise",
@@ -84,7 +84,7 @@ __all__ = [
     "TensorType",
     "Value",
     "View",
-    "Window",
+    "StridedRef",
     "complex_references",
     "index_reads",
     "references",

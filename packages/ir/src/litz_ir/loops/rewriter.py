@@ -21,9 +21,9 @@ from litz_ir.loops.nodes import (
     Scan,
     Scatter,
     Sort,
+    StridedRef,
     Value,
     View,
-    Window,
 )
 from litz_ir.scalar.expr import Expr, Indirect, Load, map_indirects, transform
 from litz_ir.symbols.term import Size
@@ -54,7 +54,7 @@ def map_bodies(operation: Operation, change: Callable[[Expr], Expr]) -> Operatio
 
 def rename_argument(argument: Argument, names: Mapping[str, str]) -> Argument:
     """The argument with the values it refers to renamed."""
-    if isinstance(argument, Ref | Window):
+    if isinstance(argument, Ref | StridedRef):
         return replace(argument, name=names.get(argument.name, argument.name))
     if isinstance(argument, tuple):
         return tuple(rename_argument(item, names) for item in argument)

@@ -10,7 +10,7 @@ from litz_ir.loops.operations import Assert, HostScalar, Mutation, Operation
 from litz_ir.loops.values import Value
 
 
-def part(graph: LoopGraph, chosen: Callable[[Operation], bool], name: str) -> LoopGraph | None:
+def extract_subgraph(graph: LoopGraph, chosen: Callable[[Operation], bool], name: str) -> LoopGraph | None:
     """The graph called ``name`` of the chosen operations: it takes the symbols of ``graph``, then what they read of
     others, and gives what others read of them or ``graph`` returns. None where they cannot stand alone: there are none,
     or one overwrites memory, is ordered by a token, runs other graphs, or concerns the host."""

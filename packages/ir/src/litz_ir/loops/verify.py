@@ -31,8 +31,8 @@ from litz_ir.loops.verify_kinds import (
     check_call,
     check_combined_dtypes,
     check_combined_shapes,
+    check_frozen_region,
     check_host_scalar,
-    check_kept,
     check_mutation,
     check_pairs,
     check_pointwise_dtypes,
@@ -44,8 +44,8 @@ from litz_ir.loops.verify_kinds import (
     check_type,
     check_view,
 )
-from litz_ir.loops.verify_state import SCALAR_DTYPES, State
-from litz_ir.scalar.verify import Place, verify_bodies
+from litz_ir.loops.verify_state import SCALAR_DTYPES, VerifierState
+from litz_ir.scalar.verify import ErrorLocation, verify_bodies
 from litz_ir.symbols.term import Term
 
 STAGE = "loop graph"
@@ -57,11 +57,11 @@ def verify_graph(graph: LoopGraph) -> None:
     """Check every invariant of a loop graph and of its subgraphs, each by itself: a subgraph's own table names the
     symbols that it takes from around it. Raises :class:`VerifyError`.
     """
-    _verify(graph, State(graph))
+    _verify(graph, VerifierState(graph))
 
 
-def _verify(graph: LoopGraph, state: State) -> None:
-    place = Place(STAGE, graph.name)
+def _verify(graph: LoopGraph, state: VerifierState) -> None:
+    place = ErrorLocation(STAGE, graph.name)
     for item in (*graph.inputs, *graph.constants):
         if isinstance(item, Value):
             check_defined_once(item, state, place)
@@ -75,7 +75,7 @@ def _verify(graph: LoopGraph, state: State) -> None:
             state.scalars.setdefault(name, SCALAR_DTYPES[item.kind])
         else:
             state.objects.add(item.name)
-    check_held(graph, place)
+    check_frozen(graph, place)
     check_donated(graph, place)
     for operation in graph.operations:
         _verify_operation(operation, state)
@@ -83,8 +83,8 @@ def _verify(graph: LoopGraph, state: State) -> None:
     check_saved(graph, place)
 
 
-def _verify_operation(operation: Operation, state: State) -> None:
-    place = Place(STAGE, operation.name, operation.origin)
+def _verify_operation(operation: Operation, state: VerifierState) -> None:
+    place = ErrorLocation(STAGE, operation.name, operation.origin)
     check_reads(operation, state, place)
     check_devices(operation, state, place)
     check_token(operation, place)
@@ -102,35 +102,35 @@ def _verify_operation(operation: Operation, state: State) -> None:
         state.scalars[operation.symbol] = (operation.body.dtype,)
 
 
-def _verify_kind(operation: Operation, state: State, place: Place) -> None:
+def _verify_kind(operation: Operation, state: VerifierState, place: ErrorLocation) -> None:
     match operation:
         case Pointwise():
             check_axes(operation.axes, state, place)
-            verify_bodies(operation.bodies, state.around(operation.axes), place)
+            verify_bodies(operation.bodies, state.body_scope(operation.axes), place)
             check_shapes(operation, [axis.size for axis in operation.axes], state, place)
             check_pointwise_dtypes(operation, place)
         case Reduction():
             axes = (*operation.axes, *operation.reduce_axes)
             check_axes(axes, state, place)
-            verify_bodies(operation.bodies, state.around(axes), place)
+            verify_bodies(operation.bodies, state.body_scope(axes), place)
             check_combined_dtypes(operation, place)
             check_combined_shapes(operation, state, place)
         case Scan():
             check_scan_dimension(operation, place)
             axes = (*operation.axes, operation.scan_axis)
             check_axes(axes, state, place)
-            verify_bodies(operation.bodies, state.around(axes), place)
+            verify_bodies(operation.bodies, state.body_scope(axes), place)
             sizes = [axis.size for axis in operation.axes]
             sizes.insert(operation.dimension, operation.scan_axis.size)
             check_shapes(operation, sizes, state, place)
             check_combined_dtypes(operation, place)
         case Scatter():
             check_axes(operation.axes, state, place)
-            verify_bodies((operation.body,), state.around(operation.axes), place, operation.index)
+            verify_bodies((operation.body,), state.body_scope(operation.axes), place, operation.index)
             check_scatter(operation, state, place)
         case View():
             check_axes(operation.axes, state, place)
-            verify_bodies((), state.around(operation.axes), place, operation.index)
+            verify_bodies((), state.body_scope(operation.axes), place, operation.index)
             check_view(operation, state, place)
         case Sort():
             check_sort(operation, state, place)
@@ -140,34 +140,34 @@ def _verify_kind(operation: Operation, state: State, place: Place) -> None:
             check_call(operation, state, place)
         case Region():
             check_region(operation, place)
-            if operation.kind == "keep":
-                check_kept(operation, state.lasting, place)
+            if operation.kind == "frozen":
+                check_frozen_region(operation, state.frozen_values, place)
             for graph in operation.subgraphs:
                 verify_graph(graph)
         case Assert():
-            verify_bodies((operation.condition,), state.around(), place)
+            verify_bodies((operation.condition,), state.body_scope(), place)
             if operation.condition.dtype != b1:
                 place.fail(
                     "result-dtype", f"an assertion's condition is b1, this one is {operation.condition.dtype}"
                 )
         case HostScalar():
-            verify_bodies((operation.body,), state.around(), place)
+            verify_bodies((operation.body,), state.body_scope(), place)
 
 
-def check_held(graph: LoopGraph, place: Place) -> None:
+def check_frozen(graph: LoopGraph, place: ErrorLocation) -> None:
     """Inputs that are held are tensors, and nothing overwrites them."""
-    _check_inputs("held", graph.held, graph, place)
+    _check_inputs("held", graph.frozen, graph, place)
 
 
-def check_donated(graph: LoopGraph, place: Place) -> None:
+def check_donated(graph: LoopGraph, place: ErrorLocation) -> None:
     """Inputs that are donated are tensors that are not held, and nothing overwrites them: that would be seen."""
     _check_inputs("donated", graph.donated, graph, place)
     for name in graph.donated:
-        if name in graph.held:
+        if name in graph.frozen:
             place.fail("donated", f"%{name} is donated, but also held: the next call reads it")
 
 
-def _check_inputs(what: str, names: tuple[str, ...], graph: LoopGraph, place: Place) -> None:
+def _check_inputs(what: str, names: tuple[str, ...], graph: LoopGraph, place: ErrorLocation) -> None:
     """The named inputs are tensors that no operation overwrites."""
     tensors = {item.name for item in graph.inputs if isinstance(item, Value)}
     for name in names:
@@ -182,13 +182,13 @@ def _check_inputs(what: str, names: tuple[str, ...], graph: LoopGraph, place: Pl
 # --- names, versions, order -----------------------------------------------------------------------------
 
 
-def check_defined_once(value: Value, state: State, place: Place) -> None:
+def check_defined_once(value: Value, state: VerifierState, place: ErrorLocation) -> None:
     """A name is defined once."""
     if state.knows(value.name):
         place.fail("defined-once", f"%{value.name} is defined twice", "a new version takes a new name")
 
 
-def check_reads(operation: Operation, state: State, place: Place) -> None:
+def check_reads(operation: Operation, state: VerifierState, place: ErrorLocation) -> None:
     """What is read was defined before, and is the newest version of its buffer."""
     for name in operation.reads:
         if not state.knows(name):
@@ -196,7 +196,7 @@ def check_reads(operation: Operation, state: State, place: Place) -> None:
         check_newest(name, state, place)
 
 
-def check_devices(operation: Operation, state: State, place: Place) -> None:
+def check_devices(operation: Operation, state: VerifierState, place: ErrorLocation) -> None:
     """What is no call and no work of the host reads and writes on one device."""
     if isinstance(operation, Call | Region | Assert | HostScalar):
         return
@@ -207,7 +207,7 @@ def check_devices(operation: Operation, state: State, place: Place) -> None:
         place.fail("devices", text, "copy what it reads to one of them by a call before")
 
 
-def check_newest(name: str, state: State, place: Place) -> None:
+def check_newest(name: str, state: VerifierState, place: ErrorLocation) -> None:
     """Nothing reads a version after the operation that overwrites it."""
     if name in state.replaced:
         place.fail(
@@ -217,7 +217,7 @@ def check_newest(name: str, state: State, place: Place) -> None:
         )
 
 
-def check_version(value: Value, state: State, place: Place) -> None:
+def check_version(value: Value, state: VerifierState, place: ErrorLocation) -> None:
     """A new version replaces a value that exists, has its dtype and shape, and was not replaced before."""
     if value.replaces is None:
         return
@@ -233,7 +233,7 @@ def check_version(value: Value, state: State, place: Place) -> None:
         )
 
 
-def check_token(operation: Operation, place: Place) -> None:
+def check_token(operation: Operation, place: ErrorLocation) -> None:
     """Operations with an order of their own carry its token."""
     for kind, token in TOKENS.items():
         if isinstance(operation, kind) and operation.token != token:
@@ -242,7 +242,7 @@ def check_token(operation: Operation, place: Place) -> None:
             )
 
 
-def check_outputs(graph: LoopGraph, state: State, place: Place) -> None:
+def check_outputs(graph: LoopGraph, state: VerifierState, place: ErrorLocation) -> None:
     """What the graph returns is defined and the newest version; terms use known symbols."""
     for output in graph.outputs:
         if isinstance(output, Ref):
@@ -259,7 +259,7 @@ def check_outputs(graph: LoopGraph, state: State, place: Place) -> None:
             place.fail("outputs", f"the graph returns {output}, but {unknown} is not defined")
 
 
-def check_saved(graph: LoopGraph, place: Place) -> None:
+def check_saved(graph: LoopGraph, place: ErrorLocation) -> None:
     """What is saved is what the graph returns as plain tensors."""
     returned = {output.name for output in graph.outputs if type(output) is Ref}
     for name in graph.saved:

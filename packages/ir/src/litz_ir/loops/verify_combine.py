@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from litz_ir.dtypes import DType, b1
-from litz_ir.loops.nodes import SORT, Combine, Combiner
+from litz_ir.loops.nodes import SORT, Combiner, UserCombiner
 from litz_ir.scalar.expr import Expr
-from litz_ir.scalar.verify import Place, Surroundings, verify_bodies
+from litz_ir.scalar.verify import BodyScope, ErrorLocation, verify_bodies
 
 
 def verify_combiner(
-    combiner: Combiner, bodies: tuple[Expr, ...], results: int, place: Place, *, scans: bool = False
+    combiner: Combiner, bodies: tuple[Expr, ...], results: int, place: ErrorLocation, *, scans: bool = False
 ) -> tuple[DType, ...]:
     """Check that a combiner takes and gives as many values as there are; gives the dtypes of its results. ``scans``
     where a scan combines."""
     check_combiner_arity(combiner, len(bodies), results, place)
     values = tuple(body.dtype for body in bodies)
     check_sort(combiner, values, scans, place)
-    if isinstance(combiner, Combine):
+    if isinstance(combiner, UserCombiner):
         check_combine(combiner, values, place)
         return tuple(expr.dtype for expr in combiner.finish)
     if combiner.name in ("any", "all"):
@@ -28,7 +28,7 @@ def verify_combiner(
     return (values * combiner.results)[: combiner.results]
 
 
-def check_combiner_arity(combiner: Combiner, values: int, results: int, place: Place) -> None:
+def check_combiner_arity(combiner: Combiner, values: int, results: int, place: ErrorLocation) -> None:
     """As many values are combined and results named as the combiner takes and gives."""
     if values != combiner.inputs:
         place.fail("combiner-arity", f"the combiner takes {combiner.inputs} values, {values} are given")
@@ -36,7 +36,7 @@ def check_combiner_arity(combiner: Combiner, values: int, results: int, place: P
         place.fail("combiner-arity", f"the combiner gives {combiner.results} results, {results} are named")
 
 
-def check_sort(combiner: Combiner, values: tuple[DType, ...], scans: bool, place: Place) -> None:
+def check_sort(combiner: Combiner, values: tuple[DType, ...], scans: bool, place: ErrorLocation) -> None:
     """Scans sort, and integers are sorted."""
     if combiner != SORT:
         return
@@ -46,7 +46,7 @@ def check_sort(combiner: Combiner, values: tuple[DType, ...], scans: bool, place
         place.fail("combiner-sort", f"{values[0]} is sorted", "make keys of integers")
 
 
-def check_combine(combiner: Combine, values: tuple[DType, ...], place: Place) -> None:
+def check_combine(combiner: UserCombiner, values: tuple[DType, ...], place: ErrorLocation) -> None:
     """A combine body maps two tuples of values to one, and reads nothing else."""
     if len(combiner.body) != len(combiner.identity):
         identities, bodies = len(combiner.identity), len(combiner.body)
@@ -56,6 +56,6 @@ def check_combine(combiner: Combine, values: tuple[DType, ...], place: Place) ->
         if dtypes != values:
             shown = [", ".join(map(str, part)) for part in (dtypes, values)]
             place.fail("combiner-dtype", f"the {what} is ({shown[0]}), the values are ({shown[1]})")
-    verify_bodies(combiner.identity, Surroundings(), place)
-    verify_bodies(combiner.body, Surroundings(parameters=values + values), place)
-    verify_bodies(combiner.finish, Surroundings(parameters=values), place)
+    verify_bodies(combiner.identity, BodyScope(), place)
+    verify_bodies(combiner.body, BodyScope(parameters=values + values), place)
+    verify_bodies(combiner.finish, BodyScope(parameters=values), place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from litz_ir.dtypes import DType, i64
-from litz_ir.loops.combiners import combined_from
+from litz_ir.loops.combiners import result_operands
 from litz_ir.loops.nodes import (
     Axis,
     Call,
@@ -26,14 +26,14 @@ from litz_ir.loops.nodes import (
     sizes_in,
 )
 from litz_ir.loops.verify_combine import verify_combiner
-from litz_ir.loops.verify_state import SCALAR_DTYPES, State
-from litz_ir.scalar.verify import Place, leaves
+from litz_ir.loops.verify_state import SCALAR_DTYPES, VerifierState
+from litz_ir.scalar.verify import ErrorLocation, leaves
 from litz_ir.symbols.term import Size, free_symbols
 
 # --- types and shapes -----------------------------------------------------------------------------------
 
 
-def check_type(value: Value, state: State, place: Place) -> None:
+def check_type(value: Value, state: VerifierState, place: ErrorLocation) -> None:
     """A type has a stride per dimension and no negative size, and uses known symbols only."""
     type_ = value.type
     if len(type_.layout.strides) != len(type_.shape):
@@ -51,7 +51,7 @@ def check_type(value: Value, state: State, place: Place) -> None:
             )
 
 
-def check_axes(axes: tuple[Axis, ...], state: State, place: Place) -> None:
+def check_axes(axes: tuple[Axis, ...], state: VerifierState, place: ErrorLocation) -> None:
     """Axes have names of their own, and sizes over known symbols."""
     names = [axis.name for axis in axes]
     for name in names:
@@ -68,32 +68,34 @@ def check_axes(axes: tuple[Axis, ...], state: State, place: Place) -> None:
             )
 
 
-def check_shapes(operation: Operation, sizes: Sequence[Size], state: State, place: Place) -> None:
+def check_shapes(
+    operation: Operation, sizes: Sequence[Size], state: VerifierState, place: ErrorLocation
+) -> None:
     """Results have the shape of the loop."""
     for value in operation.results:
         check_shape(value, sizes, state, place)
 
 
-def check_combined_shapes(operation: Reduction, state: State, place: Place) -> None:
+def check_combined_shapes(operation: Reduction, state: VerifierState, place: ErrorLocation) -> None:
     """Results have the shape of the loop; what is the same along an axis may have one element there."""
     for position, value in enumerate(operation.results):
         sizes = [axis.size for axis in operation.axes]
         if len(value.type.shape) == len(sizes) and 1 in value.type.shape:
-            bodies = (operation.bodies[k] for k in combined_from(operation.combiner, position))
+            bodies = (operation.bodies[k] for k in result_operands(operation.combiner, position))
             known = frozenset[str]().union(*(body.free_symbols for body in bodies))
             pairs = zip(value.type.shape, operation.axes, strict=True)
             sizes = [1 if size == 1 and axis.name not in known else axis.size for size, axis in pairs]
         check_shape(value, sizes, state, place)
 
 
-def check_shape(value: Value, sizes: Sequence[Size], state: State, place: Place) -> None:
+def check_shape(value: Value, sizes: Sequence[Size], state: VerifierState, place: ErrorLocation) -> None:
     """A result has the shape of what is computed for it."""
     if not state.equal_shapes(value.type.shape, sizes):
         shape, loop = (", ".join(map(str, part)) for part in (value.type.shape, sizes))
         place.fail("result-shape", f"%{value.name} has shape [{shape}], the loop makes [{loop}]")
 
 
-def check_pointwise_dtypes(operation: Pointwise, place: Place) -> None:
+def check_pointwise_dtypes(operation: Pointwise, place: ErrorLocation) -> None:
     """There is a body for each result, of its dtype."""
     if len(operation.bodies) != len(operation.results):
         place.fail("result-count", f"{len(operation.results)} results, but {len(operation.bodies)} bodies")
@@ -101,7 +103,7 @@ def check_pointwise_dtypes(operation: Pointwise, place: Place) -> None:
         check_dtype(value, body.dtype, place)
 
 
-def check_combined_dtypes(operation: Reduction | Scan, place: Place) -> None:
+def check_combined_dtypes(operation: Reduction | Scan, place: ErrorLocation) -> None:
     """The combiner fits the bodies, and the results have the dtypes that it gives."""
     scans = isinstance(operation, Scan)
     dtypes = verify_combiner(operation.combiner, operation.bodies, len(operation.results), place, scans=scans)
@@ -109,7 +111,7 @@ def check_combined_dtypes(operation: Reduction | Scan, place: Place) -> None:
         check_dtype(value, dtype, place)
 
 
-def check_dtype(value: Value, dtype: DType, place: Place) -> None:
+def check_dtype(value: Value, dtype: DType, place: ErrorLocation) -> None:
     """A result has the dtype that is computed for it."""
     if value.type.dtype != dtype:
         place.fail(
@@ -122,13 +124,13 @@ def check_dtype(value: Value, dtype: DType, place: Place) -> None:
 # --- single operations ----------------------------------------------------------------------------------
 
 
-def check_scan_dimension(operation: Scan, place: Place) -> None:
+def check_scan_dimension(operation: Scan, place: ErrorLocation) -> None:
     """The scanned axis is one of the result's dimensions."""
     if operation.dimension not in range(len(operation.axes) + 1):
         place.fail("scan-dimension", f"dimension {operation.dimension} of {len(operation.axes) + 1}")
 
 
-def check_scatter(operation: Scatter, state: State, place: Place) -> None:
+def check_scatter(operation: Scatter, state: VerifierState, place: ErrorLocation) -> None:
     """The result is a copy of the base; the index has the base's rank, the body its dtype."""
     value = _one_result(operation, place)
     base = state.type(operation.base, place)
@@ -138,7 +140,7 @@ def check_scatter(operation: Scatter, state: State, place: Place) -> None:
     check_index(operation.base, operation.index, operation.axes, state, place)
 
 
-def check_view(operation: View, state: State, place: Place) -> None:
+def check_view(operation: View, state: VerifierState, place: ErrorLocation) -> None:
     """A view has its base's dtype or shows its bits as another one, the loop's shape, an index of the base's rank."""
     value = _one_result(operation, place)
     own, base = value.type.dtype, state.type(operation.base, place).dtype
@@ -155,13 +157,13 @@ def check_view(operation: View, state: State, place: Place) -> None:
 
 
 def check_index(
-    base: str, index: tuple[Size, ...], axes: tuple[Axis, ...], state: State, place: Place
+    base: str, index: tuple[Size, ...], axes: tuple[Axis, ...], state: VerifierState, place: ErrorLocation
 ) -> None:
     """An index has the rank of what it indexes, and is not known to leave it."""
     shape = state.type(base, place).shape
     if len(index) != len(shape):
         place.fail("index-arity", f"%{base} has {len(shape)} dimensions, the index has {len(index)}")
-    around = state.around(axes)
+    around = state.body_scope(axes)
     for dimension, (term, size) in enumerate(zip(index, shape, strict=True)):
         if isinstance(size, int) and leaves(term, size, around):
             place.fail(
@@ -169,7 +171,7 @@ def check_index(
             )
 
 
-def check_sort(operation: Sort, state: State, place: Place) -> None:
+def check_sort(operation: Sort, state: VerifierState, place: ErrorLocation) -> None:
     """A sort gives values like its source and ``i64`` positions, along a dimension that exists."""
     source = state.type(operation.source, place)
     if len(operation.results) != 2:
@@ -183,7 +185,7 @@ def check_sort(operation: Sort, state: State, place: Place) -> None:
     check_shapes(operation, source.shape, state, place)
 
 
-def check_mutation(operation: Mutation, state: State, place: Place) -> None:
+def check_mutation(operation: Mutation, state: VerifierState, place: ErrorLocation) -> None:
     """The result is the target's next version; the source has its dtype and shape."""
     value = _one_result(operation, place)
     if value.replaces != operation.target:
@@ -193,7 +195,7 @@ def check_mutation(operation: Mutation, state: State, place: Place) -> None:
         place.fail("mutation", f"%{operation.source} and %{operation.target} differ in dtype or shape")
 
 
-def check_pairs(name: str, type_: TensorType, place: Place) -> None:
+def check_pairs(name: str, type_: TensorType, place: ErrorLocation) -> None:
     """What stands for a complex tensor is floats, their last dimension the two parts."""
     if not type_.dtype.is_float or not type_.shape or type_.shape[-1] != 2:
         place.fail(
@@ -201,7 +203,7 @@ def check_pairs(name: str, type_: TensorType, place: Place) -> None:
         )
 
 
-def check_call(operation: Call, state: State, place: Place) -> None:
+def check_call(operation: Call, state: VerifierState, place: ErrorLocation) -> None:
     """What a call mutates and aliases are its own arguments and results, symbols in its arguments are known, and what
     it takes or returns as complex tensors are pairs."""
     for size in sizes_in((*operation.arguments, *(value for _, value in operation.attributes))):
@@ -219,7 +221,7 @@ def check_call(operation: Call, state: State, place: Place) -> None:
             place.fail("call-mutates", f"%{old} is mutated, but no argument")
         if new not in results or results[new].replaces != old:
             place.fail("call-mutates", f"%{new} should be a result that replaces %{old}")
-    for name in operation.silent:
+    for name in operation.unreturned:
         if name not in results:
             place.fail("call-results", f"%{name} is not returned, but it is no result either")
     for result, base in operation.aliases:
@@ -230,11 +232,11 @@ def check_call(operation: Call, state: State, place: Place) -> None:
 
 
 _SUBGRAPHS: Mapping[str, int] = {
-    "cond": 2, "while_loop": 2, "while_stack": 2, "scan": 1, "invoke": 1, "keep": 1,
+    "cond": 2, "while_loop": 2, "while_stack": 2, "scan": 1, "invoke": 1, "frozen": 1,
 }  # fmt: skip
 
 
-def check_region(operation: Region, place: Place) -> None:
+def check_region(operation: Region, place: ErrorLocation) -> None:
     """A region has as many subgraphs as its kind asks for, and they give its results."""
     count = _SUBGRAPHS[operation.kind]
     if len(operation.subgraphs) != count:
@@ -249,16 +251,16 @@ def check_region(operation: Region, place: Place) -> None:
             )
 
 
-def check_kept(region: Region, held: Collection[str], place: Place) -> None:
+def check_frozen_region(region: Region, held: Collection[str], place: ErrorLocation) -> None:
     """What is kept depends on held inputs alone, and on nothing that has an order."""
     others = [name for name in region.reads if name not in held]
     if others:
-        place.fail("keep", f"what is kept reads %{others[0]}, which may be another tensor in the next call")
+        place.fail("frozen", f"what is kept reads %{others[0]}, which may be another tensor in the next call")
     if region.tokens or any(value.replaces is not None for value in region.results):
-        place.fail("keep", "what is kept has an effect, which would be missing when it is not run again")
+        place.fail("frozen", "what is kept has an effect, which would be missing when it is not run again")
 
 
-def check_host_scalar(operation: HostScalar, state: State, place: Place) -> None:
+def check_host_scalar(operation: HostScalar, state: VerifierState, place: ErrorLocation) -> None:
     """A symbol is defined once, by a body of its kind."""
     info = state.table.get(operation.symbol)
     if info is not None and operation.body.dtype not in SCALAR_DTYPES[info.kind]:
@@ -269,7 +271,7 @@ def check_host_scalar(operation: HostScalar, state: State, place: Place) -> None
         place.fail("host-scalar", f"{operation.symbol} is defined twice")
 
 
-def _one_result(operation: Operation, place: Place) -> Value:
+def _one_result(operation: Operation, place: ErrorLocation) -> Value:
     if len(operation.results) != 1:
         place.fail("result-count", f"one result expected, {len(operation.results)} are named")
     return operation.results[0]

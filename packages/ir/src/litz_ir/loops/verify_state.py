@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from litz_ir.dtypes import DType, b1, f64, i64
 from litz_ir.loops.nodes import Axis, HostScalar, LoopGraph, TensorType, Value
-from litz_ir.scalar.verify import Buffer, Place, Surroundings, axis_ranges
+from litz_ir.scalar.verify import BodyScope, BufferInfo, ErrorLocation, axis_ranges
 from litz_ir.symbols.proofs import Predicate, Prover
 from litz_ir.symbols.ranges import Range
 from litz_ir.symbols.table import SymbolKind, SymbolTable
@@ -18,13 +18,13 @@ SCALAR_DTYPES: dict[SymbolKind, tuple[DType, ...]] = {"int": (i64,), "float": (f
 
 
 @dataclass(slots=True)
-class State:
+class VerifierState:
     """What is known after the operations verified so far."""
 
     graph: LoopGraph
     table: SymbolTable = field(init=False)
     values: dict[str, Value] = field(default_factory=dict)
-    buffers: dict[str, Buffer] = field(default_factory=dict)
+    buffers: dict[str, BufferInfo] = field(default_factory=dict)
     replaced: dict[str, str] = field(default_factory=dict)
     symbols: set[str] = field(default_factory=set)
     scalars: dict[str, tuple[DType, ...]] = field(default_factory=dict)
@@ -45,12 +45,12 @@ class State:
     def define(self, value: Value) -> None:
         """Make a value known to later operations."""
         self.values[value.name] = value
-        self.buffers[value.name] = Buffer(value.type.dtype, value.type.shape)
+        self.buffers[value.name] = BufferInfo(value.type.dtype, value.type.shape)
 
     @property
-    def lasting(self) -> set[str]:
+    def frozen_values(self) -> set[str]:
         """The values that are likely the same in the next call: held inputs, and constants."""
-        return {*self.graph.held, *(value.name for value in self.graph.constants)}
+        return {*self.graph.frozen, *(value.name for value in self.graph.constants)}
 
     def equal(self, a: Size, b: Size) -> bool:
         """False only when the sizes certainly differ."""
@@ -60,7 +60,7 @@ class State:
         """True when a value or an opaque object of that name is defined."""
         return name in self.values or name in self.objects
 
-    def type(self, name: str, place: Place) -> TensorType:
+    def type(self, name: str, place: ErrorLocation) -> TensorType:
         """The type of a value that is read; an opaque object has none."""
         if name not in self.values:
             place.fail("defined-before-use", f"%{name} is used as a buffer, but none is defined before")
@@ -71,9 +71,9 @@ class State:
         left, right = tuple(a), tuple(b)
         return len(left) == len(right) and all(map(self.equal, left, right))
 
-    def around(self, axes: Iterable[Axis] = ()) -> Surroundings:
+    def body_scope(self, axes: Iterable[Axis] = ()) -> BodyScope:
         """What a body over these axes may refer to."""
         sizes = {axis.name: axis.size for axis in axes}
         ranges, exact = axis_ranges(sizes)
         names = frozenset(self.symbols) | sizes.keys()
-        return Surroundings(self.buffers, names, {**self.ranges, **ranges}, exact, self.scalars)
+        return BodyScope(self.buffers, names, {**self.ranges, **ranges}, exact, self.scalars)

@@ -15,11 +15,11 @@ from litz_ir.host.externs import numpy_externs
 from litz_ir.host.memory import NumpyMemory
 from litz_ir.interp.calls import Externs
 from litz_ir.interp.encoding import Array, decode
-from litz_ir.interp.loops import run_graph
+from litz_ir.interp.graph import run_graph
 from litz_ir.loops.nodes import LoopGraph, Operation, Ref, Region, Value
 from litz_ir.origin import UNKNOWN, Origin
 from litz_ir.passes.base import Hook, Pass
-from litz_ir.passes.replay import Recorder
+from litz_ir.passes.call_replay import CallRecorder
 from litz_ir.passes.samples import Sample, draw, points
 from litz_ir.plan.program import Plan
 
@@ -56,7 +56,7 @@ def check_pass(
         sample = draw(graph, rng, constants)
         if points(graph, sample.symbols) > limit or _has_regions(graph) or _has_regions(after):
             return False
-        recorder = Recorder(graph, numpy_externs() if externs is None else externs, sample.symbols, rng)
+        recorder = CallRecorder(graph, numpy_externs() if externs is None else externs, sample.symbols, rng)
         inputs, held = sample.fresh()
         try:
             expected = run_graph(graph, inputs, held, recorder.recording())

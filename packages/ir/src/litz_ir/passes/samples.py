@@ -15,7 +15,7 @@ from litz_ir.loops.nodes import (
     Call,
     HostScalar,
     LoopGraph,
-    OpaqueInput,
+    ObjectInput,
     Operation,
     Pointwise,
     Reduction,
@@ -62,7 +62,7 @@ def draw(graph: LoopGraph, rng: np.random.Generator, constants: Mapping[str, Arr
             case ScalarInput():
                 term: Size = each.term if each.term is not None else 0
                 inputs.append(symbols.get(each.symbol or each.name, evaluate(term, symbols)))
-            case OpaqueInput():
+            case ObjectInput():
                 inputs.append(None)
     given = constants or {}
     held = {

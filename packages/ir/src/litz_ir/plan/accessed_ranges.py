@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from litz_ir.plan.cluster import workspace_words
+from litz_ir.plan.horizontal_fusion import invocation_symbols, invocations_of
 from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Statement, Store
-from litz_ir.plan.packs import bound_symbols, loops_of
-from litz_ir.plan.sharing import scratch_words
-from litz_ir.scalar.expr import Expr, folds, indirects_in, loads
+from litz_ir.scalar.expr import Expr, indirects_in, loads, nested_reductions
 from litz_ir.symbols.ranges import Range, bounds, extent
 from litz_ir.symbols.term import Size, evaluate, free_symbols
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class AccessRange:
     """A kernel touches no element of a buffer below ``low`` or above ``high`` (``None``: nothing is known); ``read``
     and ``written`` are bytes, each element counted once."""
 
@@ -24,27 +24,29 @@ class Reach:
     written: int
 
 
-def reach(kernel: Kernel, symbols: Mapping[str, int | float]) -> dict[str, Reach]:
+def access_ranges(kernel: Kernel, symbols: Mapping[str, int | float]) -> dict[str, AccessRange]:
     """What a kernel touches of each of its parameters, its symbols having these values.
 
     What is read under a condition counts as read wherever the kernel runs, so that ``read`` may be too much.
     """
-    if kernel.parts:
+    if kernel.subkernels:
         return _together(kernel, symbols)
     sizes = {name: int(value) for name, value in symbols.items() if not isinstance(value, float)}
     ranges = {name: Range(value, value) for name, value in sizes.items()}
     points: dict[str, int] = {}
     for axis in (*kernel.outer, *(axis for phase in kernel.phases for axis in phase.axes)):
         points[axis.name] = max(points.get(axis.name, 0), evaluate(axis.size, sizes))
-    for fold in folds(*(value for phase in kernel.phases for s in phase.statements for value in _values(s))):
+    for fold in nested_reductions(
+        *(value for phase in kernel.phases for s in phase.statements for value in _values(s))
+    ):
         points |= {name: evaluate(size, sizes) for name, size in fold.axes}
     ranges |= {name: extent(size) for name, size in points.items()}
     read, written = _accesses(kernel)
     found = {}
     for parameter in kernel.parameters:
-        if parameter.access == "scratch":
+        if parameter.access == "workspace":
             # What programs tell one another stays in caches.
-            found[parameter.name] = Reach(0, evaluate(scratch_words(kernel), sizes) - 1, 0, 0)
+            found[parameter.name] = AccessRange(0, evaluate(workspace_words(kernel), sizes) - 1, 0, 0)
             continue
         seen = [bounds(each, ranges) for each in (*read[parameter.name], *written[parameter.name])]
         lows = [each.low for each in seen if each.low is not None]
@@ -56,32 +58,32 @@ def reach(kernel: Kernel, symbols: Mapping[str, int | float]) -> dict[str, Reach
             sum(_points(offset, points) for offset in offsets) * parameter.dtype.itemsize
             for offsets in (read[parameter.name], written[parameter.name])
         ]
-        found[parameter.name] = Reach(
+        found[parameter.name] = AccessRange(
             low, high, *(count if most is None else min(count, most) for count in counts)
         )
     return found
 
 
-def _together(kernel: Kernel, symbols: Mapping[str, int | float]) -> dict[str, Reach]:
+def _together(kernel: Kernel, symbols: Mapping[str, int | float]) -> dict[str, AccessRange]:
     """What the loops of a pack touch: what several of them read counts once."""
-    found: dict[str, Reach] = {}
-    for part, binding in loops_of(kernel):
-        own = reach(part, bound_symbols(part, binding, symbols))
+    found: dict[str, AccessRange] = {}
+    for part, binding in invocations_of(kernel):
+        own = access_ranges(part, invocation_symbols(part, binding, symbols))
         for parameter, name in zip(part.parameters, binding.buffers, strict=True):
             known, more = found.get(name), own[parameter.name]
             found[name] = more if known is None else _hull(known, more)
     return found
 
 
-def _hull(one: Reach, other: Reach) -> Reach:
+def _hull(one: AccessRange, other: AccessRange) -> AccessRange:
     low = None if one.low is None or other.low is None else min(one.low, other.low)
     high = None if one.high is None or other.high is None else max(one.high, other.high)
-    return Reach(low, high, max(one.read, other.read), max(one.written, other.written))
+    return AccessRange(low, high, max(one.read, other.read), max(one.written, other.written))
 
 
 def _accesses(kernel: Kernel) -> tuple[dict[str, dict[Size, None]], dict[str, dict[Size, None]]]:
     """By buffer, the offsets that are read and those that are written, each once."""
-    names = [parameter.name for parameter in kernel.parameters] + [local.name for local in kernel.locals]
+    names = [parameter.name for parameter in kernel.parameters] + [local.name for local in kernel.scratch]
     read: dict[str, dict[Size, None]] = {name: {} for name in names}
     written: dict[str, dict[Size, None]] = {name: {} for name in names}
     for statement in (statement for phase in kernel.phases for statement in phase.statements):

@@ -24,10 +24,10 @@ from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size
 
-Access = Literal["in", "out", "inout", "scratch"]
+Access = Literal["in", "out", "inout", "workspace"]
 """What a kernel does with a buffer. ``scratch`` is memory for its programs to tell one another what they found: no
 statement names it, and what it holds before and after a launch means nothing; a launch begins with zeros in what
-:func:`litz_ir.plan.sharing.cleared_words` counts."""
+:func:`litz_ir.plan.cluster.zeroed_words` counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class ScratchArray:
     """Scratch of ``size`` elements per outer point, private to it; read and written by flat offset like a parameter.
 
     A size over the kernel's symbols is allocated when the kernel runs.
@@ -104,12 +104,13 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class KernelOrigin:
-    """What a kernel came from: a fused operation's node and the user's line, and the ``loop`` of a pack, by its number,
+    """What a kernel came from: a fused operation's node and the user's line, and the ``invocation`` of a pack, by its
+    number,
     that it is in. Not part of a kernel's identity."""
 
     operation: str
     origin: Origin
-    loop: int = 0
+    invocation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +118,18 @@ class Kernel:
     """One function of the generated program.
 
     ``parameters`` are passed in order as pointers, ``symbols`` (name and kind: ``int`` as ``int64_t``, ``float`` as
-    double, ``bool`` as ``int64_t``) after them. A pack has ``parts``, and neither axes, locals, phases nor a schedule
-    of its own (see :mod:`litz_ir.plan.packs`).
+    double, ``bool`` as ``int64_t``) after them. A pack has ``subkernels``, and neither axes, locals, phases nor a
+    schedule of its own (see :mod:`litz_ir.plan.horizontal_fusion`).
     """
 
     name: str
     parameters: tuple[Parameter, ...]
     symbols: tuple[SymbolInfo, ...]
     outer: tuple[Axis, ...]
-    locals: tuple[Local, ...]
+    scratch: tuple[ScratchArray, ...]
     phases: tuple[Phase, ...]
     schedule: Schedule
-    parts: tuple[Part, ...] = ()
+    subkernels: tuple[Subkernel, ...] = ()
 
     def parameter(self, name: str) -> Parameter:
         """The parameter of that name; raises ``KeyError``."""
@@ -139,7 +140,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class Invocation:
     """What one loop of a pack runs on: a parameter of the pack, by name, for each parameter of its kernel, and a value
     over the pack's symbols for each symbol."""
 
@@ -148,8 +149,8 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Subkernel:
     """Loops of a pack that are one ``kernel``, each on buffers and sizes of its own."""
 
     kernel: Kernel
-    bindings: tuple[Binding, ...]
+    invocations: tuple[Invocation, ...]

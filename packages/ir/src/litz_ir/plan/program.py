@@ -91,21 +91,21 @@ class CallStep:
     pairs: tuple[str, ...] = ()
 
 
-Measure = tuple[Literal["size", "stride", "argument"], str, int]
+SymbolSource = tuple[Literal["size", "stride", "argument"], str, int]
 """What is read off a tensor, the tensor and the dimension; or an argument as it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Define:
+class DefineStep:
     """Bind a symbol: from a dimension or stride of a tensor that came from outside, or from a 0-d body evaluated on
     the host."""
 
     symbol: str
-    source: Measure | Expr
+    source: SymbolSource | Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckStep:
     """Raise ``message``, an ``error``, unless the 0-d ``b1`` body holds on the host."""
 
     condition: Expr
@@ -125,7 +125,7 @@ class RegionStep:
     origin: Origin = field(default=UNKNOWN, compare=False)
 
 
-Step = Allocate | Free | Launch | CallStep | Define | Check | RegionStep
+Step = Allocate | Free | Launch | CallStep | DefineStep | CheckStep | RegionStep
 
 
 @dataclass(frozen=True, slots=True)

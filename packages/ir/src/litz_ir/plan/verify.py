@@ -13,19 +13,20 @@ from litz_ir.loops.nodes import (
     Ref,
     ScalarInput,
     ScalarRef,
+    StridedRef,
     TensorType,
     Value,
-    Window,
     sizes_in,
 )
 from litz_ir.loops.verify_state import SCALAR_DTYPES
+from litz_ir.plan.buffer_uses import kernel_devices
+from litz_ir.plan.horizontal_fusion import conflicting_buffer, invocations_of
 from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.packs import contested, loops_of
 from litz_ir.plan.program import (
     Allocate,
     CallStep,
-    Check,
-    Define,
+    CheckStep,
+    DefineStep,
     Free,
     Launch,
     Placement,
@@ -35,11 +36,10 @@ from litz_ir.plan.program import (
     Storage,
     plans_in,
 )
-from litz_ir.plan.uses import kernel_devices
 from litz_ir.plan.verify_kernel import verify_kernel
-from litz_ir.plan.verify_memory import check_shared_storages
+from litz_ir.plan.verify_memory import check_storage_overlap
 from litz_ir.scalar.expr import Expr, loads
-from litz_ir.scalar.verify import Buffer, Place, Surroundings, verify_bodies
+from litz_ir.scalar.verify import BodyScope, BufferInfo, ErrorLocation, verify_bodies
 from litz_ir.symbols.proofs import Predicate, Prover
 from litz_ir.symbols.term import Size, Term, add, mul
 
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 def verify_plan(plan: Plan) -> None:
     """Check every invariant of a plan, its kernels and its branches. Raises :class:`VerifyError`."""
-    place = Place(STAGE, plan.name)
+    place = ErrorLocation(STAGE, plan.name)
     for kernel in plan.kernels:
         verify_kernel(kernel)
     check_kernel_names(plan, place)
@@ -65,7 +65,7 @@ def verify_plan(plan: Plan) -> None:
         _verify_step(step, state)
     check_kernel_devices(plan, place)
     check_outputs(state, place)
-    check_shared_storages(plan)
+    check_storage_overlap(plan)
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class _State:
     live_values: set[str] = field(default_factory=set)
     objects: set[str] = field(default_factory=set)
 
-    def root(self, name: str, place: Place) -> str:
+    def root(self, name: str, place: ErrorLocation) -> str:
         """The buffer whose memory a placed buffer shares; raises where the chain of bases does not end."""
         seen = {name}
         while (base := self.buffers[name].base) is not None:
@@ -95,9 +95,9 @@ class _State:
         return name
 
 
-def _start(plan: Plan, place: Place) -> _State:
+def _start(plan: Plan, place: ErrorLocation) -> _State:
     """What exists before the first step."""
-    later = {step.symbol for step in plan.steps if isinstance(step, Define)}
+    later = {step.symbol for step in plan.steps if isinstance(step, DefineStep)}
     known = [info for info in plan.symbols if info.name not in later]
     state = _State(
         plan,
@@ -118,7 +118,7 @@ def _start(plan: Plan, place: Place) -> _State:
     return state
 
 
-def unique(what: str, items: list[tuple[str, T]], place: Place) -> dict[str, T]:
+def unique(what: str, items: list[tuple[str, T]], place: ErrorLocation) -> dict[str, T]:
     """The items by name; no two share one."""
     found: dict[str, T] = {}
     for name, item in items:
@@ -137,18 +137,18 @@ def _verify_step(step: Step, state: _State) -> None:
         case Launch():
             check_launch(step, state)
         case CallStep():
-            place = Place(STAGE, f"call {step.target}", step.origin)
+            place = ErrorLocation(STAGE, f"call {step.target}", step.origin)
             check_arguments((*step.arguments, *(value for _, value in step.attributes)), state, place)
             check_results(tuple(name for name in step.results if name is not None), state, place)
-        case Define():
+        case DefineStep():
             check_define(step, state)
-        case Check():
-            place = Place(STAGE, "check", step.origin)
+        case CheckStep():
+            place = ErrorLocation(STAGE, "check", step.origin)
             check_host_body(step.condition, state, place)
             if step.condition.dtype != b1:
                 place.fail("result-dtype", f"a check's condition is b1, this one is {step.condition.dtype}")
         case RegionStep():
-            place = Place(STAGE, f"region.{step.kind}", step.origin)
+            place = ErrorLocation(STAGE, f"region.{step.kind}", step.origin)
             check_arguments(step.arguments, state, place)
             check_branches(step, state, place)
             check_results(step.results, state, place)
@@ -159,7 +159,7 @@ def _verify_step(step: Step, state: _State) -> None:
 
 def check_placement(name: str, placement: Placement, state: _State, prover: Prover) -> None:
     """A buffer lives in a storage that exists and is large enough, or shares the memory of one, or neither."""
-    place = Place(STAGE, name)
+    place = ErrorLocation(STAGE, name)
     state.root(name, place)
     if placement.storage is None:
         return
@@ -186,7 +186,7 @@ def nbytes(type_: TensorType) -> Size:
 
 def check_allocate(step: Allocate, state: _State) -> None:
     """A storage that exists is allocated while it is free."""
-    place = Place(STAGE, f"allocate {step.storage}")
+    place = ErrorLocation(STAGE, f"allocate {step.storage}")
     if step.storage not in state.storages:
         place.fail("allocate", f"{step.storage} is no storage of the plan")
     if step.storage in state.live_storages:
@@ -201,12 +201,12 @@ def check_free(step: Free, state: _State) -> None:
     elif step.name in state.live_values:
         state.live_values.discard(step.name)
     else:
-        Place(STAGE, f"free {step.name}").fail(
+        ErrorLocation(STAGE, f"free {step.name}").fail(
             "free", f"{step.name} is not allocated, and no step defines it"
         )
 
 
-def check_live(name: str, state: _State, place: Place) -> None:
+def check_live(name: str, state: _State, place: ErrorLocation) -> None:
     """A buffer that a step names is placed, and its memory exists at that point."""
     if name not in state.buffers:
         place.fail("placed", f"%{name} has no placement")
@@ -223,8 +223,8 @@ def check_live(name: str, state: _State, place: Place) -> None:
 
 def check_launch(step: Launch, state: _State) -> None:
     """A launch passes each parameter a live buffer of its dtype, all on one device, and each symbol a value."""
-    origin = step.origins[0].origin if step.origins else Place(STAGE).origin
-    place = Place(STAGE, f"launch {step.kernel}", origin)
+    origin = step.origins[0].origin if step.origins else ErrorLocation(STAGE).origin
+    place = ErrorLocation(STAGE, f"launch {step.kernel}", origin)
     kernel = state.kernels.get(step.kernel)
     if kernel is None:
         place.fail("launch", f"{step.kernel} is no kernel of the plan")
@@ -249,22 +249,26 @@ def check_launch(step: Launch, state: _State) -> None:
         place.fail("launch", f"it is passed {where}")
     for term in step.symbols:
         check_symbols(term, state, place)
-    stray = next((each for each in step.origins if each.loop >= max(1, len(loops_of(kernel)))), None)
+    stray = next(
+        (each for each in step.origins if each.invocation >= max(1, len(invocations_of(kernel)))), None
+    )
     if stray is not None:
-        place.fail("launch", f"{stray.operation} came to be loop {stray.loop}, which {kernel.name} has not")
-    written = contested(kernel, [state.root(name, place) for name in step.buffers])
+        place.fail(
+            "launch", f"{stray.operation} came to be loop {stray.invocation}, which {kernel.name} has not"
+        )
+    written = conflicting_buffer(kernel, [state.root(name, place) for name in step.buffers])
     if written is not None:
         place.fail("independent", f"a loop of the pack writes %{written}, and another one touches its memory")
 
 
-def check_symbols(term: Size, state: _State, place: Place) -> None:
+def check_symbols(term: Size, state: _State, place: ErrorLocation) -> None:
     """The symbols of a term have values at that point."""
     unknown = term.free_symbols - state.symbols if isinstance(term, Term) else frozenset()
     if unknown:
         place.fail("free-symbols", f"{', '.join(sorted(unknown))} has no value here")
 
 
-def check_arguments(arguments: tuple[Argument, ...], state: _State, place: Place) -> None:
+def check_arguments(arguments: tuple[Argument, ...], state: _State, place: ErrorLocation) -> None:
     """Values among the arguments are live, scalars and symbols known."""
     for argument in arguments:
         match argument:
@@ -273,7 +277,7 @@ def check_arguments(arguments: tuple[Argument, ...], state: _State, place: Place
             case Ref():
                 if argument.name not in state.objects:
                     check_live(argument.name, state, place)
-            case Window():
+            case StridedRef():
                 check_live(argument.name, state, place)
                 for size in sizes_in(argument):
                     check_symbols(size, state, place)
@@ -283,13 +287,13 @@ def check_arguments(arguments: tuple[Argument, ...], state: _State, place: Place
                 check_symbols(argument, state, place)
 
 
-def check_scalar(argument: ScalarRef, state: _State, place: Place) -> None:
+def check_scalar(argument: ScalarRef, state: _State, place: ErrorLocation) -> None:
     """A scalar that is named has a value."""
     if argument.name not in state.scalars:
         place.fail("scalar-known", f"${argument.name} is named, but nothing before defines it")
 
 
-def check_results(names: tuple[str, ...], state: _State, place: Place) -> None:
+def check_results(names: tuple[str, ...], state: _State, place: ErrorLocation) -> None:
     """What a call gives is placed, and not defined already."""
     for name in names:
         if name not in state.buffers:
@@ -299,7 +303,7 @@ def check_results(names: tuple[str, ...], state: _State, place: Place) -> None:
         state.live_values.add(name)
 
 
-def check_kernel_names(plan: Plan, place: Place) -> None:
+def check_kernel_names(plan: Plan, place: ErrorLocation) -> None:
     """Kernels of one name, here and in subplans, are equal."""
     known: dict[str, Kernel] = {}
     for kernel in (kernel for each in plans_in(plan) for kernel in each.kernels):
@@ -307,14 +311,14 @@ def check_kernel_names(plan: Plan, place: Place) -> None:
             place.fail("kernel-names", f"two kernels that differ are called {kernel.name}")
 
 
-def check_kernel_devices(plan: Plan, place: Place) -> None:
+def check_kernel_devices(plan: Plan, place: ErrorLocation) -> None:
     """A kernel is launched on one kind of device, whose code generator makes it."""
     for name, devices in kernel_devices(plan).items():
         if len({device.kind for device in devices}) > 1:
             place.fail("kernel-devices", f"{name} is launched on {' and '.join(map(str, devices))}")
 
 
-def check_donated(plan: Plan, place: Place) -> None:
+def check_donated(plan: Plan, place: ErrorLocation) -> None:
     """Inputs that are written over are tensors."""
     tensors = {item.name for item in plan.inputs if isinstance(item, Value)}
     for name in plan.donated:
@@ -322,7 +326,7 @@ def check_donated(plan: Plan, place: Place) -> None:
             place.fail("donated", f"%{name} is donated, but no tensor that the plan is given")
 
 
-def check_branches(step: RegionStep, state: _State, place: Place) -> None:
+def check_branches(step: RegionStep, state: _State, place: ErrorLocation) -> None:
     """What a region runs are subplans."""
     known = {each.name for each in state.plan.subplans}
     for name in step.plans:
@@ -330,9 +334,9 @@ def check_branches(step: RegionStep, state: _State, place: Place) -> None:
             place.fail("region", f"{name} is no subplan of the plan")
 
 
-def check_define(step: Define, state: _State) -> None:
+def check_define(step: DefineStep, state: _State) -> None:
     """A symbol is defined once, from a dimension or stride that exists or from a body of its kind."""
-    place = Place(STAGE, f"define {step.symbol}")
+    place = ErrorLocation(STAGE, f"define {step.symbol}")
     if step.symbol in state.symbols:
         place.fail("defined-once", f"{step.symbol} has a value already")
     info = state.plan.symbols.get(step.symbol)
@@ -353,14 +357,14 @@ def check_define(step: Define, state: _State) -> None:
     state.symbols.add(step.symbol)
 
 
-def check_host_body(body: Expr, state: _State, place: Place) -> None:
+def check_host_body(body: Expr, state: _State, place: ErrorLocation) -> None:
     """A body on the host reads live buffers, by logical index, and known symbols."""
     read = tuple(dict.fromkeys(load.buffer for load in loads(body)))
     for name in read:
         check_live(name, state, place)
     types = {name: state.buffers[name].type for name in read}
-    around = Surroundings(
-        buffers={name: Buffer(type_.dtype, type_.shape) for name, type_ in types.items()},
+    around = BodyScope(
+        buffers={name: BufferInfo(type_.dtype, type_.shape) for name, type_ in types.items()},
         names=frozenset(state.symbols),
         ranges=state.plan.symbols.ranges(),
         scalars=state.scalars,
@@ -368,6 +372,6 @@ def check_host_body(body: Expr, state: _State, place: Place) -> None:
     verify_bodies((body,), around, place)
 
 
-def check_outputs(state: _State, place: Place) -> None:
+def check_outputs(state: _State, place: ErrorLocation) -> None:
     """What the plan returns is live at its end."""
     check_arguments(state.plan.outputs, state, place)

@@ -6,10 +6,10 @@ from litz_ir.dtypes import DType
 from litz_ir.loops.verify_combine import verify_combiner
 from litz_ir.loops.verify_state import SCALAR_DTYPES
 from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Store
-from litz_ir.plan.verify_packs import check_pack
+from litz_ir.plan.verify_horizontal_fusion import check_horizontal_fusion
 from litz_ir.plan.verify_schedule import check_cluster, check_lookback, check_schedule
 from litz_ir.scalar.expr import Expr, loads
-from litz_ir.scalar.verify import Buffer, Place, Surroundings, axis_ranges, leaves, verify_bodies
+from litz_ir.scalar.verify import BodyScope, BufferInfo, ErrorLocation, axis_ranges, leaves, verify_bodies
 from litz_ir.symbols.ranges import Range
 from litz_ir.symbols.term import Size
 
@@ -18,18 +18,18 @@ STAGE = "kernel"
 
 def verify_kernel(kernel: Kernel) -> None:
     """Check every invariant of a kernel. Raises :class:`VerifyError`."""
-    place = Place(STAGE, kernel.name)
+    place = ErrorLocation(STAGE, kernel.name)
     check_kernel_names(kernel, place)
-    for part in kernel.parts:
+    for part in kernel.subkernels:
         verify_kernel(part.kernel)
-    check_pack(kernel, place)
+    check_horizontal_fusion(kernel, place)
     check_kernel_axes(kernel, place)
     check_schedule(kernel, place)
     check_cluster(kernel, place)
     check_lookback(kernel, place)
     scalars = {info.name: SCALAR_DTYPES[info.kind] for info in kernel.symbols}
     for number, phase in enumerate(kernel.phases):
-        here = Place(STAGE, f"{kernel.name}, phase {number}")
+        here = ErrorLocation(STAGE, f"{kernel.name}, phase {number}")
         around = _around(kernel, phase, scalars)
         defined: dict[str, tuple[DType, ...]] = {}
         for statement in phase.statements:
@@ -49,45 +49,45 @@ def verify_kernel(kernel: Kernel) -> None:
         scalars |= defined
 
 
-def _around(kernel: Kernel, phase: Phase, scalars: dict[str, tuple[DType, ...]]) -> Surroundings:
+def _around(kernel: Kernel, phase: Phase, scalars: dict[str, tuple[DType, ...]]) -> BodyScope:
     """What the statements of a phase may refer to."""
-    buffers = {parameter.name: Buffer(parameter.dtype, (None,)) for parameter in kernel.parameters}
+    buffers = {parameter.name: BufferInfo(parameter.dtype, (None,)) for parameter in kernel.parameters}
     buffers |= {
-        local.name: Buffer(local.dtype, (local.size if isinstance(local.size, int) else None,))
-        for local in kernel.locals
+        local.name: BufferInfo(local.dtype, (local.size if isinstance(local.size, int) else None,))
+        for local in kernel.scratch
     }
     ranges, exact = axis_ranges({axis.name: axis.size for axis in (*kernel.outer, *phase.axes)})
     known = {info.name: info.range if info.kind != "float" else Range() for info in kernel.symbols}
     names = frozenset(known) | ranges.keys()
-    return Surroundings(buffers, names, {**known, **ranges}, exact, dict(scalars))
+    return BodyScope(buffers, names, {**known, **ranges}, exact, dict(scalars))
 
 
 def _verify_bodies(
     kernel: Kernel,
     bodies: tuple[Expr, ...],
-    around: Surroundings,
-    place: Place,
+    around: BodyScope,
+    place: ErrorLocation,
     offsets: tuple[Size, ...] = (),
 ) -> None:
     verify_bodies(bodies, around, place, offsets)
     check_load_access(kernel, bodies, place)
 
 
-def check_kernel_names(kernel: Kernel, place: Place) -> None:
+def check_kernel_names(kernel: Kernel, place: ErrorLocation) -> None:
     """No two parameters, locals or symbols share a name."""
-    buffers = [parameter.name for parameter in kernel.parameters] + [local.name for local in kernel.locals]
+    buffers = [parameter.name for parameter in kernel.parameters] + [local.name for local in kernel.scratch]
     symbols = [info.name for info in kernel.symbols]
     for names in (buffers, symbols):
         for name in names:
             if names.count(name) > 1:
                 place.fail("kernel-names", f"{name} is declared twice")
-    for local in kernel.locals:
+    for local in kernel.scratch:
         if isinstance(local.size, int) and local.size < 1:
             place.fail("kernel-names", f"the local %{local.name} has {local.size} elements")
-    verify_bodies((), Surroundings(names=frozenset(symbols)), place, [local.size for local in kernel.locals])
+    verify_bodies((), BodyScope(names=frozenset(symbols)), place, [local.size for local in kernel.scratch])
 
 
-def check_kernel_axes(kernel: Kernel, place: Place) -> None:
+def check_kernel_axes(kernel: Kernel, place: ErrorLocation) -> None:
     """The axes that a phase runs over have names of their own, and sizes over the kernel's symbols."""
     symbols = frozenset(info.name for info in kernel.symbols)
     for axes in ((kernel.outer), *((*kernel.outer, *phase.axes) for phase in kernel.phases)):
@@ -95,27 +95,27 @@ def check_kernel_axes(kernel: Kernel, place: Place) -> None:
         for name in names:
             if names.count(name) > 1 or name in symbols:
                 place.fail("axes", f"the axis name {name} is taken")
-        verify_bodies((), Surroundings(names=symbols), place, [axis.size for axis in axes])
+        verify_bodies((), BodyScope(names=symbols), place, [axis.size for axis in axes])
 
 
-def check_load_access(kernel: Kernel, bodies: tuple[Expr, ...], place: Place) -> None:
+def check_load_access(kernel: Kernel, bodies: tuple[Expr, ...], place: ErrorLocation) -> None:
     """What is only written, and scratch, is not read."""
     access = {parameter.name: parameter.access for parameter in kernel.parameters}
     for load in loads(*bodies):
-        if access.get(load.buffer) in ("out", "scratch"):
+        if access.get(load.buffer) in ("out", "workspace"):
             what = f"%{load.buffer} is an {access[load.buffer]} parameter, but it is read"
             place.fail("access", what, "declare it inout")
 
 
 def check_store(
-    kernel: Kernel, buffer: str, offset: Size, dtype: DType, around: Surroundings, place: Place
+    kernel: Kernel, buffer: str, offset: Size, dtype: DType, around: BodyScope, place: ErrorLocation
 ) -> None:
     """What is stored to is a local or a writable parameter, of the value's dtype; no offset leaves a local."""
     known = around.buffers.get(buffer)
     if known is None:
         place.fail("kernel-buffer", f"%{buffer} is stored to, but is no parameter nor local")
     access = next((parameter.access for parameter in kernel.parameters if parameter.name == buffer), "out")
-    if access in ("in", "scratch"):
+    if access in ("in", "workspace"):
         place.fail(
             "access", f"%{buffer} is an {access} parameter, but it is stored to", "declare it out or inout"
         )
@@ -126,7 +126,7 @@ def check_store(
         place.fail("index-bounds", f"the offset {offset} leaves the local %{buffer} of {size} elements")
 
 
-def check_combining_store(kernel: Kernel, statement: Store, place: Place) -> None:
+def check_combining_store(kernel: Kernel, statement: Store, place: ErrorLocation) -> None:
     """A store that combines reads what it writes."""
     written = any(p.name == statement.buffer and p.access == "out" for p in kernel.parameters)
     if statement.mode != "set" and written:
@@ -138,7 +138,7 @@ def check_accumulate(
     statement: Accumulate,
     before: dict[str, tuple[DType, ...]],
     defined: dict[str, tuple[DType, ...]],
-    place: Place,
+    place: ErrorLocation,
 ) -> None:
     """A combiner fits its values and results; results are new names, which ``defined`` receives."""
     dtypes = verify_combiner(statement.combiner, statement.values, len(statement.results), place)
@@ -151,7 +151,7 @@ def check_accumulate(
 
 
 def check_scan(
-    kernel: Kernel, phase: Phase, statement: ScanStore, around: Surroundings, place: Place
+    kernel: Kernel, phase: Phase, statement: ScanStore, around: BodyScope, place: ErrorLocation
 ) -> None:
     """A scan runs along an axis, and stores each result where it may."""
     if not phase.axes:

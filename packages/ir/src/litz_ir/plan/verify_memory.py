@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from litz_ir.loops.layout import span
 from litz_ir.loops.nodes import references
-from litz_ir.plan.packs import touching
+from litz_ir.plan.buffer_uses import memory_root, touched_by
+from litz_ir.plan.horizontal_fusion import invocations_by_buffer
 from litz_ir.plan.program import Launch, Plan
-from litz_ir.plan.uses import root, touched_by
-from litz_ir.scalar.verify import Place
+from litz_ir.scalar.verify import ErrorLocation
 from litz_ir.symbols.term import Size, add, mul
 
 
@@ -26,7 +26,7 @@ class _Tenant:
     last: int
 
 
-def check_shared_storages(plan: Plan) -> None:
+def check_storage_overlap(plan: Plan) -> None:
     """No two buffers have a byte of a storage at the same step, but for a launch that writes one over the other, from
     the same byte on; of a pack it is one loop that touches both. What is returned is wanted to the end. Sizes that are
     not known overlap with everything."""
@@ -39,7 +39,7 @@ def check_shared_storages(plan: Plan) -> None:
                 over = other.last == tenant.first and other.begin == tenant.begin
                 over = over and not packs.apart(tenant, other)
                 if _overlap(other, tenant) and not over:
-                    Place("plan", tenant.name).fail(
+                    ErrorLocation("plan", tenant.name).fail(
                         "overlap",
                         f"%{tenant.name} lies over %{other.name} in {storage} at step {tenant.first}, which is wanted",
                     )
@@ -52,15 +52,15 @@ class _Packs:
     def __init__(self, plan: Plan) -> None:
         self._steps = plan.steps
         self._placements = dict(plan.buffers)
-        self._packs = {kernel.name: kernel for kernel in plan.kernels if kernel.parts}
+        self._packs = {kernel.name: kernel for kernel in plan.kernels if kernel.subkernels}
 
     def apart(self, one: _Tenant, other: _Tenant) -> bool:
         """True where different loops of the first launch that touches ``one`` touch it and ``other``."""
         step = self._steps[one.first] if one.first < len(self._steps) else None
         if not isinstance(step, Launch) or step.kernel not in self._packs:
             return False
-        memory = [root(name, self._placements) for name in step.buffers]
-        loops = touching(self._packs[step.kernel], memory)
+        memory = [memory_root(name, self._placements) for name in step.buffers]
+        loops = invocations_by_buffer(self._packs[step.kernel], memory)
         return len(loops[one.name] | loops[other.name]) > 1
 
 
@@ -69,7 +69,7 @@ def _tenants(plan: Plan) -> dict[str, list[_Tenant]]:
     placements = dict(plan.buffers)
     found: dict[str, _Tenant] = {}
     for name, position in _uses(plan):
-        owner = root(name, placements)
+        owner = memory_root(name, placements)
         placement = placements.get(owner)
         if placement is None or placement.storage is None:
             continue

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from litz_ir.dtypes import i64
+from litz_ir.plan.cluster import can_use_cluster
 from litz_ir.plan.kernel import Kernel
-from litz_ir.plan.relay import scanned
+from litz_ir.plan.lookback_scan import lookback_scan_of
 from litz_ir.plan.schedule import (
     Attention,
     CpuLoops,
@@ -20,13 +21,12 @@ from litz_ir.plan.schedule import (
     cluster_size,
     scan_segment,
 )
-from litz_ir.plan.sharing import can_be_shared
-from litz_ir.scalar.verify import Place
+from litz_ir.scalar.verify import ErrorLocation
 
 CHECK = "schedule"
 
 
-def check_schedule(kernel: Kernel, place: Place) -> None:
+def check_schedule(kernel: Kernel, place: ErrorLocation) -> None:
     """A schedule names axes of its kernel, each of its tiles covers what it has to, and numbers are in their ranges."""
     schedule = kernel.schedule
     if isinstance(schedule, TileLoops | Matmul | Attention):
@@ -52,11 +52,11 @@ def check_schedule(kernel: Kernel, place: Place) -> None:
             check_numbers(place, segment=(schedule.segment, 1), warps=(schedule.warps, 1))
         case Foreach():
             check_numbers(place, warps=(schedule.warps, 1))
-            if not kernel.parts:
+            if not kernel.subkernels:
                 place.fail(CHECK, "it has no subkernels, which a foreach schedule is for")
 
 
-def check_cpu_loops(kernel: Kernel, schedule: CpuLoops, place: Place) -> None:
+def check_cpu_loops(kernel: Kernel, schedule: CpuLoops, place: ErrorLocation) -> None:
     """``parallel`` is a prefix of the outer axes, ``vector`` an inner or the last outer axis."""
     outer = tuple(axis.name for axis in kernel.outer)
     inner = {axis.name for phase in kernel.phases for axis in phase.axes}
@@ -69,7 +69,7 @@ def check_cpu_loops(kernel: Kernel, schedule: CpuLoops, place: Place) -> None:
     check_numbers(place, lanes=(schedule.lanes, 0), unroll=(schedule.unroll, 1), grain=(schedule.grain, 1))
 
 
-def check_tile_request(kernel: Kernel, schedule: TileRequest, place: Place) -> None:
+def check_tile_request(kernel: Kernel, schedule: TileRequest, place: ErrorLocation) -> None:
     """Blocks are given for axes of the kernel."""
     names = {axis.name for axis in kernel.outer} | {a.name for phase in kernel.phases for a in phase.axes}
     for axis, size in schedule.blocks:
@@ -87,7 +87,7 @@ def check_tile_request(kernel: Kernel, schedule: TileRequest, place: Place) -> N
     )
 
 
-def check_tile_loops(kernel: Kernel, schedule: TileLoops, place: Place) -> None:
+def check_tile_loops(kernel: Kernel, schedule: TileLoops, place: ErrorLocation) -> None:
     """The tile has each outer axis in one dimension, and each phase either is a point of the tile or has all of its own
     axes covered."""
     if len(schedule.inner) != len(kernel.phases):
@@ -110,7 +110,7 @@ def check_tile_loops(kernel: Kernel, schedule: TileLoops, place: Place) -> None:
     )
 
 
-def check_attention(kernel: Kernel, schedule: Attention, place: Place) -> None:
+def check_attention(kernel: Kernel, schedule: Attention, place: ErrorLocation) -> None:
     """Its dimensions have the outer axes and those of the phase that sums, each once; where that phase stores at every
     point, either may be rows or summed ones."""
     inner = schedule.summed
@@ -124,7 +124,7 @@ def check_attention(kernel: Kernel, schedule: Attention, place: Place) -> None:
     check_numbers(place, warps=(schedule.warps, 1), stages=(schedule.stages, 1))
 
 
-def check_outer(kernel: Kernel, named: Iterable[str], place: Place, more: Iterable[str] = ()) -> None:
+def check_outer(kernel: Kernel, named: Iterable[str], place: ErrorLocation, more: Iterable[str] = ()) -> None:
     """The tile's dimensions have every outer axis once; axes of one point may be left out. ``more`` are axes of
     pointwise phases, which are outer ones."""
     pointwise = frozenset(more)
@@ -140,56 +140,56 @@ def check_outer(kernel: Kernel, named: Iterable[str], place: Place, more: Iterab
             place.fail(CHECK, f"no dimension of the tile has the outer axis {name}")
 
 
-def check_inner(kernel: Kernel, named: Iterable[str], place: Place) -> None:
+def check_inner(kernel: Kernel, named: Iterable[str], place: ErrorLocation) -> None:
     """The summed axes are those of a phase."""
     own = Counter(named)
     if all(own != Counter(axis.name for axis in phase.axes) for phase in kernel.phases):
         place.fail(CHECK, f"the summed axes {tuple(own)} are those of no phase")
 
 
-def check_tiles(tiles: Iterable[Tile], place: Place) -> None:
+def check_tiles(tiles: Iterable[Tile], place: ErrorLocation) -> None:
     """A block is a power of two."""
     for tile in tiles:
         if tile.block < 1 or tile.block & tile.block - 1:
             place.fail(CHECK, f"the block of {tile.axes} is {tile.block}, a power of two expected")
 
 
-def check_prefetch(kernel: Kernel, schedule: TileLoops | Matmul | Attention, place: Place) -> None:
+def check_prefetch(kernel: Kernel, schedule: TileLoops | Matmul | Attention, place: ErrorLocation) -> None:
     """Loads are prefetched in phases that there are."""
     for number in schedule.prefetch:
         if number >= len(kernel.phases):
             place.fail(CHECK, f"loads of phase {number} are prefetched, of {len(kernel.phases)} phases")
 
 
-def check_numbers(place: Place, **numbers: tuple[int, int]) -> None:
+def check_numbers(place: ErrorLocation, **numbers: tuple[int, int]) -> None:
     """Each number, by name, is not below its least value."""
     for name, (number, least) in numbers.items():
         if number < least:
             place.fail(CHECK, f"{name} is {number}, at least {least} expected")
 
 
-def check_cluster(kernel: Kernel, place: Place) -> None:
+def check_cluster(kernel: Kernel, place: ErrorLocation) -> None:
     """Thread blocks reduce outer points together only where they can, and have scratch of words for it."""
     if cluster_size(kernel.schedule) == 1:
         return
-    if not can_be_shared(kernel.phases):
+    if not can_use_cluster(kernel.phases):
         place.fail("sharing", "programs share its outer points, but each needs what another one stores")
-    check_scratch(kernel, "sharing", "programs share its outer points", place)
+    check_workspace(kernel, "sharing", "programs share its outer points", place)
 
 
-def check_lookback(kernel: Kernel, place: Place) -> None:
+def check_lookback(kernel: Kernel, place: ErrorLocation) -> None:
     """Thread blocks scan segments of rows only where a kernel does nothing else, and have scratch of words for it."""
     segment = scan_segment(kernel.schedule)
     if not segment:
         return
     if segment & segment - 1:
         place.fail("relay", f"a part has {segment} points, a power of two expected")
-    if scanned(kernel.phases) is None:
+    if lookback_scan_of(kernel.phases) is None:
         place.fail("relay", "programs scan parts of its rows, but it does not scan alone, along one axis")
-    check_scratch(kernel, "relay", "programs scan parts of its rows", place)
+    check_workspace(kernel, "relay", "programs scan parts of its rows", place)
 
 
-def check_scratch(kernel: Kernel, rule: str, what: str, place: Place) -> None:
+def check_workspace(kernel: Kernel, rule: str, what: str, place: ErrorLocation) -> None:
     """Thread blocks that wait for one another have one scratch parameter of words."""
-    if [each.dtype for each in kernel.parameters if each.access == "scratch"] != [i64]:
+    if [each.dtype for each in kernel.parameters if each.access == "workspace"] != [i64]:
         place.fail(rule, f"{what} without one scratch parameter of i64")

@@ -17,7 +17,7 @@ from litz_ir.errors import GraphError
 from litz_ir.symbols.ranges import Range, extent
 from litz_ir.symbols.term import Atom, Size, Term, free_symbols, substitute
 
-Check = Literal["assumed", "clamped", "raised"]
+BoundsCheck = Literal["assumed", "clamped", "raised"]
 E = TypeVar("E", bound="Expr")
 
 
@@ -286,7 +286,7 @@ class Checked(Expr):
         return Checked(cond, body, self.fault)
 
 
-class Fold(Expr):
+class NestedReduction(Expr):
     """The sum of ``body``, ``f32`` or ``f64``, over every point of ``axes`` (names and sizes): a reduction in a body.
 
     The names are bound here: nothing around the node, and no other axis or symbol that its body knows, is called so.
@@ -297,7 +297,7 @@ class Fold(Expr):
     axes: tuple[tuple[str, Size], ...] = _field(0)
     body: Expr = _field(1)
 
-    def __new__(cls, axes: tuple[tuple[str, Size], ...], body: Expr) -> Fold:
+    def __new__(cls, axes: tuple[tuple[str, Size], ...], body: Expr) -> NestedReduction:
         if body.dtype not in (f32, f64):
             raise GraphError(f"a fold sums f32 or f64, got {body.dtype}", hint="cast the body")
         return cls._make(body.dtype, axes, body)
@@ -316,7 +316,7 @@ class Fold(Expr):
 
     def rebuild(self, children: tuple[Expr, ...], terms: tuple[Size, ...]) -> Expr:
         names = (name for name, _ in self.axes)
-        return Fold(tuple(zip(names, terms, strict=True)), children[0])
+        return NestedReduction(tuple(zip(names, terms, strict=True)), children[0])
 
 
 class Indirect(Atom):
@@ -332,11 +332,11 @@ class Indirect(Atom):
     value: Expr
     size: Size
     wrap: bool
-    check: Check
+    check: BoundsCheck
     fault: str
 
     def __new__(
-        cls, value: Expr, size: Size, wrap: bool = False, check: Check = "raised", fault: str = "index"
+        cls, value: Expr, size: Size, wrap: bool = False, check: BoundsCheck = "raised", fault: str = "index"
     ) -> Indirect:
         if not value.dtype.is_integer:
             raise GraphError(f"an indirect index must be an integer, got {value.dtype}")
@@ -406,9 +406,9 @@ def loads(*roots: Expr) -> tuple[Load, ...]:
     return tuple(node for node in walk(*roots) if isinstance(node, Load))
 
 
-def folds(*roots: Expr) -> tuple[Fold, ...]:
+def nested_reductions(*roots: Expr) -> tuple[NestedReduction, ...]:
     """All distinct folds, those inside indirect indices included."""
-    return tuple(node for node in walk(*roots) if isinstance(node, Fold))
+    return tuple(node for node in walk(*roots) if isinstance(node, NestedReduction))
 
 
 def transform(

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-Rule = Literal["same", "compare", "test", "where", "cast", "bitcast", "random"]
-Accepts = Literal["any", "number", "float", "integer", "bits", "bool"]
+DTypeRule = Literal["same", "compare", "test", "where", "cast", "bitcast", "random"]
+AcceptedDTypes = Literal["any", "number", "float", "integer", "bits", "bool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class ScalarOp:
 
     name: str
     arity: int
-    rule: Rule = "same"
-    accepts: Accepts = "any"
+    rule: DTypeRule = "same"
+    accepts: AcceptedDTypes = "any"
     cost: int = 1
     commutative: bool = False
 

@@ -20,9 +20,9 @@ from litz_ir.scalar.expr import (
     Op,
     Param,
     Scalar,
-    folds,
     indirects,
     indirects_in,
+    nested_reductions,
     walk,
 )
 from litz_ir.scalar.ops_table import OPS
@@ -31,7 +31,7 @@ from litz_ir.symbols.term import Size, Sum, Symbol, free_symbols
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ErrorLocation:
     """Where a check looks: the stage, the operation and its origin, for errors."""
 
     stage: str
@@ -46,7 +46,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class BufferInfo:
     """What a body may know of a buffer: its dtype and the extent of each index, None where it is not known."""
 
     dtype: DType
@@ -54,7 +54,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class BodyScope:
     """What a body may refer to.
 
     ``names`` are the axes and symbols that index terms may use, ``ranges`` what is known of them, ``exact`` those that
@@ -62,7 +62,7 @@ class Surroundings:
     may have, ``parameters`` the dtypes of a combine body's arguments.
     """
 
-    buffers: Mapping[str, Buffer] = field(default_factory=dict)
+    buffers: Mapping[str, BufferInfo] = field(default_factory=dict)
     names: frozenset[str] = frozenset()
     ranges: Mapping[str, Range] = field(default_factory=dict)
     exact: frozenset[str] = frozenset()
@@ -71,7 +71,7 @@ class Surroundings:
 
 
 def verify_bodies(
-    bodies: Iterable[Expr], around: Surroundings, place: Place, indices: Iterable[Size] = ()
+    bodies: Iterable[Expr], around: BodyScope, place: ErrorLocation, indices: Iterable[Size] = ()
 ) -> None:
     """Check everything about bodies and the index terms beside them. Raises :class:`VerifyError`."""
     terms = tuple(indices)
@@ -80,7 +80,7 @@ def verify_bodies(
         check_term_names(term, around, place)
     for root in roots:
         check_names("the body", root.free_symbols, around, place)
-    around = inside_folds(roots, around, place)
+    around = nested_scope(roots, around, place)
     for node in walk(*roots):
         match node:
             case Op():
@@ -103,7 +103,7 @@ def verify_bodies(
         check_load_bounds(load, around, place)
 
 
-def check_operation(node: Op, place: Place) -> None:
+def check_operation(node: Op, place: ErrorLocation) -> None:
     """The operation is a row of the table, with as many arguments, over dtypes that the row accepts."""
     row = OPS.get(node.name)
     if row is None:
@@ -120,20 +120,20 @@ def check_operation(node: Op, place: Place) -> None:
         place.fail("scalar-dtype", f"{node.name} gives {dtype} here, it is declared {node.dtype}")
 
 
-def check_fault(name: str, place: Place) -> None:
+def check_fault(name: str, place: ErrorLocation) -> None:
     """What is raised is a row of the table of faults."""
     if name not in FAULTS:
         place.fail("fault", f"{name!r} is no fault", "see litz_ir.faults.FAULTS")
 
 
-def check_literal(node: Const, place: Place) -> None:
+def check_literal(node: Const, place: ErrorLocation) -> None:
     """An integer literal fits its dtype."""
     value = node.value
     if node.dtype.is_integer and wrap_integer(int(value), node.dtype) != value:
         place.fail("literal", f"{value} does not fit {node.dtype}", "litz_ir.scalar.build.const wraps")
 
 
-def check_load(node: Load, around: Surroundings, place: Place) -> None:
+def check_load(node: Load, around: BodyScope, place: ErrorLocation) -> None:
     """The buffer is known here, has the load's dtype, and as many dimensions as there are indices."""
     buffer = around.buffers.get(node.buffer)
     if buffer is None:
@@ -147,7 +147,7 @@ def check_load(node: Load, around: Surroundings, place: Place) -> None:
         )
 
 
-def check_scalar(node: Scalar, around: Surroundings, place: Place) -> None:
+def check_scalar(node: Scalar, around: BodyScope, place: ErrorLocation) -> None:
     """The scalar is known here and has that dtype."""
     dtypes = around.scalars.get(node.name)
     if dtypes is None:
@@ -157,7 +157,7 @@ def check_scalar(node: Scalar, around: Surroundings, place: Place) -> None:
         place.fail("scalar-known", f"${node.name} is {allowed}, it is read as {node.dtype}")
 
 
-def check_parameter(node: Param, around: Surroundings, place: Place) -> None:
+def check_parameter(node: Param, around: BodyScope, place: ErrorLocation) -> None:
     """Parameters occur in combine bodies only, within their number and with their dtype."""
     if node.position not in range(len(around.parameters)):
         place.fail("combine-parameter", f"${node.position} has no meaning here")
@@ -166,12 +166,12 @@ def check_parameter(node: Param, around: Surroundings, place: Place) -> None:
         place.fail("combine-parameter", f"${node.position} is {dtype}, it is read as {node.dtype}")
 
 
-def check_term_names(term: Size, around: Surroundings, place: Place) -> None:
+def check_term_names(term: Size, around: BodyScope, place: ErrorLocation) -> None:
     """Only own axes and known symbols occur free in a term."""
     check_names(f"the index term {term}", free_symbols(term), around, place)
 
 
-def check_names(what: str, free: frozenset[str], around: Surroundings, place: Place) -> None:
+def check_names(what: str, free: frozenset[str], around: BodyScope, place: ErrorLocation) -> None:
     """Only names that are known here are free."""
     unknown = free - around.names
     if unknown:
@@ -180,10 +180,10 @@ def check_names(what: str, free: frozenset[str], around: Surroundings, place: Pl
         place.fail("free-symbols", f"{what} uses {names}, known here: {known}")
 
 
-def inside_folds(bodies: Iterable[Expr], around: Surroundings, place: Place) -> Surroundings:
+def nested_scope(bodies: Iterable[Expr], around: BodyScope, place: ErrorLocation) -> BodyScope:
     """What may be referred to inside of the folds of bodies: their axes too, whose names are new."""
     sizes: dict[str, Size] = {}
-    for fold in folds(*bodies):
+    for fold in nested_reductions(*bodies):
         for name, size in fold.axes:
             if name in around.names:
                 place.fail("axes", f"a fold binds {name}, which has a meaning around it")
@@ -200,7 +200,7 @@ def inside_folds(bodies: Iterable[Expr], around: Surroundings, place: Place) -> 
     )
 
 
-def check_load_bounds(node: Load, around: Surroundings, place: Place) -> None:
+def check_load_bounds(node: Load, around: BodyScope, place: ErrorLocation) -> None:
     """No index is known to leave its dimension."""
     buffer = around.buffers[node.buffer]
     for dimension, (term, size) in enumerate(zip(node.index, buffer.shape, strict=True)):
@@ -212,7 +212,7 @@ def check_load_bounds(node: Load, around: Surroundings, place: Place) -> None:
             )
 
 
-def leaves(term: Size, size: int, around: Surroundings) -> bool:
+def leaves(term: Size, size: int, around: BodyScope) -> bool:
     """True when ``term`` certainly takes a value outside ``[0, size)`` at some point."""
     if size == 0:
         return False

@@ -14,7 +14,7 @@ from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
 from litz_ir.scalar.expr import Expr
 from litz_ir.serial.nodes import Json, NodeReader, expect
-from litz_ir.serial.schema import CLASSES, Writer, codec_of
+from litz_ir.serial.schema import CLASSES, SchemaWriter, codec_of
 
 FORMAT = "litz"
 VERSION = 1
@@ -29,7 +29,7 @@ def to_json(data: Document) -> str:
 
     Equal data with equal origins give equal texts, in every process. Raises ``TypeError`` for anything else.
     """
-    return _dump(data, Writer())
+    return _dump(data, SchemaWriter())
 
 
 def from_json(text: str) -> Document:
@@ -76,7 +76,7 @@ def digest(data: Document | Expr) -> str:
 
     Origins and decisions play no part.
     """
-    return sha256(_dump(data, Writer(identity=True)).encode()).hexdigest()
+    return sha256(_dump(data, SchemaWriter(identity=True)).encode()).hexdigest()
 
 
 @cache
@@ -88,7 +88,7 @@ def schema_digest() -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def _dump(data: Document | Expr, writer: Writer) -> str:
+def _dump(data: Document | Expr, writer: SchemaWriter) -> str:
     kind = Expr if isinstance(data, Expr) else type(data)
     if kind is not Expr and kind.__name__ not in _ROOTS:
         raise TypeError(f"no serial form for {kind.__name__}")

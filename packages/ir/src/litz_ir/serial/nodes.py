@@ -17,11 +17,11 @@ from litz_ir.scalar.expr import (
     Checked,
     Const,
     Expr,
-    Fold,
     Index,
     Indirect,
     Load,
     Masked,
+    NestedReduction,
     Op,
     Param,
     Scalar,
@@ -121,7 +121,7 @@ class NodeWriter:
                 return ["m", *(self._positions[child] for child in node.children)]
             case Checked():
                 return ["k", *(self._positions[child] for child in node.children), node.fault]
-            case Fold():
+            case NestedReduction():
                 axes = [[name, self.size(size)] for name, size in node.axes]
                 return ["f", axes, self._positions[node.body]]
         raise TypeError(f"no serial form for an expression of type {type(node).__name__}")
@@ -203,7 +203,7 @@ def _op(reader: NodeReader, kind: Json, name: Json, args: Json) -> Expr:
 
 def _fold(reader: NodeReader, axes: Json, body: Json) -> Expr:
     pairs = [(expect(name, str), reader.size(size)) for name, size in expect(axes, list)]
-    return Fold(tuple(pairs), reader.expr(body))
+    return NestedReduction(tuple(pairs), reader.expr(body))
 
 
 _BUILDERS: Mapping[str, Callable[..., Size | Expr]] = MappingProxyType(

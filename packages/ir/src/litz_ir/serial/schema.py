@@ -32,15 +32,15 @@ CLASSES: tuple[type, ...] = (
     Origin, Layout, SymbolInfo, SymbolTable, Decision, FusedGraph, Group, Member,
     forms.CpuLoops, forms.TileRequest, forms.Tile, forms.InnerTile, forms.TileLoops, forms.Matmul, forms.Attention,
     forms.LookbackScan, forms.Foreach,
-    nodes.TensorType, nodes.Value, nodes.ComplexValue, nodes.Axis, nodes.Ref, nodes.ComplexRef, nodes.Window,
-    nodes.ScalarRef, nodes.Keyword, nodes.Kind, nodes.Combine,
+    nodes.TensorType, nodes.Value, nodes.ComplexValue, nodes.Axis, nodes.Ref, nodes.ComplexRef, nodes.StridedRef,
+    nodes.ScalarRef, nodes.Keyword, nodes.NamedCombiner, nodes.UserCombiner,
     nodes.Pointwise, nodes.Reduction, nodes.Scan, nodes.Scatter, nodes.Sort, nodes.View, nodes.Mutation, nodes.Extern,
-    nodes.Contraction, nodes.Random, nodes.Collective, nodes.Region, nodes.Assert, nodes.HostScalar,
-    nodes.ScalarInput, nodes.OpaqueInput, nodes.LoopGraph,
-    kernel.Parameter, kernel.Local, kernel.Store, kernel.Accumulate, kernel.ScanStore, kernel.Phase,
-    kernel.KernelOrigin, kernel.Kernel, kernel.Part, kernel.Binding,
+    nodes.ContractionCall, nodes.Random, nodes.Collective, nodes.Region, nodes.Assert, nodes.HostScalar,
+    nodes.ScalarInput, nodes.ObjectInput, nodes.LoopGraph,
+    kernel.Parameter, kernel.ScratchArray, kernel.Store, kernel.Accumulate, kernel.ScanStore, kernel.Phase,
+    kernel.KernelOrigin, kernel.Kernel, kernel.Subkernel, kernel.Invocation,
     program.Storage, program.Placement, program.Allocate, program.Free, program.Launch, program.CallStep,
-    program.Define, program.Check, program.RegionStep, program.Plan,
+    program.DefineStep, program.CheckStep, program.RegionStep, program.Plan,
 )  # fmt: skip
 """Every class that may occur in serial form; nothing else is ever instantiated."""
 
@@ -48,7 +48,7 @@ OPERATIONS = tuple(c for c in CLASSES if issubclass(c, nodes.Operation))
 _RECURSIVE: Mapping[str, Any] = MappingProxyType({"Argument": nodes.Argument})
 
 
-class Writer(NodeWriter):
+class SchemaWriter(NodeWriter):
     """Where encoding puts nodes. With ``identity`` only what compares is written: no origins, no decisions."""
 
     def __init__(self, identity: bool = False) -> None:
@@ -60,7 +60,7 @@ class Writer(NodeWriter):
 class Codec:
     """Both directions for one type; ``tag`` marks it where several types are possible, "" is plain JSON."""
 
-    encode: Callable[[Any, Writer], Json]
+    encode: Callable[[Any, SchemaWriter], Json]
     decode: Callable[[Json, NodeReader], Any]
     tag: str
 
@@ -177,12 +177,12 @@ def _dataclass(cls: type) -> Codec:
         return [codec_of(hints[name]).decode for name in names]
 
     @cache
-    def encoders(identity: bool) -> list[tuple[str, Callable[[Any, Writer], Json]]]:
+    def encoders(identity: bool) -> list[tuple[str, Callable[[Any, SchemaWriter], Json]]]:
         hints = get_type_hints(cls)
         fields = [field for field in dataclasses.fields(cls) if field.compare or not identity]
         return [(field.name, codec_of(hints[field.name]).encode) for field in fields]
 
-    def encode(value: Any, writer: Writer) -> Json:
+    def encode(value: Any, writer: SchemaWriter) -> Json:
         return [
             encode_field(getattr(value, name), writer) for name, encode_field in encoders(writer.identity)
         ]
@@ -209,7 +209,7 @@ def _union(hints: Sequence[Any]) -> Codec:
                 return by_type[base]
         raise TypeError(f"a {kind.__name__} where {' or '.join(t.__name__ for t in by_type)} is expected")
 
-    def encode(value: Any, writer: Writer) -> Json:
+    def encode(value: Any, writer: SchemaWriter) -> Json:
         kind: Any = type(value)
         codec = codec_for(kind)
         data = codec.encode(value, writer)

@@ -2,37 +2,37 @@
 
 from litz_ir.target.capabilities import Capabilities
 from litz_ir.target.protocol import (
-    Extent,
+    ByteRange,
+    FailureCallback,
+    KernelModule,
     LaunchFunction,
     LazyModule,
-    Module,
     PreparedTarget,
     SchedulingTarget,
     SegmentModule,
     SourceUnit,
     Target,
-    Told,
     TunableTarget,
-    raised,
+    raise_failure,
 )
 from litz_ir.target.registry import find_target, load_target, made_target, target_entries
 
 __all__ = [
     "Capabilities",
-    "Extent",
+    "ByteRange",
     "LaunchFunction",
     "LazyModule",
-    "Module",
+    "KernelModule",
     "PreparedTarget",
     "SchedulingTarget",
     "SegmentModule",
     "SourceUnit",
     "Target",
-    "Told",
+    "FailureCallback",
     "TunableTarget",
     "find_target",
     "load_target",
     "made_target",
-    "raised",
+    "raise_failure",
     "target_entries",
 ]

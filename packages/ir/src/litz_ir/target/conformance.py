@@ -17,10 +17,10 @@ from typing import Any
 
 from litz_ir.errors import KernelError, LitzError
 from litz_ir.host.memory import Memory, NumpyMemory
-from litz_ir.interp.plan import run_kernel
+from litz_ir.interp.kernel import run_kernel
 from litz_ir.loops.nodes import Input, ScalarInput, Value, tensor_type
+from litz_ir.plan.horizontal_fusion import invocations_of, schedules_of, with_schedules
 from litz_ir.plan.kernel import Kernel, Store
-from litz_ir.plan.packs import loops_of, scheduled, schedules_of
 from litz_ir.plan.program import Launch, Placement, Plan
 from litz_ir.plan.schedule import CpuLoops, Schedule, TileRequest, cpu_loops
 from litz_ir.symbols.table import SymbolTable
@@ -79,20 +79,20 @@ def lacking(case: Case, capabilities: Capabilities) -> str:
     scratch = sum(
         evaluate(local.size, {name: int(value) for name, value in case.symbols.items()})
         * local.dtype.itemsize
-        for local in case.kernel.locals
+        for local in case.kernel.scratch
     )
-    if scratch > capabilities.local_bytes:
+    if scratch > capabilities.scratch_bytes:
         return f"needs {scratch} bytes of local arrays per outer point"
-    if case.folds and not capabilities.folds:
+    if case.nested_reductions and not capabilities.nested_reductions:
         return "needs folds"
     longest = evaluate(case.sorted_row, {})
-    if longest > capabilities.sorted_row:
+    if longest > capabilities.max_sorted_row:
         return f"needs sorts of {longest} elements"
-    if case.f8_products and not capabilities.f8_products:
+    if case.fp8_matmul and not capabilities.fp8_matmul:
         return "needs products of 8-bit floats"
-    if len(loops_of(case.kernel)) > capabilities.beside:
+    if len(invocations_of(case.kernel)) > capabilities.max_subkernels:
         return "needs packs"
-    if capabilities.block_limit:
+    if capabilities.max_tile_elements:
         for phase in case.kernel.phases:
             for statement in phase.statements:
                 if isinstance(statement, Store) and statement.mode != "set":
@@ -133,7 +133,7 @@ def case_plan(case: Case, capabilities: Capabilities) -> Plan:
 
 
 def _variants(kernel: Kernel, capabilities: Capabilities) -> tuple[Kernel, ...]:
-    if capabilities.block_limit:
+    if capabilities.max_tile_elements:
         return (_rescheduled(kernel, TileRequest()),)
     plain = replace(kernel, schedule=CpuLoops())
     schedule = cpu_loops(kernel.schedule)
@@ -148,7 +148,7 @@ def _variants(kernel: Kernel, capabilities: Capabilities) -> tuple[Kernel, ...]:
 
 def _rescheduled(kernel: Kernel, schedule: Schedule) -> Kernel:
     """The kernel, and each subkernel of a pack, with this schedule."""
-    return scheduled(kernel, [schedule] * len(schedules_of(kernel)))
+    return with_schedules(kernel, [schedule] * len(schedules_of(kernel)))
 
 
 def _attempt(target: Target, case: Case, folder: Path, memory: Memory) -> str:

@@ -15,15 +15,15 @@ from litz_ir.target.capabilities import Capabilities
 LaunchFunction = Callable[[Sequence[int], Sequence[int | float]], None]
 """Runs a kernel on buffer addresses and symbol values; raises ``KernelError`` on an error code."""
 
-Told = Callable[[Exception, str], None]
+FailureCallback = Callable[[Exception, str], None]
 """Is told of a failure in the midst of a call, and of what is done instead; raises where that is not wanted."""
 
-Extent = tuple[Size, Size]
+ByteRange = tuple[Size, Size]
 """The bytes, counted from a buffer's address, between which a launch may touch it; over its kernel's symbols."""
 
 
-def raised(error: Exception, instead: str) -> None:
-    """A :data:`Told` that wants nothing done instead: it raises the error."""
+def raise_failure(error: Exception, instead: str) -> None:
+    """A :data:`FailureCallback` that wants nothing done instead: it raises the error."""
     raise error
 
 
@@ -39,14 +39,14 @@ class SourceUnit:
     flags: tuple[str, ...] = ()
 
 
-class Module(Protocol):
+class KernelModule(Protocol):
     """Built kernels, ready to launch."""
 
     def function(self, kernel: str) -> LaunchFunction:
         """The launcher of a kernel; raises ``KeyError``."""
 
 
-class Run(Protocol):
+class NativeCall(Protocol):
     """Consecutive kernels as one native call."""
 
     def run(self, addresses: Sequence[int], symbols: Sequence[int | float] = ()) -> None:
@@ -54,15 +54,15 @@ class Run(Protocol):
 
 
 @runtime_checkable
-class SegmentModule(Module, Protocol):
+class SegmentModule(KernelModule, Protocol):
     """A module that can run several kernels in one native call. Targets may offer it; hosts use it where it is."""
 
     def segment(
         self,
         names: Sequence[str],
         waits: Sequence[bool] | None = None,
-        extents: Sequence[Extent | None] | None = None,
-    ) -> Run:
+        extents: Sequence[ByteRange | None] | None = None,
+    ) -> NativeCall:
         """A run of kernels, in order; raises ``KeyError``.
 
         Where ``waits`` is false, a kernel may run beside those before it since the last that waits; by default all
@@ -72,10 +72,10 @@ class SegmentModule(Module, Protocol):
 
 
 @runtime_checkable
-class LazyModule(Module, Protocol):
+class LazyModule(KernelModule, Protocol):
     """A module that does some of its work when a launch first asks for it, and knows what to do where that fails."""
 
-    def tell(self, told: Told) -> None:
+    def on_failure(self, told: FailureCallback) -> None:
         """Have ``told`` hear of such failures; without, they are raised."""
 
 
@@ -128,5 +128,5 @@ class Target(Protocol):
 
     def load(
         self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]
-    ) -> Module:
+    ) -> KernelModule:
         """Load built binaries. Raises ``ToolchainError``."""

@@ -10,15 +10,15 @@ from litz_ir.errors import LitzError
 from litz_ir.faults import FAULTS
 from litz_ir.scalar.build import const
 from litz_ir.scalar.expr import (
-    Check,
+    BoundsCheck,
     Checked,
     Const,
     Expr,
-    Fold,
     Index,
     Indirect,
     Load,
     Masked,
+    NestedReduction,
     Op,
     Param,
     Scalar,
@@ -29,7 +29,7 @@ from litz_ir.text.lexer import Stream, Token, read_whole
 from litz_ir.text.scope import (
     COMPARE,
     INFIX,
-    Scope,
+    DTypeScope,
     first_operand,
     literal_dtype,
     names_dtype,
@@ -57,7 +57,7 @@ Operand = Expr | Literal
 class BodyParser:
     """Parses bodies that share one scope and one set of lets."""
 
-    def __init__(self, stream: Stream, scope: Scope) -> None:
+    def __init__(self, stream: Stream, scope: DTypeScope) -> None:
         self.stream = stream
         self.scope = scope
         self._lets: dict[str, Expr] = {}
@@ -180,7 +180,7 @@ class BodyParser:
         wrap = stream.accept("wrap")
         if wrap:
             stream.expect(",")
-        check = typing_cast(Check, stream.word("what happens out of range", _CHECKS))
+        check = typing_cast(BoundsCheck, stream.word("what happens out of range", _CHECKS))
         fault = "index" if stream.at(")") else stream.word("what is raised", tuple(FAULTS))
         stream.expect(")")
         try:
@@ -296,7 +296,7 @@ class BodyParser:
         stream = self.stream
         if token.text == "checked":
             return self._checked(token)
-        if token.text == "fold":
+        if token.text == "nested_reduce":
             return self._fold(token)
         args: list[Operand] = []
         wanted: DType | None = None
@@ -336,7 +336,7 @@ class BodyParser:
         body = self.expression()
         stream.expect(")")
         try:
-            return Fold(tuple(axes), body)
+            return NestedReduction(tuple(axes), body)
         except LitzError as error:
             stream.fail(error.message, token)
 
@@ -398,14 +398,14 @@ class BodyParser:
 
 def parse_term(text: str) -> Size:
     """Read an index term; loads in its indirect indices state their dtypes. Raises :class:`ParseError`."""
-    return read_whole(text, lambda stream: BodyParser(stream, Scope()).term())
+    return read_whole(text, lambda stream: BodyParser(stream, DTypeScope()).term())
 
 
-def parse_expr(text: str, scope: Scope | None = None, expected: DType | None = None) -> Expr:
+def parse_expr(text: str, scope: DTypeScope | None = None, expected: DType | None = None) -> Expr:
     """Read what :func:`~litz_ir.text.print_bodies.print_expr` wrote. Raises :class:`ParseError`."""
 
     def read(stream: Stream) -> Expr:
-        parser = BodyParser(stream, scope or Scope())
+        parser = BodyParser(stream, scope or DTypeScope())
         parser.lets()
         return parser.expression(expected)
 

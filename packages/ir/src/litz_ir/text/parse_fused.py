@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import cast, get_args
 
 from litz_ir.fused.decision import Decision
-from litz_ir.fused.group import Fate, FusedGraph, Group, Member
+from litz_ir.fused.group import FusedGraph, Group, Member, StorageClass
 from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size
 from litz_ir.text.lexer import Stream, read_whole
 from litz_ir.text.parse_bodies import BodyParser
 from litz_ir.text.parse_loops import graph
 from litz_ir.text.parse_types import axes, separated, term
-from litz_ir.text.scope import Scope, graph_scope
+from litz_ir.text.scope import DTypeScope, graph_scope
 
-FATES: tuple[str, ...] = get_args(Fate)
+STORAGE_CLASSES: tuple[str, ...] = get_args(StorageClass)
 
 
 def parse_fused(text: str) -> FusedGraph:
@@ -50,7 +50,7 @@ def decisions(stream: Stream) -> tuple[Decision, ...]:
     return tuple(found)
 
 
-def _group(stream: Stream, scope: Scope) -> Group:
+def _group(stream: Stream, scope: DTypeScope) -> Group:
     stream.expect("group")
     name = stream.name("the group's name")
     outer, inner = axes(stream)
@@ -62,16 +62,16 @@ def _group(stream: Stream, scope: Scope) -> Group:
     members: list[Member] = []
     while stream.at("run"):
         members.append(_member(stream, scope))
-    fates: list[tuple[str, Fate]] = []
+    fates: list[tuple[str, StorageClass]] = []
     while not stream.accept("}"):
-        fate = cast(Fate, stream.word("a member (run) or what becomes of a value", FATES))
+        fate = cast(StorageClass, stream.word("a member (run) or what becomes of a value", STORAGE_CLASSES))
         fates.append((stream.value(), fate))
         while stream.accept(","):
             fates.append((stream.value(), fate))
     return Group(name, outer, inner or (), tuple(members), tuple(fates), reads, writes)
 
 
-def _member(stream: Stream, scope: Scope) -> Member:
+def _member(stream: Stream, scope: DTypeScope) -> Member:
     stream.expect("run")
     operation = stream.value()
     stream.expect("phase")

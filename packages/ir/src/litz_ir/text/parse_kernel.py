@@ -9,15 +9,15 @@ from litz_ir.loops.nodes import Axis, ScatterMode
 from litz_ir.plan.kernel import (
     Access,
     Accumulate,
-    Binding,
+    Invocation,
     Kernel,
-    Local,
     Parameter,
-    Part,
     Phase,
     ScanStore,
+    ScratchArray,
     Statement,
     Store,
+    Subkernel,
 )
 from litz_ir.plan.schedule import CpuLoops, Schedule
 from litz_ir.scalar.expr import Expr
@@ -28,7 +28,7 @@ from litz_ir.text.parse_bodies import BodyParser
 from litz_ir.text.parse_loops import SCATTER_MODES, combiner
 from litz_ir.text.parse_schedules import schedule
 from litz_ir.text.parse_types import info, one_part, separated, term
-from litz_ir.text.scope import Scope
+from litz_ir.text.scope import DTypeScope
 
 _ACCESS = get_args(Access)
 
@@ -52,15 +52,15 @@ def kernel(stream: Stream) -> Kernel:
             infos.append(info(stream))
     own: Schedule = schedule(stream) if stream.accept("schedule") else CpuLoops()
     outer: tuple[Axis, ...] = one_part(stream) if stream.accept("outer") else ()
-    locals_: list[Local] = []
-    while stream.accept("local"):
+    locals_: list[ScratchArray] = []
+    while stream.accept("scratch"):
         locals_.append(_local(stream))
-    scope = Scope()
+    scope = DTypeScope()
     scope.declare_symbols(infos)
     scope.buffers.update((parameter.name, parameter.dtype) for parameter in parameters)
     scope.buffers.update((local.name, local.dtype) for local in locals_)
     phases: list[Phase] = []
-    parts: list[Part] = []
+    parts: list[Subkernel] = []
     while not stream.accept("}"):
         if stream.at("kernel"):
             parts.append(_part(stream))
@@ -72,14 +72,14 @@ def kernel(stream: Stream) -> Kernel:
     return Kernel(name, parameters, tuple(infos), outer, tuple(locals_), tuple(phases), own, tuple(parts))
 
 
-def _part(stream: Stream) -> Part:
+def _part(stream: Stream) -> Subkernel:
     own = kernel(stream)
-    bindings: list[Binding] = []
-    while stream.accept("on"):
+    bindings: list[Invocation] = []
+    while stream.accept("invoke"):
         given = separated(stream, lambda: stream.value() if stream.token.kind == "value" else term(stream))
         names = tuple(each for each in given if isinstance(each, str))
-        bindings.append(Binding(names, tuple(each for each in given if not isinstance(each, str))))
-    return Part(own, tuple(bindings))
+        bindings.append(Invocation(names, tuple(each for each in given if not isinstance(each, str))))
+    return Subkernel(own, tuple(bindings))
 
 
 def _parameter(stream: Stream) -> Parameter:
@@ -90,17 +90,17 @@ def _parameter(stream: Stream) -> Parameter:
     return Parameter(name, dtype, access, stream.integer() if stream.accept("align") else 1)
 
 
-def _local(stream: Stream) -> Local:
+def _local(stream: Stream) -> ScratchArray:
     name = stream.value()
     stream.expect(":")
     dtype = stream.dtype()
     stream.expect("[")
     size = term(stream)
     stream.expect("]")
-    return Local(name, dtype, size)
+    return ScratchArray(name, dtype, size)
 
 
-def _phase(stream: Stream, scope: Scope) -> Phase:
+def _phase(stream: Stream, scope: DTypeScope) -> Phase:
     stream.expect("phase")
     axes = one_part(stream)
     stream.expect("{")

@@ -11,16 +11,15 @@ from litz_ir.loops.nodes import (
     Assert,
     Axis,
     Collective,
-    Combine,
     Combiner,
     ComplexValue,
-    Contraction,
+    ContractionCall,
     Extern,
     HostScalar,
-    Kind,
+    LayoutRequirement,
     LoopGraph,
     Mutation,
-    Need,
+    NamedCombiner,
     Operation,
     Pointwise,
     Random,
@@ -33,6 +32,7 @@ from litz_ir.loops.nodes import (
     ScatterMode,
     Sort,
     TensorType,
+    UserCombiner,
     Value,
     View,
 )
@@ -54,14 +54,14 @@ from litz_ir.text.parse_types import (
     tensor_type,
     term,
 )
-from litz_ir.text.scope import Scope
+from litz_ir.text.scope import DTypeScope
 
-Names = tuple[tuple[str, str | None], ...]
+ResultNames = tuple[tuple[str, str | None], ...]
 """Results as they stand left of ``=``: name, and the version that it replaces."""
 
 COMBINERS: tuple[str, ...] = get_args(ReductionName)
 SCATTER_MODES: tuple[str, ...] = get_args(ScatterMode)
-_NEEDS: tuple[str, ...] = get_args(Need)
+_NEEDS: tuple[str, ...] = get_args(LayoutRequirement)
 _CONTRACTIONS = ("matmul", "convolution", "attention")
 REGIONS = get_args(RegionKind)
 
@@ -79,7 +79,7 @@ def graph(stream: Stream) -> LoopGraph:
     name = stream.name("the graph's name")
     device = stream.device() if stream.accept("on") else CPU
     inputs = separated(stream, lambda: parse_input(stream, device))
-    held = separated(stream, stream.value) if stream.accept("held") else ()
+    frozen = separated(stream, stream.value) if stream.accept("frozen") else ()
     donated = separated(stream, stream.value) if stream.accept("donated") else ()
     stream.expect("->")
     outputs = separated(stream, lambda: output(stream))
@@ -89,7 +89,7 @@ def graph(stream: Stream) -> LoopGraph:
     constants: list[Value] = []
     while stream.accept("const"):
         constants.append(declaration(stream, device))
-    scope = Scope()
+    scope = DTypeScope()
     scope.declare_symbols(table)
     scope.declare((*inputs, *constants))
     operations: list[Operation] = []
@@ -97,13 +97,15 @@ def graph(stream: Stream) -> LoopGraph:
         operation = _OperationParser(stream, scope, device).operation()
         operations.append(operation)
         scope.define(operation)
-    return LoopGraph(name, table, inputs, tuple(constants), tuple(operations), outputs, held, donated, saved)
+    return LoopGraph(
+        name, table, inputs, tuple(constants), tuple(operations), outputs, frozen, donated, saved
+    )
 
 
 class _OperationParser:
     """Parses one operation."""
 
-    def __init__(self, stream: Stream, scope: Scope, device: Device) -> None:
+    def __init__(self, stream: Stream, scope: DTypeScope, device: Device) -> None:
         self.stream = stream
         self.scope = scope
         self.device = device
@@ -122,7 +124,7 @@ class _OperationParser:
         order = stream.name("a token") if stream.accept("token") else ""
         return make(**fields, token=order, origin=stream.origin())
 
-    def _result_names(self) -> Names:
+    def _result_names(self) -> ResultNames:
         stream = self.stream
         if stream.token.kind != "value":
             return ()
@@ -134,17 +136,17 @@ class _OperationParser:
 
     # --- parts
 
-    def _values(self, names: Names, types: list[TensorType]) -> tuple[Value, ...]:
+    def _values(self, names: ResultNames, types: list[TensorType]) -> tuple[Value, ...]:
         self._check_count(names, types)
         return tuple(
             Value(name, type_, replaces) for (name, replaces), type_ in zip(names, types, strict=True)
         )
 
-    def _check_count(self, names: Names, types: list[TensorType]) -> None:
+    def _check_count(self, names: ResultNames, types: list[TensorType]) -> None:
         if len(names) != len(types):
             self.stream.fail(f"{len(names)} results, but {len(types)} types")
 
-    def results(self, names: Names) -> tuple[Value, ...]:
+    def results(self, names: ResultNames) -> tuple[Value, ...]:
         """``-> type, complex type``; nothing where there is no result."""
         types: list[TensorType] = []
         made: list[type[Value]] = []
@@ -158,7 +160,7 @@ class _OperationParser:
         )
 
     def typed_axes(
-        self, names: Names, scan_position: int | None = None
+        self, names: ResultNames, scan_position: int | None = None
     ) -> tuple[tuple[Value, ...], tuple[Axis, ...], tuple[Axis, ...]]:
         """``f32[i0: 4 | r0: 5]`` or ``[i0: 4 | r0: 5] -> types``: results, axes, inner axes.
 
@@ -189,18 +191,18 @@ class _OperationParser:
 
     # --- operations: each gives the class and its fields
 
-    def pointwise(self, names: Names, way: str, token: Token) -> Made:
+    def pointwise(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
         results, outer, inner = self.typed_axes(names)
         if inner:
             self.stream.fail("a pointwise operation has no axes after '|'", token)
         return Pointwise, {"results": results, "axes": outer, "bodies": self.bodies(results)}
 
-    def reduce(self, names: Names, way: str, token: Token) -> Made:
+    def reduce(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
         results, outer, inner = self.typed_axes(names)
         fields = {"combiner": combiner(self.stream, self.scope, way, token), "bodies": self.bodies()}
         return Reduction, {"results": results, "axes": outer, "reduce_axes": inner, **fields}
 
-    def scan(self, names: Names, way: str, token: Token) -> Made:
+    def scan(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
         self.stream.expect("dimension")
         dimension = self.stream.integer()
         results, outer, inner = self.typed_axes(names, dimension)
@@ -215,7 +217,7 @@ class _OperationParser:
             **fields,
         }
 
-    def scatter(self, names: Names, way: str, token: Token) -> Made:
+    def scatter(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
         stream = self.stream
         if way not in SCATTER_MODES:
             stream.fail(f"unknown scatter mode {way!r}; known: {', '.join(SCATTER_MODES)}", token)
@@ -232,7 +234,7 @@ class _OperationParser:
         fields = {"base": base, "axes": outer, "index": index, "body": body, "mode": cast(ScatterMode, way)}
         return Scatter, {"results": results, **fields}
 
-    def view(self, names: Names, way: str, token: Token) -> Made:
+    def view(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
         stream = self.stream
         results, outer, _ = self.typed_axes(names)
         stream.expect("{")
@@ -254,7 +256,7 @@ class _OperationParser:
             "base_strides": given,
         }
 
-    def sort(self, names: Names, way: str, token: Token) -> Made:
+    def sort(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
         stream = self.stream
         source = stream.value()
         stream.expect("dimension")
@@ -262,13 +264,13 @@ class _OperationParser:
         fields = {"descending": stream.accept("descending"), "stable": not stream.accept("unstable")}
         return Sort, {"results": self.results(names), "source": source, "dimension": dimension, **fields}
 
-    def mutate(self, names: Names, way: str, token: Token) -> Made:
+    def mutate(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
         target = self.stream.value()
         self.stream.expect("with")
         source = self.stream.value()
         return Mutation, {"results": self.results(names), "target": target, "source": source}
 
-    def region(self, names: Names, way: str, token: Token) -> Made:
+    def region(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
         stream = self.stream
         if way not in REGIONS:
             stream.fail(f"unknown region {way!r}; known: {', '.join(REGIONS)}", token)
@@ -282,7 +284,7 @@ class _OperationParser:
             graphs.append(graph(stream))
         return Region, {"results": results, "kind": way, "subgraphs": tuple(graphs), "arguments": given}
 
-    def check(self, names: Names, way: str, token: Token) -> Made:
+    def check(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
         results = self.results(names)
         condition = self.one_body()
         return Assert, {
@@ -292,12 +294,12 @@ class _OperationParser:
             "message": self.stream.string("a message"),
         }
 
-    def host(self, names: Names, way: str, token: Token) -> Made:
+    def host(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
         symbol = self.stream.name("a symbol")
         results = self.results(names)
         return HostScalar, {"results": results, "symbol": symbol, "body": self.one_body()}
 
-    def call(self, names: Names) -> dict[str, Any]:
+    def call(self, names: ResultNames) -> dict[str, Any]:
         """What all calls share."""
         stream = self.stream
         target = stream.name("what to call")
@@ -308,9 +310,9 @@ class _OperationParser:
             if stream.accept(word):
                 fields[word] = separated(stream, self._pair)
         if stream.accept("need"):
-            fields["need"] = stream.word("a need", _NEEDS)
+            fields["layout_requirement"] = stream.word("a need", _NEEDS)
         if stream.accept("silent"):
-            fields["silent"] = separated(stream, stream.value)
+            fields["unreturned"] = separated(stream, stream.value)
         fields["unpack"] = stream.accept("unpack")
         if stream.accept("flops"):
             fields["flops"] = term(stream)
@@ -321,50 +323,52 @@ class _OperationParser:
         self.stream.expect("->")
         return first, self.stream.value()
 
-    def extern(self, names: Names, way: str, token: Token) -> Made:
+    def extern(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
         fields = self.call(names)
         return Extern, {**fields, "reason": self.stream.string() if self.stream.accept("reason") else ""}
 
-    def contraction(self, names: Names, way: str, token: Token) -> Made:
+    def contraction(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
         if way not in _CONTRACTIONS:
             self.stream.fail(f"unknown contraction {way!r}; known: {', '.join(_CONTRACTIONS)}", token)
-        return Contraction, {
+        return ContractionCall, {
             **self.call(names),
             "kind": cast(Literal["matmul", "convolution", "attention"], way),
         }
 
-    def random(self, names: Names, way: str, token: Token) -> Made:
+    def random(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
         return Random, self.call(names)
 
-    def collective(self, names: Names, way: str, token: Token) -> Made:
+    def collective(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
         return Collective, self.call(names)
 
 
-Made = tuple[type[Operation], dict[str, Any]]
-_RULES: Mapping[str, Callable[[_OperationParser, Names, str, Token], Made]] = MappingProxyType(
-    {
-        "pointwise": _OperationParser.pointwise,
-        "reduce": _OperationParser.reduce,
-        "scan": _OperationParser.scan,
-        "scatter": _OperationParser.scatter,
-        "view": _OperationParser.view,
-        "sort": _OperationParser.sort,
-        "mutate": _OperationParser.mutate,
-        "extern": _OperationParser.extern,
-        "contraction": _OperationParser.contraction,
-        "random": _OperationParser.random,
-        "collective": _OperationParser.collective,
-        "region": _OperationParser.region,
-        "assert": _OperationParser.check,
-        "host": _OperationParser.host,
-    }
+ParsedOperation = tuple[type[Operation], dict[str, Any]]
+_RULES: Mapping[str, Callable[[_OperationParser, ResultNames, str, Token], ParsedOperation]] = (
+    MappingProxyType(
+        {
+            "pointwise": _OperationParser.pointwise,
+            "reduce": _OperationParser.reduce,
+            "scan": _OperationParser.scan,
+            "scatter": _OperationParser.scatter,
+            "view": _OperationParser.view,
+            "sort": _OperationParser.sort,
+            "mutate": _OperationParser.mutate,
+            "extern": _OperationParser.extern,
+            "contraction": _OperationParser.contraction,
+            "random": _OperationParser.random,
+            "collective": _OperationParser.collective,
+            "region": _OperationParser.region,
+            "assert": _OperationParser.check,
+            "host": _OperationParser.host,
+        }
+    )
 )
 
 
-def combiner(stream: Stream, scope: Scope, name: str, token: Token) -> Combiner:
+def combiner(stream: Stream, scope: DTypeScope, name: str, token: Token) -> Combiner:
     """A combiner of that name; ``combine`` is followed by its identity, body and finish."""
     if name in COMBINERS:
-        return Kind(cast(ReductionName, name))
+        return NamedCombiner(cast(ReductionName, name))
     if name != "combine":
         stream.fail(f"unknown combiner {name!r}; known: {', '.join((*COMBINERS, 'combine'))}", token)
     stream.expect("from")
@@ -373,4 +377,4 @@ def combiner(stream: Stream, scope: Scope, name: str, token: Token) -> Combiner:
     stream.expect("by")
     body = BodyParser(stream, inside).block()
     stream.expect("to")
-    return Combine(body, identity, BodyParser(stream, inside).block())
+    return UserCombiner(body, identity, BodyParser(stream, inside).block())

@@ -9,8 +9,8 @@ from litz_ir.plan.kernel import Kernel, KernelOrigin
 from litz_ir.plan.program import (
     Allocate,
     CallStep,
-    Check,
-    Define,
+    CheckStep,
+    DefineStep,
     Free,
     Launch,
     Placement,
@@ -36,7 +36,7 @@ from litz_ir.text.parse_types import (
     symbols,
     term,
 )
-from litz_ir.text.scope import Scope
+from litz_ir.text.scope import DTypeScope
 
 _SOURCES = ("size", "stride", "argument")
 
@@ -79,7 +79,7 @@ def plan(stream: Stream) -> Plan:
     subplans: list[Plan] = []
     while stream.at("plan"):
         subplans.append(plan(stream))
-    scope = Scope()
+    scope = DTypeScope()
     scope.declare_symbols(table)
     scope.declare((*inputs, *constants))
     scope.buffers.update((name, placement.type.dtype) for name, placement in buffers)
@@ -101,7 +101,7 @@ def _placement(stream: Stream, value: Value) -> Placement:
     return Placement(value.type, storage, offset, stream.value() if stream.accept("shares") else None)
 
 
-def _step(stream: Stream, scope: Scope) -> Step:
+def _step(stream: Stream, scope: DTypeScope) -> Step:
     token = stream.token
     names: list[str | None] = []
     while stream.token.kind == "value" or stream.at("_"):
@@ -130,11 +130,11 @@ def _step(stream: Stream, scope: Scope) -> Step:
         condition = _body(stream, scope)
         error = asserted_error(stream)
         message = stream.string("a message")
-        return Check(condition, message, error, stream.origin())
+        return CheckStep(condition, message, error, stream.origin())
     stream.expected("a step (allocate, free, launch, call, define, check, region)")
 
 
-def _body(stream: Stream, scope: Scope) -> Expr:
+def _body(stream: Stream, scope: DTypeScope) -> Expr:
     token = stream.token
     found = BodyParser(stream, scope).block()
     if len(found) != 1:
@@ -159,7 +159,7 @@ def _launch(stream: Stream) -> Launch:
     origins: list[KernelOrigin] = []
     while stream.accept("for"):
         operation = stream.name("an operation")
-        loop = stream.integer() if stream.accept("loop") else 0
+        loop = stream.integer() if stream.accept("invocation") else 0
         origins.append(KernelOrigin(operation, stream.origin(), loop))
     return Launch(name, tuple(buffers), tuple(values), tuple(origins))
 
@@ -173,14 +173,14 @@ def _call(stream: Stream, names: tuple[str | None, ...]) -> CallStep:
     return CallStep(target, given, attributes, names, unpack, reason, stream.origin(), pairs)
 
 
-def _define(stream: Stream, scope: Scope) -> Define:
+def _define(stream: Stream, scope: DTypeScope) -> DefineStep:
     symbol = stream.name("a symbol")
     if not stream.accept("from"):
-        return Define(symbol, _body(stream, scope))
+        return DefineStep(symbol, _body(stream, scope))
     kind = cast(Literal["size", "stride", "argument"], stream.word("a source", _SOURCES))
     position = stream.integer()
     stream.expect("of")
-    return Define(symbol, (kind, stream.value(), position))
+    return DefineStep(symbol, (kind, stream.value(), position))
 
 
 def _region(stream: Stream, names: tuple[str, ...]) -> RegionStep:

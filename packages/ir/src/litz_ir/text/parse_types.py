@@ -18,20 +18,20 @@ from litz_ir.loops.nodes import (
     ComplexValue,
     Input,
     Keyword,
-    OpaqueInput,
+    ObjectInput,
     Output,
     Ref,
     ScalarInput,
     ScalarRef,
+    StridedRef,
     TensorType,
     Value,
-    Window,
 )
 from litz_ir.symbols.table import SymbolInfo, SymbolKind, SymbolTable
 from litz_ir.symbols.term import Size
 from litz_ir.text.lexer import Stream
 from litz_ir.text.parse_bodies import BodyParser
-from litz_ir.text.scope import Scope
+from litz_ir.text.scope import DTypeScope
 
 T = TypeVar("T")
 KINDS = ("int", "float", "bool")
@@ -51,7 +51,7 @@ def separated(stream: Stream, item: Callable[[], T], *, start: str = "(", stop: 
 
 def term(stream: Stream) -> Size:
     """An index term outside a body, where nothing tells the dtype of a load."""
-    return BodyParser(stream, Scope()).term()
+    return BodyParser(stream, DTypeScope()).term()
 
 
 def tail(stream: Stream, shape: tuple[Size, ...], device: Device) -> tuple[Layout, Device]:
@@ -121,10 +121,10 @@ def one_part(stream: Stream) -> tuple[Axis, ...]:
 
 def parse_input(stream: Stream, device: Device) -> Input:
     """An input of a graph or plan."""
-    if stream.accept("opaque"):
+    if stream.accept("object"):
         name = stream.value()
         stream.expect(":")
-        return OpaqueInput(name, stream.name("what it is"))
+        return ObjectInput(name, stream.name("what it is"))
     if stream.token.kind != "scalar":
         return declaration(stream, device)
     name = stream.scalar()
@@ -139,7 +139,7 @@ def argument(stream: Stream) -> Argument:
     token = stream.token
     match token.kind:
         case "value":
-            return _value_or_window(stream)
+            return _value_or_strided(stream)
         case "scalar":
             return ScalarRef(stream.scalar())
         case "string":
@@ -166,13 +166,13 @@ def argument(stream: Stream) -> Argument:
     return _number(stream)
 
 
-def _value_or_window(stream: Stream) -> Ref | Window:
-    """``%x`` or ``%x window[2, 3] strides(1, 4) offset 8``."""
+def _value_or_strided(stream: Stream) -> Ref | StridedRef:
+    """``%x`` or ``%x strided[2, 3] strides(1, 4) offset 8``."""
     name = stream.value()
-    if not stream.accept("window"):
+    if not stream.accept("strided"):
         return Ref(name)
     shape = separated(stream, lambda: term(stream), start="[", stop="]")
-    return Window(name, shape, tail(stream, shape, CPU)[0])
+    return StridedRef(name, shape, tail(stream, shape, CPU)[0])
 
 
 def _complex(stream: Stream) -> ComplexRef | complex:
@@ -206,7 +206,7 @@ def output(stream: Stream) -> Output:
     """An output of a graph or plan."""
     token = stream.token
     found = argument(stream)
-    if isinstance(found, (str, complex, tuple, DType, Device, Keyword, Window)):
+    if isinstance(found, (str, complex, tuple, DType, Device, Keyword, StridedRef)):
         stream.fail("an output is a value, a scalar, a term, a literal or none", token)
     return found
 

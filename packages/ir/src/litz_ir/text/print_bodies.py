@@ -10,11 +10,11 @@ from litz_ir.scalar.expr import (
     Checked,
     Const,
     Expr,
-    Fold,
     Index,
     Indirect,
     Load,
     Masked,
+    NestedReduction,
     Op,
     Param,
     Scalar,
@@ -25,7 +25,7 @@ from litz_ir.text.scope import (
     COMPARE,
     INFIX,
     UNARY,
-    Scope,
+    DTypeScope,
     first_operand,
     literal_dtype,
     names_dtype,
@@ -42,22 +42,22 @@ _TERM_SUM, _TERM_PRODUCT, _TERM_ATOM = 0, 1, 2
 
 def print_term(term: Size, bodies: BodyPrinter | None = None) -> str:
     """An index term. What indirect indices hold is printed inline, by ``bodies`` where given."""
-    return (bodies or BodyPrinter((), Scope())).term(term)
+    return (bodies or BodyPrinter((), DTypeScope())).term(term)
 
 
-def print_expr(expr: Expr, scope: Scope | None = None, expected: DType | None = None) -> str:
+def print_expr(expr: Expr, scope: DTypeScope | None = None, expected: DType | None = None) -> str:
     """A body by itself: its let lines, each ended by ``;``, then the expression.
 
     Without a ``scope`` every load and scalar states its dtype. A literal leaves out the dtype that is ``expected``.
     """
-    printer = BodyPrinter((expr,), scope or Scope())
+    printer = BodyPrinter((expr,), scope or DTypeScope())
     return "\n".join((*printer.lets(), printer.root(expr, expected)))
 
 
 class BodyPrinter:
     """Prints bodies that share one scope and one set of lets."""
 
-    def __init__(self, roots: Sequence[Expr], scope: Scope, terms: Sequence[Size] = ()) -> None:
+    def __init__(self, roots: Sequence[Expr], scope: DTypeScope, terms: Sequence[Size] = ()) -> None:
         """``roots`` are the bodies, ``terms`` further index terms whose indirect indices may share with them."""
         self.scope = scope
         held = [atom.value for term in terms for atom in _indirects(term)]
@@ -176,9 +176,9 @@ class BodyPrinter:
             case Checked():
                 cond = self._argument(expr.cond, None, 0)
                 return f"checked({cond}, {self._argument(expr.body, None, 0)}, {expr.fault})"
-            case Fold():
+            case NestedReduction():
                 axes = ", ".join(f"{name_text(name)}: {self.term(size)}" for name, size in expr.axes)
-                return f"fold({axes} | {self._argument(expr.body, None, 0)})"
+                return f"nested_reduce({axes} | {self._argument(expr.body, None, 0)})"
             case Op():
                 return self._operation(expr, strength)
         raise TypeError(f"no text form for an expression of type {type(expr).__name__}")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from litz_ir.fused.decision import Decision
-from litz_ir.fused.group import Fate, FusedGraph, Group, Member
+from litz_ir.fused.group import FusedGraph, Group, Member, StorageClass
 from litz_ir.text.print_bodies import BodyPrinter, print_term
 from litz_ir.text.print_loops import graph_lines, values_text
 from litz_ir.text.print_types import INDENT, WIDTH, axes_text, braced, indented
-from litz_ir.text.scope import Scope, graph_scope
+from litz_ir.text.scope import DTypeScope, graph_scope
 from litz_ir.text.spelling import name_text, string_text, value_text
 
 
@@ -37,14 +37,14 @@ def decision_text(decision: Decision) -> str:
     return text + (f" note {string_text(decision.note)}" if decision.note else "")
 
 
-def _group_lines(group: Group, scope: Scope) -> list[str]:
+def _group_lines(group: Group, scope: DTypeScope) -> list[str]:
     head = f"group {name_text(group.name)} {axes_text(group.outer, group.inner)}"
     head += f" in ({values_text(group.reads)}) out ({values_text(group.writes)})"
     lines = [line for member in group.members for line in _member_lines(member, scope)]
-    return [f"{head} {{", *indented([*lines, *_fate_lines(group.fates)]), "}"]
+    return [f"{head} {{", *indented([*lines, *_fate_lines(group.storage_classes)]), "}"]
 
 
-def _member_lines(member: Member, scope: Scope) -> list[str]:
+def _member_lines(member: Member, scope: DTypeScope) -> list[str]:
     text = f"run {value_text(member.operation)} phase {member.phase}" + (" inner" if member.inner else "")
     if member.index:
         text += f" at [{', '.join(map(BodyPrinter((), scope).term, member.index))}]"
@@ -56,10 +56,10 @@ def _member_lines(member: Member, scope: Scope) -> list[str]:
     return [f"{text} {block[0]}", *block[1:]]
 
 
-def _fate_lines(fates: tuple[tuple[str, Fate], ...]) -> list[str]:
+def _fate_lines(fates: tuple[tuple[str, StorageClass], ...]) -> list[str]:
     """One line for each run of values of one fate."""
     lines: list[str] = []
-    last: Fate | None = None
+    last: StorageClass | None = None
     for name, fate in fates:
         if fate == last:
             lines[-1] += f", {value_text(name)}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from litz_ir.loops.nodes import Combine, Combiner
+from litz_ir.loops.nodes import Combiner, UserCombiner
 from litz_ir.plan.kernel import (
     Accumulate,
-    Binding,
+    Invocation,
     Kernel,
     Parameter,
     Phase,
@@ -20,7 +20,7 @@ from litz_ir.text.print_bodies import BodyPrinter, print_term
 from litz_ir.text.print_loops import combine_lines, combiner_name
 from litz_ir.text.print_schedules import print_schedule
 from litz_ir.text.print_types import axes_text, indented, info_text
-from litz_ir.text.scope import Scope
+from litz_ir.text.scope import DTypeScope
 from litz_ir.text.spelling import name_text, scalar_text, value_text
 
 
@@ -40,31 +40,32 @@ def kernel_lines(kernel: Kernel) -> list[str]:
     if kernel.outer:
         lines.append(f"outer {axes_text(kernel.outer)}")
     lines += [
-        f"local {value_text(local.name)}: {local.dtype}[{print_term(local.size)}]" for local in kernel.locals
+        f"scratch {value_text(local.name)}: {local.dtype}[{print_term(local.size)}]"
+        for local in kernel.scratch
     ]
     for phase in kernel.phases:
         lines += _phase_lines(phase, scope)
         define_phase(phase, scope)
-    for part in kernel.parts:
-        lines += [*kernel_lines(part.kernel), *indented(map(_binding_text, part.bindings))]
+    for part in kernel.subkernels:
+        lines += [*kernel_lines(part.kernel), *indented(map(_binding_text, part.invocations))]
     parameters = ", ".join(map(_parameter_text, kernel.parameters))
     return [f"kernel {name_text(kernel.name)}({parameters}) {{", *indented(lines), "}"]
 
 
-def _binding_text(binding: Binding) -> str:
-    return f"on ({', '.join([*map(value_text, binding.buffers), *map(print_term, binding.symbols)])})"
+def _binding_text(binding: Invocation) -> str:
+    return f"invoke ({', '.join([*map(value_text, binding.buffers), *map(print_term, binding.symbols)])})"
 
 
-def kernel_scope(kernel: Kernel) -> Scope:
+def kernel_scope(kernel: Kernel) -> DTypeScope:
     """The scope of a kernel's first phase."""
-    scope = Scope()
+    scope = DTypeScope()
     scope.declare_symbols(kernel.symbols)
     scope.buffers.update((parameter.name, parameter.dtype) for parameter in kernel.parameters)
-    scope.buffers.update((local.name, local.dtype) for local in kernel.locals)
+    scope.buffers.update((local.name, local.dtype) for local in kernel.scratch)
     return scope
 
 
-def define_phase(phase: Phase, scope: Scope) -> None:
+def define_phase(phase: Phase, scope: DTypeScope) -> None:
     """Make known to later phases what a phase accumulates."""
     for statement in phase.statements:
         if isinstance(statement, Accumulate):
@@ -76,7 +77,7 @@ def _parameter_text(parameter: Parameter) -> str:
     return f"{parameter.access} {value_text(parameter.name)}: {parameter.dtype}{alignment}"
 
 
-def _phase_lines(phase: Phase, scope: Scope) -> list[str]:
+def _phase_lines(phase: Phase, scope: DTypeScope) -> list[str]:
     roots: list[Expr] = []
     terms: list[Size] = []
     for statement in phase.statements:
@@ -118,6 +119,6 @@ def _combined(
 ) -> list[str]:
     head = f"{word}.{combiner_name(combiner)}"
     block = f"{{ {', '.join(map(printer.root, values))} }}{after};" if values else f"{{ }}{after};"
-    if isinstance(combiner, Combine):
+    if isinstance(combiner, UserCombiner):
         return [head, *indented([*combine_lines(combiner, printer.scope), block])]
     return [f"{head} {block}"]

@@ -10,9 +10,8 @@ from litz_ir.loops.nodes import (
     Axis,
     Call,
     Collective,
-    Combine,
     Combiner,
-    Contraction,
+    ContractionCall,
     Extern,
     HostScalar,
     LoopGraph,
@@ -25,6 +24,7 @@ from litz_ir.loops.nodes import (
     Scan,
     Scatter,
     Sort,
+    UserCombiner,
     Value,
     View,
 )
@@ -39,17 +39,17 @@ from litz_ir.text.print_types import (
     axes_text,
     braced,
     declaration,
+    default_device,
     device_text,
     error_text,
     indented,
     input_text,
     symbols_lines,
     tail_text,
-    usual_device,
     value_name,
     value_type_text,
 )
-from litz_ir.text.scope import Scope
+from litz_ir.text.scope import DTypeScope
 from litz_ir.text.spelling import name_text, origin_text, string_text, value_text
 
 
@@ -60,8 +60,8 @@ def print_graph(graph: LoopGraph) -> str:
 
 def graph_lines(graph: LoopGraph) -> list[str]:
     """The lines of a loop graph, not indented."""
-    device = usual_device(value.type for value in graph.values().values())
-    scope = Scope()
+    device = default_device(value.type for value in graph.values().values())
+    scope = DTypeScope()
     scope.declare_symbols(graph.symbols)
     scope.declare((*graph.inputs, *graph.constants))
     lines = symbols_lines(graph.symbols)
@@ -72,7 +72,7 @@ def graph_lines(graph: LoopGraph) -> list[str]:
     inputs = ", ".join(input_text(item, device) for item in graph.inputs)
     outputs = ", ".join(map(argument_text, graph.outputs))
     place = "" if device == CPU else f" on {device_text(device)} "
-    lasting = named_values("held", graph.held) + named_values("donated", graph.donated)
+    lasting = named_values("frozen", graph.frozen) + named_values("donated", graph.donated)
     saved = named_values("saved", graph.saved)
     return [
         f"graph {name_text(graph.name)}{place}({inputs}){lasting} -> ({outputs}){saved} {{",
@@ -86,7 +86,7 @@ def named_values(what: str, names: tuple[str, ...]) -> str:
     return f" {what} ({values_text(names)})" if names else ""
 
 
-def operation_lines(operation: Operation, scope: Scope, device: Device) -> list[str]:
+def operation_lines(operation: Operation, scope: DTypeScope, device: Device) -> list[str]:
     """One operation: its results, its kind, and what that kind has."""
     printer = _OperationPrinter(scope, device, _opening(operation))
     lines = printer.lines(operation)
@@ -106,7 +106,7 @@ def _opening(operation: Operation) -> str:
 class _OperationPrinter:
     """Prints one operation after its ``opening``, the results' names."""
 
-    def __init__(self, scope: Scope, device: Device, opening: str) -> None:
+    def __init__(self, scope: DTypeScope, device: Device, opening: str) -> None:
         self.scope = scope
         self.device = device
         self.opening = opening
@@ -173,7 +173,7 @@ class _OperationPrinter:
         return [f"{self.opening}{head} {block[0]}", *block[1:]]
 
     def _bodies(
-        self, bodies: tuple[Expr, ...], results: Sequence[Value] = (), scope: Scope | None = None
+        self, bodies: tuple[Expr, ...], results: Sequence[Value] = (), scope: DTypeScope | None = None
     ) -> list[str]:
         """A block of bodies; literals leave out the dtypes of the results."""
         printer = BodyPrinter(bodies, scope or self.scope)
@@ -184,7 +184,7 @@ class _OperationPrinter:
 
     def _combined(self, head: str, combiner: Combiner, block: list[str]) -> list[str]:
         """A combiner's own bodies, if it has any, before the bodies that it combines."""
-        if not isinstance(combiner, Combine):
+        if not isinstance(combiner, UserCombiner):
             return self._block(head, block)
         return [f"{self.opening}{head}", *indented([*combine_lines(combiner, self.scope), *block])]
 
@@ -229,10 +229,10 @@ class _OperationPrinter:
         for word, pairs in (("mutates", operation.mutates), ("aliases", operation.aliases)):
             if pairs:
                 text += f" {word}({', '.join(f'{value_text(a)} -> {value_text(b)}' for a, b in pairs)})"
-        if operation.need != "any":
-            text += f" need {operation.need}"
-        if operation.silent:
-            text += f" silent({values_text(operation.silent)})"
+        if operation.layout_requirement != "any":
+            text += f" need {operation.layout_requirement}"
+        if operation.unreturned:
+            text += f" silent({values_text(operation.unreturned)})"
         if operation.unpack:
             text += " unpack"
         if operation.flops != 0:
@@ -249,10 +249,10 @@ def values_text(names: Iterable[str]) -> str:
 
 def combiner_name(combiner: Combiner) -> str:
     """The word after ``reduce.`` and ``scan.``."""
-    return "combine" if isinstance(combiner, Combine) else combiner.name
+    return "combine" if isinstance(combiner, UserCombiner) else combiner.name
 
 
-def combine_lines(combiner: Combine, scope: Scope) -> list[str]:
+def combine_lines(combiner: UserCombiner, scope: DTypeScope) -> list[str]:
     """``from { identity } by { body } to { finish }``."""
     inside = scope.combining(tuple(expr.dtype for expr in combiner.identity))
     lines: list[str] = []
@@ -271,7 +271,7 @@ def _call_word(operation: Call) -> str:
     match operation:
         case Extern():
             return "extern"
-        case Contraction():
+        case ContractionCall():
             return f"contraction.{operation.kind}"
         case Random():
             return "random"

@@ -6,8 +6,8 @@ from litz_ir.device import Device
 from litz_ir.plan.program import (
     Allocate,
     CallStep,
-    Check,
-    Define,
+    CheckStep,
+    DefineStep,
     Free,
     Launch,
     Placement,
@@ -35,7 +35,7 @@ from litz_ir.text.print_types import (
     symbols_lines,
     type_text,
 )
-from litz_ir.text.scope import Scope
+from litz_ir.text.scope import DTypeScope
 from litz_ir.text.spelling import name_text, origin_text, string_text, value_text
 
 
@@ -68,9 +68,9 @@ def plan_lines(plan: Plan) -> list[str]:
     return [f"{head} ({inputs}){donated} -> ({outputs}) {{", *indented(lines), "}"]
 
 
-def plan_scope(plan: Plan) -> Scope:
+def plan_scope(plan: Plan) -> DTypeScope:
     """The scope of the bodies that a plan evaluates on the host."""
-    scope = Scope()
+    scope = DTypeScope()
     scope.declare_symbols(plan.symbols)
     scope.declare((*plan.inputs, *plan.constants))
     scope.buffers.update((name, placement.type.dtype) for name, placement in plan.buffers)
@@ -91,7 +91,7 @@ def _placement_text(name: str, placement: Placement, device: Device) -> str:
     return text + (f" shares {value_text(placement.base)}" if placement.base is not None else "")
 
 
-def _step_lines(step: Step, scope: Scope) -> list[str]:
+def _step_lines(step: Step, scope: DTypeScope) -> list[str]:
     match step:
         case Allocate():
             return [f"allocate {name_text(step.storage)}"]
@@ -101,9 +101,9 @@ def _step_lines(step: Step, scope: Scope) -> list[str]:
             return _launch_lines(step)
         case CallStep():
             return [_call_text(step)]
-        case Define():
+        case DefineStep():
             return _define_lines(step, scope)
-        case Check():
+        case CheckStep():
             lines = _block(
                 f"check {{}} {error_text(step.error)}{string_text(step.message)}", step.condition, scope
             )
@@ -121,7 +121,7 @@ def _with_origin(lines: list[str], origin: str) -> list[str]:
     return [*lines[:-1], f"{lines[-1]}  {origin}"] if origin else lines
 
 
-def _block(frame: str, body: Expr, scope: Scope) -> list[str]:
+def _block(frame: str, body: Expr, scope: DTypeScope) -> list[str]:
     """The frame with the body's block in place of its ``{}``."""
     printer = BodyPrinter((body,), scope)
     before, _, after = frame.partition("{}")
@@ -135,7 +135,7 @@ def _launch_lines(step: Launch) -> list[str]:
     symbols = f"; {', '.join(map(print_term, step.symbols))}" if step.symbols else ""
     lines = [f"launch {name_text(step.kernel)}({values_text(step.buffers)}{symbols})"]
     for item in step.origins:
-        loop = f" loop {item.loop}" if item.loop else ""
+        loop = f" invocation {item.invocation}" if item.invocation else ""
         lines.append(f"{INDENT}for {name_text(item.operation)}{loop} {origin_text(item.origin)}".rstrip())
     return lines
 
@@ -150,7 +150,7 @@ def _call_text(step: CallStep) -> str:
     return _with_origin([text], origin_text(step.origin))[0]
 
 
-def _define_lines(step: Define, scope: Scope) -> list[str]:
+def _define_lines(step: DefineStep, scope: DTypeScope) -> list[str]:
     head = f"define {name_text(step.symbol)}"
     if isinstance(step.source, Expr):
         return _block(f"{head} {{}}", step.source, scope)

@@ -17,13 +17,13 @@ from litz_ir.loops.nodes import (
     ComplexValue,
     Input,
     Keyword,
-    OpaqueInput,
+    ObjectInput,
     Ref,
     ScalarInput,
     ScalarRef,
+    StridedRef,
     TensorType,
     Value,
-    Window,
 )
 from litz_ir.symbols.table import SymbolInfo, SymbolTable
 from litz_ir.symbols.term import Size
@@ -45,7 +45,7 @@ def device_text(device: Device) -> str:
     return name_text(device.kind) + (f":{device.index}" if device.index else "")
 
 
-def usual_device(types: Iterable[TensorType]) -> Device:
+def default_device(types: Iterable[TensorType]) -> Device:
     """The device that most of the types name, which is then left out of each; the first of several."""
     counts = Counter(type_.device for type_ in types)
     return counts.most_common(1)[0][0] if counts else CPU
@@ -112,12 +112,12 @@ def input_text(item: Input, device: Device) -> str:
             symbol = f" as {name_text(item.symbol)}" if item.symbol is not None else ""
             term = f" = {print_term(item.term)}" if item.term is not None else ""
             return f"{scalar_text(item.name)}: {item.kind}{symbol}{term}"
-        case OpaqueInput():
-            return f"opaque {value_text(item.name)}: {name_text(item.kind)}"
+        case ObjectInput():
+            return f"object {value_text(item.name)}: {name_text(item.kind)}"
 
 
 def argument_text(argument: Argument) -> str:
-    """An argument of a call: ``%x``, ``complex(%x)``, ``%x window[2] offset 4``, ``$s``, ``kind::name``, ``f32``,
+    """An argument of a call: ``%x``, ``complex(%x)``, ``%x strided[2] offset 4``, ``$s``, ``kind::name``, ``f32``,
     ``device(cpu)``, a term or a literal, ``complex(0.0, 1.0)`` among them."""
     match argument:
         case None:
@@ -136,10 +136,10 @@ def argument_text(argument: Argument) -> str:
             return f"complex({value_text(argument.name)})"
         case Ref():
             return value_text(argument.name)
-        case Window():
+        case StridedRef():
             shape = ", ".join(map(print_term, argument.shape))
             return (
-                f"{value_text(argument.name)} window[{shape}]{layout_text(argument.layout, argument.shape)}"
+                f"{value_text(argument.name)} strided[{shape}]{layout_text(argument.layout, argument.shape)}"
             )
         case ScalarRef():
             return scalar_text(argument.name)

@@ -40,16 +40,16 @@ UNARY = 6
 
 
 @dataclass(slots=True)
-class Scope:
+class DTypeScope:
     """Dtypes by the name of a buffer, the name of a scalar and the position of a combine body's parameter."""
 
     buffers: dict[str, DType] = field(default_factory=dict)
     scalars: dict[str, DType] = field(default_factory=dict)
     parameters: tuple[DType, ...] = ()
 
-    def combining(self, dtypes: tuple[DType, ...]) -> Scope:
+    def combining(self, dtypes: tuple[DType, ...]) -> DTypeScope:
         """The scope of a combine body over tuples of these dtypes: accumulated values first, then new ones."""
-        return Scope(self.buffers, self.scalars, dtypes + dtypes)
+        return DTypeScope(self.buffers, self.scalars, dtypes + dtypes)
 
     def declare(self, items: Iterable[Input]) -> None:
         """Make inputs or constants known."""
@@ -74,9 +74,9 @@ class Scope:
         return self.parameters[position] if 0 <= position < len(self.parameters) else None
 
 
-def graph_scope(graph: LoopGraph) -> Scope:
+def graph_scope(graph: LoopGraph) -> DTypeScope:
     """The scope of bodies that may read anything in a graph."""
-    scope = Scope()
+    scope = DTypeScope()
     scope.declare_symbols(graph.symbols)
     scope.declare((*graph.inputs, *graph.constants))
     for operation in graph.operations:

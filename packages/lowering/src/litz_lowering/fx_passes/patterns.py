@@ -14,7 +14,7 @@ import torch
 from torch.fx import Node
 
 Predicate = Callable[[Node], bool]
-Bound = Mapping[str, object]
+NamedNodes = Mapping[str, object]
 
 
 def always(node: Node) -> bool:
@@ -23,7 +23,7 @@ def always(node: Node) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Any:
+class AnyNode:
     """Any node for which ``where`` holds; it is bound to ``name``."""
 
     name: str
@@ -31,14 +31,14 @@ class Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberPattern:
     """A Python number, bound to ``name``."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallPattern:
     """A call of one of ``targets`` (overload names) whose first arguments match ``arguments``.
 
     ``where`` looks at the node itself: at its other arguments and its metadata. ``once`` asks that one node alone reads
@@ -58,11 +58,11 @@ class Row:
     """One kind of optional step: a call, one of whose arguments is :data:`HERE`, the value that the step changes."""
 
     name: str
-    call: Call
+    call: CallPattern
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class StepChain:
     """Any number of steps, each one of ``rows``, down to ``inner``; as many as there are. They are kept by ``name``."""
 
     name: str
@@ -77,21 +77,21 @@ class Either:
     of: tuple[Pattern, ...]
 
 
-Pattern = Any | Number | Call | Chain | Either
+Pattern = AnyNode | NumberPattern | CallPattern | StepChain | Either
 
-HERE = Any("")
+HERE = AnyNode("")
 """Where a step's row goes on: what stands here is the next step, or what is inside all of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MatchedStep:
     """A step of a chain: the row that it matched, its node, the node that it changes, and what the row's names are
     bound to."""
 
     row: str
     node: Node
     inner: Node
-    bound: Bound
+    bound: NamedNodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class Match:
     chains, from the result upwards too."""
 
     calls: tuple[Node, ...] = ()
-    bound: Bound = field(default_factory=lambda: MappingProxyType({}))
-    steps: Mapping[str, tuple[Step, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    bound: NamedNodes = field(default_factory=lambda: MappingProxyType({}))
+    steps: Mapping[str, tuple[MatchedStep, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
     def node(self, name: str) -> Node:
         """The node that is bound to ``name``."""
@@ -109,7 +109,7 @@ class Match:
         assert isinstance(found, Node), f"{name} is bound to a number"
         return found
 
-    def chain(self, name: str) -> tuple[Step, ...]:
+    def chain(self, name: str) -> tuple[MatchedStep, ...]:
         """The steps of a chain; none where it is empty, or on an alternative that was not taken."""
         return self.steps.get(name, ())
 
@@ -139,21 +139,21 @@ class _Attempt:
     def match(self, pattern: Pattern, value: object, found: Match) -> Iterator[Match]:
         """``found`` and what the pattern adds to it, in every way in which ``value`` matches."""
         match pattern:
-            case Any(name, where):
+            case AnyNode(name, where):
                 if isinstance(value, Node) and where(value):
                     yield _with(found, name, value)
-            case Number(name):
+            case NumberPattern(name):
                 if isinstance(value, int | float) and not isinstance(value, bool):
                     yield _with(found, name, value)
-            case Call():
+            case CallPattern():
                 yield from self._call(pattern, value, found)
-            case Chain():
+            case StepChain():
                 yield from self._chain(pattern, value, found)
             case Either(of):
                 for each in of:
                     yield from self.match(each, value, found)
 
-    def _call(self, pattern: Call, value: object, found: Match) -> Iterator[Match]:
+    def _call(self, pattern: CallPattern, value: object, found: Match) -> Iterator[Match]:
         if not isinstance(value, Node):
             return
         if not self._is_called(pattern, value, len(found.calls)):
@@ -176,17 +176,17 @@ class _Attempt:
         for first in self.match(patterns[0], values[0], found):
             yield from self._arguments(patterns[1:], values[1:], first)
 
-    def _chain(self, chain: Chain, value: object, found: Match) -> Iterator[Match]:
+    def _chain(self, chain: StepChain, value: object, found: Match) -> Iterator[Match]:
         for row in chain.rows:
             for own in self._call(row.call, value, Match(calls=found.calls)):
                 inner = own.node(HERE.name)
                 bound = {name: each for name, each in own.bound.items() if name != HERE.name}
-                steps = (*found.chain(chain.name), Step(row.name, own.calls[-1], inner, bound))
+                steps = (*found.chain(chain.name), MatchedStep(row.name, own.calls[-1], inner, bound))
                 further = replace(found, calls=own.calls, steps={**found.steps, chain.name: steps})
                 yield from self._chain(chain, inner, further)
         yield from self.match(chain.inner, value, found)
 
-    def _is_called(self, pattern: Call, node: Node, depth: int) -> bool:
+    def _is_called(self, pattern: CallPattern, node: Node, depth: int) -> bool:
         fits = (
             isinstance(node.target, torch._ops.OpOverload)
             and str(node.target) in pattern.targets

@@ -18,12 +18,12 @@ from litz_lowering.rules.formula import Num
 from litz_lowering.rules.resampling_kernels import keys, lanczos, triangle
 from litz_lowering.rules.scatter import zeros
 
-Kernel = Callable[[Num], Num]
+ResamplingKernel = Callable[[Num], Num]
 
 CUBIC = -0.5
 """The free parameter of the cubic kernel that eager antialiases with."""
 LOBES = 3
-KERNELS: dict[str, tuple[int, Kernel]] = {
+KERNELS: dict[str, tuple[int, ResamplingKernel]] = {
     "bilinear": (1, triangle),
     "bicubic": (2, lambda x: keys(x, CUBIC)),
     "lanczos": (LOBES, lambda x: lanczos(x, LOBES)),
@@ -34,7 +34,7 @@ _SYMBOLIC = Declined("antialiasing between sizes that are not known")
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ResamplingWindow:
     """The elements along dimension ``d`` of ``size`` that each of ``count`` results is a mean of.
 
     ``scale`` is elements per result, ``dtype`` what weights are computed in.
@@ -118,11 +118,11 @@ class Window:
 def _windows(
     ctx: LoweringContext, sizes: Sequence[Size], counts: Sequence[Size], corners: bool,
     scales: Sequence[float | None], dtype: DType,
-) -> list[Window] | None:  # fmt: skip
+) -> list[ResamplingWindow] | None:  # fmt: skip
     """The windows over both spatial dimensions; None where a size is symbolic."""
     mode = ctx.origin.operation.partition("_upsample_")[2].partition("2d")[0]
     wide = np.dtype(np.float64 if dtype == f64 else np.float32)
-    found: list[Window] = []
+    found: list[ResamplingWindow] = []
     for d, size, count, factor in zip((2, 3), sizes, counts, scales, strict=True):
         if not isinstance(size, int) or not isinstance(count, int):
             return None
@@ -130,7 +130,7 @@ def _windows(
             scale = (size - 1) / (count - 1) if count > 1 else 0.0
         else:
             scale = 1 / factor if factor is not None and factor > 0 else size / count
-        found.append(Window(ctx, d, size, count, float(wide.type(scale)), mode, dtype))
+        found.append(ResamplingWindow(ctx, d, size, count, float(wide.type(scale)), mode, dtype))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from litz_ir.loops import Contraction
+from litz_ir.loops import ContractionCall
 from litz_ir.symbols import Size, mul, product
 from litz_lowering.context import LoweringContext, Tensor
 from litz_lowering.registry import rule
@@ -29,7 +29,7 @@ def attention(ctx: LoweringContext, *args: Any, **kwargs: Any) -> tuple[Any, ...
     """(attention, and what the backward pass of that variant wants); dropout inside draws from ATen's stream."""
     token = "rng" if ctx.named_arguments.get("dropout_p", 0.0) else ""
     results = ctx.call(
-        Contraction, str(ctx.node.target), args, kwargs, kind="attention", need="exact", token=token,
+        ContractionCall, str(ctx.node.target), args, kwargs, kind="attention", layout_requirement="exact", token=token,
         flops=_flops(args[0], args[1]),
     )  # fmt: skip
     return ctx.nested(results)
@@ -39,7 +39,7 @@ def attention(ctx: LoweringContext, *args: Any, **kwargs: Any) -> tuple[Any, ...
 def attention_backward(ctx: LoweringContext, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
     """Gradients of query, key and value (and of the bias, where the variant has one)."""
     results = ctx.call(
-        Contraction, str(ctx.node.target), args, kwargs, kind="attention", need="exact",
+        ContractionCall, str(ctx.node.target), args, kwargs, kind="attention", layout_requirement="exact",
         flops=mul(_flops(args[1], args[2]), 2),
     )  # fmt: skip
     return ctx.nested(results)

@@ -6,7 +6,7 @@ from typing import Any
 
 from litz_lowering.context import Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
-from litz_lowering.rules.parts import in_place_of
+from litz_lowering.rules.slice_scatter import in_place_of
 
 
 @rule(

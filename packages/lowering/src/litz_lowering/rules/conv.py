@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litz_ir.contraction import CONVOLUTION, CONVOLUTION_BACKWARD, CONVOLUTIONS, by_role
-from litz_ir.loops import Contraction
+from litz_ir.loops import ContractionCall
 from litz_ir.symbols import Size, mul, product
 from litz_lowering.context import LoweringContext, Tensor
 from litz_lowering.registry import rule
@@ -22,7 +22,15 @@ def convolution(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
     """A convolution, transposed or not; its result has eager's strides."""
     given = by_role(CONVOLUTIONS[CONVOLUTION], args, kwargs.items())
     flops = _flops(given, (given["input"] if given["transposed"] else ctx.output).shape[2:])
-    return ctx.call(Contraction, CONVOLUTION, args, kwargs, kind="convolution", need="exact", flops=flops)[0]
+    return ctx.call(
+        ContractionCall,
+        CONVOLUTION,
+        args,
+        kwargs,
+        kind="convolution",
+        layout_requirement="exact",
+        flops=flops,
+    )[0]
 
 
 @rule(CONVOLUTION_BACKWARD, how="library")
@@ -32,6 +40,12 @@ def convolution_backward(ctx: LoweringContext, *args: Any, **kwargs: Any) -> tup
     mask = given["output_mask"]
     flops = mul(_flops(given, given["grad_output"].shape[2:]), sum(map(bool, mask[:2])))
     results = ctx.call(
-        Contraction, CONVOLUTION_BACKWARD, args, kwargs, kind="convolution", need="exact", flops=flops
+        ContractionCall,
+        CONVOLUTION_BACKWARD,
+        args,
+        kwargs,
+        kind="convolution",
+        layout_requirement="exact",
+        flops=flops,
     )
     return tuple(t if wanted else None for t, wanted in zip(results, mask))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from litz_ir.dtypes import DType, b1, compute_dtype, i64
 from litz_ir.loops import ReductionName, ScatterMode, TensorType
-from litz_ir.scalar import Check, Expr, build
+from litz_ir.scalar import BoundsCheck, Expr, build
 from litz_ir.symbols import Size, add, floordiv, mul
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
@@ -37,7 +37,7 @@ class _Bags:
     padding: int
     width: int | None = None
     places: Tensor | None = None
-    check: Check = "assumed"
+    check: BoundsCheck = "assumed"
 
     def bag(self, j: Size) -> Size:
         """The bag of index ``j``."""

@@ -14,11 +14,11 @@ from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num
 from litz_lowering.rules.index_maps import flatten
 from litz_lowering.rules.scatter import zeros
-from litz_lowering.rules.window_maximum import Search, largest
+from litz_lowering.rules.window_maximum import WindowSearch, largest
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class FractionalPool:
     """Windows of ``kernel`` elements over the last dimensions of ``x``; ``samples`` holds a number in [0, 1) for each
     batch, channel and dimension, ``order[d]`` the place of dimension ``d``'s."""
 
@@ -51,7 +51,7 @@ class Pool:
         begin = f.where(f.index(here).eq(count - 1), last, moved)
         return self.ctx.indirect(begin.expr, size, check="clamped")
 
-    def places(self, outer: Axes, steps: Axes) -> list[Size]:
+    def positions(self, outer: Axes, steps: Axes) -> list[Size]:
         """The element of a window that ``steps`` counts to, along each dimension."""
         return [add(self.start(outer, d), step) for d, step in enumerate(steps)]
 
@@ -69,15 +69,15 @@ def fractional_max_pool(
     if not all(isinstance(size, int) for size in (*kernel_size, *output_size)):
         return Declined("windows whose length is not known")
     order = (1, 0) if spatial == 2 else (0, 1, 2)
-    pool = Pool(ctx, x, random_samples, kernel_size, output_size, order)
+    pool = FractionalPool(ctx, x, random_samples, kernel_size, output_size, order)
 
     def value(outer: Axes, steps: Axes) -> Expr:
-        at = pool.places(outer, steps)
+        at = pool.positions(outer, steps)
         held = [ctx.indirect(build.index(p), s, check="clamped") for p, s in zip(at, pool.sizes)]
         return x.load((*outer[: pool.lead], *held))
 
     def place(outer: Axes, steps: Axes) -> Size:
-        return flatten(pool.places(outer, steps), pool.sizes)
+        return flatten(pool.positions(outer, steps), pool.sizes)
 
     def inside(outer: Axes, steps: Axes) -> Expr:
         return build.const(True, b1)
@@ -85,7 +85,7 @@ def fractional_max_pool(
     def first(outer: Axes) -> Size:
         return place(outer, (0,) * spatial)
 
-    return largest(ctx, Search(kernel_size, value, place, inside, first, product(pool.sizes)))
+    return largest(ctx, WindowSearch(kernel_size, value, place, inside, first, product(pool.sizes)))
 
 
 @rule("aten.fractional_max_pool2d_backward.default", "aten.fractional_max_pool3d_backward.default")

@@ -51,7 +51,7 @@ class Sampling:
         """Elements per unit of a normalised coordinate."""
         return (self.size(size) - 1) / 2 if self.corners else self.size(size) / 2
 
-    def place(self, coordinate: Num, size: Size) -> Num:
+    def unnormalized(self, coordinate: Num, size: Size) -> Num:
         """A coordinate between -1 and 1 in elements."""
         moved = (coordinate + 1) * self.scale(size)
         return moved if self.corners else moved - 0.5
@@ -81,7 +81,7 @@ class Sampling:
         alone = span.eq(0)
         return f.where(alone, 0, found), f.where(alone, 0, slope)
 
-    def share(self, fraction: Num, tap: Num) -> tuple[Num, Num]:
+    def weight(self, fraction: Num, tap: Num) -> tuple[Num, Num]:
         """(weight of neighbour number ``tap``, its slope by the position); ``fraction`` is the way past the floor."""
         match self.mode:
             case "nearest":
@@ -125,13 +125,13 @@ class Sampler:
     def neighbour(self, batch: Size, point: Axes, d: int, tap: Size) -> Neighbour:
         """Neighbour number ``tap`` of a point along spatial dimension ``d``."""
         how, size, number = self.how, self.spatial[d], f.index(tap)
-        position = how.place(self.coordinate(batch, point, d), size)
+        position = how.unnormalized(self.coordinate(batch, point, d), size)
         factor = how.scale(size)
         if how.mode != "cubic":
             position, slope = how.inside(position, size)
             factor = factor * slope
         first = f.rint(position) if how.mode == "nearest" else f.floor(position)
-        weight, by_position = how.share(position - first, number)
+        weight, by_position = how.weight(position - first, number)
         here = first + number.to(how.dtype)
         if how.mode == "cubic":
             here, _ = how.inside(here - 1, size)
@@ -146,7 +146,7 @@ class Sampler:
         held = build.cast(self.x.load((batch, channel, *at)), self.how.dtype)
         return Num(build.masked(exist(near).expr, held, build.const(0, self.how.dtype)))
 
-    def meetings(self, batch: Size, point: Axes) -> list[tuple[Neighbour, ...]]:
+    def corners(self, batch: Size, point: Axes) -> list[tuple[Neighbour, ...]]:
         """Every combination of one neighbour per dimension."""
         each = [
             [self.neighbour(batch, point, d, tap) for tap in range(self.how.reach)]
@@ -196,7 +196,7 @@ def grid_sampler(
 
     def body(axes: Axes) -> Expr:
         batch, channel, *point = axes
-        near = sampler.meetings(batch, tuple(point))
+        near = sampler.corners(batch, tuple(point))
         return total([sampler.value(batch, channel, n) * weight(n) for n in near]).expr
 
     return ctx.pointwise(body)
@@ -259,8 +259,7 @@ def _to_grid(ctx: LoweringContext, grad: Tensor, sampler: Sampler) -> Tensor:
         def body(outer: Axes, inner: Axes) -> Expr:
             batch, *point = outer
             moved = [
-                sampler.value(batch, inner[0], n) * weight(n, d)
-                for n in sampler.meetings(batch, tuple(point))
+                sampler.value(batch, inner[0], n) * weight(n, d) for n in sampler.corners(batch, tuple(point))
             ]
             return (Num(build.cast(grad.load((batch, inner[0], *point)), wide)) * total(moved)).expr
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from litz_ir.loops import Argument, Call, Extern, Layout, Ref, TensorType, Value, Window, is_dense
+from litz_ir.loops import Argument, Call, Extern, Layout, Ref, StridedRef, TensorType, Value, is_dense
 from litz_ir.symbols import Size, add, mul
 from litz_lowering.context import Declined, Lowered, LoweringContext, Tensor
 from litz_lowering.fallback import OUTSIDE, layout_need, order_token
@@ -105,8 +105,8 @@ def triton_kernel(
             arguments=(kernel_idx, constant_args_idx, ctx.argument(grid)),
             attributes=tuple((name, ctx.argument(value)) for name, value in given.items()),
             mutates=memory.pairs,
-            need="exact",
-            silent=tuple(v.name for v in memory.versions),
+            layout_requirement="exact",
+            unreturned=tuple(v.name for v in memory.versions),
             reason="a Triton kernel of the user's own",
             origin=ctx.origin,
         )
@@ -195,9 +195,9 @@ def _call(
             attributes=tuple((a.name, ctx.argument(given[a.name])) for a in schema.arguments if a.kwarg_only),
             mutates=memory.pairs,
             aliases=tuple((v.name, source.name) for v, source in zip(values, sources) if source is not None),
-            need=layout_need(operator),
+            layout_requirement=layout_need(operator),
             unpack=len(values) > 1,
-            silent=tuple(v.name for v in versions),
+            unreturned=tuple(v.name for v in versions),
             reason=OUTSIDE,
             token=order_token(ctx, operator, bool(values or versions)),
             origin=ctx.origin,
@@ -214,14 +214,14 @@ def _call(
 
 def _returned(
     schema: torch.FunctionSchema, position: int, given: Mapping[str, Any]
-) -> Tensor | Window | None:
+) -> Tensor | StridedRef | None:
     """The argument (or part of a tensor) that the result at ``position`` is."""
     info = schema.returns[position].alias_info
     for argument in schema.arguments:
         own = argument.alias_info
         if info is not None and own is not None and own.before_set & info.before_set:
             found = given[argument.name]
-            return found if isinstance(found, Tensor | Window) else None
+            return found if isinstance(found, Tensor | StridedRef) else None
     return None
 
 
@@ -247,12 +247,12 @@ def _part(prefix: str, bases: Bases, kwargs: Mapping[str, Any]) -> Any:
     base, begin = bases[number]
     if f"{prefix}_storage_offset" in kwargs:
         place = add(kwargs[f"{prefix}_storage_offset"], mul(-1, begin))
-        return Window(base.name, kwargs[f"{prefix}_size"], Layout(kwargs[f"{prefix}_stride"], place))
+        return StridedRef(base.name, kwargs[f"{prefix}_size"], Layout(kwargs[f"{prefix}_stride"], place))
     if f"{prefix}_slice_dim" in kwargs:
         dim, start, end = (kwargs[f"{prefix}_slice_{part}"] for part in ("dim", "start", "end"))
         shape, strides = list(base.shape), base.type.layout.strides
         shape[dim] = add(end, mul(-1, start))
-        return Window(base.name, tuple(shape), Layout(strides, mul(start, strides[dim])))
+        return StridedRef(base.name, tuple(shape), Layout(strides, mul(start, strides[dim])))
     return base
 
 

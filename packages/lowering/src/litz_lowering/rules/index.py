@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from litz_ir.dtypes import b1, i32, i64
-from litz_ir.scalar import Check, Expr, build
+from litz_ir.scalar import BoundsCheck, Expr, build
 from litz_ir.symbols import Size
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
-from litz_lowering.left_to_aten import SIZES
+from litz_lowering.fallback_families import SIZES
 from litz_lowering.registry import rule
 from litz_lowering.rules.index_maps import unflatten
 from litz_lowering.rules.known_index import Stair, stair_of
-from litz_lowering.rules.masked import is_mask, places_of, unmasked
+from litz_lowering.rules.masked import is_mask, mask_positions, unmasked
 from litz_lowering.rules.view import dimension
 
-Place = Callable[[Axes], list[Size]]
+IndexFunction = Callable[[Axes], list[Size]]
 """The index in the indexed tensor that belongs to a point."""
 
 
@@ -31,7 +31,7 @@ def embedding(
 ) -> Tensor:
     """Row ``indices[i]`` of ``weight`` at every ``i``; negative indices are errors."""
     found = advanced(ctx, weight.shape, [indices], wrap=False)
-    return ctx.pointwise(lambda axes: weight.load(found.place(axes)))
+    return ctx.pointwise(lambda axes: weight.load(found.index(axes)))
 
 
 @rule("aten.index_select.default")
@@ -91,7 +91,7 @@ def index_tensor(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | Non
         told = ctx.output.shape[leading(indices) + rank - 1]
         indices, sure = unmasked(ctx, indices, told)
     found = advanced(ctx, x.shape, indices, check=checked(ctx), sure=sure)
-    return ctx.pointwise(lambda axes: x.load(found.place(axes)))
+    return ctx.pointwise(lambda axes: x.load(found.index(axes)))
 
 
 @rule("aten._unsafe_masked_index.default")
@@ -104,7 +104,7 @@ def unsafe_masked_index(
     found = advanced(ctx, x.shape, indices, check="assumed")
 
     def body(axes: Axes) -> Expr:
-        return build.masked(mask.at(axes), x.load(found.place(axes)), ctx.number(fill, x.dtype))
+        return build.masked(mask.at(axes), x.load(found.index(axes)), ctx.number(fill, x.dtype))
 
     return ctx.pointwise(body)
 
@@ -117,7 +117,7 @@ def masked_select(ctx: LoweringContext, x: Tensor, mask: Tensor) -> Tensor:
     """The elements that ``mask`` chooses, in row-major order."""
     shape = broadcast(x.shape, mask.shape)
     whole = ctx.pointwise(mask.at, ctx.temporary(b1, shape, mask.device), "mask")
-    places = places_of(ctx, whole, ctx.output.shape[0])
+    places = mask_positions(ctx, whole, ctx.output.shape[0])
 
     def body(axes: Axes) -> Expr:
         index = tuple(
@@ -149,7 +149,7 @@ def along(index: Tensor, axis: Size) -> Expr:
     return index.load((axis,) if index.rank else ())
 
 
-def checked(ctx: LoweringContext) -> Check:
+def checked(ctx: LoweringContext) -> BoundsCheck:
     """The operators named ``_unsafe`` promise that their indices lie inside."""
     return "assumed" if "_unsafe" in str(ctx.node.target) else "raised"
 
@@ -209,7 +209,7 @@ class Advanced:
     ctx: LoweringContext
     sizes: tuple[Size, ...]
     indices: tuple[Tensor | None, ...]
-    check: Check
+    check: BoundsCheck
     wrap: bool
     known: tuple[tuple[Stair, int] | None, ...]
     sure: frozenset[str] = frozenset()
@@ -230,7 +230,7 @@ class Advanced:
         whole = [size for size, index in zip(self.sizes, self.indices) if index is None]
         return (*whole[: self.first], *self.common, *whole[self.first :])
 
-    def place(self, axes: Axes) -> list[Size]:
+    def index(self, axes: Axes) -> list[Size]:
         """The index that belongs to a point of :attr:`shape`."""
         first, count = self.first, len(self.common)
         chosen = axes[first : first + count]
@@ -253,7 +253,7 @@ def advanced(
     sizes: tuple[Size, ...],
     indices: Sequence[Tensor | None],
     *,
-    check: Check = "raised",
+    check: BoundsCheck = "raised",
     wrap: bool = True,
     sure: frozenset[str] = frozenset(),
 ) -> Advanced:

@@ -13,7 +13,7 @@ from litz_ir.loops import Layout, TensorType
 from litz_ir.scalar import Expr, build
 from litz_ir.symbols import Size, Symbol, add, free_symbols, minimum, product
 from litz_lowering.context import Axes, LoweringContext, Tensor
-from litz_lowering.left_to_aten import SIZES
+from litz_lowering.fallback_families import SIZES
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num
@@ -112,7 +112,7 @@ def is_mask(index: Tensor) -> bool:
     return index.dtype.is_bool or index.dtype == u8
 
 
-def places_of(ctx: LoweringContext, mask: Tensor, count: Size) -> list[Tensor]:
+def mask_positions(ctx: LoweringContext, mask: Tensor, count: Size) -> list[Tensor]:
     """The index of each element that holds, row-major, one tensor of ``count`` positions a dimension."""
     # ATen lays out what it finds dimension by dimension.
     layout = Layout((1, count) if mask.rank > 1 else (1, 1), 0, fixed=True)
@@ -138,7 +138,7 @@ def unmasked(
     is_alone = len(masks) == 1 and all(length == 1 for length in lengths)
     count = told if told is not None and is_alone and _is_data(ctx, told) else None
     places = {
-        name: places_of(ctx, mask, ctx.found_size("count") if count is None else count)
+        name: mask_positions(ctx, mask, ctx.found_size("count") if count is None else count)
         for name, mask in masks.items()
     }
     common = _agreed(ctx, [*lengths, *(found[0].shape[0] for found in places.values())])

@@ -7,7 +7,7 @@ from typing import Any
 
 from litz_ir.contraction import operand_a
 from litz_ir.dtypes import compute_dtype
-from litz_ir.loops import Contraction, Need
+from litz_ir.loops import ContractionCall, LayoutRequirement
 from litz_ir.scalar import Expr, build
 from litz_ir.symbols import Size, floordiv, mul, product
 from litz_lowering.context import Axes, LoweringContext, Tensor
@@ -15,13 +15,19 @@ from litz_lowering.registry import rule
 
 
 def _contraction(
-    ctx: LoweringContext, args: tuple[Any, ...], kwargs: dict[str, Any], need: Need = "any", groups: Size = 1
+    ctx: LoweringContext,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    need: LayoutRequirement = "any",
+    groups: Size = 1,
 ) -> Tensor:
     """The call of the node's operator; ``groups`` is how many parts K is divided into, each summed apart."""
     target = str(ctx.node.target)
     k = floordiv(operand_a(target, args, kwargs.items()).shape[-1], groups)
     flops = mul(2, product(ctx.output.shape), k)
-    return ctx.call(Contraction, target, args, kwargs, kind="matmul", need=need, flops=flops)[0]
+    return ctx.call(
+        ContractionCall, target, args, kwargs, kind="matmul", layout_requirement=need, flops=flops
+    )[0]
 
 
 @rule("aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default", "aten._int_mm.default",

@@ -17,10 +17,10 @@ from litz_lowering.rules.formula import Num
 from litz_lowering.rules.reduce import at_least_zero, count, moments
 from litz_lowering.torch_types import torch_dtype
 
-Reader = Callable[[Axes], Num]
+ElementReader = Callable[[Axes], Num]
 
 
-def _reader(x: Tensor, dtype: DType) -> Reader:
+def _reader(x: Tensor, dtype: DType) -> ElementReader:
     """Elements of ``x``, broadcast, in ``dtype``."""
     return lambda index: Num(build.cast(x.at(index), dtype))
 
@@ -105,7 +105,7 @@ def layer_norm_backward(
 
         return ctx.pointwise(body, ctx.outputs[0], "0")
 
-    def total(position: int, body: Reader) -> Tensor:
+    def total(position: int, body: ElementReader) -> Tensor:
         name = f"{position}_sum"
         summed = ctx.reduce("sum", x, outer, dtype, body=lambda i: body(i).expr, name=name)
         return ctx.pointwise(summed.load, ctx.outputs[position], str(position))
@@ -206,8 +206,8 @@ def _scaled_by_channel(
     x: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
-    mean: Reader,
-    rstd: Reader,
+    mean: ElementReader,
+    rstd: ElementReader,
     dtype: DType,
 ) -> Tensor:
     """``x * alpha + beta`` with a pair per channel, as eager folds the statistics and the affine part."""
@@ -321,7 +321,7 @@ def _moved(
     number = count(ctx, elements, dtype)
     unbiased = number / at_least_zero(number - 1.0)
 
-    def moved(position: int, old: Tensor, new: Reader) -> Tensor:
+    def moved(position: int, old: Tensor, new: ElementReader) -> Tensor:
         before, place = _reader(old, dtype), len(ctx.outputs) - 2 + position
         return ctx.pointwise(
             lambda axes: (momentum * new(axes) + (1.0 - momentum) * before(axes)).expr,
@@ -386,9 +386,14 @@ def batch_norm_backward_with_reserve(
 
 
 def _gradients(
-    ctx: LoweringContext, grad: Tensor, x: Tensor, weight: Tensor | None, statistics: tuple[Reader, Reader],
-    train: bool, output_mask: Sequence[bool],
-) -> tuple[Tensor | None, ...]:  # fmt: skip
+    ctx: LoweringContext,
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    statistics: tuple[ElementReader, ElementReader],
+    train: bool,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, ...]:
     """Gradients of the input, the weight and the bias, by the mean and the reciprocal deviation of the forward pass."""
     dtype = compute_dtype(x.dtype)
     over = tuple(d for d in range(x.rank) if d != 1)
@@ -401,7 +406,7 @@ def _gradients(
         "sum", x, over, dtype, body=lambda i: (g(i) * (load(i) - mean(_channel(i)))).expr, name="dot"
     )  # fmt: skip
 
-    def per_channel(body: Reader, name: str) -> Tensor:
+    def per_channel(body: ElementReader, name: str) -> Tensor:
         return ctx.pointwise(lambda axes: body(axes).expr, kind, name)
 
     def input_gradient() -> Tensor:
@@ -431,7 +436,7 @@ def _gradients(
 def _statistics(
     ctx: LoweringContext, running_mean: Tensor | None, running_var: Tensor | None, save_mean: Tensor | None,
     save_invstd: Tensor | None, train: bool, eps: float, dtype: DType,
-) -> tuple[Reader, Reader]:  # fmt: skip
+) -> tuple[ElementReader, ElementReader]:  # fmt: skip
     """Readers of the mean and the reciprocal deviation that the forward pass used."""
     if train:
         if save_mean is None or save_invstd is None:

@@ -22,7 +22,7 @@ from litz_lowering.rules.promotion import operand, promoted, rounded
 from litz_lowering.torch_types import litz_dtype
 
 Computed = Literal["result", "operands", "bool"]
-Body = Callable[..., Num]
+Formula = Callable[..., Num]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class PointwiseRow:
     ``fast`` is a quicker body for ``numerics="fast"``. ``typed`` bodies get the result's dtype as ``result``.
     """
 
-    body: Body
+    body: Formula
     computed: Computed = "result"
     rounds_numbers: bool = False
-    fast: Body | None = None
+    fast: Formula | None = None
     typed: bool = False
     divides: bool = False
 
@@ -51,11 +51,11 @@ ROWS: dict[str, PointwiseRow] = {}
 
 
 def row(
-    body: Body,
+    body: Formula,
     *overloads: str,
     computed: Computed = "result",
     rounds_numbers: bool = False,
-    fast: Body | None = None,
+    fast: Formula | None = None,
     typed: bool = False,
     divides: bool = False,
     namespace: str = "aten",
@@ -146,7 +146,7 @@ for _name in (
     row(f.unary(_name), f"{_name}.default")
 
 
-def _on_floats(name: str) -> Body:
+def _on_floats(name: str) -> Formula:
     """An operation that changes floats only."""
     return lambda x: f.unary(name)(x) if x.dtype.is_float else x
 
@@ -155,7 +155,7 @@ for _name in ("floor", "ceil", "trunc", "round"):
     row(_on_floats(_name), f"{_name}.default")
 
 
-def _unless_bool(name: str) -> Body:
+def _unless_bool(name: str) -> Formula:
     return lambda x: x if x.dtype.is_bool else f.unary(name)(x)
 
 
@@ -170,7 +170,7 @@ row(lambda x: ~x, "bitwise_not.default")
 row(lambda x: ~x, "logical_not.default", computed="bool")
 
 
-def _test(name: str) -> Body:
+def _test(name: str) -> Formula:
     return lambda x: f.unary(name)(x) if x.dtype.is_float else f.false(x)
 
 
@@ -314,7 +314,7 @@ def _power(x: Num, y: Num | Number) -> Num:
         if y < 0:
             raise UnsupportedOperation("integers to negative integer powers are not allowed")
         return f.power(x, y)
-    special: dict[float, Body] = {
+    special: dict[float, Formula] = {
         0.5: f.sqrt, -0.5: f.rsqrt, -1.0: f.reciprocal, -2.0: lambda v: 1.0 / (v * v),
     }  # fmt: skip
     return special[float(y)](x) if float(y) in special else f.power(x, y)

@@ -16,7 +16,7 @@ from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules.index_maps import flatten
 from litz_lowering.rules.view import dimension
-from litz_lowering.rules.window_maximum import Search, largest
+from litz_lowering.rules.window_maximum import WindowSearch, largest
 from litz_lowering.rules.windows import (
     Adaptive,
     Strided,
@@ -25,7 +25,7 @@ from litz_lowering.rules.windows import (
     all_inside,
     count_of,
     coverings,
-    places,
+    positions,
 )
 
 Sizes = Sequence[int]
@@ -120,10 +120,10 @@ def _maximum(ctx: LoweringContext, x: Tensor, windows: Sequence[Windows]) -> tup
     kind, lead = _result(ctx, 0), x.rank - spatial
 
     def value(outer: Axes, steps: Axes) -> Expr:
-        return x.load((*outer[:lead], *places(windows, outer[lead:], steps)))
+        return x.load((*outer[:lead], *positions(windows, outer[lead:], steps)))
 
     def place(outer: Axes, steps: Axes) -> Size:
-        return flatten(places(windows, outer[lead:], steps), sizes)
+        return flatten(positions(windows, outer[lead:], steps), sizes)
 
     def inside(outer: Axes, steps: Axes) -> Expr:
         return all_inside(windows, outer[lead:], steps)
@@ -132,7 +132,7 @@ def _maximum(ctx: LoweringContext, x: Tensor, windows: Sequence[Windows]) -> tup
         return flatten([w.first(o) for w, o in zip(windows, outer[lead:])], sizes)
 
     over = [w.extent for w in windows]
-    search = Search(over, value, place, inside, first, product(sizes))
+    search = WindowSearch(over, value, place, inside, first, product(sizes))
     if _is_read(ctx, 1):
         return largest(ctx, search)
     held = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
@@ -259,7 +259,7 @@ def _average(
     lead = x.rank - len(windows)
 
     def body(outer: Axes, steps: Axes) -> Expr:
-        held = x.load((*outer[:lead], *places(windows, outer[lead:], steps)))
+        held = x.load((*outer[:lead], *positions(windows, outer[lead:], steps)))
         inside = all_inside(windows, outer[lead:], steps)
         return build.masked(inside, build.cast(held, wide), build.const(0, wide))
 

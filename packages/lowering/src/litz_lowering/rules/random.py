@@ -12,7 +12,7 @@ from litz_ir.dtypes import DType, b1, compute_dtype, f32, i64
 from litz_ir.loops import Argument, Random
 from litz_ir.scalar import Expr, build
 from litz_ir.symbols import Size, Term
-from litz_lowering.context import Axes, Declined, Lowered, LoweringContext, Opaque, Tensor
+from litz_lowering.context import Axes, Declined, Lowered, LoweringContext, ObjectArgument, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules.formula import Num, ceil, exp, log1p, maximum, remainder, tan, where
 from litz_lowering.rules.index_maps import flatten
@@ -22,7 +22,7 @@ _SEED_LOW, _SEED_HIGH = -(2**63), 2**63 - 1
 
 def _draw(ctx: LoweringContext, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """The operator itself, on ATen's stream."""
-    return ctx.call(Random, str(ctx.node.target), args, kwargs, token="rng", need="exact")[0]
+    return ctx.call(Random, str(ctx.node.target), args, kwargs, token="rng", layout_requirement="exact")[0]
 
 
 def _generated(ctx: LoweringContext, scalar: str, shape: tuple[Size, ...], dtype: DType) -> Any:
@@ -226,7 +226,7 @@ def rrelu(
     arguments = (x, noise, lower, upper, training)
     if training and _from_aten(ctx, generator):
         given = arguments if generator is None else (*arguments, generator)
-        return ctx.call(Random, str(ctx.node.target), given, token="rng", need="exact")
+        return ctx.call(Random, str(ctx.node.target), given, token="rng", layout_requirement="exact")
     out, slopes_type = ctx.outputs
     assert out is not None and slopes_type is not None, "it returns two tensors"
     dtype = compute_dtype(x.dtype)
@@ -289,10 +289,14 @@ DRAW_FROM = "draw_from"
 
 
 @rule("higher_order.graphsafe_run_with_rng_state", how="stream")
-def draw_from(ctx: LoweringContext, operator: Any, *args: Any, rng_state: Opaque, **kwargs: Any) -> Lowered:
+def draw_from(
+    ctx: LoweringContext, operator: Any, *args: Any, rng_state: ObjectArgument, **kwargs: Any
+) -> Lowered:
     """A draw from a generator that the graph is given, which goes on; the device's own stream does not."""
     keywords = {**kwargs, "rng_state": rng_state}
-    results = ctx.call(Random, DRAW_FROM, (str(operator), *args), keywords, token="rng", need="exact")
+    results = ctx.call(
+        Random, DRAW_FROM, (str(operator), *args), keywords, token="rng", layout_requirement="exact"
+    )
     return results if ctx.unpack else results[0]
 
 
@@ -305,4 +309,4 @@ def read_state(ctx: LoweringContext) -> Tensor:
 @rule("torch.random.set_rng_state")
 def write_state(ctx: LoweringContext, state: Tensor) -> None:
     """Draws that follow go on from ``state``."""
-    ctx.call(Random, "torch.random.set_rng_state", (state,), {}, (), token="rng", need="exact")
+    ctx.call(Random, "torch.random.set_rng_state", (state,), {}, (), token="rng", layout_requirement="exact")

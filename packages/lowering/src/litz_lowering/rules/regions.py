@@ -30,7 +30,7 @@ from litz_lowering.context import Lowered, LoweringContext, ResultType, Tensor
 from litz_lowering.outputs import NUMBERS, flatten
 from litz_lowering.registry import rule
 from litz_lowering.results import leaf_type, present, result_types, returned
-from litz_lowering.subgraphs import Demand, missing_symbols
+from litz_lowering.subgraphs import OutputRequirements, missing_symbols
 from litz_lowering.values import Subgraph
 
 Operands = tuple[Lowered, ...]
@@ -41,7 +41,7 @@ def cond(
     ctx: LoweringContext, condition: Lowered, true: Subgraph, false: Subgraph, operands: Operands
 ) -> Lowered:
     """One of two functions of the operands."""
-    demand = Demand(types=tuple(map(_static, result_types(ctx))))
+    demand = OutputRequirements(types=tuple(map(_static, result_types(ctx))))
     graphs = [ctx.subgraphs.lower(each, demand) for each in (true, false)]
     kept = present(ctx)
     infos = _around(ctx, graphs)
@@ -72,7 +72,7 @@ def hints_wrapper(
 
 def _invoke(ctx: LoweringContext, subgraph: Subgraph, operands: Operands) -> Lowered:
     """What the function returns of its operands as they are, or under another index, is taken from them here."""
-    graph = ctx.subgraphs.lower(subgraph, Demand(types=_number_types(ctx), views=True))
+    graph = ctx.subgraphs.lower(subgraph, OutputRequirements(types=_number_types(ctx), views=True))
     shown = dict(_views_of_inputs(graph))
     kept = tuple(position for position in present(ctx) if position not in shown)
     infos = _around(ctx, [graph])
@@ -109,8 +109,8 @@ def _while(
     carried: Operands,
     others: Operands,
 ) -> Lowered:
-    steps = ctx.subgraphs.lower(body, Demand(carried=len(carried)))
-    test = ctx.subgraphs.lower(condition, Demand(types=(tensor_type(b1),)))
+    steps = ctx.subgraphs.lower(body, OutputRequirements(carried=len(carried)))
+    test = ctx.subgraphs.lower(condition, OutputRequirements(types=(tensor_type(b1),)))
     infos = _around(ctx, [test, steps])
     operands = _conformed(ctx, (*carried, *others), steps.inputs, len(carried))
     initial, rest = operands[: len(carried)], (*operands[len(carried) :], *_symbols(infos))
@@ -137,7 +137,7 @@ def _scan(
     ctx: LoweringContext, combine: Subgraph, initial: Operands, along: Operands, others: Operands
 ) -> Lowered:
     count = len(initial)
-    graph = ctx.subgraphs.lower(combine, Demand(carried=count))
+    graph = ctx.subgraphs.lower(combine, OutputRequirements(carried=count))
     kept = tuple(sorted({*range(count), *present(ctx)}))
     infos = _around(ctx, [graph])
     inputs = graph.inputs

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from litz_ir.dtypes import accumulate_dtype, compute_dtype, f32, f64, i64
-from litz_ir.loops import Combine, ReductionName
+from litz_ir.loops import ReductionName, UserCombiner
 from litz_ir.scalar import Expr, Param, build
 from litz_lowering.context import Axes, LoweringContext, Tensor
 from litz_lowering.registry import rule
@@ -63,7 +63,7 @@ def _running_extreme(ctx: LoweringContext, x: Tensor, dim: int, largest: bool) -
     wins = new >= best if largest else new <= best
     if wide.is_float:
         wins = (wins & ~f.isnan(best)) | f.isnan(new)
-    how = Combine(
+    how = UserCombiner(
         body=(f.where(wins, new, best).expr, f.where(wins, here, at).expr),
         identity=(build.const(extreme(wide, largest=not largest), wide), build.const(0, i64)),
         finish=(best.to(x.dtype).expr, at.expr),
@@ -93,7 +93,7 @@ def logcumsumexp(ctx: LoweringContext, x: Tensor, dim: int) -> Tensor:
     low, high = f.minimum(total, new), f.maximum(total, new)
     # Equal infinities have no difference.
     apart = low.ne(high) | ~f.isinf(low)
-    how = Combine(
+    how = UserCombiner(
         body=(f.where(apart, f.log1p(f.exp(low - high)) + high, new).expr,),
         identity=(build.const(-math.inf, wide),),
         finish=(total.to(x.dtype).expr,),

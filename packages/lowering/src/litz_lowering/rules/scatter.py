@@ -20,7 +20,7 @@ from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num, extreme
 from litz_lowering.rules.index import (
     Advanced,
-    Place,
+    IndexFunction,
     advanced,
     along,
     broadcast,
@@ -35,7 +35,7 @@ from litz_lowering.rules.known_index import Inverse
 from litz_lowering.rules.masked import fitted, masked_put, unmasked
 from litz_lowering.rules.view import dimension
 
-Body = Callable[[Axes], Expr]
+UpdateFunction = Callable[[Axes], Expr]
 
 _MODES: dict[str, ScatterMode] = {
     "sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amin": "min", "amax": "max",
@@ -48,7 +48,7 @@ _FILLS = frozenset(
 )
 
 
-def held_dtype(dtype: DType, mode: ScatterMode) -> DType:
+def combine_dtype(dtype: DType, mode: ScatterMode) -> DType:
     """The dtype in which elements are combined: ``f32`` for narrow floats, ``i32`` for truth values."""
     if mode == "set":
         return dtype
@@ -56,13 +56,18 @@ def held_dtype(dtype: DType, mode: ScatterMode) -> DType:
 
 
 def combined(
-    ctx: LoweringContext, base: Tensor, over: Sequence[Size], index: Place, body: Body, mode: ScatterMode
+    ctx: LoweringContext,
+    base: Tensor,
+    over: Sequence[Size],
+    index: IndexFunction,
+    body: UpdateFunction,
+    mode: ScatterMode,
 ) -> Tensor:
     """A copy of ``base``, the node's result, with ``body`` combined into ``index`` for every point of ``over``.
 
     Narrow floats are combined in ``f32`` and rounded once; truth values as numbers of which 0 is false.
     """
-    kind, held = ctx.output, held_dtype(base.dtype, mode)
+    kind, held = ctx.output, combine_dtype(base.dtype, mode)
 
     def value(axes: Axes) -> Expr:
         made = body(axes)
@@ -98,13 +103,13 @@ def identity(mode: ScatterMode, dtype: DType) -> int | float:
 # --- scatter along one dimension ----------------------------------------
 
 
-def _at(ctx: LoweringContext, x: Tensor, d: int, index: Tensor) -> Place:
+def _at(ctx: LoweringContext, x: Tensor, d: int, index: Tensor) -> IndexFunction:
     """A point itself, but for dimension ``d`` of ``x``: there ``index`` at the point. Negative indices are errors."""
     return lambda axes: list(replaced(axes, d, ctx.indirect(index.load(axes), x.shape[d], fault="element")))
 
 
 def _scatter(
-    ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, body: Body, mode: ScatterMode
+    ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, body: UpdateFunction, mode: ScatterMode
 ) -> Tensor:
     """``body`` into ``x`` at every point of ``index``, whose value is the place along ``dim``."""
     if any(size == 0 for size in index.shape):
@@ -118,9 +123,11 @@ def _scatter(
     return combined(ctx, x, index.shape, place, body, mode)
 
 
-def _chosen(ctx: LoweringContext, x: Tensor, d: int, place: Place, body: Body, mode: ScatterMode) -> Tensor:
+def _chosen(
+    ctx: LoweringContext, x: Tensor, d: int, place: IndexFunction, body: UpdateFunction, mode: ScatterMode
+) -> Tensor:
     """At most one write per element, into a tensor that nobody stored: a comparison is cheaper than a scatter."""
-    dtype = compute_dtype(held_dtype(x.dtype, mode))
+    dtype = compute_dtype(combine_dtype(x.dtype, mode))
 
     def chosen(axes: Axes) -> Expr:
         point = replaced(axes, d, 0)
@@ -199,8 +206,8 @@ def _reduced(
     ctx: LoweringContext,
     x: Tensor,
     over: Sequence[Size],
-    place: Place,
-    body: Body,
+    place: IndexFunction,
+    body: UpdateFunction,
     reduce: str,
     include_self: bool,
 ) -> Tensor:
@@ -213,7 +220,7 @@ def _reduced(
 
 
 def _emptied(
-    ctx: LoweringContext, x: Tensor, over: Sequence[Size], place: Place, mode: ScatterMode
+    ctx: LoweringContext, x: Tensor, over: Sequence[Size], place: IndexFunction, mode: ScatterMode
 ) -> Tensor:
     """``x``, its elements that are hit holding what leaves others alone."""
     start = build.const(identity(mode, x.dtype), x.dtype)
@@ -222,7 +229,12 @@ def _emptied(
 
 
 def _averaged(
-    ctx: LoweringContext, x: Tensor, over: Sequence[Size], place: Place, body: Body, include_self: bool
+    ctx: LoweringContext,
+    x: Tensor,
+    over: Sequence[Size],
+    place: IndexFunction,
+    body: UpdateFunction,
+    include_self: bool,
 ) -> Tensor:
     """Sums divided by how many were added, integers rounded down; as in eager both are counted in the same dtype."""
     held = ctx.temporary(compute_dtype(x.dtype), x.shape)
@@ -243,7 +255,7 @@ def _averaged(
     return ctx.pointwise(mean)
 
 
-def _widened(src: Tensor) -> Body:
+def _widened(src: Tensor) -> UpdateFunction:
     return lambda axes: build.cast(src.load(axes), compute_dtype(src.dtype))
 
 
@@ -252,7 +264,7 @@ def _widened(src: Tensor) -> Body:
 
 def _slices(
     ctx: LoweringContext, x: Tensor, d: int, index: Tensor, *, wrap: bool = False, fault: str = "index"
-) -> Place:
+) -> IndexFunction:
     """Point ``i`` lands in ``x`` where it is, but for dimension ``d``: there ``index[i]``."""
 
     def place(axes: Axes) -> list[Size]:
@@ -268,7 +280,7 @@ def index_add(
 ) -> Tensor:
     """``alpha * source`` added into the slices ``index``."""
     x, source = lifted(ctx, x), lifted(ctx, source)
-    wide = held_dtype(x.dtype, "add")
+    wide = combine_dtype(x.dtype, "add")
 
     def body(axes: Axes) -> Expr:
         value = build.cast(source.load(axes), wide)
@@ -365,9 +377,9 @@ def index_put(
         return build.cast(value, compute_dtype(x.dtype)) if accumulate else value
 
     if not accumulate:
-        return combined(ctx, x, found.shape, found.place, body, "set")
+        return combined(ctx, x, found.shape, found.index, body, "set")
     gathered = None if x.dtype.is_bool else _gathered(ctx, x, found, body)
-    return gathered or combined(ctx, x, found.shape, found.place, body, "add")
+    return gathered or combined(ctx, x, found.shape, found.index, body, "add")
 
 
 MAX_GATHERED = 64
@@ -400,7 +412,7 @@ def _routes(found: Advanced) -> list[_Route] | None:
 
 
 def _gathered(
-    ctx: LoweringContext, x: Tensor, found: Advanced, body: Body, *, signed: bool = True
+    ctx: LoweringContext, x: Tensor, found: Advanced, body: UpdateFunction, *, signed: bool = True
 ) -> Tensor | None:
     """``x`` and at each point the sum of the ``body`` whose index leads there; None where that cannot be followed back.
 
@@ -463,7 +475,7 @@ def unsafe_masked_index_put(
 
     shape = broadcast(found.shape, mask.shape)
     gathered = _gathered(ctx, x, found, body) if shape == found.shape else None
-    return gathered or combined(ctx, x, shape, found.place, body, "add")
+    return gathered or combined(ctx, x, shape, found.index, body, "add")
 
 
 def occurrences(ctx: LoweringContext, indices: Tensor, size: Size, dtype: DType) -> Tensor:
@@ -506,6 +518,6 @@ def embedding_dense_backward(
     if gathered is not None:
         return gathered
     if wide == grad.dtype:
-        return ctx.scatter(blank, grad.shape, found.place, body, mode="add")
-    total = ctx.scatter(blank, grad.shape, found.place, body, mode="add", type=blank.type, name="total")
+        return ctx.scatter(blank, grad.shape, found.index, body, mode="add")
+    total = ctx.scatter(blank, grad.shape, found.index, body, mode="add", type=blank.type, name="total")
     return ctx.pointwise(total.load)

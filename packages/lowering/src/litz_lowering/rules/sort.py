@@ -22,7 +22,7 @@ from litz_ir.loops import TensorType
 from litz_ir.scalar import Expr, build
 from litz_ir.symbols import Size, product
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
-from litz_lowering.left_to_aten import SORTS
+from litz_lowering.fallback_families import SORTS
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num
@@ -123,7 +123,7 @@ def _in_order(ctx: LoweringContext, keys: _Keys) -> tuple[Tensor, Tensor] | Decl
     x, kinds = keys.x, _kinds(ctx)
     rows = keys.rows
     few = isinstance(rows, int) and rows < FEWEST_ROWS
-    if keys.size > ctx.options.sorted_row or few:
+    if keys.size > ctx.options.max_sorted_row or few:
         return Declined(SORTS, is_meant=True)
     kind = ctx.temporary(keys.dtype, x.shape, x.device)
     (ordered,) = ctx.scan("sort", lambda axes: keys.at(axes).expr, keys.dim, (kind,), ("keys",))
@@ -184,7 +184,7 @@ def _below(keys: _Keys, last: Tensor) -> Callable[[Axes], Expr]:
 
 def _sorted(ctx: LoweringContext, x: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor] | Declined:
     """All in order and where they were."""
-    keys = _keys(x, dim, descending, max(MOST_RANKED, ctx.options.sorted_row))
+    keys = _keys(x, dim, descending, max(MOST_RANKED, ctx.options.max_sorted_row))
     if isinstance(keys, Declined):
         return keys
     return _ranked(ctx, keys) if keys.size <= MOST_RANKED else _in_order(ctx, keys)

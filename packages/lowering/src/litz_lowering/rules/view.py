@@ -279,10 +279,15 @@ def _by_host(
     arguments = tuple(map(ctx.argument, (x, tuple(size), tuple(stride), offset)))
     ctx.append(
         Extern(
-            results=(value,), target="strided", arguments=arguments, aliases=((value.name, x.name),), need="exact",
-            reason=reason, origin=ctx.origin,
+            results=(value,),
+            target="strided",
+            arguments=arguments,
+            aliases=((value.name, x.name),),
+            layout_requirement="exact",
+            reason=reason,
+            origin=ctx.origin,
         )
-    )  # fmt: skip
+    )
     return Tensor(value) if is_view else ctx.pointwise(Tensor(value).load)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from litz_ir.dtypes import DType, compute_dtype, i32, i64
-from litz_ir.loops import Combine, TensorType
+from litz_ir.loops import TensorType, UserCombiner
 from litz_ir.scalar import Expr, Param, build
 from litz_ir.symbols import Size, product
 from litz_lowering.context import Axes, LoweringContext, Tensor
@@ -23,22 +23,22 @@ LONG = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class WindowSearch:
     """Windows whose steps run over the sizes ``over``.
 
-    ``value(window, steps)`` is an element, ``place`` where it is, below ``count``, and ``inside`` whether the step
+    ``value(window, steps)`` is an element, ``position`` where it is, below ``count``, and ``inside`` whether the step
     stays in the window; ``first(window)`` is the place where a window begins.
     """
 
     over: Sequence[Size]
     value: Callable[[Axes, Axes], Expr]
-    place: Callable[[Axes, Axes], Size]
+    position: Callable[[Axes, Axes], Size]
     inside: Callable[[Axes, Axes], Expr]
     first: Callable[[Axes], Size]
     count: Size
 
     @property
-    def place_dtype(self) -> DType:
+    def position_dtype(self) -> DType:
         """The narrowest dtype that places are known to fit in."""
         return i32 if isinstance(self.count, int) and self.count < 2**31 else i64
 
@@ -49,10 +49,10 @@ class Search:
         lowest = build.const(extreme(wide, largest=False), wide)
         return build.masked(self.inside(window, steps), build.cast(value, wide), lowest)
 
-    def element_place(self, window: Axes, steps: Axes, other: int) -> Expr:
+    def element_position(self, window: Axes, steps: Axes, other: int) -> Expr:
         """The place of the element, ``other`` where the step leaves the window."""
-        here = build.cast(build.index(self.place(window, steps)), self.place_dtype)
-        return build.where(self.inside(window, steps), here, build.const(other, self.place_dtype))
+        here = build.cast(build.index(self.position(window, steps)), self.position_dtype)
+        return build.where(self.inside(window, steps), here, build.const(other, self.position_dtype))
 
     @property
     def is_long(self) -> bool:
@@ -60,7 +60,7 @@ class Search:
         return isinstance(points, int) and points > LONG
 
 
-def largest(ctx: LoweringContext, search: Search) -> tuple[Tensor, Tensor]:
+def largest(ctx: LoweringContext, search: WindowSearch) -> tuple[Tensor, Tensor]:
     """(largest element, its place) of every window: the node's results."""
     kind, positions = ctx.outputs
     assert kind is not None and positions is not None, "both results are tensors"
@@ -72,13 +72,13 @@ def largest(ctx: LoweringContext, search: Search) -> tuple[Tensor, Tensor]:
 
 
 def _in_order(
-    ctx: LoweringContext, search: Search, held: TensorType, name: str
+    ctx: LoweringContext, search: WindowSearch, held: TensorType, name: str
 ) -> tuple[Tensor, Callable[[Axes], Expr]]:
     def both(window: Axes, steps: Axes) -> tuple[Expr, ...]:
-        return search.element(window, steps), search.element_place(window, steps, -1)
+        return search.element(window, steps), search.element_position(window, steps, -1)
 
-    kinds = held, ctx.temporary(search.place_dtype, held.shape)
-    how = _taken(held.dtype, search.place_dtype)
+    kinds = held, ctx.temporary(search.position_dtype, held.shape)
+    how = _taken(held.dtype, search.position_dtype)
     best, found = ctx.reduction(how, both, search.over, kinds, (name, "found"))
 
     def where(window: Axes) -> Expr:
@@ -88,11 +88,11 @@ def _in_order(
     return best, where
 
 
-def _taken(value: DType, place: DType) -> Combine:
+def _taken(value: DType, place: DType) -> UserCombiner:
     """A later element is taken if it is larger, or NaN; place -1 where all are the lowest value."""
     best, at, new, here = (Num(Param(k, t)) for k, t in enumerate((value, place, value, place)))
     wins = (new > best) | f.isnan(new) if value.is_float else new > best
-    return Combine(
+    return UserCombiner(
         body=(f.where(wins, new, best).expr, f.where(wins, here, at).expr),
         identity=(build.const(extreme(value, largest=False), value), build.const(-1, place)),
         finish=(best.expr, at.expr),
@@ -100,14 +100,14 @@ def _taken(value: DType, place: DType) -> Combine:
 
 
 def _by_place(
-    ctx: LoweringContext, search: Search, held: TensorType, name: str
+    ctx: LoweringContext, search: WindowSearch, held: TensorType, name: str
 ) -> tuple[Tensor, Callable[[Axes], Expr]]:
     (best,) = ctx.reduction("max", search.element, search.over, (held,), (name,))
-    narrow = search.place_dtype
+    narrow = search.position_dtype
     none = int(extreme(narrow, largest=True))
 
     def body(window: Axes, steps: Axes) -> Expr:
-        here, value = Num(search.element_place(window, steps, none)), Num(search.element(window, steps))
+        here, value = Num(search.element_position(window, steps, none)), Num(search.element(window, steps))
         place = f.where(value.eq(Num(best.load(window))), here, none)
         return (f.where(f.isnan(value), -1 - here, place) if held.dtype.is_float else place).expr
 

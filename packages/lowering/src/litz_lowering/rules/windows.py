@@ -25,7 +25,7 @@ class Windows(Protocol):
     def cover(self) -> int:
         """How many windows may cover one element, at most."""
 
-    def place(self, window: Size, step: Size) -> Size:
+    def position(self, window: Size, step: Size) -> Size:
         """The element at place ``step`` of a window."""
 
     def inside(self, window: Size, step: Size) -> list[Expr]:
@@ -85,11 +85,11 @@ class Strided:
         """How far the last window reaches beyond the last element: not positive when every window ends inside."""
         return add(self.start(add(self.count, -1)), self.span, mul(self.size, -1))
 
-    def place(self, window: Size, step: Size) -> Size:
+    def position(self, window: Size, step: Size) -> Size:
         return add(self.start(window), mul(step, self.dilation))
 
     def inside(self, window: Size, step: Size) -> list[Expr]:
-        element, overhang = self.place(window, step), self.overhang()
+        element, overhang = self.position(window, step), self.overhang()
         conditions = [at_least(element, 0)] if self.padding else []
         if isinstance(overhang, Term) or overhang > 0:
             conditions.append(below(element, self.size))
@@ -154,7 +154,7 @@ class Adaptive:
         """How many elements a window holds."""
         return add(_end(window, self.size, self.count), mul(self.first(window), -1))
 
-    def place(self, window: Size, step: Size) -> Size:
+    def position(self, window: Size, step: Size) -> Size:
         return add(self.first(window), step)
 
     def inside(self, window: Size, step: Size) -> list[Expr]:
@@ -194,9 +194,9 @@ def count_of(window: Size, w: Windows, padded: bool) -> Size:
     return add(end, mul(start if padded else maximum(start, 0), -1))
 
 
-def places(windows: Sequence[Windows], outer: Sequence[Size], steps: Sequence[Size]) -> list[Size]:
+def positions(windows: Sequence[Windows], outer: Sequence[Size], steps: Sequence[Size]) -> list[Size]:
     """The element at ``steps`` of the windows ``outer``, along each dimension."""
-    return [w.place(o, r) for w, o, r in zip(windows, outer, steps, strict=True)]
+    return [w.position(o, r) for w, o, r in zip(windows, outer, steps, strict=True)]
 
 
 def all_inside(windows: Sequence[Windows], outer: Sequence[Size], steps: Sequence[Size]) -> Expr:

@@ -9,7 +9,7 @@ from litz_ir.fused import Decision
 from litz_ir.loops import (
     Call,
     ComplexValue,
-    Contraction,
+    ContractionCall,
     Extern,
     LoopGraph,
     Ref,
@@ -21,18 +21,23 @@ from litz_ir.loops import (
 )
 from litz_ir.plan import CallStep, RegionStep
 from litz_scheduler.build_plan.forms import Item, Subgraph
-from litz_scheduler.build_plan.launches import Launches
+from litz_scheduler.build_plan.launches import LaunchBuilder
 from litz_scheduler.build_plan.sizes import Sizes, symbols_of
-from litz_scheduler.build_plan.values import Values
+from litz_scheduler.build_plan.values import ValuePlacements
 from litz_scheduler.cost import type_bytes
-from litz_scheduler.graph import dense_type, output_names, overwritten_names, same_strides
+from litz_scheduler.graph_facts import dense_type, output_names, overwritten_names, same_strides
 
 
 class Calls:
     """Makes ``items`` of operations that the host runs, over the ``values`` so far."""
 
     def __init__(
-        self, graph: LoopGraph, values: Values, launches: Launches, sizes: Sizes, items: list[Item]
+        self,
+        graph: LoopGraph,
+        values: ValuePlacements,
+        launches: LaunchBuilder,
+        sizes: Sizes,
+        items: list[Item],
     ) -> None:
         self._values = values
         self._launches = launches
@@ -70,7 +75,7 @@ class Calls:
         """Append the step of a sort."""
         arguments = (Ref(sort.source), sort.dimension, sort.descending, sort.stable)
         results = tuple(value.name for value in sort.results)
-        self._items.append(CallStep("sort", arguments, (), results, True, "realise.extern", sort.origin))
+        self._items.append(CallStep("sort", arguments, (), results, True, "library.no_template", sort.origin))
         for value in sort.results:
             self._values.returned(value)
 
@@ -105,7 +110,7 @@ class Calls:
 
     def _wanted(self, call: Call) -> tuple[str | None, ...]:
         """The names of what a call returns; None for what nobody uses, unless a size becomes known by it alone."""
-        returned = [value for value in call.results if value.name not in call.silent]
+        returned = [value for value in call.results if value.name not in call.unreturned]
         wanted = {value.name for value in returned if value.name in self._used}
         told = self._sizes.bound.union(*(symbols_of(value) for value in returned if value.name in wanted))
         for value in returned:
@@ -128,7 +133,7 @@ class Calls:
 
     def _copy_for(self, reader: Call | Region, value: Value) -> str:
         """The name of a copy of ``value`` in the layout that ``reader`` takes."""
-        exact = isinstance(reader, Call) and reader.need == "exact"
+        exact = isinstance(reader, Call) and reader.layout_requirement == "exact"
         promised = replace(value.type, layout=replace(value.type.layout, fixed=exact))
         copy = Value(f"{value.name}.for.{reader.name}", dense_type(promised))
         self._launches.copy(value.name, copy)
@@ -138,9 +143,9 @@ class Calls:
     def _suits(self, call: Call, value: Value) -> bool:
         """True when a call takes a value in the layout that its memory has."""
         layout = self._values.type(value.name).layout
-        if call.need == "dense":
+        if call.layout_requirement == "dense":
             return is_dense(value.type.shape, layout)
-        return call.need == "any" or same_strides(value.type, layout)
+        return call.layout_requirement == "any" or same_strides(value.type, layout)
 
 
 class _Subgraphs:
@@ -166,6 +171,6 @@ def _reason(call: Call) -> str:
     """Why a routine of the host runs it."""
     if isinstance(call, Extern):
         return call.reason
-    if not isinstance(call, Contraction):
+    if not isinstance(call, ContractionCall):
         return ""
-    return f"library.{call.target}" if call.target in ("linear", "convolution") else "realise.extern"
+    return f"library.{call.target}" if call.target in ("linear", "convolution") else "library.no_template"

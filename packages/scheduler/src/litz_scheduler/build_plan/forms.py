@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from litz_ir.device import Device
 from litz_ir.errors import VerifyError
 from litz_ir.fused import Decision, FusedGraph
-from litz_ir.loops import LoopGraph, OpaqueInput, Operation
+from litz_ir.loops import LoopGraph, ObjectInput, Operation
 from litz_ir.plan import Kernel, KernelOrigin, Launch, Placement, Plan, Step, touched_by
 from litz_ir.symbols import Size
 from litz_ir.target import Capabilities
 from litz_ir.verifier import verify
-from litz_scheduler.memory.place import MemoryPlan, place
+from litz_scheduler.memory.planner import MemoryPlan, plan_memory
 from litz_scheduler.memory.workspace import transient_bytes
 
 
@@ -84,7 +84,7 @@ class UnplacedPlan:
         transient = transient_bytes(
             steps, self.placements, self.subplans, graph.symbols, self.machine.threads
         )
-        return place(
+        return plan_memory(
             steps, self.placements, graph.outputs, kernels, graph.symbols, transient, self.tiled, graph.donated
         )  # fmt: skip
 
@@ -114,7 +114,7 @@ def verify_unnamed(data: UnnamedSteps) -> None:
 def verify_unplaced(data: UnplacedPlan) -> None:
     """Check that kernels that are launched are known and have buffers for their parameters, that buffers have
     placements, and that groups follow one another; raises ``VerifyError``."""
-    objects = {each.name for each in data.fused.graph.inputs if isinstance(each, OpaqueInput)}
+    objects = {each.name for each in data.fused.graph.inputs if isinstance(each, ObjectInput)}
     for step in data.steps:
         if isinstance(step, Launch):
             if step.kernel not in data.kernels:

@@ -10,7 +10,7 @@ from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
 from litz_ir.plan import Kernel, Launch, Plan, Step
 from litz_scheduler.build_plan.forms import Item, Subgraph, UnnamedLaunch, UnnamedSteps, UnplacedPlan
-from litz_scheduler.canonical import title
+from litz_scheduler.canonical import kernel_title
 
 
 class KernelNames:
@@ -51,7 +51,7 @@ class NameKernels:
             groups.append(range(groups[-1].stop if groups else len(first), len(steps)))
         devices = {value.type.device for value in data.fused.graph.values().values()}
         known = (context.machine(device) for device in devices)
-        tiled = frozenset(each.device.kind for each in known if each is not None and each.block_limit)
+        tiled = frozenset(each.device.kind for each in known if each is not None and each.max_tile_elements)
         return UnplacedPlan(
             data.fused, data.device, data.machine, tiled, data.placements, made.kernels, tuple(made.subplans),
             tuple(steps), tuple(groups),
@@ -86,7 +86,7 @@ class _Named:
     def _name(self, launch: UnnamedLaunch) -> str:
         name = self._names.known(launch.kind, launch.kernel)
         if name is None:
-            name = self._names.add(launch.kind, launch.kernel, title(launch.operations))
+            name = self._names.add(launch.kind, launch.kernel, kernel_title(launch.operations))
         else:
             self._context.decide(Decision("plan", launch.group, "share", "share.kernel", note=f"as {name}"))
         if name not in self.kernels:

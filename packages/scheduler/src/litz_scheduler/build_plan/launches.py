@@ -10,22 +10,22 @@ from litz_ir.errors import ScheduleError
 from litz_ir.fused import Decision, Group
 from litz_ir.loops import Axis, Operation, Pointwise, TensorType, Value, contiguous
 from litz_ir.passes import PassContext
-from litz_ir.plan import KernelOrigin, Parameter, Schedule, cluster_size, scan_segment, scratch_words
+from litz_ir.plan import KernelOrigin, Parameter, Schedule, cluster_size, scan_segment, workspace_words
 from litz_ir.scalar import Expr, Load
 from litz_ir.symbols import SymbolTable, symbol
 from litz_ir.target import Capabilities
 from litz_scheduler.build_plan.forms import Item, UnnamedLaunch
-from litz_scheduler.build_plan.values import Values
-from litz_scheduler.canonical import Bound, bind
+from litz_scheduler.build_plan.values import ValuePlacements
+from litz_scheduler.canonical import CanonicalKernel, canonicalize
 from litz_scheduler.cost import body_cost, estimate, points, type_bytes
-from litz_scheduler.graph import Lineage
-from litz_scheduler.kernels import Body, build_body, single
-from litz_scheduler.loop_order import Nest, bodies_of
+from litz_scheduler.graph_facts import InlinedOperations
+from litz_scheduler.kernels import KernelBody, build_kernel_body, single_operation_group
+from litz_scheduler.loop_order import LoopNest, bodies_of
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.tiling import schedule_nest
 
 
-class Launches:
+class LaunchBuilder:
     """Constructs kernels over the ``values`` so far, and appends their launches to ``items``. ``operations`` has the
     members of groups by name; ``lineage`` tells what was inlined where."""
 
@@ -33,8 +33,8 @@ class Launches:
         self,
         symbols: SymbolTable,
         operations: dict[str, Operation],
-        values: Values,
-        lineage: Lineage,
+        values: ValuePlacements,
+        lineage: InlinedOperations,
         context: PassContext,
         options: SchedulerOptions,
         items: list[Item],
@@ -52,17 +52,17 @@ class Launches:
         operations, values = self.operations, self.values
         first = operations[group.members[0].operation]
         capabilities = machine_of(first.results[0].type.device, self.context)
-        stored = {name for name, fate in group.fates if fate == "store"}
+        stored = {name for name, fate in group.storage_classes if fate == "store"}
         for member in group.members:
             for value in operations[member.operation].results:
                 if value.name in stored:
                     values.written(value)
-        body = build_body(group, operations, values.type, capabilities, self.symbols, self.options)
+        body = build_kernel_body(group, operations, values.type, capabilities, self.symbols, self.options)
 
-        def schedule(nest: Nest) -> Schedule:
+        def schedule(nest: LoopNest) -> Schedule:
             return self._schedule(nest, body, group, capabilities)
 
-        bound = bind(body, schedule, values.type, values.memory, self.symbols)
+        bound = canonicalize(body, schedule, values.type, values.memory, self.symbols)
         if cluster_size(bound.kernel.schedule) > 1 or scan_segment(bound.kernel.schedule):
             bound = self._with_scratch(bound, group, capabilities)
         fused = self.lineage.of(member.operation for member in group.members)
@@ -82,37 +82,43 @@ class Launches:
         """Append the launch of a kernel of its own that fills ``value`` from ``body``."""
         operation = Pointwise(results=(value,), axes=axes, bodies=(body,))
         self.operations[value.name] = operation
-        self.launch(single(operation))
+        self.launch(single_operation_group(operation))
 
     def copy(self, name: str, value: Value) -> None:
         """Append the launch of a kernel of its own that copies ``name`` into ``value``."""
         axes = tuple(Axis(f"i{k}", size) for k, size in enumerate(value.type.shape))
         self.fill(value, axes, Load(name, tuple(symbol(axis.name) for axis in axes), value.type.dtype))
 
-    def _with_scratch(self, bound: Bound, group: Group, capabilities: Capabilities) -> Bound:
+    def _with_scratch(
+        self, bound: CanonicalKernel, group: Group, capabilities: Capabilities
+    ) -> CanonicalKernel:
         """The kernel with memory for its programs to tell one another what they found."""
         kernel = bound.kernel
-        shape = (scratch_words(kernel),)
+        shape = (workspace_words(kernel),)
         type_ = TensorType(i64, shape, contiguous(shape), capabilities.device)
         scratch = Value(f"{group.name}.scratch", type_)
         self.values.written(scratch)
-        parameter = Parameter(f"p{len(kernel.parameters)}", i64, "scratch")
+        parameter = Parameter(f"p{len(kernel.parameters)}", i64, "workspace")
         kernel = replace(kernel, parameters=(*kernel.parameters, parameter))
         relay, note = scan_segment(kernel.schedule), f"{cluster_size(kernel.schedule)} programs"
-        decision = Decision("plan", group.name, "together", "share.programs", note=note)
+        decision = Decision("plan", group.name, "cluster", "reduce.cluster", note=note)
         if relay:
-            decision = Decision("plan", group.name, "in turn", "scan.relay", note=f"{relay} points a program")
+            decision = Decision(
+                "plan", group.name, "look back", "scan.lookback", note=f"{relay} points a program"
+            )
         self._items.append(decision)
         return replace(bound, kernel=kernel, buffers=(*bound.buffers, scratch.name))
 
-    def _schedule(self, nest: Nest, body: Body, group: Group, capabilities: Capabilities) -> Schedule:
+    def _schedule(
+        self, nest: LoopNest, body: KernelBody, group: Group, capabilities: Capabilities
+    ) -> Schedule:
         names = (*group.reads, *group.writes)
         traffic = sum(estimate(type_bytes(self.values.type(name)), self.symbols) for name in names)
         work = 0
         for phase in nest.phases:
             spanned = estimate(points((*nest.outer, *phase.axes)), self.symbols)
             work += spanned * body_cost(*(b for s in phase.statements for b in bodies_of(s)))
-        scratch = bool(body.locals)
+        scratch = bool(body.scratch)
         return schedule_nest(nest, traffic, work, capabilities, self.symbols, self.options, scratch)
 
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 
 from litz_ir.fused import Decision
 from litz_ir.passes import PassContext
-from litz_ir.plan import Step, root, touched_by
+from litz_ir.plan import Step, memory_root, touched_by
 from litz_scheduler.build_plan.forms import UnplacedPlan
 from litz_scheduler.cost import estimate
-from litz_scheduler.memory.homes import UNPLACED, memory_of, produced
 from litz_scheduler.memory.liveness import escaping
-from litz_scheduler.order.candidates import Block, depth_first, freeing_first
+from litz_scheduler.memory.slots import UNPLACED, placement_bytes, step_results
+from litz_scheduler.order.candidates import WorkBlock, depth_first, freeing_first
 from litz_scheduler.order.dependencies import dependencies
 
-CLEARLY = 20
+MIN_PEAK_SAVING = 20
 """Another order than eager's must save at least this fraction of the peak: the model is not exact to more."""
 
 
@@ -32,7 +32,7 @@ class OrderSteps:
         eager = tuple(range(len(blocks)))
         found = replace(data, memory=data.modelled())
         least = peak = found.modelled().peak
-        decision = Decision("order", data.fused.graph.name, "keep", "order.eager", peak)
+        decision = Decision("order", data.fused.graph.name, "eager", "order.eager", peak)
         tried = {eager}
         for name, order in (
             ("freeing first", freeing_first(blocks, sizes, kept)),
@@ -43,7 +43,7 @@ class OrderSteps:
             tried.add(order)
             other = _reordered(data, order)
             held = other.modelled().peak
-            if held < least and CLEARLY * (peak - held) >= peak:
+            if held < least and MIN_PEAK_SAVING * (peak - held) >= peak:
                 found, least = other, held
                 decision = Decision(
                     "order", data.fused.graph.name, name, "order.peak", held, f"{peak} B in eager's"
@@ -52,10 +52,13 @@ class OrderSteps:
         return found
 
 
-def _blocks(data: UnplacedPlan) -> tuple[Block, ...]:
+def _blocks(data: UnplacedPlan) -> tuple[WorkBlock, ...]:
     """The groups with what must run before each, and the memory that each touches."""
     return tuple(
-        Block(needed, frozenset(root(name, data.placements) for step in part for name in touched_by(step)))
+        WorkBlock(
+            needed,
+            frozenset(memory_root(name, data.placements) for step in part for name in touched_by(step)),
+        )
         for part, needed in zip(_parts(data), dependencies(data.fused), strict=True)
     )
 
@@ -84,5 +87,5 @@ def _sizes(data: UnplacedPlan) -> dict[str, int]:
     owned = {name for name, placement in placements.items() if placement.storage == UNPLACED}
     for part in _parts(data):
         for step in part:
-            owned.update(name for name in produced(step) if placements[name].base is None)
-    return {name: estimate(memory_of(placements[name]), data.fused.graph.symbols) for name in owned}
+            owned.update(name for name in step_results(step) if placements[name].base is None)
+    return {name: estimate(placement_bytes(placements[name]), data.fused.graph.symbols) for name in owned}

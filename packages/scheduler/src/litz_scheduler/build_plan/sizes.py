@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from litz_ir.loops import Input, ScalarInput, Value
-from litz_ir.plan import Define, Measure
+from litz_ir.plan import DefineStep, SymbolSource
 from litz_ir.scalar import Index
 from litz_ir.symbols import (
     Size,
@@ -26,14 +26,14 @@ class Sizes:
     def __init__(self, inputs: tuple[Input, ...]) -> None:
         self.bound = {each.symbol or each.name for each in inputs if isinstance(each, ScalarInput)}
 
-    def of(self, value: Value) -> Iterator[Define]:
+    def of(self, value: Value) -> Iterator[DefineStep]:
         """Definitions of the symbols that the sizes and strides of ``value``, which came from outside, settle."""
         for dim, term in enumerate(value.type.shape):
             yield from self._settled(term, ("size", value.name, dim))
         for dim, term in enumerate(value.type.layout.strides):
             yield from self._settled(term, ("stride", value.name, dim))
 
-    def _settled(self, term: Size, source: Measure) -> Iterator[Define]:
+    def _settled(self, term: Size, source: SymbolSource) -> Iterator[DefineStep]:
         """Definitions of the one unknown of ``term``, which is what ``source`` measures; a linear term is solved for
         it."""
         unknown = [name for name in free_symbols(term) if name not in self.bound]
@@ -41,15 +41,15 @@ class Sizes:
             return
         name = unknown[0]
         if isinstance(term, Symbol):
-            yield Define(name, source)
+            yield DefineStep(name, source)
         else:
             slope = coefficient(term, name)
             if not isinstance(slope, int) or slope == 0:
                 return
             measured = f"{name}_{source[0]}"
-            yield Define(measured, source)
+            yield DefineStep(measured, source)
             rest = substitute(term, {name: 0})
-            yield Define(name, Index(floordiv(add(symbol(measured), mul(rest, -1)), slope)))
+            yield DefineStep(name, Index(floordiv(add(symbol(measured), mul(rest, -1)), slope)))
         self.bound.add(name)
 
 

@@ -12,7 +12,7 @@ from litz_ir.loops import (
     Call,
     HostScalar,
     LoopGraph,
-    OpaqueInput,
+    ObjectInput,
     Ref,
     Region,
     Scatter,
@@ -21,14 +21,14 @@ from litz_ir.loops import (
     View,
 )
 from litz_ir.passes import PassContext
-from litz_ir.plan import Check, Define
+from litz_ir.plan import CheckStep, DefineStep
 from litz_scheduler.build_plan.calls import Calls
 from litz_scheduler.build_plan.forms import Item, UnnamedSteps
-from litz_scheduler.build_plan.launches import Launches, machine_of
+from litz_scheduler.build_plan.launches import LaunchBuilder, machine_of
 from litz_scheduler.build_plan.sizes import Sizes
-from litz_scheduler.build_plan.values import Values
+from litz_scheduler.build_plan.values import ValuePlacements
 from litz_scheduler.cost import type_bytes
-from litz_scheduler.graph import Lineage, viewed
+from litz_scheduler.graph_facts import InlinedOperations, viewed
 from litz_scheduler.options import SchedulerOptions
 
 
@@ -56,10 +56,10 @@ class _Builder:
         self.context = context
         self.items: list[Item] = []
         self.operations = graph.named()
-        self.values = Values(graph)
+        self.values = ValuePlacements(graph)
         self.sizes = Sizes(graph.inputs)
-        lineage = Lineage(source, graph)
-        self.launches = Launches(
+        lineage = InlinedOperations(source, graph)
+        self.launches = LaunchBuilder(
             graph.symbols, self.operations, self.values, lineage, context, options, self.items
         )
         self.calls = Calls(graph, self.values, self.launches, self.sizes, self.items)
@@ -84,7 +84,7 @@ class _Builder:
     def _check_outputs(self) -> None:
         """Raise ``ScheduleError`` for an output that nothing defines."""
         graph = self.fused.graph
-        objects = {each.name for each in graph.inputs if isinstance(each, OpaqueInput)}
+        objects = {each.name for each in graph.inputs if isinstance(each, ObjectInput)}
         for output in graph.outputs:
             if isinstance(output, Ref) and output.name not in objects:
                 self.values.type(output.name)
@@ -101,11 +101,11 @@ class _Builder:
                 self.calls.sort(operation)
             case Assert():
                 self.items.append(
-                    Check(operation.condition, operation.message, operation.error, operation.origin)
+                    CheckStep(operation.condition, operation.message, operation.error, operation.origin)
                 )
             case HostScalar():
                 self.sizes.bound.add(operation.symbol)
-                self.items.append(Define(operation.symbol, operation.body))
+                self.items.append(DefineStep(operation.symbol, operation.body))
             case Region():
                 self.calls.region(operation)
             case Scatter():
@@ -123,9 +123,9 @@ class _Builder:
 
     def _scatter(self, group: Group, scatter: Scatter) -> None:
         value = scatter.results[0]
-        if self.values.take_over(scatter):
+        if self.values.reuse_base(scatter):
             nbytes = type_bytes(value.type)
-            self.items.append(Decision("plan", value.name, "place", "memory.inplace", nbytes))
+            self.items.append(Decision("plan", value.name, "allocate", "memory.inplace", nbytes))
         else:
             self.launches.copy(scatter.base, value)
         self.operations[value.name] = scatter

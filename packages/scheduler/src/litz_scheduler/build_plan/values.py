@@ -8,11 +8,11 @@ from litz_ir.errors import ScheduleError
 from litz_ir.loops import LoopGraph, Scatter, TensorType, Value, View, index_reads
 from litz_ir.plan import Placement
 from litz_ir.scalar import loads
-from litz_scheduler.graph import alias_type, as_promised, dense_type, output_names
-from litz_scheduler.memory.homes import UNPLACED
+from litz_scheduler.graph_facts import alias_type, as_promised, dense_type, output_names
+from litz_scheduler.memory.slots import UNPLACED
 
 
-class Values:
+class ValuePlacements:
     """Placements by name. What kernels write first is left for the memory planner to place."""
 
     def __init__(self, graph: LoopGraph) -> None:
@@ -71,7 +71,7 @@ class Values:
         self.placements[view.name] = Placement(type_, base=view.base)
         return True
 
-    def take_over(self, scatter: Scatter) -> bool:
+    def reuse_base(self, scatter: Scatter) -> bool:
         """Let a scatter combine into its base's own memory: when nobody else wants the base, which a kernel of this
         plan stored, and it is not read on the way."""
         name = scatter.base

@@ -10,9 +10,9 @@ from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph, Pointwise, Reduction, Value
 from litz_ir.passes import PassContext
 from litz_ir.verifier import verify
-from litz_scheduler.draft import Draft
-from litz_scheduler.fusion.join import Machine, try_join
-from litz_scheduler.legality.order import Precedence
+from litz_scheduler.fusion.vertical import FusionLimits, try_fuse
+from litz_scheduler.fusion_candidate import FusionCandidate
+from litz_scheduler.legality.precedence import Precedence
 from litz_scheduler.options import SchedulerOptions
 
 BUFFERS = 96
@@ -28,11 +28,11 @@ class FusionGroups:
     """
 
     graph: LoopGraph
-    drafts: dict[int, Draft]
+    drafts: dict[int, FusionCandidate]
     order: Precedence
     roots: Mapping[str, str]
 
-    def ordered(self) -> list[Draft]:
+    def ordered(self) -> list[FusionCandidate]:
         """The groups, each after those that it waits for."""
         return [self.drafts[n] for n in self.order.in_order(lambda number: self.drafts[number].position)]
 
@@ -50,33 +50,33 @@ class Merger:
         self._context = context
         self._options = options
 
-    def machine(self, draft: Draft) -> Machine:
+    def machine(self, draft: FusionCandidate) -> FusionLimits:
         """The machine that a group runs on."""
-        return Machine.of(self._context.machine(draft.device), self._options)
+        return FusionLimits.of(self._context.machine(draft.device), self._options)
 
-    def note(self, draft: Draft, name: str, verdict: str, reason: str, stake: int) -> None:
+    def note(self, draft: FusionCandidate, name: str, verdict: str, reason: str, stake: int) -> None:
         """Record whether a group takes what is called ``name``."""
         subject = f"{name} + group of {draft.members[0].operation.name}"
         self._context.decide(Decision("fusion", subject, verdict, reason, stake))
 
-    def fits(self, home: Draft, other: Draft) -> bool:
+    def fits(self, home: FusionCandidate, other: FusionCandidate) -> bool:
         """True where a kernel may be as large as both together."""
         most = self.machine(home).statements
         return home.size + other.size <= most and len(home.reads | other.reads) <= BUFFERS
 
-    def merge(self, home: Draft, other: Draft, stake: int, why: str) -> bool:
+    def merge(self, home: FusionCandidate, other: FusionCandidate, stake: int, why: str) -> bool:
         """Rebuild ``other`` with the members of ``home`` after its own; nothing changes when one does not fit."""
         groups, machine = self._groups, self.machine(home)
-        trial = Draft(other.number, other.device, other.outer, other.inner, list(other.members))
-        trial.product = other.product
+        trial = FusionCandidate(other.number, other.device, other.outer, other.inner, list(other.members))
+        trial.is_matmul = other.is_matmul
         for seen in home.members:
             assert isinstance(seen.operation, Pointwise | Reduction)
-            joined = try_join(trial, seen.operation, groups.graph.symbols, groups.roots, machine)
+            joined = try_fuse(trial, seen.operation, groups.graph.symbols, groups.roots, machine)
             if isinstance(joined, str):
                 return False
             joined.apply(trial)
         home.outer, home.inner, home.members = trial.outer, trial.inner, trial.members
-        home.product = other.product
+        home.is_matmul = other.is_matmul
         home.size += other.size
         home.reads |= other.reads
         groups.order.merge(home.number, other.number)
@@ -107,5 +107,5 @@ def verify_groups(groups: FusionGroups) -> None:
                 )
 
 
-def _results(draft: Draft) -> list[Value]:
+def _results(draft: FusionCandidate) -> list[Value]:
     return [value for seen in draft.members for value in seen.operation.results]

@@ -12,16 +12,16 @@ from litz_ir.device import Device
 from litz_ir.passes import PassContext
 from litz_ir.symbols import Size
 from litz_scheduler.cost import estimate, type_bytes
-from litz_scheduler.draft import Draft, sizes_of
 from litz_scheduler.fusion.groups import FusionGroups, Merger
-from litz_scheduler.legality.product import graphics
+from litz_scheduler.fusion_candidate import FusionCandidate, sizes_of
+from litz_scheduler.legality.matmul import gpu_kinds
 from litz_scheduler.options import SchedulerOptions
 
 BUFFERS = 48
 """The values that a fused group may read and write: a thread holds an address for each, and an element of each
 result."""
 
-TOGETHER = 1 << 6
+REDUCTION_SHARE = 1 << 6
 """By how much less a reduction may move to be fused: what its loops hold in registers they hold at the same time."""
 
 _Points = tuple[Device, tuple[Size, ...], tuple[Size, ...]]
@@ -38,7 +38,7 @@ class HorizontalFusion:
 
     def apply(self, data: FusionGroups, context: PassContext) -> FusionGroups:
         """The groups with those in one that should be; themselves where no device has blocks."""
-        if not self.options.fuse or not graphics(context):
+        if not self.options.fuse or not gpu_kinds(context):
             return data
         groups = data.copy()
         _Fusion(groups, context, self.options).run()
@@ -51,15 +51,15 @@ class _Fusion:
         self._values = groups.graph.values()
         self._symbols = groups.graph.symbols
         self._context = context
-        self._most = options.packed_bytes
-        self._beside = min(options.mixed_bytes, options.beside_bytes)
+        self._most = options.foreach_bytes
+        self._beside = min(options.horizontal_fusion_bytes, options.isomorphic_fusion_bytes)
         self._merger = Merger(groups, context, options)
 
     def run(self) -> None:
         """Merge, in the order that they run, the groups that should be one."""
-        known: dict[_Points, Draft] = {}
+        known: dict[_Points, FusionCandidate] = {}
         for draft in self._groups.ordered():
-            if not draft.loops:
+            if not draft.fusible:
                 # What a call separates stays apart: to run the earlier later would keep its inputs alive meanwhile.
                 known.clear()
             elif self._wants_company(draft):
@@ -69,29 +69,29 @@ class _Fusion:
                     self._merge(draft, latest)
                 known[key] = draft
 
-    def _merge(self, home: Draft, other: Draft) -> bool:
+    def _merge(self, home: FusionCandidate, other: FusionCandidate) -> bool:
         """Make one of two groups neither of which waits for the other, where a kernel may be that large."""
         first, second, order = other.number, home.number, self._groups.order
-        if home.product or other.product:
+        if home.is_matmul or other.is_matmul:
             return False
         if order.before(first, second) or order.before(second, first):
             return False
-        return self._merger.fits(home, other) and self._merger.merge(home, other, 0, "fuse.packed")
+        return self._merger.fits(home, other) and self._merger.merge(home, other, 0, "fuse.foreach")
 
-    def _wants_company(self, draft: Draft) -> bool:
+    def _wants_company(self, draft: FusionCandidate) -> bool:
         """True for a loop on a GPU whose launch takes a good part of its time. The smallest ones run side by side where
         they can: a program that has several of them takes as long as all of them."""
         machine = self._context.machine(draft.device)
-        if machine is None or not machine.processors or not draft.outer:
+        if machine is None or not machine.sm_count or not draft.outer:
             return False
         sizes = (type_bytes(self._values[name].type) for name in _moved(draft))
         moved = sum(estimate(size, self._symbols) for size in sizes)
-        if machine.beside > 1 and moved <= self._beside:
+        if machine.max_subkernels > 1 and moved <= self._beside:
             return False
-        return moved * (TOGETHER if draft.inner else 1) <= self._most
+        return moved * (REDUCTION_SHARE if draft.inner else 1) <= self._most
 
 
-def _moved(draft: Draft) -> set[str]:
+def _moved(draft: FusionCandidate) -> set[str]:
     """The values that a group reads from memory and writes there."""
     defined = {value.name: value for seen in draft.members for value in seen.operation.results}
     stored = {n for n, value in defined.items() if value.replaces is not None or n not in draft.reads}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from litz_ir.fused import Fate, FusedGraph, Group, Member
+from litz_ir.fused import FusedGraph, Group, Member, StorageClass
 from litz_ir.loops import LoopGraph, Value
 from litz_ir.passes import PassContext
 from litz_scheduler.cost import body_cost
-from litz_scheduler.draft import Draft, Seen
 from litz_scheduler.fusion.groups import FusionGroups
-from litz_scheduler.graph import Residence
+from litz_scheduler.fusion_candidate import FusionCandidate, ScheduledNode
+from litz_scheduler.graph_facts import Materialization
 from litz_scheduler.options import SchedulerOptions
 
 
@@ -31,10 +31,12 @@ class StorageClasses:
 
 
 class _Groups:
-    def __init__(self, graph: LoopGraph, drafts: tuple[Draft, ...], options: SchedulerOptions) -> None:
+    def __init__(
+        self, graph: LoopGraph, drafts: tuple[FusionCandidate, ...], options: SchedulerOptions
+    ) -> None:
         self.drafts = drafts
         self.dear = options.scratch_cost
-        self.memory = Residence(graph).memory
+        self.memory = Materialization(graph).memory
         self.names = list(graph.named())
         self.readers: dict[str, set[int]] = {}
         for draft in drafts:
@@ -42,7 +44,7 @@ class _Groups:
                 for name in seen.operation.reads:
                     self.readers.setdefault(name, set()).add(draft.number)
 
-    def group(self, name: str, draft: Draft) -> Group:
+    def group(self, name: str, draft: FusionCandidate) -> Group:
         last_read: dict[str, int] = {}
         for seen in draft.members:
             for load in seen.loads:
@@ -57,15 +59,17 @@ class _Groups:
         )
         return Group(name, draft.outer, draft.inner, members, fates, tuple(reads), writes)
 
-    def _name(self, seen: Seen, draft: Draft) -> str:
+    def _name(self, seen: ScheduledNode, draft: FusionCandidate) -> str:
         # What defines no value is alone in its group, which keeps its position in the graph.
         return seen.operation.name if seen.operation.results else self.names[draft.position]
 
-    def _fate(self, value: Value, seen: Seen, draft: Draft, last_read: Mapping[str, int]) -> Fate:
+    def _fate(
+        self, value: Value, seen: ScheduledNode, draft: FusionCandidate, last_read: Mapping[str, int]
+    ) -> StorageClass:
         elsewhere = self.readers.get(value.name, set()) - {draft.number}
         if value.name in self.memory or elsewhere or value.replaces is not None or not seen.bodies:
             return "store"
         if seen.reduces:
-            return "keep"
+            return "register"
         later = last_read.get(value.name, 0) > seen.phase
-        return "local" if later and seen.inner and body_cost(*seen.bodies) >= self.dear else "inline"
+        return "scratch" if later and seen.inner and body_cost(*seen.bodies) >= self.dear else "inline"

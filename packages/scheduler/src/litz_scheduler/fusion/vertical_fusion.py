@@ -13,15 +13,15 @@ from litz_ir.device import CPU, Device
 from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction
 from litz_ir.passes import PassContext
 from litz_scheduler.cost import body_size, estimate, type_bytes
-from litz_scheduler.draft import Draft, Seen, start
 from litz_scheduler.fusion.groups import BUFFERS, FusionGroups, Merger
-from litz_scheduler.fusion.join import Join, try_join
-from litz_scheduler.legality.needs import Needs
-from litz_scheduler.legality.order import Precedence
-from litz_scheduler.legality.product import graphics, holds_products, is_product
+from litz_scheduler.fusion.vertical import FusedCandidate, try_fuse
+from litz_scheduler.fusion_candidate import FusionCandidate, ScheduledNode, new_candidate
+from litz_scheduler.legality.dependency_tracker import DependencyTracker
+from litz_scheduler.legality.matmul import gpu_kinds, has_nested_reductions, is_matmul
+from litz_scheduler.legality.precedence import Precedence
 from litz_scheduler.options import SchedulerOptions
 
-LITTLE = 8
+MIN_SHARED_FRACTION = 8
 """Large loops become one for the sake of what both read only if that is at least this fraction of what one moves."""
 
 
@@ -47,13 +47,13 @@ class _Walk:
         self.graph = graph
         self.options = options
         self.values = graph.values()
-        self.needs = Needs(graph)
+        self.needs = DependencyTracker(graph)
         self.order = Precedence()
-        self.drafts: dict[int, Draft] = {}
+        self.drafts: dict[int, FusionCandidate] = {}
         self.groups = FusionGroups(graph, self.drafts, self.order, self.needs.roots)
         self.merger = Merger(self.groups, context, options)
         self.readers: dict[str, list[int]] = {}
-        self.graphics = graphics(context)
+        self.graphics = gpu_kinds(context)
 
     def place(self, position: int, operation: Operation) -> None:
         """Find or make the group of the operation at ``position``."""
@@ -66,7 +66,7 @@ class _Walk:
         self.needs.enter(operation, home.number)
         for name in operation.reads:
             self.readers.setdefault(name, []).append(home.number)
-        if home.loops:
+        if home.fusible:
             self._absorb(home, operation)
 
     def _fusable(self, operation: Operation) -> bool:
@@ -76,23 +76,23 @@ class _Walk:
             return any(axis.size != 1 for axis in operation.reduce_axes)
         return isinstance(operation, Pointwise)
 
-    def _start(self, operation: Operation) -> Draft:
+    def _start(self, operation: Operation) -> FusionCandidate:
         number = self.order.add()
         device = _device(operation)
         if isinstance(operation, Pointwise | Reduction):
-            draft = start(operation, number, device, self.graph.symbols)
+            draft = new_candidate(operation, number, device, self.graph.symbols)
             draft.size = body_size(*operation.bodies)
             draft.reads.update(operation.reads)
         else:
-            draft = Draft(number, device, members=[Seen(operation, 0, False, (), (), ())])
-        draft.loops = self._fusable(operation)
-        draft.product = is_product(operation, self.graphics)
+            draft = FusionCandidate(number, device, members=[ScheduledNode(operation, 0, False, (), (), ())])
+        draft.fusible = self._fusable(operation)
+        draft.is_matmul = is_matmul(operation, self.graphics)
         self.drafts[number] = draft
         return draft
 
     # --- joining -----------------------------------------------------------------------------------------------------
 
-    def _candidates(self, operation: Operation) -> list[tuple[Draft, str, int]]:
+    def _candidates(self, operation: Operation) -> list[tuple[FusionCandidate, str, int]]:
         """Groups to join, with the reason and the bytes that need not be read again: producers, then siblings."""
         shared: dict[int, dict[str, int]] = {}
         producers: set[int] = set()
@@ -108,10 +108,12 @@ class _Walk:
         stakes = {number: sum(names.values()) for number, names in shared.items()}
         # What uses the result of a product of matrices has no other chance to find it in registers.
         ranked = sorted(
-            stakes, key=lambda n: (n not in producers, not self.drafts[n].product, -stakes[n], -n)
+            stakes, key=lambda n: (n not in producers, not self.drafts[n].is_matmul, -stakes[n], -n)
         )
         reasons = {True: "fuse.producer", False: "fuse.sibling"}
-        return [(self.drafts[n], reasons[n in producers], stakes[n]) for n in ranked if self.drafts[n].loops]
+        return [
+            (self.drafts[n], reasons[n in producers], stakes[n]) for n in ranked if self.drafts[n].fusible
+        ]
 
     def _worthwhile(self, operation: Operation, why: str, stake: int) -> bool:
         """True unless two large loops would share next to nothing: each then runs better with fewer streams."""
@@ -119,18 +121,20 @@ class _Walk:
             return True
         names = (*operation.reads, *(value.name for value in operation.results))
         moved = sum(estimate(type_bytes(self.values[name].type), self.graph.symbols) for name in names)
-        return moved <= self.options.sibling_bytes or LITTLE * stake >= moved
+        return moved <= self.options.sibling_bytes or MIN_SHARED_FRACTION * stake >= moved
 
-    def _join_any(self, operation: Operation, needed: set[int]) -> Draft | None:
+    def _join_any(self, operation: Operation, needed: set[int]) -> FusionCandidate | None:
         assert isinstance(operation, Pointwise | Reduction)
         candidates = self._candidates(operation)
-        if is_product(operation, self.graphics):
-            candidates = [each for each in candidates if each[0].product and holds_products(operation)]
+        if is_matmul(operation, self.graphics):
+            candidates = [
+                each for each in candidates if each[0].is_matmul and has_nested_reductions(operation)
+            ]
         size = body_size(*operation.bodies)
         for draft, why, stake in candidates:
             worth = self._worthwhile(operation, why, stake)
             sibling = why == "fuse.sibling"
-            joined = self._try(draft, operation, needed, size, sibling) if worth else "refuse.little"
+            joined = self._try(draft, operation, needed, size, sibling) if worth else "refuse.traffic"
             if isinstance(joined, str):
                 self.merger.note(draft, operation.name, "refuse", joined, stake)
                 continue
@@ -142,8 +146,13 @@ class _Walk:
         return None
 
     def _try(
-        self, draft: Draft, operation: Pointwise | Reduction, needed: set[int], size: int, sibling: bool
-    ) -> Join | str:
+        self,
+        draft: FusionCandidate,
+        operation: Pointwise | Reduction,
+        needed: set[int],
+        size: int,
+        sibling: bool,
+    ) -> FusedCandidate | str:
         if draft.device != _device(operation):
             return "refuse.device"
         if self.order.between(draft.number, needed):
@@ -154,17 +163,17 @@ class _Walk:
         if len(draft.reads.union(operation.reads)) > BUFFERS:
             return "refuse.buffers"
         symbols, roots = self.graph.symbols, self.needs.roots
-        return try_join(draft, operation, symbols, roots, machine, sibling=sibling)
+        return try_fuse(draft, operation, symbols, roots, machine, sibling=sibling)
 
     # --- merging groups --------------------------------------------------------------------------------
 
-    def _absorb(self, home: Draft, operation: Operation) -> None:
+    def _absorb(self, home: FusionCandidate, operation: Operation) -> None:
         """Merge other producers of the operation into its group where that is legal."""
         for name in operation.reads:
             if name not in self.needs.owner:
                 continue
             other = self.drafts[self.order.find(self.needs.owner[name])]
-            if other is home or not other.loops or other.device != home.device or home.product:
+            if other is home or not other.fusible or other.device != home.device or home.is_matmul:
                 continue
             if self.merger.fits(home, other) and self._adjacent(other.number, home.number):
                 stake = estimate(type_bytes(self.values[name].type), self.graph.symbols)

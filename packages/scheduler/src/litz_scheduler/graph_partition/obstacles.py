@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from litz_ir.device import Device
-from litz_ir.loops import Argument, OpaqueInput, Ref, ScalarInput, ScalarRef, sizes_in
-from litz_ir.plan import CallStep, Check, Define, Launch, Plan, RegionStep, Step, touched_by
+from litz_ir.loops import Argument, ObjectInput, Ref, ScalarInput, ScalarRef, sizes_in
+from litz_ir.plan import CallStep, CheckStep, DefineStep, Launch, Plan, RegionStep, Step, touched_by
 from litz_ir.symbols import Term
 
 
@@ -42,7 +42,7 @@ def obstacle(plan: Plan, routines: Routines) -> str:
     if list(plan.symbols):
         return "its sizes are not fixed"
     for item in plan.inputs:
-        if isinstance(item, ScalarInput | OpaqueInput):
+        if isinstance(item, ScalarInput | ObjectInput):
             return f"{item.name} is no tensor"
     obstacles = Obstacles(plan, routines)
     found = next(filter(None, map(obstacles.of, plan.steps)), "")
@@ -66,11 +66,11 @@ class Obstacles:
             if found:
                 return found
         match step:
-            case Check():
+            case CheckStep():
                 return "it checks values"
             case RegionStep():
                 return f"control flow ({step.kind}) reads values"
-            case Define():
+            case DefineStep():
                 return f"{step.symbol} is computed on the host"
             case Launch() if any(isinstance(term, Term) for term in step.symbols):
                 return _NUMBERS

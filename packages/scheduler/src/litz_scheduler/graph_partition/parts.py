@@ -25,11 +25,11 @@ from litz_ir.plan import (
     RegionStep,
     Step,
     Storage,
-    chain,
-    root,
+    alias_chain,
+    memory_root,
     touched_by,
     verify_plan,
-    written,
+    written_buffers,
 )
 from litz_ir.symbols import SymbolTable, mul
 from litz_ir.verifier import verify
@@ -89,7 +89,8 @@ class PartitionGraph:
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A plan whose subplans ``parts`` may be recorded: ``recorded`` of its ``steps`` launches and calls are in them.
+    """A plan whose subplans ``partitions`` may be recorded: ``captured_steps`` of its ``steps`` launches and calls
+    are in them.
     ``reasons`` says why the others are not: what is in the way of some, and the longest of the runs for which it would
     not pay."""
 
@@ -128,7 +129,7 @@ def _shown(plan: Plan) -> Iterator[str]:
     )
     own = {name for name in results if placements[name].base is not None}
     for name in placements:
-        if not own.isdisjoint(chain(name, placements)):
+        if not own.isdisjoint(alias_chain(name, placements)):
             yield name
 
 
@@ -177,10 +178,10 @@ class _Division:
     def _under(self, names: Iterable[str]) -> Iterator[str]:
         """Buffers and all that they are views of."""
         for name in names:
-            yield from chain(name, self.placements)
+            yield from alias_chain(name, self.placements)
 
     def _roots(self, names: Iterable[str]) -> list[str]:
-        return list(dict.fromkeys(root(name, self.placements) for name in names))
+        return list(dict.fromkeys(memory_root(name, self.placements) for name in names))
 
     def made(self) -> Plan:
         """The outer plan, its parts among its subplans."""
@@ -190,7 +191,7 @@ class _Division:
             if each.storage is not None and self._part_of(name) is not None
             else each
             for name, each in self.plan.buffers
-            if self._is_known(root(name, self.placements))
+            if self._is_known(memory_root(name, self.placements))
         }
         storages = {each.storage for each in buffers.values()}
         steps = (step for step in self._steps(parts) if self._is_wanted(step, storages))
@@ -264,7 +265,7 @@ class _Division:
             subplans=(),
             donated=(),
         )
-        spent = written(plan, self.mutates)
+        spent = written_buffers(plan, self.mutates)
         return replace(plan, donated=tuple(n for n in given if n in spent and self.last[n] < run.stop))
 
     def _chains(self, names: Sequence[str], given: Sequence[str]) -> dict[str, Placement]:

@@ -1,26 +1,26 @@
 """Which routine of the host runs what litz has no loops for: matrix products, convolutions."""
 
-from litz_scheduler.library.addends import Addends
 from litz_scheduler.library.attention_calls import ATTENTIONS, GRADIENTS
-from litz_scheduler.library.convolutions import Convolutions
-from litz_scheduler.library.generated import GeneratedProducts
+from litz_scheduler.library.bias import UnfuseBias
+from litz_scheduler.library.channels_last import PropagateChannelsLast
+from litz_scheduler.library.freeze import FreezeParameterLoops
 from litz_scheduler.library.generated_attention import GeneratedAttention
 from litz_scheduler.library.generated_convolutions import GeneratedConvolutions
-from litz_scheduler.library.held import KeepHeld
-from litz_scheduler.library.images import Images
-from litz_scheduler.library.padding import PadRows
-from litz_scheduler.library.products import Products
+from litz_scheduler.library.generated_matmuls import GeneratedMatmuls
+from litz_scheduler.library.leading_dimension import PadLeadingDimension
+from litz_scheduler.library.linear import LinearMatmuls
+from litz_scheduler.library.prepacked_convolutions import PrepackConvolutions
 
 __all__ = [
     "ATTENTIONS",
     "GRADIENTS",
-    "Addends",
-    "Convolutions",
+    "UnfuseBias",
+    "PrepackConvolutions",
     "GeneratedAttention",
     "GeneratedConvolutions",
-    "GeneratedProducts",
-    "Images",
-    "KeepHeld",
-    "PadRows",
-    "Products",
+    "GeneratedMatmuls",
+    "PropagateChannelsLast",
+    "FreezeParameterLoops",
+    "PadLeadingDimension",
+    "LinearMatmuls",
 ]

@@ -14,7 +14,7 @@ from litz_ir.symbols import Size, add, mul
 
 
 @dataclass(frozen=True, slots=True)
-class Routine:
+class AttentionRoutine:
     """What a routine computes: products of ``dtypes``; heads of queries may share keys where it has ``groups``, scores
     be added to where it is ``biased``. ``aligned`` is the corner that a causal mask begins in, the one where the first
     query and the first key meet or where the last ones do. ``empty`` is the logarithm of the total of a row that sees
@@ -27,15 +27,15 @@ class Routine:
     empty: float = -math.inf
 
 
-FLASH = Routine(aligned="last", empty=math.inf)
-EFFICIENT = Routine(frozenset({bf16, f16, f32}), groups=False, biased=True)
-CUDNN = Routine()
+FLASH = AttentionRoutine(aligned="last", empty=math.inf)
+EFFICIENT = AttentionRoutine(frozenset({bf16, f16, f32}), groups=False, biased=True)
+CUDNN = AttentionRoutine()
 
 _OPERANDS = "query=query key=key value=value"
 _UNREAD = "unread=cum_seq_q unread=cum_seq_k unread=max_q unread=max_k"
 _SEEDS = "unread=philox_seed unread=philox_offset"
 
-ATTENTIONS: Mapping[str, tuple[Routine, str]] = MappingProxyType(
+ATTENTIONS: Mapping[str, tuple[AttentionRoutine, str]] = MappingProxyType(
     {
         "aten._scaled_dot_product_flash_attention.default": (
             FLASH, f"{_OPERANDS} dropout=dropout_p causal=is_causal debug=return_debug_mask scale=scale",
@@ -55,7 +55,7 @@ ATTENTIONS: Mapping[str, tuple[Routine, str]] = MappingProxyType(
 values weighed and the logarithms of the rows' totals first; what else it returns says nothing where nothing is
 dropped."""
 
-GRADIENTS: Mapping[str, tuple[Routine, str]] = MappingProxyType(
+GRADIENTS: Mapping[str, tuple[AttentionRoutine, str]] = MappingProxyType(
     {
         "aten._scaled_dot_product_flash_attention_backward.default": (
             FLASH,
@@ -76,15 +76,15 @@ GRADIENTS: Mapping[str, tuple[Routine, str]] = MappingProxyType(
 )  # fmt: skip
 """The calls of their gradients. Each returns those of queries, keys and values first."""
 
-WIDEST = 256
+MAX_HEAD_DIM = 256
 """The widest heads: routines take no wider ones, and tiles have all of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionCall:
-    """The values weighed by the softmax of ``scale * query @ key`` plus ``bias``, where there is one. A query sees the
-    keys up to its own position plus ``diagonal``, or all where that is ``None``. ``empty`` is the logarithm of the
-    total of a row that sees none."""
+    """The values weighed by the softmax of ``scale * query @ key`` plus ``bias``, where there is one. A query sees
+    the keys up to its own position plus ``diagonal``, or all where that is ``None``. ``empty_logsumexp`` is the
+    logarithm of the total of a row that sees none."""
 
     query: Value
     key: Value
@@ -92,7 +92,7 @@ class AttentionCall:
     bias: Value | None
     scale: float
     diagonal: Size | None
-    empty: float
+    empty_logsumexp: float
 
     @property
     def group(self) -> int:
@@ -102,14 +102,14 @@ class AttentionCall:
 
 
 @dataclass(frozen=True, slots=True)
-class GradientCall:
-    """The gradients of a call's queries, keys and values, ``given`` that of what it computed, which was ``out``, and
-    the ``logarithm`` of each row's total."""
+class AttentionGradientCall:
+    """The gradients of a call's queries, keys and values, ``grad_out`` that of what it computed, which was ``out``, and
+    the ``logsumexp`` of each row's total."""
 
     call: AttentionCall
-    given: Value
+    grad_out: Value
     out: Value
-    logarithm: Value
+    logsumexp: Value
 
 
 def attention_call(call: Call, values: Mapping[str, Value]) -> AttentionCall | None:
@@ -118,7 +118,7 @@ def attention_call(call: Call, values: Mapping[str, Value]) -> AttentionCall | N
     return _attention(routine, dict(by_role(signature, call.arguments, call.attributes)), values)
 
 
-def gradient_call(call: Call, values: Mapping[str, Value]) -> GradientCall | None:
+def gradient_call(call: Call, values: Mapping[str, Value]) -> AttentionGradientCall | None:
     """What a call of :data:`GRADIENTS` computes, where loops can compute it: not the gradient of what was added."""
     routine, signature = GRADIENTS[call.target]
     given = dict(by_role(signature, call.arguments, call.attributes))
@@ -133,11 +133,11 @@ def gradient_call(call: Call, values: Mapping[str, Value]) -> GradientCall | Non
     shape = (*own.query.type.shape[:3], own.value.type.shape[3])
     if any(each.type.shape != shape or each.type.dtype != own.query.type.dtype for each in (above, out)):
         return None
-    return GradientCall(own, above, out, logarithm) if logarithm.type.dtype == f32 else None
+    return AttentionGradientCall(own, above, out, logarithm) if logarithm.type.dtype == f32 else None
 
 
 def _attention(
-    routine: Routine, given: dict[str, Argument], values: Mapping[str, Value]
+    routine: AttentionRoutine, given: dict[str, Argument], values: Mapping[str, Value]
 ) -> AttentionCall | None:
     """What a routine computes of what it is given, where loops can."""
     if given.pop("dropout", 0.0) != 0 or given.pop("debug", False) is not False:
@@ -167,7 +167,7 @@ def _tensor(given: Argument, values: Mapping[str, Value]) -> Value | None:
     return values.get(given.name) if type(given) is Ref else None
 
 
-def _suits(query: Value, key: Value, value: Value, routine: Routine) -> bool:
+def _suits(query: Value, key: Value, value: Value, routine: AttentionRoutine) -> bool:
     """True for operands of (batch, heads, positions, width) that a routine takes."""
     types = [each.type for each in (query, key, value)]
     if {type_.dtype for type_ in types} - routine.dtypes or len({type_.dtype for type_ in types}) != 1:
@@ -176,7 +176,7 @@ def _suits(query: Value, key: Value, value: Value, routine: Routine) -> bool:
     if any(len(shape) != 4 or 0 in shape for shape in shapes):
         return False
     (batch, heads, _, width), (_, shared, keys, _), (*_, wide) = shapes
-    if not all(isinstance(each, int) and 1 < each <= WIDEST for each in (width, wide)):
+    if not all(isinstance(each, int) and 1 < each <= MAX_HEAD_DIM for each in (width, wide)):
         return False
     if shapes[1] != (batch, shared, keys, width) or shapes[2] != (batch, shared, keys, wide):
         return False
@@ -186,7 +186,7 @@ def _suits(query: Value, key: Value, value: Value, routine: Routine) -> bool:
     return routine.groups and known and heads % shared == 0
 
 
-def _fits(bias: Value | None, query: Value, key: Value, routine: Routine) -> bool:
+def _fits(bias: Value | None, query: Value, key: Value, routine: AttentionRoutine) -> bool:
     """True where there is nothing to add, or what has an element for every score, or one for several."""
     if bias is None:
         return True

@@ -12,19 +12,19 @@ from litz_ir.scalar import Const, Expr, Load, Op, const, indirects, op, transfor
 class Affine:
     """``factor * x + addend``; None for a factor of one and an addend of zero."""
 
-    factor: Expr | None = None
-    addend: Expr | None = None
+    scale: Expr | None = None
+    shift: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class ChannelSplit:
     """A body as ``rest`` of something affine in ``x``, which it loads where it loaded ``x``."""
 
     affine: Affine
     rest: Expr
 
 
-def split(body: Expr, x: Load, axis: str, lasting: Collection[str]) -> Split:
+def split(body: Expr, x: Load, axis: str, lasting: Collection[str]) -> ChannelSplit:
     """The body around the largest part that is affine in ``x``, whose factor and addend depend on nothing but the
     channel ``axis`` and ``lasting`` buffers. Where no such part holds every use of ``x``, ``x`` itself is it."""
     found: dict[Expr, Affine] = {x: Affine()}
@@ -36,7 +36,7 @@ def split(body: Expr, x: Load, axis: str, lasting: Collection[str]) -> Split:
             found[node] = affine
     for node, affine in reversed(found.items()):
         if x not in walk(_with(body, node, const(0, node.dtype))):
-            return Split(affine, _with(body, node, x))
+            return ChannelSplit(affine, _with(body, node, x))
     raise AssertionError("a body without the value that it is split around")
 
 
@@ -61,20 +61,18 @@ def _combined(node: Op, found: dict[Expr, Affine], flat: Collection[Expr]) -> Af
     others = [child for k, child in enumerate(node.args) if k != place]
     match node.name, place:
         case "add", _:
-            return Affine(inner.factor, _sum(inner.addend, others[0]))
+            return Affine(inner.scale, _sum(inner.shift, others[0]))
         case "sub", 0:
-            return Affine(inner.factor, _sum(inner.addend, op("neg", others[0])))
+            return Affine(inner.scale, _sum(inner.shift, op("neg", others[0])))
         case "sub", 1:
-            return Affine(
-                _negated(inner.factor, node), _sum(_times(inner.addend, _minus_one(node)), others[0])
-            )
+            return Affine(_negated(inner.scale, node), _sum(_times(inner.shift, _minus_one(node)), others[0]))
         case "neg", _:
-            return Affine(_negated(inner.factor, node), _times(inner.addend, _minus_one(node)))
+            return Affine(_negated(inner.scale, node), _times(inner.shift, _minus_one(node)))
         case "mul", _:
-            return Affine(_product(inner.factor, others[0]), _times(inner.addend, others[0]))
+            return Affine(_product(inner.scale, others[0]), _times(inner.shift, others[0]))
         case "div", 0:
             reciprocal = op("div", const(1.0, node.dtype), others[0])
-            return Affine(_product(inner.factor, reciprocal), _times(inner.addend, reciprocal))
+            return Affine(_product(inner.scale, reciprocal), _times(inner.shift, reciprocal))
     return None
 
 

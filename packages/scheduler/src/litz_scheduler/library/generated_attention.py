@@ -9,9 +9,9 @@ from litz_ir.dtypes import f32
 from litz_ir.fused import Decision
 from litz_ir.loops import (
     Axis,
-    Contraction,
-    Kind,
+    ContractionCall,
     LoopGraph,
+    NamedCombiner,
     Operation,
     Pointwise,
     Reduction,
@@ -19,7 +19,7 @@ from litz_ir.loops import (
     tensor_type,
 )
 from litz_ir.passes import PassContext
-from litz_ir.scalar import Load, Point, cast, const, index, masked, op, quotient, where
+from litz_ir.scalar import Load, QueryKeyPoint, cast, const, index, masked, normalized, op, where
 from litz_ir.symbols import Size, symbol
 from litz_scheduler.library.attention_calls import (
     ATTENTIONS,
@@ -28,8 +28,8 @@ from litz_scheduler.library.attention_calls import (
     attention_call,
     gradient_call,
 )
-from litz_scheduler.library.attention_gradients import gradients
-from litz_scheduler.library.attention_scores import Scores, axes_of, loop
+from litz_scheduler.library.attention_gradients import attention_gradient_loops
+from litz_scheduler.library.attention_scores import AttentionScores, axes_of, loop
 from litz_scheduler.options import SchedulerOptions
 
 
@@ -47,37 +47,41 @@ class GeneratedAttention:
     ulp: int = 64
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        if not self.options.generated_products:
+        if not self.options.generated_matmuls:
             return data
         values = data.values()
         operations: list[Operation] = []
         for operation in data.operations:
             loops: tuple[Operation, ...] = ()
-            if isinstance(operation, Contraction) and self._asked_for(operation, context):
+            if isinstance(operation, ContractionCall) and self._asked_for(operation, context):
                 loops = self._loops(operation, values)
             if loops:
                 context.decide(Decision("library", operation.name, "generate", "library.generated"))
             operations.extend(loops or (operation,))
         return data.with_operations(tuple(operations))
 
-    def _loops(self, operation: Contraction, values: Mapping[str, Value]) -> tuple[Operation, ...]:
+    def _loops(self, operation: ContractionCall, values: Mapping[str, Value]) -> tuple[Operation, ...]:
         """What computes a call; nothing where it stays."""
         if operation.target in GRADIENTS:
             gradient = gradient_call(operation, values)
-            return () if gradient is None or self._rounds(gradient.call) else gradients(operation, gradient)
+            return (
+                ()
+                if gradient is None or self._rounds(gradient.call)
+                else attention_gradient_loops(operation, gradient)
+            )
         call = attention_call(operation, values)
         return () if call is None or self._rounds(call) else _as_loops(operation, call)
 
     def _rounds(self, call: AttentionCall) -> bool:
-        return call.query.type.dtype == f32 and self.options.product_precision != "ieee"
+        return call.query.type.dtype == f32 and self.options.matmul_precision != "ieee"
 
-    def _asked_for(self, operation: Contraction, context: PassContext) -> bool:
+    def _asked_for(self, operation: ContractionCall, context: PassContext) -> bool:
         if operation.target not in ATTENTIONS and operation.target not in GRADIENTS:
             return False
         if not self.options.generates(operation.name, operation.origin.node):
             return False
         machine = context.machine(operation.results[0].type.device)
-        return machine is not None and machine.processors > 0 and machine.folds
+        return machine is not None and machine.sm_count > 0 and machine.nested_reductions
 
 
 def _as_loops(operation: Operation, call: AttentionCall) -> tuple[Operation, ...]:
@@ -94,7 +98,7 @@ class _Sums:
     def __init__(self, operation: Operation, call: AttentionCall) -> None:
         self.operation = operation
         self.call = call
-        self.scores = Scores(call)
+        self.scores = AttentionScores(call)
         self.heads = self.scores.heads()
         batch, _, queries, _ = call.query.type.shape
         device = operation.results[0].type.device
@@ -114,12 +118,12 @@ class _Sums:
         b, *indices, m, d = (symbol(axis.name) for axis in axes)
         head, shared = self.heads.at(indices)
         place = keys.at(b, head, m, tuple(symbol(axis.name) for axis in summed))
-        point = Point(b, head, shared, m, place.position)
+        point = QueryKeyPoint(b, head, shared, m, place.position)
         score = place.or_else(scores.score(point), const(float("-inf"), f32))
         value = place.read(cast(scores.of_key(self.call.value, point, d), f32), const(0.0, f32))
         return Reduction(
             results=(self.maximum, self.total, self.weighted), axes=axes, reduce_axes=summed,
-            combiner=Kind("softmax_sum"), bodies=(score, value), origin=self.operation.origin,
+            combiner=NamedCombiner("softmax_sum"), bodies=(score, value), origin=self.operation.origin,
         )  # fmt: skip
 
     def values(self, result: Value) -> Pointwise:
@@ -127,7 +131,7 @@ class _Sums:
         axes = axes_of(result.type)
         b, h, m, d = (symbol(axis.name) for axis in axes)
         at = (b, *self.heads.divided(h), m)
-        body = quotient(Load(self.weighted.name, (*at, d), f32), Load(self.total.name, (*at, 0), f32))
+        body = normalized(Load(self.weighted.name, (*at, d), f32), Load(self.total.name, (*at, 0), f32))
         return loop(self.operation, result, cast(body, result.type.dtype))
 
     def logarithms(self, result: Value) -> Pointwise:
@@ -137,8 +141,8 @@ class _Sums:
         at = (b, *self.heads.divided(h), m, 0)
         maximum, total = (Load(each.name, at, f32) for each in (self.maximum, self.total))
         body = op("add", maximum, op("log", total))
-        if self.call.empty > 0:
-            body = where(op("gt", total, const(0.0, f32)), body, const(self.call.empty, f32))
+        if self.call.empty_logsumexp > 0:
+            body = where(op("gt", total, const(0.0, f32)), body, const(self.call.empty_logsumexp, f32))
         queries = self.call.query.type.shape[2]
         if axes[2].size != queries:
             body = masked(op("lt", index(m), index(queries)), body, const(float("inf"), f32))

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from litz_ir.contraction import Convolution, ConvolutionCall, convolution_call
 from litz_ir.dtypes import bf16, f16, f32
 from litz_ir.fused import Decision
-from litz_ir.loops import Axis, Kind, LoopGraph, Operation, Pointwise, Reduction, TensorType, Value
+from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Operation, Pointwise, Reduction, TensorType, Value
 from litz_ir.origin import Origin
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, cast, const, masked, op
 from litz_ir.symbols import Size, symbol
-from litz_scheduler.legality.product import graphics
-from litz_scheduler.library.window_sums import WindowSum, window_sum
+from litz_scheduler.legality.matmul import gpu_kinds
+from litz_scheduler.library.convolution_loops import ConvolutionSum, convolution_sum
 from litz_scheduler.options import SchedulerOptions
 
-FACTORS = (bf16, f16, f32)
+OPERAND_DTYPES = (bf16, f16, f32)
 """The dtypes whose products every library sums in f32."""
 
 
@@ -34,9 +34,9 @@ class GeneratedConvolutions:
     ulp: int = 64
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        if not self.options.generated_products:
+        if not self.options.generated_matmuls:
             return data
-        kinds, values = graphics(context), data.values()
+        kinds, values = gpu_kinds(context), data.values()
         operations: list[Operation] = []
         for operation in data.operations:
             call = None
@@ -54,7 +54,7 @@ class GeneratedConvolutions:
         made: list[Operation] = []
         for each in call.convolutions:
             rounded = each.input.type.dtype == f32 and self.options.convolution_precision == "tf32"
-            found = window_sum(each, "mul_tf32" if rounded else "mul")
+            found = convolution_sum(each, "mul_tf32" if rounded else "mul")
             made.extend(_made_of(found, each.result, call.bias, origin))
         if call.bias_gradient is not None:
             made.extend(_summed_by_channels(*call.bias_gradient, origin))
@@ -69,40 +69,46 @@ def _suits(call: ConvolutionCall, kinds: frozenset[str]) -> bool:
 
 def _is_product(convolution: Convolution) -> bool:
     types = (convolution.input.type, convolution.output.type, convolution.weight.type)
-    if len({type_.dtype for type_ in types}) != 1 or types[0].dtype not in FACTORS:
+    if len({type_.dtype for type_ in types}) != 1 or types[0].dtype not in OPERAND_DTYPES:
         return False
     rows, columns, *_ = types[-1].shape
     return convolution.groups == 1 or (columns != 1 and rows != convolution.groups)
 
 
-def _made_of(found: WindowSum, result: Value, bias: Value | None, origin: Origin) -> tuple[Operation, ...]:
+def _made_of(
+    found: ConvolutionSum, result: Value, bias: Value | None, origin: Origin
+) -> tuple[Operation, ...]:
     """The sum, and the result that is made of it: rounded once, at the sum's points where the result has others."""
     type_, points = result.type, tuple(symbol(axis.name) for axis in found.axes)
     axes = _axes(type_)
     own = tuple(symbol(axis.name) for axis in axes)
     plain = bias is None and type_.dtype == f32
     total = Value(f"{result.name}.sum", found.type_of(type_, f32))
-    if plain and found.exact and found.at == own:
+    if plain and found.exact and found.index == own:
         total = result
     made: list[Operation] = [
         Reduction(
-            results=(total,), axes=found.axes, reduce_axes=found.summed, combiner=Kind("sum"), bodies=(found.body,),
+            results=(total,),
+            axes=found.axes,
+            reduce_axes=found.summed,
+            combiner=NamedCombiner("sum"),
+            bodies=(found.body,),
             origin=origin,
         )
-    ]  # fmt: skip
+    ]
     if total is result:
         return tuple(made)
     if found.exact or plain:
-        body = _rounded(Load(total.name, found.at, f32), bias, own[1], type_)
+        body = _rounded(Load(total.name, found.index, f32), bias, own[1], type_)
         other: Expr = const(0.0, type_.dtype)
     else:
         value = Value(f"{result.name}.rounded", found.type_of(type_, type_.dtype))
         body = _rounded(Load(total.name, points, f32), bias, found.channel, type_)
         made.append(Pointwise(results=(value,), axes=found.axes, bodies=(body,), origin=origin))
-        body = Load(value.name, found.at, type_.dtype)
+        body = Load(value.name, found.index, type_.dtype)
         other = _rounded(const(0.0, f32), bias, own[1], type_)
     made.append(
-        Pointwise(results=(result,), axes=axes, bodies=(masked(found.within, body, other),), origin=origin)
+        Pointwise(results=(result,), axes=axes, bodies=(masked(found.in_bounds, body, other),), origin=origin)
     )
     return tuple(made)
 
@@ -123,7 +129,7 @@ def _summed_by_channels(result: Value, source: Value, origin: Origin) -> tuple[O
     dtype = result.type.dtype
     total = result if dtype == f32 else Value(f"{result.name}.sum", replace(result.type, dtype=f32))
     made = Reduction(
-        results=(total,), axes=own, reduce_axes=summed, combiner=Kind("sum"),
+        results=(total,), axes=own, reduce_axes=summed, combiner=NamedCombiner("sum"),
         bodies=(cast(Load(source.name, place, source.type.dtype), f32),), origin=origin,
     )  # fmt: skip
     if total is result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 
-FOREVER = 1 << 62
+INFINITE_COST = 1 << 62
 """A cost that no division pays."""
 
 
@@ -29,7 +29,7 @@ class MinimumCut:
         """``node`` wants to be outside."""
         self._edge(self._number(node), _SINK, cost, 0)
 
-    def together(self, one: Hashable, other: Hashable, cost: int) -> None:
+    def same_partition(self, one: Hashable, other: Hashable, cost: int) -> None:
         """Two nodes want to be on the same side."""
         if one != other:
             self._edge(self._number(one), self._number(other), cost, cost)

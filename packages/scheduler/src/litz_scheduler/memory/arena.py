@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ArenaSpan:
     """``nbytes`` bytes that are wanted from step ``first`` to step ``last``, both included."""
 
     first: int
@@ -16,14 +16,14 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
+class ArenaLayout:
     """The offset of each span, ``None`` for one left out, and the bytes that all together take."""
 
     offsets: tuple[int | None, ...]
     nbytes: int
 
 
-def pack(spans: Sequence[Span], limit: int | None = None) -> Packing:
+def assign_offsets(spans: Sequence[ArenaSpan], limit: int | None = None) -> ArenaLayout:
     """Place spans so that no two share a byte at the same step, each in the smallest gap that holds it when it begins.
 
     Those that begin together come largest first. One that would end beyond ``limit`` is left out. Offsets are multiples
@@ -42,7 +42,7 @@ def pack(spans: Sequence[Span], limit: int | None = None) -> Packing:
                 gaps.give(offset, spans[old].nbytes)
             done += 1
         offsets[number] = gaps.take(span.nbytes, limit)
-    return Packing(tuple(offsets), gaps.end)
+    return ArenaLayout(tuple(offsets), gaps.end)
 
 
 class _Gaps:

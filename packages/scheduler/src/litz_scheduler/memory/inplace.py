@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from litz_ir.loops import Axis
 from litz_ir.plan import Accumulate, Kernel, Phase, Statement, Store
-from litz_ir.scalar import Expr, Fold, Load, Masked, Scalar, indirects_in, walk
+from litz_ir.scalar import Expr, Load, Masked, NestedReduction, Scalar, indirects_in, walk
 from litz_ir.symbols import Size, substitute, symbol
 from litz_scheduler.loop_order import bodies_of, stores_of
 
@@ -27,7 +27,7 @@ class _Touched:
         return [statement for statement in self.statements if source in _loads((statement,))]
 
 
-class Overwriting:
+class InPlaceReuse:
     """What may be asked of a kernel, which is read through once. ``threads``: threads have a tile together, and the one
     that stores an element need not be the one that loads it. It waits for nothing but what it stores."""
 
@@ -35,8 +35,8 @@ class Overwriting:
         self._threads = threads
         self._parameters = kernel.parameters
         self._phases = tuple(map(_touched, kernel.phases))
-        self._parts = tuple(Overwriting(part.kernel, threads=threads) for part in kernel.parts)
-        self._bindings = tuple(part.bindings for part in kernel.parts)
+        self._parts = tuple(InPlaceReuse(part.kernel, threads=threads) for part in kernel.subkernels)
+        self._bindings = tuple(part.invocations for part in kernel.subkernels)
 
     def allows(self, roots: Sequence[str], read: str, written: str) -> bool:
         """True when ``written`` may take the memory of ``read``; ``roots`` says whose memory each parameter is bound
@@ -116,7 +116,7 @@ def _scalars(statement: Statement) -> set[str]:
 def _loads_inside(statements: Iterable[Statement], source: str) -> bool:
     """True where a buffer is loaded inside of a loop of its own, or under a condition."""
     nodes = walk(*(body for statement in statements for body in _evaluated(statement)))
-    inside = walk(*(node.body for node in nodes if isinstance(node, Fold | Masked)))
+    inside = walk(*(node.body for node in nodes if isinstance(node, NestedReduction | Masked)))
     return any(isinstance(node, Load) and node.buffer == source for node in inside)
 
 

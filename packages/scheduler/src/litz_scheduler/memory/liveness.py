@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from litz_ir.loops import Output, Ref
-from litz_ir.plan import Placement, Step, root, touched_by
+from litz_ir.plan import Placement, Step, memory_root, touched_by
 
 
 def last_uses(steps: Iterable[Step], placements: Mapping[str, Placement]) -> dict[str, int]:
@@ -13,10 +13,10 @@ def last_uses(steps: Iterable[Step], placements: Mapping[str, Placement]) -> dic
     found: dict[str, int] = {}
     for position, step in enumerate(steps):
         for name in touched_by(step):
-            found[root(name, placements)] = position
+            found[memory_root(name, placements)] = position
     return found
 
 
 def escaping(outputs: Iterable[Output], placements: Mapping[str, Placement]) -> set[str]:
     """Roots that the caller keeps: nothing else may use their memory."""
-    return {root(output.name, placements) for output in outputs if isinstance(output, Ref)}
+    return {memory_root(output.name, placements) for output in outputs if isinstance(output, Ref)}

@@ -10,7 +10,7 @@ from litz_scheduler.cost import estimate
 
 
 @dataclass(slots=True)
-class Block:
+class LiveBlock:
     """``nbytes`` bytes that are taken before part ``first`` of a plan, and given back after part ``last``: never where
     that is ``None``."""
 
@@ -19,8 +19,8 @@ class Block:
     last: int | None
 
 
-def held(
-    parts: int, blocks: Sequence[Block], transient: Sequence[tuple[int, int]], symbols: SymbolTable
+def live_bytes(
+    parts: int, blocks: Sequence[LiveBlock], transient: Sequence[tuple[int, int]], symbols: SymbolTable
 ) -> tuple[int, ...]:
     """The most bytes held in each of so many parts of a plan; symbolic sizes at their hints.
 

@@ -15,7 +15,7 @@ WAITING_LIMIT = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class LaunchRuns:
     """Steps in parts: runs of launches, and every other step alone. ``starts`` are the positions of their first steps,
     ``of`` gives the part of each step."""
 
@@ -35,7 +35,7 @@ def find_runs(
     placements: Mapping[str, Placement],
     taking: AbstractSet[int],
     dying: Mapping[int, int],
-) -> Runs:
+) -> LaunchRuns:
     """Cut steps into runs. ``taking`` are the positions of those that take memory of their own, ``dying`` gives the
     bytes that nothing wants after a step."""
     starts: list[int] = []
@@ -50,4 +50,4 @@ def find_runs(
             waiting = 0
         of.append(len(starts) - 1)
         waiting += dying.get(position, 0)
-    return Runs(tuple(starts), tuple(of))
+    return LaunchRuns(tuple(starts), tuple(of))

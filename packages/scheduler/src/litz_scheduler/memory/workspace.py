@@ -18,8 +18,8 @@ from litz_ir.loops import Ref, TensorType
 from litz_ir.plan import CallStep, Placement, Plan, RegionStep, Step
 from litz_ir.symbols import SymbolTable
 from litz_scheduler.cost import estimate
-from litz_scheduler.library.image_calls import WIDE, WIDE_SUMS
-from litz_scheduler.memory.homes import memory_of
+from litz_scheduler.library.convolution_layouts import WIDE_FILTER, WIDE_FILTER_SUMS
+from litz_scheduler.memory.slots import placement_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ def transient_bytes(
     peaks = {plan.name: estimate(plan.peak, symbols) for plan in subplans}
     found: dict[int, int] = {}
     for position, step in enumerate(steps):
-        if isinstance(step, RegionStep) and step.kind != "keep":
-            results = sum(estimate(memory_of(placements[name]), symbols) for name in step.results)
+        if isinstance(step, RegionStep) and step.kind != "frozen":
+            results = sum(estimate(placement_bytes(placements[name]), symbols) for name in step.results)
             found[position] = max(0, max(peaks[name] for name in step.plans) - results)
         elif isinstance(step, CallStep) and (taken := _workspace(step, placements, symbols, threads)):
             found[position] = taken
@@ -143,8 +143,8 @@ def _convolution_backward(given: Sequence[_Tensor], made: Sequence[_Tensor], thr
     if not x.fast:
         return 0
     if x.channels_last:
-        alone = weight.shape[1] == 1 and max(weight.shape[2:]) > WIDE
-        return (WIDE_SUMS if alone else 2) * weight.bytes
+        alone = weight.shape[1] == 1 and max(weight.shape[2:]) > WIDE_FILTER
+        return (WIDE_FILTER_SUMS if alone else 2) * weight.bytes
     return gradient.bytes + (x.bytes if x.shape[1] > _PLAIN else 0)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class WorkBlock:
     """Work that runs as one. ``needs`` are the blocks, by position, that run before; ``touches`` names the memory that
     it reads or writes."""
 
@@ -16,7 +16,9 @@ class Block:
     touches: frozenset[str]
 
 
-def freeing_first(blocks: Sequence[Block], sizes: Mapping[str, int], kept: frozenset[str]) -> tuple[int, ...]:
+def freeing_first(
+    blocks: Sequence[WorkBlock], sizes: Mapping[str, int], kept: frozenset[str]
+) -> tuple[int, ...]:
     """Of the blocks that can run, always the one that takes the least memory beyond what it frees; of equal ones the
     first.
 
@@ -27,7 +29,7 @@ def freeing_first(blocks: Sequence[Block], sizes: Mapping[str, int], kept: froze
 
 
 class _Freeing:
-    def __init__(self, blocks: Sequence[Block], sizes: Mapping[str, int], kept: frozenset[str]) -> None:
+    def __init__(self, blocks: Sequence[WorkBlock], sizes: Mapping[str, int], kept: frozenset[str]) -> None:
         self.blocks = blocks
         self.sizes = sizes
         self.kept = kept
@@ -78,7 +80,7 @@ class _Freeing:
                 self._offer(reader)
 
 
-def depth_first(blocks: Sequence[Block]) -> tuple[int, ...]:
+def depth_first(blocks: Sequence[WorkBlock]) -> tuple[int, ...]:
     """Every block as late as the first block that needs it lets it; blocks that none needs in their order."""
     readers = _readers(blocks)
     done: list[int] = []
@@ -98,7 +100,7 @@ def depth_first(blocks: Sequence[Block]) -> tuple[int, ...]:
     return tuple(done)
 
 
-def _readers(blocks: Sequence[Block]) -> list[list[int]]:
+def _readers(blocks: Sequence[WorkBlock]) -> list[list[int]]:
     found: list[list[int]] = [[] for _ in blocks]
     for number, block in enumerate(blocks):
         for needed in block.needs:

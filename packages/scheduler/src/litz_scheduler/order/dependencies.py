@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from litz_ir.fused import FusedGraph
 from litz_ir.loops import Assert, Call, Operation, Region
-from litz_scheduler.graph import overwritten_by
-from litz_scheduler.legality.needs import Needs
+from litz_scheduler.graph_facts import overwritten_by
+from litz_scheduler.legality.dependency_tracker import DependencyTracker
 
 _OWN = ("aten", "prims")
 
@@ -20,7 +20,7 @@ def dependencies(fused: FusedGraph) -> tuple[frozenset[int], ...]:
     operations = fused.graph.named()
     group_of = {member.operation: k for k, group in enumerate(fused.groups) for member in group.members}
     found: list[set[int]] = [set() for _ in fused.groups]
-    needs = Needs(fused.graph)
+    needs = DependencyTracker(fused.graph)
     for name, operation in operations.items():
         number = group_of[name]
         found[number].update(needs.of(operation))

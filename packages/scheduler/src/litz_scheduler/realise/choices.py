@@ -9,16 +9,16 @@ from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph, Pointwise, Value, View
 from litz_ir.passes import PassContext
 from litz_scheduler.cost import body_cost, body_size, estimate, load_count, points, type_bytes
-from litz_scheduler.graph import (
-    Residence,
-    Versions,
+from litz_scheduler.graph_facts import (
+    Materialization,
+    VersionDeadlines,
     axes_of,
     output_names,
 )
-from litz_scheduler.legality.product import graphics, holds_products, is_product
+from litz_scheduler.legality.matmul import gpu_kinds, has_nested_reductions, is_matmul
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise.uses import (
-    MANY,
+    MAX_READERS,
     Deadline,
     Use,
     Uses,
@@ -32,14 +32,14 @@ BODY_SHARE = 4
 """An inlined body may take this fraction of the statements that a kernel may have: several must fit into one."""
 
 
-FACTOR_COST = 8
+OPERAND_COST = 8
 """The dearest body (in adds) that is computed for each tile of a factor: a number taken apart and scaled."""
 
-BESIDES = 4
+EXTRA_READ_SHARE = 4
 """What is read beside the elements of a factor, its scales say, is at most this fraction of it."""
 
 
-class Choices:
+class InlineDecisions:
     """Walks the graph from its end, so that the readers of a value are settled before the value is."""
 
     def __init__(self, graph: LoopGraph, options: SchedulerOptions, context: PassContext) -> None:
@@ -47,7 +47,7 @@ class Choices:
         self.options = options
         self.context = context
         self.returned = output_names(graph)
-        self.residence = Residence(graph)
+        self.residence = Materialization(graph)
         self.memory = self.residence.memory
         self.types = {name: value.type for name, value in graph.values().items()}
         self.shapes = {name: type_.shape for name, type_ in self.types.items()}
@@ -56,10 +56,12 @@ class Choices:
         self.deadlines: dict[str, Deadline] = {}
         self.uses: dict[str, Uses] = {name: Uses(last=len(graph.operations)) for name in self.returned}
         self.weight: dict[int, int] = {}
-        kinds = graphics(context)
-        products = {k for k, each in enumerate(graph.operations) if is_product(each, kinds)}
+        kinds = gpu_kinds(context)
+        products = {k for k, each in enumerate(graph.operations) if is_matmul(each, kinds)}
         self.sums = {value.name for k in products for value in graph.operations[k].results}
-        self.products = products | {k for k, each in enumerate(graph.operations) if holds_products(each)}
+        self.matmuls = products | {
+            k for k, each in enumerate(graph.operations) if has_nested_reductions(each)
+        }
         for view in (each for each in graph.operations if isinstance(each, View)):
             if view.base in self.sums:
                 self.sums.add(view.name)
@@ -72,7 +74,7 @@ class Choices:
         """Fill ``inlined``, the values to inline, and ``copied``, the views that get memory of their own."""
         operations = self.graph.operations
         settled = {o.name for o in operations if isinstance(o, Pointwise | View) and self._settled(o)}
-        self.deadlines = deadlines(operations, Versions(self.graph, settled), settled)
+        self.deadlines = deadlines(operations, VersionDeadlines(self.graph, settled), settled)
         for position in range(len(operations) - 1, -1, -1):
             operation = operations[position]
             chosen = False
@@ -119,18 +121,18 @@ class Choices:
     def _pointwise(self, operation: Pointwise) -> bool:
         value = operation.results[0]
         if self._settled(operation):
-            reason = "keep.output" if value.name in self.returned else "keep.called"
+            reason = "realise.output" if value.name in self.returned else "realise.called"
             if value.replaces is not None:
-                reason = "keep.version"
+                reason = "realise.version"
             if len(operation.results) == 1:
-                self._note(value, "keep", reason)
+                self._note(value, "realise", reason)
             return False
         if not self._in_time(value.name):
-            self._note(value, "keep", "refuse.version")
+            self._note(value, "realise", "refuse.version")
             return False
         if self.sums.intersection(operation.reads):
             # Its readers may well run elsewhere: then its result is what is stored, not the sum in full precision.
-            self._note(value, "keep", "keep.product")
+            self._note(value, "realise", "realise.matmul")
             return False
         verdict, reason = self._pays(operation)
         self._note(value, verdict, reason)
@@ -144,33 +146,33 @@ class Choices:
         if reads == 0 and cheap:
             return "inline", "inline.cheap"
         if may_raise(body) and not all(use.whole for use in uses.readers.values()):
-            return "keep", "keep.raises"
-        if uses.crowded or holds_products(operation):
-            return "keep", "keep.heavy"
+            return "realise", "realise.raises"
+        if uses.truncated or has_nested_reductions(operation):
+            return "realise", "realise.expensive"
         heavier = {p: self.weight[p] + size * use.count for p, use in uses.readers.items()}
         if max(heavier.values(), default=size) > self.limit:
-            return "keep", "keep.size"
-        if self.products.intersection(uses.readers):
+            return "realise", "realise.size"
+        if self.matmuls.intersection(uses.readers):
             if not self._is_light(operation, uses):
-                return "keep", "keep.factor"
+                return "realise", "realise.operand"
             self.weight.update(heavier)
-            return "inline", "inline.factor"
-        if uses.steady and len(uses.readers) == 1:
+            return "inline", "inline.operand"
+        if uses.loop_invariant and len(uses.readers) == 1:
             self.weight.update(heavier)
-            return "inline", "inline.steady"
+            return "inline", "inline.loop_invariant"
         single = uses.count <= 1 and (cheap or not self._expands(operation, uses))
-        if not single and not (cheap and reads <= self.options.inline_loads and uses.count < MANY):
-            return "keep", "keep.heavy"
+        if not single and not (cheap and reads <= self.options.inline_loads and uses.count < MAX_READERS):
+            return "realise", "realise.expensive"
         self.weight.update(heavier)
         return "inline", "inline.single" if single else "inline.cheap"
 
     def _is_light(self, operation: Pointwise, uses: Uses) -> bool:
         """True for a factor that its product may compute: again for every tile that it reads of it, so that what that
         takes must be small and what it reads no wider than the factor."""
-        if len(uses.readers) > 1 or body_cost(*operation.bodies) > FACTOR_COST:
+        if len(uses.readers) > 1 or body_cost(*operation.bodies) > OPERAND_COST:
             return False
         read = sum(self._read_for(name) for name in operation.reads)
-        return BESIDES * read <= (BESIDES + 1) * self._bytes(operation.name)
+        return EXTRA_READ_SHARE * read <= (EXTRA_READ_SHARE + 1) * self._bytes(operation.name)
 
     def _read_for(self, name: str) -> int:
         """The bytes that a factor reads for a value: where the value will be computed on the way too, those that it is
@@ -178,7 +180,7 @@ class Choices:
         least, made = self._bytes(name), self.made.get(name)
         if made is None or self.readers[name] > 1 or self._settled(made):
             return least
-        if isinstance(made, Pointwise) and body_cost(*made.bodies) > FACTOR_COST:
+        if isinstance(made, Pointwise) and body_cost(*made.bodies) > OPERAND_COST:
             return least
         return min(least, sum(self._read_for(source) for source in made.reads))
 
@@ -198,7 +200,7 @@ class Choices:
         deadline, uses = self.deadlines.get(name), self.uses.get(name)
         if deadline is None or uses is None or uses.last < deadline.position:
             return True
-        if uses.last > deadline.position or uses.crowded:
+        if uses.last > deadline.position or uses.truncated:
             return False
         use = uses.readers.get(deadline.position)
         return deadline.aligned and use is not None and use.aligned

@@ -38,9 +38,9 @@ from litz_ir.scalar import (
 )
 from litz_ir.scalar import index as index_expression
 from litz_ir.symbols import Simplifier, Size, symbol
-from litz_scheduler.graph import axes_of, axis_ranges, is_identity, named, viewed
+from litz_scheduler.graph_facts import axes_of, axis_ranges, is_identity, named, viewed
 from litz_scheduler.options import SchedulerOptions
-from litz_scheduler.realise.choices import Choices
+from litz_scheduler.realise.choices import InlineDecisions
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Inline:
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         graph = data.with_operations(tuple(map(_mutation_as_loop, data.operations)))
-        choices = Choices(graph, self.options, context)
+        choices = InlineDecisions(graph, self.options, context)
         choices.decide()
         return _Substitution(graph, choices).run()
 
@@ -74,7 +74,7 @@ def _mutation_as_loop(operation: Operation) -> Operation:
 class _Substitution:
     """Rewrites the operations in order: what is inlined is already in its final form when its readers come."""
 
-    def __init__(self, graph: LoopGraph, choices: Choices) -> None:
+    def __init__(self, graph: LoopGraph, choices: InlineDecisions) -> None:
         self.graph = graph
         self.inlined = choices.inlined
         self.copied = choices.copied

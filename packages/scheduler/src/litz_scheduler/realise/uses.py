@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from litz_ir.loops import Operation, Pointwise, Reduction, Scan, Scatter, View, stride_order
 from litz_ir.scalar import Checked, Expr, indirects, loads, unconditional_loads, walk
 from litz_ir.symbols import Size, Symbol, free_symbols
-from litz_scheduler.graph import Versions, axes_of, is_identity
+from litz_scheduler.graph_facts import VersionDeadlines, axes_of, is_identity
 
-MANY = 8
+MAX_READERS = 8
 """Readers are told apart up to here; more is all the same."""
 
 
@@ -22,39 +22,40 @@ class Use:
 
     count: int
     aligned: bool
-    steady: bool = False
+    loop_invariant: bool = False
     whole: bool = False
 
     def through(self, inner: Use) -> Use:
         """This use of something that is computed from ``inner``: how the reader needs what that needs."""
-        steady = self.steady or (self.aligned and inner.steady)
+        steady = self.loop_invariant or (self.aligned and inner.loop_invariant)
         whole = self.whole and inner.whole
         return Use(self.count * inner.count, self.aligned and inner.aligned, steady, whole)
 
-    def beside(self, other: Use) -> Use:
+    def merged_with(self, other: Use) -> Use:
         """This use and another one by the same reader."""
-        steady, whole = self.steady and other.steady, self.whole or other.whole
+        steady, whole = self.loop_invariant and other.loop_invariant, self.whole or other.whole
         return Use(self.count + other.count, self.aligned and other.aligned, steady, whole)
 
 
 @dataclass(slots=True)
 class Uses:
-    """The kept operations that need a value, by position: at most :data:`MANY`, ``last`` the last of all of them."""
+    """The kept operations that need a value, by position: at most :data:`MAX_READERS`, ``last`` the last of all of
+    them."""
 
     readers: dict[int, Use] = field(default_factory=dict)
     last: int = -1
-    crowded: bool = False
+    truncated: bool = False
 
     def add(self, position: int, use: Use) -> None:
         """Count another use."""
         self.last = max(self.last, position)
         known = self.readers.get(position)
         if known is not None:
-            self.readers[position] = known.beside(use)
-        elif len(self.readers) < MANY:
+            self.readers[position] = known.merged_with(use)
+        elif len(self.readers) < MAX_READERS:
             self.readers[position] = use
         else:
-            self.crowded = True
+            self.truncated = True
 
     @property
     def count(self) -> int:
@@ -62,9 +63,13 @@ class Uses:
         return sum(use.count for use in self.readers.values())
 
     @property
-    def steady(self) -> bool:
+    def loop_invariant(self) -> bool:
         """True when no reader's inner loop would compute the value."""
-        return bool(self.readers) and not self.crowded and all(use.steady for use in self.readers.values())
+        return (
+            bool(self.readers)
+            and not self.truncated
+            and all(use.loop_invariant for use in self.readers.values())
+        )
 
 
 def direct_uses(operation: Operation, shapes: Mapping[str, tuple[Size, ...]] | None = None) -> dict[str, Use]:
@@ -83,7 +88,7 @@ def direct_uses(operation: Operation, shapes: Mapping[str, tuple[Size, ...]] | N
     unconditional = set(unconditional_loads(bodies))
     for load in loads(*bodies):
         own, known = use(load.buffer, load.index, load in unconditional), found.get(load.buffer)
-        found[load.buffer] = own if known is None else known.beside(own)
+        found[load.buffer] = own if known is None else known.merged_with(own)
     if isinstance(operation, View):
         found[operation.base] = use(operation.base, operation.index, True)
     for name in operation.reads:
@@ -146,7 +151,7 @@ class Deadline:
 
 
 def deadlines(
-    operations: Collection[Operation], versions: Versions, kept: Collection[str]
+    operations: Collection[Operation], versions: VersionDeadlines, kept: Collection[str]
 ) -> dict[str, Deadline]:
     """The first deadline of every view and pointwise value that has one, those ``kept`` in any case left out: they are
     computed where they stand."""

@@ -12,10 +12,12 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from litz_codegen_triton.emit.library import (
+    approximate,
     arithmetic,
     bits,
-    brief,
+    cluster,
     combine,
+    lookback,
     narrow_floats,
     order,
     portable_angles,
@@ -23,9 +25,7 @@ from litz_codegen_triton.emit.library import (
     portable_special,
     random,
     recurrences,
-    relay,
     special,
-    together,
 )
 
 
@@ -42,7 +42,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         combine.SOURCE,
         arithmetic.SOURCE,
         bits.SOURCE,
-        brief.SOURCE,
+        approximate.SOURCE,
         special.SOURCE,
         recurrences.SOURCE,
         random.SOURCE,
@@ -50,8 +50,8 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         portable_exponentials.SOURCE,
         portable_angles.SOURCE,
         portable_special.SOURCE,
-        together.SOURCE,
-        relay.SOURCE,
+        cluster.SOURCE,
+        lookback.SOURCE,
         order.SOURCE,
     )
 )
@@ -60,7 +60,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
 COMPILED_FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {
         "litz_fmod": "@triton.jit\ndef litz_fmod(x, y):\n    return libdevice.fmod(x, y)",
-        **brief.COMPILED,
+        **approximate.COMPILED,
         **order.COMPILED,
     }
 )

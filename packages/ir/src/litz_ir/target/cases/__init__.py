@@ -2,11 +2,11 @@
 
 from litz_ir.target.cases.case import Case
 from litz_ir.target.cases.elementwise import elementwise_cases
-from litz_ir.target.cases.folds import fold_cases
+from litz_ir.target.cases.horizontal_fusion import horizontal_fusion_cases
 from litz_ir.target.cases.indexing import indexing_cases
+from litz_ir.target.cases.matmul import matmul_cases
+from litz_ir.target.cases.nested_reductions import nested_reduction_cases
 from litz_ir.target.cases.ordered import ordered_cases
-from litz_ir.target.cases.packs import pack_cases
-from litz_ir.target.cases.products import product_cases
 from litz_ir.target.cases.reductions import reduction_cases
 
 __all__ = ["Case", "all_cases"]
@@ -18,8 +18,8 @@ def all_cases() -> tuple[Case, ...]:
         *elementwise_cases(),
         *indexing_cases(),
         *reduction_cases(),
-        *product_cases(),
-        *fold_cases(),
+        *matmul_cases(),
+        *nested_reduction_cases(),
         *ordered_cases(),
-        *pack_cases(),
+        *horizontal_fusion_cases(),
     )

@@ -12,12 +12,21 @@ import numpy.typing as npt
 
 from litz_ir.dtypes import DType
 from litz_ir.interp.encoding import decode, encode
-from litz_ir.loops.nodes import SORT, Axis, Kind
-from litz_ir.plan.kernel import Accumulate, Kernel, Local, Parameter, Phase, ScanStore, Statement, Store
-from litz_ir.plan.packs import kernels_of
+from litz_ir.loops.nodes import SORT, Axis, NamedCombiner
+from litz_ir.plan.horizontal_fusion import leaf_kernels
+from litz_ir.plan.kernel import (
+    Accumulate,
+    Kernel,
+    Parameter,
+    Phase,
+    ScanStore,
+    ScratchArray,
+    Statement,
+    Store,
+)
 from litz_ir.plan.schedule import CpuLoops
 from litz_ir.scalar.build import load
-from litz_ir.scalar.expr import Expr, Op, folds, walk
+from litz_ir.scalar.expr import Expr, Op, nested_reductions, walk
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size, symbol
 
@@ -49,17 +58,17 @@ class Case:
     def dtypes(self) -> frozenset[DType]:
         """Every dtype that the kernel stores, computes with or keeps."""
         found = {parameter.dtype for parameter in self.kernel.parameters}
-        found |= {local.dtype for local in self.kernel.locals}
+        found |= {local.dtype for local in self.kernel.scratch}
         for statement in self._statements():
             found |= {node.dtype for node in walk(*_values(statement))}
         return frozenset(found)
 
     @property
-    def folds(self) -> bool:
+    def nested_reductions(self) -> bool:
         """True where a body holds a fold, or a reduction is a ``softmax_sum``."""
-        weighted = Kind("softmax_sum")
+        weighted = NamedCombiner("softmax_sum")
         return any(
-            folds(*_values(each)) or (isinstance(each, Accumulate) and each.combiner == weighted)
+            nested_reductions(*_values(each)) or (isinstance(each, Accumulate) and each.combiner == weighted)
             for each in self._statements()
         )
 
@@ -75,13 +84,13 @@ class Case:
         return next(sorting, 0)
 
     @property
-    def f8_products(self) -> bool:
+    def fp8_matmul(self) -> bool:
         """True where 8-bit floats are multiplied as the device does."""
         values = (value for each in self._statements() for value in _values(each))
         return any(isinstance(node, Op) and node.name.startswith("mul_f8") for node in walk(*values))
 
     def _statements(self) -> Iterator[Statement]:
-        for kernel in kernels_of(self.kernel):
+        for kernel in leaf_kernels(self.kernel):
             for phase in kernel.phases:
                 yield from phase.statements
 
@@ -162,7 +171,7 @@ def case(
     outputs: Mapping[str, tuple[DType, int]],
     outer: Sequence[Axis] = (),
     inout: Sequence[str] = (),
-    locals_: Sequence[Local] = (),
+    locals_: Sequence[ScratchArray] = (),
     symbols: Mapping[str, int | float] | None = None,
     vector: str | None = None,
     parallel: bool = True,

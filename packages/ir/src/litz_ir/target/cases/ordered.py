@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from litz_ir.dtypes import DType, f32, i32, i64
-from litz_ir.loops.nodes import SORT, Combine, Kind
+from litz_ir.loops.nodes import SORT, NamedCombiner, UserCombiner
 from litz_ir.plan.kernel import ScanStore, Store
 from litz_ir.scalar.build import const, index, op
 from litz_ir.scalar.expr import Expr, Indirect, Param
 from litz_ir.target.cases.case import Array, Case, at, axes, case, i, j, n, phase, values
 
 ROWS, COLUMNS = 11, 77
-PLACE = i * COLUMNS + j
-X = at("x", PLACE, f32)
+OFFSET = i * COLUMNS + j
+X = at("x", OFFSET, f32)
 
 
 def ordered_cases() -> Iterator[Case]:
@@ -59,13 +59,13 @@ def _scan(name: str, statement: ScanStore, *results: DType, ulp: int = 0, along_
 
 
 def _scans() -> Iterator[Case]:
-    sums = ScanStore(Kind("sum"), (X,), (("o0", PLACE),))
+    sums = ScanStore(NamedCombiner("sum"), (X,), (("o0", OFFSET),))
     yield _scan("running_sum", sums, f32, ulp=256)
     yield _scan("running_sum_restarts", sums, f32, ulp=256, along_rows=False)
-    yield _scan("running_max", ScanStore(Kind("max"), (X,), (("o0", PLACE),)), f32)
-    places = ScanStore(Kind("argmin"), (X, index(j)), (("o0", PLACE), ("o1", PLACE)))
+    yield _scan("running_max", ScanStore(NamedCombiner("max"), (X,), (("o0", OFFSET),)), f32)
+    places = ScanStore(NamedCombiner("argmin"), (X, index(j)), (("o0", OFFSET), ("o1", OFFSET)))
     yield _scan("running_argmin", places, f32, i64)
-    ordered = ScanStore(SORT, (at("k", PLACE, i64),), (("o0", PLACE),))
+    ordered = ScanStore(SORT, (at("k", OFFSET, i64),), (("o0", OFFSET),))
     for name, rows in (("sorted_rows", True), ("sorted_rows_one_after_another", False)):
         yield case(
             name,
@@ -84,10 +84,10 @@ def _scans() -> Iterator[Case]:
     )
     # x[j] + decay * (what came before): associative over pairs (decay, value).
     a, b, c, d = (Param(place, f32) for place in range(4))
-    decay = Combine(
+    decay = UserCombiner(
         (op("mul", a, c), op("add", op("mul", b, c), d)), (const(1.0, f32), const(0.0, f32)), (b,)
     )
-    smoothed = ScanStore(decay, (const(0.9, f32), X), (("o0", PLACE),))
+    smoothed = ScanStore(decay, (const(0.9, f32), X), (("o0", OFFSET),))
     yield _scan("running_average", smoothed, f32, ulp=256)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from litz_ir.dtypes import DType, b1, bf16, f32, f64, i32, i64
 from litz_ir.interp.encoding import encode
-from litz_ir.loops.nodes import Axis, Combine, Combiner, Kind
-from litz_ir.plan.kernel import Accumulate, Local, Statement, Store
+from litz_ir.loops.nodes import Axis, Combiner, NamedCombiner, UserCombiner
+from litz_ir.plan.kernel import Accumulate, ScratchArray, Statement, Store
 from litz_ir.scalar.build import cast, const, index, op
 from litz_ir.scalar.expr import Expr, Param, Scalar
 from litz_ir.symbols.term import Size
@@ -60,57 +60,57 @@ def _rows(
 
 
 def _kinds() -> Iterator[Case]:
-    yield _rows("sum_f32", Kind("sum"), [X], [f32], ulp=64)
+    yield _rows("sum_f32", NamedCombiner("sum"), [X], [f32], ulp=64)
     near_one = encode(values("ones", f32, ROWS * COLUMNS, 0.9, 1.1), f32)
-    yield _rows("prod_f32", Kind("prod"), [X], [f32], content=near_one, ulp=64)
+    yield _rows("prod_f32", NamedCombiner("prod"), [X], [f32], content=near_one, ulp=64)
     with_nan = values("x", f32, ROWS * COLUMNS)
     with_nan[COLUMNS * 3 + 17] = np.nan
     with_nan[COLUMNS * 5 : COLUMNS * 6] = -np.inf
     for kind in ("min", "max"):
-        yield _rows(f"{kind}_f32", Kind(kind), [X], [f32], content=with_nan)
+        yield _rows(f"{kind}_f32", NamedCombiner(kind), [X], [f32], content=with_nan)
     coarse = np.rint(values("x", f32, ROWS * COLUMNS)).astype(np.float32)
     coarse[COLUMNS * 3 + 17] = np.nan
-    for position in (Kind("argmin"), Kind("argmax")):
+    for position in (NamedCombiner("argmin"), NamedCombiner("argmax")):
         yield _rows(position.name, position, [X, index(j)], [f32, i64], content=coarse)
-    yield _rows("welford", Kind("welford"), [X], [f32, f32, f32], ulp=256)
+    yield _rows("welford", NamedCombiner("welford"), [X], [f32, f32, f32], ulp=256)
     hidden = with_nan.copy()
     hidden[COLUMNS * 3 + 17] = 1.0
     hidden[COLUMNS * 5] = 0.5  # a row that starts with one number and is masked off after it
     hidden[COLUMNS * 6 : COLUMNS * 7 - 1] = -np.inf  # and one that ends with one
-    yield _rows("online_softmax", Kind("online_softmax"), [X], [f32, f32], content=hidden, ulp=64)
+    yield _rows("online_softmax", NamedCombiner("online_softmax"), [X], [f32, f32], content=hidden, ulp=64)
     positive = op("gt", X, const(3.9, f32))
-    yield _rows("any", Kind("any"), [positive], [b1])
-    yield _rows("all", Kind("all"), [op("lt", X, const(3.95, f32))], [b1])
+    yield _rows("any", NamedCombiner("any"), [positive], [b1])
+    yield _rows("all", NamedCombiner("all"), [op("lt", X, const(3.95, f32))], [b1])
     whole = at("x", i * COLUMNS + j, i32)
     numbers = values("numbers", i32, ROWS * COLUMNS, -(2**30), 2**30)
-    yield _rows("sum_i32_wraps", Kind("sum"), [whole], [i32], content=numbers, dtype=i32)
-    yield _rows("sum_i64_of_i32", Kind("sum"), [cast(whole, i64)], [i64], content=numbers, dtype=i32)
-    yield _rows("xor_i32", Kind("xor"), [whole], [i32], content=numbers, dtype=i32)
-    yield _rows("max_i32", Kind("max"), [whole], [i32], content=numbers, dtype=i32)
-    yield _rows("count_of_true", Kind("sum"), [cast(positive, i64)], [i64])
+    yield _rows("sum_i32_wraps", NamedCombiner("sum"), [whole], [i32], content=numbers, dtype=i32)
+    yield _rows("sum_i64_of_i32", NamedCombiner("sum"), [cast(whole, i64)], [i64], content=numbers, dtype=i32)
+    yield _rows("xor_i32", NamedCombiner("xor"), [whole], [i32], content=numbers, dtype=i32)
+    yield _rows("max_i32", NamedCombiner("max"), [whole], [i32], content=numbers, dtype=i32)
+    yield _rows("count_of_true", NamedCombiner("sum"), [cast(positive, i64)], [i64])
     wide = at("x", i * COLUMNS + j, f64)
-    yield _rows("sum_f64", Kind("sum"), [wide], [f64], dtype=f64, ulp=64)
+    yield _rows("sum_f64", NamedCombiner("sum"), [wide], [f64], dtype=f64, ulp=64)
     narrow = cast(at("x", i * COLUMNS + j, bf16), f32)
-    yield _rows("sum_f32_of_bf16", Kind("sum"), [narrow], [f32], dtype=bf16, ulp=64)
+    yield _rows("sum_f32_of_bf16", NamedCombiner("sum"), [narrow], [f32], dtype=bf16, ulp=64)
     yield _rows("complex_product", _complex_product(), [op("cos", X), op("sin", X)], [f32, f32], ulp=1024)
 
 
-def _complex_product() -> Combine:
+def _complex_product() -> UserCombiner:
     a, b, c, d = (Param(place, f32) for place in range(4))
     real = op("sub", op("mul", a, c), op("mul", b, d))
     imaginary = op("add", op("mul", a, d), op("mul", b, c))
-    return Combine((real, imaginary), (const(1.0, f32), const(0.0, f32)), (a, op("neg", b)))
+    return UserCombiner((real, imaginary), (const(1.0, f32), const(0.0, f32)), (a, op("neg", b)))
 
 
 def _shapes() -> Iterator[Case]:
     across = at("x", j * ROWS + i, f32)
-    yield _rows("sum_of_columns", Kind("sum"), [across], [f32], vector="i", ulp=64)
-    yield _rows("max_of_columns", Kind("max"), [across], [f32], vector="i")
+    yield _rows("sum_of_columns", NamedCombiner("sum"), [across], [f32], vector="i", ulp=64)
+    yield _rows("max_of_columns", NamedCombiner("max"), [across], [f32], vector="i")
     dynamic = at("x", i * m + j, f32)
     for columns in (0, 1, 5, 300):
         yield _rows(
             f"symbolic_sum_of_{columns}",
-            Kind("sum"),
+            NamedCombiner("sum"),
             [dynamic],
             [f32],
             rows=n,
@@ -119,8 +119,8 @@ def _shapes() -> Iterator[Case]:
             symbols={"n": 4, "m": columns},
             ulp=64,
         )
-    yield _rows("max_of_nothing", Kind("max"), [X], [f32], columns=0, counts=(ROWS, 0))
-    whole = Accumulate((("r", f32),), Kind("sum"), (X,))
+    yield _rows("max_of_nothing", NamedCombiner("max"), [X], [f32], columns=0, counts=(ROWS, 0))
+    whole = Accumulate((("r", f32),), NamedCombiner("sum"), (X,))
     yield case(
         "sum_of_everything",
         phase(whole, over=axes(i=ROWS, j=COLUMNS)),
@@ -137,7 +137,7 @@ def _over_rows(
     *phases: tuple[Statement, ...],
     inputs: dict[str, tuple[DType, Array]] | None = None,
     outputs: dict[str, tuple[DType, int]] | None = None,
-    locals_: Sequence[Local] = (),
+    locals_: Sequence[ScratchArray] = (),
     inout: Sequence[str] = (),
     columns: Size = COLUMNS,
 ) -> Case:
@@ -162,25 +162,25 @@ def _fused() -> Iterator[Case]:
     place = i * COLUMNS + j
     peak, total = Scalar("peak", f32), Scalar("total", f32)
     e = op("exp", op("sub", X, peak))
-    find_peak = (Accumulate((("peak", f32),), Kind("max"), (X,)),)
+    find_peak = (Accumulate((("peak", f32),), NamedCombiner("max"), (X,)),)
     yield _over_rows(
         "softmax",
         find_peak,
-        (Accumulate((("total", f32),), Kind("sum"), (e,)),),
+        (Accumulate((("total", f32),), NamedCombiner("sum"), (e,)),),
         (Store("o", place, op("div", e, total)),),
     )
     kept = at("e", j, f32)
-    add_up = (Store("e", j, e), Accumulate((("total", f32),), Kind("sum"), (e,)))
+    add_up = (Store("e", j, e), Accumulate((("total", f32),), NamedCombiner("sum"), (e,)))
     for kind, columns in (("", COLUMNS), ("_of_unknown_size", n)):
         yield _over_rows(
             f"softmax_with_a_local{kind}",
             find_peak,
             add_up,
             (Store("o", place, op("div", kept, total)),),
-            locals_=(Local("e", f32, columns),),
+            locals_=(ScratchArray("e", f32, columns),),
             columns=columns,
         )
-    online = Accumulate((("peak", f32), ("total", f32)), Kind("online_softmax"), (X,))
+    online = Accumulate((("peak", f32), ("total", f32)), NamedCombiner("online_softmax"), (X,))
     yield _over_rows(
         "softmax_in_place",
         (online,),
@@ -196,7 +196,7 @@ def _fused() -> Iterator[Case]:
     parameters = {name: (f32, values(name, f32, COLUMNS)) for name in ("w", "b")}
     yield _over_rows(
         "layer_norm",
-        (Accumulate(names, Kind("welford"), (X,)),),
+        (Accumulate(names, NamedCombiner("welford"), (X,)),),
         (Store("o", place, weighted),),
         inputs=parameters,
     )

@@ -12,16 +12,16 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from litz_lowering.fx_passes.attention.forms import value_of
-from litz_lowering.fx_passes.attention.found import Attention
-from litz_lowering.fx_passes.attention.masks import LIMIT, Part
-from litz_lowering.fx_passes.attention.operands import Operand
+from litz_lowering.fx_passes.attention.masks import LIMIT, MaskStep
+from litz_lowering.fx_passes.attention.matched import Attention
+from litz_lowering.fx_passes.attention.operands import AttentionOperand
 
 aten = torch.ops.aten
 AS_WRITTEN = "litz_as_written"
 """Mark in the ``meta`` of the module that holds what was written: nothing is rewritten in there."""
 
 
-class Writer:
+class GraphWriter:
     """Adds calls to a graph, with metadata; ``origin`` is the node for which they stand."""
 
     def __init__(self, graph: Graph, mode: FakeTensorMode, origin: Node) -> None:
@@ -49,7 +49,7 @@ class Writer:
 # --- what decides --------------------------------------------------------------------------------------
 
 
-def condition(writer: Writer, found: Attention, mask: Node | None) -> Node:
+def condition(writer: GraphWriter, found: Attention, mask: Node | None) -> Node:
     """True when the kernel gives what was written: numbers are finite and not huge, every row of the mask has a score.
 
     NaN makes every comparison false, so that what was written decides what becomes of it.
@@ -71,18 +71,18 @@ def condition(writer: Writer, found: Attention, mask: Node | None) -> Node:
     return holds
 
 
-def _largest(writer: Writer, source: Node) -> Node:
+def _largest(writer: GraphWriter, source: Node) -> Node:
     return writer.call(aten.amax.default, writer.call(aten.abs.default, source))
 
 
-def _both(writer: Writer, one: Node, other: Node) -> Node:
+def _both(writer: GraphWriter, one: Node, other: Node) -> Node:
     return writer.call(aten.logical_and.default, one, other)
 
 
 # --- the mask ------------------------------------------------------------------------------------------
 
 
-def added_mask(writer: Writer, parts: Sequence[Part], dtype: torch.dtype) -> Node | None:
+def added_mask(writer: GraphWriter, parts: Sequence[MaskStep], dtype: torch.dtype) -> Node | None:
     """The 4-D tensor that is added to the scores; None for none."""
     total: Node | None = None
     for part in parts:
@@ -97,7 +97,7 @@ def added_mask(writer: Writer, parts: Sequence[Part], dtype: torch.dtype) -> Nod
     return total
 
 
-def _viewed(writer: Writer, node: Node, shape: Sequence[int]) -> Node:
+def _viewed(writer: GraphWriter, node: Node, shape: Sequence[int]) -> Node:
     value = value_of(node)
     assert value is not None, "it is a tensor"
     return node if tuple(value.shape) == tuple(shape) else writer.call(aten.view.default, node, list(shape))
@@ -111,7 +111,7 @@ def kernel_branch(
 ) -> GraphModule:
     """The library's attention of the operands: batch by queries by heads by depth."""
     graph = Graph()
-    writer = Writer(graph, mode, found.root)
+    writer = GraphWriter(graph, mode, found.root)
     inputs = {node: writer.placeholder(f"x{place}", node) for place, node in enumerate(operands)}
     query, key, value = (_taken(writer, each, inputs) for each in (found.query, found.key, found.value))
     settings: dict[str, Any] = {"scale": found.scale}
@@ -124,15 +124,15 @@ def kernel_branch(
     return GraphModule(torch.nn.Module(), graph)
 
 
-def _taken(writer: Writer, each: Operand, inputs: Mapping[Node, Node]) -> Node:
+def _taken(writer: GraphWriter, each: AttentionOperand, inputs: Mapping[Node, Node]) -> Node:
     """An operand as the kernel takes it."""
     made = _viewed(writer, inputs[each.source], each.shape)
-    if each.turned:
+    if each.transposed:
         made = writer.call(aten.transpose.int, made, -2, -1)
     return _with_rows(writer, made)
 
 
-def _with_rows(writer: Writer, node: Node, broadcast: bool = False) -> Node:
+def _with_rows(writer: GraphWriter, node: Node, broadcast: bool = False) -> Node:
     """The tensor, copied where the elements of a row do not lie beside one another: the kernel does not ask."""
     value = value_of(node)
     assert value is not None, "it is a tensor"
@@ -146,7 +146,7 @@ def written_branch(
 ) -> GraphModule:
     """What was written, of the same operands, in the same order of dimensions."""
     graph = Graph()
-    writer = Writer(graph, mode, found.root)
+    writer = GraphWriter(graph, mode, found.root)
     known = {node: writer.placeholder(f"x{place}", node) for place, node in enumerate(operands)}
     for node in interior:
         known[node] = graph.node_copy(node, known.__getitem__)

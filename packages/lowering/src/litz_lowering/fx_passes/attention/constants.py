@@ -18,7 +18,7 @@ _LARGEST = 1 << 24
 _UNDEFINED = ("aten.empty.memory_format", "aten.empty_strided.default", "aten.new_empty.default")
 
 
-class Constants:
+class KnownTensors:
     """The tensors of one graph that are known when it is compiled."""
 
     def __init__(self, module: Module) -> None:

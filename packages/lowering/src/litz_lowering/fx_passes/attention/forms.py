@@ -5,7 +5,16 @@ from __future__ import annotations
 import torch
 from torch.fx import Node
 
-from litz_lowering.fx_passes.patterns import HERE, Any, Call, Chain, Either, Number, Pattern, Row
+from litz_lowering.fx_passes.patterns import (
+    HERE,
+    AnyNode,
+    CallPattern,
+    Either,
+    NumberPattern,
+    Pattern,
+    Row,
+    StepChain,
+)
 
 SCORES, WEIGHTS = "scores", "weights"
 """The chains of steps from the first product to the softmax, and from there to the second product."""
@@ -46,47 +55,52 @@ def _over_the_last_dimension(node: Node) -> bool:
 def rearranged(once: bool) -> tuple[Row, ...]:
     """Views and copies, told apart: copies change no index."""
     return (
-        Row("view", Call(_REGROUPING, (HERE,), where=is_rearranged, once=once)),
-        Row("copy", Call(_COPYING, (HERE,), where=is_rearranged, once=once)),
+        Row("view", CallPattern(_REGROUPING, (HERE,), where=is_rearranged, once=once)),
+        Row("copy", CallPattern(_COPYING, (HERE,), where=is_rearranged, once=once)),
     )
 
 
 def _scaled(once: bool) -> tuple[Row, ...]:
-    by = Either((Number("by"), Any("by")))
+    by = Either((NumberPattern("by"), AnyNode("by")))
     return (
-        Row("times", Call(("aten.mul.Tensor",), (HERE, by), once=once, commutes=True)),
-        Row("over", Call(("aten.div.Tensor",), (HERE, by), once=once)),
+        Row("times", CallPattern(("aten.mul.Tensor",), (HERE, by), once=once, commutes=True)),
+        Row("over", CallPattern(("aten.div.Tensor",), (HERE, by), once=once)),
     )
 
 
 _MASKED = (
-    Row("add", Call(("aten.add.Tensor",), (HERE, Any("bias")), where=_without_factor, commutes=True)),
-    Row("fill", Call(("aten.masked_fill.Scalar",), (HERE, Any("where"), Number("with")))),
-    Row("fill", Call(("aten.masked_fill.Tensor",), (HERE, Any("where"), Any("with")))),
-    Row("fill", Call(("aten.where.self",), (Any("where"), Any("with"), HERE))),
-    Row("keep", Call(("aten.where.self",), (Any("where"), HERE, Any("with")))),
+    Row(
+        "add",
+        CallPattern(("aten.add.Tensor",), (HERE, AnyNode("bias")), where=_without_factor, commutes=True),
+    ),
+    Row("fill", CallPattern(("aten.masked_fill.Scalar",), (HERE, AnyNode("where"), NumberPattern("with")))),
+    Row("fill", CallPattern(("aten.masked_fill.Tensor",), (HERE, AnyNode("where"), AnyNode("with")))),
+    Row("fill", CallPattern(("aten.where.self",), (AnyNode("where"), AnyNode("with"), HERE))),
+    Row("keep", CallPattern(("aten.where.self",), (AnyNode("where"), HERE, AnyNode("with")))),
 )
 """Masks: added, or written where they hold, or where they do not."""
 
-OPERAND: Pattern = Chain("operand", (*rearranged(once=False), *_scaled(once=False)), Any("source"))
+OPERAND: Pattern = StepChain("operand", (*rearranged(once=False), *_scaled(once=False)), AnyNode("source"))
 """What a factor of a product is made of. Which of its steps are looked through is decided by what they do."""
 
 _PRODUCT = Either(
     (
-        Call(("aten.bmm.default",), (Any("query"), Any("key")), name="product"),
-        Call(("aten.baddbmm.default",), (Any("bias"), Any("query"), Any("key")), name="product"),
+        CallPattern(("aten.bmm.default",), (AnyNode("query"), AnyNode("key")), name="product"),
+        CallPattern(
+            ("aten.baddbmm.default",), (AnyNode("bias"), AnyNode("query"), AnyNode("key")), name="product"
+        ),
     )
 )
 
-SOFTMAX: Pattern = Call(
+SOFTMAX: Pattern = CallPattern(
     ("aten._softmax.default", "aten._safe_softmax.default"),
-    (Chain(SCORES, (*rearranged(once=True), *_scaled(once=True), *_MASKED), _PRODUCT),),
+    (StepChain(SCORES, (*rearranged(once=True), *_scaled(once=True), *_MASKED), _PRODUCT),),
     where=_over_the_last_dimension,
     name="softmax",
 )
 """The softmax of scores."""
 
-ATTENTION: Pattern = Call(
-    ("aten.bmm.default",), (Chain(WEIGHTS, rearranged(once=True), SOFTMAX), Any("value"))
+ATTENTION: Pattern = CallPattern(
+    ("aten.bmm.default",), (StepChain(WEIGHTS, rearranged(once=True), SOFTMAX), AnyNode("value"))
 )
 """The whole: weights times values."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch.fx import Node
 
-from litz_lowering.fx_passes.attention.constants import Constants
+from litz_lowering.fx_passes.attention.constants import KnownTensors
 from litz_lowering.fx_passes.attention.forms import value_of
-from litz_lowering.fx_passes.patterns import Step
+from litz_lowering.fx_passes.patterns import MatchedStep
 
 Shape = tuple[int, ...]
 
@@ -29,7 +29,7 @@ _SWALLOWED = 1e6
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MaskStep:
     """One step: ``node`` seen as ``shape`` (4-D, broadcast) is added, or says where ``value`` is written; where it does
     not hold, if ``inverted``. What is added is at most ``ceiling``."""
 
@@ -41,19 +41,21 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Masks:
+class AttentionMasks:
     """The steps in order, and what must hold: scores are at most ``limit`` in magnitude, and the sum of all parts
     reaches ``floor`` in every row (None: it does). ``causal`` ones are the kernel's own, and have no parts."""
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[MaskStep, ...] = ()
     causal: bool = False
     limit: float = LIMIT
     floor: float | None = None
 
 
-def masks_of(steps: Sequence[Step], product: Node, shape: Shape, constants: Constants) -> Masks | str:
+def masks_of(
+    steps: Sequence[MatchedStep], product: Node, shape: Shape, constants: KnownTensors
+) -> AttentionMasks | str:
     """The masks among the steps from the softmax down to ``product``, for scores of ``shape``; why not, in words."""
-    given: list[Part] = []
+    given: list[MaskStep] = []
     if len(product.args) == 3 and product.kwargs.get("beta", 1) != 0:
         bias = product.args[0]
         assert isinstance(bias, Node), "what a product is added to is a tensor"
@@ -61,7 +63,7 @@ def masks_of(steps: Sequence[Step], product: Node, shape: Shape, constants: Cons
             return "it is scaled"
         if (seen := _as_4d(bias, product, shape)) is None:
             return _NEITHER
-        given.append(Part(bias, seen))
+        given.append(MaskStep(bias, seen))
     for step in reversed(steps):
         if step.row in ("add", "fill", "keep"):
             part = _part(step, shape, constants)
@@ -76,7 +78,7 @@ def masks_of(steps: Sequence[Step], product: Node, shape: Shape, constants: Cons
 _NEITHER = "its leading dimensions are not those of batch and heads"
 
 
-def _part(step: Step, shape: Shape, constants: Constants) -> Part | str:
+def _part(step: MatchedStep, shape: Shape, constants: KnownTensors) -> MaskStep | str:
     node = step.bound["bias" if step.row == "add" else "where"]
     assert isinstance(node, Node), "a mask is a tensor"
     value, scores = value_of(node), value_of(step.node)
@@ -86,13 +88,13 @@ def _part(step: Step, shape: Shape, constants: Constants) -> Part | str:
     if (seen := _as_4d(node, step.node, shape)) is None:
         return _NEITHER
     if step.row == "add":
-        return Part(node, seen)
+        return MaskStep(node, seen)
     number = constants.number(step.bound["with"])
     if number is None:
         return "what it writes is not known"
     if not number <= _FORBIDDING:
         return f"it writes {number}"
-    return Part(node, seen, number, inverted=step.row == "keep")
+    return MaskStep(node, seen, number, inverted=step.row == "keep")
 
 
 def _as_4d(mask: Node, step: Node, shape: Shape) -> Shape | None:
@@ -110,9 +112,9 @@ def _as_4d(mask: Node, step: Node, shape: Shape) -> Shape | None:
     return (*shape[:2], *behind) if scores.dim() == 3 else None
 
 
-def _general(given: Sequence[Part], dtype: torch.dtype) -> Masks | str:
+def _general(given: Sequence[MaskStep], dtype: torch.dtype) -> AttentionMasks | str:
     """The parts as one tensor to be added."""
-    parts: list[Part] = []
+    parts: list[MaskStep] = []
     limit, ceiling, floor = LIMIT, LIMIT, None
     for position, part in enumerate(given):
         if part.value is None:
@@ -127,14 +129,14 @@ def _general(given: Sequence[Part], dtype: torch.dtype) -> Masks | str:
         else:
             return f"it writes {part.value}, and more is added"
         parts.append(part)
-    return Masks(tuple(parts), False, limit, floor)
+    return AttentionMasks(tuple(parts), False, limit, floor)
 
 
 _LOWEST = torch.finfo(torch.float32).min
 """A row that reaches it has a score that is not minus infinity."""
 
 
-def _causal(given: Sequence[Part], shape: Shape, constants: Constants) -> Masks | None:
+def _causal(given: Sequence[MaskStep], shape: Shape, constants: KnownTensors) -> AttentionMasks | None:
     """The kernel's own mask, where the parts are known and leave each query the keys up to its own place."""
     rows, columns = shape[-2:]
     if not given or rows != columns or any(part.shape[:2] != (1, 1) for part in given):
@@ -153,4 +155,4 @@ def _causal(given: Sequence[Part], shape: Shape, constants: Constants) -> Masks 
     highest = float(total[above].max()) if rows > 1 else -math.inf
     if not bool((total[~above] == 0).all()) or not highest <= _FORBIDDING:
         return None
-    return Masks(causal=True, limit=min(LIMIT, -highest / 4))
+    return AttentionMasks(causal=True, limit=min(LIMIT, -highest / 4))

@@ -8,30 +8,30 @@ from dataclasses import dataclass
 import torch
 from torch.fx import Node
 
-from litz_lowering.fx_passes.attention.constants import Constants
+from litz_lowering.fx_passes.attention.constants import KnownTensors
 from litz_lowering.fx_passes.attention.forms import OPERAND, value_of
-from litz_lowering.fx_passes.patterns import Match, Step, find
+from litz_lowering.fx_passes.patterns import Match, MatchedStep, find
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
-    """``source`` viewed as ``shape``, then with its last two dimensions swapped if it is ``turned``.
+class AttentionOperand:
+    """``source`` viewed as ``shape``, then with its last two dimensions swapped if it is ``transposed``.
 
     The factor of the product is that times ``factor``; ``growth`` bounds how much larger a step may have made it.
     """
 
     source: Node
     shape: Shape
-    turned: bool = False
+    transposed: bool = False
     factor: float = 1.0
     growth: float = 1.0
 
 
 def operand(
-    node: Node, lead: Shape, constants: Constants | None = None, *, transposed: bool = False
-) -> Operand:
+    node: Node, lead: Shape, constants: KnownTensors | None = None, *, transposed: bool = False
+) -> AttentionOperand:
     """The 4-D tensor behind a 3-D factor, its leading dimension divided into ``lead``, as far up as it can be traced.
 
     ``transposed`` factors are keys: the kernel takes them the other way round. Sources whose rows are not contiguous
@@ -40,7 +40,7 @@ def operand(
     """
     rows, columns = _shape(node)[1:]
     wanted = (*lead, rows, columns)
-    found = Operand(node, wanted, transposed)
+    found = AttentionOperand(node, wanted, transposed)
     match = find(OPERAND, node)
     steps = match.chain("operand") if isinstance(match, Match) else ()
     for candidate in _candidates(node, steps, wanted, constants, transposed):
@@ -50,8 +50,8 @@ def operand(
 
 
 def _candidates(
-    node: Node, steps: Sequence[Step], wanted: Shape, constants: Constants | None, transposed: bool
-) -> Iterator[Operand]:
+    node: Node, steps: Sequence[MatchedStep], wanted: Shape, constants: KnownTensors | None, transposed: bool
+) -> Iterator[AttentionOperand]:
     """The node itself and what stands above each of its steps, if elements are the same up to a factor."""
     turned = (*wanted[:-2], wanted[-1], wanted[-2])
     factor, growth = 1.0, 1.0
@@ -68,12 +68,12 @@ def _candidates(
 
 def _as_viewed(
     source: Node,
-    steps: Sequence[Step],
+    steps: Sequence[MatchedStep],
     wanted: Shape,
     turned: Shape,
     transposed: bool,
     by: tuple[float, float],
-) -> Iterator[Operand]:
+) -> Iterator[AttentionOperand]:
     """The source as the kernel wants it, where the steps change no more than the shape."""
     value = value_of(source)
     if value is None or not all(type(size) is int for size in (*value.shape, *value.stride())):
@@ -82,12 +82,12 @@ def _as_viewed(
     if shown is None:
         return
     if shown.is_contiguous() and _is_viewable(value, wanted):
-        yield Operand(source, wanted, transposed, *by)
+        yield AttentionOperand(source, wanted, transposed, *by)
     elif transposed and shown.transpose(-2, -1).is_contiguous() and _is_viewable(value, turned):
-        yield Operand(source, turned, False, *by)
+        yield AttentionOperand(source, turned, False, *by)
 
 
-def shown_by(steps: Sequence[Step], shape: Shape) -> torch.Tensor | None:
+def shown_by(steps: Sequence[MatchedStep], shape: Shape) -> torch.Tensor | None:
     """What ``steps`` (from the result upwards) make of a contiguous tensor, in strides: contiguous again where they
     change the shape alone. None where they do not say."""
     made = torch.empty(shape, device="meta")
@@ -114,12 +114,12 @@ def _is_viewable(value: torch.Tensor, shape: Shape) -> bool:
     return True
 
 
-def _has_rows(candidate: Operand) -> bool:
+def _has_rows(candidate: AttentionOperand) -> bool:
     """True when the elements of a row lie beside one another, as the kernel reads them."""
     value = value_of(candidate.source)
     assert value is not None, "a candidate is a tensor"
     like = torch.empty_strided(tuple(value.shape), tuple(value.stride()), device="meta").view(candidate.shape)
-    return (like.transpose(-2, -1) if candidate.turned else like).stride(-1) == 1
+    return (like.transpose(-2, -1) if candidate.transposed else like).stride(-1) == 1
 
 
 def _shape(node: Node) -> Shape:

@@ -19,7 +19,7 @@ from litz_ir.passes import PassContext
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.attention.branches import (
     AS_WRITTEN,
-    Writer,
+    GraphWriter,
     added_mask,
     aten,
     condition,
@@ -27,9 +27,9 @@ from litz_lowering.fx_passes.attention.branches import (
     kernel_branch,
     written_branch,
 )
-from litz_lowering.fx_passes.attention.constants import Constants
+from litz_lowering.fx_passes.attention.constants import KnownTensors
 from litz_lowering.fx_passes.attention.forms import ATTENTION, SOFTMAX, value_of
-from litz_lowering.fx_passes.attention.found import Attention, Refused, attention_of
+from litz_lowering.fx_passes.attention.matched import Attention, Refused, attention_of
 from litz_lowering.fx_passes.patterns import Match, Mismatch, find
 from litz_lowering.origins import origin_of
 
@@ -63,7 +63,7 @@ class HandWrittenAttention:
             return data
         graph = copy.deepcopy(data.graph)
         change = _Change(copy.copy(data.module), graph, mode)
-        for found in _found(graph, Constants(data.module), context):
+        for found in _found(graph, KnownTensors(data.module), context):
             change.make(found)
         return AtenGraph(change.module, graph) if change.made else data
 
@@ -84,7 +84,7 @@ class _Change:
         interior, operands = interior_of(found)
         dtype = _value(root).dtype
         with self._graph.inserting_before(root):
-            writer = Writer(self._graph, self._mode, root)
+            writer = GraphWriter(self._graph, self._mode, root)
             mask = added_mask(writer, found.masks.parts, dtype)
             if mask is not None and mask not in operands:
                 operands.append(mask)
@@ -127,7 +127,7 @@ class _Change:
         return self._known[key]
 
 
-def _found(graph: Graph, constants: Constants, context: PassContext) -> Iterator[Attention]:
+def _found(graph: Graph, constants: KnownTensors, context: PassContext) -> Iterator[Attention]:
     """What can be rewritten, one after another: the next is looked for when the last is in place, whose result it may
     read. Everything else that looks like attention is recorded with the reason."""
     seen: set[Node] = set()

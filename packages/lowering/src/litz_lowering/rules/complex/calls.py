@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from litz_ir.contraction import CONVOLUTION, CONVOLUTION_BACKWARD, operand_a
-from litz_ir.loops import Contraction, Extern
+from litz_ir.loops import ContractionCall, Extern
 from litz_ir.symbols import mul, product
 from litz_lowering.context import Complex, LoweringContext, Tensor
 from litz_lowering.registry import complex_rule
@@ -23,7 +23,7 @@ def _results(ctx: LoweringContext, found: tuple[Tensor, ...]) -> tuple[Tensor | 
 @complex_rule("aten._fft_c2c.default", "aten._fft_r2c.default", "aten._fft_c2r.default", how="library")
 def transform(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Complex:
     """A Fourier transform."""
-    found = ctx.call(Extern, str(ctx.node.target), args, kwargs, need="exact", reason=_REASON)
+    found = ctx.call(Extern, str(ctx.node.target), args, kwargs, layout_requirement="exact", reason=_REASON)
     return _results(ctx, found)[0]
 
 
@@ -36,7 +36,9 @@ def matmul(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Complex:
     target = str(ctx.node.target)
     k = operand_a(target, args, kwargs.items()).shape[-1]
     flops = mul(8, product(ctx.output.shape), k)
-    found = ctx.call(Contraction, target, args, kwargs, kind="matmul", need="exact", flops=flops)
+    found = ctx.call(
+        ContractionCall, target, args, kwargs, kind="matmul", layout_requirement="exact", flops=flops
+    )
     return _results(ctx, found)[0]
 
 
@@ -44,7 +46,7 @@ def matmul(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Complex:
 def convolution(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     """A convolution, or the gradients of one."""
     found = ctx.call(
-        Contraction, str(ctx.node.target), args, kwargs, kind="convolution", need="exact",
+        ContractionCall, str(ctx.node.target), args, kwargs, kind="convolution", layout_requirement="exact",
         flops=mul(8, product(args[0].shape)),
     )  # fmt: skip
     results = _results(ctx, found)

@@ -17,12 +17,12 @@ _copysign = f.binary("copysign")
 _HALF_PI = math.pi / 2
 
 
-def turned(z: Cx) -> Cx:
+def times_i(z: Cx) -> Cx:
     """The number times i."""
     return Cx(-z.im, z.re)
 
 
-def turned_back(z: Cx) -> Cx:
+def times_minus_i(z: Cx) -> Cx:
     """The number times -i."""
     return Cx(z.im, -z.re)
 
@@ -179,17 +179,17 @@ def tanh(z: Cx) -> Cx:
 
 def sin(z: Cx) -> Cx:
     """The sine."""
-    return turned_back(sinh(turned(z)))
+    return times_minus_i(sinh(times_i(z)))
 
 
 def cos(z: Cx) -> Cx:
     """The cosine."""
-    return cosh(turned(z))
+    return cosh(times_i(z))
 
 
 def tan(z: Cx) -> Cx:
     """The tangent."""
-    return turned_back(tanh(turned(z)))
+    return times_minus_i(tanh(times_i(z)))
 
 
 # --- inverse trigonometry ----------------------------------------
@@ -231,7 +231,7 @@ def acos(z: Cx) -> Cx:
 
 def asinh(z: Cx) -> Cx:
     """The inverse hyperbolic sine."""
-    return turned_back(asin(turned(z)))
+    return times_minus_i(asin(times_i(z)))
 
 
 def acosh(z: Cx) -> Cx:
@@ -260,4 +260,4 @@ def atanh(z: Cx) -> Cx:
 
 def atan(z: Cx) -> Cx:
     """The inverse tangent."""
-    return turned_back(atanh(turned(z)))
+    return times_minus_i(atanh(times_i(z)))

@@ -9,7 +9,7 @@ from typing import Any
 from litz_ir.dtypes import compute_dtype
 from litz_ir.scalar import Expr, build
 from litz_lowering.context import Axes, Complex, LoweringContext, Tensor
-from litz_lowering.registry import REGISTRY, Result, complex_rule
+from litz_lowering.registry import REGISTRY, RuleResult, complex_rule
 from litz_lowering.rules import formula as f
 from litz_lowering.rules.complex import functions as fn
 from litz_lowering.rules.complex.numbers import (
@@ -24,21 +24,21 @@ from litz_lowering.rules.complex.numbers import (
 from litz_lowering.rules.formula import Num
 from litz_lowering.rules.pointwise import nan_to_num as real_nan_to_num
 
-Body = Callable[..., Cx | Num]
+ComplexFormula = Callable[..., Cx | Num]
 
 
 @dataclass(frozen=True, slots=True)
 class ComplexRow:
     """``body`` gets every operand as a complex number and gives one, or a real or ``b1`` value."""
 
-    body: Body
+    body: ComplexFormula
 
 
 ROWS: dict[str, ComplexRow] = {}
 """The table by overload name, without its namespace; filled while the module is imported."""
 
 
-def row(body: Body, *overloads: str, namespace: str = "aten") -> None:
+def row(body: ComplexFormula, *overloads: str, namespace: str = "aten") -> None:
     """Serve complex uses of ``overloads`` of a namespace (without its name) by a formula."""
     entry = ComplexRow(body)
 
@@ -186,7 +186,7 @@ def chosen(ctx: LoweringContext, condition: Tensor, a: Any, b: Any) -> Complex:
 
 
 @complex_rule("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
-def masked_fill(ctx: LoweringContext, x: Complex, mask: Tensor, value: Any) -> Result:
+def masked_fill(ctx: LoweringContext, x: Complex, mask: Tensor, value: Any) -> RuleResult:
     """``value`` where the mask holds, else ``x``."""
     return chosen(ctx, mask, value, x)
 

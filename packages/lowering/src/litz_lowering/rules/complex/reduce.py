@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from litz_ir.dtypes import DType, b1, compute_dtype
-from litz_ir.loops import Combine, ReductionName
+from litz_ir.loops import ReductionName, UserCombiner
 from litz_ir.scalar import Expr, Param, build
 from litz_ir.symbols import minimum
 from litz_lowering.context import Axes, Complex, Declined, LoweringContext, Tensor
-from litz_lowering.registry import Result, complex_rule
+from litz_lowering.registry import RuleResult, complex_rule
 from litz_lowering.rules import formula as f
 from litz_lowering.rules import reduce as real
 from litz_lowering.rules.complex.numbers import Cx, as_complex, complex_pointwise, truth
@@ -70,12 +70,12 @@ def trace(ctx: LoweringContext, x: Complex) -> Complex:
 # --- products ----------------------------------------
 
 
-def _product(dtype: DType) -> Combine:
+def _product(dtype: DType) -> UserCombiner:
     """The product of pairs."""
     a, b, c, d = (Num(Param(k, dtype)) for k in range(4))
     body = Cx(a, b) * Cx(c, d)
     identity = (build.const(1.0, dtype), build.const(0.0, dtype))
-    return Combine((body.re.expr, body.im.expr), identity, (a.expr, b.expr))
+    return UserCombiner((body.re.expr, body.im.expr), identity, (a.expr, b.expr))
 
 
 def _parts(z: Complex, wide: DType) -> Callable[[Axes], tuple[Expr, ...]]:
@@ -161,7 +161,7 @@ def all_(ctx: LoweringContext, x: Complex, dim: Dims = None, keepdim: bool = Fal
 
 
 @complex_rule("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
-def count_nonzero(ctx: LoweringContext, x: Complex, dim: Dims = None) -> Result:
+def count_nonzero(ctx: LoweringContext, x: Complex, dim: Dims = None) -> RuleResult:
     """How many elements are not zero."""
     holds = truth(ctx, x)
     flags = ctx.pointwise(lambda axes: holds(axes).expr, ctx.temporary(b1, x.shape), "truth")
@@ -171,7 +171,7 @@ def count_nonzero(ctx: LoweringContext, x: Complex, dim: Dims = None) -> Result:
 @complex_rule("aten.linalg_vector_norm.default")
 def vector_norm(
     ctx: LoweringContext, x: Complex, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
-) -> Result:  # fmt: skip
+) -> RuleResult:  # fmt: skip
     """The ``ord``-norm of the absolute values."""
     if dtype is not None:
         return Declined("a norm in a dtype of its own")

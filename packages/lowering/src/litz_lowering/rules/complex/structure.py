@@ -16,8 +16,8 @@ from litz_ir.loops import Combiner, Layout, ReductionName, ScatterMode, TensorTy
 from litz_ir.scalar import Expr, build, substitute_expr
 from litz_ir.symbols import Size, floordiv, mul, symbol
 from litz_lowering.context import Axes, Complex, Declined, LoweringContext, Tensor
-from litz_lowering.registry import REGISTRY, Result, Rule, complex_rule
-from litz_lowering.rules import parts, view
+from litz_lowering.registry import REGISTRY, Rule, RuleResult, complex_rule
+from litz_lowering.rules import slice_scatter, view
 from litz_lowering.rules.complex.numbers import Cx, as_complex, complex_pointwise, either, operand
 from litz_lowering.rules.formula import Num
 
@@ -30,14 +30,14 @@ class ComplexType(TensorType):
     """The type of a complex tensor as a structural rule sees it: ``dtype`` is that of a part, strides count pairs."""
 
 
-def seen(pairs: TensorType) -> ComplexType:
+def complex_type(pairs: TensorType) -> ComplexType:
     """The type of pairs as a structural rule sees it."""
     layout = pairs.layout
     strides = tuple(floordiv(stride, 2) for stride in layout.strides[:-1])
     return ComplexType(pairs.dtype, pairs.shape[:-1], Layout(strides, 0, layout.fixed), pairs.device)
 
 
-def held(kind: ComplexType) -> TensorType:
+def pairs_type(kind: ComplexType) -> TensorType:
     """The type of the pairs that such a type stands for."""
     strides = (*(mul(2, stride) for stride in kind.layout.strides), 1)
     layout = Layout(strides, mul(2, kind.layout.offset), kind.layout.fixed)
@@ -45,12 +45,12 @@ def held(kind: ComplexType) -> TensorType:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts(Tensor):
+class ComplexTensor(Tensor):
     """A complex tensor as a structural rule sees it; ``value`` names its pairs."""
 
     @property
     def type(self) -> TensorType:
-        return seen(self.value.type)
+        return complex_type(self.value.type)
 
     @property
     def shape(self) -> tuple[Size, ...]:
@@ -78,7 +78,7 @@ class StructuralContext(LoweringContext):
 
     def __init__(self, ctx: LoweringContext) -> None:
         outputs = tuple(
-            seen(kind) if kind is not None and is_complex else kind
+            complex_type(kind) if kind is not None and is_complex else kind
             for kind, is_complex in zip(ctx.outputs, ctx.complex_outputs, strict=True)
         )
         super().__init__(
@@ -105,7 +105,7 @@ class StructuralContext(LoweringContext):
         kind = type or self.output
         if not isinstance(kind, ComplexType):
             return super().pointwise(body, kind, name)
-        return Parts(super().pointwise(_over_parts(body), held(kind), name).value)
+        return ComplexTensor(super().pointwise(_over_parts(body), pairs_type(kind), name).value)
 
     def reduction(
         self,
@@ -125,8 +125,8 @@ class StructuralContext(LoweringContext):
             assert isinstance(made, Expr), "elements are added, nothing is chosen among them"
             return substitute_expr(made, {PART: axes[-1]})
 
-        (pairs,) = super().reduction(combiner, of_part, over, (held(kind),), names)
-        return (Parts(pairs.value),)
+        (pairs,) = super().reduction(combiner, of_part, over, (pairs_type(kind),), names)
+        return (ComplexTensor(pairs.value),)
 
     def view(
         self,
@@ -140,16 +140,16 @@ class StructuralContext(LoweringContext):
     ) -> Tensor:
         """The pairs under another index."""
         kind = type or self.output
-        if not isinstance(base, Parts) or not isinstance(kind, ComplexType):
+        if not isinstance(base, ComplexTensor) or not isinstance(kind, ComplexType):
             return super().view(base, index, kind, aliases=aliases, base_strides=base_strides, name=name)
         if any(size == 0 for size in kind.shape):
             return self.pointwise(lambda axes: build.const(0, kind.dtype), kind, name)
         steps = None if base_strides is None else (*(mul(2, stride) for stride in base_strides), 1)
         made = super().view(
-            base.whole, lambda axes: (*index(axes[:-1]), axes[-1]), held(kind), aliases=aliases,
+            base.whole, lambda axes: (*index(axes[:-1]), axes[-1]), pairs_type(kind), aliases=aliases,
             base_strides=steps, name=name,
         )  # fmt: skip
-        return Parts(made.value)
+        return ComplexTensor(made.value)
 
     def scatter(
         self,
@@ -164,13 +164,13 @@ class StructuralContext(LoweringContext):
     ) -> Tensor:
         """Both parts of every element written."""
         kind = type or self.output
-        if not isinstance(base, Parts) or not isinstance(kind, ComplexType):
+        if not isinstance(base, ComplexTensor) or not isinstance(kind, ComplexType):
             return super().scatter(base, over, index, body, mode=mode, type=kind, name=name)
         made = super().scatter(
             base.whole, (*over, 2), lambda axes: (*index(axes[:-1]), axes[-1]), _over_parts(body),
-            mode=mode, type=held(kind), name=name,
+            mode=mode, type=pairs_type(kind), name=name,
         )  # fmt: skip
-        return Parts(made.value)
+        return ComplexTensor(made.value)
 
 
 def _over_parts(body: Callable[[Axes], Expr]) -> Callable[[Axes], Expr]:
@@ -186,7 +186,7 @@ def _inside(ctx: LoweringContext, argument: Any, kind: TensorType) -> Any:
     if isinstance(argument, tuple):
         return tuple(_inside(ctx, item, kind) for item in argument)
     if isinstance(argument, Complex | Tensor):
-        return Parts(as_complex(ctx, argument, kind).pairs.value)
+        return ComplexTensor(as_complex(ctx, argument, kind).pairs.value)
     return argument
 
 
@@ -194,13 +194,13 @@ def _outside(result: Any) -> Any:
     """What a rule made, as others see it."""
     if isinstance(result, tuple):
         return tuple(map(_outside, result))
-    return Complex(result.whole) if isinstance(result, Parts) else result
+    return Complex(result.whole) if isinstance(result, ComplexTensor) else result
 
 
 def _lifted(overload: str, elements: tuple[int, ...]) -> Rule:
     """The real rule of ``overload`` for complex tensors; ``elements`` are the positions of what holds elements."""
 
-    def lower(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Result:
+    def lower(ctx: LoweringContext, *args: Any, **kwargs: Any) -> RuleResult:
         entry = REGISTRY.find(overload)
         kinds = [
             k for k, is_complex in zip(ctx.outputs, ctx.complex_outputs, strict=True) if is_complex and k
@@ -216,7 +216,7 @@ def _lifted(overload: str, elements: tuple[int, ...]) -> Rule:
             _inside(ctx, argument, kinds[0]) if position in elements else argument
             for position, argument in enumerate(args)
         ]
-        result: Result = _outside(entry.rule(StructuralContext(ctx), *given, **kwargs))
+        result: RuleResult = _outside(entry.rule(StructuralContext(ctx), *given, **kwargs))
         return result
 
     return lower
@@ -271,7 +271,7 @@ def as_strided(
     size: Sequence[Size],
     stride: Sequence[Size],
     storage_offset: Size | None = None,
-) -> Result:
+) -> RuleResult:
     """Elements by their position in memory, which is that of the pairs."""
     made = view.as_strided(ctx, x.pairs, *_of_pairs(size, stride, storage_offset))
     return made if isinstance(made, Declined) else Complex(made)
@@ -285,19 +285,19 @@ def as_strided_scatter(
     size: Sequence[Size],
     stride: Sequence[Size],
     storage_offset: Size | None = None,
-) -> Result:
+) -> RuleResult:
     """``src`` in place of the elements at some positions in memory, which are those of pairs."""
     if not isinstance(x, Complex):
         return Declined("complex operands in an unusual place")
     held_src = as_complex(ctx, src, ctx.output).pairs
-    made = parts.as_strided_scatter(ctx, x.pairs, held_src, *_of_pairs(size, stride, storage_offset))
+    made = slice_scatter.as_strided_scatter(ctx, x.pairs, held_src, *_of_pairs(size, stride, storage_offset))
     return made if isinstance(made, Declined) else Complex(made)
 
 
 @complex_rule("aten.index_add.default")
 def index_add(
     ctx: LoweringContext, x: Any, dim: int, index: Tensor, source: Any, *, alpha: Any = 1
-) -> Result:
+) -> RuleResult:
     """``alpha * source`` added into the slices ``index``."""
     if not (isinstance(alpha, int | float | complex) and alpha == 1):
         part = ctx.output.dtype

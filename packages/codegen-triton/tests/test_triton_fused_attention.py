@@ -1,0 +1,204 @@
+"""Chains of products: what their kernels compute, what they are compiled to, how they are cut into tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import triton_assembly
+import triton_fused_attention
+from test_triton_interpret import run_interpreted
+from triton_fused_attention import (
+    Heads,
+    causal,
+    forward,
+    key_gradients,
+    listed,
+    listed_queries,
+    query_gradient,
+)
+from triton_scheduled import emitted, tiled
+
+from litz_codegen_triton.capabilities import shared_memory_limit
+from litz_codegen_triton.runtime.compile import compile_source
+from litz_ir.dtypes import f32, f64
+from litz_ir.plan import Accumulate, Kernel, TileRequest
+from litz_ir.scalar import Expr, NestedReduction, cast, const, index, masked, op, transform
+from litz_ir.symbols import Size
+
+CASES = {case.name: case for case in triton_fused_attention.cases()}
+
+
+@pytest.fixture(scope="module")
+def differences() -> Mapping[str, str]:
+    program = Path(triton_fused_attention.__file__)
+    return {line["case"]: line["difference"] for line in run_interpreted(program)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_chain_computes_what_the_reference_computes(name: str, differences: Mapping[str, str]) -> None:
+    assert differences[name] == ""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_folds_are_products_of_tiles(name: str) -> None:
+    text = emitted(CASES[name].kernel).text
+    assert "for e in range" not in text and text.count("tl.dot(") >= 2
+
+
+@pytest.mark.parametrize("name", ["chain_causal", "chain_dkdv_2", "chain_listed"])
+def test_text(name: str, golden: Callable[[str, str], None]) -> None:
+    golden(f"{name}.py.txt", emitted(CASES[name].kernel).text)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_chain_compiles(name: str, tmp_path: Path) -> None:
+    found = compile_source(emitted(CASES[name].kernel), "sm_90", tmp_path)
+    assert found.shared_bytes <= shared_memory_limit("sm_86"), "small heads fit small chips"
+
+
+def large(depth: int, *, group: int = 1) -> Heads:
+    return Heads(batch=64 // group, rows=4096, keys=4096, depth=depth, width=depth, group=group)
+
+
+SPILLS: Mapping[tuple[str, str, int], int] = {
+    ("sm_80", "dkdv", 128): 24,
+    ("sm_80", "dkdv_listed", 128): 8,
+    ("sm_90", "dkdv_listed", 128): 20,
+    ("sm_100", "listed", 128): 4,
+}
+"""Bytes of registers that may be spilled: these tiles were the quickest of those that ran on an H200."""
+
+LARGE: Mapping[str, Callable[[int], Kernel]] = {
+    "forward": lambda depth: forward("large", large(depth)),
+    "causal": lambda depth: forward("large", large(depth), causal),
+    "groups": lambda depth: forward("large", large(depth, group=4), causal),
+    "listed": lambda depth: listed("large", large(depth), 128, 128, causal),
+    "dq": lambda depth: query_gradient("large", large(depth), causal),
+    "dkdv": lambda depth: key_gradients("large", large(depth), causal),
+    "dkdv_listed": lambda depth: listed_queries("large", large(depth, group=4), 128, 128, causal),
+}
+
+
+@pytest.mark.parametrize("depth", [64, 128])
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize(
+    ("chip", "instruction"), [("sm_80", "mma.sync"), ("sm_90", "wgmma.mma_async"), ("sm_100", "tcgen05.mma")]
+)
+def test_tensor_cores_multiply_what_comes_without_waiting(
+    chip: str, instruction: str, name: str, depth: int, tmp_path: Path
+) -> None:
+    source = emitted(LARGE[name](depth))
+    found = compile_source(source, chip, tmp_path)
+    assert instruction in found.ptx
+    assert "cp.async.cg.shared.global" in found.ptx, "factors are read ahead, 16 bytes at a time"
+    assert found.shared_bytes <= shared_memory_limit(chip)
+    spilled = triton_assembly.compiled(source, chip, tmp_path).spilled
+    assert spilled <= SPILLS.get((chip, name, depth), 0)
+
+
+def test_what_is_a_far_factor_and_a_right_one_is_read_once() -> None:
+    text = emitted(LARGE["dkdv"](64)).text
+    assert text.count("tl.load(") == 6 and text.count("tl.trans(right") == 2
+    assert emitted(LARGE["dq"](64)).text.count("tl.load(") == 6
+
+
+def test_a_guard_ends_the_loop() -> None:
+    text = emitted(LARGE["listed"](64)).text
+    assert "tl.minimum(add.to(tl.int32), 32) * 128" in text and "in tl.range(0, length, RBLOCK" in text
+    assert "tl.load(listed_ptr + pieceindex * 32 + index_1)" in text, "one block for all of a tile"
+    assert text.count("tl.where(lt") == 1, "what the loop knows is not asked again"
+
+
+def test_few_rows_have_small_tiles() -> None:
+    one, groups = (forward("few", replace(large(128, group=group), rows=1)) for group in (1, 4))
+    for few in (one, groups):
+        assert [dim.block for dim in tiled(few).outer] == [1, 16, 128]
+    assert tiled(groups).attention is not None and [axis.name for axis in tiled(groups).attention.rows] == [
+        "g",
+        "m",
+    ]
+
+
+def test_a_schedule_names_tiles_warps_and_stages() -> None:
+    blocks = (("m", 64), ("d", 64), ("n", 128))
+    chosen = replace(LARGE["forward"](64), schedule=TileRequest(blocks=blocks, warps=8, stages=4))
+    tiles = tiled(chosen)
+    assert [dim.block for dim in tiles.outer] == [1, 64, 64]
+    assert (tiles.inner[0] and tiles.inner[0].block, tiles.warps, tiles.stages) == (128, 8, 4)
+    text = emitted(chosen).text
+    assert "tl.range(0, 4096, RBLOCK, num_stages=4)" in text
+    pieces = replace(LARGE["listed"](64), schedule=TileRequest(blocks=(("m", 256), ("t", 256)), warps=8))
+    assert [dim.block for dim in tiled(pieces).outer] == [1, 128, 16]
+
+
+@pytest.mark.parametrize("depth", [64, 128])
+def test_exact_factors_are_multiplied_exactly(depth: int, tmp_path: Path) -> None:
+    heads = replace(large(depth), dtype=f32)
+    source = emitted(forward("exact", heads))
+    found = compile_source(source, "sm_90", tmp_path)
+    assert "fma.rn.f32" in found.ptx and "tf32" not in found.ptx
+    assert triton_assembly.compiled(source, "sm_90", tmp_path).spilled == 0
+
+
+@pytest.mark.parametrize("depth", [64, 128])
+@pytest.mark.parametrize("name", ["forward", "dq", "dkdv"])
+@pytest.mark.parametrize(
+    ("chip", "instruction"), [("sm_80", "mma.sync"), ("sm_90", "tf32"), ("sm_100", "tcgen05.mma")]
+)
+def test_factors_that_may_be_rounded_are_multiplied_by_tensor_cores(
+    chip: str, instruction: str, name: str, depth: int, tmp_path: Path
+) -> None:
+    heads = replace(large(depth), dtype=f32)
+    make = {"forward": forward, "dq": query_gradient, "dkdv": key_gradients}[name]
+    source = emitted(triton_fused_attention.rounded_folds(make("rounded", heads)))
+    assert source.text.count('input_precision="tf32"') == source.text.count("tl.dot(") >= 2
+    found = compile_source(source, chip, tmp_path)
+    assert instruction in found.ptx and "tf32" in found.ptx
+    assert found.shared_bytes <= shared_memory_limit(chip)
+    assert triton_assembly.compiled(source, chip, tmp_path).spilled == 0
+
+
+def test_other_folds_stay_loops() -> None:
+    heads = Heads()
+
+    def lazy(score: Expr, key: Size) -> Expr:
+        return masked(
+            op("ge", index(triton_fused_attention.M), index(key)), score, triton_fused_attention.HIDDEN
+        )
+
+    def deeper(score: Expr, key: Size) -> Expr:
+        return transform(
+            score,
+            lambda node: (
+                NestedReduction((("e", 512),), node.body) if isinstance(node, NestedReduction) else node
+            ),
+        )
+
+    def of_sums(score: Expr, key: Size) -> Expr:
+        return transform(
+            score,
+            lambda node: (
+                NestedReduction(node.axes, op("add", node.body, const(1.0, f32)))
+                if isinstance(node, NestedReduction)
+                else node
+            ),
+        )
+
+    for change in (lazy, deeper, of_sums):
+        text = emitted(forward("plain", heads, change)).text
+        assert "tl.dot" not in text and "for e in range" in text
+    (first, last) = forward("wide", heads).phases
+    (weighed,) = first.statements
+    assert isinstance(weighed, Accumulate)
+    doubles = replace(
+        weighed,
+        results=tuple((name, f64) for name, _ in weighed.results),
+        values=tuple(cast(value, f64) for value in weighed.values),
+    )
+    made = replace(
+        forward("wide", heads), phases=(replace(first, statements=(doubles,)), replace(last, statements=()))
+    )
+    assert tiled(made).attention is None

@@ -1,0 +1,39 @@
+"""Sums inside of bodies and sums weighed by a softmax: what their kernels compute, and that they compile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import triton_nested_reductions
+from test_triton_interpret import run_interpreted
+from triton_scheduled import emitted, requested
+
+from litz_codegen_triton.runtime.compile import compile_source
+from litz_ir.target.cases import all_cases
+
+CASES = {case.name: case for case in triton_nested_reductions.cases()}
+SUITE = {case.name: case.kernel for case in all_cases() if case.nested_reductions}
+
+
+@pytest.fixture(scope="module")
+def differences() -> Mapping[str, str]:
+    program = Path(triton_nested_reductions.__file__)
+    return {line["case"]: line["difference"] for line in run_interpreted(program)}
+
+
+@pytest.mark.parametrize("name", [*CASES, *(f"suite: {name}" for name in SUITE)])
+def test_a_kernel_computes_what_the_reference_computes(name: str, differences: Mapping[str, str]) -> None:
+    assert differences[name] == ""
+
+
+@pytest.mark.parametrize("name", ["fold_nested", "softmax_sum_in_pieces"])
+def test_text(name: str, golden: Callable[[str, str], None]) -> None:
+    golden(f"{name}.py.txt", emitted(CASES[name].kernel).text)
+
+
+@pytest.mark.parametrize("name", [*CASES, *SUITE])
+def test_a_kernel_compiles(name: str, tmp_path: Path) -> None:
+    made = CASES[name].kernel if name in CASES else requested(SUITE[name])
+    assert compile_source(emitted(made), "sm_90", tmp_path).cubin

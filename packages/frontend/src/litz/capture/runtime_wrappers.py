@@ -1,0 +1,117 @@
+"""Calling a graph that was recalled: what AOTAutograd's wrapper does at run time for a plain one.
+
+It tells autograd what is overwritten, and makes a forward and its backward one operation of autograd's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd import Function
+from torch.autograd.graph import increment_version
+
+from litz.artifact import AotWrapping, CompiledCapture
+from litz.host.load import HostFunction
+from litz_ir.loops import Value
+from litz_ir.plan import Plan
+
+Strides = tuple[int, ...]
+
+
+def inference_call(wrapping: AotWrapping, forward: HostFunction) -> Callable[..., Any]:
+    """A graph without gradients as a function of tensors."""
+    written = wrapping.written
+    if not written:
+        return lambda *inputs: forward(list(inputs))
+
+    def call(*inputs: Any) -> Any:
+        increment_version([inputs[k] for k in written])
+        return forward(list(inputs))
+
+    return call
+
+
+def training_call(
+    wrapping: AotWrapping, forward: HostFunction, backward: HostFunction, gradients: Sequence[Strides]
+) -> Callable[..., Any]:
+    """The forward as a function of tensors whose results know the backward.
+
+    ``gradients`` are the strides for which the backward was compiled, of those that come in.
+    """
+    outputs, differentiable = wrapping.outputs, wrapping.differentiable
+    constants = [k for k in range(outputs) if k not in differentiable]
+    run_forward = inference_call(wrapping, forward)
+
+    class Compiled(Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: torch.Tensor) -> Any:
+            results = run_forward(*inputs)
+            returned = tuple(map(as_own, results[:outputs]))
+            ctx.save_for_backward(*(x.detach() if x._is_view() else x for x in results[outputs:]))
+            ctx.mark_non_differentiable(*(returned[k] for k in constants))
+            ctx._materialize_non_diff_grads = False
+            return returned
+
+        @staticmethod
+        def backward(ctx: Any, *incoming: torch.Tensor) -> Any:
+            given = [as_traced(incoming[k], s) for k, s in zip(differentiable, gradients, strict=True)]
+            args = [*ctx.saved_tensors, *given]
+
+            def run() -> Any:
+                ctx.maybe_clear_saved_tensors()
+                return tuple(backward(args))
+
+            return once(run, torch.empty(0, requires_grad=True)) if torch.is_grad_enabled() else run()
+
+    once: Callable[..., Any] = _Once.apply
+    call: Callable[..., Any] = Compiled.apply
+    return call
+
+
+class _Once(Function):
+    """Gradients of gradients are refused, as for every graph that AOTAutograd divided."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Callable[[], Any], anchor: torch.Tensor) -> Any:
+        return run()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError("torch.compile with aot_autograd does not currently support double backward")
+
+
+def with_own_results(call: HostFunction, places: Sequence[int]) -> HostFunction:
+    """The call of a forward whose results at ``places`` are views of memory that nobody else sees."""
+    if not places:
+        return call
+
+    def run(args: list[Any]) -> Sequence[Any]:
+        results = list(call(args))
+        for k in places:
+            results[k] = as_own(results[k])
+        return results
+
+    return run
+
+
+def as_own(result: torch.Tensor) -> torch.Tensor:
+    """A result that autograd takes for no view, which it would not let anybody write to."""
+    own: torch.Tensor = torch.ops.aten._unsafe_view(result, result.shape) if result._is_view() else result
+    return own
+
+
+def gradient_strides(captured: CompiledCapture, backward: Plan) -> list[Strides]:
+    """The strides for which a backward was compiled, of the gradients that come in."""
+    saved = len(captured.forward.plan.outputs) - captured.wrapping.outputs
+    given = [each for each in backward.inputs[saved:] if isinstance(each, Value)]
+    return [tuple(int(str(stride)) for stride in each.type.layout.strides) for each in given]
+
+
+def as_traced(gradient: torch.Tensor, strides: Strides) -> torch.Tensor:
+    """A gradient in the layout that its backward was compiled for; whoever computed it may have chosen another."""
+    if gradient.stride() == strides and not (gradient.is_neg() or gradient.is_conj()):
+        return gradient
+    made = torch.empty_strided(gradient.shape, strides, dtype=gradient.dtype, device=gradient.device)
+    return made.copy_(gradient)

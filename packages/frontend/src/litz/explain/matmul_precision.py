@@ -1,0 +1,102 @@
+"""How precise the products of matrices and the convolutions of a plan are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from litz.host.precision import f32_convolution_precision, f32_matmul_precision
+from litz_ir.contraction import (
+    CONVOLUTIONS,
+    MATMULS,
+    cast_from,
+    convolution_arguments,
+    matmul_arguments,
+    operands,
+)
+from litz_ir.dtypes import f32
+from litz_ir.loops import Argument, Ref
+from litz_ir.plan import (
+    Accumulate,
+    CallStep,
+    Kernel,
+    Launch,
+    Plan,
+    Step,
+    kernels_in,
+    launched_on,
+    leaf_kernels,
+    plans_in,
+)
+from litz_ir.scalar import Expr
+from litz_scheduler import Precision
+
+
+@dataclass(frozen=True, slots=True)
+class _Multiplying:
+    """Routines that multiply matrices, in what is said of them, and torch's setting of how precise those of f32 are."""
+
+    called: str
+    routines: Collection[str]
+    precision: Callable[[], Precision]
+    setting: str
+
+
+_MULTIPLYING = (
+    _Multiplying("products", MATMULS.keys(), f32_matmul_precision, "torch.backends.cuda.matmul.fp32_precision"),
+    _Multiplying(
+        "convolutions", CONVOLUTIONS.keys(), f32_convolution_precision,
+        "torch.backends.cudnn.conv.fp32_precision",
+    ),
+)  # fmt: skip
+
+
+def matmul_precision(plan: Plan) -> str:
+    """Lines about the products and the convolutions of f32 that run on a GPU, called or generated; empty where there
+    are none."""
+    kernels = {kernel.name: kernel for kernel in kernels_in(plan)}
+    steps = [(owner, step) for owner in plans_in(plan) for step in owner.steps]
+    lines: list[str] = []
+    for each in _MULTIPLYING:
+        if any(_multiplies_f32(step, owner, kernels, each.routines) for owner, step in steps):
+            how = "round their factors to TF32" if each.precision() == "tf32" else "are exact"
+            lines.append(f"{each.called} of f32 {how}, as {each.setting} asks")
+    return "\n".join(lines)
+
+
+def _multiplies_f32(step: Step, plan: Plan, kernels: dict[str, Kernel], routines: Collection[str]) -> bool:
+    """True for the call, or the launch, of one of the routines over f32 on a GPU."""
+    placements = dict(plan.buffers)
+    match step:
+        case CallStep() if step.target in routines:
+            factor = _factor(step)
+            if type(factor) is not Ref:
+                return False
+            type_ = placements[factor.name].type
+            return type_.dtype == f32 and type_.device.kind == "cuda"
+        case Launch() if any(each.origin.operation in routines for each in step.origins):
+            on_gpu = launched_on(step, placements).kind == "cuda"
+            return on_gpu and any(map(_is_of_f32, _summed(kernels[step.kernel])))
+    return False
+
+
+def _factor(step: CallStep) -> Argument:
+    """What a routine multiplies."""
+    if step.target in MATMULS:
+        return matmul_arguments(step.target, step.arguments, step.attributes).get("a")
+    given = convolution_arguments(step.target, step.arguments, step.attributes)
+    return None if given is None else given.input
+
+
+def _summed(kernel: Kernel) -> list[Expr]:
+    statements = (each for own in leaf_kernels(kernel) for phase in own.phases for each in phase.statements)
+    return [value for each in statements if isinstance(each, Accumulate) for value in each.values]
+
+
+def _is_of_f32(value: Expr) -> bool:
+    """True for a product of two factors that are not both narrow floats, or numbers of 8 bits, made wider."""
+    found = operands(value)
+    if found is None or value.dtype != f32:
+        return False
+    sources = [dtype for each in found if (dtype := cast_from(each)) is not None]
+    return sum(dtype.is_low_precision or dtype.bits == 8 for dtype in sources) < len(found)

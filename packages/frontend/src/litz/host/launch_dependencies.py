@@ -1,0 +1,67 @@
+"""Which launches of a run have to wait for those before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from litz_ir.plan import Kernel, Launch, ScanStore, Statement, Store, leaf_kernels
+from litz_ir.scalar import Checked, Expr, Indirect, indirects, indirects_in, walk
+
+
+def launch_dependencies(
+    launches: Sequence[Launch], kernels: Mapping[str, Kernel], memory: Callable[[str], str]
+) -> tuple[bool, ...]:
+    """Per launch, whether it meets memory that one before it, since the last that waited, touches too.
+
+    ``memory`` names what a buffer lies in, by one name for all that may overlap. Two that only read do not meet. What
+    follows a kernel that may fail waits too, since it must not run then.
+    """
+    found: list[bool] = []
+    read: set[str] = set()
+    written: set[str] = set()
+    fails = {name: may_fail(kernels[name]) for name in {launch.kernel for launch in launches}}
+    risky = False
+    for launch in launches:
+        kernel = kernels[launch.kernel]
+        uses = [(memory(b), p.access) for p, b in zip(kernel.parameters, launch.buffers, strict=True)]
+        writes = {name for name, access in uses if access != "in"}
+        reads = {name for name, access in uses if access != "out"}
+        wait = risky or not writes.isdisjoint(read | written) or not reads.isdisjoint(written)
+        if wait:
+            read, written = set(), set()
+        found.append(wait)
+        read |= reads
+        written |= writes
+        risky = fails[launch.kernel]
+    return tuple(found)
+
+
+def may_fail(kernel: Kernel) -> bool:
+    """True when the kernel, or a loop of a pack, checks values, or asks for memory while it runs."""
+    if any(not isinstance(local.size, int) for local in kernel.scratch):
+        return True
+    return checks_values(kernel) or bool(indirect_indices(kernel))
+
+
+def checks_values(kernel: Kernel) -> bool:
+    """True when the kernel checks values that are no indices."""
+    return any(isinstance(node, Checked) for node in walk(*_values(kernel)))
+
+
+def indirect_indices(kernel: Kernel) -> list[Indirect]:
+    """The indices that come from values, of what the kernel reads and of what it writes."""
+    statements = _statements(kernel)
+    offsets = [each.offset for each in statements if isinstance(each, Store)]
+    offsets += [offset for each in statements if isinstance(each, ScanStore) for _, offset in each.targets]
+    read = [atom for node in walk(*_values(kernel)) for atom in indirects(node)]
+    return read + [atom for offset in offsets for atom in indirects_in(offset)]
+
+
+def _statements(kernel: Kernel) -> list[Statement]:
+    """The statements of a kernel, or of all loops of a pack."""
+    return [each for own in leaf_kernels(kernel) for phase in own.phases for each in phase.statements]
+
+
+def _values(kernel: Kernel) -> list[Expr]:
+    statements = _statements(kernel)
+    return [v for each in statements for v in ((each.value,) if isinstance(each, Store) else each.values)]

@@ -1,0 +1,183 @@
+"""A graph that is tuned while it is called: as it is at first, with the best tiles in the end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from litz.artifact import Artifact, TunedTiles
+from litz.cache.artifacts import ArtifactCache
+from litz.failures import Failures
+from litz.host.externs import NO_ROUTINES
+from litz.host.gpus import ONE_GPU, Gpus
+from litz.host.load import HostFunction
+from litz.loading import NO_CONSTANTS, Compiled, Loader, loader_of
+from litz.settings import Config
+from litz.targets import TargetSet
+from litz.timing import Timer, sampler
+from litz.tuning.applied import applied, changes
+from litz.tuning.search import TileSearch
+from litz.tuning.tunable_kernels import tunable_kernels
+from litz_ir.target import TunableTarget
+
+log = logging.getLogger("litz")
+
+Better = Callable[[Timer], Artifact | None]
+"""Looks for a better plan of a graph, timing by the sample; its artifact, where there is one. Raises ``LitzError``."""
+
+
+def load_tuned(
+    artifact: Artifact,
+    name: str,
+    targets: TargetSet,
+    config: Config,
+    cache: ArtifactCache,
+    constants: Mapping[str, torch.Tensor] = NO_CONSTANTS,
+    routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
+    gpus: Gpus = ONE_GPU,
+    clock: Callable[[], Timer] | None = None,
+    better: Better | None = None,
+    failures: Failures | None = None,
+) -> Compiled:
+    """A plan and its binaries as a callable that tracebacks know by ``name``, tuned by what ``clock`` makes where the
+    options ask for that; ``better`` finds a better plan. Raises ``LitzError``."""
+    told = cache.failures if failures is None else failures
+    loader = loader_of(artifact, name, targets, config, constants, routines, gpus, told)
+    return with_tuning(loader, cache, clock, better) if config.autotune else loader.compiled()
+
+
+def with_tuning(
+    loader: Loader,
+    cache: ArtifactCache,
+    clock: Callable[[], Timer] | None = None,
+    better: Better | None = None,
+) -> Compiled:
+    """The graph with the tiles that are known to be quickest; where some are not known, they are sought in its next
+    calls, timed by what ``clock`` makes. Those of graphs over several GPUs stay as they are. Raises ``LitzError``."""
+    device = loader.artifact.plan.device
+    if not isinstance(loader.targets[device], TunableTarget) or loader.gpus != ONE_GPU:
+        return loader.compiled()
+    if clock is None:
+        clock = partial(sampler, "events" if device.kind == "cuda" else "host")
+    begun = partial(_begun, loader, cache, clock)
+    nothing: tuple[Loader, TileSearch | None] = loader, None
+    loader, search = loader.failures.attempt("tuning", begun, nothing, f"{loader.name} keeps its tiles")
+    if search is None and better is None:
+        return loader.compiled()
+    made = loader.compiled(TunedGraph(loader, search, cache, clock, better))
+    return replace(made, settled=better is None)
+
+
+def _begun(
+    loader: Loader, cache: ArtifactCache, clock: Callable[[], Timer]
+) -> tuple[Loader, TileSearch | None]:
+    """The graph with what is known of its tiles, and the search for the others, if there are any."""
+    plan = loader.artifact.plan
+    target = loader.targets[plan.device]
+    subjects = tunable_kernels(plan, target)
+    known = {each.kernel.name: cache.tiles.read(each.key) for each in subjects}
+    choices = {name: choice for name, choice in known.items() if choice is not None}
+    loader = _with_choices(loader, choices, cache)
+    unknown = [each for each in subjects if each.kernel.name not in choices]
+    if not unknown:
+        return loader, None
+    return loader, TileSearch(loader, unknown, cache, clock, loader.config.autotune_seconds)
+
+
+def _with_choices(loader: Loader, choices: Mapping[str, TunedTiles], cache: ArtifactCache) -> Loader:
+    """The loader of the same graph with these choices; itself where they cannot be made, which is reported."""
+    plan = loader.artifact.plan
+    change = partial(applied, loader.artifact, choices, loader.targets[plan.device], cache)
+    instead = f"{plan.name} keeps the tiles that it had before it was tuned"
+    artifact = loader.failures.attempt("tuning", change, loader.artifact, instead)
+    return replace(loader, artifact=artifact)
+
+
+class TunedGraph:
+    """A graph as a function of its list of arguments, which it empties.
+
+    The first call runs it as it is, so that a graph that is called once is never tuned. The next ones search; when
+    that is over, the graph is loaded anew with what was found and, where options ask for it, recorded from then on.
+    Meanwhile other threads, and calls that somebody records, run it as it is. Where ``better`` finds a better plan, it
+    takes the place of the graph's own before tiles are sought.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        search: TileSearch | None,
+        cache: ArtifactCache,
+        clock: Callable[[], Timer],
+        better: Better | None = None,
+    ) -> None:
+        self._loader = loader
+        self._search = search
+        self._cache = cache
+        self._clock = clock
+        self._better = better
+        self._plain = loader.call()
+        self._final: HostFunction | None = None
+        self._on_gpu = loader.artifact.plan.device.kind == "cuda"
+        self._ordinal = torch.cuda.current_device() if self._on_gpu else -1
+        self._called = False
+        self._turn = threading.Lock()
+
+    def __call__(self, args: list[Any]) -> Sequence[Any]:
+        if self._final is not None:
+            return self._final(args)
+        if self._called and not self._is_recorded() and self._turn.acquire(blocking=False):
+            try:
+                # What is loaded meanwhile is for the device that the graph was compiled for.
+                with torch.cuda.device(self._ordinal):
+                    return self._searched(args)
+            finally:
+                self._turn.release()
+        results = self._plain(args)
+        self._called = True
+        return results
+
+    def _searched(self, args: list[Any]) -> Sequence[Any]:
+        """A call that searches, unless another thread has ended that just now."""
+        if self._final is not None:
+            return self._final(args)
+        attempt, kept = self._loader.failures.attempt, f"{self._loader.name} keeps its plan"
+        if self._better is not None:
+            better, self._better = self._better, None
+            attempt("tuning", partial(self._improve, better), None, kept)
+        if self._search is not None and not attempt("tuning", self._search.begun, False, kept):
+            self._search = None
+        results = self._plain(args) if self._search is None else self._search.run(args)
+        if self._search is None or self._search.over:
+            self._final = attempt("tuning", partial(self._settled, self._search), self._plain, kept)
+        return results
+
+    def _improve(self, better: Better) -> None:
+        """Let a better plan take the place of the graph's own, where there is one."""
+        artifact = better(self._clock())
+        if artifact is None:
+            return
+        loader, search = _begun(self._loader.of(artifact), self._cache, self._clock)
+        self._plain = loader.call()
+        self._loader, self._search = loader, search
+
+    def _is_recorded(self) -> bool:
+        """True while somebody records this stream, who can neither be waited for nor timed."""
+        return self._on_gpu and torch.cuda.is_current_stream_capturing()
+
+    def _settled(self, search: TileSearch | None) -> HostFunction:
+        """The graph as it runs from now on."""
+        loader = self._loader
+        if search is None:
+            return loader.with_cuda_graphs(self._plain)
+        found, plan = search.found, loader.artifact.plan
+        gains = changes(plan, found)
+        said = "litz: %s: %d kernels tuned in %.1f s, %d made quicker"
+        log.info(said, plan.name, len(found), search.spent, len(gains))
+        tuned = _with_choices(loader, found, self._cache) if gains else loader
+        return tuned.with_cuda_graphs(tuned.call() if gains else self._plain)

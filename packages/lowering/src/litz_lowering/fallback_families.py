@@ -1,0 +1,52 @@
+"""Operators that are left to ATen on purpose, by family and with the reason: no rule is missing for them.
+
+This is the one list of them: ``fallback="error"`` takes them for calls, and ``docs/operators.md`` names them.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+SORTS = "a sort, but of short rows on a GPU, is a library's"
+SIZES = "the size of the result is data"
+ALGEBRA = "linear algebra is a library's"
+FOURIER = "a Fourier transform is a library's"
+PRODUCTS = "a matrix product of packed, scaled or grouped operands is a library's"
+CONVOLUTIONS = "a convolution is a library's"
+ATTENTION = "attention and recurrent cells in one operator are a library's"
+FORMATS = "a tensor that is not dense has no loops"
+ANSWERS = "the answer is no tensor"
+DEVICES = "an operator of one library or device"
+
+FAMILIES: dict[str, str] = {
+    SORTS: r"argsort|msort|kthvalue|(nan)?median|mode",
+    SIZES: r"nonzero(_static)?|_?unique2?|unique_(dim|consecutive|dim_consecutive)",
+    ALGEBRA: r"_?linalg_(?!_|vector_norm|cross).*|_?cholesky.*|geqrf|or[mg]qr|lu_unpack|triangular_solve|_spsolve"
+    r"|_compute_linear_combination",
+    FOURIER: r"_fft_.*",
+    PRODUCTS: r"_addmm_activation|_int_mm|_(scaled_|grouped_)+mm(_v2)?|_(convert_)?weight_.*int[48]pack.*|_dyn_quant_.*"
+    r"|_mixed_dtypes_linear|_foreach_mm|(linear|matmul)_backward",
+    CONVOLUTIONS: r"_?convolution(_.*)?|conv_(tbc|depthwise3d)|_conv_depthwise2d|_?slow_conv.*",
+    ATTENTION: r"_(flash|efficient|triton)_.*attention.*|_fused_sdp_choice|_scaled_dot_product_.*|_triton_.*attention"
+    r"|_native_multi_head_attention|_transformer_encoder_layer_fwd|_transform_bias_rescale_qkv|_thnn_fused_.*_cell.*"
+    r"|quantized_(gru|lstm)|_pack_padded_sequence",
+    FORMATS: r"(?!_?fake_).*(sparse|nested|jagged|coalesce|quantize|cslt|compressed).*|to_padded_tensor|hspmm"
+    r"|_spdiags|_nnz|_?(c?col_|c?row_)?indices(_copy)?|_?values(_copy)?|_?(dense_|sparse_)dim|_dim[IV]|_convert_indices_.*"
+    r"|_to_dense|int_repr|q_.*|qscheme|_make_per_.*",
+    ANSWERS: r"allclose|equal|is_(pinned|same_size|set_to)|_has_same_storage_numel",
+    DEVICES: r"_?(cudnn|miopen|mps|mkldnn|nnpack)_.*|_?lstm_mps.*|_use_.*_ctc_loss|to_mkldnn|.*_for_mps",
+}
+"""The packets of each family's overloads, as a pattern of the whole name."""
+
+_PATTERNS = {reason: re.compile(pattern) for reason, pattern in FAMILIES.items()}
+
+
+@lru_cache(maxsize=4096)
+def fallback_reason(overload: str) -> str | None:
+    """Why an overload such as ``aten.topk.default`` is left to ATen where no rule serves it; None for others."""
+    namespace, _, name = overload.partition(".")
+    if namespace != "aten":
+        return None
+    packet = name.partition(".")[0]
+    return next((reason for reason, pattern in _PATTERNS.items() if pattern.fullmatch(packet)), None)

@@ -1,0 +1,148 @@
+"""The gradient of flexible attention: sums over keys or queries of scores computed again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from litz_ir.dtypes import f32
+from litz_ir.loops import Axis, LoopGraph
+from litz_ir.scalar import Expr, FullRange, QueryKeyPoint, build
+from litz_ir.symbols import Size
+from litz_lowering.context import Axes, Lowered, LoweringContext, Tensor
+from litz_lowering.registry import rule
+from litz_lowering.rules.flex_attention.blocks import ListedBlocks, keys_of, queries_of
+from litz_lowering.rules.flex_attention.captured import CapturedGradients
+from litz_lowering.rules.flex_attention.scores import LN2, FlexScores
+from litz_lowering.values import Subgraph, axes_of
+
+ScoreFactor = Callable[[QueryKeyPoint, Sequence[Axis]], Expr]
+"""What a query and a key have to do with one another, in a loop over axes."""
+
+
+@rule("higher_order.flex_attention_backward")
+def flex_attention_backward(
+    ctx: LoweringContext, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor,
+    grad_out: Tensor, grad_logsumexp: Tensor | None, fw_graph: Subgraph, joint_graph: Subgraph,
+    block_mask: Sequence[Any], scale: Expr | float, kernel_options: Mapping[str, Any],
+    score_mod_other_buffers: Sequence[Lowered] = (), mask_mod_other_buffers: Sequence[Lowered] = (),
+) -> Lowered:  # fmt: skip
+    """The gradients of queries, keys and values, and those that somebody reads of what the score function looks up."""
+    others = (score_mod_other_buffers, mask_mod_other_buffers)
+    scores = FlexScores(ctx, (query, key, value), scale, block_mask[-1], others)
+    forward, joint = map(scores.function, (fw_graph, joint_graph))
+    excess = _excess(ctx, out, grad_out, grad_logsumexp)
+
+    def weight(point: QueryKeyPoint, axes: Sequence[Axis]) -> Expr:
+        return _weight(scores, forward, logsumexp, point, axes)
+
+    def made(point: QueryKeyPoint, axes: Sequence[Axis]) -> tuple[Expr, ...]:
+        share = scores.dot(grad_out, value, point, "e1")
+        above = build.op("sub", share, scores.of_query(excess, point))
+        given = build.op("mul", weight(point, axes), above)
+        return scores.results(joint, point, axes, (scores.raw(point),), (given,))
+
+    def gradient(point: QueryKeyPoint, axes: Sequence[Axis]) -> Expr:
+        first, *_ = made(point, axes)
+        scaled = build.cast(build.op("mul", build.cast(first, f32), scores.scale), query.dtype)
+        return build.where(scores.visible(point, axes), scaled, build.const(0.0, query.dtype))
+
+    def rounded(point: QueryKeyPoint, axes: Sequence[Axis]) -> Expr:
+        return build.cast(weight(point, axes), query.dtype)
+
+    lengths = (query.shape[2], key.shape[2])
+    of_queries = _of_queries(ctx, scores, gradient, keys_of(block_mask, *lengths))
+    summed = queries_of(block_mask, *lengths)
+    values = _of_keys(ctx, scores, rounded, grad_out, 2, summed)
+    keys = _of_keys(ctx, scores, gradient, query, 1, summed)
+    captured = CapturedGradients(ctx, scores, joint, made, block_mask)
+    return of_queries, keys, values, captured.gradients(len(score_mod_other_buffers))
+
+
+def _excess(ctx: LoweringContext, out: Tensor, given: Tensor, of_total: Tensor | None) -> Tensor:
+    """What is taken from each row's gradients of weights: the mean that the weights give them, less the gradient of
+    the logarithm of the total."""
+
+    def product(outer: Axes, inner: Axes) -> Expr:
+        at = (*outer, *inner)
+        return build.op("mul", build.cast(out.load(at), f32), build.cast(given.load(at), f32))
+
+    kind = ctx.temporary(f32, out.shape[:3])
+    (mean,) = ctx.reduction("sum", product, out.shape[3:], (kind,), ("mean",))
+    if of_total is None:
+        return mean
+
+    def body(axes: Axes) -> Expr:
+        natural = build.op("div", build.cast(of_total.load(axes), f32), build.const(LN2, f32))
+        return build.op("sub", mean.load(axes), natural)
+
+    return ctx.pointwise(body, kind, "excess")
+
+
+def _weight(
+    scores: FlexScores, forward: LoopGraph, logsumexp: Tensor, point: QueryKeyPoint, axes: Sequence[Axis]
+) -> Expr:
+    """The weight that the softmax gave a key; none in a row without keys."""
+    whole = scores.of_query(logsumexp, point)
+    natural = build.op("mul", whole, build.const(LN2, f32))
+    share = build.op("exp", build.op("sub", scores.final(forward, point, axes), natural))
+    hidden = build.op("eq", whole, build.const(-math.inf, f32))
+    return build.where(hidden, build.const(0.0, f32), share)
+
+
+def _of_queries(
+    ctx: LoweringContext, scores: FlexScores, gradient: ScoreFactor, keys: FullRange | ListedBlocks
+) -> Tensor:
+    """The sum over the keys."""
+    batch, _, queries, depth = scores.query.shape
+    heads = replace(scores.heads, split=not keys.heads)
+    kind = ctx.temporary(f32, (batch, *heads.sizes, queries, depth))
+    axes = (*axes_of(kind.shape), *axes_of(keys.sizes, "r"))
+
+    def body(outer: Axes, inner: Axes) -> Expr:
+        b, *indices, m, d = outer
+        head, shared = heads.at(indices)
+        place = keys.at(b, head, m, inner)
+        point = QueryKeyPoint(b, head, shared, m, place.position)
+        return place.term(gradient(point, axes), scores.of_key(scores.key, point, d))
+
+    (total,) = ctx.reduction("sum", body, keys.sizes, (kind,), ("0_sum",))
+
+    def rounded(at: Axes) -> Expr:
+        b, h, m, d = at
+        return total.load((b, *heads.divided(h), m, d))
+
+    return ctx.pointwise(rounded, ctx.outputs[0], "0")
+
+
+def _of_keys(
+    ctx: LoweringContext,
+    scores: FlexScores,
+    left: ScoreFactor,
+    right: Tensor,
+    position: int,
+    queries: FullRange | ListedBlocks,
+) -> Tensor:
+    """The sum over the queries of all heads that share the key, and over the batch where that does."""
+    wanted = ctx.outputs[position]
+    assert wanted is not None, "every operand has a gradient"
+    heads, batch, kind = scores.heads, scores.query.shape[0], ctx.temporary(f32, wanted.shape)
+    shares, grouped = kind.shape[0] == 1 != batch, heads.group_size != 1
+    if isinstance(queries, ListedBlocks) and ((shares and queries.batches) or (grouped and queries.heads)):
+        queries = FullRange(queries.length)  # what is summed has lists of its own
+    before: tuple[Size, ...] = (*((batch,) if shares else ()), *((heads.group_size,) if grouped else ()))
+    over = (*before, *queries.sizes)
+    axes = (*axes_of(kind.shape), *axes_of(over, "r"))
+
+    def body(outer: Axes, inner: Axes) -> Expr:
+        b, shared, n, d = outer
+        b = inner[0] if shares else b
+        head = heads.at((shared, inner[len(before) - 1]))[0] if grouped else shared
+        place = queries.at(b, head, n, inner[len(before) :])
+        point = QueryKeyPoint(b, head, shared, place.position, n)
+        return place.term(left(point, axes), scores.of_query(right, point, d))
+
+    (total,) = ctx.reduction("sum", body, over, (kind,), (f"{position}_sum",))
+    return ctx.pointwise(total.load, wanted, str(position))

@@ -1,0 +1,182 @@
+"""Functions of one point, as operators hold them, composed into the bodies of the loops that would call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from litz_ir.dtypes import i32, i64
+from litz_ir.loops import Axis, LoopGraph, Operation, Pointwise, Ref, ScalarInput, Value, View
+from litz_ir.scalar import (
+    Const,
+    Expr,
+    Index,
+    Indirect,
+    Load,
+    Op,
+    Scalar,
+    build,
+    map_indirects,
+    substitute_expr,
+    transform,
+)
+from litz_ir.symbols import Range, Simplifier, Size, add, floordiv, maximum, minimum, mod, mul
+from litz_lowering.values import Lowered, Tensor
+
+CAPTURED_READS = "litz.captured_reads"
+"""The metadata of a gradient of attention that names the :class:`CapturedRead` of its joint graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedRead:
+    """An element of a captured tensor, by its number, that a score function read: its joint graph returns what is added
+    to the element's gradient, then so many ``indices`` of the element, one for each dimension."""
+
+    captured: int
+    indices: int
+
+
+def why_not_composed(graph: LoopGraph) -> str:
+    """Why a lowered function is no expression of its arguments; nothing where it is one."""
+    for operation in graph.operations:
+        if not isinstance(operation, Pointwise | View):
+            return f"it runs {operation.origin.operation or type(operation).__name__}"
+    if graph.constants:
+        return "it holds a tensor"
+    if not all(isinstance(each, Value | ScalarInput) for each in graph.inputs):
+        return "it is given what is no tensor and no number"
+    if not graph.outputs or not all(isinstance(each, Ref) for each in graph.outputs):
+        return "it returns no tensor"
+    return ""
+
+
+def compose_function(
+    graph: LoopGraph, arguments: Sequence[Lowered], ranges: Mapping[str, Range]
+) -> tuple[Expr, ...]:
+    """The results, 0-d tensors, of a function that :func:`why_not_composed` has nothing against.
+
+    ``arguments`` stand for the graph's inputs: an expression for a 0-d tensor that is a value of the loop, a tensor for
+    one that is looked into, a number for a number. ``ranges`` are those of the loop's axes and symbols. Where a value
+    is an index term, what it indexes is read at that term, as long as it is known to lie inside.
+    """
+    return _Composition(graph, arguments, ranges).results()
+
+
+class _Composition:
+    """The values of a function as bodies over axes of their own, in the order of its operations."""
+
+    def __init__(self, graph: LoopGraph, arguments: Sequence[Lowered], ranges: Mapping[str, Range]) -> None:
+        self._graph = graph
+        self._dtypes = {name: value.type.dtype for name, value in graph.values().items()}
+        self._simplifier = Simplifier(ranges)
+        self._definitions: dict[str, tuple[tuple[Axis, ...], Expr]] = {}
+        self._tensors: dict[str, Tensor] = {}
+        self._numbers: dict[str, Expr] = {}
+        for given, argument in zip(graph.inputs, arguments, strict=True):
+            if isinstance(argument, Tensor):
+                self._tensors[given.name] = argument
+            elif isinstance(given, Value):
+                assert isinstance(argument, Expr), "a value of the loop is an expression"
+                self._definitions[given.name] = ((), argument)
+            elif isinstance(given, ScalarInput) and isinstance(argument, Expr):
+                self._numbers[given.symbol or given.name] = argument
+        for operation in graph.operations:
+            self._define(operation)
+
+    def results(self) -> tuple[Expr, ...]:
+        """What the function returns."""
+        names = [output.name for output in self._graph.outputs if isinstance(output, Ref)]
+        assert len(names) == len(self._graph.outputs), "a function of one point returns tensors"
+        return tuple(self._definitions[name][1] for name in names)
+
+    def _define(self, operation: Operation) -> None:
+        assert isinstance(operation, Pointwise | View), "other functions are not composed"
+        bodies = operation.bodies if isinstance(operation, Pointwise) else (self._shown(operation),)
+        for value, body in zip(operation.results, bodies, strict=True):
+            self._definitions[value.name] = (operation.axes, transform(body, self._visit, self._term))
+
+    def _shown(self, view: View) -> Expr:
+        """What a view shows at a point."""
+        load, wanted = build.load(view.base, view.index, self._dtypes[view.base]), view.results[0].type.dtype
+        return load if load.dtype == wanted else build.op("bitcast", load, dtype=wanted)
+
+    def _visit(self, node: Expr) -> Expr:
+        if isinstance(node, Scalar):
+            number = self._numbers.get(node.name)
+            return node if number is None else build.cast(number, node.dtype)
+        if not isinstance(node, Load):
+            return node
+        if node.buffer in self._tensors:
+            return self._tensors[node.buffer].load(node.index)
+        axes, body = self._definitions[node.buffer]
+        moved = substitute_expr(body, {axis.name: at for axis, at in zip(axes, node.index, strict=True)})
+        return transform(moved, lambda each: each, self._term)
+
+    def _term(self, term: Size) -> Size:
+        return self._simplifier.simplify(map_indirects(term, lambda atom: _direct(atom, self._simplifier)))
+
+
+def element_of(index: Expr, size: Size, simplifier: Simplifier) -> Size:
+    """The place in a dimension that eager finds by an index, one that is negative from the end."""
+    return _direct(Indirect(index, size, True), simplifier)
+
+
+def _direct(atom: Indirect, simplifier: Simplifier) -> Size:
+    """The index that a value is, where it is known to lie inside; as it came where not."""
+    term = index_term(atom.value)
+    if term is None:
+        return atom
+    term = simplifier.simplify(term)
+    inside = simplifier.facts.nonnegative
+    if inside(term) and inside(add(add(atom.size, mul(term, -1)), -1)):
+        return term
+    return atom.of(build.index(term))
+
+
+def _divided(divide: Callable[[Size, Size], Size]) -> Callable[[Size, Size], Size | None]:
+    """Division by what is positive alone."""
+    return lambda a, b: divide(a, b) if isinstance(b, int) and b > 0 else None
+
+
+_TERMS: Mapping[str, Callable[[Size, Size], Size | None]] = MappingProxyType(
+    {
+        "add": add,
+        "sub": lambda a, b: add(a, mul(b, -1)),
+        "mul": mul,
+        "floor_div": _divided(floordiv),
+        "remainder": _divided(mod),
+        "minimum": minimum,
+        "maximum": maximum,
+    }
+)
+"""Integer operations as operations on index terms; None where they are not the same."""
+
+
+_CLAMPS: Mapping[str, Callable[[Size, Size], Size]] = MappingProxyType({"lt": maximum, "gt": minimum})
+"""What is chosen where a value is beyond a limit, the limit, and the value elsewhere."""
+
+
+def index_term(value: Expr) -> Size | None:
+    """The index term that an integer expression is; None where it is none. Positions fit 32 bits."""
+    match value:
+        case Index():
+            return value.term
+        case Const() if value.dtype.is_integer:
+            return int(value.value)
+        case Op(name="cast", args=(inner,)) if inner.dtype.is_integer and value.dtype in (i32, i64):
+            return index_term(inner)
+        case Op(name="neg", args=(inner,)):
+            term = index_term(inner)
+            return None if term is None else mul(term, -1)
+        case Op(name="where", args=(Op(name=name, args=(x, limit)), chosen, other)) if name in _CLAMPS:
+            a, b = index_term(x), index_term(limit)
+            return (
+                _CLAMPS[name](a, b)
+                if a is not None and b is not None and (limit, x) == (chosen, other)
+                else None
+            )
+        case Op(args=(left, right)) if value.name in _TERMS and value.dtype in (i32, i64):
+            a, b = index_term(left), index_term(right)
+            return None if a is None or b is None else _TERMS[value.name](a, b)
+    return None

@@ -1,0 +1,88 @@
+"""What attention computes of one query and one key, over the axes of whatever loop wants it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from litz_ir.dtypes import f32
+from litz_ir.loops import Axis, LoopGraph
+from litz_ir.scalar import Expr, Heads, NestedReduction, QueryKeyPoint, build, substitute_expr
+from litz_ir.symbols import Range, Size, extent, floordiv, symbol
+from litz_lowering.context import LoweringContext
+from litz_lowering.rules.flex_attention.functions import compose_function
+from litz_lowering.subgraphs import OutputRequirements
+from litz_lowering.values import Lowered, Subgraph, Tensor
+
+LN2 = math.log(2)
+"""Logarithms come and go in base 2, whatever the scores are."""
+
+
+class FlexScores:
+    """Scores before and after the score function and the mask, and what functions are called with."""
+
+    def __init__(
+        self, ctx: LoweringContext, operands: tuple[Tensor, Tensor, Tensor], scale: Expr | float,
+        mask: Subgraph, others: tuple[Sequence[Lowered], Sequence[Lowered]],
+    ) -> None:  # fmt: skip
+        self.query, self.key, self.value = operands
+        self.scale = ctx.number(scale, f32)
+        self._ctx = ctx
+        self._mask = self.function(mask)
+        self._others = others
+        heads, shared = self.query.shape[1], self.key.shape[1]
+        self.heads = Heads(shared, 1 if heads == shared else floordiv(heads, shared))
+
+    def function(self, subgraph: Subgraph) -> LoopGraph:
+        """A function of one point as a loop graph."""
+        return self._ctx.subgraphs.lower(subgraph, OutputRequirements())
+
+    def raw(self, point: QueryKeyPoint) -> Expr:
+        """The product of a query and a key, scaled."""
+        return build.op("mul", self.dot(self.query, self.key, point, "e0"), self.scale)
+
+    def dot(self, rows: Tensor, columns: Tensor, point: QueryKeyPoint, along: str) -> Expr:
+        """The sum in f32 of the products of what has a query's and what has a key's last dimension."""
+        element, size = symbol(along), rows.shape[-1]
+        factors = (self.of_query(rows, point, element), self.of_key(columns, point, element))
+        body = build.op("mul", *(build.cast(each, f32) for each in factors))
+        return NestedReduction(((along, size),), body) if size != 1 else substitute_expr(body, {along: 0})
+
+    def of_key(self, x: Tensor, point: QueryKeyPoint, element: Size) -> Expr:
+        """An element of what keys have, which may be shared by the batch."""
+        return x.load((0 if x.shape[0] == 1 else point.batch, point.kv_head, point.key, element))
+
+    def of_query(self, x: Tensor, point: QueryKeyPoint, *element: Size) -> Expr:
+        """An element of what queries have."""
+        return x.load((point.batch, point.head, point.query, *element))
+
+    def results(
+        self, function: LoopGraph, point: QueryKeyPoint, axes: Sequence[Axis],
+        before: Sequence[Expr] = (), after: Sequence[Expr] = (), others: Sequence[Lowered] | None = None,
+    ) -> tuple[Expr, ...]:  # fmt: skip
+        """What a function of (``before``, batch, head, query, key, ``after``, the score function's own tensors)
+        returns."""
+        at = (point.batch, point.head, point.query, point.key)
+        given = (*before, *map(build.index, at), *after, *(self._others[0] if others is None else others))
+        return compose_function(function, given, self.ranges(axes))
+
+    def ranges(self, axes: Sequence[Axis]) -> Mapping[str, Range]:
+        """What is known of the symbols in a loop over axes."""
+        own: dict[str, Range] = {axis.name: extent(axis.size) for axis in axes}
+        return {**self._ctx.builder.symbols.ranges(), **own}
+
+    def call(
+        self, function: LoopGraph, point: QueryKeyPoint, axes: Sequence[Axis],
+        before: Sequence[Expr] = (), after: Sequence[Expr] = (), others: Sequence[Lowered] | None = None,
+    ) -> Expr:  # fmt: skip
+        """The first of these."""
+        return self.results(function, point, axes, before, after, others)[0]
+
+    def visible(self, point: QueryKeyPoint, axes: Sequence[Axis]) -> Expr:
+        """Whether the mask lets a query see a key."""
+        return self.call(self._mask, point, axes, others=self._others[1])
+
+    def final(self, function: LoopGraph, point: QueryKeyPoint, axes: Sequence[Axis]) -> Expr:
+        """The score that the softmax is of: minus infinity where the mask hides the key."""
+        modified = self.call(function, point, axes, (self.raw(point),))
+        return build.where(self.visible(point, axes), build.cast(modified, f32), build.const(-math.inf, f32))

@@ -1,0 +1,97 @@
+"""Python numbers that a tensor's dtype cannot hold. Eager refuses some and wraps or rounds others, as each operator
+converts them: it is left to decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from litz_ir.dtypes import DType, i64
+from litz_ir.symbols import Term, bounds
+from litz_lowering.context import Declined, LoweringContext
+from litz_lowering.rules import formula as f
+from litz_lowering.torch_types import torch_dtype
+
+_OPERANDS = ("self", "other")
+"""Numbers that eager makes 0-d tensors of: these wrap."""
+
+_WRAPPING = tuple(f"aten._foreach_{name}." for name in ("add", "sub", "mul", "div"))
+_COUNTED = "aten.arange."
+"""A range never reaches the numbers that bound it."""
+
+
+def unrepresentable_number(ctx: LoweringContext) -> Declined | None:
+    """Why the node's use of its operator is left to ATen: one of its numbers has no place in the result's dtype.
+
+    A size that may have none is checked when the program runs.
+    """
+    target = ctx.node.target
+    kind = next((kind for kind in ctx.outputs if kind is not None), None)
+    if kind is None or not isinstance(target, torch._ops.OpOverload):
+        return None
+    given = ctx.named_arguments
+    if any(type(value) is int and value > _limits(i64)[1] for value in given.values()):
+        return Declined("a number beyond int64", is_meant=True)
+    for name in _converted(target):
+        for number in _listed(given.get(name)):
+            if isinstance(number, int | float) and not _is_held(number, kind.dtype):
+                return Declined(f"{kind.dtype} does not hold {number}", is_meant=True)
+            if isinstance(number, Node) and kind.dtype.is_integer:
+                _check_size(ctx, number, kind.dtype)
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _converted(target: torch._ops.OpOverload) -> tuple[str, ...]:
+    """The arguments that an operator converts to its result's dtype."""
+    if str(target).startswith((*_WRAPPING, _COUNTED)):
+        return ()
+    arguments = target._schema.arguments
+    return tuple(a.name for a in arguments if "number" in str(a.type) and a.name not in _OPERANDS)
+
+
+def _listed(argument: Any) -> Iterator[Any]:
+    if isinstance(argument, list | tuple):
+        yield from argument
+    else:
+        yield argument
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _is_held(number: float, dtype: DType) -> bool:
+    """True when eager makes a tensor of it: one of several elements, since it rounds a lone one to infinity."""
+    try:
+        torch.full((2,), number, dtype=torch_dtype(dtype))
+    except RuntimeError:
+        return False
+    return True
+
+
+def _limits(dtype: DType) -> tuple[int, int]:
+    """The integers that eager converts: as many negative ones for unsigned dtypes, for which they wrap."""
+    most = (1 << (dtype.bits - dtype.is_signed)) - 1
+    return -most - dtype.is_signed, most
+
+
+def _check_size(ctx: LoweringContext, node: Node, dtype: DType) -> None:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.SymInt):
+        return
+    size = ctx.builder.symbols.size(value)
+    low, high = _limits(dtype)
+    known = bounds(size, ctx.builder.symbols.ranges())
+    message = f"value cannot be converted to type {torch_dtype(dtype)} without overflow"
+    if (
+        isinstance(size, Term)
+        and dtype != i64
+        and not (_reaches(low, known.low) and _reaches(known.high, high))
+    ):
+        ctx.check(((f.index(size) >= low) & (f.index(size) <= high)).expr, message)
+
+
+def _reaches(least: Any, most: Any) -> bool:
+    return least is not None and most is not None and bool(least <= most)

@@ -1,0 +1,178 @@
+"""Images in channels-last: the cheapest division, what the vote says, and that nothing else is laid out anew."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from scheduler_builder import CPU_LIKE, verify_stage
+
+from litz_ir.device import CPU
+from litz_ir.loops import LoopGraph, Ref
+from litz_ir.passes import PassContext
+from litz_ir.text import parse_graph, to_text
+from litz_scheduler import SchedulerOptions, schedule
+from litz_scheduler.library import PropagateChannelsLast
+from litz_scheduler.library.minimum_cut import INFINITE_COST, MinimumCut
+
+Golden = Callable[[str, str], None]
+ONEDNN = SchedulerOptions(prepack_convolutions=True)
+ROUNDED = SchedulerOptions(convolution_precision="tf32")
+
+FORWARD = """
+graph forward(
+  %x: f32[4, 32, 56, 56] fixed, %w: f32[32, 1, 3, 3] fixed, %v: f32[512, 32, 3, 3] fixed,
+  %u: f32[512, 512, 3, 3] fixed
+) -> (%seen, %c, %r, %g) saved (%c, %r) {
+  %c = contraction.convolution aten.convolution.default(%x, %w, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 32)
+    -> f32[4, 32, 56, 56] fixed need exact
+  %r = pointwise f32[i0: 4, i1: 32, i2: 56, i3: 56] fixed { where(%c[i0, i1, i2, i3] < 0.0, 0.0, %c[i0, i1, i2, i3]) }
+  %d = contraction.convolution aten.convolution.default(%r, %w, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 32)
+    -> f32[4, 32, 56, 56] fixed need exact
+  %seen = pointwise f32[i0: 4, i1: 32, i2: 56, i3: 56] fixed { %d[i0, i1, i2, i3] + %r[i0, i1, i2, i3] }
+  %p = reduce.max f32[i0: 4, i1: 32, i2: 8, i3: 8 | r0: 7, r1: 7] { %d[i0, i1, i2*7 + r0, i3*7 + r1] }
+  %e = contraction.convolution aten.convolution.default(%p, %v, none, [2, 2], [1, 1], [1, 1], false, [0, 0], 1)
+    -> f32[4, 512, 4, 4] fixed need exact
+  %f = contraction.convolution aten.convolution.default(%e, %u, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)
+    -> f32[4, 512, 4, 4] fixed need exact
+  %g = reduce.sum f32[i0: 4, i1: 512 | r0: 4, r1: 4] fixed { %f[i0, i1, r0, r1] }
+}
+"""
+"""Large images and a convolution for each channel in front, small images and large weights behind."""
+
+BACKWARD = """
+graph backward(
+  %tangent: f32[4, 72] fixed, %x: f32[4, 72, 40, 40] strides(115200, 1, 2880, 72) fixed, %w: f32[72, 1, 5, 5] fixed,
+  %v: f32[72, 72, 3, 3] fixed, %c: f32[4, 72, 40, 40] strides(115200, 1, 2880, 72) fixed
+) -> (%gw, %gv, %gx) {
+  %t = pointwise f32[i0: 4, i1: 72, i2: 40, i3: 40] { %tangent[i0, i1] / 1600.0 }
+  %gc, %gv, %gb = contraction.convolution aten.convolution_backward.default(%t, %c, %v, [0], [1, 1], [1, 1], [1, 1],
+    false, [0, 0], 1, [true, true, false])
+    -> f32[4, 72, 40, 40] fixed, f32[72, 72, 3, 3] fixed, f32[0] fixed need exact unpack
+  %s = pointwise f32[i0: 4, i1: 72, i2: 40, i3: 40] { where(%c[i0, i1, i2, i3] <= 0.0, 0.0, %gc[i0, i1, i2, i3]) }
+  %gx, %gw, %gb2 = contraction.convolution aten.convolution_backward.default(%s, %x, %w, [0], [1, 1], [2, 2], [1, 1],
+    false, [0, 0], 72, [true, true, false])
+    -> f32[4, 72, 40, 40] fixed, f32[72, 1, 5, 5] fixed, f32[0] fixed need exact unpack
+}
+"""
+"""What was saved came in channels-last; the gradient of the graph's own input, and those of weights, are promised."""
+
+
+def laid_out(graph: LoopGraph, options: SchedulerOptions = ONEDNN) -> tuple[LoopGraph, PassContext]:
+    context = PassContext({CPU: CPU_LIKE})
+    after = PropagateChannelsLast(options).apply(graph, context)
+    verify_stage("images", graph, after)
+    return after, context
+
+
+@pytest.mark.parametrize("text", [FORWARD, BACKWARD], ids=["forward", "backward"])
+def test_the_vote(text: str, golden: Golden) -> None:
+    graph = parse_graph(text)
+    after, context = laid_out(graph)
+    notes = "".join(f"# {decision.describe()}\n" for decision in context.decisions)
+    golden(f"images_{graph.name}.txt", to_text(after) + "\n" + notes)
+    promised = {name: value.type for name, value in graph.values().items()}
+    kept = {name: value.type for name, value in after.values().items()}
+    for output in graph.outputs:
+        name = getattr(output, "name", "")
+        assert name in graph.saved or kept[name] == promised[name]
+    again, _ = laid_out(after)
+    assert again == after, "what is settled is left alone"
+
+
+def test_a_call_that_is_better_as_eager_has_it_gets_a_copy_of_what_was_saved() -> None:
+    graph = parse_graph(
+        """
+        graph late(
+          %t: f32[2, 640, 5, 5] fixed, %x: f32[2, 640, 5, 5] strides(16000, 1, 3200, 640) fixed,
+          %w: f32[640, 1, 5, 5] fixed
+        ) -> (%gw) {
+          %gx, %gw, %gb = contraction.convolution aten.convolution_backward.default(%t, %x, %w, [0], [1, 1], [2, 2],
+            [1, 1], false, [0, 0], 640, [false, true, false])
+            -> f32[0] fixed, f32[640, 1, 5, 5] fixed, f32[0] fixed need exact unpack
+          %y = contraction.convolution aten.convolution.default(%x, %w, none, [1, 1], [2, 2], [1, 1], false, [0, 0],
+            640) -> f32[2, 640, 5, 5] fixed need exact
+        }
+        """
+    )
+    after, _ = laid_out(replace(graph, outputs=(*graph.outputs, Ref("y")), saved=("y",)))
+    assert after.values()["x.eager"].type.layout.strides == (16000, 25, 5, 1)
+    assert after.values()["y"].type.layout.strides == (16000, 1, 3200, 640)
+
+
+def test_every_stage_of_images_in_channels_last() -> None:
+    for text in (FORWARD, BACKWARD):
+        plan = schedule(parse_graph(text), PassContext({CPU: CPU_LIKE}), ONEDNN, hooks=[verify_stage])
+        assert any(decision.reason == "library.channels_last" for decision in plan.decisions)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (FORWARD, replace(ONEDNN, channels_last="eager")),
+        (FORWARD, SchedulerOptions()),
+        (FORWARD.replace("f32", "f64"), ONEDNN),
+        (
+            FORWARD.replace("graph forward(", "graph forward on cuda("),
+            replace(ONEDNN, channels_last="propagate"),
+        ),
+        (FORWARD.replace("graph forward(", "graph forward on cuda("), ROUNDED),
+    ],
+    ids=["turned off", "no oneDNN", "f64", "exact f32 on a GPU", "a GPU that was not asked"],
+)
+def test_nothing_is_gained(text: str, options: SchedulerOptions) -> None:
+    graph = parse_graph(text)
+    assert laid_out(graph, options)[0] is graph
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [("bf16", "ieee"), ("f16", "ieee"), ("f32", "tf32")])
+def test_tensor_cores_of_a_gpu_want_channels_last(dtype: str, precision: str) -> None:
+    text = (
+        FORWARD.replace("f32", dtype)
+        .replace("0.0", f"0.0:{dtype}")
+        .replace("graph forward(", "graph forward on cuda(")
+    )
+    options = replace(ROUNDED if precision == "tf32" else SchedulerOptions(), channels_last="propagate")
+    after, _ = laid_out(parse_graph(text), options)
+    strides = after.values()["r"].type.layout.strides
+    assert strides == (32 * 56 * 56, 1, 32 * 56, 32)
+
+
+def test_what_is_saved_is_free_and_what_a_user_sees_is_not() -> None:
+    graph = parse_graph(FORWARD)
+    values = laid_out(graph)[0].values()
+    assert values["r"].type.layout.strides[1] == values["c"].type.layout.strides[1] == 1
+    unsaved = laid_out(replace(graph, saved=()))[0].values()
+    for name in ("r", "c", "seen"):
+        assert unsaved[name].type == graph.values()[name].type
+
+
+def test_the_cut_is_the_cheapest_division() -> None:
+    generator = random.Random(0)
+    for _ in range(60):
+        nodes = list(range(generator.randint(1, 7)))
+        inside = [generator.choice((0, generator.randint(0, 9))) for _ in nodes]
+        outside = [generator.choice((0, generator.randint(0, 9), INFINITE_COST)) for _ in nodes]
+        drawn = (pair for pair in itertools.combinations(nodes, 2) if generator.random() < 0.6)
+        pairs = {pair: generator.randint(0, 6) for pair in drawn}
+        cut = MinimumCut()
+        for node in nodes:
+            cut.inside(node, inside[node])
+            cut.outside(node, outside[node])
+        for (one, other), cost in pairs.items():
+            cut.same_partition(one, other, cost)
+        found = [node in cut.found() for node in nodes]
+        divisions = itertools.product((False, True), repeat=len(nodes))
+        assert price(found, inside, outside, pairs) == min(
+            price(division, inside, outside, pairs) for division in divisions
+        )
+
+
+def price(
+    division: Sequence[bool], inside: list[int], outside: list[int], pairs: dict[tuple[int, int], int]
+) -> int:
+    alone = sum(out if is_in else into for is_in, into, out in zip(division, inside, outside, strict=True))
+    return alone + sum(cost for (a, b), cost in pairs.items() if division[a] != division[b])

@@ -1,0 +1,117 @@
+"""Rows and columns that several programs of a GPU have together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from scheduler_builder import GPU_LIKE, assert_same, plan_of
+
+from litz_ir.loops import LoopGraph
+from litz_ir.plan import Kernel, Launch, Plan, cluster_size
+from litz_ir.text import from_text
+from litz_scheduler import SchedulerOptions
+
+MACHINE = replace(GPU_LIKE, sm_count=8, max_cluster_size=8)
+SMALL = SchedulerOptions(gpu_split_bytes=64, long_row=128, tall_column=64)
+ROWS = replace(SMALL, long_row=1024)
+
+
+def graph_of(text: str) -> LoopGraph:
+    graph = from_text(text)
+    assert isinstance(graph, LoopGraph)
+    return graph
+
+
+def softmax(rows: int, length: int) -> LoopGraph:
+    return graph_of(f"""
+    graph softmax(%x: f32[{rows}, {length}] fixed) -> (%o) {{
+      %m = reduce.max f32[i0: {rows}, i1: 1 | r0: {length}] {{ %x[i0, r0] }}
+      %e = pointwise f32[i0: {rows}, i1: {length}] {{ exp(%x[i0, i1] - %m[i0, 0]) }}
+      %z = reduce.sum f32[i0: {rows}, i1: 1 | r0: {length}] {{ %e[i0, r0] }}
+      %o = pointwise f32[i0: {rows}, i1: {length}] fixed {{ %e[i0, i1] / %z[i0, 0] }}
+    }}""")
+
+
+def gradient(rows: int, length: int) -> LoopGraph:
+    """A softmax's: two values of each point are read again."""
+    return graph_of(f"""
+    graph gradient(%g: f32[{rows}, {length}] fixed, %y: f32[{rows}, {length}] fixed) -> (%o) {{
+      %s = reduce.sum f32[i0: {rows}, i1: 1 | r0: {length}] {{ %g[i0, r0] * %y[i0, r0] }}
+      %o = pointwise f32[i0: {rows}, i1: {length}] fixed {{ (%g[i0, i1] - %s[i0, 0]) * %y[i0, i1] }}
+    }}""")
+
+
+def total(rows: int, length: int, along: int) -> LoopGraph:
+    shape, at = ((rows, length), "r0, i0") if along == 0 else ((length, rows), "i0, r0")
+    return graph_of(f"""
+    graph total(%x: f32[{shape[0]}, {shape[1]}] fixed) -> (%o) {{
+      %o = reduce.sum f32[i0: {length} | r0: {rows}] fixed {{ %x[{at}] }}
+    }}""")
+
+
+def only(plan: Plan) -> Kernel:
+    (kernel,) = plan.kernels
+    return kernel
+
+
+@pytest.mark.parametrize(("length", "programs"), [(1024, 1), (1025, 4), (2048, 4), (4096, 8), (4097, 1)])
+def test_a_row_that_is_read_again_is_kept_by_as_many_programs_as_it_takes(length: int, programs: int) -> None:
+    graph = softmax(64, length)
+    plan = plan_of(graph, replace(MACHINE, l2_bytes=1 << 14), ROWS)
+    assert cluster_size(only(plan).schedule) == programs
+    assert_same(graph, plan)
+
+
+@pytest.mark.parametrize(("graph", "programs"), [(softmax(64, 4096), 1), (gradient(64, 4096), 8)])
+def test_rows_that_a_cache_holds_are_read_again(graph: LoopGraph, programs: int) -> None:
+    machine = replace(
+        MACHINE, l2_bytes=8 * 4096 * 4
+    )  # a value of each point of the rows that are read at a time
+    assert cluster_size(only(plan_of(graph, machine, ROWS)).schedule) == programs
+
+
+def test_programs_that_share_have_scratch_of_their_own() -> None:
+    plan = plan_of(softmax(64, 4096), replace(MACHINE, l2_bytes=1 << 14), ROWS)
+    (launch,) = (step for step in plan.steps if isinstance(step, Launch))
+    names = dict(zip((each.access for each in only(plan).parameters), launch.buffers, strict=True))
+    scratch = plan.placement(names["workspace"])
+    # a maximum and a sum for each of 64 rows and 8 programs
+    assert scratch.type.shape == (2 * 64 * 8,) and scratch.storage is not None
+    assert [each.note for each in plan.decisions if each.reason == "reduce.cluster"] == ["8 programs"]
+
+
+@pytest.mark.parametrize(
+    ("along", "rows", "length", "programs"), [(1, 4096, 4, 8), (0, 4096, 128, 8), (0, 640, 256, 4)]
+)
+def test_few_results_are_one_kernel(along: int, rows: int, length: int, programs: int) -> None:
+    graph = total(rows, length, along)
+    plan = plan_of(graph, MACHINE, SMALL)
+    assert cluster_size(only(plan).schedule) == programs
+    assert_same(graph, plan)
+
+
+def test_a_product_has_tiles_of_its_own() -> None:
+    graph = graph_of("""
+    graph product(%x: f32[3, 640] fixed, %y: f32[3, 640] fixed) -> (%o) {
+      %o = reduce.sum f32[i0: 3, i1: 3 | r0: 640] fixed { %x[i0, r0] * %y[i1, r0] }
+    }""")
+    plan = plan_of(graph, MACHINE, SMALL)
+    assert all(cluster_size(kernel.schedule) == 1 for kernel in plan.kernels)
+    assert_same(graph, plan)
+
+
+@pytest.mark.parametrize("graph", [total(1 << 16, 1, 1), total(1 << 12, 4, 0)])
+def test_what_takes_more_programs_than_can_share_is_divided(graph: LoopGraph) -> None:
+    plan = plan_of(graph, replace(MACHINE, sm_count=64), SMALL)
+    assert len(plan.kernels) == 2
+    assert_same(graph, plan)
+
+
+@pytest.mark.parametrize("graph", [softmax(64, 4096), total(640, 64, 0)])
+def test_no_program_waits_where_none_can_or_may(graph: LoopGraph) -> None:
+    small = replace(MACHINE, l2_bytes=1 << 14)
+    for machine, options in ((GPU_LIKE, ROWS), (small, replace(ROWS, max_cluster_size=1))):
+        plan = plan_of(graph, machine, options)
+        assert all(cluster_size(kernel.schedule) == 1 for kernel in plan.kernels)
+        assert_same(graph, plan)

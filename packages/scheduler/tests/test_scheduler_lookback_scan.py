@@ -1,0 +1,81 @@
+"""Long scans that programs of a GPU go through part by part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from scheduler_builder import GPU_LIKE, assert_same, plan_of
+
+from litz_ir.loops import LoopGraph
+from litz_ir.plan import Launch, Plan, scan_segment, workspace_words
+from litz_ir.target import Capabilities
+from litz_ir.text import from_text
+from litz_scheduler import SchedulerOptions
+
+MACHINE = replace(GPU_LIKE, sm_count=8, forward_progress=True)
+OPTIONS = SchedulerOptions(gpu_split_bytes=64, lookback=64)
+
+
+def scan(rows: int, length: int, along: int = 1, dtype: str = "f32", kind: str = "sum") -> LoopGraph:
+    shape, at = ((rows, length), "i0, r0") if along else ((length, rows), "r0, i0")
+    graph = from_text(f"""
+    graph running(%x: {dtype}[{shape[0]}, {shape[1]}] fixed) -> (%o) {{
+      %o = scan.{kind} dimension {along} {dtype}[i0: {rows} | r0: {length}] fixed {{ %x[{at}] }}
+    }}""")
+    assert isinstance(graph, LoopGraph)
+    return graph
+
+
+def relays(plan: Plan) -> list[int]:
+    return [scan_segment(kernel.schedule) for kernel in plan.kernels]
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "dtype", "part"),
+    [
+        (3, 1000, "f32", 64),
+        (3, 1000, "f64", 16),
+        (16, 128, "f32", 64),
+        (1, 127, "f32", 0),
+        (17, 1000, "f32", 0),
+    ],
+)
+def test_few_long_rows_are_scanned_part_by_part(rows: int, length: int, dtype: str, part: int) -> None:
+    graph = scan(rows, length, dtype=dtype)
+    plan = plan_of(graph, MACHINE, OPTIONS)
+    assert set(relays(plan)) == {part}
+    if dtype == "f32":
+        assert_same(graph, plan)
+
+
+def test_a_relay_has_scratch_and_says_why() -> None:
+    plan = plan_of(scan(3, 1000), MACHINE, OPTIONS)
+    (kernel,), (launch,) = plan.kernels, (step for step in plan.steps if isinstance(step, Launch))
+    names = dict(zip((each.access for each in kernel.parameters), launch.buffers, strict=True))
+    scratch = plan.placement(names["workspace"])
+    assert scratch.type.shape == (workspace_words(kernel),) and scratch.storage is not None
+    assert [each.note for each in plan.decisions if each.reason == "scan.lookback"] == ["64 points a program"]
+
+
+@pytest.mark.parametrize("kind", ["max", "prod"])
+def test_columns_are_divided_as_before(kind: str) -> None:
+    graph = scan(8, 4096, along=0, kind=kind)
+    plan = plan_of(graph, MACHINE, OPTIONS)
+    assert len(plan.kernels) == 3 and not any(relays(plan))
+    assert_same(graph, plan)
+
+
+@pytest.mark.parametrize(
+    ("machine", "options"),
+    [(MACHINE, replace(OPTIONS, lookback=0)), (replace(MACHINE, forward_progress=False), OPTIONS)],
+)
+def test_rows_are_divided_where_no_program_may_wait(machine: Capabilities, options: SchedulerOptions) -> None:
+    graph = scan(3, 1000)
+    plan = plan_of(graph, machine, options)
+    assert len(plan.kernels) == 3 and not any(relays(plan))
+    assert_same(graph, plan)
+
+
+def test_the_default_waits_for_measurements() -> None:
+    assert SchedulerOptions().lookback == 0

@@ -1,0 +1,230 @@
+"""Images in channels-last inside of what is compiled: values, strides and gradients stay eager's."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+import litz
+from litz.artifact import Artifact
+from litz_ir.errors import CodegenError
+
+LAST = torch.channels_last
+
+
+class Net(nn.Module):
+    """What networks for images are made of, between two convolutions that a vote likes in channels-last."""
+
+    def __init__(self, middle: nn.Module, channels: int = 32) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 5, padding=2, groups=channels, bias=False)
+        self.norm = nn.BatchNorm2d(channels)
+        self.middle = middle
+        self.second = nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False)
+        self.other = nn.BatchNorm2d(channels)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = F.silu(self.norm(self.first(x)))
+        return F.silu(self.other(self.second(self.middle(y))))
+
+
+class Both(nn.Module):
+    """Two branches, joined by channels and by a sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(32, 16, 1), nn.Conv2d(32, 16, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat((self.one(x), self.two(x)), 1) + x
+
+
+class Gate(nn.Module):
+    """Channels scaled by what a whole image says, as squeeze and excitation do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Conv2d(32, 32, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.sigmoid(self.scale(x.mean((2, 3), keepdim=True)))
+
+
+MIDDLES: dict[str, Callable[[], nn.Module]] = {
+    "plain": lambda: nn.Conv2d(32, 32, 1),
+    "strided": lambda: nn.Conv2d(32, 32, 3, stride=2),
+    "groups": lambda: nn.Conv2d(32, 32, 3, groups=4, dilation=2),
+    "transposed": lambda: nn.ConvTranspose2d(32, 32, 3, stride=2),
+    "max pool": lambda: nn.MaxPool2d(3, 2, 1),
+    "average pool": lambda: nn.AvgPool2d(2),
+    "joined": Both,
+    "gate": Gate,
+    "dropout": lambda: nn.Dropout(0.0),
+    "norm of groups": lambda: nn.GroupNorm(4, 32),
+    "upsampled": lambda: nn.Upsample(scale_factor=2, mode="bilinear"),
+    "viewed": lambda: nn.Sequential(nn.Flatten(2), nn.Unflatten(2, (28, 28))),
+}
+
+
+Turned = dict[str, list[str]]
+
+
+@pytest.fixture(params=["traced", "recalled"])
+def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[bool]:
+    """Whether a graph that was compiled before is found, or each is traced."""
+    with litz.config.patch(cache=True, cache_dir=str(tmp_path), fallback="error"):
+        yield request.param == "recalled"
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def turned(monkeypatch: pytest.MonkeyPatch) -> Turned:
+    """The calls that take images in channels-last, in each half of what is compiled."""
+    found: Turned = {}
+    load = litz.pipeline.load_tuned
+
+    def noting(artifact: Artifact, name: str, *args: object, **kwargs: object) -> object:
+        calls = [d.subject for d in artifact.plan.decisions if d.reason == "library.channels_last"]
+        found[name.partition("_")[0]] = calls
+        return load(artifact, name, *args, **kwargs)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(litz.pipeline, "load_tuned", noting)
+    return found
+
+
+def step(function: Callable[..., Any], module: nn.Module, x: torch.Tensor) -> list[torch.Tensor | None]:
+    """Results, gradients, and what is left in buffers after a training step."""
+    module.zero_grad(set_to_none=True)
+    given = x.detach().clone(memory_format=torch.preserve_format).requires_grad_(x.is_floating_point())
+    y = function(given)
+    (y.float() * torch.arange(y.numel()).view_as(y).sin()).sum().backward()
+    return [y.detach(), given.grad, *(each.grad for each in module.parameters()), *module.buffers()]
+
+
+def assert_like_eager(module: nn.Module, x: torch.Tensor, again: bool = False, **options: Any) -> None:
+    torch._dynamo.reset()
+    twin = copy.deepcopy(module)
+    if again:
+        other = copy.deepcopy(module)
+        step(torch.compile(other, backend="litz"), other, x)
+        torch._dynamo.reset()
+    expected = step(module, module, x)
+    found = step(torch.compile(twin, backend="litz", **options), twin, x)
+    bounds = {"rtol": 5e-2, "atol": 0.3} if x.dtype == torch.bfloat16 else {"rtol": 2e-3, "atol": 2e-3}
+    for mine, theirs in zip(found, expected, strict=True):
+        assert (mine is None) == (theirs is None)
+        if mine is None or theirs is None:
+            continue
+        assert_close(mine, theirs, **bounds)
+        each = zip(mine.shape, mine.stride(), theirs.stride(), strict=True)
+        assert all(size == 1 or a == b for size, a, b in each), (mine.shape, mine.stride(), theirs.stride())
+
+
+@pytest.mark.parametrize("middle", MIDDLES)
+@pytest.mark.parametrize("given", ["contiguous", "channels-last"])
+def test_a_training_step(middle: str, given: str, turned: Turned) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 32, 28, 28)
+    if given == "channels-last":
+        x = x.contiguous(memory_format=LAST)
+    with litz.config.patch(cache=False, fallback="error"):
+        assert_like_eager(Net(MIDDLES[middle]()), x)
+    assert turned.keys() == {"forward", "backward"}
+    if given == "contiguous":
+        assert turned["backward"]
+
+
+def test_a_step_that_is_recalled(again: bool, turned: Turned) -> None:
+    torch.manual_seed(0)
+    assert_like_eager(Net(Both()), torch.randn(4, 32, 28, 28), again)
+    assert again or (turned["forward"] and turned["backward"])
+
+
+def test_bf16(turned: Turned) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(32, 32, 3, padding=1, groups=32), nn.ReLU(), nn.Conv2d(32, 32, 1)
+    ).bfloat16()
+    with litz.config.patch(cache=False, fallback="error"):
+        assert_like_eager(module, torch.randn(4, 32, 28, 28, dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_other_ranks(rank: int, turned: Turned) -> None:
+    torch.manual_seed(0)
+    kind: Any = nn.Conv3d if rank == 3 else nn.Conv1d
+    module = nn.Sequential(kind(32, 32, 3, groups=32), nn.ReLU(), kind(32, 32, 3, groups=32))
+    with litz.config.patch(cache=False, fallback="error"):
+        assert_like_eager(module, torch.randn(4, 32, *(12,) * rank))
+    assert bool(turned["backward"]) == (rank == 3)
+
+
+def test_sizes_that_are_not_known_stay_as_eager_has_them(turned: Turned) -> None:
+    torch.manual_seed(0)
+    with litz.config.patch(cache=False, fallback="error"):
+        assert_like_eager(Net(nn.Identity()), torch.randn(4, 32, 28, 28), dynamic=True)
+    assert not turned["forward"] and not turned["backward"]
+
+
+def test_what_is_saved_is_kept_and_what_is_returned_too_is_promised(turned: Turned) -> None:
+    class Showing(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = F.silu(self.norm(self.first(x)))
+            return torch.cat((y, F.silu(self.other(self.second(self.middle(y))))))
+
+    torch.manual_seed(0)
+    module, x = Showing(nn.Conv2d(32, 32, 1)), torch.randn(4, 32, 28, 28)
+    kept: list[torch.Tensor] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor)
+        return tensor.clone(memory_format=torch.preserve_format)
+
+    with litz.config.patch(cache=False, fallback="error"):
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            assert_like_eager(module, x)
+        module.zero_grad()
+        y = torch.compile(module, backend="litz")(x)
+        y.square().sum().backward(retain_graph=True)
+        first = [each.grad.clone() for each in module.parameters() if each.grad is not None]
+        module.zero_grad()
+        y.square().sum().backward()
+    for mine, theirs in zip(module.parameters(), first, strict=True):
+        assert mine.grad is not None
+        assert_close(mine.grad, theirs)
+    assert kept
+
+
+def test_hooks_keep_what_is_saved_as_eager_has_it(again: bool) -> None:
+    """As do those that write to files, and read from them."""
+    torch.manual_seed(0)
+    module, x = Net(Both()), torch.randn(4, 32, 28, 28)
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved.contiguous(), lambda saved: saved):
+        assert_like_eager(module, x, again)
+
+
+def test_a_backward_that_runs_as_it_came_gets_what_it_was_traced_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = litz.compilation.Compilation.run
+
+    def failing(self: Any) -> Any:
+        if self.name.startswith("backward"):
+            raise CodegenError("nothing")
+        return run(self)
+
+    torch.manual_seed(0)
+    monkeypatch.setattr(litz.compilation.Compilation, "run", failing)
+    with litz.config.patch(cache=False, fallback="silent"):
+        assert_like_eager(
+            Net(nn.Sequential(nn.Conv2d(32, 32, 1), nn.Flatten(2), nn.Unflatten(2, (28, 28)))),
+            torch.randn(4, 32, 28, 28),
+        )

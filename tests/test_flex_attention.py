@@ -1,0 +1,28 @@
+"""Attention with functions for scores and masks as a GPU's plans: eager's values and gradients, and which kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import flex_attention_cases
+import pytest
+
+from litz_ir.text import to_text
+
+CASES = flex_attention_cases.CASES
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_plans_mean_what_eager_computes(name: str) -> None:
+    case = CASES[name]
+    difference, plans = flex_attention_cases.differs(case, flex_attention_cases.reference)
+    assert difference == ""
+    assert tuple(len(plan.kernels) for plan in plans) == case.kernels
+
+
+def test_plans(golden: Callable[[str, str], None]) -> None:
+    """One kernel forward; backward one for the rows, one for queries, and one for keys and values."""
+    _, plans = flex_attention_cases.differs(CASES["bf16"], flex_attention_cases.reference)
+    forward, backward = map(to_text, plans)
+    golden("flexible_attention_sm_90.txt", forward)
+    golden("flexible_attention_backward_sm_90.txt", backward)

@@ -1,0 +1,54 @@
+"""Products of matrices generated for a GPU: eager's values, what surrounds them, cubins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import generated_matmuls
+import pytest
+import torch
+from interpreted import lines_by_case, sources_of
+
+from litz_codegen_triton.capabilities import shared_memory_limit
+from litz_codegen_triton.runtime.compile import compile_source
+
+CASES = generated_matmuls.CASES
+SCALED_BY_ROWS, BY_RECIPE = ("f8_scaled_rows", "f8_scaled_by_recipe"), "aten::_scaled_mm_v2"
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sources")
+
+
+@pytest.fixture(scope="module")
+def found(sources: Path) -> Mapping[str, dict[str, Any]]:
+    """What the program says of each function, whose kernels it leaves in ``sources``."""
+    return lines_by_case(generated_matmuls.__file__, str(sources), seconds=250)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", CASES)
+def test_a_plan_computes_what_eager_computes(name: str, found: Mapping[str, dict[str, Any]]) -> None:
+    if name in SCALED_BY_ROWS and not torch._C._dispatch_has_kernel_for_dispatch_key(BY_RECIPE, "CPU"):
+        pytest.skip("this torch has scales for each row of 8-bit floats on GPUs alone")
+    assert found[name]["difference"] == ""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products_have_kernels_of_their_own_with_what_surrounds_them(
+    name: str, found: Mapping[str, dict[str, Any]]
+) -> None:
+    case, seen = CASES[name], found[name]
+    assert (seen["products"], seen["kernels"], seen["calls"]) == (case.products, case.kernels, [])
+
+
+@pytest.mark.parametrize(("name", "chip"), [(name, chip) for name in CASES for chip in CASES[name].chips])
+def test_kernels_compile(
+    name: str, chip: str, found: Mapping[str, dict[str, Any]], sources: Path, tmp_path: Path
+) -> None:
+    for source in sources_of(sources, name, found[name]["kernels"]):
+        compiled = compile_source(source, chip, tmp_path)
+        assert compiled.shared_bytes <= shared_memory_limit(chip)
