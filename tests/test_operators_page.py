@@ -1,4 +1,4 @@
-"""docs/operators.md is what the registry of lowering rules says today."""
+"""Tests that docs/operators.md agrees with the registry of lowering rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "operators.md"
 VERSION = torch.__version__.partition("+")[0]
 
 
-def test_the_page_is_what_the_registry_says(request: pytest.FixtureRequest) -> None:
+def test_the_page_agrees_with_the_registry(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--update-golden"):
         PAGE.write_text(operators.page(), encoding="utf-8")
     shown = PAGE.read_text(encoding="utf-8")
@@ -23,7 +23,7 @@ def test_the_page_is_what_the_registry_says(request: pytest.FixtureRequest) -> N
     assert operators.page() == shown, "pytest --update-golden tests/test_operators_page.py rewrites it"
 
 
-def test_what_users_meet_most_is_generated() -> None:
+def test_common_operators_are_generated() -> None:
     shown = PAGE.read_text(encoding="utf-8")
     for name in (
         "add",
@@ -38,15 +38,16 @@ def test_what_users_meet_most_is_generated() -> None:
         assert f"| `{name}` | generated |" in shown, name
 
 
-def test_fates() -> None:
+def test_treatments() -> None:
     def nothing() -> None:
         return None
 
-    assert operators.fate("aten.sinc.default", None, True) == "decomposed"
-    assert operators.fate("aten.kthvalue.default", None, False) == "ATen"
-    assert operators.fate("aten.tanh.default", None, False) == "no rule"
-    assert operators.fate("aten.relu.default", RuleEntry(nothing), True) == "generated"
+    assert operators.treatment("aten.sinc.default", None, True) == "decomposed"
+    assert operators.treatment("aten.kthvalue.default", None, False) == "ATen"
+    assert operators.treatment("aten.tanh.default", None, False) == "no rule"
+    assert operators.treatment("aten.relu.default", RuleEntry(nothing), True) == "generated"
     assert (
-        operators.fate("aten.relu.default", RuleEntry(nothing, takes="floats"), False) == "generated, floats"
+        operators.treatment("aten.relu.default", RuleEntry(nothing, takes="floats"), False)
+        == "generated, floats"
     )
-    assert operators.fate("aten.rand.default", RuleEntry(nothing, "stream"), False) == "random"
+    assert operators.treatment("aten.rand.default", RuleEntry(nothing, "stream"), False) == "random"

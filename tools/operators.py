@@ -1,7 +1,7 @@
-"""Print docs/operators.md: what becomes of each ATen operator, read off the registry of lowering rules.
+"""Print docs/operators.md: the treatment of each ATen operator, from the registry of lowering rules.
 
-Only functional overloads are listed: AOTAutograd turns in-place and out= forms into these before litz sees them. What
-torch takes apart by itself, before any backend, is left out as well.
+Only functional overloads are listed: AOTAutograd replaces in-place and out= forms by these before litz. Operators that
+torch decomposes before any backend are left out as well.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from litz_lowering.fallback_families import fallback_reason
 from litz_lowering.registry import RuleEntry
 from litz_lowering.rules import RULES
 
-Fate = Literal["generated", "generated, floats", "decomposed", "library", "random", "ATen", "no rule"]
+Treatment = Literal["generated", "generated, floats", "decomposed", "library", "random", "ATen", "no rule"]
 
 INTRODUCTION = """\
 # Operators
 
-What becomes of each functional ATen operator on the way to a kernel. This page is printed from the registry of
-lowering rules by `tools/operators.py`, and a test keeps it true; torch {version}.
+The treatment of each functional ATen operator. `tools/operators.py` prints this page from the registry of lowering
+rules, and a test compares the two; torch {version}.
 
 - **generated**: a rule makes loops of it, for every real dtype that eager takes (f64 f32 bf16 f16, i8 to i64, u8, bool)
-  or, where the page says *floats*, for floating-point ones. A rule may decline a use of its operator (a size that is
-  only known from data, a sort on the CPU): that use runs as ATen, and `litz.explain` names it with the reason.
-- **decomposed**: torch's own decomposition takes it apart, into generated operators wherever there are such.
-- **library**: matrix products, convolutions, attention and complex Fourier transforms: ATen, oneDNN or MKL compute
-  them, and litz knows what they mean.
+  or, for *floats*, for floating-point ones. A rule may decline a use of its operator (a data-dependent size, a sort on
+  the CPU): that use runs as ATen, and `litz.explain` names it with the reason.
+- **decomposed**: torch's own decomposition replaces it, by generated operators if possible.
+- **library**: matmuls, convolutions, attention and complex Fourier transforms. ATen, oneDNN or MKL compute them; litz
+  knows their semantics.
 - **random**: drawn from ATen's stream in program order, so that numbers are eager's; generated under `rng="fast"`.
-- **ATen**: called as it is, with eager's answer and eager's errors, and on purpose: linear algebra, results whose
-  size is data and the other families of `litz_lowering.fallback_families`; calls under `fallback="error"` too.
-- **no rule**: called as well, but not on purpose: `fallback="error"` refuses it. Many never reach a backend.
+- **ATen**: called by design, with eager's answer and eager's errors: linear algebra, results of data-dependent size and
+  the other families of `litz_lowering.fallback_families`; calls under `fallback="error"` too.
+- **no rule**: called for lack of a rule: `fallback="error"` refuses it. Many never reach a backend.
 
-On a CPU, loops also convert, move, choose, fill and compare 8-bit floats (e4m3fn, e5m2 and their fnuz forms), bit for
-bit as eager does. Eager computes nothing in them there: such uses are left to it, and it raises
+On a CPU, loops also convert, move, select, fill and compare 8-bit floats (e4m3fn, e5m2 and their fnuz forms), bit for
+bit as eager does. Eager has no arithmetic on them there: such uses run as ATen, which raises
 (`litz_lowering.float8` lists the others).
 
-The second column says the same of complex operands (c64, c128), which are pairs of reals inside a graph.
+The column `complex` has the treatment of complex operands (c64, c128), which are pairs of reals inside a graph.
 """
 
-FATE_OF: dict[str, Fate] = {"loops": "generated", "library": "library", "stream": "random"}
+TREATMENTS: dict[str, Treatment] = {"loops": "generated", "library": "library", "stream": "random"}
 
 
 def overloads() -> Iterator[torch._ops.OpOverload]:
@@ -68,28 +68,28 @@ def _is_composite(name: str) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
 
 
-def fate(overload: str, entry: RuleEntry | None, is_decomposed: bool) -> Fate:
-    """What becomes of an overload that `entry` serves; `is_decomposed` if torch takes it apart where none does."""
+def treatment(overload: str, entry: RuleEntry | None, is_decomposed: bool) -> Treatment:
+    """Return the treatment of an overload with the rule `entry`; `is_decomposed` applies without a rule."""
     if entry is None:
         return "decomposed" if is_decomposed else "ATen" if fallback_reason(overload) else "no rule"
-    found = FATE_OF[entry.how]
+    found = TREATMENTS[entry.how]
     return "generated, floats" if found == "generated" and entry.takes == "floats" else found
 
 
 def page() -> str:
     """Return the page's text."""
     table = decompositions()
-    rows: dict[str, dict[tuple[Fate, Fate], list[str]]] = {}
-    counts: dict[Fate, int] = {}
+    rows: dict[str, dict[tuple[Treatment, Treatment], list[str]]] = {}
+    counts: dict[Treatment, int] = {}
     for overload in overloads():
         name, is_decomposed = str(overload), overload in table
-        real = fate(name, RULES.find(name), is_decomposed)
-        pair = real, fate(name, RULES.find(name, is_complex=True), is_decomposed)
+        real = treatment(name, RULES.find(name), is_decomposed)
+        pair = real, treatment(name, RULES.find(name, is_complex=True), is_decomposed)
         _, packet, kind = name.split(".")
         rows.setdefault(packet, {}).setdefault(pair, []).append(kind)
         counts[real] = counts.get(real, 0) + 1
     lines = [INTRODUCTION.format(version=torch.__version__.partition("+")[0])]
-    lines.append("| fate | overloads |\n|---|---|")
+    lines.append("| treatment | overloads |\n|---|---|")
     lines += [f"| {kind} | {count} |" for kind, count in sorted(counts.items())]
     lines.append("\n| operator | real | complex | overloads |\n|---|---|---|---|")
     for packet, pairs in rows.items():
