@@ -1,1 +1,1 @@
-"""Which values share memory, and when memory is taken and given back."""
+"""Memory planning: buffers that share memory, and the steps at which memory is allocated and freed."""

@@ -1,4 +1,4 @@
-"""Offsets inside one allocation for memory that is wanted at different times."""
+"""Offsets in one allocation for blocks of different live intervals."""
 
 from __future__ import annotations
 
@@ -8,26 +8,32 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ArenaSpan:
-    """``nbytes`` bytes that are wanted from step ``first`` to step ``last``, both included."""
+    """A block of memory and the steps at which it is live."""
 
     first: int
+    """The first step at which it is live."""
     last: int
+    """The last step at which it is live."""
     nbytes: int
+    """Its size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArenaLayout:
-    """The offset of each span, ``None`` for one left out, and the bytes that all together take."""
+    """The offsets of spans in an arena."""
 
     offsets: tuple[int | None, ...]
+    """The offset of each span in bytes; ``None`` for a span left out."""
     nbytes: int
+    """The size of the arena in bytes."""
 
 
 def assign_offsets(spans: Sequence[ArenaSpan], limit: int | None = None) -> ArenaLayout:
-    """Place spans so that no two share a byte at the same step, each in the smallest gap that holds it when it begins.
+    """Assign offsets so that no two spans that are live at the same step overlap (best fit).
 
-    Those that begin together come largest first. One that would end beyond ``limit`` is left out. Offsets are multiples
-    of what all sizes are multiples of.
+    Spans are taken in the order of their first steps, the largest first among equal ones, and each is assigned the
+    smallest free gap that is large enough. A span that would end beyond ``limit`` bytes is left out. A common divisor
+    of all sizes divides all offsets.
     """
     gaps = _Gaps()
     offsets: list[int | None] = [None] * len(spans)
@@ -46,7 +52,7 @@ def assign_offsets(spans: Sequence[ArenaSpan], limit: int | None = None) -> Aren
 
 
 class _Gaps:
-    """The free blocks of memory that ends at ``end``, by offset; no two touch."""
+    """The free blocks of an arena by offset; no two of them are adjacent."""
 
     def __init__(self) -> None:
         self.end = 0
@@ -54,7 +60,7 @@ class _Gaps:
         self._starts: dict[int, int] = {}
 
     def take(self, nbytes: int, limit: int | None) -> int | None:
-        """The offset of the smallest gap that is large enough; else the memory grows, within ``limit``."""
+        """Return the offset of the smallest gap that is large enough, else extend the arena within ``limit``."""
         fitting = [(size, offset) for offset, size in self._free.items() if size >= nbytes]
         if fitting:
             size, offset = min(fitting)
@@ -71,7 +77,7 @@ class _Gaps:
         return start
 
     def give(self, offset: int, nbytes: int) -> None:
-        """Free a block, as one with the gaps that touch it."""
+        """Free a block, merged with the gaps adjacent to it."""
         if nbytes == 0:
             return
         before = self._starts.get(offset)

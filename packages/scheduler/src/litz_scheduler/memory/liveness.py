@@ -1,4 +1,4 @@
-"""When values are last used, through the views and versions that share their memory."""
+"""The last use of each buffer, through the views and versions that share its memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from litz_ir.plan import Placement, Step, memory_root, touched_by
 
 
 def last_uses(steps: Iterable[Step], placements: Mapping[str, Placement]) -> dict[str, int]:
-    """The position of the last step that touches each root."""
+    """Return the position of the last step that accesses each memory root."""
     found: dict[str, int] = {}
     for position, step in enumerate(steps):
         for name in touched_by(step):
@@ -18,5 +18,5 @@ def last_uses(steps: Iterable[Step], placements: Mapping[str, Placement]) -> dic
 
 
 def escaping(outputs: Iterable[Output], placements: Mapping[str, Placement]) -> set[str]:
-    """Roots that the caller keeps: nothing else may use their memory."""
+    """Return the memory roots that the caller receives, whose memory is not reused."""
     return {memory_root(output.name, placements) for output in outputs if isinstance(output, Ref)}

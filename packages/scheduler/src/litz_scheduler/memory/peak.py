@@ -1,4 +1,4 @@
-"""The memory model: the bytes that a plan holds at once, beyond what it is given."""
+"""The memory model: the bytes that a plan has allocated at each point, beyond its inputs and constants."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ from litz_scheduler.cost import estimate
 
 @dataclass(slots=True)
 class LiveBlock:
-    """``nbytes`` bytes that are taken before part ``first`` of a plan, and given back after part ``last``: never where
-    that is ``None``."""
+    """An allocation over a range of the runs of a plan."""
 
     nbytes: Size
+    """Its size in bytes."""
     first: int
+    """The run before which it is allocated."""
     last: int | None
+    """The run after which it is freed; ``None`` for never."""
 
 
 def live_bytes(
-    parts: int, blocks: Sequence[LiveBlock], transient: Sequence[tuple[int, int]], symbols: SymbolTable
+    runs: int, blocks: Sequence[LiveBlock], transient: Sequence[tuple[int, int]], symbols: SymbolTable
 ) -> tuple[int, ...]:
-    """The most bytes held in each of so many parts of a plan; symbolic sizes at their hints.
+    """Return the most bytes allocated in each of ``runs`` runs of a plan, symbolic sizes at their hints.
 
-    ``transient`` gives (part, bytes) of what a part takes for itself and gives back.
+    ``transient`` gives (run, bytes) of allocations that a step makes and frees itself.
     """
-    taken, given, within = [0] * parts, [0] * parts, [0] * parts
+    taken, freed, within = [0] * runs, [0] * runs, [0] * runs
     for block in blocks:
         nbytes = estimate(block.nbytes, symbols)
         taken[block.first] += nbytes
         if block.last is not None:
-            given[block.last] += nbytes
-    for part, nbytes in transient:
-        within[part] = max(within[part], nbytes)
+            freed[block.last] += nbytes
+    for run, nbytes in transient:
+        within[run] = max(within[run], nbytes)
     live, found = 0, []
-    for part in range(parts):
-        live += taken[part]
-        found.append(live + within[part])
-        live -= given[part]
+    for run in range(runs):
+        live += taken[run]
+        found.append(live + within[run])
+        live -= freed[run]
     return tuple(found)

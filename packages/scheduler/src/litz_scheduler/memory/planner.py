@@ -1,4 +1,4 @@
-"""Places values: in the layout, of those that are tried, that holds least at once."""
+"""Memory planning: of the layouts tried, the one with the least modelled peak."""
 
 from __future__ import annotations
 
@@ -17,27 +17,33 @@ from litz_scheduler.memory.slots import LiveInterval, SlotRequests, slot_request
 from litz_scheduler.memory.storage_layout import ArenaScope, StorageLayout, arena_members, lay_out_slots
 
 SCOPES: tuple[ArenaScope, ...] = ("graph", "run", "none")
-"""Arenas that are tried: what allocates least first."""
+"""The arena scopes to try, in the order of fewest allocations."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Every placement, the storages, the steps with allocation in between, why each value is where it is, and the
-    donated inputs that are written over. Of the steps that were placed: what takes memory, their runs, and the bytes
-    held in each of these (see ``litz_scheduler.memory.peak``)."""
+    """The placement of every value, and the steps with allocations between them."""
 
     placements: dict[str, Placement]
+    """The placement of every buffer."""
     storages: tuple[Storage, ...]
+    """The storages to allocate."""
     steps: tuple[Step, ...]
+    """The given steps, with allocations and frees between them."""
     decisions: tuple[Decision, ...]
+    """The reason for the memory of each value."""
     donated: tuple[str, ...]
+    """The donated inputs whose memory is reused."""
     requests: SlotRequests
+    """The slots and call results of the given steps."""
     runs: LaunchRuns
+    """The runs of the given steps."""
     live_bytes: tuple[int, ...]
+    """The most bytes allocated in each run (see :mod:`litz_scheduler.memory.peak`)."""
 
     @property
     def peak(self) -> int:
-        """The most bytes held at once."""
+        """The most bytes allocated at once."""
         return max(self.live_bytes, default=0)
 
 
@@ -51,96 +57,101 @@ def plan_memory(
     tiled: Container[str] = (),
     donated: Collection[str] = (),
 ) -> MemoryPlan:
-    """Give memory to every value whose placement says ``UNPLACED``, in the order of the steps. ``transient`` gives, by
-    position, the bytes that a step takes beyond its results while it runs; ``tiled`` has the kinds of devices whose
-    threads have tiles together (see ``InPlaceReuse``). Over inputs that are ``donated`` values may be written once all
-    that reads them has run."""
-    demand = slot_requests(steps, placements, outputs, kernels, tiled, donated)
-    found = _Placer(steps, demand, symbols, transient).run()
-    over = {name for _, name in demand.reused}
-    return replace(found, donated=tuple(name for name in donated if name in over))
+    """Assign memory to every value whose placement is ``UNPLACED``, in the order of the steps.
+
+    ``transient`` gives, by position, the bytes that a step allocates beyond its results while it runs. ``tiled`` has
+    the kinds of devices on which the threads of a block compute a tile in common (see ``InPlaceReuse``). The memory
+    of ``donated`` inputs may be reused after their last use.
+    """
+    requests = slot_requests(steps, placements, outputs, kernels, tiled, donated)
+    found = _Planner(steps, requests, symbols, transient).run()
+    reused = {name for _, name in requests.reused}
+    return replace(found, donated=tuple(name for name in donated if name in reused))
 
 
-class _Placer:
+class _Planner:
+    """Search for the layout of least peak, for one sequence of steps."""
+
     def __init__(
         self,
         steps: Sequence[Step],
-        demand: SlotRequests,
+        requests: SlotRequests,
         symbols: SymbolTable,
         transient: Mapping[int, int],
     ) -> None:
         self.steps = steps
-        self.demand = demand
+        self.requests = requests
         self.symbols = symbols
-        self.members = arena_members(demand.slots)
+        self.members = arena_members(requests.slots)
         self.runs = self._find_runs()
         self.transient = [(self.runs.of[position], nbytes) for position, nbytes in transient.items()]
 
     def run(self) -> MemoryPlan:
-        """The layout of least peak; of equal ones that which allocates least."""
+        """Return the layout of least peak; of equal ones that with fewest allocations."""
         layouts = [
-            lay_out_slots(self.demand.slots, self.members, self.runs, scope, across)
+            lay_out_slots(self.requests.slots, self.members, self.runs, scope, across_runs)
             for scope in (SCOPES if self.members else SCOPES[-1:])
-            for across in (True, False)
+            for across_runs in (True, False)
         ]
-        most = [self._held(layout) for layout in layouts]
-        peaks = [max(each, default=0) for each in most]
+        live = [self._live_bytes(layout) for layout in layouts]
+        peaks = [max(each, default=0) for each in live]
         best = peaks.index(min(peaks))
         chosen = layouts[best]
         decisions = tuple(self._settle(chosen))
         storages = tuple(Storage(area.name, area.nbytes, area.device) for area in chosen.areas)
         return MemoryPlan(
-            self.demand.placements, storages, tuple(self._steps(chosen)), decisions, (),
-            self.demand, self.runs, most[best],
+            self.requests.placements, storages, tuple(self._steps(chosen)), decisions, (),
+            self.requests, self.runs, live[best],
         )  # fmt: skip
 
     def _find_runs(self) -> LaunchRuns:
-        """The runs of kernels, as they are when arenas hold what fits them."""
-        alone = [home for number, home in enumerate(self.demand.slots) if number not in self.members]
-        dying: dict[int, int] = {}
-        claims: tuple[LiveInterval, ...] = (*alone, *self.demand.results)
-        for each in claims:
+        """Return the runs of launches that result when all arena members are in arenas."""
+        alone = [slot for number, slot in enumerate(self.requests.slots) if number not in self.members]
+        freed: dict[int, int] = {}
+        intervals: tuple[LiveInterval, ...] = (*alone, *self.requests.results)
+        for each in intervals:
             if not each.escapes:
-                dying[each.last] = dying.get(each.last, 0) + estimate(each.nbytes, self.symbols)
-        taking = {home.first for home in alone}
-        return find_runs(self.steps, self.demand.placements, taking, dying)
+                freed[each.last] = freed.get(each.last, 0) + estimate(each.nbytes, self.symbols)
+        allocating = {slot.first for slot in alone}
+        return find_runs(self.steps, self.requests.placements, allocating, freed)
 
-    def _held(self, layout: StorageLayout) -> tuple[int, ...]:
+    def _live_bytes(self, layout: StorageLayout) -> tuple[int, ...]:
         of = self.runs.of
-        claims: tuple[LiveInterval, ...] = (*layout.areas, *self.demand.results)
+        intervals: tuple[LiveInterval, ...] = (*layout.areas, *self.requests.results)
         blocks = [
-            LiveBlock(each.nbytes, of[each.first], None if each.escapes else of[each.last]) for each in claims
+            LiveBlock(each.nbytes, of[each.first], None if each.escapes else of[each.last])
+            for each in intervals
         ]
         return live_bytes(len(self.runs), blocks, self.transient, self.symbols)
 
     def _settle(self, layout: StorageLayout) -> Iterator[Decision]:
-        """Enter where values are, and say why."""
-        placements = self.demand.placements
-        for home, spot in zip(self.demand.slots, layout.offsets, strict=True):
-            where = f"in {spot.area.name}"
-            if spot.reason == "memory.arena":
-                where += f" at {spot.offset}"
-            for name in home.values:
-                placements[name] = replace(placements[name], storage=spot.area.name, offset=spot.offset)
-                why = spot.reason if name == home.values[0] else "memory.inplace"
-                yield Decision("memory", name, "allocate", why, home.nbytes, where)
-        for name, over in self.demand.reused:
-            nbytes = self.demand.nbytes(name)
+        """Enter the chosen offsets in the placements, and yield the reason for each."""
+        placements = self.requests.placements
+        for slot, placed in zip(self.requests.slots, layout.offsets, strict=True):
+            note = f"in {placed.area.name}"
+            if placed.reason == "memory.arena":
+                note += f" at {placed.offset}"
+            for name in slot.values:
+                placements[name] = replace(placements[name], storage=placed.area.name, offset=placed.offset)
+                reason = placed.reason if name == slot.values[0] else "memory.inplace"
+                yield Decision("memory", name, "allocate", reason, slot.nbytes, note)
+        for name, over in self.requests.reused:
+            nbytes = self.requests.nbytes(name)
             yield Decision("memory", name, "allocate", "memory.inplace", nbytes, f"in %{over}")
 
     def _steps(self, layout: StorageLayout) -> Iterator[Step]:
-        """The steps, memory taken before each run and given back after it."""
+        """Yield the steps, with allocations before each run and frees after it."""
         of = self.runs.of
-        taken: dict[int, list[Step]] = {}
-        given: dict[int, list[Step]] = {}
+        allocated: dict[int, list[Step]] = {}
+        freed: dict[int, list[Step]] = {}
         for area in layout.areas:
-            taken.setdefault(of[area.first], []).append(Allocate(area.name))
+            allocated.setdefault(of[area.first], []).append(Allocate(area.name))
             if not area.escapes:
-                given.setdefault(of[area.last], []).append(Free(area.name))
-        for result in self.demand.results:
+                freed.setdefault(of[area.last], []).append(Free(area.name))
+        for result in self.requests.results:
             if not result.escapes:
-                given.setdefault(of[result.last], []).append(Free(result.name))
+                freed.setdefault(of[result.last], []).append(Free(result.name))
         for run, (start, end) in enumerate(pairwise((*self.runs.starts, len(self.steps)))):
-            yield from taken.get(run, ())
+            yield from allocated.get(run, ())
             yield from self.steps[start:end]
-            yield from given.get(run, ())
+            yield from freed.get(run, ())

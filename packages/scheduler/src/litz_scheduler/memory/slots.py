@@ -1,4 +1,4 @@
-"""What needs memory, from when until when: values that kernels write, each over a dying input where that is allowed."""
+"""Slots: the memory that values written by kernels need, reused in place where a kernel allows it."""
 
 from __future__ import annotations
 
@@ -13,55 +13,65 @@ from litz_scheduler.memory.inplace import InPlaceReuse
 from litz_scheduler.memory.liveness import escaping, last_uses
 
 ALIGNMENT = 64
-"""Memory starts at, and is, a multiple of this many bytes: a cache line, and a full register."""
+"""Start and size of every storage are multiples of this many bytes: a cache line, and an AVX-512 register."""
 
 UNPLACED = "?"
-"""The storage of a value that is yet to be placed."""
+"""The storage name of a value that has no memory yet."""
 
 FRESH = ("linear", "convolution")
-"""Routines whose results lie in memory that nobody else has, so that a kernel may write over them."""
+"""Routines whose results are in newly allocated memory, so that a kernel may reuse it in place."""
 
 
 @dataclass(slots=True, kw_only=True)
 class LiveInterval:
-    """``nbytes`` bytes that are wanted from step ``first`` to step ``last``; what is ``escapes`` is returned."""
+    """Bytes that are needed from a first to a last step."""
 
     nbytes: Size
+    """The size in bytes."""
     first: int
+    """The first step that needs them."""
     last: int
+    """The last step that needs them."""
     escapes: bool
+    """True where the caller receives them, so that they are not freed."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Slot(LiveInterval):
-    """Memory that ``values`` hold one after the other. What steps other than launches touch is ``host_visible`` by
-    the host as
-    a tensor; of the rest it needs the address alone."""
+    """Memory that values use one after another."""
 
     values: list[str]
+    """The values, in the order that they are written."""
     device: Device
+    """The device of the memory."""
     host_visible: bool = False
+    """True where a step other than a launch accesses it, for which the host needs a tensor; launches need the address
+    alone."""
 
 
 @dataclass(slots=True, kw_only=True)
 class CallResult(LiveInterval):
-    """Memory that the step ``first`` hands over."""
+    """Memory that the step ``first`` returns."""
 
     name: str
+    """The name of the result."""
 
 
 @dataclass(slots=True)
 class SlotRequests:
-    """Everything that takes memory. ``reused`` names the values that lie in what a routine returned or in a donated
-    input, and that, which their placements say already."""
+    """Everything that takes memory, for a sequence of steps."""
 
     placements: dict[str, Placement]
+    """The placement of every buffer, including the aliases of in-place reuse."""
     slots: list[Slot] = field(default_factory=list)
+    """The slots, in the order of their first steps."""
     results: list[CallResult] = field(default_factory=list)
+    """The results of calls and regions."""
     reused: list[tuple[str, str]] = field(default_factory=list)
+    """Values written in place to a call's result or a donated input, each with the name of that."""
 
     def nbytes(self, name: str) -> Size:
-        """The bytes of a value's memory, to the end of its last element."""
+        """Return the bytes of a value's memory, to the end of its last element."""
         return placement_bytes(self.placements[name])
 
 
@@ -73,34 +83,39 @@ def slot_requests(
     tiled: Container[str],
     donated: Iterable[str] = (),
 ) -> SlotRequests:
-    """What the steps take memory for: values whose placement says :data:`UNPLACED`, and what calls return.
+    """Return the slots of values whose placement is :data:`UNPLACED`, and the results of calls.
 
-    ``tiled`` has the kinds of devices whose threads have tiles together, ``donated`` the inputs whose memory is free
-    once they are read."""
+    ``tiled`` has the kinds of devices on which the threads of a block compute a tile in common; ``donated`` are the
+    inputs whose memory is free after their last use.
+    """
     return _Finder(steps, placements, outputs, kernels, tiled, donated).run()
 
 
 def placement_bytes(placement: Placement) -> Size:
-    """The bytes of a value's memory, to the end of its last element."""
+    """Return the bytes of a value's memory, to the end of its last element."""
     return mul(span(placement.type.shape, placement.type.layout), placement.type.dtype.itemsize)
 
 
 def aligned_bytes(nbytes: Size) -> Size:
-    """The next multiple of :data:`ALIGNMENT`."""
+    """Return the next multiple of :data:`ALIGNMENT`."""
     return mul(add(nbytes, ALIGNMENT - 1) // ALIGNMENT, ALIGNMENT)
 
 
 def step_results(step: Step) -> tuple[str, ...]:
-    """What a call or region hands over: the plan drops it after its last use. What is kept was there before."""
+    """Return the results of a call or region, which the plan frees after their last use; frozen results are not
+    freed."""
     if isinstance(step, CallStep):
         return tuple(name for name in step.results if name is not None)
     return step.results if isinstance(step, RegionStep) and step.kind != "frozen" else ()
 
 
 SlotShape = tuple[Size, Device, int]
+"""Bytes, device and bytes per element, which in-place reuse requires to be equal."""
 
 
 class _Finder:
+    """Assign the values of a sequence of steps to slots, in the order of the steps."""
+
     def __init__(
         self,
         steps: Sequence[Step],
@@ -113,28 +128,28 @@ class _Finder:
         self.steps = steps
         self.kernels = kernels
         self.tiled = tiled
-        self.overwriting: dict[str, InPlaceReuse] = {}
-        self.slots: dict[int, dict[SlotShape, list[str]]] = {}
+        self.reuse_by_kernel: dict[str, InPlaceReuse] = {}
+        self.by_shape: dict[int, dict[SlotShape, list[str]]] = {}
         self.found = SlotRequests(dict(placements))
-        self.kept = escaping(outputs, placements)
+        self.escaping_roots = escaping(outputs, placements)
         self.last = last_uses(steps, placements)
-        self.dying: dict[int, list[str]] = {}
+        self.last_used_at: dict[int, list[str]] = {}
         for name, position in self.last.items():
-            self.dying.setdefault(position, []).append(name)
-        self.homes: dict[str, Slot] = {}
+            self.last_used_at.setdefault(position, []).append(name)
+        self.slot_of: dict[str, Slot] = {}
         own = (name for name in donated if self.found.placements[name].type.layout.offset == 0)
         self.donated = frozenset(own)
-        self.fresh = set(self.donated)
-        self.moved: set[str] = set()
+        self.reusable = set(self.donated)
+        self.taken: set[str] = set()
 
     def run(self) -> SlotRequests:
         for position, step in enumerate(self.steps):
-            self._note_fresh(step)
+            self._note_reusable(step)
             if isinstance(step, Launch):
                 for name in dict.fromkeys(memory_root(buffer, self._placements) for buffer in step.buffers):
-                    if name not in self.homes and self._placements[name].storage == UNPLACED:
-                        self._house(name, step, position)
-        self._mark_seen()
+                    if name not in self.slot_of and self._placements[name].storage == UNPLACED:
+                        self._assign_slot(name, step, position)
+        self._mark_host_visible()
         self._collect_results()
         return self.found
 
@@ -142,92 +157,99 @@ class _Finder:
     def _placements(self) -> dict[str, Placement]:
         return self.found.placements
 
-    def _note_fresh(self, step: Step) -> None:
-        """Remember the results of a step that a kernel may write over."""
+    def _note_reusable(self, step: Step) -> None:
+        """Note the results of a step that a kernel may reuse in place."""
         if isinstance(step, CallStep) and step.target in FRESH:
             for name in step_results(step):
                 placement = self._placements[name]
                 if placement.base is None and placement.type.layout.offset == 0:
-                    self.fresh.add(name)
+                    self.reusable.add(name)
 
-    def _house(self, name: str, step: Launch, position: int) -> None:
-        """Memory for a value that the launch at ``position`` is the first to touch."""
+    def _assign_slot(self, name: str, step: Launch, position: int) -> None:
+        """Assign memory to a value that the launch at ``position`` is the first to access."""
         placement = self._placements[name]
-        nbytes, kept = aligned_bytes(placement_bytes(placement)), name in self.kept
-        over = self._dying_input(name, nbytes, kept, step, position)
-        if over is None:
-            home = Slot(
+        nbytes, escapes = aligned_bytes(placement_bytes(placement)), name in self.escaping_roots
+        reused_input = self._reusable_input(name, nbytes, escapes, step, position)
+        if reused_input is None:
+            slot = Slot(
                 values=[name], nbytes=nbytes, device=placement.type.device, first=position,
-                last=self.last[name], escapes=kept,
+                last=self.last[name], escapes=escapes,
             )  # fmt: skip
-            self.found.slots.append(home)
-            self.homes[name] = home
+            self.found.slots.append(slot)
+            self.slot_of[name] = slot
             return
-        self.moved.add(over)
-        if over in self.homes:
-            home = self.homes[name] = self.homes[over]
-            home.values.append(name)
-            home.last, home.escapes = self.last[name], kept
+        self.taken.add(reused_input)
+        if reused_input in self.slot_of:
+            slot = self.slot_of[name] = self.slot_of[reused_input]
+            slot.values.append(name)
+            slot.last, slot.escapes = self.last[name], escapes
         else:
-            self._placements[name] = replace(placement, storage=None, base=over)
-            self.found.reused.append((name, over))
-            if not kept:
-                self.fresh.add(name)
+            self._placements[name] = replace(placement, storage=None, base=reused_input)
+            self.found.reused.append((name, reused_input))
+            if not escapes:
+                self.reusable.add(name)
 
-    def _dying_input(self, name: str, nbytes: Size, kept: bool, step: Launch, position: int) -> str | None:
-        """An input that dies here and that the kernel reads only where, and before, it writes ``name``."""
+    def _reusable_input(
+        self, name: str, nbytes: Size, escapes: bool, step: Launch, position: int
+    ) -> str | None:
+        """Return an input with its last use here whose memory the kernel can reuse for ``name``; else None."""
         placement = self._placements[name]
-        slot = (nbytes, placement.type.device, placement.type.dtype.itemsize)
-        fits = self._suits_caller if kept else self._is_free
-        fitting = [other for other in self._dying_slots(position).get(slot, ()) if fits(other, placement)]
+        shape = (nbytes, placement.type.device, placement.type.dtype.itemsize)
+        fits = self._suits_caller if escapes else self._is_free
+        fitting = [
+            other for other in self._last_used_by_shape(position).get(shape, ()) if fits(other, placement)
+        ]
         if not fitting:
             return None
-        if step.kernel not in self.overwriting:
+        if step.kernel not in self.reuse_by_kernel:
             threads = placement.type.device.kind in self.tiled
-            self.overwriting[step.kernel] = InPlaceReuse(self.kernels[step.kernel], threads=threads)
+            self.reuse_by_kernel[step.kernel] = InPlaceReuse(self.kernels[step.kernel], threads=threads)
         roots = [memory_root(buffer, self._placements) for buffer in step.buffers]
-        allows = self.overwriting[step.kernel].allows
+        allows = self.reuse_by_kernel[step.kernel].allows
         return next((other for other in fitting if allows(roots, other, name)), None)
 
-    def _dying_slots(self, position: int) -> dict[SlotShape, list[str]]:
-        """What dies at a step by its bytes, device and bytes per element; what is kept left out."""
-        if position not in self.slots:
+    def _last_used_by_shape(self, position: int) -> dict[SlotShape, list[str]]:
+        """Return the values whose last use is a step, by bytes, device and element size; those that escape left out."""
+        if position not in self.by_shape:
             found: dict[SlotShape, list[str]] = {}
-            for other in self.dying.get(position, ()):
+            for other in self.last_used_at.get(position, ()):
                 placement = self._placements.get(other)
-                if placement is not None and other not in self.kept:
+                if placement is not None and other not in self.escaping_roots:
                     type_ = placement.type
-                    slot = (aligned_bytes(placement_bytes(placement)), type_.device, type_.dtype.itemsize)
-                    found.setdefault(slot, []).append(other)
-            self.slots[position] = found
-        return self.slots[position]
+                    shape = (aligned_bytes(placement_bytes(placement)), type_.device, type_.dtype.itemsize)
+                    found.setdefault(shape, []).append(other)
+            self.by_shape[position] = found
+        return self.by_shape[position]
 
     def _is_free(self, other: str, _: Placement) -> bool:
-        """True for memory of its own that nothing has taken yet."""
-        return other not in self.moved and (other in self.homes or other in self.fresh)
+        """Return True for memory that no other value reuses already."""
+        return other not in self.taken and (other in self.slot_of or other in self.reusable)
 
     def _suits_caller(self, other: str, result: Placement) -> bool:
-        """True for such memory where it is allocated as the ``result`` that the caller keeps: of its very size, and
-        neither what a routine returned, of which the result would be a view, nor a donated input of another type."""
+        """Return True for memory that may become the ``result`` that the caller receives.
+
+        It has exactly the size of the result. A call's result is refused, since the caller would receive a view of
+        it, and so is a donated input of another type.
+        """
         if other in self.donated:
-            return other not in self.moved and self._placements[other].type == result.type
-        if other in self.moved or other not in self.homes or result.type.layout.offset != 0:
+            return other not in self.taken and self._placements[other].type == result.type
+        if other in self.taken or other not in self.slot_of or result.type.layout.offset != 0:
             return False
         return all(
             placement_bytes(self._placements[value]) == placement_bytes(result)
-            for value in self.homes[other].values
+            for value in self.slot_of[other].values
         )
 
-    def _mark_seen(self) -> None:
+    def _mark_host_visible(self) -> None:
         for step in self.steps:
             for name in () if isinstance(step, Launch) else touched_by(step):
-                home = self.homes.get(memory_root(name, self._placements))
-                if home is not None:
-                    home.host_visible = True
+                slot = self.slot_of.get(memory_root(name, self._placements))
+                if slot is not None:
+                    slot.host_visible = True
 
     def _collect_results(self) -> None:
         last = last_uses(self.steps, self._placements)
-        kept = {memory_root(name, self._placements) for name in self.kept}
+        escaped = {memory_root(name, self._placements) for name in self.escaping_roots}
         for position, step in enumerate(self.steps):
             for name in step_results(step):
                 placement = self._placements[name]
@@ -238,6 +260,6 @@ class _Finder:
                             nbytes=placement_bytes(placement),
                             first=position,
                             last=last[name],
-                            escapes=name in kept,
+                            escapes=name in escaped,
                         )
                     )

@@ -1,4 +1,4 @@
-"""Where homes lie: in storages of their own, one after another in one, or side by side in an arena."""
+"""The storage and offset of each slot: a storage of its own, a reused one, or an arena."""
 
 from __future__ import annotations
 
@@ -13,118 +13,136 @@ from litz_scheduler.memory.runs import LaunchRuns
 from litz_scheduler.memory.slots import LiveInterval, Slot
 
 REUSE_DISTANCE = 8
-"""Dead memory waits at most this many steps for a value of its size; then the host gets it back."""
+"""Freed memory is kept for a value of equal size for at most this many steps; then the host gets it back."""
 
 ARENA_LIMIT = 31 << 20
-"""The most bytes of an arena. The C library keeps blocks of less than 32 MB for the next call; larger ones come with a
-page fault per 4 KB each time."""
+"""The most bytes of an arena (31 MiB).
+
+The C library reuses blocks of less than 32 MB; larger ones cost a page fault per 4 KB at every allocation.
+"""
 
 ArenaScope = Literal["graph", "run", "none"]
-"""Whose memory one arena holds."""
+"""The slots that share an arena: those of the graph, those of one run of launches, or none."""
 
 
 @dataclass(slots=True, kw_only=True)
 class StorageArea(LiveInterval):
-    """A storage to be."""
+    """A storage to allocate, with its live interval."""
 
     name: str
+    """Its name in the plan."""
     device: Device
+    """Its device."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotOffset:
-    """Where a home lies, and why."""
+    """The storage and offset of a slot."""
 
     area: StorageArea
+    """The storage."""
     offset: int
+    """The offset in bytes."""
     reason: str
+    """The reason code: ``memory.fresh``, ``memory.reuse`` or ``memory.arena``."""
 
 
 @dataclass(slots=True)
 class StorageLayout:
-    """Areas, and the spot of each home, in their order."""
+    """The storages of a plan and the offset of each slot."""
 
     areas: list[StorageArea] = field(default_factory=list)
+    """The storages."""
     offsets: list[SlotOffset] = field(default_factory=list)
+    """The offset of each slot, in the order of the slots."""
 
-    def add(self, nbytes: Size, device: Device, first: int, last: int, kept: bool = False) -> StorageArea:
-        """A new area."""
+    def add(self, nbytes: Size, device: Device, first: int, last: int, escapes: bool = False) -> StorageArea:
+        """Add and return a storage."""
         name = f"s{len(self.areas)}"
         self.areas.append(
-            StorageArea(name=name, nbytes=nbytes, device=device, first=first, last=last, escapes=kept)
+            StorageArea(name=name, nbytes=nbytes, device=device, first=first, last=last, escapes=escapes)
         )
         return self.areas[-1]
 
 
-def arena_members(homes: Sequence[Slot]) -> frozenset[int]:
-    """The homes, by number, that may lie in an arena: what only kernels see, of sizes known at compile time, as far as
-    one arena of all of them stays within the limit. A tensor made of a part costs the host more than one of its own."""
+def arena_members(slots: Sequence[Slot]) -> frozenset[int]:
+    """Return the slots, by number, that may be part of an arena.
+
+    They are accessed by kernels alone and have constant sizes, and an arena of all of them stays within
+    ``ARENA_LIMIT``. A slot that the host accesses is left out, since a tensor over part of an arena costs the host
+    more than an allocation.
+    """
     found: set[int] = set()
-    able: dict[Device, list[int]] = {}
-    for number, home in enumerate(homes):
-        if not (home.escapes or home.host_visible) and isinstance(home.nbytes, int):
-            able.setdefault(home.device, []).append(number)
-    for numbers in able.values():
-        packing = assign_offsets([_span(homes[number]) for number in numbers], ARENA_LIMIT)
-        found.update(n for n, offset in zip(numbers, packing.offsets, strict=True) if offset is not None)
+    candidates: dict[Device, list[int]] = {}
+    for number, slot in enumerate(slots):
+        if not (slot.escapes or slot.host_visible) and isinstance(slot.nbytes, int):
+            candidates.setdefault(slot.device, []).append(number)
+    for numbers in candidates.values():
+        arena = assign_offsets([_span(slots[number]) for number in numbers], ARENA_LIMIT)
+        found.update(n for n, offset in zip(numbers, arena.offsets, strict=True) if offset is not None)
     return frozenset(found)
 
 
 def lay_out_slots(
-    homes: Sequence[Slot], members: frozenset[int], runs: LaunchRuns, scope: ArenaScope, across: bool
+    slots: Sequence[Slot], members: frozenset[int], runs: LaunchRuns, scope: ArenaScope, across_runs: bool
 ) -> StorageLayout:
-    """A spot for every home. ``scope`` says what arenas hold the ``members``; memory that died in an earlier run waits
-    for a home of its size only where ``across`` says so."""
+    """Return an offset for every slot.
+
+    ``scope`` says which of the ``members`` share an arena. Memory freed in an earlier run is reused for a slot of its
+    size only with ``across_runs``.
+    """
     layout = StorageLayout()
-    shared = _shared(homes, members, runs, scope, layout)
+    in_arenas = _arena_offsets(slots, members, runs, scope, layout)
     pool: dict[tuple[Size, Device], list[StorageArea]] = {}
-    for number, home in enumerate(homes):
-        spot = shared.get(number)
-        if spot is None:
-            spot = _alone(home, runs, across, layout, pool.setdefault((home.nbytes, home.device), []))
-        layout.offsets.append(spot)
+    for number, slot in enumerate(slots):
+        offset = in_arenas.get(number)
+        if offset is None:
+            offset = _own_storage(
+                slot, runs, across_runs, layout, pool.setdefault((slot.nbytes, slot.device), [])
+            )
+        layout.offsets.append(offset)
     return layout
 
 
-def _shared(
-    homes: Sequence[Slot], members: frozenset[int], runs: LaunchRuns, scope: ArenaScope, layout: StorageLayout
+def _arena_offsets(
+    slots: Sequence[Slot], members: frozenset[int], runs: LaunchRuns, scope: ArenaScope, layout: StorageLayout
 ) -> dict[int, SlotOffset]:
-    """The spots of the homes that lie in arenas, by number."""
+    """Return the offsets of the slots that are in arenas, by number."""
     groups: dict[tuple[int, Device], list[int]] = {}
     for number in sorted(members) if scope != "none" else ():
-        home = homes[number]
-        run = runs.of[home.first] if scope == "run" else 0
-        if scope == "graph" or run == runs.of[home.last]:
-            groups.setdefault((run, home.device), []).append(number)
-    spots: dict[int, SlotOffset] = {}
+        slot = slots[number]
+        run = runs.of[slot.first] if scope == "run" else 0
+        if scope == "graph" or run == runs.of[slot.last]:
+            groups.setdefault((run, slot.device), []).append(number)
+    offsets: dict[int, SlotOffset] = {}
     for (_, device), numbers in groups.items():
         if len(numbers) == 1:
             continue
-        packing = assign_offsets([_span(homes[number]) for number in numbers])
-        first = min(homes[number].first for number in numbers)
-        last = max(homes[number].last for number in numbers)
-        area = layout.add(packing.nbytes, device, first, last)
-        for number, offset in zip(numbers, packing.offsets, strict=True):
+        arena = assign_offsets([_span(slots[number]) for number in numbers])
+        first = min(slots[number].first for number in numbers)
+        last = max(slots[number].last for number in numbers)
+        area = layout.add(arena.nbytes, device, first, last)
+        for number, offset in zip(numbers, arena.offsets, strict=True):
             assert offset is not None
-            spots[number] = SlotOffset(area, offset, "memory.arena")
-    return spots
+            offsets[number] = SlotOffset(area, offset, "memory.arena")
+    return offsets
 
 
-def _span(home: Slot) -> ArenaSpan:
-    assert isinstance(home.nbytes, int)
-    return ArenaSpan(home.first, home.last, home.nbytes)
+def _span(slot: Slot) -> ArenaSpan:
+    assert isinstance(slot.nbytes, int)
+    return ArenaSpan(slot.first, slot.last, slot.nbytes)
 
 
-def _alone(
-    home: Slot, runs: LaunchRuns, across: bool, layout: StorageLayout, pool: list[StorageArea]
+def _own_storage(
+    slot: Slot, runs: LaunchRuns, across_runs: bool, layout: StorageLayout, pool: list[StorageArea]
 ) -> SlotOffset:
-    """A storage that is dead, of the ``pool`` of those of the home's size, else a fresh one."""
-    for area in () if home.escapes else reversed(pool[-REUSE_DISTANCE:]):
-        near = across and home.first - area.last <= REUSE_DISTANCE
-        if area.last < home.first and (near or runs.of[area.last] == runs.of[home.first]):
-            area.last = home.last
+    """Return a freed storage of ``pool``, which holds those of the slot's size, else a new one."""
+    for area in () if slot.escapes else reversed(pool[-REUSE_DISTANCE:]):
+        recent = across_runs and slot.first - area.last <= REUSE_DISTANCE
+        if area.last < slot.first and (recent or runs.of[area.last] == runs.of[slot.first]):
+            area.last = slot.last
             return SlotOffset(area, 0, "memory.reuse")
-    area = layout.add(home.nbytes, home.device, home.first, home.last, home.escapes)
-    if not home.escapes:
+    area = layout.add(slot.nbytes, slot.device, slot.first, slot.last, slot.escapes)
+    if not slot.escapes:
         pool.append(area)
     return SlotOffset(area, 0, "memory.fresh")

@@ -1,7 +1,7 @@
-"""Memory that steps take while they run and give back: of the host's routines as measured, in formulas over their
-arguments.
+"""Transient memory of steps: bytes that a routine allocates while it runs, by formulas over its arguments.
 
-The figures are those of oneDNN 3.x and of ATen's attention for the CPU, in bytes. A routine without a row takes little.
+The formulas give the bytes that oneDNN 3.x and ATen's attention on the CPU were measured to allocate. A routine
+without a formula is assumed to allocate nothing.
 """
 
 from __future__ import annotations
@@ -24,29 +24,33 @@ from litz_scheduler.memory.slots import placement_bytes
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """A tensor argument with its sizes at their hints; ``bytes`` of its elements."""
+    """A tensor argument, with sizes and strides at their hints."""
 
     shape: tuple[int, ...]
+    """Its sizes."""
     strides: tuple[int, ...]
+    """Its strides in elements."""
     bytes: int
+    """The bytes of its elements."""
     fast: bool
+    """True for f32 and bf16, which oneDNN computes itself."""
 
     @property
     def rows(self) -> bool:
-        """True when neighbours along the last dimension are neighbours in memory."""
+        """True when elements along the last dimension are adjacent in memory."""
         return self.strides[-1] == 1 or self.shape[-1] == 1
 
     @property
     def channels_last(self) -> bool:
-        """True when neighbours along the second dimension are neighbours in memory, and no others."""
+        """True when elements along the second dimension, and no other, are adjacent in memory."""
         return self.strides[1] == 1 and self.shape[1] != 1
 
 
 _Operands = Callable[[CallStep], Sequence[str]]
-"""From a step, the names of the tensors that a formula is over; empty where it has none."""
+"""A function from a step to the tensors that its formula reads; empty where it has none."""
 
 _Formula = Callable[[Sequence[_Tensor], Sequence[_Tensor], int], int]
-"""From these tensors, the results that are wanted, and the number of threads."""
+"""A function from those tensors, the used results and the number of threads to bytes."""
 
 
 def transient_bytes(
@@ -56,23 +60,25 @@ def transient_bytes(
     symbols: SymbolTable,
     threads: int,
 ) -> dict[int, int]:
-    """By position, the bytes that steps take beyond their results; only of steps that take some. ``threads`` is how
-    many routines of the host run on."""
+    """Return, by position, the bytes that steps allocate beyond their results, for those that allocate any.
+
+    ``threads`` is the number of threads on which routines of the host run. Symbolic sizes count at their hints.
+    """
     peaks = {plan.name: estimate(plan.peak, symbols) for plan in subplans}
     found: dict[int, int] = {}
     for position, step in enumerate(steps):
         if isinstance(step, RegionStep) and step.kind != "frozen":
             results = sum(estimate(placement_bytes(placements[name]), symbols) for name in step.results)
             found[position] = max(0, max(peaks[name] for name in step.plans) - results)
-        elif isinstance(step, CallStep) and (taken := _workspace(step, placements, symbols, threads)):
-            found[position] = taken
+        elif isinstance(step, CallStep) and (nbytes := _workspace(step, placements, symbols, threads)):
+            found[position] = nbytes
     return found
 
 
 def _workspace(
     step: CallStep, placements: Mapping[str, Placement], symbols: SymbolTable, threads: int
 ) -> int:
-    """The bytes that a routine on the CPU takes beyond its results; symbolic sizes at their hints."""
+    """Return the bytes that a routine on the CPU allocates beyond its results."""
     row = _FORMULAS.get(step.target)
     if row is None:
         return 0
@@ -87,7 +93,7 @@ def _workspace(
 
 
 def _convolved(step: CallStep) -> Sequence[str]:
-    """The names of what a convolution reads: the gradient of its output, for gradients, its input and its weight."""
+    """Return the names of a convolution's output gradient, where there is one, its input and its weight."""
     given = convolution_arguments(step.target, step.arguments, step.attributes)
     if given is None:
         return ()
@@ -95,7 +101,7 @@ def _convolved(step: CallStep) -> Sequence[str]:
 
 
 def _leading(count: int) -> _Operands:
-    """The names of so many leading arguments, where all are tensors."""
+    """Return a function to the names of the first ``count`` arguments, where all of them are tensors."""
 
     def names(step: CallStep) -> Sequence[str]:
         found = [each.name for each in step.arguments[:count] if isinstance(each, Ref)]
@@ -111,7 +117,7 @@ def _tensor(type_: TensorType, symbols: SymbolTable) -> _Tensor:
 
 
 _PANEL, _FEW, _MANY = 64, 512, 1024
-"""oneDNN's products copy panels of a weight: this many rows, by all columns up to ``_FEW``, by at most ``_MANY``."""
+"""oneDNN's GEMM copies panels of B, of this many rows by all columns up to ``_FEW``, else by at most ``_MANY``."""
 
 
 def _linear(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int) -> int:
@@ -125,11 +131,11 @@ def _linear(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int) -> 
 
 
 _PLAIN = 3
-"""oneDNN's convolutions read images of so few channels as they are, not in blocks of channels."""
+"""Up to this many channels oneDNN's convolutions read an input as it is, not in blocks of channels."""
 
 
 def _convolution(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int) -> int:
-    """Images that are not in channels-last are copied into blocks of channels, and results out of them."""
+    """Return the bytes of the weight's copy, and of copies of activations that are not channels-last."""
     x, weight = given
     if not x.fast:
         return 0
@@ -149,7 +155,7 @@ def _convolution_backward(given: Sequence[_Tensor], made: Sequence[_Tensor], thr
 
 
 def _attention_tile(queries: int, keys: int) -> tuple[int, int]:
-    """How many queries and keys ATen's attention takes at a time."""
+    """Return the numbers of queries and keys in a tile of ATen's attention."""
     return (256 if queries >= 768 else 64 if queries >= 192 else 32), min(512, keys)
 
 
@@ -177,4 +183,4 @@ _FORMULAS: Mapping[str, tuple[_Operands, _Formula]] = MappingProxyType(
         ),
     }
 )
-"""The tensors of a routine, and the formula over them."""
+"""The formula of each routine, and the tensors that it reads."""
