@@ -210,7 +210,7 @@ def test_what_holds_no_more_is_packed_beside_what_does() -> None:
     assert plan.peak <= plan_of(graph, GPU_LIKE, replace(TIGHT, foreach_bytes=0)).peak
     assert loops(plan)[0] == 3 and loops(plan)[-1] == 2 and len(refused(plan)) >= 2
     text = explain_plan(plan).to_text()
-    assert "loops side by side would hold more memory at once" in text and "B without packs" in text
+    assert "loops side by side would hold more memory at once" in text and "B as separate launches" in text
 
 
 def test_only_the_largest_loops_stay_apart() -> None:

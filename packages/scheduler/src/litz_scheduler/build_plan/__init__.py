@@ -1,4 +1,4 @@
-"""From a fused graph to a plan: where values live, kernels, and the steps in order."""
+"""Passes from a fused graph to a plan: kernels, launches, their order and their memory."""
 
 from litz_scheduler.build_plan.foreach import FuseLaunches
 from litz_scheduler.build_plan.forms import UnnamedSteps, UnplacedPlan

@@ -1,4 +1,4 @@
-"""Calls, sorts and control flow as steps, with copies of what they do not take in the layout that it has."""
+"""Steps of calls, sorts and higher-order operators, with copies of arguments into the layouts that they require."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from litz_scheduler.graph_facts import dense_type, output_names, overwritten_nam
 
 
 class Calls:
-    """Makes ``items`` of operations that the host runs, over the ``values`` so far."""
+    """Append the steps of operations that the host runs to ``items``, in the order of calls of the methods."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Calls:
         )
 
     def call(self, call: Call) -> None:
-        """Append the steps of a call."""
+        """Append the step of a call, after copies of its arguments where it requires another layout."""
         overwritten = dict(call.mutates)
         call, copies = self._with_layouts(call)
         results = self._wanted(call)
@@ -72,7 +72,7 @@ class Calls:
                 self._launches.copy(copies[name], self._logical[version])
 
     def sort(self, sort: Sort) -> None:
-        """Append the step of a sort."""
+        """Append the step of a sort, which runs as the extern routine ``sort``."""
         arguments = (Ref(sort.source), sort.dimension, sort.descending, sort.stable)
         results = tuple(value.name for value in sort.results)
         self._items.append(CallStep("sort", arguments, (), results, True, "library.no_template", sort.origin))
@@ -80,7 +80,10 @@ class Calls:
             self._values.returned(value)
 
     def region(self, region: Region) -> None:
-        """Append the steps of control flow, after the subgraphs that it runs."""
+        """Append the step of a higher-order operator, after the subgraphs that it runs.
+
+        Raises ``ScheduleError`` for an argument that must be copied into eager's layout and has gaps there.
+        """
         plans = tuple(map(self._planned, region.subgraphs))
         copies: dict[str, str] = {}
         for name in region.reads:
@@ -89,8 +92,8 @@ class Calls:
                 continue
             if not is_dense(value.type.shape, value.type.layout):
                 raise ScheduleError(
-                    f"%{name} has gaps in eager's layout, and is to be copied into it", node=region.name,
-                    origin=region.origin, hint="the operator that reads it runs as it came",
+                    f"%{name} must be copied into eager's layout, which has gaps", node=region.name,
+                    origin=region.origin, hint="the higher-order operator falls back to eager",
                 )  # fmt: skip
             copies[name] = self._copy_for(region, value)
         renamed = rename_reads(region, copies)
@@ -102,25 +105,25 @@ class Calls:
             self._items += self._sizes.of(value)
 
     def _planned(self, graph: LoopGraph) -> str:
-        """The name of a subgraph's plan, which is made where the graph is first met."""
+        """Return the name of a subgraph's plan; the first use of a subgraph appends it to the items."""
         subgraph, is_new = self._subgraphs.of(graph)
         if is_new:
             self._items.append(subgraph)
         return subgraph.name
 
     def _wanted(self, call: Call) -> tuple[str | None, ...]:
-        """The names of what a call returns; None for what nobody uses, unless a size becomes known by it alone."""
+        """Return the names of a call's results, with None for a result that is never read and defines no symbol."""
         returned = [value for value in call.results if value.name not in call.unreturned]
         wanted = {value.name for value in returned if value.name in self._used}
-        told = self._sizes.bound.union(*(symbols_of(value) for value in returned if value.name in wanted))
+        defined = self._sizes.bound.union(*(symbols_of(value) for value in returned if value.name in wanted))
         for value in returned:
-            if not symbols_of(value) <= told:
+            if not symbols_of(value) <= defined:
                 wanted.add(value.name)
-                told |= symbols_of(value)
+                defined |= symbols_of(value)
         return tuple(value.name if value.name in wanted else None for value in returned)
 
     def _with_layouts(self, call: Call) -> tuple[Call, dict[str, str]]:
-        """The call reading copies of what it does not take in the layout that it has, and the copies by original."""
+        """Replace arguments in an unsuitable layout by copies; return the call, and the copies by argument name."""
         copies: dict[str, str] = {}
         for name in call.reads:
             value = self._logical.get(name)
@@ -132,7 +135,7 @@ class Calls:
         return renamed, copies
 
     def _copy_for(self, reader: Call | Region, value: Value) -> str:
-        """The name of a copy of ``value`` in the layout that ``reader`` takes."""
+        """Append a copy of ``value`` in the layout that ``reader`` requires, and return the copy's name."""
         exact = isinstance(reader, Call) and reader.layout_requirement == "exact"
         promised = replace(value.type, layout=replace(value.type.layout, fixed=exact))
         copy = Value(f"{value.name}.for.{reader.name}", dense_type(promised))
@@ -141,7 +144,7 @@ class Calls:
         return copy.name
 
     def _suits(self, call: Call, value: Value) -> bool:
-        """True when a call takes a value in the layout that its memory has."""
+        """Return True when the memory layout of a value meets the layout requirement of a call."""
         layout = self._values.type(value.name).layout
         if call.layout_requirement == "dense":
             return is_dense(value.type.shape, layout)
@@ -149,13 +152,13 @@ class Calls:
 
 
 class _Subgraphs:
-    """The graphs that control flow runs, each once, under names of their own."""
+    """Subgraphs of higher-order operators: each object once, under a unique name."""
 
     def __init__(self) -> None:
         self._known: dict[int, Subgraph] = {}
 
     def of(self, graph: LoopGraph) -> tuple[Subgraph, bool]:
-        """A graph with the name of its plan, and whether it is met for the first time."""
+        """Return a subgraph with its name, and True at its first use."""
         found = self._known.get(id(graph))
         if found is not None:
             return found, False
@@ -168,7 +171,7 @@ class _Subgraphs:
 
 
 def _reason(call: Call) -> str:
-    """Why a routine of the host runs it."""
+    """Return the reason code for which a call runs as a routine of the host."""
     if isinstance(call, Extern):
         return call.reason
     if not isinstance(call, ContractionCall):

@@ -1,6 +1,7 @@
-"""Horizontal fusion of launches: independent loops that a GPU runs side by side become subkernels of a foreach kernel.
+"""Horizontal fusion of launches: independent kernels become subkernels of one foreach kernel on a GPU.
 
-They may hold little more memory at once than the launches do alone, so loops that would hold too much stay apart.
+A fused launch keeps the buffers of all its subkernels live at once. Kernels that would raise the modelled peak memory
+too far stay separate.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from litz_scheduler.memory.planner import MemoryPlan
 from litz_scheduler.options import SchedulerOptions
 
 MAX_ROUNDS = 2
-"""How often loops that hold too much at once are taken out of foreach kernels, the largest first, before all are that
-run while it is held."""
+"""Attempts to stay below the peak by excluding the largest early buffers. After them every kernel of the launches
+that exceed it is excluded."""
 
 
 @dataclass(frozen=True, slots=True)
 class FuseLaunches:
-    """Make foreach kernels of launches where that adds at most ``horizontal_fusion_peak`` bytes to the modelled peak;
-    ``names``
-    knows the kernels made before."""
+    """Fuse independent launches where this adds at most ``horizontal_fusion_peak`` bytes to the modelled peak.
+
+    ``names`` names the foreach kernels, and knows the kernels named before.
+    """
 
     options: SchedulerOptions
     names: KernelNames
@@ -35,53 +37,55 @@ class FuseLaunches:
     ulp: int = 0
 
     def apply(self, data: UnplacedPlan, context: PassContext) -> UnplacedPlan:
-        """The steps with foreach kernels in place of launches, and their memory; the same where there are none."""
+        """Return the plan with foreach kernels and its memory plan, or the given plan where nothing fuses."""
         symbols = data.fused.graph.symbols
-        packs = HorizontalFuser(
+        fuser = HorizontalFuser(
             data.kernels, data.placements, symbols, context.machine, self.options, self.names
         )
-        made = packs.of(data.steps)
+        made = fuser.of(data.steps)
         if not made.kernels:
             return data
-        return _Fusion(data, packs, self.options.horizontal_fusion_peak, context).run(made)
+        return _Fusion(data, fuser, self.options.horizontal_fusion_peak, context).run(made)
 
 
 class _Fusion:
-    """Foreach kernels that may hold ``more`` bytes at once than the launches do alone."""
+    """Search for the foreach kernels whose peak exceeds that of separate launches by at most ``extra`` bytes."""
 
-    def __init__(self, data: UnplacedPlan, packs: HorizontalFuser, more: int, context: PassContext) -> None:
+    def __init__(self, data: UnplacedPlan, fuser: HorizontalFuser, extra: int, context: PassContext) -> None:
         self._data = data
-        self._packs = packs
-        self._alone = data.modelled()
-        self._most = self._alone.peak + more
+        self._fuser = fuser
+        self._separate = data.modelled()
+        self._max_peak = self._separate.peak + extra
         self._context = context
 
     def run(self, made: HorizontallyFused) -> UnplacedPlan:
-        """All that can be fused, where that holds little more than the launches alone. Else loops stay apart from what
-        they would hold too much beside; small ones over the same points may hold what they would as one kernel, and
-        where nothing else helps they are all that share launches."""
+        """Fuse all launches if the peak allows it, else exclude kernels until it does.
+
+        First come the kernels with the largest early buffers, then all kernels of the launches that exceed the peak.
+        Small kernels over equal points may have the peak that they would have as one kernel, and are the only ones
+        fused where excluding others does not help.
+        """
         memory = self._placed(made)
-        if memory.peak <= self._most:
+        if memory.peak <= self._max_peak:
             return self._fused(made, memory, {})
-        every = range(len(self._data.steps))
-        merged = self._packs.of(self._data.steps, {position: position for position in every})
-        least = self._placed(merged) if merged.kernels else self._alone
-        self._most = max(self._most, least.peak)
-        apart: dict[int, FusionLimit] = {}
+        everything = range(len(self._data.steps))
+        merged = self._fuser.of(self._data.steps, {position: position for position in everything})
+        least = self._placed(merged) if merged.kernels else self._separate
+        self._max_peak = max(self._max_peak, least.peak)
+        excluded: dict[int, FusionLimit] = {}
         for number in range(MAX_ROUNDS + 1):
-            if memory.peak <= self._most:
-                return self._fused(made, memory, apart)
+            if memory.peak <= self._max_peak:
+                return self._fused(made, memory, excluded)
             found = self._early(made, memory) if number < MAX_ROUNDS else {}
-            for position, each in (found or live_buffer_limits(made, memory, self._most)).items():
-                # What holds too much in a second place is of the kind that does so everywhere.
-                apart[position] = replace(each, before_position=position) if position in apart else each
-            made = self._packs.of(
-                self._data.steps, {position: each.before_position for position, each in apart.items()}
-            )
+            for position, each in (found or live_buffer_limits(made, memory, self._max_peak)).items():
+                # A kernel that exceeds the peak in a second launch is excluded from all launches.
+                excluded[position] = replace(each, before_position=position) if position in excluded else each
+            limits = {position: each.before_position for position, each in excluded.items()}
+            made = self._fuser.of(self._data.steps, limits)
             memory = self._placed(made)
-        if memory.peak <= self._most:
-            return self._fused(made, memory, apart)
-        note = f"{least.peak} B without them"
+        if memory.peak <= self._max_peak:
+            return self._fused(made, memory, excluded)
+        note = f"peak without foreach kernels: {least.peak} B"
         name = self._data.fused.graph.name
         self._context.decide(Decision("plan", name, "leave", "refuse.peak", memory.peak, note))
         return self._fused(merged, least, {})
@@ -96,26 +100,26 @@ class _Fusion:
         data = self._data
         symbols = data.fused.graph.symbols
         return early_buffer_limits(
-            data.steps, made, memory, data.kernels, data.placements, symbols, self._most
+            data.steps, made, memory, data.kernels, data.placements, symbols, self._max_peak
         )
 
     def _fused(
-        self, made: HorizontallyFused, memory: MemoryPlan, apart: Mapping[int, FusionLimit]
+        self, made: HorizontallyFused, memory: MemoryPlan, excluded: Mapping[int, FusionLimit]
     ) -> UnplacedPlan:
-        """The plan with these foreach kernels; what was decided is recorded."""
-        for position, each in sorted(apart.items()):
+        """Return the plan with these foreach kernels, and record the decisions."""
+        for position, each in sorted(excluded.items()):
             self._context.decide(self._refusal(position, each))
         for decision in made.decisions:
             self._context.decide(decision)
         return replace(self._data, kernels=self._kernels(made), steps=made.steps, groups=(), memory=memory)
 
-    def _refusal(self, position: int, apart: FusionLimit) -> Decision:
-        """Why a launch is no loop of a foreach kernel, or of none before others."""
-        note = f"{apart.live_bytes} B at once, {self._alone.peak} B without packs"
-        if apart.before_position != position:
-            note = f"beside {self._written(apart.before_position)}: {note}"
-        return Decision("plan", self._written(position), "leave", "refuse.peak", apart.nbytes, note)
+    def _refusal(self, position: int, excluded: FusionLimit) -> Decision:
+        """Return the decision to exclude a launch from all foreach kernels, or from those before a position."""
+        note = f"{excluded.live_bytes} B live when fused, {self._separate.peak} B as separate launches"
+        if excluded.before_position != position:
+            note = f"next to {self._written(excluded.before_position)}: {note}"
+        return Decision("plan", self._written(position), "leave", "refuse.peak", excluded.nbytes, note)
 
     def _written(self, position: int) -> str:
-        """The first value that a launch writes."""
+        """Return the name of the first value that a launch writes."""
         return written_by(self._data.steps[position], self._data.kernels)[0]

@@ -1,4 +1,4 @@
-"""The forms of a plan in the making, between the passes that build it."""
+"""Intermediate forms of a plan, between the passes that build it."""
 
 from __future__ import annotations
 
@@ -19,67 +19,82 @@ from litz_scheduler.memory.workspace import transient_bytes
 
 @dataclass(frozen=True, slots=True)
 class UnnamedLaunch:
-    """A launch of a ``kernel`` without a name, on a ``kind`` of device. It runs the ``operations`` of a ``group``."""
+    """A launch of a kernel that has no name yet."""
 
     kernel: Kernel
+    """The kernel, under an empty name."""
     kind: str
+    """The kind of device that it runs on, such as ``cpu`` or ``cuda``."""
     group: str
+    """The name of the fusion group that it computes."""
     operations: tuple[Operation, ...]
+    """The operations of the group, after which the kernel is named."""
     buffers: tuple[str, ...]
+    """A buffer for each parameter of the kernel."""
     symbols: tuple[Size, ...]
+    """A value for each symbol of the kernel."""
     origins: tuple[KernelOrigin, ...]
+    """The FX nodes and source lines that the kernel computes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """A graph that control flow runs, and the name of its plan, which is made before the items after it."""
+    """A subgraph of a higher-order operator, with the name of its plan; the items after it may run the plan."""
 
     name: str
     graph: LoopGraph
 
 
 Item = Step | UnnamedLaunch | Subgraph | Decision
-"""A step, or what becomes one, and what was decided for the items around it."""
+"""A step, something that becomes a step, or a decision about the items around it."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnnamedSteps:
-    """The steps of a fused graph with kernels that have no names, in its order.
-
-    ``first`` come before all groups, ``groups`` are the items of each. ``device`` is the plan's, ``machine`` its
-    capabilities. ``placements`` say which values share memory.
-    """
+    """The steps of a fused graph in its order, with kernels that have no names."""
 
     fused: FusedGraph
+    """The fused graph."""
     device: Device
+    """The device of the plan: the first GPU that a value is on, else the CPU."""
     machine: Capabilities
+    """The capabilities of ``device``."""
     placements: Mapping[str, Placement]
+    """The placement of every buffer, which says which buffers share memory."""
     first: tuple[Item, ...]
+    """The items before all groups: definitions of symbols by the inputs."""
     groups: tuple[tuple[Item, ...], ...]
+    """The items of each group."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnplacedPlan:
-    """The steps of a fused graph and their kernels; what kernels write first has no memory yet.
-
-    ``groups`` are the positions of the steps of each group of ``fused``, in its order; there are none once groups share
-    steps. ``device`` is the plan's, ``machine`` its capabilities; ``tiled`` has the kinds of devices whose threads have
-    tiles together. ``memory`` is the memory of these steps, where a pass has modelled it.
-    """
+    """The steps of a fused graph and their kernels, before memory is assigned to the buffers that kernels write
+    first."""
 
     fused: FusedGraph
+    """The fused graph, its groups in the order of the steps."""
     device: Device
+    """The device of the plan: the first GPU that a value is on, else the CPU."""
     machine: Capabilities
+    """The capabilities of ``device``."""
     tiled: frozenset[str]
+    """The kinds of devices on which the threads of a block compute a tile in common."""
     placements: Mapping[str, Placement]
+    """The placement of every buffer."""
     kernels: Mapping[str, Kernel]
+    """The kernels by name."""
     subplans: tuple[Plan, ...]
+    """The plans of subgraphs of higher-order operators."""
     steps: tuple[Step, ...]
+    """The steps in the order that they run."""
     groups: tuple[range, ...] = ()
+    """The positions of the steps of each group; empty once groups share steps."""
     memory: MemoryPlan | None = None
+    """The memory plan of these steps, where a pass has modelled it."""
 
     def placed(self, steps: Sequence[Step], kernels: Mapping[str, Kernel]) -> MemoryPlan:
-        """The memory of other steps in place of its own, with their ``kernels``."""
+        """Return the memory plan of other steps with their ``kernels``, over the same buffers."""
         graph = self.fused.graph
         transient = transient_bytes(
             steps, self.placements, self.subplans, graph.symbols, self.machine.threads
@@ -89,14 +104,16 @@ class UnplacedPlan:
         )  # fmt: skip
 
     def modelled(self) -> MemoryPlan:
-        """The memory of its steps."""
+        """Return the memory plan of the steps."""
         return self.placed(self.steps, self.kernels) if self.memory is None else self.memory
 
 
 @verify.register
 def verify_unnamed(data: UnnamedSteps) -> None:
-    """Check that there are items for each group, whose launches have buffers for the parameters of their kernels;
-    raises ``VerifyError``."""
+    """Check the item count per group, and that launches have a placed buffer per kernel parameter.
+
+    Raises ``VerifyError``.
+    """
     name = data.fused.graph.name
     if len(data.groups) != len(data.fused.groups):
         raise VerifyError(
@@ -112,8 +129,10 @@ def verify_unnamed(data: UnnamedSteps) -> None:
 
 @verify.register
 def verify_unplaced(data: UnplacedPlan) -> None:
-    """Check that kernels that are launched are known and have buffers for their parameters, that buffers have
-    placements, and that groups follow one another; raises ``VerifyError``."""
+    """Check that launched kernels exist, that buffers are placed, and that the groups cover the steps.
+
+    Raises ``VerifyError``.
+    """
     objects = {each.name for each in data.fused.graph.inputs if isinstance(each, ObjectInput)}
     for step in data.steps:
         if isinstance(step, Launch):
@@ -127,7 +146,7 @@ def verify_unplaced(data: UnplacedPlan) -> None:
         starts = [*(each.start for each in data.groups), len(data.steps)]
         if ends != starts or len(data.groups) != len(data.fused.groups):
             raise VerifyError(
-                "the groups are not all steps", check="steps.groups", node=data.fused.graph.name
+                "the groups do not cover the steps", check="steps.groups", node=data.fused.graph.name
             )
 
 

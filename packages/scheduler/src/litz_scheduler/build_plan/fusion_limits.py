@@ -1,7 +1,7 @@
-"""Loops that stay out of packs for the memory that they would hold there.
+"""Launches left out of horizontal fusion for the memory that they would keep live.
 
-A loop in a pack runs before launches that it came after. What it writes is there earlier, and beside what these hold;
-what it reads for the last time is free earlier.
+A fused launch runs a kernel before launches that came before it. The buffers that the kernel writes are live earlier,
+while those launches run; the buffers that it reads last are free earlier.
 """
 
 from __future__ import annotations
@@ -21,24 +21,28 @@ from litz_scheduler.memory.slots import LiveInterval, Slot
 
 @dataclass(frozen=True, slots=True)
 class FusionLimit:
-    """A loop that shares no launch ``before_position`` that at this position, beside which ``live_bytes`` bytes would
-    be held at once;
-    ``nbytes`` of them it would take early."""
+    """A launch that is not fused into launches up to a position, for the memory that this would keep live."""
 
     before_position: int
+    """The launch is fused only into launches after this position."""
     nbytes: int
+    """The bytes that the launch itself would allocate earlier."""
     live_bytes: int
+    """The bytes that would be live at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Early:
-    """A loop, by its position among launches alone, that holds ``nbytes`` from the ``first`` step on, where its pack
-    is, to the one before ``end``, where it would come by itself."""
+    """A fused kernel whose buffers are allocated earlier than by a separate launch."""
 
     position: int
+    """The position of the kernel's launch among the separate launches."""
     nbytes: int
+    """The bytes allocated early, less those freed early."""
     first: int
+    """The step of the fused launch, from which the bytes are live."""
     end: int
+    """The step at which a separate launch would run."""
 
 
 def early_buffer_limits(
@@ -48,46 +52,52 @@ def early_buffer_limits(
     kernels: Mapping[str, Kernel],
     placements: Mapping[str, Placement],
     symbols: SymbolTable,
-    most: int,
+    max_bytes: int,
 ) -> dict[int, FusionLimit]:
-    """Loops, by position among ``steps``, that are to stay apart since more than ``most`` bytes are held: of those that
-    hold something early when that is as few as may do, the largest. The ``made`` packs have this ``memory``."""
-    claims: dict[str, LiveInterval] = {each.name: each for each in memory.requests.results}
-    claims |= {value: home for home in memory.requests.slots for value in home.values}
+    """Return limits, by position in ``steps``, that bring each run of launches below ``max_bytes`` live bytes.
+
+    Of the kernels whose buffers would be live early it takes as few as suffice, the largest first. ``made`` are the
+    fused steps, ``memory`` is their memory plan.
+    """
+    intervals: dict[str, LiveInterval] = {each.name: each for each in memory.requests.results}
+    intervals |= {value: slot for slot in memory.requests.slots for value in slot.values}
     firsts = [members[0] for members in made.members]
-    over = {run: held - most for run, held in enumerate(memory.live_bytes) if held > most}
+    over = {run: nbytes - max_bytes for run, nbytes in enumerate(memory.live_bytes) if nbytes > max_bytes}
     early: dict[int, list[_Early]] = {run: [] for run in over}
     for first, (_, *others) in enumerate(made.members):
         for position in others:
             end = bisect_left(firsts, position)
             runs = [run for run in range(memory.runs.of[first], memory.runs.of[end - 1] + 1) if run in over]
             if runs:
-                nbytes = _early(steps[position], first, claims, kernels, placements, symbols)
-                for run in runs if nbytes > 0 else ():
-                    early[run].append(_Early(position, nbytes, first, end))
-    alive = _alive(len(made.steps), memory, symbols)
+                extra = _early_bytes(steps[position], first, intervals, kernels, placements, symbols)
+                for run in runs if extra > 0 else ():
+                    early[run].append(_Early(position, extra, first, end))
+    live_by_step = _live_bytes(len(made.steps), memory, symbols)
     found: dict[int, FusionLimit] = {}
     for run, excess in over.items():
-        for each, last in _chosen(early[run], excess, memory.runs.span(run), alive):
+        for each, last in _chosen(early[run], excess, memory.runs.span(run), live_by_step):
             found[each.position] = FusionLimit(firsts[last], each.nbytes, memory.live_bytes[run])
     return found
 
 
 def _chosen(
-    early: Sequence[_Early], excess: int, times: range, alive: Sequence[int]
+    early: Sequence[_Early], excess: int, times: range, live: Sequence[int]
 ) -> Iterator[tuple[_Early, int]]:
-    """The loops that are to stay apart for a run to hold ``excess`` bytes less, and the last step from which each does.
-    Memory is taken once for all the run's ``times``, so that it counts when most is ``alive``. Where no loop is early
-    then, values of one size have no use for the memory of those of another, and all times count."""
-    top = max(alive[time] for time in times)
-    covering: dict[int, list[_Early]] = {time: [] for time in times if alive[time] > top - excess}
+    """Yield the kernels to exclude so that a run needs ``excess`` bytes less, and the last step that excludes each.
+
+    A run allocates all its memory at once, so the steps of the run with most bytes live count. Where no kernel is
+    early at those steps, values of one size do not reuse the memory of values of another, and all steps of the run
+    count.
+    """
+    top = max(live[time] for time in times)
+    covering: dict[int, list[_Early]] = {time: [] for time in times if live[time] > top - excess}
     ranked = sorted(early, key=lambda each: (-each.nbytes, -each.position))
     for each in ranked:
         for time in range(each.first, each.end):
             if time in covering:
                 covering[time].append(each)
-    # What stays apart from a step does so from all before it.
-    groups = [(time, each, excess + alive[time] - top) for time, each in reversed(covering.items()) if each]
+    # A kernel that is excluded from a step is excluded from all steps before it.
+    groups = [(time, each, excess + live[time] - top) for time, each in reversed(covering.items()) if each]
     chosen: set[int] = set()
     for last, several, left in groups or [(times[-1], ranked, excess)]:
         left -= sum(each.nbytes for each in several if each.position in chosen)
@@ -98,47 +108,54 @@ def _chosen(
                 yield each, min(last, each.end - 1)
 
 
-def live_buffer_limits(made: HorizontallyFused, memory: MemoryPlan, most: int) -> dict[int, FusionLimit]:
-    """All loops, by position, of packs in runs that hold more than ``most`` bytes: they stay apart from one another."""
+def live_buffer_limits(made: HorizontallyFused, memory: MemoryPlan, max_bytes: int) -> dict[int, FusionLimit]:
+    """Return limits, by position, for every kernel fused in a run that has more than ``max_bytes`` live bytes.
+
+    They exclude these kernels from every fused launch.
+    """
     return {
         position: FusionLimit(position, 0, memory.live_bytes[run])
         for run, members in zip(memory.runs.of, made.members, strict=True)
-        for position in (members if len(members) > 1 and memory.live_bytes[run] > most else ())
+        for position in (members if len(members) > 1 and memory.live_bytes[run] > max_bytes else ())
     }
 
 
-def _alive(count: int, memory: MemoryPlan, symbols: SymbolTable) -> list[int]:
-    """By step, the bytes of what is wanted then."""
+def _live_bytes(count: int, memory: MemoryPlan, symbols: SymbolTable) -> list[int]:
+    """Return the live bytes at each step."""
     changes = [0] * (count + 1)
-    claims: list[LiveInterval] = [*memory.requests.slots, *memory.requests.results]
-    for each in claims:
+    intervals: list[LiveInterval] = [*memory.requests.slots, *memory.requests.results]
+    for each in intervals:
         nbytes = estimate(each.nbytes, symbols)
         changes[each.first] += nbytes
         changes[count if each.escapes else each.last + 1] -= nbytes
     return list(accumulate(changes[:count]))
 
 
-def _early(
+def _early_bytes(
     step: Step,
-    number: int,
-    claims: Mapping[str, LiveInterval],
+    fused_step: int,
+    intervals: Mapping[str, LiveInterval],
     kernels: Mapping[str, Kernel],
     placements: Mapping[str, Placement],
     symbols: SymbolTable,
 ) -> int:
-    """The bytes that a loop takes in the step of that ``number``, less those that are free after it."""
+    """Return the bytes that a kernel allocates in the fused step, less those that are free after it."""
     assert isinstance(step, Launch)
     taken = _distinct(written_by(step, kernels), placements)
     used = _distinct(step.buffers, placements)
     early = sum(
-        estimate(claim.nbytes, symbols)
+        estimate(interval.nbytes, symbols)
         for name in taken
-        if isinstance(claim := claims.get(name), Slot) and claim.first == number and claim.values[0] == name
+        if isinstance(interval := intervals.get(name), Slot)
+        and interval.first == fused_step
+        and interval.values[0] == name
     )
-    ended = {id(c): c for name in used if (c := claims.get(name)) is not None and c.first < number == c.last}
+    ended = {
+        id(c): c for name in used if (c := intervals.get(name)) is not None and c.first < fused_step == c.last
+    }
     return early - sum(estimate(each.nbytes, symbols) for each in ended.values() if not each.escapes)
 
 
 def _distinct(names: Sequence[str], placements: Mapping[str, Placement]) -> Iterator[str]:
-    """The memory that buffers are in."""
+    """Yield the memory roots of buffers, each once."""
     yield from dict.fromkeys(memory_root(name, placements) for name in names)

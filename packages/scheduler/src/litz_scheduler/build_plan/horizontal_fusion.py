@@ -1,11 +1,12 @@
-"""Launches that a GPU runs side by side: loops that have nothing to do with one another share what a launch costs.
+"""Horizontal fusion: independent launches on a GPU become one launch of several subkernels.
 
-An optimiser's step over parameters of many sizes, sums for the norms of gradients, casts of weights: each loop moves
-its bytes in a microsecond or two, and as long takes a launch, to fill the processors and to drain them again. In a pack
-(:mod:`litz_ir.plan.horizontal_fusion`) their programs fill the processors together.
+An optimiser's step over parameters of many sizes, the norms of gradients and casts of weights are many small kernels.
+Each moves its bytes in a microsecond or two, and its launch takes as long: to fill the SMs and to drain them again.
+The thread blocks of a fused launch (:mod:`litz_ir.plan.horizontal_fusion`) fill the SMs with the work of all its
+subkernels.
 
-Loops that move little are packed whatever they are. Larger ones are packed with loops that are alike: registers and
-shared memory of a program are those of the most demanding loop in its pack.
+Launches that move few bytes are fused whatever they compute. Larger ones are fused with isomorphic kernels only,
+since a fused kernel needs the registers and shared memory of its most demanding subkernel.
 """
 
 from __future__ import annotations
@@ -42,68 +43,85 @@ from litz_scheduler.loop_order import bodies_of
 from litz_scheduler.options import SchedulerOptions
 
 MAX_BUFFERS = 256
-"""The buffers of a pack: so many addresses, and some sizes, are what every driver takes for a launch."""
+"""Buffers of a fused launch: every driver accepts this many addresses, and some sizes, as kernel arguments."""
 
 MAX_SUBKERNEL_KINDS = 8
-"""The loops of a pack that are not alike: each is compiled for itself."""
+"""Kernels of a fused launch that are not isomorphic: the code of each is compiled separately."""
 
 SEARCH_DISTANCE = 32
-"""How many launches of the plan so far are looked at for company."""
+"""Earlier launches that are considered for fusion with a launch."""
 
 
 NO_LIMITS: Mapping[int, int] = MappingProxyType({})
-"""No launch has to stay apart from any other."""
+"""Limits that exclude no launch from any fused launch."""
 
 _Points = tuple[Size, tuple[Size, ...]]
+"""Points of the outer axes, and of the inner axes of each phase."""
 
 
 @dataclass(frozen=True, slots=True)
 class HorizontallyFused:
-    """Steps with packs in them, the kernels of these, and why they are there. Each step has the ``members`` that it was
-    made of, by their positions among those given: the first of them is where it stands."""
+    """The steps of a plan after horizontal fusion."""
 
     steps: tuple[Step, ...]
+    """The steps, with fused launches in place of the launches that they are made of."""
     members: tuple[tuple[int, ...], ...]
+    """For each step the positions of the given steps that it is made of; it stands at the first of them."""
     kernels: dict[str, Kernel]
+    """The kernels of fused launches by name."""
     decisions: tuple[Decision, ...]
+    """A decision for each fused launch."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Loop:
-    """A launch that may be packed. Those of one ``kind`` are alike; ``small`` ones move little, ``size`` is in nodes,
-    ``points`` how many there are of its outer axes and, in each phase, of its inner ones."""
+class _FusibleLaunch:
+    """A launch that may be fused."""
 
     launch: Launch
+    """The launch by itself."""
     kernel: Kernel
-    outline: KernelTemplate
+    """Its kernel."""
+    template: KernelTemplate
+    """The template of the kernel, with values over the symbols of the plan."""
     kind: int
+    """A number that isomorphic kernels share."""
     small: bool
+    """True where it moves at most ``horizontal_fusion_bytes``, so that it is fused with kernels of other kinds."""
     size: int
+    """Statements, in nodes of its bodies."""
     points: _Points
+    """The number of points that it runs over."""
 
 
 @dataclass(slots=True)
-class _Pack:
-    """Launches that become one; a launch that may not be packed is alone. ``members`` are their positions."""
+class _FusedLaunch:
+    """Launches that become one; a launch that may not be fused is alone and has no ``launches``."""
 
     step: Launch
+    """The first launch."""
     members: list[int]
-    loops: list[_Loop] = field(default_factory=list)
+    """The positions of the launches."""
+    launches: list[_FusibleLaunch] = field(default_factory=list)
+    """The launches that it fuses."""
     buffers: set[str] = field(default_factory=set)
+    """All buffers of the launches."""
     kinds: dict[int, int] = field(default_factory=dict)
+    """The size in statements of each kind of kernel."""
     points: set[_Points] = field(default_factory=set)
+    """The iteration spaces of the launches."""
     small: bool = True
+    """True while all launches are small."""
 
-    def add(self, loop: _Loop) -> None:
-        self.loops.append(loop)
-        self.buffers.update(loop.launch.buffers)
-        self.kinds[loop.kind] = loop.size
-        self.points.add(loop.points)
-        self.small = self.small and loop.small
+    def add(self, fusible: _FusibleLaunch) -> None:
+        self.launches.append(fusible)
+        self.buffers.update(fusible.launch.buffers)
+        self.kinds[fusible.kind] = fusible.size
+        self.points.add(fusible.points)
+        self.small = self.small and fusible.small
 
 
 class HorizontalFuser:
-    """Makes packs of the launches of a plan. ``machine`` knows the devices that these run on."""
+    """Fuse the launches of a plan; ``machine`` gives the capabilities of the devices that they run on."""
 
     def __init__(
         self,
@@ -120,17 +138,18 @@ class HorizontalFuser:
         self._machine = machine
         self._options = options
         self._names = names
-        self._outlines: dict[str, KernelTemplate | None] = {}
+        self._templates: dict[str, KernelTemplate | None] = {}
         self._kinds: dict[Kernel, int] = {}
-        self._loops: dict[Launch, _Loop | None] = {}
+        self._fusible_launches: dict[Launch, _FusibleLaunch | None] = {}
         self._made: dict[tuple[Launch, ...], tuple[Launch, Kernel]] = {}
 
-    def of(self, steps: Sequence[Step], apart: Mapping[int, int] = NO_LIMITS) -> HorizontallyFused:
-        """The steps with packs in place of launches. Launches that follow one another may change places where nobody
-        can tell; one comes before at most :data:`NEAR` others that it came after.
+    def of(self, steps: Sequence[Step], limits: Mapping[int, int] = NO_LIMITS) -> HorizontallyFused:
+        """Return the steps with independent launches fused.
 
-        ``apart`` gives, for launches by position, another one up to which they join none, but for small loops over as
-        many points: without packs, those would be one kernel.
+        Launches that follow one another on one device are reordered where no dependency forbids it; a launch moves
+        before at most :data:`SEARCH_DISTANCE` launches that it came after. ``limits`` gives, for launches by
+        position, another position: the launch is fused only into launches after that one. Small launches over equal
+        points are exempt, since without horizontal fusion they would be one kernel.
         """
         found: list[tuple[Step, tuple[int, ...]]] = []
         kernels: dict[str, Kernel] = {}
@@ -139,7 +158,7 @@ class HorizontalFuser:
             if isinstance(step, Launch) and (not run or self._device(run[-1][1]) == self._device(step)):
                 run.append((position, step))
                 continue
-            found += self._run(run, apart, kernels)
+            found += self._run(run, limits, kernels)
             run = [(position, step)] if isinstance(step, Launch) else []
             if step is not None and not run:
                 found.append((step, (position,)))
@@ -150,10 +169,12 @@ class HorizontalFuser:
         return launched_on(launch, self._placements)
 
     def _run(
-        self, launches: Sequence[tuple[int, Launch]], apart: Mapping[int, int], kernels: dict[str, Kernel]
+        self, launches: Sequence[tuple[int, Launch]], limits: Mapping[int, int], kernels: dict[str, Kernel]
     ) -> Iterator[tuple[Launch, tuple[int, ...]]]:
-        """Launches that follow one another on one device, each after its position, packed; ``kernels`` receives those
-        of packs."""
+        """Yield the launches of one device after fusion, each with the positions that it is made of.
+
+        ``kernels`` receives the kernels of fused launches.
+        """
         machine = self._machine(self._device(launches[0][1])) if launches else None
         if (
             machine is None
@@ -163,79 +184,95 @@ class HorizontalFuser:
         ):
             yield from ((launch, (position,)) for position, launch in launches)
             return
-        packs: list[_Pack] = []
+        fused: list[_FusedLaunch] = []
         touched: dict[str, int] = {}
         written: dict[str, int] = {}
         for position, launch in launches:
             reads, writes = self._uses(launch)
-            # It comes after all that wrote what it touches, or touched what it writes.
+            # A launch follows the writers of its buffers, and the readers of the buffers that it writes.
             after = max([-1, *(written.get(n, -1) for n in reads), *(touched.get(n, -1) for n in writes)])
-            first = max(after + 1, len(packs) - 1 - SEARCH_DISTANCE, 0)
-            place = self._home(position, launch, packs, first, apart.get(position, -1), machine)
+            first = max(after + 1, len(fused) - 1 - SEARCH_DISTANCE, 0)
+            number = self._add(position, launch, fused, first, limits.get(position, -1), machine)
             for name in reads | writes:
-                touched[name] = max(touched.get(name, -1), place)
+                touched[name] = max(touched.get(name, -1), number)
             for name in writes:
-                written[name] = max(written.get(name, -1), place)
-        for pack in packs:
-            yield self._launch(pack, kernels) if len(pack.loops) > 1 else pack.step, tuple(pack.members)
+                written[name] = max(written.get(name, -1), number)
+        for each in fused:
+            yield self._launch(each, kernels) if len(each.launches) > 1 else each.step, tuple(each.members)
 
     def _uses(self, launch: Launch) -> tuple[set[str], set[str]]:
-        """The memory that a launch reads, and what it writes."""
+        """Return the memory roots that a launch reads, and those that it writes."""
         parameters = self._kernels[launch.kernel].parameters
         named = [memory_root(name, self._placements) for name in launch.buffers]
         uses = list(zip(named, (parameter.access for parameter in parameters), strict=True))
         return {n for n, access in uses if access != "out"}, {n for n, access in uses if access != "in"}
 
-    # --- who shares a launch with whom --------------------------------------------------------------------------------
+    # --- choice of launches to fuse ----------------------------------------------------------------------------------
 
-    def _home(
-        self, position: int, launch: Launch, packs: list[_Pack], first: int, apart: int, machine: Capabilities
+    def _add(
+        self,
+        position: int,
+        launch: Launch,
+        fused: list[_FusedLaunch],
+        first: int,
+        limit: int,
+        machine: Capabilities,
     ) -> int:
-        """The place of the pack, from ``first`` on, that a launch joins; it may be one of its own."""
-        loop = self._loop(launch)
-        if loop is None:
-            packs.append(_Pack(launch, [position]))
-            return len(packs) - 1
-        for place in range(first, len(packs)):
-            pack = packs[place]
-            if pack.loops and self._fits(pack, loop, pack.members[0] <= apart, machine):
+        """Add a launch to the first of ``fused``, from ``first`` on, that it fits, and return that one's number.
+
+        A new one is appended where it fits none. Small launches alone are added to one that starts at ``limit`` or
+        before.
+        """
+        fusible = self._fusible(launch)
+        if fusible is None:
+            fused.append(_FusedLaunch(launch, [position]))
+            return len(fused) - 1
+        for number in range(first, len(fused)):
+            other = fused[number]
+            if other.launches and self._fits(other, fusible, other.members[0] <= limit, machine):
                 break
         else:
-            place = len(packs)
-            packs.append(_Pack(launch, []))
-        packs[place].members.append(position)
-        packs[place].add(loop)
-        return place
+            number = len(fused)
+            fused.append(_FusedLaunch(launch, []))
+        fused[number].members.append(position)
+        fused[number].add(fusible)
+        return number
 
-    def _fits(self, pack: _Pack, loop: _Loop, apart: bool, machine: Capabilities) -> bool:
-        if apart and not (loop.small and loop.points in pack.points):
+    def _fits(
+        self, other: _FusedLaunch, fusible: _FusibleLaunch, excluded: bool, machine: Capabilities
+    ) -> bool:
+        """Return True where a launch can be added to a fused one; ``excluded`` leaves small launches over equal
+        points alone."""
+        if excluded and not (fusible.small and fusible.points in other.points):
             return False
         if (
-            len(pack.loops) == machine.max_subkernels
-            or len(pack.buffers.union(loop.launch.buffers)) > MAX_BUFFERS
+            len(other.launches) == machine.max_subkernels
+            or len(other.buffers.union(fusible.launch.buffers)) > MAX_BUFFERS
         ):
             return False
-        if pack.kinds.keys() == {loop.kind}:
+        if other.kinds.keys() == {fusible.kind}:
             return True
-        kinds = pack.kinds | {loop.kind: loop.size}
+        kinds = other.kinds | {fusible.kind: fusible.size}
         fit = len(kinds) <= MAX_SUBKERNEL_KINDS and sum(kinds.values()) <= machine.max_statements
-        return loop.small and pack.small and fit
+        return fusible.small and other.small and fit
 
-    def _loop(self, launch: Launch) -> _Loop | None:
-        """A launch as a loop of a pack, where it may be one."""
-        if launch not in self._loops:
-            self._loops[launch] = self._new_loop(launch)
-        return self._loops[launch]
+    def _fusible(self, launch: Launch) -> _FusibleLaunch | None:
+        """Return a launch as a candidate for fusion, or None where it may not be fused."""
+        if launch not in self._fusible_launches:
+            self._fusible_launches[launch] = self._new_fusible(launch)
+        return self._fusible_launches[launch]
 
-    def _new_loop(self, launch: Launch) -> _Loop | None:
+    def _new_fusible(self, launch: Launch) -> _FusibleLaunch | None:
         kernel = self._kernels[launch.kernel]
         sizes = (type_bytes(self._placements[name].type) for name in launch.buffers)
         moved = sum(estimate(size, self._symbols) for size in sizes)
         if moved > self._options.isomorphic_fusion_bytes:
             return None
-        if launch.kernel not in self._outlines:
-            self._outlines[launch.kernel] = kernel_template(kernel) if can_fuse_horizontally(kernel) else None
-        found = self._outlines[launch.kernel]
+        if launch.kernel not in self._templates:
+            self._templates[launch.kernel] = (
+                kernel_template(kernel) if can_fuse_horizontally(kernel) else None
+            )
+        found = self._templates[launch.kernel]
         if found is None:
             return None
         given = dict(zip((info.name for info in kernel.symbols), launch.symbols, strict=True))
@@ -243,52 +280,52 @@ class HorizontalFuser:
         kind = self._kinds.setdefault(found.kernel, len(self._kinds))
         points = _points(kernel, given)
         small = moved <= self._options.horizontal_fusion_bytes
-        return _Loop(launch, kernel, found.at(given), kind, small, body_size(*bodies), points)
+        return _FusibleLaunch(launch, kernel, found.at(given), kind, small, body_size(*bodies), points)
 
-    # --- what they become ---------------------------------------------------------------------------------------------
+    # --- construction of fused launches ------------------------------------------------------------------------------
 
-    def _launch(self, pack: _Pack, kernels: dict[str, Kernel]) -> Launch:
-        """The launch of a pack; ``kernels`` receives its kernel."""
-        loops = [loop for kind in pack.kinds for loop in pack.loops if loop.kind == kind]
-        key = tuple(loop.launch for loop in loops)
+    def _launch(self, fused: _FusedLaunch, kernels: dict[str, Kernel]) -> Launch:
+        """Return the step of a fused launch; ``kernels`` receives its kernel."""
+        members = [each for kind in fused.kinds for each in fused.launches if each.kind == kind]
+        key = tuple(each.launch for each in members)
         if key not in self._made:
-            self._made[key] = self._new_launch(loops)
+            self._made[key] = self._new_launch(members)
         launch, kernel = self._made[key]
         kernels[kernel.name] = kernel
         return launch
 
-    def _new_launch(self, loops: Sequence[_Loop]) -> tuple[Launch, Kernel]:
+    def _new_launch(self, members: Sequence[_FusibleLaunch]) -> tuple[Launch, Kernel]:
         parameters: dict[str, Parameter] = {}
-        for loop in loops:
-            for own, buffer in zip(loop.kernel.parameters, loop.launch.buffers, strict=True):
+        for member in members:
+            for own, buffer in zip(member.kernel.parameters, member.launch.buffers, strict=True):
                 parameters[buffer] = _bound(parameters.get(buffer), own, f"p{len(parameters)}")
-        alike: dict[int, list[tuple[KernelTemplate, tuple[str, ...]]]] = {}
-        for loop in loops:
-            names = tuple(parameters[buffer].name for buffer in loop.launch.buffers)
-            alike.setdefault(loop.kind, []).append((loop.outline, names))
-        parts = tuple(subkernel_of(f"part{k}", each) for k, each in enumerate(alike.values()))
-        terms = (term for part in parts for each in part.invocations for term in each.symbols)
+        by_kind: dict[int, list[tuple[KernelTemplate, tuple[str, ...]]]] = {}
+        for member in members:
+            names = tuple(parameters[buffer].name for buffer in member.launch.buffers)
+            by_kind.setdefault(member.kind, []).append((member.template, names))
+        subkernels = tuple(subkernel_of(f"part{k}", each) for k, each in enumerate(by_kind.values()))
+        terms = (term for subkernel in subkernels for each in subkernel.invocations for term in each.symbols)
         used = set[str]().union(*map(free_symbols, terms))
         infos = tuple(replace(info, hint=None, source="") for info in self._symbols if info.name in used)
-        kernel = Kernel("", tuple(parameters.values()), infos, (), (), (), TileRequest(), parts)
-        name = self._named(kernel, loops)
+        kernel = Kernel("", tuple(parameters.values()), infos, (), (), (), TileRequest(), subkernels)
+        name = self._named(kernel, members)
         origins = (
             KernelOrigin(each.operation, each.origin, number)
-            for number, loop in enumerate(loops)
-            for each in loop.launch.origins
+            for number, member in enumerate(members)
+            for each in member.launch.origins
         )
         symbols = tuple(symbol(info.name) for info in infos)
         return Launch(name, tuple(parameters), symbols, tuple(origins)), replace(kernel, name=name)
 
-    def _named(self, kernel: Kernel, loops: Sequence[_Loop]) -> str:
-        """A pack is called after its first loop."""
-        kind = self._device(loops[0].launch).kind
-        _, _, called = loops[0].kernel.name.partition("_")
+    def _named(self, kernel: Kernel, members: Sequence[_FusibleLaunch]) -> str:
+        """Return the name of a fused kernel, made from the name of its first member."""
+        kind = self._device(members[0].launch).kind
+        _, _, called = members[0].kernel.name.partition("_")
         return self._names.known(kind, kernel) or self._names.add(kind, kernel, f"pack_{called}")
 
 
 def _bound(known: Parameter | None, own: Parameter, name: str) -> Parameter:
-    """The parameter of a pack that one of a loop's is bound to, beside what it is bound to already."""
+    """Return a fused kernel's parameter for a buffer, from a member's and the ``known`` one of earlier members."""
     if known is None:
         return replace(own, name=name)
     access = own.access if own.access == known.access else "inout"
@@ -303,8 +340,10 @@ def _points(kernel: Kernel, given: Mapping[str, Size]) -> _Points:
 
 
 def can_fuse_horizontally(kernel: Kernel) -> bool:
-    """True for a kernel whose programs need no more than those of others: no tiles of products, no scratch, and no scan
-    nor combination of the user's, which keep a program, and many registers, for long."""
+    """Return True for a kernel whose thread blocks need few registers and little shared memory.
+
+    It has no matmul tiles, no scratch, no scan and no user combiner; the last two keep many registers live for long.
+    """
     if kernel.schedule != TileRequest() or kernel.scratch:
         return False
     statements = [(phase, each) for phase in kernel.phases for each in phase.statements]

@@ -1,4 +1,4 @@
-"""Loops that are alike: kernels that differ in the sizes of their outer axes, and in what their symbols are called."""
+"""Isomorphic kernels: equal up to the sizes of their outer axes and the names of their symbols."""
 
 from __future__ import annotations
 
@@ -24,34 +24,38 @@ from litz_ir.symbols import (
 from litz_scheduler.loop_order import bodies_of, nodes_of, stores_of, terms_of
 
 MAX_DIVISOR, MIN_DIVISOR = 16, 4
-"""Sizes that have other powers of two as divisors are not alike, from the least to the greatest number of elements that
-are read together: one size that is odd would have all others read element by element."""
+"""The divisors, in elements, that templates distinguish: powers of two from the narrowest to the widest vectorised
+access.
+
+Sizes with other divisors make different templates, since one odd size would have all others load single elements.
+"""
 
 INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTemplate:
-    """What alike kernels have in common: ``kernel`` has no name and symbols of its own, of which little is said.
-    ``facts`` say what is known of them here, ``values`` what they are, over the symbols of the kernel at hand."""
+    """The common form of isomorphic kernels, and the symbols of one of them."""
 
     kernel: Kernel
+    """The kernel without a name, over symbols of its own about which only general facts are kept."""
     facts: tuple[SymbolInfo, ...]
+    """The facts about each symbol that hold for this kernel."""
     values: tuple[Size, ...]
+    """The value of each symbol, over the symbols of this kernel."""
 
     def at(self, symbols: Mapping[str, Size]) -> KernelTemplate:
-        """The same where the symbols of the kernel at hand have values in turn."""
+        """Return the template with the symbols of its kernel replaced by values."""
         return replace(self, values=tuple(substitute(value, symbols) for value in self.values))
 
 
 def kernel_template(kernel: Kernel) -> KernelTemplate:
-    """A kernel's outline: ``n0``, ``n1``, … for the sizes of its outer axes, ``v0``, … for the symbols that it has
-    otherwise."""
+    """Return a kernel's template: ``n0``, ``n1``, … for the sizes of outer axes, ``v0``, … for all other symbols."""
     used = _used(kernel)
-    kept = [info for info in kernel.symbols if info.name in used]
-    names = {info.name: f"v{k}" for k, info in enumerate(kept)}
-    facts = [replace(info, name=names[info.name]) for info in kept]
-    values: list[Size] = [symbol(info.name) for info in kept]
+    used_infos = [info for info in kernel.symbols if info.name in used]
+    names = {info.name: f"v{k}" for k, info in enumerate(used_infos)}
+    facts = [replace(info, name=names[info.name]) for info in used_infos]
+    values: list[Size] = [symbol(info.name) for info in used_infos]
     outer = []
     for k, axis in enumerate(kernel.outer):
         if axis.size not in (0, 1):
@@ -66,29 +70,32 @@ def kernel_template(kernel: Kernel) -> KernelTemplate:
     return KernelTemplate(general, tuple(facts), tuple(values))
 
 
-def subkernel_of(name: str, loops: Sequence[tuple[KernelTemplate, tuple[str, ...]]]) -> Subkernel:
-    """The part of a pack that runs alike loops on these buffers. What is the same number for all of them stands in its
-    kernel; of the other symbols that knows what holds for every loop."""
-    outlines = [each for each, _ in loops]
-    general = outlines[0].kernel
+def subkernel_of(name: str, kernels: Sequence[tuple[KernelTemplate, tuple[str, ...]]]) -> Subkernel:
+    """Return the subkernel that runs isomorphic kernels, given by template and buffers.
+
+    A symbol with one constant value in all of them becomes a constant; the facts of any other symbol hold for all of
+    them.
+    """
+    templates = [each for each, _ in kernels]
+    general = templates[0].kernel
     fixed: dict[str, Size] = {}
     infos: list[SymbolInfo] = []
     for k, info in enumerate(general.symbols):
-        given = {each.values[k] for each in outlines}
+        given = {each.values[k] for each in templates}
         (first, *others) = given
         if isinstance(first, int) and not others:
             fixed[info.name] = first
         else:
-            infos.append(_common([each.facts[k] for each in outlines]))
+            infos.append(_common([each.facts[k] for each in templates]))
     outer = tuple(Axis(axis.name, substitute(axis.size, fixed)) for axis in general.outer)
     kernel = replace(general, name=name, symbols=tuple(infos), outer=outer)
-    open_ = [k for k, info in enumerate(general.symbols) if info.name not in fixed]
-    bindings = (Invocation(buffers, tuple(each.values[k] for k in open_)) for each, buffers in loops)
-    return Subkernel(kernel, tuple(bindings))
+    free = [k for k, info in enumerate(general.symbols) if info.name not in fixed]
+    invocations = (Invocation(buffers, tuple(each.values[k] for k in free)) for each, buffers in kernels)
+    return Subkernel(kernel, tuple(invocations))
 
 
 def _used(kernel: Kernel) -> set[str]:
-    """The names that phases use."""
+    """Return the names of the symbols that the phases of a kernel use."""
     names: set[str] = set()
     for phase in kernel.phases:
         names.update(*(free_symbols(axis.size) for axis in phase.axes))
@@ -99,7 +106,7 @@ def _used(kernel: Kernel) -> set[str]:
 
 
 def _fact(name: str, size: Size, symbols: Sequence[SymbolInfo]) -> SymbolInfo:
-    """What is known of a size."""
+    """Return range, divisor and hint of a size as the facts of a symbol."""
     found = bounds(size, {info.name: info.range for info in symbols if info.kind != "float"})
     divisor = _divisor(size, {info.name: info.divisor for info in symbols})
     low = None if found.low is None else max(0, found.low)
@@ -109,32 +116,31 @@ def _fact(name: str, size: Size, symbols: Sequence[SymbolInfo]) -> SymbolInfo:
 
 
 def _divisor(size: Size, known: Mapping[str, int]) -> int:
-    """A number that divides a size, which is not 0."""
+    """Return a number that divides a size, never 0."""
     match size:
         case int():
             return abs(size)
         case Symbol():
             return known[size.name]
         case Product():
-            return prod(_divisor(factor, known) for factor in size.factors)
+            return prod(_divisor(each, known) for each in size.factors)
         case Sum():
-            return gcd(size.constant, *(_divisor(part, known) * factor for part, factor in size.terms))
+            return gcd(size.constant, *(_divisor(each, known) * scale for each, scale in size.terms))
     return 1
 
 
 def _coarse(info: SymbolInfo) -> SymbolInfo:
-    """As much of a symbol as decides about the instructions of its kernel."""
+    """Return the facts of a symbol that affect the generated instructions: whether it fits 32 bits, and its divisor."""
     if info.kind != "int":
         return SymbolInfo(info.name, info.kind)
     small = info.high is not None and info.high <= INT32_MAX
-    shared = gcd(info.divisor, MAX_DIVISOR)
-    return SymbolInfo(
-        info.name, high=INT32_MAX if small else None, divisor=shared if shared >= MIN_DIVISOR else 1
-    )
+    divisor = gcd(info.divisor, MAX_DIVISOR)
+    high = INT32_MAX if small else None
+    return SymbolInfo(info.name, high=high, divisor=divisor if divisor >= MIN_DIVISOR else 1)
 
 
 def _common(facts: Sequence[SymbolInfo]) -> SymbolInfo:
-    """What holds of all symbols of these kinds; the largest is what is typical."""
+    """Return the facts that hold for all of these symbols, with the largest hint."""
     first = facts[0]
     if first.kind != "int":
         return replace(first, hint=None)
@@ -150,6 +156,7 @@ def _common(facts: Sequence[SymbolInfo]) -> SymbolInfo:
 
 
 def _renamed(phases: Sequence[Phase], names: Mapping[str, str]) -> tuple[Phase, ...]:
+    """Return phases with symbols and scalars renamed."""
     terms: dict[str, Size] = {old: symbol(new) for old, new in names.items()}
     moved: dict[Expr, Expr] = {}
 

@@ -1,4 +1,4 @@
-"""Kernel naming: kernels that are equal, for one kind of device, are one under one name."""
+"""Kernel naming: equal kernels for one kind of device are one kernel under one name."""
 
 from __future__ import annotations
 
@@ -14,26 +14,30 @@ from litz_scheduler.canonical import kernel_title
 
 
 class KernelNames:
-    """The kernels of a plan and of all its subplans: those that are equal, for one kind of device, have one name. One
-    belongs to one compilation."""
+    """Names of the kernels of a plan and all its subplans, unique within one compilation.
+
+    Kernels that are equal, for one kind of device, share a name.
+    """
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, Kernel], str] = {}
 
     def known(self, kind: str, kernel: Kernel) -> str | None:
-        """The name of a nameless kernel for a ``kind`` of device that was met before."""
+        """Return the name given to an equal kernel for the same ``kind`` of device, or None."""
         return self._names.get((kind, kernel))
 
     def add(self, kind: str, kernel: Kernel, called: str) -> str:
-        """A name for a new nameless kernel, made from its number and ``called``."""
+        """Return a new name for an unnamed kernel: its number, then ``called``."""
         name = self._names[kind, kernel] = f"k{len(self._names)}_{called}"
         return name
 
 
 @dataclass(frozen=True, slots=True)
 class NameKernels:
-    """Name kernels in the order of their launches, by what they fuse; ``subplan`` plans the graphs of control flow,
-    whose kernels have ``names`` of the same numbers."""
+    """Name kernels in the order of their launches, after the operations that they fuse.
+
+    ``subplan`` plans the subgraphs of higher-order operators, whose kernels share ``names`` and so its numbering.
+    """
 
     names: KernelNames
     subplan: Callable[[LoopGraph], Plan]
@@ -41,24 +45,26 @@ class NameKernels:
     ulp: int = 0
 
     def apply(self, data: UnnamedSteps, context: PassContext) -> UnplacedPlan:
-        """The steps with their kernels, each once, and the plans of subgraphs."""
-        made = _Named(self.names, self.subplan, context)
-        first = made.steps(data.first)
+        """Return the steps with each kernel once, and the plans of subgraphs."""
+        named = _NamedSteps(self.names, self.subplan, context)
+        first = named.steps(data.first)
         groups: list[range] = []
         steps = [*first]
         for items in data.groups:
-            steps += made.steps(items)
+            steps += named.steps(items)
             groups.append(range(groups[-1].stop if groups else len(first), len(steps)))
         devices = {value.type.device for value in data.fused.graph.values().values()}
         known = (context.machine(device) for device in devices)
         tiled = frozenset(each.device.kind for each in known if each is not None and each.max_tile_elements)
         return UnplacedPlan(
-            data.fused, data.device, data.machine, tiled, data.placements, made.kernels, tuple(made.subplans),
+            data.fused, data.device, data.machine, tiled, data.placements, named.kernels, tuple(named.subplans),
             tuple(steps), tuple(groups),
         )  # fmt: skip
 
 
-class _Named:
+class _NamedSteps:
+    """Named kernels and subplans, collected while items become steps."""
+
     def __init__(
         self, names: KernelNames, subplan: Callable[[LoopGraph], Plan], context: PassContext
     ) -> None:
@@ -69,7 +75,7 @@ class _Named:
         self._context = context
 
     def steps(self, items: Sequence[Item]) -> list[Step]:
-        """The steps that items become; what was decided is recorded."""
+        """Return the steps of items, and record the decisions among them."""
         steps: list[Step] = []
         for item in items:
             match item:

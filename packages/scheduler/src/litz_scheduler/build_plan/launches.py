@@ -1,4 +1,4 @@
-"""Kernel construction: groups, copies and fills as launches of kernels that have no names yet."""
+"""Kernel construction: fusion groups, copies and fills as launches of kernels without names."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ from litz_scheduler.tiling import schedule_nest
 
 
 class LaunchBuilder:
-    """Constructs kernels over the ``values`` so far, and appends their launches to ``items``. ``operations`` has the
-    members of groups by name; ``lineage`` tells what was inlined where."""
+    """Construct the kernels of groups and append their launches to ``items``.
+
+    ``operations`` are the members of groups by name, ``values`` the placements so far; ``lineage`` gives the
+    operations that were inlined into each member.
+    """
 
     def __init__(
         self,
@@ -48,11 +51,11 @@ class LaunchBuilder:
         self._items = items
 
     def launch(self, group: Group) -> None:
-        """Append the launch of a group."""
+        """Append the launch of a group; raises ``ScheduleError`` where its device has no target."""
         operations, values = self.operations, self.values
         first = operations[group.members[0].operation]
         capabilities = machine_of(first.results[0].type.device, self.context)
-        stored = {name for name, fate in group.storage_classes if fate == "store"}
+        stored = {name for name, storage in group.storage_classes if storage == "store"}
         for member in group.members:
             for value in operations[member.operation].results:
                 if value.name in stored:
@@ -64,7 +67,7 @@ class LaunchBuilder:
 
         bound = canonicalize(body, schedule, values.type, values.memory, self.symbols)
         if cluster_size(bound.kernel.schedule) > 1 or scan_segment(bound.kernel.schedule):
-            bound = self._with_scratch(bound, group, capabilities)
+            bound = self._with_workspace(bound, group, capabilities)
         fused = self.lineage.of(member.operation for member in group.members)
         self._items.append(
             UnnamedLaunch(
@@ -79,35 +82,35 @@ class LaunchBuilder:
         )
 
     def fill(self, value: Value, axes: tuple[Axis, ...], body: Expr) -> None:
-        """Append the launch of a kernel of its own that fills ``value`` from ``body``."""
+        """Append the launch of a kernel that fills ``value`` with ``body`` at each point of ``axes``."""
         operation = Pointwise(results=(value,), axes=axes, bodies=(body,))
         self.operations[value.name] = operation
         self.launch(single_operation_group(operation))
 
     def copy(self, name: str, value: Value) -> None:
-        """Append the launch of a kernel of its own that copies ``name`` into ``value``."""
+        """Append the launch of a kernel that copies buffer ``name`` into ``value``."""
         axes = tuple(Axis(f"i{k}", size) for k, size in enumerate(value.type.shape))
         self.fill(value, axes, Load(name, tuple(symbol(axis.name) for axis in axes), value.type.dtype))
 
-    def _with_scratch(
+    def _with_workspace(
         self, bound: CanonicalKernel, group: Group, capabilities: Capabilities
     ) -> CanonicalKernel:
-        """The kernel with memory for its programs to tell one another what they found."""
+        """Add a workspace, through which the thread blocks communicate, as the kernel's last parameter."""
         kernel = bound.kernel
         shape = (workspace_words(kernel),)
         type_ = TensorType(i64, shape, contiguous(shape), capabilities.device)
-        scratch = Value(f"{group.name}.scratch", type_)
-        self.values.written(scratch)
+        workspace = Value(f"{group.name}.scratch", type_)
+        self.values.written(workspace)
         parameter = Parameter(f"p{len(kernel.parameters)}", i64, "workspace")
         kernel = replace(kernel, parameters=(*kernel.parameters, parameter))
-        relay, note = scan_segment(kernel.schedule), f"{cluster_size(kernel.schedule)} programs"
+        segment = scan_segment(kernel.schedule)
+        note = f"{cluster_size(kernel.schedule)} programs"
         decision = Decision("plan", group.name, "cluster", "reduce.cluster", note=note)
-        if relay:
-            decision = Decision(
-                "plan", group.name, "look back", "scan.lookback", note=f"{relay} points a program"
-            )
+        if segment:
+            note = f"{segment} points a program"
+            decision = Decision("plan", group.name, "look back", "scan.lookback", note=note)
         self._items.append(decision)
-        return replace(bound, kernel=kernel, buffers=(*bound.buffers, scratch.name))
+        return replace(bound, kernel=kernel, buffers=(*bound.buffers, workspace.name))
 
     def _schedule(
         self, nest: LoopNest, body: KernelBody, group: Group, capabilities: Capabilities
@@ -123,7 +126,7 @@ class LaunchBuilder:
 
 
 def machine_of(device: Device, context: PassContext) -> Capabilities:
-    """What a device at hand can do; raises ``ScheduleError`` for one without a target."""
+    """Return the capabilities of a device; raises ``ScheduleError`` where no target is given for it."""
     known = context.machine(device)
     if known is None:
         raise ScheduleError(

@@ -1,4 +1,4 @@
-"""Memory planning: the plan, with memory taken for its steps and given back between them."""
+"""Memory planning: a plan with the steps that allocate and free memory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from litz_scheduler.build_plan.forms import UnplacedPlan
 
 @dataclass(frozen=True, slots=True)
 class PlanMemory:
-    """Give memory to all values of a plan; the layout is the one of those that are tried that holds least at once."""
+    """Assign memory to all buffers of a plan, in the layout of least modelled peak."""
 
     name: str = "plan-memory"
     ulp: int = 0
 
     def apply(self, data: UnplacedPlan, context: PassContext) -> Plan:
-        """The plan, with all that was decided on the way."""
+        """Return the finished plan, with all decisions of the passes before."""
         graph, memory = data.fused.graph, data.modelled()
         launched = {step.kernel for step in memory.steps if isinstance(step, Launch)}
         for decision in memory.decisions:

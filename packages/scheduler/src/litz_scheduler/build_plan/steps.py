@@ -1,4 +1,4 @@
-"""Groups as steps of a plan: launches, calls, control flow and checks, in order."""
+"""Steps of fusion groups, in order: launches, calls, higher-order operators and checks."""
 
 from __future__ import annotations
 
@@ -34,20 +34,22 @@ from litz_scheduler.options import SchedulerOptions
 
 @dataclass(frozen=True, slots=True)
 class BuildSteps:
-    """Make the steps of each group and construct its kernels, for the devices at hand. ``source`` is the graph as it
-    came, whose operations launches name as their origins."""
+    """Build the steps of each group and its kernels, for the devices given."""
 
     options: SchedulerOptions
     source: LoopGraph
+    """The loop graph before scheduling, whose operations are the origins of launches."""
     name: str = "build-steps"
     ulp: int = 64
 
     def apply(self, data: FusedGraph, context: PassContext) -> UnnamedSteps:
-        """The steps of the groups in order; raises ``ScheduleError``."""
+        """Return the steps of the groups in order; raises ``ScheduleError``."""
         return _Builder(data, context, self.options, self.source).steps()
 
 
 class _Builder:
+    """Build the items of one fused graph, group by group."""
+
     def __init__(
         self, fused: FusedGraph, context: PassContext, options: SchedulerOptions, source: LoopGraph
     ) -> None:
@@ -65,7 +67,7 @@ class _Builder:
         self.calls = Calls(graph, self.values, self.launches, self.sizes, self.items)
 
     def steps(self) -> UnnamedSteps:
-        """The steps of all groups."""
+        """Return the steps of all groups."""
         device = _device(self.fused.graph)
         machine = machine_of(device, self.context)
         for value in self.fused.graph.inputs:
@@ -90,7 +92,7 @@ class _Builder:
                 self.values.type(output.name)
 
     def _add(self, group: Group) -> None:
-        """Append the steps of a group."""
+        """Append the items of a group."""
         operation = self.operations[group.members[0].operation]
         match operation:
             case View():
@@ -114,6 +116,7 @@ class _Builder:
                 self.launches.launch(group)
 
     def _view(self, view: View) -> None:
+        """Alias a view to its base where strides can express it, else copy it."""
         value = view.results[0]
         if self.values.alias(view):
             self.items.append(Decision("plan", view.name, "alias", "alias.view"))
@@ -122,6 +125,7 @@ class _Builder:
         self.items.append(Decision("plan", view.name, "copy", "copy.layout", type_bytes(value.type)))
 
     def _scatter(self, group: Group, scatter: Scatter) -> None:
+        """Scatter into the base's own memory where nothing else reads it, else into a copy."""
         value = scatter.results[0]
         if self.values.reuse_base(scatter):
             nbytes = type_bytes(value.type)
@@ -133,6 +137,6 @@ class _Builder:
 
 
 def _device(graph: LoopGraph) -> Device:
-    """The first GPU that a value is on, else the CPU."""
+    """Return the first GPU that a value is on, else the CPU."""
     devices = {value.type.device for value in graph.values().values()} - {CPU}
     return min(devices, key=lambda each: (each.kind, each.index), default=CPU)

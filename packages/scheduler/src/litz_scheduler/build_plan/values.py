@@ -1,4 +1,4 @@
-"""Where the values of a plan live, as far as its steps have come."""
+"""The placement of each value of a plan, as its steps are built."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from litz_scheduler.memory.slots import UNPLACED
 
 
 class ValuePlacements:
-    """Placements by name. What kernels write first is left for the memory planner to place."""
+    """Placements by value name. Values that kernels write first are ``UNPLACED`` until memory is planned."""
 
     def __init__(self, graph: LoopGraph) -> None:
         self.symbols = graph.symbols
@@ -28,7 +28,10 @@ class ValuePlacements:
         self._elsewhere: set[str] = set()
 
     def type(self, name: str) -> TensorType:
-        """The type of a value, with the layout that its memory has."""
+        """Return the type of a value with the layout of its memory.
+
+        Raises ``ScheduleError`` for a value that is not defined yet.
+        """
         placement = self.placements.get(name)
         if placement is None:
             raise ScheduleError(
@@ -37,8 +40,10 @@ class ValuePlacements:
         return placement.type
 
     def memory(self, name: str) -> str:
-        """The oldest buffer with the same elements in the same places: a kernel that writes a new version and reads
-        the old one has one parameter for both."""
+        """Return the oldest buffer with the same elements at the same addresses.
+
+        A kernel that writes a new version and reads the old one has one parameter for both.
+        """
         while True:
             placement = self.placements[name]
             if placement.base is None or name in self._elsewhere:
@@ -49,7 +54,7 @@ class ValuePlacements:
             name = placement.base
 
     def written(self, value: Value) -> None:
-        """A kernel writes ``value``: into memory of its own, or into that of the version it replaces."""
+        """Note that a kernel writes ``value``, in memory of its own or in that of the version it replaces."""
         if value.replaces is not None:
             self.placements[value.name] = Placement(self.type(value.replaces), base=value.replaces)
         elif value.name not in self.placements:
@@ -57,14 +62,16 @@ class ValuePlacements:
             self._owned.add(value.name)
 
     def returned(self, value: Value, base: str | None = None) -> None:
-        """A call or region hands over ``value``: the next version of ``base``, an argument, or a view of it, which may
-        start anywhere."""
+        """Note that a call or region returns ``value``.
+
+        ``base`` is the argument that it is the next version of, or a view of at any offset.
+        """
         self.placements[value.name] = Placement(value.type, base=base)
         if base is not None and value.replaces != base:
             self._elsewhere.add(value.name)
 
     def alias(self, view: View) -> bool:
-        """Let a view share its base's memory; false where strides cannot show it as promised."""
+        """Place a view in its base's memory; return False where strides cannot express it in the promised layout."""
         type_ = alias_type(view, self.type(view.base), self.symbols)
         if type_ is None or not as_promised(view.results[0].type, type_.layout):
             return False
@@ -72,8 +79,11 @@ class ValuePlacements:
         return True
 
     def reuse_base(self, scatter: Scatter) -> bool:
-        """Let a scatter combine into its base's own memory: when nobody else wants the base, which a kernel of this
-        plan stored, and it is not read on the way."""
+        """Place a scatter in its base's memory; return False where that is not allowed.
+
+        It is allowed when a kernel of this plan wrote the base, the scatter is its only reader, it is not returned,
+        and neither the body nor the index loads it.
+        """
         name = scatter.base
         if name not in self._owned or name in self._returned or self._readers[name] != 1:
             return False
