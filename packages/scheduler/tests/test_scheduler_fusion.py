@@ -523,8 +523,10 @@ def test_horizontal_fusion_leaves_its_input_as_it_was() -> None:
     graph = b.build(*(b.op("exp", b.input(64)) for _ in range(4)))
     groups = groups_of(graph, SchedulerOptions())
     fused = HorizontalFusion(SchedulerOptions()).apply(groups, PassContext({CPU: GPU_LIKE}))
-    assert [len(each.drafts) for each in (groups, fused)] == [4, 1]
-    assert all(len(draft.members) == len(draft.reads) == 1 for draft in groups.drafts.values())
+    assert [len(each.candidates) for each in (groups, fused)] == [4, 1]
+    assert all(
+        len(candidate.members) == len(candidate.reads) == 1 for candidate in groups.candidates.values()
+    )
     verify(groups)
     assert HorizontalFusion(SchedulerOptions()).apply(groups, PassContext({CPU: CPU_LIKE})) is groups
 
@@ -536,7 +538,7 @@ def test_groups_that_lack_an_operation_or_run_too_early_are_refused() -> None:
     verify(groups)
     first, second = groups.ordered()
     with pytest.raises(VerifyError, match=r"fusion\.members"):
-        verify(replace(groups, drafts={second.number: second}, order=_chain(second.number, 0)))
+        verify(replace(groups, candidates={second.number: second}, order=_chain(second.number, 0)))
     first.position, second.position = second.position, first.position
     with pytest.raises(VerifyError, match=r"fusion\.order"):
         verify(replace(groups, order=_chain()))

@@ -1,4 +1,4 @@
-"""Fusion: operations over the same points become one kernel."""
+"""Passes that fuse operations into kernels."""
 
 from litz_scheduler.fusion.groups import FusionGroups
 from litz_scheduler.fusion.horizontal_fusion import HorizontalFusion

@@ -1,4 +1,4 @@
-"""Fusion groups in the making: the form of a graph between the passes of fusion."""
+"""Fusion groups while they are built: the form of a graph between the fusion passes."""
 
 from __future__ import annotations
 
@@ -16,90 +16,99 @@ from litz_scheduler.legality.precedence import Precedence
 from litz_scheduler.options import SchedulerOptions
 
 BUFFERS = 96
-"""The values that the members of a group may read, those that they define included."""
+"""Values that the members of a group may read, including those that they define."""
 
 
 @dataclass(slots=True)
 class FusionGroups:
-    """The operations of a graph in groups.
-
-    ``drafts`` are the groups by their numbers in ``order``, which says what runs before what; ``roots`` gives for each
-    value the oldest one whose memory it may share.
-    """
+    """The operations of a graph, divided into fusion candidates."""
 
     graph: LoopGraph
-    drafts: dict[int, FusionCandidate]
+    """The loop graph."""
+    candidates: dict[int, FusionCandidate]
+    """The candidates by their numbers in ``order``."""
     order: Precedence
+    """The order that dependencies impose on the candidates."""
     roots: Mapping[str, str]
+    """For each value the oldest one whose memory it may share."""
 
     def ordered(self) -> list[FusionCandidate]:
-        """The groups, each after those that it waits for."""
-        return [self.drafts[n] for n in self.order.in_order(lambda number: self.drafts[number].position)]
+        """Return the candidates, each after those that it depends on."""
+        return [
+            self.candidates[n] for n in self.order.in_order(lambda number: self.candidates[number].position)
+        ]
 
     def copy(self) -> FusionGroups:
-        """The same groups, to be changed."""
-        drafts = {number: replace(each, reads=set(each.reads)) for number, each in self.drafts.items()}
-        return FusionGroups(self.graph, drafts, self.order.copy(), self.roots)
+        """Return a copy that can be changed independently."""
+        candidates = {
+            number: replace(each, reads=set(each.reads)) for number, each in self.candidates.items()
+        }
+        return FusionGroups(self.graph, candidates, self.order.copy(), self.roots)
 
 
 class Merger:
-    """Makes one of two groups, where a kernel may be that large, and records why."""
+    """Merge two candidates where the limits of a kernel allow it, and record the decision."""
 
     def __init__(self, groups: FusionGroups, context: PassContext, options: SchedulerOptions) -> None:
         self._groups = groups
         self._context = context
         self._options = options
 
-    def machine(self, draft: FusionCandidate) -> FusionLimits:
-        """The machine that a group runs on."""
-        return FusionLimits.of(self._context.machine(draft.device), self._options)
+    def limits(self, candidate: FusionCandidate) -> FusionLimits:
+        """Return the fusion limits of the device of a candidate."""
+        return FusionLimits.of(self._context.machine(candidate.device), self._options)
 
-    def note(self, draft: FusionCandidate, name: str, verdict: str, reason: str, stake: int) -> None:
-        """Record whether a group takes what is called ``name``."""
-        subject = f"{name} + group of {draft.members[0].operation.name}"
+    def note(self, candidate: FusionCandidate, name: str, verdict: str, reason: str, stake: int) -> None:
+        """Record the decision about a candidate and the operation called ``name``; ``stake`` is in bytes."""
+        subject = f"{name} + group of {candidate.members[0].operation.name}"
         self._context.decide(Decision("fusion", subject, verdict, reason, stake))
 
-    def fits(self, home: FusionCandidate, other: FusionCandidate) -> bool:
-        """True where a kernel may be as large as both together."""
-        most = self.machine(home).statements
-        return home.size + other.size <= most and len(home.reads | other.reads) <= BUFFERS
+    def fits(self, target: FusionCandidate, other: FusionCandidate) -> bool:
+        """Return True where two candidates together stay within the limits of a kernel."""
+        limit = self.limits(target).statements
+        return target.size + other.size <= limit and len(target.reads | other.reads) <= BUFFERS
 
-    def merge(self, home: FusionCandidate, other: FusionCandidate, stake: int, why: str) -> bool:
-        """Rebuild ``other`` with the members of ``home`` after its own; nothing changes when one does not fit."""
-        groups, machine = self._groups, self.machine(home)
+    def merge(self, target: FusionCandidate, other: FusionCandidate, stake: int, why: str) -> bool:
+        """Append the members of ``target`` to those of ``other``, and replace ``target`` by the result.
+
+        Returns False, and changes nothing, where one of the members cannot be fused.
+        """
+        groups, limits = self._groups, self.limits(target)
         trial = FusionCandidate(other.number, other.device, other.outer, other.inner, list(other.members))
         trial.is_matmul = other.is_matmul
-        for seen in home.members:
-            assert isinstance(seen.operation, Pointwise | Reduction)
-            joined = try_fuse(trial, seen.operation, groups.graph.symbols, groups.roots, machine)
-            if isinstance(joined, str):
+        for node in target.members:
+            assert isinstance(node.operation, Pointwise | Reduction)
+            fused = try_fuse(trial, node.operation, groups.graph.symbols, groups.roots, limits)
+            if isinstance(fused, str):
                 return False
-            joined.apply(trial)
-        home.outer, home.inner, home.members = trial.outer, trial.inner, trial.members
-        home.is_matmul = other.is_matmul
-        home.size += other.size
-        home.reads |= other.reads
-        groups.order.merge(home.number, other.number)
-        del groups.drafts[other.number]
-        self.note(home, other.members[0].operation.name, "fuse", why, stake)
+            fused.apply(trial)
+        target.outer, target.inner, target.members = trial.outer, trial.inner, trial.members
+        target.is_matmul = other.is_matmul
+        target.size += other.size
+        target.reads |= other.reads
+        groups.order.merge(target.number, other.number)
+        del groups.candidates[other.number]
+        self.note(target, other.members[0].operation.name, "fuse", why, stake)
         return True
 
 
 @verify.register
 def verify_groups(groups: FusionGroups) -> None:
-    """Check that each operation is in one group, and that groups run after those that define what they read; raises
-    ``VerifyError``."""
+    """Check that each operation is in one group, and that groups run after the definitions that they read.
+
+    Raises ``VerifyError``.
+    """
     ordered = groups.ordered()
-    members = [id(seen.operation) for draft in ordered for seen in draft.members]
+    members = [id(node.operation) for candidate in ordered for node in candidate.members]
     if sorted(members) != sorted(map(id, groups.graph.operations)):
         raise VerifyError(
             f"{len(members)} members for {len(groups.graph.operations)} operations",
             check="fusion.members",
             node=groups.graph.name,
         )
-    definers = {v.name: k for k, draft in enumerate(ordered) for v in _results(draft)}
-    for position, draft in enumerate(ordered):
-        for operation in (seen.operation for seen in draft.members):
+    definers = {v.name: k for k, candidate in enumerate(ordered) for v in _results(candidate)}
+    for position, candidate in enumerate(ordered):
+        for operation in (node.operation for node in candidate.members):
             late = next((name for name in operation.reads if definers.get(name, -1) > position), None)
             if late is not None:
                 raise VerifyError(
@@ -107,5 +116,6 @@ def verify_groups(groups: FusionGroups) -> None:
                 )
 
 
-def _results(draft: FusionCandidate) -> list[Value]:
-    return [value for seen in draft.members for value in seen.operation.results]
+def _results(candidate: FusionCandidate) -> list[Value]:
+    """Return the values that a candidate defines."""
+    return [value for node in candidate.members for value in node.operation.results]

@@ -1,7 +1,7 @@
-"""Horizontal fusion of loops over the same points on a GPU: those of a list share what a launch costs.
+"""Horizontal fusion of loops over equal iteration spaces on a GPU, as for a list of tensors (foreach).
 
-An optimiser's step over a list of parameters is as many loops as there are parameters. Each moves its bytes in a few
-microseconds, and as long takes a launch: to fill the processors, and to drain them again.
+An optimiser's step over a list of parameters is one loop per parameter. Each moves its bytes in a few microseconds,
+and its launch takes as long: to fill the SMs and to drain them.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from litz_scheduler.legality.matmul import gpu_kinds
 from litz_scheduler.options import SchedulerOptions
 
 BUFFERS = 48
-"""The values that a fused group may read and write: a thread holds an address for each, and an element of each
-result."""
+"""Values that a fused group may read and write: a thread holds an address of each, and an element of each result."""
 
 REDUCTION_SHARE = 1 << 6
-"""By how much less a reduction may move to be fused: what its loops hold in registers they hold at the same time."""
+"""Reductions are fused only up to 1/64 of ``foreach_bytes``: fused reductions hold all their registers at the same
+time."""
 
 _Points = tuple[Device, tuple[Size, ...], tuple[Size, ...]]
+"""Device, and sizes of outer and inner axes."""
 
 
 @dataclass(frozen=True, slots=True)
 class HorizontalFusion:
-    """Make one group of loops over the same points, between which no call stands, and each of which moves too little
-    for a launch of its own."""
+    """Fuse loops over equal iteration spaces that move too few bytes for a launch each, with no call between them."""
 
     options: SchedulerOptions
     name: str = "horizontal-fusion"
     ulp: int = 0
 
     def apply(self, data: FusionGroups, context: PassContext) -> FusionGroups:
-        """The groups with those in one that should be; themselves where no device has blocks."""
+        """Return the groups after horizontal fusion; the given ones where there is no GPU."""
         if not self.options.fuse or not gpu_kinds(context):
             return data
         groups = data.copy()
@@ -46,53 +46,58 @@ class HorizontalFusion:
 
 
 class _Fusion:
+    """Horizontal fusion of one set of groups, in place."""
+
     def __init__(self, groups: FusionGroups, context: PassContext, options: SchedulerOptions) -> None:
         self._groups = groups
         self._values = groups.graph.values()
         self._symbols = groups.graph.symbols
         self._context = context
-        self._most = options.foreach_bytes
-        self._beside = min(options.horizontal_fusion_bytes, options.isomorphic_fusion_bytes)
+        self._max_bytes = options.foreach_bytes
+        self._subkernel_bytes = min(options.horizontal_fusion_bytes, options.isomorphic_fusion_bytes)
         self._merger = Merger(groups, context, options)
 
     def run(self) -> None:
-        """Merge, in the order that they run, the groups that should be one."""
+        """Merge groups in the order that they run."""
         known: dict[_Points, FusionCandidate] = {}
-        for draft in self._groups.ordered():
-            if not draft.fusible:
-                # What a call separates stays apart: to run the earlier later would keep its inputs alive meanwhile.
+        for candidate in self._groups.ordered():
+            if not candidate.fusible:
+                # Loops before and after a call stay separate: a later run of the first would keep its inputs live.
                 known.clear()
-            elif self._wants_company(draft):
-                key = (draft.device, sizes_of(draft.outer), sizes_of(draft.inner))
+            elif self._is_small(candidate):
+                key = (candidate.device, sizes_of(candidate.outer), sizes_of(candidate.inner))
                 latest = known.get(key)
-                if latest is not None and len(_moved(latest)) + len(_moved(draft)) <= BUFFERS:
-                    self._merge(draft, latest)
-                known[key] = draft
+                if latest is not None and len(_moved(latest)) + len(_moved(candidate)) <= BUFFERS:
+                    self._merge(candidate, latest)
+                known[key] = candidate
 
-    def _merge(self, home: FusionCandidate, other: FusionCandidate) -> bool:
-        """Make one of two groups neither of which waits for the other, where a kernel may be that large."""
-        first, second, order = other.number, home.number, self._groups.order
-        if home.is_matmul or other.is_matmul:
+    def _merge(self, target: FusionCandidate, other: FusionCandidate) -> bool:
+        """Merge two groups where neither depends on the other and a kernel may be that large."""
+        other_number, number, order = other.number, target.number, self._groups.order
+        if target.is_matmul or other.is_matmul:
             return False
-        if order.before(first, second) or order.before(second, first):
+        if order.before(other_number, number) or order.before(number, other_number):
             return False
-        return self._merger.fits(home, other) and self._merger.merge(home, other, 0, "fuse.foreach")
+        return self._merger.fits(target, other) and self._merger.merge(target, other, 0, "fuse.foreach")
 
-    def _wants_company(self, draft: FusionCandidate) -> bool:
-        """True for a loop on a GPU whose launch takes a good part of its time. The smallest ones run side by side where
-        they can: a program that has several of them takes as long as all of them."""
-        machine = self._context.machine(draft.device)
-        if machine is None or not machine.sm_count or not draft.outer:
+    def _is_small(self, candidate: FusionCandidate) -> bool:
+        """Return True for a loop on a GPU whose launch takes a large part of its time.
+
+        The smallest loops are left to horizontal fusion of launches where the device supports it, which runs them in
+        parallel: a thread block of a foreach kernel runs all its loops one after another.
+        """
+        machine = self._context.machine(candidate.device)
+        if machine is None or not machine.sm_count or not candidate.outer:
             return False
-        sizes = (type_bytes(self._values[name].type) for name in _moved(draft))
+        sizes = (type_bytes(self._values[name].type) for name in _moved(candidate))
         moved = sum(estimate(size, self._symbols) for size in sizes)
-        if machine.max_subkernels > 1 and moved <= self._beside:
+        if machine.max_subkernels > 1 and moved <= self._subkernel_bytes:
             return False
-        return moved * (REDUCTION_SHARE if draft.inner else 1) <= self._most
+        return moved * (REDUCTION_SHARE if candidate.inner else 1) <= self._max_bytes
 
 
-def _moved(draft: FusionCandidate) -> set[str]:
-    """The values that a group reads from memory and writes there."""
-    defined = {value.name: value for seen in draft.members for value in seen.operation.results}
-    stored = {n for n, value in defined.items() if value.replaces is not None or n not in draft.reads}
-    return (draft.reads - defined.keys()) | stored
+def _moved(candidate: FusionCandidate) -> set[str]:
+    """Return the values that a group reads from memory and writes to it."""
+    defined = {value.name: value for node in candidate.members for value in node.operation.results}
+    stored = {n for n, value in defined.items() if value.replaces is not None or n not in candidate.reads}
+    return (candidate.reads - defined.keys()) | stored

@@ -1,4 +1,4 @@
-"""Storage classes: whether a value of a group is inlined, kept in a register or scratch, or stored."""
+"""Storage classes: whether a value of a group is inlined, in a register, in scratch, or stored to memory."""
 
 from __future__ import annotations
 
@@ -24,52 +24,63 @@ class StorageClasses:
     ulp: int = 0
 
     def apply(self, data: FusionGroups, context: PassContext) -> FusedGraph:
-        """The fused graph of the groups."""
+        """Return the fused graph."""
         made = _Groups(data.graph, tuple(data.ordered()), self.options)
-        groups = tuple(made.group(f"g{k}", draft) for k, draft in enumerate(made.drafts))
+        groups = tuple(made.group(f"g{k}", candidate) for k, candidate in enumerate(made.candidates))
         return FusedGraph(data.graph, groups, tuple(context.decisions))
 
 
 class _Groups:
+    """Construction of groups from the candidates of a graph."""
+
     def __init__(
-        self, graph: LoopGraph, drafts: tuple[FusionCandidate, ...], options: SchedulerOptions
+        self, graph: LoopGraph, candidates: tuple[FusionCandidate, ...], options: SchedulerOptions
     ) -> None:
-        self.drafts = drafts
-        self.dear = options.scratch_cost
+        self.candidates = candidates
+        self.scratch_cost = options.scratch_cost
         self.memory = Materialization(graph).memory
         self.names = list(graph.named())
         self.readers: dict[str, set[int]] = {}
-        for draft in drafts:
-            for seen in draft.members:
-                for name in seen.operation.reads:
-                    self.readers.setdefault(name, set()).add(draft.number)
+        for candidate in candidates:
+            for node in candidate.members:
+                for name in node.operation.reads:
+                    self.readers.setdefault(name, set()).add(candidate.number)
 
-    def group(self, name: str, draft: FusionCandidate) -> Group:
+    def group(self, name: str, candidate: FusionCandidate) -> Group:
+        """Return a candidate as a group."""
         last_read: dict[str, int] = {}
-        for seen in draft.members:
-            for load in seen.loads:
-                last_read[load.buffer] = max(last_read.get(load.buffer, 0), seen.phase)
-        values = [(value, seen) for seen in draft.members for value in seen.operation.results]
-        fates = tuple((v.name, self._fate(v, seen, draft, last_read)) for v, seen in values)
+        for node in candidate.members:
+            for load in node.loads:
+                last_read[load.buffer] = max(last_read.get(load.buffer, 0), node.phase)
+        values = [(value, node) for node in candidate.members for value in node.operation.results]
+        classes = tuple((v.name, self._storage_class(v, node, candidate, last_read)) for v, node in values)
         inside = {value.name for value, _ in values}
-        reads = dict.fromkeys(n for seen in draft.members for n in seen.operation.reads if n not in inside)
-        writes = tuple(n for n, fate in fates if fate == "store")
-        members = tuple(
-            Member(self._name(s, draft), s.phase, s.inner, s.index, s.bodies) for s in draft.members
+        reads = dict.fromkeys(
+            n for node in candidate.members for n in node.operation.reads if n not in inside
         )
-        return Group(name, draft.outer, draft.inner, members, fates, tuple(reads), writes)
+        writes = tuple(name for name, each in classes if each == "store")
+        members = tuple(
+            Member(self._name(s, candidate), s.phase, s.inner, s.index, s.bodies) for s in candidate.members
+        )
+        return Group(name, candidate.outer, candidate.inner, members, classes, tuple(reads), writes)
 
-    def _name(self, seen: ScheduledNode, draft: FusionCandidate) -> str:
-        # What defines no value is alone in its group, which keeps its position in the graph.
-        return seen.operation.name if seen.operation.results else self.names[draft.position]
+    def _name(self, node: ScheduledNode, candidate: FusionCandidate) -> str:
+        # An operation without results is alone in its group, and is named after its position in the graph.
+        return node.operation.name if node.operation.results else self.names[candidate.position]
 
-    def _fate(
-        self, value: Value, seen: ScheduledNode, draft: FusionCandidate, last_read: Mapping[str, int]
+    def _storage_class(
+        self, value: Value, node: ScheduledNode, candidate: FusionCandidate, last_read: Mapping[str, int]
     ) -> StorageClass:
-        elsewhere = self.readers.get(value.name, set()) - {draft.number}
-        if value.name in self.memory or elsewhere or value.replaces is not None or not seen.bodies:
+        """Return the storage class of a value.
+
+        It is scratch where a later phase reads the value and recomputation costs at least ``scratch_cost``.
+        """
+        elsewhere = self.readers.get(value.name, set()) - {candidate.number}
+        if value.name in self.memory or elsewhere or value.replaces is not None or not node.bodies:
             return "store"
-        if seen.reduces:
+        if node.reduces:
             return "register"
-        later = last_read.get(value.name, 0) > seen.phase
-        return "scratch" if later and seen.inner and body_cost(*seen.bodies) >= self.dear else "inline"
+        later = last_read.get(value.name, 0) > node.phase
+        return (
+            "scratch" if later and node.inner and body_cost(*node.bodies) >= self.scratch_cost else "inline"
+        )

@@ -1,4 +1,4 @@
-"""Trying to put an operation into a group."""
+"""Vertical and sibling fusion of one operation into a fusion candidate."""
 
 from __future__ import annotations
 
@@ -18,67 +18,76 @@ from litz_scheduler.options import SchedulerOptions
 
 @dataclass(frozen=True, slots=True)
 class FusionLimits:
-    """What joining asks of the machine: the statements that a kernel may have, the points that must be left to run
-    side by side, and the length of a row that a GPU's program takes in one go (0: the machine is none)."""
+    """Limits of a device on fused kernels."""
 
     statements: int
+    """The most statements of a kernel."""
     points: int
+    """Outer points that a kernel needs at least to keep the device busy."""
     max_row: int = 0
+    """The longest row, in elements, that one thread block of a GPU processes at once; 0 on other devices."""
 
     @staticmethod
-    def of(known: Capabilities | None, options: SchedulerOptions) -> FusionLimits:
-        """What is asked of a machine with such capabilities."""
-        if known is None:
+    def of(capabilities: Capabilities | None, options: SchedulerOptions) -> FusionLimits:
+        """Return the limits of a device with such capabilities; ``None`` stands for an unknown device."""
+        if capabilities is None:
             return FusionLimits(512, options.min_parallel_points)
-        side_by_side = options.min_parallel_points * (known.threads + known.sm_count)
-        return FusionLimits(known.max_statements, side_by_side, options.long_row if known.sm_count else 0)
+        parallel_points = options.min_parallel_points * (capabilities.threads + capabilities.sm_count)
+        return FusionLimits(
+            capabilities.max_statements, parallel_points, options.long_row if capabilities.sm_count else 0
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class FusedCandidate:
-    """A group's axes and members, the newcomer last."""
+    """The axes and members of a candidate after fusion of an operation."""
 
     alignment: Alignment
+    """The common axes of the candidate and the operation."""
     members: list[ScheduledNode]
+    """The members, the new operation last."""
 
-    def apply(self, draft: FusionCandidate) -> None:
-        """Let the group be so."""
-        draft.outer, draft.inner = self.alignment.outer, self.alignment.inner
-        draft.members = self.members
+    def apply(self, candidate: FusionCandidate) -> None:
+        """Update the candidate in place."""
+        candidate.outer, candidate.inner = self.alignment.outer, self.alignment.inner
+        candidate.members = self.members
 
 
 def try_fuse(
-    draft: FusionCandidate,
+    candidate: FusionCandidate,
     operation: Pointwise | Reduction,
     symbols: SymbolTable,
     roots: Mapping[str, str],
-    machine: FusionLimits,
+    limits: FusionLimits,
     *,
     sibling: bool = False,
 ) -> FusedCandidate | str:
-    """The group with the operation in it, or the reason why that cannot be. A ``sibling`` must read something where
-    the group reads it too: sharing a buffer gains nothing when its elements come at different times."""
+    """Return the candidate with the operation fused, or the reason code for which this is not legal.
+
+    A ``sibling``, which reads a buffer that the candidate reads too, must load an element that a member loads at the
+    same point; otherwise the common buffer is read twice anyway.
+    """
     reason = "refuse.domain"
-    for alignment in alignments(draft, operation):
-        if _starves(draft, alignment, symbols, machine):
+    for alignment in alignments(candidate, operation):
+        if _starves(candidate, alignment, symbols, limits):
             reason = "refuse.parallel"
             continue
-        members = realign(draft, alignment, symbols)
+        members = realign(candidate, alignment, symbols)
         axes = alignment.outer + alignment.inner
-        newcomer = scheduled_node(operation, alignment.own, 0, alignment.own_inner, axes, symbols)
-        defined = {value.name: seen for seen in members for value in seen.operation.results}
-        phase = phase_for(newcomer, defined)
+        new_node = scheduled_node(operation, alignment.own, 0, alignment.own_inner, axes, symbols)
+        defined = {value.name: node for node in members for value in node.operation.results}
+        phase = phase_for(new_node, defined)
         if phase is None:
             reason = "refuse.index"
             continue
-        if sibling and not {load for seen in members for load in seen.loads}.intersection(newcomer.loads):
+        if sibling and not {load for node in members for load in node.loads}.intersection(new_node.loads):
             reason = "refuse.traffic"
             continue
-        follows = phase > 0 and not newcomer.inner
-        if draft.is_matmul and not follows and not shares_nested_reductions(newcomer, members):
+        follows = phase > 0 and not new_node.inner
+        if candidate.is_matmul and not follows and not shares_nested_reductions(new_node, members):
             reason = "refuse.matmul"
             continue
-        members.append(replace(newcomer, phase=phase))
+        members.append(replace(new_node, phase=phase))
         if preserves_versions(members, roots):
             return FusedCandidate(alignment, members)
         reason = "refuse.version"
@@ -86,10 +95,13 @@ def try_fuse(
 
 
 def _starves(
-    draft: FusionCandidate, alignment: Alignment, symbols: SymbolTable, machine: FusionLimits
+    candidate: FusionCandidate, alignment: Alignment, symbols: SymbolTable, limits: FusionLimits
 ) -> bool:
-    """True when joining would leave too few outer points to keep the machine busy, and each of them much to do. Rows
-    that a program of a GPU takes in one go are walked sooner than another kernel is launched."""
-    before = estimate(points(draft.outer), symbols)
+    """Return True when fusion would leave too few outer points to keep the device busy.
+
+    A row of at most ``max_row`` elements is exempt: a thread block processes it faster than another kernel is
+    launched.
+    """
+    before = estimate(points(candidate.outer), symbols)
     after = estimate(points(alignment.outer), symbols)
-    return after < before and after < machine.points and before > machine.max_row * max(after, 1)
+    return after < before and after < limits.points and before > limits.max_row * max(after, 1)

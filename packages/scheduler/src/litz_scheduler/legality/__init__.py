@@ -1,1 +1,1 @@
-"""What may run together: order between groups, and reads inside one."""
+"""Conditions for fusion: the order between groups, and reads within one."""

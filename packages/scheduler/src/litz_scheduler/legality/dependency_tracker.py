@@ -1,4 +1,4 @@
-"""What must run before an operation: order is data, versions, tokens and symbols."""
+"""Dependencies between groups: by data, versions of buffers, side-effect tokens and symbols."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ from litz_scheduler.graph_facts import axes_of, memory_roots, overwritten_by
 
 
 class DependencyTracker:
-    """Remembers which group defines each value, touches each memory, was last with each token and defines each symbol
-    that no argument binds. Groups are numbers; they may have been merged since they were entered."""
+    """The last group to define each value, access each memory, use each token and define each symbol.
+
+    Groups are numbers, which may have been merged since they were entered. Symbols bound by arguments have no
+    definer.
+    """
 
     def __init__(self, graph: LoopGraph) -> None:
         self.roots = memory_roots(graph)
@@ -40,8 +43,10 @@ class DependencyTracker:
         self._bound = set(_input_symbols(graph))
 
     def of(self, operation: Operation) -> set[int]:
-        """The groups that must run before: those that define what is read, the last one with its token, and all that
-        touch the memory that it overwrites."""
+        """Return the groups that must run before an operation.
+
+        They define the values that it reads, were last to use its token, or access the memory that it overwrites.
+        """
         needed = {self.owner[name] for name in operation.reads if name in self.owner}
         needed.update(self._tokens[token] for token in operation.tokens if token in self._tokens)
         for name in overwritten_by(operation):
@@ -53,11 +58,11 @@ class DependencyTracker:
         return needed
 
     def enter(self, operation: Operation, number: int) -> None:
-        """Remember what an operation of the group ``number`` does."""
+        """Enter the definitions and accesses of an operation of the group ``number``."""
         for name in operation.reads:
             self._touching.setdefault(self._root(name), set()).add(number)
         for name in overwritten_by(operation):
-            # Whoever touched the older version runs before; who comes next need wait for this one only.
+            # Later accesses depend on this group alone, since it depends on all earlier ones.
             self._touching[self._root(name)] = {number}
         for value in operation.results:
             self.owner[value.name] = number
@@ -66,7 +71,7 @@ class DependencyTracker:
             if name not in self._bound:
                 self._definers.setdefault(name, number)
         if isinstance(operation, Assert):
-            # What is asserted of a size that is data holds before anything of that size is read.
+            # An assertion about an unbacked symbol runs before all later uses of the symbol.
             self._definers.update((name, number) for name in used_symbols(operation) & self._definers.keys())
 
     def _root(self, name: str) -> str:
@@ -74,7 +79,7 @@ class DependencyTracker:
 
 
 def _input_symbols(graph: LoopGraph) -> Iterator[str]:
-    """The symbols that arguments bind: scalars, and what stands alone as a size or stride of an input."""
+    """Yield the symbols that arguments bind: scalars, and those that are a size or stride of an input by themselves."""
     for each in graph.inputs:
         if isinstance(each, ScalarInput):
             yield each.symbol or each.name
@@ -84,7 +89,7 @@ def _input_symbols(graph: LoopGraph) -> Iterator[str]:
 
 
 def _defined_symbols(operation: Operation) -> set[str]:
-    """The symbols that have a value once the operation has run: a host scalar's own, and sizes that a call decides."""
+    """Return the symbols that an operation defines: a host scalar's own, and sizes and strides of a call's results."""
     if isinstance(operation, HostScalar):
         return {operation.symbol}
     if isinstance(operation, Call | Region):
@@ -93,7 +98,7 @@ def _defined_symbols(operation: Operation) -> set[str]:
 
 
 def used_symbols(operation: Operation) -> set[str]:
-    """Every symbol and scalar in an operation's sizes, bodies and arguments."""
+    """Return every symbol and scalar in the sizes, bodies and arguments of an operation."""
     types = [value.type for value in operation.results]
     found = _symbols_in(
         t for type_ in types for t in (*type_.shape, *type_.layout.strides, type_.layout.offset)
@@ -111,6 +116,7 @@ def used_symbols(operation: Operation) -> set[str]:
 
 
 def _bodies(operation: Operation) -> tuple[Expr, ...]:
+    """Return the expressions that an operation evaluates."""
     match operation:
         case Pointwise() | Reduction() | Scan():
             return operation.bodies
@@ -126,6 +132,7 @@ def _symbols_in(terms: Iterator[Size] | tuple[Size, ...]) -> set[str]:
 
 
 def _argument_symbols(argument: Argument) -> Iterator[str]:
+    """Yield the symbols and scalars in an argument of a call."""
     if isinstance(argument, tuple):
         for item in argument:
             yield from _argument_symbols(item)

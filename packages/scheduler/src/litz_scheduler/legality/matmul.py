@@ -1,4 +1,4 @@
-"""Products of matrices among reductions: loops that a GPU computes tile by tile, with rules of their own."""
+"""Matmuls among reductions, which a GPU computes in tiles and which have fusion rules of their own."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from litz_scheduler.fusion_candidate import ScheduledNode
 
 
 def gpu_kinds(context: PassContext) -> frozenset[str]:
-    """The kinds of devices that have processors of their own to share tiles out to."""
+    """Return the kinds of devices that have SMs, over which a kernel's tiles are distributed."""
     return frozenset(device.kind for device, known in context.capabilities.items() if known.sm_count > 0)
 
 
 def matmul_of(operation: Operation, kinds: frozenset[str]) -> MatmulNest | None:
-    """Return the matmul that a reduction is on a device of one of these kinds; ``None`` for anything else.
+    """Return the matmul that a reduction is on a device of one of these kinds; ``None`` for any other operation.
 
-    Such a loop reads every element of an operand for many results. It pays to keep it apart: what is computed of its
-    result at the same point may follow in its kernel, and what needs the same products at the same points beside it.
+    A matmul reads every element of an operand for many results, so that it is fused with few operations: an epilogue
+    at the same point, and reductions of the same elementwise products at the same points.
     """
     if not isinstance(operation, Reduction) or operation.results[0].type.device.kind not in kinds:
         return None
@@ -28,7 +28,7 @@ def matmul_of(operation: Operation, kinds: frozenset[str]) -> MatmulNest | None:
 
 
 def has_nested_reductions(operation: Operation) -> bool:
-    """True for loops whose bodies hold sums of their own."""
+    """Return True for loops whose bodies contain nested reductions."""
     match operation:
         case Pointwise() | Reduction():
             return bool(nested_reductions(*operation.bodies))
@@ -37,12 +37,12 @@ def has_nested_reductions(operation: Operation) -> bool:
     return False
 
 
-def shares_nested_reductions(newcomer: ScheduledNode, members: Sequence[ScheduledNode]) -> bool:
-    """True for a reduction that holds sums which a member computes at the same points."""
-    own = set(nested_reductions(*newcomer.bodies)) if newcomer.reduces else set()
-    return any(seen.reduces and own.intersection(nested_reductions(*seen.bodies)) for seen in members)
+def shares_nested_reductions(new_node: ScheduledNode, members: Sequence[ScheduledNode]) -> bool:
+    """Return True for a reduction whose nested reductions a member computes at the same points."""
+    own = set(nested_reductions(*new_node.bodies)) if new_node.reduces else set()
+    return any(node.reduces and own.intersection(nested_reductions(*node.bodies)) for node in members)
 
 
 def is_matmul(operation: Operation, kinds: frozenset[str]) -> bool:
-    """True for what :func:`matmul_of` finds a matmul."""
+    """Return True where :func:`matmul_of` finds a matmul."""
     return matmul_of(operation, kinds) is not None

@@ -1,8 +1,8 @@
-"""Which group must run before which.
+"""Precedence: the order that dependencies impose on groups.
 
-Ancestors are kept as bit masks, so asking whether one group must run before another costs one machine operation per 64
-groups. A group keeps the bits of those merged into it, so that masks need no rewriting; edges that come late are
-carried on to what follows them.
+The ancestors of a group are a bit mask, so that a test costs one machine operation per 64 groups. A group has the
+bits of all groups merged into it, so that masks need no rewriting; an edge added late is propagated to all
+descendants.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 
 
 class Precedence:
-    """A graph without cycles over groups, which are numbered in the order that they were made."""
+    """A directed acyclic graph over groups, which are numbered in the order of their creation."""
 
     def __init__(self) -> None:
         self._into: list[int] = []
@@ -22,7 +22,7 @@ class Precedence:
         self._children: list[set[int]] = []
 
     def add(self) -> int:
-        """A new group that depends on nothing."""
+        """Add a group without dependencies, and return its number."""
         number = len(self._into)
         self._into.append(number)
         self._bits.append(1 << number)
@@ -32,7 +32,7 @@ class Precedence:
         return number
 
     def copy(self) -> Precedence:
-        """The same groups and edges, to be changed."""
+        """Return a copy that can be changed independently."""
         copied = Precedence()
         copied._into, copied._bits = self._into.copy(), self._bits.copy()
         copied._ancestors = self._ancestors.copy()
@@ -41,7 +41,7 @@ class Precedence:
         return copied
 
     def find(self, number: int) -> int:
-        """The group that a group was merged into in the end, or itself."""
+        """Return the group that a group was finally merged into, or the group itself."""
         root = number
         while self._into[root] != root:
             root = self._into[root]
@@ -50,20 +50,22 @@ class Precedence:
         return root
 
     def parents(self, number: int) -> set[int]:
-        """The groups that it depends on directly."""
+        """Return the groups that it depends on directly."""
         return {self.find(parent) for parent in self._parents[number]} - {number}
 
     def before(self, first: int, second: int) -> bool:
-        """True when ``first`` must run before ``second``."""
+        """Return True when ``first`` must run before ``second``."""
         return bool(self._ancestors[second] & self._bits[first])
 
     def between(self, first: int, needed: Iterable[int]) -> bool:
-        """True when one of ``needed``, other than ``first``, must run after ``first``: what depends on all of them can
-        then not run together with ``first``."""
+        """Return True when one of ``needed``, other than ``first``, must run after ``first``.
+
+        An operation that depends on all of ``needed`` can then not be fused into ``first``.
+        """
         return any(self.before(first, n) for n in needed if n != first)
 
     def require(self, number: int, needed: Collection[int]) -> None:
-        """Let the groups ``needed`` run before ``number``; the caller has ruled out cycles."""
+        """Add the dependency of ``number`` on each of ``needed``; the caller has excluded cycles."""
         mask = self._ancestors[number]
         for parent in needed:
             mask |= self._ancestors[parent] | self._bits[parent]
@@ -71,18 +73,19 @@ class Precedence:
         self._parents[number].update(needed)
         self._raise_ancestors(number, mask)
 
-    def merge(self, home: int, other: int) -> None:
-        """Make ``other`` a part of ``home``; no third group may run between them."""
-        self._into[other] = home
-        self._bits[home] |= self._bits[other]
-        self._parents[home] |= self._parents[other]
-        self._children[home] |= self._children[other]
-        mask = (self._ancestors[home] | self._ancestors[other]) & ~self._bits[home]
-        self._ancestors[home] = mask
-        for child in {self.find(c) for c in self._children[home]} - {home}:
-            self._raise_ancestors(child, self._ancestors[child] | mask | self._bits[home])
+    def merge(self, target: int, other: int) -> None:
+        """Merge ``other`` into ``target``; no third group may have to run between them."""
+        self._into[other] = target
+        self._bits[target] |= self._bits[other]
+        self._parents[target] |= self._parents[other]
+        self._children[target] |= self._children[other]
+        mask = (self._ancestors[target] | self._ancestors[other]) & ~self._bits[target]
+        self._ancestors[target] = mask
+        for child in {self.find(c) for c in self._children[target]} - {target}:
+            self._raise_ancestors(child, self._ancestors[child] | mask | self._bits[target])
 
     def _raise_ancestors(self, number: int, mask: int) -> None:
+        """Add the ancestors ``mask`` to a group and to all its descendants."""
         stack = [(number, mask)]
         while stack:
             number, mask = stack.pop()
@@ -95,7 +98,7 @@ class Precedence:
                 stack.append((child, self._ancestors[child] | passed))
 
     def in_order(self, position: Callable[[int], int]) -> list[int]:
-        """Every group after those it depends on; among those that are ready, the one of least position first."""
+        """Return the groups in topological order; of those that are ready, the one of least position first."""
         alive = [n for n in range(len(self._into)) if self._into[n] == n]
         waiting = {n: self.parents(n) for n in alive}
         children: dict[int, list[int]] = {}

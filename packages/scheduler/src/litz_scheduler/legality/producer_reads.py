@@ -1,4 +1,4 @@
-"""Reads inside a group: when a member may read what another one computes or overwrites."""
+"""Reads within a group: conditions under which a member may read values that another one computes or overwrites."""
 
 from __future__ import annotations
 
@@ -7,56 +7,62 @@ from collections.abc import Mapping, Sequence
 from litz_scheduler.fusion_candidate import ScheduledNode
 
 
-def phase_for(newcomer: ScheduledNode, defined: Mapping[str, ScheduledNode]) -> int | None:
-    """The first phase in which all that the newcomer reads of the group is at hand, or ``None`` when it reads another
-    point of something that the group computes. ``defined`` gives who defines a value of the group."""
+def phase_for(new_node: ScheduledNode, defined: Mapping[str, ScheduledNode]) -> int | None:
+    """Return the first phase in which all values that a new member reads of the group are computed.
+
+    Returns ``None`` when it reads such a value at another point than the one computed. ``defined`` gives the member
+    that defines each value of the group.
+    """
     phase = 0
-    for load in newcomer.loads:
+    for load in new_node.loads:
         producer = defined.get(load.buffer)
         if producer is None:
             continue
-        if load.index != producer.element(load.buffer) or _reads_inside(producer, newcomer):
+        if load.index != producer.element(load.buffer) or _reads_inside(producer, new_node):
             return None
         phase = max(phase, producer.phase + (1 if producer.reduces else 0))
     return phase
 
 
-def _reads_inside(producer: ScheduledNode, newcomer: ScheduledNode) -> bool:
-    """An outer value would need an inner one: there is no single point to read."""
-    return producer.inner and not producer.reduces and not newcomer.inner
+def _reads_inside(producer: ScheduledNode, new_node: ScheduledNode) -> bool:
+    """Return True for a read of a pointwise value over inner axes by a member over outer axes alone.
+
+    The reader runs once for many points of the value, so it has no single one to read.
+    """
+    return producer.inner and not producer.reduces and not new_node.inner
 
 
 def preserves_versions(members: Sequence[ScheduledNode], roots: Mapping[str, str]) -> bool:
-    """True when members that overwrite a value in place disturb no member that reads it.
+    """Return True when members that overwrite a buffer in place do not change what other members read of it.
 
-    The others must read it at the very point that is overwritten. What is not stored is computed again by each later
-    phase that wants it, so no phase after the store may want anything that is computed from the overwritten value.
-    ``roots`` tells which values share memory. Members come after those that they read.
+    The others must read it at the point that is overwritten. Values that are not stored are recomputed in each later
+    phase that reads them, so no phase after the store may read a value computed from the overwritten one. ``roots``
+    gives the memory root of values that share memory. Members come after those that they read.
     """
-    writers = {v.replaces: seen for seen in members for v in seen.operation.results if v.replaces is not None}
+    writers = {v.replaces: node for node in members for v in node.operation.results if v.replaces is not None}
     if not writers:
         return True
-    defined = {value.name for seen in members for value in seen.operation.results}
+    defined = {value.name for node in members for value in node.operation.results}
     if any(name in defined for name in writers):
         return False
     memory = {roots.get(name, name) for name in writers}
-    # For each value that is computed from something overwritten: when the first of that is.
-    until: dict[str, tuple[int, bool]] = {}
-    for seen in members:
+    # For each value computed from an overwritten one: the loop position of the first such store.
+    overwritten_at: dict[str, tuple[int, bool]] = {}
+    for node in members:
         first: tuple[int, bool] | None = None
-        for load in seen.loads:
+        for load in node.loads:
             writer = writers.get(load.buffer)
             if writer is None and load.buffer not in defined and roots.get(load.buffer) in memory:
                 return False
             if writer is not None and load.index != writer.index:
                 return False
-            stored = until.get(load.buffer) if writer is None else writer.loop_position
+            stored = overwritten_at.get(load.buffer) if writer is None else writer.loop_position
             if stored is not None:
                 first = stored if first is None else min(first, stored)
         if first is None:
             continue
-        if seen.loop_position > first:
+        if node.loop_position > first:
             return False
-        if not seen.reduces:
-            until.update((value.name, first) for value in seen.operation.results)
+        if not node.reduces:
+            overwritten_at.update((value.name, first) for value in node.operation.results)
     return True
