@@ -1,1 +1,1 @@
-"""In which order groups run: what must come before what, and orders that may hold less memory than eager's."""
+"""The order of groups: dependencies between them, and candidate orders that may need less memory than eager's."""

@@ -1,4 +1,4 @@
-"""Orders of blocks of work: by what each frees, or each as late as its first reader lets it."""
+"""Candidate orders of work blocks: by the memory that each frees, and depth first."""
 
 from __future__ import annotations
 
@@ -9,35 +9,39 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WorkBlock:
-    """Work that runs as one. ``needs`` are the blocks, by position, that run before; ``touches`` names the memory that
-    it reads or writes."""
+    """Steps that run as one unit."""
 
     needs: frozenset[int]
+    """The positions of the blocks that run before."""
     touches: frozenset[str]
+    """The memory roots that it reads or writes."""
 
 
 def freeing_first(
-    blocks: Sequence[WorkBlock], sizes: Mapping[str, int], kept: frozenset[str]
+    blocks: Sequence[WorkBlock], sizes: Mapping[str, int], escapes: frozenset[str]
 ) -> tuple[int, ...]:
-    """Of the blocks that can run, always the one that takes the least memory beyond what it frees; of equal ones the
-    first.
+    """Return an order in which the next block is always the one that allocates least beyond the memory that it frees.
 
-    ``sizes`` gives the bytes of memory that the first block to touch it takes; after the last block to do so it is
-    free, unless it is ``kept``.
+    Of equal blocks the first runs first. ``sizes`` gives the bytes that the first block to touch a memory root
+    allocates; they are free after the last block that does, unless the root ``escapes``.
     """
-    return _Freeing(blocks, sizes, kept).run()
+    return _FreeingOrder(blocks, sizes, escapes).run()
 
 
-class _Freeing:
-    def __init__(self, blocks: Sequence[WorkBlock], sizes: Mapping[str, int], kept: frozenset[str]) -> None:
+class _FreeingOrder:
+    """A greedy list scheduler, with a heap of the blocks that are ready."""
+
+    def __init__(
+        self, blocks: Sequence[WorkBlock], sizes: Mapping[str, int], escapes: frozenset[str]
+    ) -> None:
         self.blocks = blocks
         self.sizes = sizes
-        self.kept = kept
-        self.left: dict[str, set[int]] = {}
-        self.taken: set[str] = set()
+        self.escapes = escapes
+        self.remaining: dict[str, set[int]] = {}
+        self.allocated: set[str] = set()
         for number, block in enumerate(blocks):
             for name in block.touches & sizes.keys():
-                self.left.setdefault(name, set()).add(number)
+                self.remaining.setdefault(name, set()).add(number)
         self.readers = _readers(blocks)
         self.waiting = [len(block.needs) for block in blocks]
         self.done: list[int] = []
@@ -45,6 +49,7 @@ class _Freeing:
         self.heap: list[tuple[int, int]] = []
 
     def run(self) -> tuple[int, ...]:
+        """Return the order of the blocks."""
         for number, count in enumerate(self.waiting):
             if count == 0:
                 self._offer(number)
@@ -55,23 +60,27 @@ class _Freeing:
         return tuple(self.done)
 
     def _offer(self, number: int) -> None:
+        """Push a ready block, by the memory that it would add now."""
         heapq.heappush(self.heap, (self._growth(number), number))
 
     def _growth(self, number: int) -> int:
-        """The bytes that a block takes, less those that it frees."""
+        """Return the bytes that a block allocates, less those that it frees."""
         names = self.blocks[number].touches & self.sizes.keys()
-        taken = sum(self.sizes[name] for name in names if name not in self.taken)
-        return taken - sum(self.sizes[n] for n in names if n not in self.kept and len(self.left[n]) == 1)
+        allocated = sum(self.sizes[name] for name in names if name not in self.allocated)
+        return allocated - sum(
+            self.sizes[n] for n in names if n not in self.escapes and len(self.remaining[n]) == 1
+        )
 
     def _start(self, number: int) -> None:
+        """Append a block to the order, and push the blocks that are ready or cheaper because of it."""
         self.started[number] = True
         self.done.append(number)
         for name in self.blocks[number].touches & self.sizes.keys():
-            self.left[name].discard(number)
-            first = name not in self.taken
-            self.taken.add(name)
-            # Whoever touches it last frees it; whoever touches it next takes nothing any more.
-            for other in self.left[name] if first or len(self.left[name]) == 1 else ():
+            self.remaining[name].discard(number)
+            first = name not in self.allocated
+            self.allocated.add(name)
+            # The last block to touch it will free it, and the next one no longer allocates it.
+            for other in self.remaining[name] if first or len(self.remaining[name]) == 1 else ():
                 if self.waiting[other] == 0:
                     self._offer(other)
         for reader in self.readers[number]:
@@ -81,7 +90,10 @@ class _Freeing:
 
 
 def depth_first(blocks: Sequence[WorkBlock]) -> tuple[int, ...]:
-    """Every block as late as the first block that needs it lets it; blocks that none needs in their order."""
+    """Return an order in which every block runs just before the first block that needs it.
+
+    Blocks that none needs keep their order.
+    """
     readers = _readers(blocks)
     done: list[int] = []
     seen = [False] * len(blocks)
@@ -101,6 +113,7 @@ def depth_first(blocks: Sequence[WorkBlock]) -> tuple[int, ...]:
 
 
 def _readers(blocks: Sequence[WorkBlock]) -> list[list[int]]:
+    """Return the blocks that need each block."""
     found: list[list[int]] = [[] for _ in blocks]
     for number, block in enumerate(blocks):
         for needed in block.needs:

@@ -1,4 +1,4 @@
-"""Which groups must run before which, so that no order of them can be told from eager's."""
+"""Dependencies between groups under which no order has other observable effects than eager's."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from litz_scheduler.graph_facts import overwritten_by
 from litz_scheduler.legality.dependency_tracker import DependencyTracker
 
 _OWN = ("aten", "prims")
+"""Namespaces of operators whose schemas state all that they do."""
 
 
 def dependencies(fused: FusedGraph) -> tuple[frozenset[int], ...]:
-    """For each group the groups, by position, that run before it in any order.
+    """Return for each group the groups, by position, that run before it in any order.
 
-    Besides what order as data asks for, what can be seen stays as it is: assertions and writes over memory keep their
-    order, calls, which may raise, stay between those that they are between, and so do calls of operators that are not
-    torch's own among one another, whose functions may do more than they say.
+    Data dependencies are not all. Assertions and mutations of memory stay in order. Calls may raise, so they stay
+    between the same assertions and mutations. Calls of operators of other libraries stay in order, since their
+    functions may do more than their schemas state.
     """
     operations = fused.graph.named()
     group_of = {member.operation: k for k, group in enumerate(fused.groups) for member in group.members}
@@ -43,7 +44,7 @@ def dependencies(fused: FusedGraph) -> tuple[frozenset[int], ...]:
 
 
 def _is_foreign(operation: Operation) -> bool:
-    """True for a call of somebody else's operator, and for control flow, in which there may be one."""
+    """Return True for a call of another library's operator, and for a higher-order operator, which may contain one."""
     if isinstance(operation, Call):
         namespace, dot, _ = operation.target.partition(".")
         return bool(dot) and namespace not in _OWN
@@ -51,4 +52,5 @@ def _is_foreign(operation: Operation) -> bool:
 
 
 def _is_visible(operation: Operation) -> bool:
+    """Return True for an assertion or a mutation of memory."""
     return isinstance(operation, Assert) or bool(overwritten_by(operation))

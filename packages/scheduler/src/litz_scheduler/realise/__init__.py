@@ -1,4 +1,4 @@
-"""Inline or realise: which values live on only in their readers' bodies, and which get memory."""
+"""Realise or inline: values that are materialised to memory, and values that their readers recompute."""
 
 from litz_scheduler.realise.inline import Inline
 

@@ -1,4 +1,4 @@
-"""Decides for every view and pointwise value whether it is inlined."""
+"""The choice, for every view and pointwise value, between inlining and materialisation."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ from litz_scheduler.realise.uses import (
 )
 
 BODY_SHARE = 4
-"""An inlined body may take this fraction of the statements that a kernel may have: several must fit into one."""
+"""An inlined body may have 1/4 of the statements that a kernel may have, so that several fit into one."""
 
 
 OPERAND_COST = 8
-"""The dearest body (in adds) that is computed for each tile of a factor: a number taken apart and scaled."""
+"""The most expensive body, in additions, that a matmul computes for each tile of an operand: a low-precision value
+unpacked and scaled."""
 
 EXTRA_READ_SHARE = 4
-"""What is read beside the elements of a factor, its scales say, is at most this fraction of it."""
+"""Reads besides the elements of a matmul operand, such as its scales, may be 1/4 of the operand's bytes."""
 
 
 class InlineDecisions:
-    """Walks the graph from its end, so that the readers of a value are settled before the value is."""
+    """Decide from the end of the graph to its start, so that the readers of a value are decided before the value."""
 
     def __init__(self, graph: LoopGraph, options: SchedulerOptions, context: PassContext) -> None:
         self.graph = graph
         self.options = options
         self.context = context
         self.returned = output_names(graph)
-        self.residence = Materialization(graph)
-        self.memory = self.residence.memory
+        self.materialization = Materialization(graph)
+        self.memory = self.materialization.memory
         self.types = {name: value.type for name, value in graph.values().items()}
         self.shapes = {name: type_.shape for name, type_ in self.types.items()}
         self.inlined: set[str] = set()
@@ -57,24 +58,24 @@ class InlineDecisions:
         self.uses: dict[str, Uses] = {name: Uses(last=len(graph.operations)) for name in self.returned}
         self.weight: dict[int, int] = {}
         kinds = gpu_kinds(context)
-        products = {k for k, each in enumerate(graph.operations) if is_matmul(each, kinds)}
-        self.sums = {value.name for k in products for value in graph.operations[k].results}
-        self.matmuls = products | {
-            k for k, each in enumerate(graph.operations) if has_nested_reductions(each)
-        }
+        matmuls = {k for k, each in enumerate(graph.operations) if is_matmul(each, kinds)}
+        self.sums = {value.name for k in matmuls for value in graph.operations[k].results}
+        self.matmuls = matmuls | {k for k, each in enumerate(graph.operations) if has_nested_reductions(each)}
         for view in (each for each in graph.operations if isinstance(each, View)):
             if view.base in self.sums:
                 self.sums.add(view.name)
-        self.made = {o.name: o for o in graph.operations if isinstance(o, Pointwise | View)}
+        self.producers = {o.name: o for o in graph.operations if isinstance(o, Pointwise | View)}
         self.readers = Counter(name for each in graph.operations for name in each.reads)
         limit = min((c.max_statements for c in context.capabilities.values()), default=512)
         self.limit = limit // BODY_SHARE
 
     def decide(self) -> None:
-        """Fill ``inlined``, the values to inline, and ``copied``, the views that get memory of their own."""
+        """Fill ``inlined``, the values to inline, and ``copied``, the views that become copies."""
         operations = self.graph.operations
-        settled = {o.name for o in operations if isinstance(o, Pointwise | View) and self._settled(o)}
-        self.deadlines = deadlines(operations, VersionDeadlines(self.graph, settled), settled)
+        materialised = {
+            o.name for o in operations if isinstance(o, Pointwise | View) and self._is_materialised(o)
+        }
+        self.deadlines = deadlines(operations, VersionDeadlines(self.graph, materialised), materialised)
         for position in range(len(operations) - 1, -1, -1):
             operation = operations[position]
             chosen = False
@@ -93,34 +94,37 @@ class InlineDecisions:
                     self.uses.setdefault(name, Uses()).add(reader, further.through(use))
 
     def _readers(self, name: str, position: int, chosen: bool, through: bool) -> Iterator[tuple[int, Use]]:
-        """Who reads what an operation reads: itself if it is kept, and its readers where they read through it."""
+        """Yield the readers of an operation's arguments: itself unless inlined, and its readers where they read
+        through it."""
         if not chosen:
             yield position, Use(1, True)
         if through and name in self.uses:
             yield from self.uses[name].readers.items()
 
-    def _settled(self, operation: Pointwise | View) -> bool:
-        """True when the results are computed where they stand, whoever reads them."""
+    def _is_materialised(self, operation: Pointwise | View) -> bool:
+        """Return True when the results are materialised whoever reads them."""
         value = operation.results[0]
         if isinstance(operation, View):
-            return value.name in self.memory and not self.residence.shares(operation)
+            return value.name in self.memory and not self.materialization.shares(operation)
         return len(operation.results) != 1 or value.replaces is not None or value.name in self.memory
 
     def _view(self, view: View) -> bool:
+        """Return True where a view is inlined."""
         if view.name not in self.memory:
             if self._in_time(view.name):
                 self._note(view.results[0], "inline", "inline.view")
                 return True
-        elif self.residence.shares(view) and self._in_time(view.name):
-            # Memory holds the view too, but loops still read through it.
+        elif self.materialization.shares(view) and self._in_time(view.name):
+            # The view shares its base's memory for calls, and loops read the base through it.
             return False
         self.copied.add(view.name)
         self._note(view.results[0], "copy", "copy.layout" if self._in_time(view.name) else "refuse.version")
         return False
 
     def _pointwise(self, operation: Pointwise) -> bool:
+        """Return True where a pointwise value is inlined."""
         value = operation.results[0]
-        if self._settled(operation):
+        if self._is_materialised(operation):
             reason = "realise.output" if value.name in self.returned else "realise.called"
             if value.replaces is not None:
                 reason = "realise.version"
@@ -131,14 +135,15 @@ class InlineDecisions:
             self._note(value, "realise", "refuse.version")
             return False
         if self.sums.intersection(operation.reads):
-            # Its readers may well run elsewhere: then its result is what is stored, not the sum in full precision.
+            # If its readers run in other kernels, its result is stored, and not the sum in full precision.
             self._note(value, "realise", "realise.matmul")
             return False
-        verdict, reason = self._pays(operation)
+        verdict, reason = self._verdict(operation)
         self._note(value, verdict, reason)
         return verdict == "inline"
 
-    def _pays(self, operation: Pointwise) -> tuple[str, str]:
+    def _verdict(self, operation: Pointwise) -> tuple[str, str]:
+        """Return the verdict and the reason code by the cost of recomputation."""
         body = operation.bodies[0]
         cost, size, reads = body_cost(body), body_size(body), load_count(body)
         uses = self.uses.get(operation.name, Uses())
@@ -167,36 +172,43 @@ class InlineDecisions:
         return "inline", "inline.single" if single else "inline.cheap"
 
     def _is_light(self, operation: Pointwise, uses: Uses) -> bool:
-        """True for a factor that its product may compute: again for every tile that it reads of it, so that what that
-        takes must be small and what it reads no wider than the factor."""
+        """Return True for an operand that a matmul may compute for every tile that it reads.
+
+        Its body is cheap, and it reads at most 5/4 of the bytes of the operand.
+        """
         if len(uses.readers) > 1 or body_cost(*operation.bodies) > OPERAND_COST:
             return False
         read = sum(self._read_for(name) for name in operation.reads)
         return EXTRA_READ_SHARE * read <= (EXTRA_READ_SHARE + 1) * self._bytes(operation.name)
 
     def _read_for(self, name: str) -> int:
-        """The bytes that a factor reads for a value: where the value will be computed on the way too, those that it is
-        computed from, if they are fewer. Numbers of 4 bits are wide before they are scaled."""
-        least, made = self._bytes(name), self.made.get(name)
-        if made is None or self.readers[name] > 1 or self._settled(made):
+        """Return the bytes that an operand reads for a value.
+
+        Where the value would be inlined too, they are the bytes that it reads, if fewer: int4 weights are larger
+        unpacked.
+        """
+        least, producer = self._bytes(name), self.producers.get(name)
+        if producer is None or self.readers[name] > 1 or self._is_materialised(producer):
             return least
-        if isinstance(made, Pointwise) and body_cost(*made.bodies) > OPERAND_COST:
+        if isinstance(producer, Pointwise) and body_cost(*producer.bodies) > OPERAND_COST:
             return least
-        return min(least, sum(self._read_for(source) for source in made.reads))
+        return min(least, sum(self._read_for(source) for source in producer.reads))
 
     def _bytes(self, name: str) -> int:
         return estimate(type_bytes(self.types[name]), self.graph.symbols)
 
     def _expands(self, operation: Pointwise, uses: Uses) -> bool:
-        """True when a reader would compute the value several times and pay for it."""
+        """Return True when a reader would compute the value more often than once per element."""
         symbols = self.graph.symbols
         own = estimate(points(operation.axes), symbols)
         readers = (points(axes_of(self.graph.operations[position])) for position in uses.readers)
         return own > 1 and any(estimate(count, symbols) > own for count in readers)
 
     def _in_time(self, name: str) -> bool:
-        """True when every reader runs before what the value is computed from is overwritten, or overwrites it itself
-        and needs the value at its own point alone."""
+        """Return True when every reader runs before a buffer that the value depends on is overwritten.
+
+        The reader that overwrites the buffer may itself read the value at its own point.
+        """
         deadline, uses = self.deadlines.get(name), self.uses.get(name)
         if deadline is None or uses is None or uses.last < deadline.position:
             return True

@@ -1,8 +1,8 @@
-"""The pass that inlines.
+"""The pass that inlines values into their readers.
 
-Views cost nothing in a loop, so loops always read through them. A pointwise value is computed again by its readers when
-that is cheaper than a round trip through memory; it never is when a call reads it, when the graph returns it, or when
-what it reads is overwritten before its reader runs.
+Loops always read through views, which costs nothing. A pointwise value is recomputed by its readers when that is
+cheaper than a store and loads. It is materialised when a call reads it, when the graph returns it, and when a buffer
+that it reads is overwritten before its reader runs.
 """
 
 from __future__ import annotations
@@ -45,14 +45,17 @@ from litz_scheduler.realise.choices import InlineDecisions
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """Inline pointwise values and views into the loops that read them; turn mutations into loops that store in place,
-    and views that memory cannot show into loops that copy."""
+    """Inline pointwise values and views into the loops that read them.
+
+    Mutations become loops that store in place; views that strides cannot express become loops that copy.
+    """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
     name: str = "inline"
     ulp: int = 0
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        """Return the graph after inlining, with the decisions recorded."""
         graph = data.with_operations(tuple(map(_mutation_as_loop, data.operations)))
         choices = InlineDecisions(graph, self.options, context)
         choices.decide()
@@ -60,6 +63,7 @@ class Inline:
 
 
 def _mutation_as_loop(operation: Operation) -> Operation:
+    """Return a mutation as a pointwise loop that replaces its target; any other operation as it is."""
     if not isinstance(operation, Mutation):
         return operation
     result = replace(operation.results[0], replaces=operation.target)
@@ -72,7 +76,7 @@ def _mutation_as_loop(operation: Operation) -> Operation:
 
 
 class _Substitution:
-    """Rewrites the operations in order: what is inlined is already in its final form when its readers come."""
+    """Rewriting of the operations in order, so that inlined bodies are final when their readers are rewritten."""
 
     def __init__(self, graph: LoopGraph, choices: InlineDecisions) -> None:
         self.graph = graph
@@ -82,8 +86,8 @@ class _Substitution:
         self.types = {name: value.type for name, value in graph.values().items()}
 
     def run(self) -> LoopGraph:
-        kept = [o for operation in self.graph.operations for o in self._visit(operation)]
-        return self.graph.with_operations(tuple(kept))
+        operations = [o for operation in self.graph.operations for o in self._visit(operation)]
+        return self.graph.with_operations(tuple(operations))
 
     def _visit(self, operation: Operation) -> tuple[Operation, ...]:
         current = self._with_inlined_reads(operation)
@@ -122,16 +126,18 @@ class _Substitution:
 
 
 def _with_checks(found: Expr, index: tuple[Size, ...]) -> Expr:
-    """What an inlined value is at ``index``, and the checks of indices that it does not depend on: along a dimension of
-    one element, or one that it is repeated along."""
+    """Add to an inlined body the bounds checks of ``index`` that its own loads do not make.
+
+    A body does not depend on the index along a broadcast dimension, which is still checked.
+    """
     raising = [atom for term in index for atom in indirects_in(term) if atom.check == "raised"]
     if not raising:
         return found
-    left = {atom for node in walk(found) for term in node.terms for atom in indirects_in(term)}
+    made = {atom for node in walk(found) for term in node.terms for atom in indirects_in(term)}
     for atom in raising:
-        if atom not in left:
-            place, size = cast(atom.value, i64), index_expression(atom.size)
+        if atom not in made:
+            position, size = cast(atom.value, i64), index_expression(atom.size)
             least = op("neg", size) if atom.wrap else const(0, i64)
-            inside = logical_and(op("ge", place, least), op("lt", place, size))
+            inside = logical_and(op("ge", position, least), op("lt", position, size))
             found = checked(inside, found, atom.fault)
     return found

@@ -1,4 +1,4 @@
-"""Who needs a value once everything between is inlined, and until when it can be computed."""
+"""Uses of values through inlined operations, and the deadlines by which values must be computed."""
 
 from __future__ import annotations
 
@@ -11,43 +11,47 @@ from litz_ir.symbols import Size, Symbol, free_symbols
 from litz_scheduler.graph_facts import VersionDeadlines, axes_of, is_identity
 
 MAX_READERS = 8
-"""Readers are told apart up to here; more is all the same."""
+"""Readers are counted up to this number; values with more are treated alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How many elements one point of a reader needs; whether it is the element at that very point alone; whether they
-    stay the same along the reader's fastest axis, so that its inner loop need not compute them; and whether all its
-    points together need every element there is (``whole``), as far as is known."""
+    """The elements that a reader needs of a value."""
 
     count: int
+    """The elements that one point of the reader needs."""
     aligned: bool
+    """True where that is the element at the same point alone."""
     loop_invariant: bool = False
+    """True where they do not vary along the reader's fastest axis, so that its inner loop need not compute them."""
     whole: bool = False
+    """True where all points of the reader are known to need every element."""
 
     def through(self, inner: Use) -> Use:
-        """This use of something that is computed from ``inner``: how the reader needs what that needs."""
-        steady = self.loop_invariant or (self.aligned and inner.loop_invariant)
+        """Return the use of a value that ``inner`` reads, by the reader that this use is of."""
+        invariant = self.loop_invariant or (self.aligned and inner.loop_invariant)
         whole = self.whole and inner.whole
-        return Use(self.count * inner.count, self.aligned and inner.aligned, steady, whole)
+        return Use(self.count * inner.count, self.aligned and inner.aligned, invariant, whole)
 
     def merged_with(self, other: Use) -> Use:
-        """This use and another one by the same reader."""
-        steady, whole = self.loop_invariant and other.loop_invariant, self.whole or other.whole
-        return Use(self.count + other.count, self.aligned and other.aligned, steady, whole)
+        """Return the sum of this use and another one by the same reader."""
+        invariant, whole = self.loop_invariant and other.loop_invariant, self.whole or other.whole
+        return Use(self.count + other.count, self.aligned and other.aligned, invariant, whole)
 
 
 @dataclass(slots=True)
 class Uses:
-    """The kept operations that need a value, by position: at most :data:`MAX_READERS`, ``last`` the last of all of
-    them."""
+    """The operations that are not inlined and need a value."""
 
     readers: dict[int, Use] = field(default_factory=dict)
+    """Their uses by position, for at most :data:`MAX_READERS` of them."""
     last: int = -1
+    """The position of the last of all readers."""
     truncated: bool = False
+    """True where there are more than :data:`MAX_READERS`."""
 
     def add(self, position: int, use: Use) -> None:
-        """Count another use."""
+        """Add a use by the operation at ``position``."""
         self.last = max(self.last, position)
         known = self.readers.get(position)
         if known is not None:
@@ -59,7 +63,7 @@ class Uses:
 
     @property
     def count(self) -> int:
-        """Elements needed in all."""
+        """The elements that one point of each reader needs, in all."""
         return sum(use.count for use in self.readers.values())
 
     @property
@@ -73,7 +77,10 @@ class Uses:
 
 
 def direct_uses(operation: Operation, shapes: Mapping[str, tuple[Size, ...]] | None = None) -> dict[str, Use]:
-    """What an operation reads, and how; ``shapes`` of what it reads tell what it reads as a whole."""
+    """Return the uses of each value that an operation reads.
+
+    ``shapes`` gives the shapes of values, by which reads of every element are found.
+    """
     found: dict[str, Use] = {}
     axes = axes_of(operation)
     sizes = {axis.name: axis.size for axis in axes}
@@ -97,7 +104,7 @@ def direct_uses(operation: Operation, shapes: Mapping[str, tuple[Size, ...]] | N
 
 
 def _covers(index: tuple[Size, ...], shape: tuple[Size, ...] | None, sizes: Mapping[str, Size]) -> bool:
-    """True when an index reaches every element: each dimension has an axis of its size to itself."""
+    """Return True when an index reaches every element: each dimension is indexed by an axis of its size alone."""
     if shape is None:
         return False
     named = [term.name for term in index if isinstance(term, Symbol)]
@@ -108,7 +115,7 @@ def _covers(index: tuple[Size, ...], shape: tuple[Size, ...] | None, sizes: Mapp
 
 
 def may_raise(body: Expr) -> bool:
-    """True when evaluating the body may report a fault."""
+    """Return True when evaluation of the body may report a fault."""
     return any(
         isinstance(node, Checked) or any(atom.check == "raised" for atom in indirects(node))
         for node in walk(body)
@@ -116,7 +123,7 @@ def may_raise(body: Expr) -> bool:
 
 
 def fastest_axis(operation: Operation) -> str | None:
-    """The axis that the inner loop will run along: the one along which memory is contiguous, as eager lays it out."""
+    """Return the axis of the innermost loop: the one along which the result is contiguous in eager's layout."""
     axes = axes_of(operation)
     if isinstance(operation, Pointwise):
         axes = tuple(axes[dim] for dim in stride_order(operation.results[0].type.layout))
@@ -124,7 +131,7 @@ def fastest_axis(operation: Operation) -> str | None:
 
 
 def loop_bodies(operation: Operation) -> tuple[Expr, ...]:
-    """The bodies that are evaluated in a loop."""
+    """Return the bodies that are evaluated in a loop."""
     match operation:
         case Pointwise() | Reduction() | Scan():
             return operation.bodies
@@ -135,14 +142,16 @@ def loop_bodies(operation: Operation) -> tuple[Expr, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """``position`` is where something that a value is computed from is overwritten. ``aligned``: it is read at the
-    value's own point only, so that the loop which overwrites it may still compute the value."""
+    """The position at which a buffer that a value depends on is overwritten."""
 
     position: int
+    """The position of the operation that overwrites it."""
     aligned: bool
+    """True where the buffer is read at the value's own point only, so that the overwriting loop may still compute the
+    value."""
 
     def sooner(self, other: Deadline | None) -> Deadline:
-        """The one that comes first."""
+        """Return the earlier of two deadlines."""
         if other is None or self.position < other.position:
             return self
         if self.position == other.position:
@@ -151,13 +160,15 @@ class Deadline:
 
 
 def deadlines(
-    operations: Collection[Operation], versions: VersionDeadlines, kept: Collection[str]
+    operations: Collection[Operation], versions: VersionDeadlines, materialised: Collection[str]
 ) -> dict[str, Deadline]:
-    """The first deadline of every view and pointwise value that has one, those ``kept`` in any case left out: they are
-    computed where they stand."""
+    """Return the first deadline of every view and pointwise value that has one.
+
+    Values in ``materialised`` have none, since they are computed at their own position.
+    """
     found: dict[str, Deadline] = {}
     for operation in operations:
-        if not isinstance(operation, View | Pointwise) or operation.name in kept:
+        if not isinstance(operation, View | Pointwise) or operation.name in materialised:
             continue
         first: Deadline | None = None
         for name, use in direct_uses(operation).items():
