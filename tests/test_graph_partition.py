@@ -27,7 +27,7 @@ from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions
 from litz_scheduler.graph_partition import GraphPartition, PartitionGraph, Routines
 from litz_scheduler.graph_partition.host_time import CALL, LAUNCH, REPLAY, Work, work_of
-from litz_scheduler.graph_partition.parts import divided
+from litz_scheduler.graph_partition.partition import partition_plan
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "scheduler" / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "frontend" / "tests"))
@@ -64,14 +64,14 @@ def test_a_plan_in_parts_computes_the_same(
         free = tuple(v.name for v in graph.inputs if isinstance(v, Value) and v.name not in changed)
         graph = replace(graph, donated=free)
     plan = checked(plan_of(graph, CPU_LIKE, SchedulerOptions(fuse=False)), places)
-    made = divided(plan, Routines(lambda target: target in alone, mutates), BRIEF)
+    made = partition_plan(plan, Routines(lambda target: target in alone, mutates), BRIEF)
     verify_plan(made.plan)
     assert_same(graph, made.plan)
-    for part in made.parts:
+    for part in made.partitions:
         steps = made.plan.subplan(part).steps
         assert work_of(steps).pays(BRIEF)
         assert not any(isinstance(step, CheckStep | RegionStep) for step in steps)
-    assert sum(isinstance(step, RegionStep) for step in made.plan.steps) == len(made.parts)
+    assert sum(isinstance(step, RegionStep) for step in made.plan.steps) == len(made.partitions)
     assert sum(step == HOLDS for step in made.plan.steps) == sum(step == HOLDS for step in plan.steps)
 
 
@@ -92,8 +92,8 @@ def recorders(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
         return made[-1]
 
     def divide(_: PartitionGraph, plan: Plan, context: PassContext) -> GraphPartition:
-        found = divided(plan, ROUTINES, BRIEF)
-        return GraphPartition(found.plan, parts=found.parts, says="; ".join(found.reasons))
+        found = partition_plan(plan, ROUTINES, BRIEF)
+        return GraphPartition(found.plan, partitions=found.partitions, summary="; ".join(found.reasons))
 
     monkeypatch.setattr(PartitionGraph, "apply", divide)
     monkeypatch.setattr(litz.loading, "capture_of", capture_of)
@@ -212,12 +212,12 @@ ONE_CALL = "1 call takes less host time than a replay (10 us, not 22)"
         (EXP, 0, "replayed as a CUDA graph"),
         (CHECKED, 0, "3 of 4 launches and calls replayed as a CUDA graph; between them: it checks values; " + ONE_CALL),
         (ROUTINE, 1, "3 of 5 launches and calls replayed as a CUDA graph; "
-         f"between them: somebody.s_routine cannot be recorded; {ONE_CALL}"),
-        (ROUTINE, 0, f"not replayed: somebody.s_routine cannot be recorded; {TWO_CALLS}"),
+         f"between them: somebody.s_routine cannot be captured; {ONE_CALL}"),
+        (ROUTINE, 0, f"not replayed: somebody.s_routine cannot be captured; {TWO_CALLS}"),
     ],
 )  # fmt: skip
 def test_what_is_chosen_is_said(step: str, more: int, says: str) -> None:
-    assert chosen(planned(step, more)).says == says
+    assert chosen(planned(step, more)).summary == says
 
 
 @pytest.mark.parametrize(
@@ -232,17 +232,17 @@ def test_a_recording_pays_where_a_replay_takes_less_of_the_host(
     assert work == Work(launches, calls) and work.seconds == launches * LAUNCH + calls * CALL
     assert work.pays(REPLAY) == pays
     found = chosen(plan)
-    assert (found.plan, found.whole, found.parts) == (plan, pays, ())
-    assert found.says == ("replayed as a CUDA graph" if pays else f"not replayed: {work.says(REPLAY)}")
+    assert (found.plan, found.whole, found.partitions) == (plan, pays, ())
+    assert found.summary == ("replayed as a CUDA graph" if pays else f"not replayed: {work.reason(REPLAY)}")
 
 
 def test_what_is_not_worth_a_recording_is_counted() -> None:
     assert (
-        chosen(launching(1, 0)).says
+        chosen(launching(1, 0)).summary
         == "not replayed: 1 launch takes less host time than a replay (4 us, not 22)"
     )
     says = "not replayed: 2 launches and 1 call take less host time than a replay (18 us, not 22)"
-    assert chosen(launching(2, 1)).says == says
+    assert chosen(launching(2, 1)).summary == says
     assert chosen(launching(1, 0), replay=1e-6).whole
 
 
@@ -255,4 +255,4 @@ def launching(launches: int, calls: int) -> Plan:
 def test_nothing_is_recorded_elsewhere() -> None:
     text = PLAN.replace("MORE", "").replace("STEP", EXP)
     plan = parse_plan(text.replace("on cuda", "on cpu"))
-    assert chosen(plan) == GraphPartition(plan, says="not replayed: it does not run on a GPU")
+    assert chosen(plan) == GraphPartition(plan, summary="not replayed: it does not run on a GPU")

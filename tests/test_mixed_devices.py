@@ -397,8 +397,8 @@ def test_what_is_on_one_gpu_is_recorded_and_nothing_else(
     program, given, *_ = PROGRAMS[name]
     divide = PartitionGraph(ROUTINES, replay=10e-6)  # a launch and a call are enough
     choice = divide.apply(compiled(traced(program, *given)).plan, PassContext({}))
-    assert choice.says.startswith(says), choice.says
-    for part in choice.parts:
+    assert choice.summary.startswith(says), choice.summary
+    for part in choice.partitions:
         assert all(
             placement.type.device == Device("cuda") for _, placement in choice.plan.subplan(part).buffers
         )

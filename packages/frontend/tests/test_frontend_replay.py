@@ -330,10 +330,10 @@ def test_what_a_plan_says() -> None:
     [
         ("not run on a GPU", lambda: plan(device="on cuda -> on cpu")),
         ("checks values", lambda: plan('check { true } "no"')),
-        ("cannot be recorded", lambda: plan("call somebody.s_routine(%x)")),
+        ("cannot be captured", lambda: plan("call somebody.s_routine(%x)")),
         ("by position", lambda: plan("call strided(%x, [2], [1], 3)")),
         ("is on the CPU", lambda: plan("call aten.a.b(%y)", place="%y: f32[8]\n -> %y: f32[8] on cpu\n")),
-        ("is no tensor", lambda: plan(number="%y: f32[8]) -> %y: f32[8], $n: int)")),
+        ("is not a tensor", lambda: plan(number="%y: f32[8]) -> %y: f32[8], $n: int)")),
     ],
 )
 def test_what_cannot_be_recorded(why: str, made: Callable[[], Plan]) -> None:

@@ -103,15 +103,15 @@ class Loader:
             return made
         choice = self._choice()
         if not choice.whole:
-            log.info("litz: %s: %s", self.artifact.plan.name, choice.says)
-        return replace(made, cuda_graph=choice.says)
+            log.info("litz: %s: %s", self.artifact.plan.name, choice.summary)
+        return replace(made, cuda_graph=choice.summary)
 
     def _choice(self) -> GraphPartition:
         """What is recorded of the plan."""
         plan, context = self.artifact.plan, PassContext({})
         passes = Pipeline[Plan, GraphPartition]("replay", replay_passes(ROUTINES))
         divide = partial(passes.apply, plan, context)
-        return self.failures.attempt("replay", divide, GraphPartition(plan, says=FAILED), FAILED)
+        return self.failures.attempt("replay", divide, GraphPartition(plan, summary=FAILED), FAILED)
 
     def with_cuda_graphs(self, call: HostFunction) -> HostFunction:
         """A call of the graph, recorded as a CUDA graph where the options ask for that and it can be done, or the graph
@@ -124,14 +124,14 @@ class Loader:
         choice = self._choice()
         if choice.whole:
             return on_current_device(self._recorded(choice.plan, call))
-        if not choice.parts:
+        if not choice.partitions:
             return call
         program = host_program(choice.plan)
         branches = zip(choice.plan.subplans, program.branches, strict=True)
         parts = {
             branch.name: partial(self._recorded, plan)
             for plan, branch in branches
-            if plan.name in choice.parts
+            if plan.name in choice.partitions
         }
         return self._loaded(program, instead=parts)
 

@@ -1,4 +1,4 @@
-"""What a plan says about capturing it as a CUDA graph: whether its launches are the same in every call."""
+"""Obstacles to capturing a plan as a CUDA graph: steps that may differ from call to call, or need the host."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from litz_ir.symbols import Term
 
 @dataclass(frozen=True, slots=True)
 class Routines:
-    """What is known of routines by name: ``is_unsafe`` is true of those that look at values or wait for the device,
-    ``mutates`` of those that write to what they are given."""
+    """Properties of extern routines by name."""
 
     is_unsafe: Callable[[str], bool]
+    """True for a routine that reads values on the host or synchronises with the device."""
     mutates: Callable[[str], bool]
+    """True for a routine that writes to its arguments."""
 
 
 SEEDED = "scaled_dot_product"
-"""Operators that hand on the state of a generator: on the CPU as a rule, on the GPU while they are recorded."""
+"""Part of the names of operators that return the state of a generator: on the CPU, except on the GPU during capture."""
 
 ELSEWHERE = "it does not run on a GPU"
+"""The obstacle of a plan for another device."""
 
 _NUMBERS = "its sizes or numbers are not fixed"
 _BY_POSITION = frozenset(
@@ -32,18 +34,18 @@ _BY_POSITION = frozenset(
         "aten.slice_scatter.default", "aten.select_scatter.default", "aten.diagonal_scatter.default",
     }
 )  # fmt: skip
-"""Routines that look at memory around or between the elements of an argument, where a copy of it has none."""
+"""Routines that access memory around or between the elements of an argument, which a copy of the argument lacks."""
 
 
 def obstacle(plan: Plan, routines: Routines) -> str:
-    """Why the calls of a plan cannot be recorded as a whole; empty where they can."""
+    """Return the reason that a plan cannot be captured as a whole; empty where it can."""
     if plan.device.kind != "cuda":
         return ELSEWHERE
     if list(plan.symbols):
         return "its sizes are not fixed"
     for item in plan.inputs:
         if isinstance(item, ScalarInput | ObjectInput):
-            return f"{item.name} is no tensor"
+            return f"{item.name} is not a tensor"
     obstacles = Obstacles(plan, routines)
     found = next(filter(None, map(obstacles.of, plan.steps)), "")
     if not found and not all(isinstance(output, Ref | None) for output in plan.outputs):
@@ -52,7 +54,7 @@ def obstacle(plan: Plan, routines: Routines) -> str:
 
 
 class Obstacles:
-    """Why single steps of a plan cannot be recorded."""
+    """The obstacles of single steps of a plan."""
 
     def __init__(self, plan: Plan, routines: Routines) -> None:
         self._is_unsafe = routines.is_unsafe
@@ -60,7 +62,7 @@ class Obstacles:
         self._types = {name: placement.type for name, placement in plan.buffers}
 
     def of(self, step: Step) -> str:
-        """What is in the way of recording a step; empty where nothing is."""
+        """Return the reason that a step cannot be captured; empty where it can."""
         for name in touched_by(step):
             found = self._of_buffer(name, step)
             if found:
@@ -69,23 +71,24 @@ class Obstacles:
             case CheckStep():
                 return "it checks values"
             case RegionStep():
-                return f"control flow ({step.kind}) reads values"
+                return f"the higher-order operator {step.kind} reads values"
             case DefineStep():
                 return f"{step.symbol} is computed on the host"
             case Launch() if any(isinstance(term, Term) for term in step.symbols):
                 return _NUMBERS
             case CallStep() if step.target in _BY_POSITION:
-                return f"{step.target} looks at memory by position"
+                return f"{step.target} addresses memory by position"
             case CallStep() if self._is_unsafe(step.target):
-                return f"{step.target} cannot be recorded"
+                return f"{step.target} cannot be captured"
             case CallStep() if any(map(_has_numbers, (*step.arguments, *(v for _, v in step.attributes)))):
                 return _NUMBERS
         return ""
 
     def _of_buffer(self, name: str, step: Step) -> str:
+        """Return the reason that a step cannot be captured for one of its buffers; empty where there is none."""
         type_ = self._types.get(name)
         if type_ is None:
-            return f"{name} is no tensor"
+            return f"{name} is not a tensor"
         if type_.device != self._device and not (isinstance(step, CallStep) and SEEDED in step.target):
             return f"{name} is on {'another GPU' if type_.device.kind == self._device.kind else 'the CPU'}"
         fixed = all(
@@ -95,7 +98,7 @@ class Obstacles:
 
 
 def _has_numbers(argument: Argument) -> bool:
-    """True for an argument that may be another number in another call."""
+    """Return True for an argument whose numbers may differ from call to call."""
     if isinstance(argument, tuple):
         return any(map(_has_numbers, argument))
     return isinstance(argument, ScalarRef | Term) or any(
