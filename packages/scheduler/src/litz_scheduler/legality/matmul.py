@@ -20,7 +20,7 @@ def matmul_of(operation: Operation, kinds: frozenset[str]) -> MatmulNest | None:
     """Return the matmul that a reduction is on a device of one of these kinds; ``None`` for any other operation.
 
     A matmul reads every element of an operand for many results, so that it is fused with few operations: an epilogue
-    at the same point, and reductions of the same elementwise products at the same points.
+    at the same point, and reductions with the same nested reductions at the same points.
     """
     if not isinstance(operation, Reduction) or operation.results[0].type.device.kind not in kinds:
         return None
