@@ -1,4 +1,4 @@
-"""Builds loop graphs as lowering would, one operation per tensor operation; schedules and runs them."""
+"""Builder of loop graphs as lowering makes them, one operation per tensor operation, which tests schedule and run."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ MACHINES = (CPU_LIKE, GPU_LIKE, CRAMPED)
 
 
 class Builder:
-    """A graph in the making. Tensors are their names; ``latest`` are those that may still be read."""
+    """A loop graph under construction. Tensors are referred to by name; ``latest`` are those that may still be read."""
 
     def __init__(self, name: str = "g", symbols: SymbolTable | None = None) -> None:
         self.name = name
@@ -149,8 +149,8 @@ class Builder:
         """A scalar operation of the table, elementwise."""
         return self.pointwise(lambda *args: op(name, *args), *xs)
 
-    def scale(self, x: str, factor: float, shift: float = 0.0) -> str:
-        return self.pointwise(lambda a: op("add", op("mul", a, const(factor, f32)), const(shift, f32)), x)
+    def scale(self, x: str, multiplier: float, shift: float = 0.0) -> str:
+        return self.pointwise(lambda a: op("add", op("mul", a, const(multiplier, f32)), const(shift, f32)), x)
 
     def iota(self, *shape: Size) -> str:
         """The last index of every point, as a float."""

@@ -78,7 +78,7 @@ class Drawing:
         return self.draw(st.sampled_from(found + found[-3:])) if found else None
 
     def fits(self, x: str) -> list[str]:
-        """What broadcasts with ``x``."""
+        """The values that broadcast with ``x``."""
 
         def agree(y: str) -> bool:
             tail = list(zip(reversed(self.b.shape(x)), reversed(self.b.shape(y)), strict=False))
@@ -171,15 +171,15 @@ class Drawing:
         self.b.op("div", powers, self.b.sum(powers, *dims))
 
     def backward(self, x: str) -> None:
-        """Like the gradient of a norm: reductions over rows and over columns of the same product."""
+        """Reductions over rows and over columns of the same values, as in the gradient of a norm."""
         if len(self.b.shape(x)) < 2:
             return
         y = self.draw(st.sampled_from(self.fits(x)))
-        product = self.b.pointwise(lambda a, c: clamped(op("mul", a, c)), x, y)
-        rank = len(self.b.shape(product))
-        rows = self.b.sum(product, rank - 1)
-        self.b.sum(product, 0, keepdim=self.draw(st.booleans()))
-        self.b.pointwise(lambda a, c: clamped(op("sub", a, c)), product, rows)
+        scaled = self.b.pointwise(lambda a, c: clamped(op("mul", a, c)), x, y)
+        rank = len(self.b.shape(scaled))
+        rows = self.b.sum(scaled, rank - 1)
+        self.b.sum(scaled, 0, keepdim=self.draw(st.booleans()))
+        self.b.pointwise(lambda a, c: clamped(op("sub", a, c)), scaled, rows)
 
     def several(self, x: str) -> None:
         y = self.draw(st.sampled_from(self.fits(x)))

@@ -1,4 +1,5 @@
-"""Reductions whose bodies hold products: attention and its gradient, what joins their kernels and how they divide."""
+"""Reductions with nested reductions, which are attention and its gradient: fusion of their kernels and split
+reductions."""
 
 from __future__ import annotations
 
@@ -24,13 +25,13 @@ OPERANDS = (
     f"%v: f16[2, {KEYS}, {WIDTH}] fixed"
 )
 SCORE = f"nested_reduce(e: {DEPTH} | f32(%q[i0*2 + i1, i2, e]) * f32(%k[i0, r0, e])) * 0.5"
-SEEN = f"where(index(i2) >= index(r0), {SCORE}, -inf)"
-WEIGHED = (
+CAUSAL_SCORE = f"where(index(i2) >= index(r0), {SCORE}, -inf)"
+SOFTMAX_SUM = (
     f"  %top, %total, %sum = reduce.softmax_sum [i0: 2, i1: 2, i2: {QUERIES}, i3: {WIDTH} | r0: {KEYS}]"
     f" -> f32[2, 2, {QUERIES}, 1], f32[2, 2, {QUERIES}, 1], f32[2, 2, {QUERIES}, {WIDTH}]"
-    f" {{ {SEEN}, f32(%v[i0, r0, i3]) }}\n"
+    f" {{ {CAUSAL_SCORE}, f32(%v[i0, r0, i3]) }}\n"
 )
-SHARE = (
+QUOTIENT = (
     f"  %o = pointwise f16[i0: {HEADS}, i1: {QUERIES}, i2: {WIDTH}] fixed"
     " { f16(%sum[i0//2, i0 % 2, i1, i2] / %total[i0//2, i0 % 2, i1, 0]) }\n"
 )
@@ -40,76 +41,76 @@ LOGARITHM = (
 )
 
 
-def planned(text: str, processors: int = GPU_LIKE.sm_count, options: SchedulerOptions | None = None) -> Plan:
-    """The plan of a graph, checked against its meaning."""
+def planned(text: str, sm_count: int = GPU_LIKE.sm_count, options: SchedulerOptions | None = None) -> Plan:
+    """The plan of a graph, checked against the reference interpreter."""
     graph = parse_graph(text)
-    plan = plan_of(graph, replace(GPU_LIKE, sm_count=processors), options or SchedulerOptions())
+    plan = plan_of(graph, replace(GPU_LIKE, sm_count=sm_count), options or SchedulerOptions())
     generator = np.random.default_rng(0)
     sizes = {info.name: 1021 for info in graph.symbols}
     shapes = [tuple(evaluate(size, sizes) for size in value.type.shape) for value in graph.inputs]
-    held = [
+    arrays = [
         generator.uniform(-1, 9 if v.type.dtype.is_integer else 1, shape).astype(storage_dtype(v.type.dtype))
         for v, shape in zip(graph.inputs, shapes, strict=True)
     ]
-    for a, b in zip(run_graph(graph, held), Executor(plan).run(held), strict=True):
+    for a, b in zip(run_graph(graph, arrays), Executor(plan).run(arrays), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(b.astype(np.float32), a.astype(np.float32), rtol=2e-3, atol=2e-3)
     return plan
 
 
 def fused(plan: Plan) -> list[list[str]]:
-    """The operations of each kernel, in order of the launches."""
+    """The operations of each kernel, in the order of the launches."""
     return [[each.operation for each in step.origins] for step in plan.steps if isinstance(step, Launch)]
 
 
 def test_attention_is_one_kernel(golden: Callable[[str, str], None]) -> None:
     """The result and each row's logarithm, which does not vary along the values, are stored by one kernel."""
-    plan = planned(f"graph g({OPERANDS}) -> (%o, %l) {{\n{WEIGHED}{SHARE}{LOGARITHM}}}\n")
+    plan = planned(f"graph g({OPERANDS}) -> (%o, %l) {{\n{SOFTMAX_SUM}{QUOTIENT}{LOGARITHM}}}\n")
     assert fused(plan) == [["top", "o", "l"]]
     golden("attention_sm_90.txt", to_text(plan))
 
 
-def test_rows_alone_are_read_at_their_only_point() -> None:
-    plan = planned(f"graph g({OPERANDS}) -> (%l) {{\n{WEIGHED}{LOGARITHM}}}\n")
+def test_row_statistics_alone_are_fused_with_their_epilogue() -> None:
+    plan = planned(f"graph g({OPERANDS}) -> (%l) {{\n{SOFTMAX_SUM}{LOGARITHM}}}\n")
     assert fused(plan) == [["top", "l"]]
 
 
-def test_what_reads_other_rows_waits() -> None:
+def test_a_reader_of_other_rows_is_not_fused() -> None:
     last = f"  %m = reduce.max f32[i0: {HEADS} | r0: {QUERIES}] fixed {{ %l[i0, r0] }}\n"
-    plan = planned(f"graph g({OPERANDS}) -> (%o, %m) {{\n{WEIGHED}{SHARE}{LOGARITHM}{last}}}\n")
+    plan = planned(f"graph g({OPERANDS}) -> (%o, %m) {{\n{SOFTMAX_SUM}{QUOTIENT}{LOGARITHM}{last}}}\n")
     assert fused(plan) == [["top", "o", "l"], ["m"]]
 
 
-def test_many_keys_of_few_queries_are_divided(golden: Callable[[str, str], None]) -> None:
+def test_reductions_over_many_keys_are_split(golden: Callable[[str, str], None]) -> None:
     keys = 1024
-    text = f"graph g({OPERANDS}) -> (%o, %l) {{\n{WEIGHED}{SHARE}{LOGARITHM}}}\n"
+    text = f"graph g({OPERANDS}) -> (%o, %l) {{\n{SOFTMAX_SUM}{QUOTIENT}{LOGARITHM}}}\n"
     text = text.replace(f"[2, {KEYS},", f"[2, {keys},").replace(f"r0: {KEYS}", f"r0: {keys}")
-    plan = planned(text.replace(SEEN, SCORE), processors=8)
+    plan = planned(text.replace(CAUSAL_SCORE, SCORE), sm_count=8)
     assert [each.note for each in plan.decisions if each.reason == "split.threads"] == ["4 parts"]
     assert len(plan.kernels) == 2
     assert plan.placement("top.parts").type.shape == (4, 2, 2, QUERIES, 1)
-    golden("attention_in_parts_sm_90.txt", to_text(plan))
+    golden("split_attention_sm_90.txt", to_text(plan))
 
 
 @pytest.mark.parametrize("keys", [1021, "n"], ids=["a prime", "not known"])
-def test_parts_need_not_be_equal(keys: int | str) -> None:
-    text = f"graph g({OPERANDS}) -> (%o, %l) {{\n{WEIGHED}{SHARE}{LOGARITHM}}}\n"
+def test_splits_need_not_be_equal(keys: int | str) -> None:
+    text = f"graph g({OPERANDS}) -> (%o, %l) {{\n{SOFTMAX_SUM}{QUOTIENT}{LOGARITHM}}}\n"
     text = text.replace(f"[2, {KEYS},", f"[2, {keys},").replace(f"r0: {KEYS}", f"r0: {keys}")
     if keys == "n":
         text = text.replace("{\n", "{\n  symbols {\n    n: int from 1 hint 1021\n  }\n", 1)
-    plan = planned(text.replace(SEEN, SCORE), processors=7)
+    plan = planned(text.replace(CAUSAL_SCORE, SCORE), sm_count=7)
     assert [each.note for each in plan.decisions if each.reason == "split.threads"] == ["3 parts"]
 
 
-def test_lists_of_blocks_are_divided_between_their_places() -> None:
+def test_block_lists_are_split_between_blocks() -> None:
     score = SCORE.replace("r0", "indirect(%n[r0], size=64, assumed)*16 + r1")
     value = "f32(%v[i0, indirect(%n[r0], size=64, assumed)*16 + r1, i3])"
-    weighed = WEIGHED.replace(SEEN, f"masked(index(r0) < %c[0], {score}, -inf)")
-    weighed = weighed.replace("f32(%v[i0, r0, i3])", f"masked(index(r0) < %c[0], {value}, 0.0)")
-    weighed = weighed.replace(f"r0: {KEYS}", "r0: 64, r1: 16")
+    softmax = SOFTMAX_SUM.replace(CAUSAL_SCORE, f"masked(index(r0) < %c[0], {score}, -inf)")
+    softmax = softmax.replace("f32(%v[i0, r0, i3])", f"masked(index(r0) < %c[0], {value}, 0.0)")
+    softmax = softmax.replace(f"r0: {KEYS}", "r0: 64, r1: 16")
     operands = OPERANDS.replace(f"[2, {KEYS},", "[2, 1024,")
     plan = planned(
-        f"graph g({operands}, %n: i64[64] fixed, %c: i64[1] fixed) -> (%o) {{\n{weighed}{SHARE}}}\n", 999
+        f"graph g({operands}, %n: i64[64] fixed, %c: i64[1] fixed) -> (%o) {{\n{softmax}{QUOTIENT}}}\n", 999
     )
     assert [axis.size for axis in plan.kernels[0].phases[0].axes] == [16, 16]
 
@@ -145,27 +146,27 @@ def test_gradients_that_need_the_same_scores_share_a_kernel(golden: Callable[[st
     golden("attention_backward_sm_90.txt", to_text(plan))
 
 
-def test_gradients_of_other_widths_do_not() -> None:
+def test_gradients_of_different_widths_have_two_kernels() -> None:
     assert fused(planned(backward(DEPTH))) == [["dv.sum", "dv"], ["dk.sum", "dk"]]
 
 
-def test_reductions_without_the_same_products_stay_apart() -> None:
+def test_reductions_with_other_nested_reductions_are_not_fused() -> None:
     other = (
         f"  %p = reduce.sum f32[i0: 2, i1: 2, i2: {QUERIES}, i3: {WIDTH} | r0: {KEYS}] fixed"
         " { f32(%v[i0, r0, i3]) * f32(%q[i0*2 + i1, i2, 0]) }\n"
     )
-    plan = planned(f"graph g({OPERANDS}) -> (%o, %p) {{\n{WEIGHED}{other}{SHARE}}}\n")
+    plan = planned(f"graph g({OPERANDS}) -> (%o, %p) {{\n{SOFTMAX_SUM}{other}{QUOTIENT}}}\n")
     assert sorted(fused(plan)) == [["p"], ["top", "o"]]
 
 
-# --- scores that nothing multiplies -----------------------------------------------------------------------
+# --- scores without a second matmul -----------------------------------------------------------------------
 
-SHOWN = f"where(index(i2) >= index(r0), {SCORE}, 0.0)"
-ROWS = f"  %rows = reduce.sum f32[i0: 2, i1: 2, i2: {QUERIES} | r0: {KEYS}] {{ {SHOWN} }}\n"
+ZEROED_SCORE = f"where(index(i2) >= index(r0), {SCORE}, 0.0)"
+ROWS = f"  %rows = reduce.sum f32[i0: 2, i1: 2, i2: {QUERIES} | r0: {KEYS}] {{ {ZEROED_SCORE} }}\n"
 
 
 def test_sums_of_rows_are_kernels_of_their_own() -> None:
-    """What is read is stored first, not computed for each tile; what uses a sum at its point joins."""
+    """A prologue is stored first, not computed for each tile; an epilogue at the sum's point is fused."""
     dear = f"  %x = pointwise f32[i0: {KEYS}] {{ exp(sqrt(%b[i0])) }}\n"
     rows = ROWS.replace(SCORE, f"({SCORE} + %x[r0])")
     last = f"  %r = pointwise f32[i0: 2, i1: 2, i2: {QUERIES}] fixed {{ %rows[i0, i1, i2] * 2.0 }}\n"
@@ -173,10 +174,10 @@ def test_sums_of_rows_are_kernels_of_their_own() -> None:
     assert fused(plan) == [["x"], ["rows", "r"]]
 
 
-def test_sums_of_rows_are_divided_where_rows_are_few() -> None:
-    text = f"graph g({OPERANDS}) -> (%rows) {{\n{ROWS}}}\n".replace(SHOWN, SCORE)
+def test_sums_of_few_rows_are_split() -> None:
+    text = f"graph g({OPERANDS}) -> (%rows) {{\n{ROWS}}}\n".replace(ZEROED_SCORE, SCORE)
     text = text.replace(f"[2, {KEYS},", "[2, 1024,").replace(f"r0: {KEYS}", "r0: 1024")
-    plan = planned(text, processors=8)
+    plan = planned(text, sm_count=8)
     assert [each.note for each in plan.decisions if each.reason == "split.threads"] == ["4 parts"]
 
 
@@ -191,9 +192,9 @@ def test_scores_are_scattered_by_kernels_of_their_own() -> None:
     assert fused(plan) == [["z"], ["t"]]
 
 
-def test_what_is_folded_is_rounded_where_products_are() -> None:
-    """Where the settings say so, and only f32."""
-    text = f"graph g({OPERANDS}) -> (%o, %l) {{\n{WEIGHED}{SHARE}{LOGARITHM}}}\n"
+def test_nested_reductions_are_rounded_where_matmuls_are() -> None:
+    """The settings ask for it, and the operands are f32."""
+    text = f"graph g({OPERANDS}) -> (%o, %l) {{\n{SOFTMAX_SUM}{QUOTIENT}{LOGARITHM}}}\n"
     rounding = SchedulerOptions(matmul_precision="tf32")
     exact = text.replace("f16[", "f32[").replace("f16(", "f32(")
     assert "mul_tf32(" in to_text(planned(exact, options=rounding))

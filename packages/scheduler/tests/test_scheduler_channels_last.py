@@ -1,4 +1,4 @@
-"""Images in channels-last: the cheapest division, what the vote says, and that nothing else is laid out anew."""
+"""Layout propagation: the cheapest minimum cut, the chosen layouts, and that no other values change layout."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ graph forward(
   %g = reduce.sum f32[i0: 4, i1: 512 | r0: 4, r1: 4] fixed { %f[i0, i1, r0, r1] }
 }
 """
-"""Large images and a convolution for each channel in front, small images and large weights behind."""
+"""Large activations and depthwise convolutions first, then small activations and large weights."""
 
 BACKWARD = """
 graph backward(
@@ -58,32 +58,32 @@ graph backward(
     -> f32[4, 72, 40, 40] fixed, f32[72, 1, 5, 5] fixed, f32[0] fixed need exact unpack
 }
 """
-"""What was saved came in channels-last; the gradient of the graph's own input, and those of weights, are promised."""
+"""Saved tensors are channels-last; the layouts of the gradients of the input and of weights are promised."""
 
 
-def laid_out(graph: LoopGraph, options: SchedulerOptions = ONEDNN) -> tuple[LoopGraph, PassContext]:
+def propagated(graph: LoopGraph, options: SchedulerOptions = ONEDNN) -> tuple[LoopGraph, PassContext]:
     context = PassContext({CPU: CPU_LIKE})
     after = PropagateChannelsLast(options).apply(graph, context)
-    verify_stage("images", graph, after)
+    verify_stage("channels-last", graph, after)
     return after, context
 
 
 @pytest.mark.parametrize("text", [FORWARD, BACKWARD], ids=["forward", "backward"])
-def test_the_vote(text: str, golden: Golden) -> None:
+def test_the_chosen_layouts(text: str, golden: Golden) -> None:
     graph = parse_graph(text)
-    after, context = laid_out(graph)
+    after, context = propagated(graph)
     notes = "".join(f"# {decision.describe()}\n" for decision in context.decisions)
-    golden(f"images_{graph.name}.txt", to_text(after) + "\n" + notes)
+    golden(f"channels_last_{graph.name}.txt", to_text(after) + "\n" + notes)
     promised = {name: value.type for name, value in graph.values().items()}
     kept = {name: value.type for name, value in after.values().items()}
     for output in graph.outputs:
         name = getattr(output, "name", "")
         assert name in graph.saved or kept[name] == promised[name]
-    again, _ = laid_out(after)
-    assert again == after, "what is settled is left alone"
+    again, _ = propagated(after)
+    assert again == after, "a second propagation changes nothing"
 
 
-def test_a_call_that_is_better_as_eager_has_it_gets_a_copy_of_what_was_saved() -> None:
+def test_a_call_that_is_faster_in_eager_s_layout_gets_a_copy_of_a_saved_tensor() -> None:
     graph = parse_graph(
         """
         graph late(
@@ -98,12 +98,12 @@ def test_a_call_that_is_better_as_eager_has_it_gets_a_copy_of_what_was_saved() -
         }
         """
     )
-    after, _ = laid_out(replace(graph, outputs=(*graph.outputs, Ref("y")), saved=("y",)))
+    after, _ = propagated(replace(graph, outputs=(*graph.outputs, Ref("y")), saved=("y",)))
     assert after.values()["x.eager"].type.layout.strides == (16000, 25, 5, 1)
     assert after.values()["y"].type.layout.strides == (16000, 1, 3200, 640)
 
 
-def test_every_stage_of_images_in_channels_last() -> None:
+def test_every_stage_of_channels_last_convolutions() -> None:
     for text in (FORWARD, BACKWARD):
         plan = schedule(parse_graph(text), PassContext({CPU: CPU_LIKE}), ONEDNN, hooks=[verify_stage])
         assert any(decision.reason == "library.channels_last" for decision in plan.decisions)
@@ -123,34 +123,34 @@ def test_every_stage_of_images_in_channels_last() -> None:
     ],
     ids=["turned off", "no oneDNN", "f64", "exact f32 on a GPU", "a GPU that was not asked"],
 )
-def test_nothing_is_gained(text: str, options: SchedulerOptions) -> None:
+def test_graphs_without_a_gain_are_unchanged(text: str, options: SchedulerOptions) -> None:
     graph = parse_graph(text)
-    assert laid_out(graph, options)[0] is graph
+    assert propagated(graph, options)[0] is graph
 
 
 @pytest.mark.parametrize(("dtype", "precision"), [("bf16", "ieee"), ("f16", "ieee"), ("f32", "tf32")])
-def test_tensor_cores_of_a_gpu_want_channels_last(dtype: str, precision: str) -> None:
+def test_tensor_cores_of_a_gpu_prefer_channels_last(dtype: str, precision: str) -> None:
     text = (
         FORWARD.replace("f32", dtype)
         .replace("0.0", f"0.0:{dtype}")
         .replace("graph forward(", "graph forward on cuda(")
     )
     options = replace(ROUNDED if precision == "tf32" else SchedulerOptions(), channels_last="propagate")
-    after, _ = laid_out(parse_graph(text), options)
+    after, _ = propagated(parse_graph(text), options)
     strides = after.values()["r"].type.layout.strides
     assert strides == (32 * 56 * 56, 1, 32 * 56, 32)
 
 
-def test_what_is_saved_is_free_and_what_a_user_sees_is_not() -> None:
+def test_saved_tensors_may_change_layout_and_outputs_may_not() -> None:
     graph = parse_graph(FORWARD)
-    values = laid_out(graph)[0].values()
+    values = propagated(graph)[0].values()
     assert values["r"].type.layout.strides[1] == values["c"].type.layout.strides[1] == 1
-    unsaved = laid_out(replace(graph, saved=()))[0].values()
+    unsaved = propagated(replace(graph, saved=()))[0].values()
     for name in ("r", "c", "seen"):
         assert unsaved[name].type == graph.values()[name].type
 
 
-def test_the_cut_is_the_cheapest_division() -> None:
+def test_the_cut_is_the_cheapest_partition() -> None:
     generator = random.Random(0)
     for _ in range(60):
         nodes = list(range(generator.randint(1, 7)))

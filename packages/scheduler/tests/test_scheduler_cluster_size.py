@@ -1,4 +1,4 @@
-"""Rows and columns that several programs of a GPU have together."""
+"""Cluster sizes: rows and columns that several thread blocks of a GPU reduce in cooperation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def softmax(rows: int, length: int) -> LoopGraph:
 
 
 def gradient(rows: int, length: int) -> LoopGraph:
-    """A softmax's: two values of each point are read again."""
+    """The gradient of a softmax, which reads two values of each point again."""
     return graph_of(f"""
     graph gradient(%g: f32[{rows}, {length}] fixed, %y: f32[{rows}, {length}] fixed) -> (%o) {{
       %s = reduce.sum f32[i0: {rows}, i1: 1 | r0: {length}] {{ %g[i0, r0] * %y[i0, r0] }}
@@ -55,45 +55,44 @@ def only(plan: Plan) -> Kernel:
     return kernel
 
 
-@pytest.mark.parametrize(("length", "programs"), [(1024, 1), (1025, 4), (2048, 4), (4096, 8), (4097, 1)])
-def test_a_row_that_is_read_again_is_kept_by_as_many_programs_as_it_takes(length: int, programs: int) -> None:
+@pytest.mark.parametrize(("length", "size"), [(1024, 1), (1025, 4), (2048, 4), (4096, 8), (4097, 1)])
+def test_a_row_that_is_read_again_stays_in_a_cluster(length: int, size: int) -> None:
     graph = softmax(64, length)
     plan = plan_of(graph, replace(MACHINE, l2_bytes=1 << 14), ROWS)
-    assert cluster_size(only(plan).schedule) == programs
+    assert cluster_size(only(plan).schedule) == size
     assert_same(graph, plan)
 
 
-@pytest.mark.parametrize(("graph", "programs"), [(softmax(64, 4096), 1), (gradient(64, 4096), 8)])
-def test_rows_that_a_cache_holds_are_read_again(graph: LoopGraph, programs: int) -> None:
-    machine = replace(
-        MACHINE, l2_bytes=8 * 4096 * 4
-    )  # a value of each point of the rows that are read at a time
-    assert cluster_size(only(plan_of(graph, machine, ROWS)).schedule) == programs
+@pytest.mark.parametrize(("graph", "size"), [(softmax(64, 4096), 1), (gradient(64, 4096), 8)])
+def test_rows_that_fit_the_cache_are_read_again(graph: LoopGraph, size: int) -> None:
+    # one value of each point of the rows that are read at a time
+    machine = replace(MACHINE, l2_bytes=8 * 4096 * 4)
+    assert cluster_size(only(plan_of(graph, machine, ROWS)).schedule) == size
 
 
-def test_programs_that_share_have_scratch_of_their_own() -> None:
+def test_a_cluster_has_a_workspace() -> None:
     plan = plan_of(softmax(64, 4096), replace(MACHINE, l2_bytes=1 << 14), ROWS)
     (launch,) = (step for step in plan.steps if isinstance(step, Launch))
     names = dict(zip((each.access for each in only(plan).parameters), launch.buffers, strict=True))
-    scratch = plan.placement(names["workspace"])
-    # a maximum and a sum for each of 64 rows and 8 programs
-    assert scratch.type.shape == (2 * 64 * 8,) and scratch.storage is not None
+    workspace = plan.placement(names["workspace"])
+    # a maximum and a sum for each of 64 rows and 8 thread blocks
+    assert workspace.type.shape == (2 * 64 * 8,) and workspace.storage is not None
     assert [each.note for each in plan.decisions if each.reason == "reduce.cluster"] == ["8 programs"]
 
 
 @pytest.mark.parametrize(
-    ("along", "rows", "length", "programs"), [(1, 4096, 4, 8), (0, 4096, 128, 8), (0, 640, 256, 4)]
+    ("along", "rows", "length", "size"), [(1, 4096, 4, 8), (0, 4096, 128, 8), (0, 640, 256, 4)]
 )
-def test_few_results_are_one_kernel(along: int, rows: int, length: int, programs: int) -> None:
+def test_few_results_are_one_kernel(along: int, rows: int, length: int, size: int) -> None:
     graph = total(rows, length, along)
     plan = plan_of(graph, MACHINE, SMALL)
-    assert cluster_size(only(plan).schedule) == programs
+    assert cluster_size(only(plan).schedule) == size
     assert_same(graph, plan)
 
 
-def test_a_product_has_tiles_of_its_own() -> None:
+def test_a_matmul_has_no_cluster() -> None:
     graph = graph_of("""
-    graph product(%x: f32[3, 640] fixed, %y: f32[3, 640] fixed) -> (%o) {
+    graph matmul(%x: f32[3, 640] fixed, %y: f32[3, 640] fixed) -> (%o) {
       %o = reduce.sum f32[i0: 3, i1: 3 | r0: 640] fixed { %x[i0, r0] * %y[i1, r0] }
     }""")
     plan = plan_of(graph, MACHINE, SMALL)
@@ -102,14 +101,14 @@ def test_a_product_has_tiles_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("graph", [total(1 << 16, 1, 1), total(1 << 12, 4, 0)])
-def test_what_takes_more_programs_than_can_share_is_divided(graph: LoopGraph) -> None:
+def test_reductions_too_long_for_a_cluster_are_split(graph: LoopGraph) -> None:
     plan = plan_of(graph, replace(MACHINE, sm_count=64), SMALL)
     assert len(plan.kernels) == 2
     assert_same(graph, plan)
 
 
 @pytest.mark.parametrize("graph", [softmax(64, 4096), total(640, 64, 0)])
-def test_no_program_waits_where_none_can_or_may(graph: LoopGraph) -> None:
+def test_no_clusters_where_the_device_or_an_option_forbids_them(graph: LoopGraph) -> None:
     small = replace(MACHINE, l2_bytes=1 << 14)
     for machine, options in ((GPU_LIKE, ROWS), (small, replace(ROWS, max_cluster_size=1))):
         plan = plan_of(graph, machine, options)

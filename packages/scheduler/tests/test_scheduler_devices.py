@@ -1,4 +1,4 @@
-"""Graphs over several devices: a plan whose kernels run where their values are."""
+"""Plans over several devices: each kernel runs on the device of its values."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ MASKS = """
 graph masks on cuda (%x: f32[64, 64] fixed, %lengths: i64[64] fixed on cpu) -> (%masked, %half, %kept, %rows) {
   %ones = pointwise b1[i0: 64, i1: 64] on cpu { true }
   %causal = pointwise b1[i0: 64, i1: 64] on cpu { masked(index(i1) <= index(i0), %ones[i0, i1], false) }
-  %turned = view b1[i0: 64, i1: 64] on cpu { %causal[i1, i0] }
-  %there = extern aten._to_copy.default(%turned, device=device(cuda)) -> b1[64, 64] strides(1, 64) fixed
+  %transposed = view b1[i0: 64, i1: 64] on cpu { %causal[i1, i0] }
+  %there = extern aten._to_copy.default(%transposed, device=device(cuda)) -> b1[64, 64] strides(1, 64) fixed
   %masked = pointwise f32[i0: 64, i1: 64] fixed { where(%there[i0, i1], %x[i0, i1], 0.0) }
   %steps = pointwise i64[i0: 64] on cpu { index(i0*2 + 1) }
   %half = extern aten._to_copy.default(%steps, dtype=bf16, device=device(cuda:1)) -> bf16[64] fixed on cuda:1
@@ -86,16 +86,16 @@ graph masks on cuda (%x: f32[64, 64] fixed, %lengths: i64[64] fixed on cpu) -> (
 """
 
 
-def test_what_is_made_of_nothing_is_made_where_it_is_copied_to(golden: Callable[[str, str], None]) -> None:
+def test_constant_creation_is_sunk_to_the_device_of_its_copy(golden: Callable[[str, str], None]) -> None:
     graph, context = parse_graph(MASKS), PassContext({CPU: CPU_LIKE, GPU: GPU_LIKE})
     verify_graph(graph)
     made = DeadCode().apply(SinkConstants().apply(graph, context), context)
     verify_graph(made)
-    golden("made_there.txt", print_graph(made))
+    golden("sunk_constants.txt", print_graph(made))
     assert [decision.subject for decision in context.decisions] == ["there", "half"]
 
 
-def test_what_is_overwritten_is_copied() -> None:
+def test_overwritten_constants_are_copied() -> None:
     text = """
     graph g on cuda (%x: f32[8] fixed on cpu) -> (%there, %a1) {
       %a = pointwise f32[i0: 8] on cpu { 1.0 }

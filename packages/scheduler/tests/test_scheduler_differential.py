@@ -1,4 +1,4 @@
-"""Whatever the scheduler decides, the plan computes what the graph computes."""
+"""Differential tests: a plan computes what its loop graph computes, whatever the scheduler decides."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_random_graphs_with_reductions_in_two_steps(graph: LoopGraph) -> None:
 
 @settings(max_examples=150)
 @given(graph=loop_graphs(steps=8))
-def test_random_graphs_on_a_gpu_that_keeps_and_reads_little(graph: LoopGraph) -> None:
-    """Reductions are divided among processors, and what follows from another one is computed along with it."""
+def test_random_graphs_on_a_gpu_with_little_cache(graph: LoopGraph) -> None:
+    """Reductions are split over SMs, and dependent reductions are computed online."""
     options = SchedulerOptions(gpu_split_bytes=4, long_row=1, tall_column=1)
     assert_same(graph, plan_of(graph, GPU_LIKE, options))
     assert_same(graph, plan_of(graph, replace(GPU_LIKE, max_cluster_size=8, l2_bytes=0), options))
@@ -58,7 +58,7 @@ def test_random_graphs_on_a_gpu_that_keeps_and_reads_little(graph: LoopGraph) ->
 
 @settings(max_examples=100)
 @given(graph=loop_graphs(steps=10))
-def test_random_graphs_that_may_write_over_their_inputs(graph: LoopGraph) -> None:
+def test_random_graphs_with_donated_inputs(graph: LoopGraph) -> None:
     written = {value.replaces for operation in graph.operations for value in operation.results}
     free = tuple(v.name for v in graph.inputs if isinstance(v, Value) and v.name not in written)
     donating = replace(graph, donated=free)
@@ -109,9 +109,9 @@ def test_a_view_taken_before_a_mutation_keeps_the_old_elements() -> None:
 def test_a_call_that_overwrites_waits_for_readers_of_views() -> None:
     b = Builder()
     x = b.input(4, 4)
-    product = b.mm(b.permute(x, 1, 0), x)
+    matmul = b.mm(b.permute(x, 1, 0), x)
     filled = b.fill_(x, 0.5)
-    graph = b.build(b.op("exp", product), b.op("neg", filled))
+    graph = b.build(b.op("exp", matmul), b.op("neg", filled))
     for machine in MACHINES:
         assert_same(graph, plan_of(graph, machine), exact=True)
 
@@ -189,12 +189,12 @@ def test_what_the_host_reads_is_computed_first_and_what_uses_it_last() -> None:
         assert_same(graph, plan_of(graph, machine), exact=True)
 
 
-def test_products_by_another_routine() -> None:
+def test_matmuls_by_another_routine() -> None:
     graph = parse_graph(
         """
-graph products(%x: f32[12, 6] fixed, %w: f32[10, 6] fixed, %b: f32[10] fixed, %m: f32[10, 8] fixed) -> (%o, %p, %w1) {
-  %turned = view f32[i0: 6, i1: 10] { %w[i1, i0] }
-  %o = contraction.matmul aten.addmm.default(%b, %x, %turned) -> f32[12, 10] fixed flops 1440
+graph matmuls(%x: f32[12, 6] fixed, %w: f32[10, 6] fixed, %b: f32[10] fixed, %m: f32[10, 8] fixed) -> (%o, %p, %w1) {
+  %transposed = view f32[i0: 6, i1: 10] { %w[i1, i0] }
+  %o = contraction.matmul aten.addmm.default(%b, %x, %transposed) -> f32[12, 10] fixed flops 1440
   %p = contraction.matmul aten.mm.default(%o, %m) -> f32[12, 8] fixed flops 1920
   %doubled = pointwise f32[i0: 10, i1: 6] { %w[i0, i1] * 2.0 }
   %w1 replaces %w = mutate %w with %doubled -> f32[10, 6] fixed

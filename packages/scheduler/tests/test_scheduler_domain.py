@@ -1,4 +1,4 @@
-"""Common refinements of iteration spaces, and which loops can be walked together."""
+"""Common refinements of iteration spaces, on which the fusion of loops depends."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from litz_scheduler.iteration_space import CommonSpace, collapsed_axes, refine
 N = symbol("n")
 
 
-def factored(draw: st.DrawFn, factors: list[int]) -> list[int]:
-    """``factors`` with some neighbours multiplied together."""
+def factored(draw: st.DrawFn, divisors: list[int]) -> list[int]:
+    """``divisors`` with some neighbours multiplied together."""
     sizes: list[int] = []
-    for factor in factors:
+    for divisor in divisors:
         if sizes and draw(st.booleans()):
-            sizes[-1] *= factor
+            sizes[-1] *= divisor
         else:
-            sizes.append(factor)
+            sizes.append(divisor)
     return sizes
 
 
 @st.composite
 def refinable(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     """Two lists of sizes that have a common refinement."""
-    factors = draw(st.lists(st.sampled_from((1, 2, 3, 4, 5)), max_size=5))
-    return factored(draw, factors), factored(draw, factors)
+    divisors = draw(st.lists(st.sampled_from((1, 2, 3, 4, 5)), max_size=5))
+    return factored(draw, divisors), factored(draw, divisors)
 
 
 def flat(sizes: list[int], point: list[int]) -> int:

@@ -1,4 +1,4 @@
-"""The report says what the plan does."""
+"""Reports of plans: kernels with their origins, calls, storages and decisions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from litz_scheduler import explain_plan
 def example() -> LoopGraph:
     b = Builder("block")
     x, w = b.input(64, 48), b.input(48, 48)
-    product = b.mm(x, w)
-    powers = b.op("exp", b.op("sub", product, b.max(product, 1)))
+    matmul = b.mm(x, w)
+    powers = b.op("exp", b.op("sub", matmul, b.max(matmul, 1)))
     graph = b.build(b.op("div", powers, b.sum(powers, 1)))
     named = [
         replace(o, origin=Origin(f"node_{k}", "aten.op.default", "", "model.py", 10 + k, "y = f(x)"))

@@ -1,4 +1,4 @@
-"""What becomes one kernel, and what must not."""
+"""Vertical and horizontal fusion: operations that become one kernel, and operations that must not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def launches(plan: Plan) -> list[Launch]:
 
 
 def bytes_moved(plan: Plan) -> int:
-    """What kernels read and write per call, each buffer once per launch."""
+    """The bytes that kernels read and write per call, each buffer once per launch."""
     total = 0
     for launch in launches(plan):
         for name in launch.buffers:
@@ -156,7 +156,7 @@ def test_sums_of_a_square_by_rows_and_by_columns_stay_apart() -> None:
     assert "refuse.traffic" in refusals(plan)
 
 
-def test_lists_of_updates_that_share_a_factor_are_siblings() -> None:
+def test_lists_of_updates_that_read_one_scale_are_siblings() -> None:
     b = Builder()
     weights, gradients, rate = [b.input(40) for _ in range(8)], [b.input(40) for _ in range(8)], b.input(1)
     for weight, gradient in zip(weights, gradients, strict=True):
@@ -169,7 +169,7 @@ def test_lists_of_updates_that_share_a_factor_are_siblings() -> None:
     assert {p.access for p in plan.kernels[0].parameters} == {"in", "inout"}
 
 
-def test_large_updates_that_share_a_factor_only_stay_apart() -> None:
+def test_large_updates_that_read_one_scale_alone_are_not_fused() -> None:
     b = Builder()
     weights, gradients, rate = (
         [b.input(1 << 16) for _ in range(3)],
@@ -233,14 +233,14 @@ def test_small_reductions_share_a_launch_on_a_gpu() -> None:
     assert len(launches(plan)) == 3
 
 
-def test_a_pack_has_an_end() -> None:
+def test_a_foreach_kernel_has_a_limited_size() -> None:
     graph = lists_of(Builder(), [40] * 60)
     plan = plan_of(graph, GPU_LIKE)
     assert_same(graph, plan)
     assert [len(launch.buffers) for launch in launches(plan)] == [48, 48, 24]
 
 
-def test_loops_that_wait_for_one_another_are_not_packed() -> None:
+def test_dependent_loops_are_not_fused_horizontally() -> None:
     b = Builder()
     first = b.op("exp", b.input(16, 16))
     second = b.op("sub", first, b.flip(first, 0))
@@ -251,7 +251,7 @@ def test_loops_that_wait_for_one_another_are_not_packed() -> None:
     assert len(launches(plan)) == 3
 
 
-def test_a_call_ends_a_pack() -> None:
+def test_loops_around_a_call_are_not_fused() -> None:
     b = Builder()
     x, y, w = b.input(16, 16), b.input(16, 16), b.input(16, 16)
     first = b.op("exp", x)
@@ -264,12 +264,12 @@ def test_a_call_ends_a_pack() -> None:
 # --- what must not fuse ------------------------------------------------------------------------------------
 
 
-def test_a_call_between_keeps_two_loops_apart() -> None:
+def test_a_call_between_two_loops_prevents_fusion() -> None:
     b = Builder()
     x, w = b.input(16, 16), b.input(16, 16)
     first = b.op("exp", x)
-    product = b.mm(first, w)
-    graph = b.build(b.op("add", first, product))
+    matmul = b.mm(first, w)
+    graph = b.build(b.op("add", first, matmul))
     plan = plan_of(graph)
     assert_same(graph, plan)
     kinds = [type(step) for step in plan.steps if isinstance(step, Launch | CallStep)]
@@ -312,7 +312,7 @@ def test_an_axis_of_two_gets_no_lanes() -> None:
     assert lanes.count(None) == 1 and len(lanes) == 2
 
 
-def test_other_points_of_a_value_are_not_at_hand() -> None:
+def test_a_reader_of_other_points_of_a_value_is_not_fused() -> None:
     b = Builder()
     x = b.input(16, 16)
     first = b.op("exp", x)
@@ -356,7 +356,7 @@ def test_nothing_is_computed_again_from_what_was_overwritten() -> None:
         assert_same(graph, plan_of(graph, machine))
 
 
-def test_a_cap_on_statements_splits_a_chain() -> None:
+def test_a_limit_on_statements_splits_long_bodies() -> None:
     b = Builder()
     x = b.input(16, 16)
     value = x
@@ -378,13 +378,13 @@ def test_fusion_can_be_switched_off() -> None:
 
 
 def forced(graph: LoopGraph, **changes: Any) -> Plan:
-    """A plan under forced choices, whose values are checked."""
+    """The plan of a graph under forced options, whose results are checked."""
     plan = plan_of(graph, CPU_LIKE, SchedulerOptions(**changes))
     assert_same(graph, plan)
     return plan
 
 
-def test_readers_of_one_buffer_can_be_kept_apart_or_joined() -> None:
+def test_sibling_fusion_can_be_forced_or_prevented() -> None:
     b = Builder()
     x = b.input(64, 32)
     graph = b.build(b.op("exp", x), b.op("neg", x))
@@ -392,10 +392,10 @@ def test_readers_of_one_buffer_can_be_kept_apart_or_joined() -> None:
     b = Builder()
     x = b.input(32)
     graph = b.build(*(b.op("add", x, b.input(256, 32)) for _ in range(2)))
-    assert [len(launches(forced(graph, sibling_bytes=most))) for most in (0, 1 << 40)] == [2, 1]
+    assert [len(launches(forced(graph, sibling_bytes=merged))) for merged in (0, 1 << 40)] == [2, 1]
 
 
-def test_a_short_row_on_a_gpu_is_walked_by_one_program() -> None:
+def test_a_short_row_on_a_gpu_is_processed_by_one_thread_block() -> None:
     b = Builder()
     x = b.input(3, 64)
     first = b.op("exp", x)
@@ -404,11 +404,11 @@ def test_a_short_row_on_a_gpu_is_walked_by_one_program() -> None:
     plan = plan_of(graph, GPU_LIKE, options)
     assert_same(graph, plan)
     assert len(launches(plan)) == 1
-    apart = plan_of(graph, GPU_LIKE, replace(options, long_row=63))
-    assert len(launches(apart)) == 2
+    separate = plan_of(graph, GPU_LIKE, replace(options, long_row=63))
+    assert len(launches(separate)) == 2
 
 
-def test_a_join_that_leaves_threads_idle_can_be_forced() -> None:
+def test_fusion_that_leaves_threads_idle_can_be_forced() -> None:
     b = Builder()
     x = b.input(3, 64)
     first = b.op("exp", x)
@@ -421,7 +421,7 @@ def test_a_join_that_leaves_threads_idle_can_be_forced() -> None:
     ]
 
 
-def test_a_kernel_can_be_told_how_to_run() -> None:
+def test_the_schedule_of_a_kernel_can_be_forced() -> None:
     b = Builder()
     graph = b.build(b.sum(b.op("exp", b.input(64, 48)), 1))
 
@@ -437,10 +437,10 @@ def test_a_kernel_can_be_told_how_to_run() -> None:
     assert axis(lanes="best")[0] in ("inner", "outer")
 
 
-def test_later_phases_can_be_told_where_to_find_a_value() -> None:
+def test_the_storage_class_of_a_value_can_be_forced() -> None:
     b = Builder()
-    shared = b.op("exp", b.input(64, 32))
-    graph = b.build(b.op("div", shared, b.sum(shared, 1)))
+    stored = b.op("exp", b.input(64, 32))
+    graph = b.build(b.op("div", stored, b.sum(stored, 1)))
     kept, again = (forced(graph, scratch_cost=cost).kernels[0] for cost in (0, 1 << 40))
     assert (len(kept.scratch), len(again.scratch)) == (1, 0)
     b = Builder()
@@ -479,7 +479,7 @@ def test_long_chains_do_not_exhaust_the_stack() -> None:
         return b.pointwise(lambda a: op("minimum", op("add", a, const(1.0, f32)), const(4.0, f32)), x)
 
     graph = chained(1500, step)
-    plan = plan_of(graph, Capabilities("roomy", CPU, vector_bytes=64, max_statements=100_000))
+    plan = plan_of(graph, Capabilities("large", CPU, vector_bytes=64, max_statements=100_000))
     assert len(launches(plan)) == 1
     assert_same(graph, plan, exact=True)
 
@@ -500,7 +500,7 @@ def heavy(x: Expr) -> Expr:
     return op("exp", op("sin", x))
 
 
-def test_a_dear_value_with_two_readers_is_computed_once() -> None:
+def test_an_expensive_value_with_two_readers_is_computed_once() -> None:
     b = Builder()
     x, w = b.input(16, 16), b.input(16, 16)
     dear = b.pointwise(heavy, x)
@@ -544,11 +544,11 @@ def test_groups_that_lack_an_operation_or_run_too_early_are_refused() -> None:
         verify(replace(groups, order=_chain()))
 
 
-def _chain(home: int = 0, other: int = 0) -> Precedence:
-    """Two groups of which none waits for the other, or one in the other."""
+def _chain(target: int = 0, other: int = 0) -> Precedence:
+    """The precedence of two independent groups, or of one merged into the other."""
     order = Precedence()
     order.add()
     order.add()
-    if home != other:
-        order.merge(home, other)
+    if target != other:
+        order.merge(target, other)
     return order

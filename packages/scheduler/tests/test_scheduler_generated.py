@@ -1,4 +1,4 @@
-"""Products of matrices as loops: what joins their kernels and what must not."""
+"""Matmuls as loops: the operations that are fused into their kernels, and those that must not be."""
 
 from __future__ import annotations
 
@@ -22,35 +22,36 @@ EVERY = SchedulerOptions(generated_matmuls=frozenset({"all"}))
 
 HEAD = "graph g(%x: f16[12, 20] fixed, %w: f16[20, 16] fixed, %v: f16[20, 16] fixed, %r: f16[12, 16] fixed"
 
-PRODUCT = "  %p = contraction.matmul aten.mm.default(%x, %w) -> f16[12, 16] flops 7680\n"
+MATMUL = "  %p = contraction.matmul aten.mm.default(%x, %w) -> f16[12, 16] flops 7680\n"
 
 
 def planned(body: str, results: str, inputs: str = "") -> Plan:
-    """The plan of a graph over ``x``, ``w``, ``v``, ``r`` and further inputs, checked against its meaning."""
+    """The plan of a graph over ``x``, ``w``, ``v``, ``r`` and further inputs, checked against the reference
+    interpreter."""
     graph = parse_graph(f"{HEAD}{inputs}) -> ({results}) {{\n{body}}}\n")
     plan = plan_of(graph, GPU_LIKE, EVERY)
     generator = np.random.default_rng(0)
     given = [np.asarray(generator.integers(-4, 5, value.type.shape) / 4) for value in graph.inputs]
-    held = [array.astype(storage_dtype(value.type.dtype)) for array, value in zip(given, graph.inputs)]
-    wanted, found = run_graph(graph, held, externs=externs()), Executor(plan, externs=externs()).run(held)
+    arrays = [array.astype(storage_dtype(value.type.dtype)) for array, value in zip(given, graph.inputs)]
+    wanted, found = run_graph(graph, arrays, externs=externs()), Executor(plan, externs=externs()).run(arrays)
     for a, b in zip(wanted, found, strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(b.astype(np.float32), a.astype(np.float32), rtol=1e-2, atol=1e-2)
     return plan
 
 
-def products_in(kernel: Kernel) -> int:
-    """How many sums over the rows of a factor a kernel has."""
+def matmuls_in(kernel: Kernel) -> int:
+    """The number of accumulations in a kernel, which is one for each matmul."""
     return sum(isinstance(s, Accumulate) for phase in kernel.phases for s in phase.statements)
 
 
 def fused(plan: Plan) -> list[list[str]]:
-    """The operations of each kernel, in order of the launches."""
+    """The operations of each kernel, in the order of the launches."""
     return [[each.operation for each in step.origins] for step in plan.steps if isinstance(step, Launch)]
 
 
-def test_what_follows_at_the_same_point_joins() -> None:
-    body = PRODUCT + (
+def test_an_epilogue_at_the_same_point_is_fused() -> None:
+    body = MATMUL + (
         "  %s = pointwise f16[i0: 12, i1: 16] { f16(f32(%p[i0, i1]) + f32(%r[i0, i1])) }\n"
         "  %o = pointwise f16[i0: 16, i1: 12] fixed { f16(exp(f32(%s[i1, i0]))) }\n"
         "  %t = pointwise f32[i0: 12, i1: 16] fixed { f32(%p[i0, i1]) * 2.0 }\n"
@@ -59,25 +60,25 @@ def test_what_follows_at_the_same_point_joins() -> None:
     assert fused(plan) == [["p", "s", "o", "t"]]
 
 
-def test_a_product_is_rounded_before_it_leaves_its_kernel() -> None:
-    body = PRODUCT + "  %o = reduce.sum f32[i0: 12 | r0: 16] fixed { f32(%p[i0, r0]) }\n"
+def test_a_matmul_is_rounded_before_it_leaves_its_kernel() -> None:
+    body = MATMUL + "  %o = reduce.sum f32[i0: 12 | r0: 16] fixed { f32(%p[i0, r0]) }\n"
     plan = planned(body, "%o")
     assert fused(plan) == [["p"], ["o"]]
     assert [str(plan.placement(name).type.dtype) for name in ("p",)] == ["f16"]
 
 
-def test_two_products_have_two_kernels() -> None:
-    body = PRODUCT + (
+def test_two_matmuls_have_two_kernels() -> None:
+    body = MATMUL + (
         "  %q = contraction.matmul aten.mm.default(%x, %v) -> f16[12, 16] flops 7680\n"
         "  %o = pointwise f16[i0: 12, i1: 16] fixed { %p[i0, i1] * %q[i0, i1] }\n"
     )
     plan = planned(body, "%o")
-    assert [products_in(kernel) for kernel in plan.kernels] == [1, 1]
+    assert [matmuls_in(kernel) for kernel in plan.kernels] == [1, 1]
     assert fused(plan) == [["p"], ["q", "o"]]
 
 
-def test_what_does_not_use_the_result_stays_apart() -> None:
-    body = PRODUCT + (
+def test_a_loop_that_does_not_read_the_result_is_not_fused() -> None:
+    body = MATMUL + (
         "  %e = pointwise f16[i0: 12, i1: 16] fixed { f16(exp(f32(%r[i0, i1]))) }\n"
         "  %o = pointwise f16[i0: 12, i1: 16] fixed { %p[i0, i1] * %e[i0, i1] }\n"
     )
@@ -93,15 +94,15 @@ def test_what_does_not_use_the_result_stays_apart() -> None:
         ("%f = pointwise f16[i0: 12, i1: 20] { f16(exp(f32(%x[i0, i1]))) }", "", 2),
         ("%f = pointwise f16[i0: 12, i1: 20] { f16(%n[i0, i1]) }", ", %n: f32[12, 20]", 2),
     ],
-    ids=["cheap", "scaled", "dear", "wide"],
+    ids=["cheap", "scaled", "expensive", "larger"],
 )  # fmt: skip
-def test_factors_are_computed_on_the_way_where_that_is_cheap(body: str, inputs: str, kernels: int) -> None:
-    product = "  %p = contraction.matmul aten.mm.default(%f, %w) -> f16[12, 16] fixed flops 7680\n"
-    assert len(planned(f"  {body}\n{product}", "%p", inputs).kernels) == kernels
+def test_a_cheap_prologue_of_an_operand_is_fused(body: str, inputs: str, kernels: int) -> None:
+    matmul = "  %p = contraction.matmul aten.mm.default(%f, %w) -> f16[12, 16] fixed flops 7680\n"
+    assert len(planned(f"  {body}\n{matmul}", "%p", inputs).kernels) == kernels
 
 
 @pytest.mark.parametrize(("readers", "kernels"), [(1, 1), (2, 2)])
-def test_wide_steps_towards_a_factor_count_as_what_they_are_computed_from(readers: int, kernels: int) -> None:
+def test_larger_intermediate_values_of_a_prologue_are_not_counted(readers: int, kernels: int) -> None:
     body = (
         "  %u = pointwise i32[i0: 12, i1: 20] { i32(%n[i0, i1]) }\n"
         "  %f = pointwise f32[i0: 12, i1: 20] { f32(%u[i0, i1]) * %c[i0] }\n"
@@ -114,7 +115,7 @@ def test_wide_steps_towards_a_factor_count_as_what_they_are_computed_from(reader
     assert len(made.kernels) == kernels
 
 
-def test_a_factor_of_two_products_is_stored() -> None:
+def test_an_operand_of_two_matmuls_is_stored() -> None:
     body = (
         "  %f = pointwise f16[i0: 12, i1: 20] { maximum(%x[i0, i1], 0.0) }\n"
         "  %p = contraction.matmul aten.mm.default(%f, %w) -> f16[12, 16] fixed flops 7680\n"
@@ -124,35 +125,33 @@ def test_a_factor_of_two_products_is_stored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("summed", "processors", "parts", "length"),
+    ("summed", "sm_count", "splits", "length"),
     [(8192, 2, 2, 4096), (8192, 5, 4, 2048), (8191, 3, 3, 2752), (8192, 3, 3, 2752), (1024, 3, 0, 1024)],
 )
-def test_a_deep_product_of_few_tiles_is_divided(
-    summed: int, processors: int, parts: int, length: int
-) -> None:
+def test_split_k_of_a_matmul_with_few_tiles(summed: int, sm_count: int, splits: int, length: int) -> None:
     graph = parse_graph(
         f"graph g(%x: f16[40, {summed}] fixed, %w: f16[{summed}, 50] fixed, %b: f16[50] fixed) -> (%o) {{\n"
         "  %o = contraction.matmul aten.addmm.default(%b, %x, %w) -> f16[40, 50] fixed flops 1\n}"
     )
-    plan = plan_of(graph, replace(GPU_LIKE, sm_count=processors), EVERY)
+    plan = plan_of(graph, replace(GPU_LIKE, sm_count=sm_count), EVERY)
     (divided, *rest) = plan.kernels
     assert [d.note for d in plan.decisions if d.reason == "split.threads"] == (
-        [f"{parts} parts"] if parts else []
+        [f"{splits} parts"] if splits else []
     )
-    assert len(rest) == (1 if parts else 0)
-    assert [axis.size for axis in divided.outer] == ([parts] if parts else []) + [40, 50]
+    assert len(rest) == (1 if splits else 0)
+    assert [axis.size for axis in divided.outer] == ([splits] if splits else []) + [40, 50]
     assert [axis.size for axis in divided.phases[0].axes] == [length]
 
 
-@pytest.mark.parametrize(("batch", "parts", "lengths"), [(8, 4, [1200]), (7, 4, [1088])])
-def test_a_product_is_divided_whatever_it_sums_over(batch: int, parts: int, lengths: list[int]) -> None:
+@pytest.mark.parametrize(("batch", "splits", "lengths"), [(8, 4, [1200]), (7, 4, [1088])])
+def test_split_k_over_several_axes(batch: int, splits: int, lengths: list[int]) -> None:
     graph = parse_graph(
         f"graph g(%x: f32[{batch}, 24, 25, 40] fixed, %w: f32[{batch}, 24, 25, 50] fixed) -> (%o) {{\n"
         f"  %o = reduce.sum f32[i0: 40, i1: 50 | n: {batch}, y: 24, x: 25] fixed"
         " { %x[n, y, x, i0] * %w[n, y, x, i1] }\n}"
     )
     plan = plan_of(graph, GPU_LIKE, SchedulerOptions())
-    assert [d.note for d in plan.decisions if d.reason == "split.threads"] == [f"{parts} parts"]
+    assert [d.note for d in plan.decisions if d.reason == "split.threads"] == [f"{splits} parts"]
     assert [axis.size for axis in plan.kernels[0].phases[0].axes] == lengths
     generator = np.random.default_rng(0)
     x, w = (generator.integers(-2, 3, each.type.shape).astype(np.float32) for each in graph.inputs)
@@ -170,7 +169,7 @@ graph slope(%g: f32[{batch}, 8, 24, 25] fixed, %x: f32[{batch}, 4, 24, 25] fixed
 
 
 @pytest.mark.parametrize(
-    ("batch", "processors", "parts", "lengths"),
+    ("batch", "sm_count", "splits", "lengths"),
     [
         (8, 4, 4, [2, 24, 25]),
         (7, 4, 4, [1088]),
@@ -179,13 +178,13 @@ graph slope(%g: f32[{batch}, 8, 24, 25] fixed, %x: f32[{batch}, 4, 24, 25] fixed
         (13, 3, 3, [2624]),
     ],
 )
-def test_the_gradient_of_a_weight_is_divided_whatever_it_sums_over(
-    batch: int, processors: int, parts: int, lengths: list[int]
+def test_split_k_of_the_gradient_of_a_weight(
+    batch: int, sm_count: int, splits: int, lengths: list[int]
 ) -> None:
     graph = parse_graph(SLOPE.format(batch=batch))
-    plan = plan_of(graph, replace(GPU_LIKE, sm_count=processors), EVERY)
+    plan = plan_of(graph, replace(GPU_LIKE, sm_count=sm_count), EVERY)
     notes = [d.note for d in plan.decisions if d.reason == "split.threads"]
-    assert notes == ([f"{parts} parts"] if parts else [])
+    assert notes == ([f"{splits} parts"] if splits else [])
     assert [axis.size for axis in plan.kernels[0].phases[0].axes] == lengths
     generator = np.random.default_rng(0)
     given = [generator.integers(-2, 3, each.type.shape).astype(np.float32) for each in graph.inputs]
@@ -197,7 +196,7 @@ def test_the_gradient_of_a_weight_is_divided_whatever_it_sums_over(
         np.testing.assert_array_equal(found[:, :, a, b], wanted)
 
 
-def test_what_is_not_wanted_says_nothing_of_the_device() -> None:
+def test_unused_results_do_not_decide_the_device() -> None:
     text = (
         SLOPE.format(batch=2)
         .replace("graph slope(", "graph slope on cuda(")

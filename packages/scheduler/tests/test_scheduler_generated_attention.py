@@ -1,4 +1,4 @@
-"""Calls of attention as loops: which calls, what the loops compute, what joins their kernels."""
+"""Attention calls as loops: calls that are replaced, results of the loops, and fusion with their kernels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OTHERS = "f32[0], f32[0], f32[0], f32[0]"
 
 
 def flash(arguments: str = "", heads: int = 4) -> str:
-    """A graph that calls the first routine, its state among what it returns."""
+    """A graph that calls flash attention, and returns its random state too."""
     return (
         f"graph flash({OPERANDS.format(heads=heads, wide=16)}) -> (%o, %l, %s, %t) {{\n"
         "  %o, %l, %c, %d, %e, %f, %s, %t, %m = contraction.attention "
@@ -48,7 +48,7 @@ def flash(arguments: str = "", heads: int = 4) -> str:
 
 
 def efficient(arguments: str = ", %b, true") -> str:
-    """A graph that calls the second one."""
+    """A graph that calls memory-efficient attention."""
     return (
         f"graph efficient({OPERANDS.format(heads=4, wide=24)}) -> (%o, %l) {{\n"
         "  %o, %l, %s, %t = contraction.attention "
@@ -58,7 +58,7 @@ def efficient(arguments: str = ", %b, true") -> str:
 
 
 def cudnn(arguments: str = ", none, true") -> str:
-    """A graph that calls the third one, what follows it besides."""
+    """A graph that calls cuDNN's attention, followed by further operations."""
     return (
         f"graph cudnn({OPERANDS.format(heads=2, wide=24)}) -> (%r, %l) {{\n"
         "  %o, %l, %c, %d, %e, %f, %s, %t, %m = contraction.attention "
@@ -69,7 +69,7 @@ def cudnn(arguments: str = ", none, true") -> str:
 
 
 def gradient(name: str = "flash", arguments: str = "", heads: int = 4, result: str = "(%x, %y, %z)") -> str:
-    """A graph that calls the gradient of a routine."""
+    """A graph that calls the gradient of an attention routine."""
     lengths = {"flash": "[2, 4, 40]", "efficient": "[2, 4, 64]", "cudnn": "[2, 4, 40, 1]"}[name]
     middle = {
         "flash": "%o, %l, none, none, 40, 200, 0.0, true, %s, %t",
@@ -135,7 +135,7 @@ def test_the_loops(name: str, golden: Golden) -> None:
         "of_bias", "out", "logarithm", "wide",
     ],
 )  # fmt: skip
-def test_what_stays_a_call(text: str) -> None:
+def test_calls_that_are_not_replaced(text: str) -> None:
     assert len(calls(text)) == 1
 
 
@@ -161,12 +161,12 @@ def test_operands_that_would_be_rounded_stay_with_the_library() -> None:
 
 
 def launches(text: str) -> list[int]:
-    """How many buffers each launch of a plan has."""
+    """The number of buffers of each launch of a plan."""
     plan = plan_of(parse_graph(text), MACHINE, EVERY)
     return [len(step.buffers) for step in plan.steps if isinstance(step, Launch)]
 
 
-def test_what_follows_at_the_same_point_joins() -> None:
+def test_an_epilogue_at_the_same_point_is_fused() -> None:
     assert launches(cudnn()) == [5], "queries, keys, values, what is made of the result, logarithms"
     assert launches(efficient()) == [7, 3], "rows for alignment are no rows of the sum"
     assert launches(efficient(", none, false").replace("(%o, %l)", "(%o)")) == [4]
@@ -211,16 +211,16 @@ def test_what_the_loops_of_gradients_compute(heads: int) -> None:
 
 
 def exact_gradients(*operands: Array) -> tuple[Array, Array, Array]:
-    """Those of queries, keys and values in f64, where the last query sees the last key."""
+    """The gradients of queries, keys and values in f64, with a causal mask aligned to the last query and key."""
     q, k, v, given = (each.astype(np.float64) for each in operands)
     group, scale = q.shape[1] // k.shape[1], q.shape[-1] ** -0.5
     key, value = (np.repeat(each, group, 1) for each in (k, v))
     scores = q @ key.swapaxes(2, 3) * scale
-    seen = np.tri(*scores.shape[2:], scores.shape[3] - scores.shape[2], dtype=bool)
-    weights = np.exp(np.where(seen, scores, -np.inf))
+    mask = np.tri(*scores.shape[2:], scores.shape[3] - scores.shape[2], dtype=bool)
+    weights = np.exp(np.where(mask, scores, -np.inf))
     weights /= weights.sum(-1, keepdims=True)
     of_weights = given @ value.swapaxes(2, 3)
     of_scores = weights * (of_weights - (of_weights * weights).sum(-1, keepdims=True)) * scale
-    shared = (*k.shape[:2], group, *k.shape[2:])
-    of_keys = (of_scores.swapaxes(2, 3) @ q).reshape(shared).sum(2)
-    return of_scores @ key, of_keys, (weights.swapaxes(2, 3) @ given).reshape(shared).sum(2)
+    grouped = (*k.shape[:2], group, *k.shape[2:])
+    of_keys = (of_scores.swapaxes(2, 3) @ q).reshape(grouped).sum(2)
+    return of_scores @ key, of_keys, (weights.swapaxes(2, 3) @ given).reshape(grouped).sum(2)

@@ -1,4 +1,4 @@
-"""The order of groups: any candidate computes what eager's order does; one that holds less memory is taken."""
+"""The order of groups: any candidate order computes the same results, and one of clearly lower peak is chosen."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_candidates_are_orders(given_blocks: tuple[list[WorkBlock], dict[str, in
     assert is_order(depth_first(blocks), needs)
 
 
-def test_what_frees_most_comes_first() -> None:
+def test_the_block_that_frees_most_runs_first() -> None:
     free = frozenset[int]()
     blocks = [
         WorkBlock(free, frozenset({"a"})),
@@ -102,14 +102,14 @@ def test_any_order_that_needs_allow_computes_the_same(graph: LoopGraph, data: st
 
 
 def wide(count: int) -> LoopGraph:
-    """Products that are all made before the first of them is summed."""
+    """Matmuls that are all computed before the first of them is summed."""
     b = Builder()
     x = b.input(64, 64)
-    products = [b.mm(x, b.input(64, 64)) for _ in range(count)]
-    return b.build(*(b.sum(product, 0, 1) for product in products))
+    matmuls = [b.mm(x, b.input(64, 64)) for _ in range(count)]
+    return b.build(*(b.sum(matmul, 0, 1) for matmul in matmuls))
 
 
-def test_an_order_of_less_memory_is_taken() -> None:
+def test_an_order_of_lower_peak_is_chosen() -> None:
     graph = wide(8)
     plan = plan_of(graph)
     [decision] = [d for d in plan.decisions if d.stage == "order"]
@@ -128,7 +128,7 @@ def test_eager_s_order_stays_where_nothing_is_clearly_better() -> None:
     assert [(d.verdict, d.reason) for d in plan.decisions if d.stage == "order"] == [("eager", "order.eager")]
 
 
-def test_what_an_error_leaves_behind_stays_in_order() -> None:
+def test_effects_visible_after_an_error_stay_in_order() -> None:
     b = Builder()
     x, y = b.input(8, 8), b.input(8, 8)
     before = b.mm(y, y)
@@ -149,10 +149,10 @@ def test_what_an_error_leaves_behind_stays_in_order() -> None:
     assert any(isinstance(step, CheckStep) for step in plan_of(b.build(after)).steps)
 
 
-def test_operators_of_others_run_in_eager_s_order() -> None:
+def test_operators_of_other_libraries_run_in_eager_s_order() -> None:
     graph = wide(4)
     renamed = (
-        replace(each, target="mine.product.default") if isinstance(each, ContractionCall) else each
+        replace(each, target="mine.matmul.default") if isinstance(each, ContractionCall) else each
         for each in graph.operations
     )
     fused = fused_of(graph.with_operations(tuple(renamed)))

@@ -1,4 +1,4 @@
-"""Packs: launches of loops over different points that a GPU runs side by side."""
+"""Horizontal fusion: independent kernels over different points in one launch on a GPU."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def launches(plan: Plan) -> list[Launch]:
 
 
 def loops(plan: Plan) -> list[int]:
-    """The loops of each launch."""
+    """The number of loops of each launch."""
     return [len(invocations_of(plan.kernel(launch.kernel))) or 1 for launch in launches(plan)]
 
 
-def packed(graph: LoopGraph, options: SchedulerOptions | None = None) -> list[int]:
-    """The loops of each launch of a graph, whose packs compute what it says."""
+def fused_loops(graph: LoopGraph, options: SchedulerOptions | None = None) -> list[int]:
+    """The number of loops of each launch of a graph, whose fused plan computes what the graph computes."""
     plan = plan_of(graph, MACHINE, options or SchedulerOptions())
     assert_same(graph, plan)
     return loops(plan)
@@ -47,23 +47,23 @@ def test_lists_of_many_sizes_are_one_launch(golden: Callable[[str, str], None]) 
     plan = plan_of(graph, MACHINE)
     assert_same(graph, plan)
     assert loops(plan) == [6]
-    # One for multiples of 16, one for those of 8, one for the others.
+    # One subkernel for multiples of 16, one for those of 8, one for the others.
     assert [len(part.invocations) for part in plan.kernels[0].subkernels] == [2, 2, 2]
     golden("packs_of_lists.txt", to_text(plan))
 
 
-def test_only_what_can_run_side_by_side_is_packed() -> None:
+def test_nothing_fuses_without_subkernels_or_bytes() -> None:
     graph = lists_of(Builder(), [40, 32, 1])
     assert loops(plan_of(graph, GPU_LIKE)) == [1, 1, 1]
-    assert packed(graph, SchedulerOptions(isomorphic_fusion_bytes=0)) == [1, 1, 1]
+    assert fused_loops(graph, SchedulerOptions(isomorphic_fusion_bytes=0)) == [1, 1, 1]
     empty = lists_of(Builder(), [0, 40, 0])
-    assert packed(empty) == [3]
-    assert packed(empty, SchedulerOptions(isomorphic_fusion_bytes=0)) == [1, 1, 1], (
+    assert fused_loops(empty) == [3]
+    assert fused_loops(empty, SchedulerOptions(isomorphic_fusion_bytes=0)) == [1, 1, 1], (
         "nothing is less than nothing"
     )
 
 
-def test_sizes_that_are_not_fixed_are_packed() -> None:
+def test_loops_of_symbolic_sizes_are_fused() -> None:
     s, t = symbol("s0"), symbol("s1")
     infos = (SymbolInfo("s0", low=0, high=64), SymbolInfo("s1", low=2, high=64, divisor=2))
     graph = lists_of(Builder(symbols=SymbolTable(infos)), [s, mul(s, 3), t, 40])
@@ -73,7 +73,7 @@ def test_sizes_that_are_not_fixed_are_packed() -> None:
         assert_same(graph, plan, {"s0": size, str(mul(s, 3)): 3 * size, "s1": size + 2 - size % 2})
 
 
-def test_sizes_of_which_bounds_know_little_are_packed() -> None:
+def test_loops_of_sizes_with_loose_bounds_are_fused() -> None:
     s = symbol("s0")
     rest = s - s // 2  # at least 1, but each of its terms alone says less
     graph = lists_of(Builder(symbols=SymbolTable((SymbolInfo("s0", low=2, high=64),))), [s, rest, 8])
@@ -83,27 +83,27 @@ def test_sizes_of_which_bounds_know_little_are_packed() -> None:
         assert_same(graph, plan, {"s0": size, str(rest): size - size // 2})
 
 
-def test_a_pack_has_an_end() -> None:
-    assert packed(lists_of(Builder(), list(range(1, 41)))) == [16, 16, 8]
+def test_a_launch_has_at_most_max_subkernels() -> None:
+    assert fused_loops(lists_of(Builder(), list(range(1, 41)))) == [16, 16, 8]
 
 
-def test_small_loops_of_all_kinds_are_packed() -> None:
+def test_small_loops_of_all_kinds_are_fused() -> None:
     b = Builder()
     graph = b.build(b.sum(b.input(16, 48), 0), b.op("exp", b.input(5)), b.sum(b.input(3, 8), 1))
-    assert packed(graph) == [3]
+    assert fused_loops(graph) == [3]
 
 
-def test_larger_loops_are_packed_with_those_that_are_alike() -> None:
+def test_larger_loops_are_fused_with_isomorphic_ones() -> None:
     b = Builder()
     graph = b.build(
         *[b.op("exp", b.input(size)) for size in (64, 4096, 8192, 1024)],
         *[b.op("neg", b.input(size)) for size in (2048, 48)],
     )
-    assert packed(
+    assert fused_loops(
         graph,
         SchedulerOptions(horizontal_fusion_bytes=1024, isomorphic_fusion_bytes=1 << 16, foreach_bytes=0),
     ) == [4, 2]
-    assert packed(
+    assert fused_loops(
         graph,
         SchedulerOptions(horizontal_fusion_bytes=1024, isomorphic_fusion_bytes=1 << 14, foreach_bytes=0),
     ) == [
@@ -114,40 +114,40 @@ def test_larger_loops_are_packed_with_those_that_are_alike() -> None:
     ]
 
 
-def test_loops_of_few_kinds_are_packed() -> None:
+def test_loops_of_few_kinds_are_fused() -> None:
     b = Builder()
     names = ("exp", "neg", "sqrt", "log", "tanh", "abs", "sin", "cos", "floor", "ceil")
     graph = b.build(*[b.op(name, b.input(30)) for name in names])
-    assert packed(graph) == [8, 2]
+    assert fused_loops(graph) == [8, 2]
 
 
-def test_what_a_loop_waits_for_runs_before_it() -> None:
+def test_a_loop_runs_after_its_producers() -> None:
     b = Builder()
     x, y = b.input(16, 16), b.input(24)
     first = b.op("exp", x)
     second = b.op("sub", first, b.flip(first, 0))
     third = b.op("sub", second, b.flip(second, 1))
     graph = b.build(first, second, third, b.op("exp", y), b.op("neg", b.input(7)))
-    # Those that wait for nothing join the first one.
-    assert packed(graph) == [3, 1, 1]
+    # Loops without dependencies are fused with the first one.
+    assert fused_loops(graph) == [3, 1, 1]
 
 
-def test_a_write_waits_for_those_that_read_what_was_there() -> None:
+def test_a_mutation_runs_after_readers_of_the_old_version() -> None:
     b = Builder()
     x = b.input(16, 16)
-    turned = b.op("exp", b.flip(x, 0))
+    flipped = b.op("exp", b.flip(x, 0))
     b.copy_(x, b.scale(b.input(16, 16), 2.0))
-    graph = b.build(turned)
+    graph = b.build(flipped)
     plan = plan_of(graph, MACHINE)
     assert_same(graph, plan)
     assert loops(plan) == [1, 1]
 
 
-def test_a_call_ends_a_pack() -> None:
+def test_loops_around_a_call_are_not_fused() -> None:
     b = Builder()
     x, y, w = b.input(16, 16), b.input(24), b.input(16, 16)
     first = b.op("exp", x)
-    assert packed(b.build(first, b.mm(x, w), b.op("neg", y))) == [1, 1]
+    assert fused_loops(b.build(first, b.mm(x, w), b.op("neg", y))) == [1, 1]
 
 
 COPIES = """
@@ -162,7 +162,7 @@ kernel copies(in %p0: f32, out %p1: f32, in %p2: f32, out %p3: f32) {
 """
 
 
-def test_a_result_lies_over_what_its_own_loop_alone_reads() -> None:
+def test_a_subkernel_reuses_only_its_own_input_in_place() -> None:
     found = InPlaceReuse(parse_kernel(COPIES), threads=True)
     assert found.allows(["a", "b", "c", "d"], "a", "b") and found.allows(["a", "b", "c", "d"], "c", "d")
     assert not found.allows(["a", "b", "c", "d"], "a", "d")
@@ -170,7 +170,7 @@ def test_a_result_lies_over_what_its_own_loop_alone_reads() -> None:
 
 
 def temporaries(b: Builder, count: int, side: int = 64) -> list[str]:
-    """The sums of so many tensors that are in memory for them alone."""
+    """Sums of ``count`` tensors, each of which is materialised."""
     found = []
     for _ in range(count):
         wide = b.op("exp", b.input(side, side))
@@ -179,16 +179,16 @@ def temporaries(b: Builder, count: int, side: int = 64) -> list[str]:
 
 
 TIGHT = SchedulerOptions(inline_cost=0, horizontal_fusion_bytes=1 << 14, horizontal_fusion_peak=0)
-"""Maps of 64 by 64 points are not small, and no byte is spent on packs."""
+"""Options under which tensors of 64 by 64 are not small, and horizontal fusion may not raise the peak."""
 
 
 def refused(plan: Plan) -> list[str]:
-    """What stays apart for the sake of memory."""
+    """The launches excluded from fusion for their memory."""
     return [each.subject for each in plan.decisions if each.reason == "refuse.peak"]
 
 
-def test_loops_that_hold_much_at_once_stay_apart() -> None:
-    """Side by side, both temporaries would be there at a time."""
+def test_loops_that_raise_the_peak_are_not_fused() -> None:
+    """In one launch, both temporaries would be live at once."""
     b = Builder()
     graph = b.build(*temporaries(b, 2))
     options = replace(TIGHT, foreach_bytes=0)
@@ -198,13 +198,13 @@ def test_loops_that_hold_much_at_once_stay_apart() -> None:
     assert loops(plan_of(graph, MACHINE, replace(options, horizontal_fusion_peak=1 << 14))) == [2, 2]
 
 
-def test_what_holds_no_more_is_packed_beside_what_does() -> None:
+def test_loops_that_do_not_raise_the_peak_are_fused_all_the_same() -> None:
     b = Builder()
     small = [b.scale(b.input(size), 2.0) for size in (40, 32, 5)]
     wide = temporaries(b, 3)
     w = b.input(8, 8)
-    product = b.mm(w, w)
-    graph = b.build(*small, *wide, product, *[b.op("sin", b.input(size)) for size in (7, 12)])
+    matmul = b.mm(w, w)
+    graph = b.build(*small, *wide, matmul, *[b.op("sin", b.input(size)) for size in (7, 12)])
     plan = plan_of(graph, MACHINE, replace(TIGHT, foreach_bytes=0))
     assert_same(graph, plan)
     assert plan.peak <= plan_of(graph, GPU_LIKE, replace(TIGHT, foreach_bytes=0)).peak
@@ -213,7 +213,7 @@ def test_what_holds_no_more_is_packed_beside_what_does() -> None:
     assert "loops side by side would hold more memory at once" in text and "B as separate launches" in text
 
 
-def test_only_the_largest_loops_stay_apart() -> None:
+def test_only_the_largest_loops_are_excluded() -> None:
     b = Builder()
     made = []
     for side in (64, 24, 64, 20, 64, 16):
@@ -223,23 +223,23 @@ def test_only_the_largest_loops_stay_apart() -> None:
     plan = plan_of(graph, MACHINE, options)
     assert_same(graph, plan)
     assert plan.peak <= plan_of(graph, GPU_LIKE, options).peak + options.horizontal_fusion_peak
-    # Two of the three largest, and what sums these, run by themselves.
+    # Two of the three largest, and their sums, have launches of their own.
     assert loops(plan) == [4, 1, 3, 1, 1, 1, 1]
 
 
-def test_small_loops_over_the_same_points_hold_what_one_kernel_would() -> None:
-    """Without packs, they are one kernel, whatever that holds."""
+def test_small_loops_over_equal_points_may_have_the_peak_of_one_kernel() -> None:
+    """Without horizontal fusion of launches they are one kernel, whatever its peak."""
     b = Builder()
     graph = b.build(*temporaries(b, 3, 24))
     options = SchedulerOptions(inline_cost=0, horizontal_fusion_peak=0)
     merged, plan = plan_of(graph, GPU_LIKE, options), plan_of(graph, MACHINE, options)
-    apart = plan_of(graph, GPU_LIKE, replace(options, foreach_bytes=0))
+    separate = plan_of(graph, GPU_LIKE, replace(options, foreach_bytes=0))
     assert_same(graph, plan)
-    assert apart.peak < plan.peak <= merged.peak
-    assert len(launches(plan)) <= len(launches(merged)) < len(launches(apart))
+    assert separate.peak < plan.peak <= merged.peak
+    assert len(launches(plan)) <= len(launches(merged)) < len(launches(separate))
 
 
-def test_a_pack_is_explained() -> None:
+def test_a_fused_launch_is_explained() -> None:
     text = explain_plan(plan_of(lists_of(Builder(), [40, 24, 1]), MACHINE)).to_text()
     assert "3 loops side by side" in text
     assert "have nothing to do with one another" in text and "3 loops of 2 kinds" in text
@@ -248,14 +248,16 @@ def test_a_pack_is_explained() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(("exp", "neg", "sum", "copy", "turn")), st.integers(1, 40), st.integers(0, 5)
+            st.sampled_from(("exp", "neg", "sum", "copy", "flip")), st.integers(1, 40), st.integers(0, 5)
         ),
         min_size=2,
         max_size=14,
     ),
     st.sampled_from((64, 2048, 1 << 20)),
 )
-def test_packs_compute_what_the_graph_says(program: list[tuple[str, int, int]], mixed: int) -> None:
+def test_fused_launches_compute_what_the_graph_computes(
+    program: list[tuple[str, int, int]], mixed: int
+) -> None:
     b = Builder()
     made = [b.input(3, 4), b.input(8), b.input(5, 2)]
     for kind, size, source in program:
@@ -266,7 +268,7 @@ def test_packs_compute_what_the_graph_says(program: list[tuple[str, int, int]], 
             k = source % 3
             made[k] = b.copy_(made[k], b.scale(made[k], 0.5))
             continue
-        elif kind == "turn":
+        elif kind == "flip":
             made.append(b.op("sub", x, b.flip(x, 0)))
         else:
             made.append(b.op(kind, b.input(size) if source > 2 else x))
@@ -277,7 +279,7 @@ def test_packs_compute_what_the_graph_says(program: list[tuple[str, int, int]], 
 
 
 @pytest.mark.parametrize("count", [2, 40])
-def test_a_shared_input_is_one_parameter(count: int) -> None:
+def test_a_common_input_is_one_parameter(count: int) -> None:
     b = Builder()
     scale = b.input(1)
     graph = b.build(*[b.op("mul", b.input(n + 1), scale) for n in range(count)])
@@ -296,7 +298,7 @@ def test_a_shared_input_is_one_parameter(count: int) -> None:
     ),
     st.sampled_from((0, 256, 2048)),
 )
-def test_packs_hold_no_more_than_they_may(program: list[tuple[str, int, int]], more: int) -> None:
+def test_fused_launches_stay_below_the_allowed_peak(program: list[tuple[str, int, int]], more: int) -> None:
     b = Builder()
     made = [b.input(6, 6), b.input(12, 12)]
     for kind, size, source in program:
@@ -311,12 +313,12 @@ def test_packs_hold_no_more_than_they_may(program: list[tuple[str, int, int]], m
         else:
             made.append(b.op("exp", b.input(size * size) if source > 4 else x))
     graph = b.build(*made[2:])
-    # None is small: each is on its own without packs.
+    # No loop is small: each has its own launch without horizontal fusion.
     options = SchedulerOptions(
         inline_cost=0, foreach_bytes=0, horizontal_fusion_bytes=0, horizontal_fusion_peak=more
     )
     plan = plan_of(graph, MACHINE, options)
     assert_same(graph, plan)
     assert plan.peak <= plan_of(graph, GPU_LIKE, options).peak + more
-    # Small ones may be packed as if they were one kernel; what they compute is the same.
+    # Small ones may be fused as if they were one kernel, with the same results.
     assert_same(graph, plan_of(graph, MACHINE, replace(options, horizontal_fusion_bytes=512)))

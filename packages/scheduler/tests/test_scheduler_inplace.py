@@ -1,4 +1,4 @@
-"""When a result may lie where an input does that its kernel is the last to read."""
+"""In-place reuse: kernels that may store a result in the memory of an input that they read last."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from litz_scheduler.memory.inplace import InPlaceReuse
 HEAD = "kernel k(in %x: f32, in %y: f32, out %a: f32, out %b: f32) {\n  outer [i0: 8]\n"
 ROOTS = ("x", "y", "a", "b")
 
-SIDE_BY_SIDE = """\
+SEPARATE = """\
   phase [] {
     %a[i0] = exp(%x[i0]);
     %b[i0] = %y[i0];
   }
 """
-TOGETHER = """\
+COMBINED = """\
   phase [] {
     %a[i0] = exp(%x[i0]);
     %b[i0] = %x[i0] + %y[i0];
@@ -40,12 +40,12 @@ SUMMED_BEFORE = """\
 
 
 def kernel(phases: str) -> tuple[InPlaceReuse, InPlaceReuse]:
-    """What may be asked of a kernel whose threads have tiles together, and of one whose points are one thread's."""
+    """In-place reuse of a kernel whose threads compute tiles in common, and of one that computes each point in one thread."""
     made = parse_kernel(HEAD + phases + "}\n")
     return InPlaceReuse(made, threads=True), InPlaceReuse(made, threads=False)
 
 
-@pytest.mark.parametrize("phases", [SIDE_BY_SIDE, TOGETHER, UNDER_A_CONDITION, SUMMED_BEFORE])
+@pytest.mark.parametrize("phases", [SEPARATE, COMBINED, UNDER_A_CONDITION, SUMMED_BEFORE])
 def test_one_thread_reads_before_it_writes(phases: str) -> None:
     _, alone = kernel(phases)
     assert alone.allows(ROOTS, "x", "a") and alone.allows(ROOTS, "y", "b")
@@ -53,23 +53,23 @@ def test_one_thread_reads_before_it_writes(phases: str) -> None:
 
 
 def test_of_several_threads_one_may_store_before_another_one_loads() -> None:
-    together, _ = kernel(SIDE_BY_SIDE)
-    assert together.allows(ROOTS, "x", "a") and together.allows(ROOTS, "y", "b")
-    assert not together.allows(ROOTS, "y", "a"), "what is stored first would be what is read then"
-    assert not together.allows(ROOTS, "x", "b"), "what is stored waits for other elements than are read"
+    tiled, _ = kernel(SEPARATE)
+    assert tiled.allows(ROOTS, "x", "a") and tiled.allows(ROOTS, "y", "b")
+    assert not tiled.allows(ROOTS, "y", "a"), "what is stored first would be what is read then"
+    assert not tiled.allows(ROOTS, "x", "b"), "what is stored waits for other elements than are read"
 
 
 def test_what_is_stored_waits_for_what_all_statements_load() -> None:
-    together, _ = kernel(TOGETHER)
-    assert together.allows(ROOTS, "x", "a") and together.allows(ROOTS, "x", "b"), "an element is loaded once"
-    assert together.allows(ROOTS, "y", "b") and not together.allows(ROOTS, "y", "a")
-    together, _ = kernel(UNDER_A_CONDITION)
-    assert together.allows(ROOTS, "y", "b")
-    assert not together.allows(ROOTS, "x", "a") and not together.allows(ROOTS, "x", "b"), "it is loaded twice"
+    tiled, _ = kernel(COMBINED)
+    assert tiled.allows(ROOTS, "x", "a") and tiled.allows(ROOTS, "x", "b"), "an element is loaded once"
+    assert tiled.allows(ROOTS, "y", "b") and not tiled.allows(ROOTS, "y", "a")
+    tiled, _ = kernel(UNDER_A_CONDITION)
+    assert tiled.allows(ROOTS, "y", "b")
+    assert not tiled.allows(ROOTS, "x", "a") and not tiled.allows(ROOTS, "x", "b"), "it is loaded twice"
 
 
 def test_what_is_stored_waits_for_the_sums_that_it_knows() -> None:
-    together, _ = kernel(SUMMED_BEFORE)
-    assert together.allows(ROOTS, "x", "a"), "it is read to be summed, and the sum is what is stored"
-    assert together.allows(ROOTS, "y", "a") and together.allows(ROOTS, "y", "b")
-    assert not together.allows(ROOTS, "x", "b"), "nothing that is stored waits for the sum"
+    tiled, _ = kernel(SUMMED_BEFORE)
+    assert tiled.allows(ROOTS, "x", "a"), "it is read to be summed, and the sum is what is stored"
+    assert tiled.allows(ROOTS, "y", "a") and tiled.allows(ROOTS, "y", "b")
+    assert not tiled.allows(ROOTS, "x", "b"), "nothing that is stored waits for the sum"

@@ -1,4 +1,4 @@
-"""Long scans that programs of a GPU go through part by part."""
+"""Look-back scans: long scans in segments, each by a thread block that waits for those before it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def scan(rows: int, length: int, along: int = 1, dtype: str = "f32", kind: str =
     return graph
 
 
-def relays(plan: Plan) -> list[int]:
+def segments(plan: Plan) -> list[int]:
     return [scan_segment(kernel.schedule) for kernel in plan.kernels]
 
 
 @pytest.mark.parametrize(
-    ("rows", "length", "dtype", "part"),
+    ("rows", "length", "dtype", "segment"),
     [
         (3, 1000, "f32", 64),
         (3, 1000, "f64", 16),
@@ -41,28 +41,28 @@ def relays(plan: Plan) -> list[int]:
         (17, 1000, "f32", 0),
     ],
 )
-def test_few_long_rows_are_scanned_part_by_part(rows: int, length: int, dtype: str, part: int) -> None:
+def test_few_long_rows_are_scanned_in_segments(rows: int, length: int, dtype: str, segment: int) -> None:
     graph = scan(rows, length, dtype=dtype)
     plan = plan_of(graph, MACHINE, OPTIONS)
-    assert set(relays(plan)) == {part}
+    assert set(segments(plan)) == {segment}
     if dtype == "f32":
         assert_same(graph, plan)
 
 
-def test_a_relay_has_scratch_and_says_why() -> None:
+def test_a_lookback_scan_has_a_workspace_and_a_reason() -> None:
     plan = plan_of(scan(3, 1000), MACHINE, OPTIONS)
     (kernel,), (launch,) = plan.kernels, (step for step in plan.steps if isinstance(step, Launch))
     names = dict(zip((each.access for each in kernel.parameters), launch.buffers, strict=True))
-    scratch = plan.placement(names["workspace"])
-    assert scratch.type.shape == (workspace_words(kernel),) and scratch.storage is not None
+    workspace = plan.placement(names["workspace"])
+    assert workspace.type.shape == (workspace_words(kernel),) and workspace.storage is not None
     assert [each.note for each in plan.decisions if each.reason == "scan.lookback"] == ["64 points a program"]
 
 
 @pytest.mark.parametrize("kind", ["max", "prod"])
-def test_columns_are_divided_as_before(kind: str) -> None:
+def test_scans_of_columns_are_split(kind: str) -> None:
     graph = scan(8, 4096, along=0, kind=kind)
     plan = plan_of(graph, MACHINE, OPTIONS)
-    assert len(plan.kernels) == 3 and not any(relays(plan))
+    assert len(plan.kernels) == 3 and not any(segments(plan))
     assert_same(graph, plan)
 
 
@@ -70,12 +70,14 @@ def test_columns_are_divided_as_before(kind: str) -> None:
     ("machine", "options"),
     [(MACHINE, replace(OPTIONS, lookback=0)), (replace(MACHINE, forward_progress=False), OPTIONS)],
 )
-def test_rows_are_divided_where_no_program_may_wait(machine: Capabilities, options: SchedulerOptions) -> None:
+def test_rows_are_split_where_no_thread_block_may_wait(
+    machine: Capabilities, options: SchedulerOptions
+) -> None:
     graph = scan(3, 1000)
     plan = plan_of(graph, machine, options)
-    assert len(plan.kernels) == 3 and not any(relays(plan))
+    assert len(plan.kernels) == 3 and not any(segments(plan))
     assert_same(graph, plan)
 
 
-def test_the_default_waits_for_measurements() -> None:
+def test_lookback_scans_are_off_by_default() -> None:
     assert SchedulerOptions().lookback == 0

@@ -1,4 +1,4 @@
-"""Memory: no storage holds two values that are both wanted, what is returned has memory of its own, peaks are true."""
+"""Memory planning: no storage holds two live values, outputs have memory of their own, modelled peaks are exact."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from litz_scheduler.memory.storage_layout import REUSE_DISTANCE
 
 
 def storage_of(plan: Plan, buffer: str) -> str | None:
-    """The storage that a buffer lies in, through what it shares memory with."""
+    """The storage of a buffer, through the values that it shares memory with."""
     placements = dict(plan.buffers)
     return placements[memory_root(buffer, placements)].storage
 
@@ -42,7 +42,7 @@ def check_liveness(plan: Plan) -> None:
     """Walk the steps byte by byte: a write must not land where another value lies that is read later."""
     placements = dict(plan.buffers)
     sizes = {storage.name: int(str(storage.nbytes)) for storage in plan.storages}
-    kept = {memory_root(output.name, placements) for output in plan.outputs if isinstance(output, Ref)}
+    escaping = {memory_root(output.name, placements) for output in plan.outputs if isinstance(output, Ref)}
     last = last_uses(plan.steps, placements)
     holds: dict[str, list[str | None]] = {}
     for position, step in enumerate(plan.steps):
@@ -50,8 +50,8 @@ def check_liveness(plan: Plan) -> None:
             assert step.storage not in holds
             holds[step.storage] = [None] * sizes[step.storage]
         elif isinstance(step, Free) and step.name in sizes:
-            for held in set(holds.pop(step.name)) - {None}:
-                assert held not in kept and last[str(held)] < position, "freed while wanted"
+            for value in set(holds.pop(step.name)) - {None}:
+                assert value not in escaping and last[str(value)] < position, "freed while wanted"
         for buffer in touched_by(step):
             storage = storage_of(plan, buffer)
             assert storage is None or storage in holds, "used while not allocated"
@@ -62,10 +62,10 @@ def check_liveness(plan: Plan) -> None:
             start = int(str(placements[owner].offset))
             bytes_of_it = slice(start, start + int(str(placement_bytes(placements[owner]))))
             for before in set(holds[storage][bytes_of_it]) - {None, owner}:
-                assert before not in kept, "a returned value is overwritten"
+                assert before not in escaping, "a returned value is overwritten"
                 assert last[str(before)] <= position, "a value that is still wanted is overwritten"
             holds[storage][bytes_of_it] = [owner] * len(holds[storage][bytes_of_it])
-    returned = [storage_of(plan, name) for name in sorted(kept)]
+    returned = [storage_of(plan, name) for name in sorted(escaping)]
     owned = [storage for storage in returned if storage is not None]
     assert len(owned) == len(set(owned)), "two returned values share memory"
     assert all(storage in holds for storage in owned)
@@ -117,8 +117,8 @@ def test_the_peak_is_what_the_steps_hold(graph: LoopGraph) -> None:
 
 
 def softmaxes(b: Builder, x: str, count: int) -> str:
-    """Softmaxes over columns and rows in turn: a kernel each, since their spaces differ. Each reads what is before it
-    backwards, so that it cannot be written over that."""
+    """Softmaxes over columns and rows alternately: a kernel each, since their spaces differ. Each reads its input
+    backwards, which rules out in-place reuse."""
     for k in range(count):
         x = b.flip(x, k % 2)
         powers = b.op("exp", b.op("sub", x, b.max(x, k % 2)))
@@ -138,7 +138,7 @@ def test_memory_comes_before_a_run_of_kernels_and_goes_after_it() -> None:
     check_liveness(plan)
 
 
-def test_a_run_ends_where_much_dead_memory_waits_and_more_is_wanted() -> None:
+def test_a_run_ends_where_much_freed_memory_waits_and_more_is_allocated() -> None:
     steps = [Launch("k", ("x",))] * 4 + [Free("x"), Launch("k", ("x",))]
     where = {"x": Placement(tensor_type(f32, 4))}
     assert find_runs(steps, where, {0, 1, 2, 3}, {0: WAITING_LIMIT}).starts == (0, 4, 5)
@@ -154,25 +154,25 @@ def test_a_run_ends_where_the_next_kernel_runs_on_another_device() -> None:
     assert find_runs([Launch("k", (name,)) for name in devices], where, set(), {}).starts == (0, 2, 4, 5)
 
 
-def test_a_chain_of_kernels_reuses_two_storages() -> None:
+def test_consecutive_kernels_reuse_two_storages() -> None:
     b = Builder()
     x = b.input(64, 64)
     for _ in range(20):
         x = b.op("exp", b.mm(x, x))
     graph = b.build(x)
     plan = plan_of(graph)
-    # What calls return is theirs; each exp goes over nothing that a call gave, so a storage each, reused at once.
+    # Results of calls have memory of their own, and exp does not reuse it, so each exp has a storage, reused at once.
     assert len(plan.storages) <= 3
     assert plan.peak <= 4 * 64 * 64 * 4
     check_liveness(plan)
 
 
-def test_an_input_that_dies_is_overwritten_in_place() -> None:
+def test_an_input_is_overwritten_in_place_after_its_last_use() -> None:
     b = Builder()
     x, y = b.input(8, 8), b.input(8, 8)
     first = b.op("exp", x)
-    product = b.mm(first, y)
-    second = b.op("add", first, product)
+    matmul = b.mm(first, y)
+    second = b.op("add", first, matmul)
     graph = b.build(b.mm(second, y))
     plan = plan_of(graph)
     assert storage_of(plan, second) == storage_of(plan, first)
@@ -180,33 +180,33 @@ def test_an_input_that_dies_is_overwritten_in_place() -> None:
     assert_same(graph, plan)
 
 
-def test_a_result_is_written_over_what_dies_of_its_very_size() -> None:
+def test_an_output_reuses_memory_of_exactly_its_size() -> None:
     b = Builder()
     x, y = b.input(8, 8), b.input(8, 8)
     first = b.op("exp", x)
-    product = b.mm(first, y)
-    second = b.op("add", product, first)
+    matmul = b.mm(first, y)
+    second = b.op("add", matmul, first)
     graph = b.build(second)
     plan = plan_of(graph)
-    # The product is free too, but what a routine returned would make a view of the result.
+    # The matmul's result is free too, but the output must not be a view of what a routine returned.
     assert storage_of(plan, second) == storage_of(plan, first)
     assert not any(isinstance(step, Free) and step.name == storage_of(plan, second) for step in plan.steps)
     assert_same(graph, plan)
 
 
-def test_a_result_takes_no_memory_that_is_rounded_up_to_its_size() -> None:
+def test_an_output_reuses_no_memory_rounded_up_to_its_size() -> None:
     b = Builder()
     x, y = b.input(3, 5), b.input(5, 5)
     first = b.op("exp", x)
-    product = b.mm(first, y)
+    matmul = b.mm(first, y)
     part = b.view(first, (2, 5), lambda a: a)
-    graph = b.build(b.op("add", b.view(product, (2, 5), lambda a: a), part))
+    graph = b.build(b.op("add", b.view(matmul, (2, 5), lambda a: a), part))
     plan = plan_of(graph)
     assert storage_of(plan, graph.outputs[0].name) != storage_of(plan, first)
     assert_same(graph, plan)
 
 
-def test_a_donated_input_is_written_over_where_it_dies() -> None:
+def test_a_donated_input_is_reused_after_its_last_use() -> None:
     b = Builder()
     x, y = b.input(8, 8), b.input(8, 8)
     first = b.op("exp", b.mm(x, y))
@@ -215,14 +215,14 @@ def test_a_donated_input_is_written_over_where_it_dies() -> None:
     plan = plan_of(graph)
     returned = graph.outputs[1]
     assert isinstance(returned, Ref)
-    # The sum of a row is read before the row is written over. The other input is read by a product to the end.
+    # The sum of a row is read before the row is overwritten. The other input is read by the last matmul.
     assert dict(plan.buffers)[returned.name].base == x
     assert plan.donated == (x,)
     assert plan_of(replace(graph, donated=())).donated == ()
     assert_same(graph, plan)
 
 
-def test_a_donated_input_that_is_wanted_otherwise_stays() -> None:
+def test_a_donated_input_that_is_read_otherwise_is_not_reused() -> None:
     b = Builder()
     x = b.input(8, 8)
     backwards, wider = b.op("exp", b.flip(x, 1)), b.pointwise(lambda e: cast(e, f64), x)
@@ -234,12 +234,12 @@ def test_a_donated_input_that_is_wanted_otherwise_stays() -> None:
         assert_same(graph, plan)
 
 
-def test_an_input_that_the_kernel_also_overwrites_is_not_taken() -> None:
+def test_an_input_that_the_kernel_also_overwrites_is_not_reused() -> None:
     b = Builder()
     x, y = b.input(4, 4), b.input(4, 4)
     base = b.op("exp", x)
-    product = b.mm(base, y)
-    update = b.op("mul", base, product)
+    matmul = b.mm(base, y)
+    update = b.op("mul", base, matmul)
     b.copy_(base, b.op("neg", update))
     graph = b.build(b.mm(update, y))
     plan = plan_of(graph)
@@ -247,7 +247,7 @@ def test_an_input_that_the_kernel_also_overwrites_is_not_taken() -> None:
     assert_same(graph, plan)
 
 
-def test_dead_memory_is_given_back_when_nothing_near_wants_it() -> None:
+def test_memory_without_a_near_reuse_is_freed() -> None:
     b = Builder()
     x = b.input(8, 8)
     big = b.op("exp", b.expand(x, 50, 8, 8))
@@ -257,7 +257,7 @@ def test_dead_memory_is_given_back_when_nothing_near_wants_it() -> None:
         called = b.mm(called, x)
     plan = plan_of(b.build(called))
     freed = [step for step in plan.steps if isinstance(step, Free)]
-    # The product reads the large value as a matrix without a copy of it.
+    # The matmul reads the large value as a matrix without a copy of it.
     assert storage_of(plan, matrix) == storage_of(plan, big) == freed[0].name
 
 
@@ -279,8 +279,8 @@ def test_a_returned_copy_of_an_input_is_a_copy() -> None:
     assert storage_of(plan, "v2") is None
 
 
-def over_a_product(outputs: str, body: str = "%o[i0, i1]") -> Plan:
-    """The plan of two products with a loop between them, which computes ``body`` from the first one's result."""
+def over_a_matmul(outputs: str, body: str = "%o[i0, i1]") -> Plan:
+    """The plan of two matmuls with a loop between them, which computes ``body`` from the first one's result."""
     graph = parse_graph(
         f"""
 graph over(%x: f32[12, 6] fixed, %w: f32[6, 10] fixed, %m: f32[10, 8] fixed) -> ({outputs}) {{
@@ -297,8 +297,8 @@ graph over(%x: f32[12, 6] fixed, %w: f32[6, 10] fixed, %m: f32[10, 8] fixed) -> 
     return plan
 
 
-def test_a_kernel_writes_over_a_routine_s_result_that_dies_in_it() -> None:
-    plan = over_a_product("%p, %q")
+def test_a_kernel_reuses_a_routine_s_result_in_place() -> None:
+    plan = over_a_matmul("%p, %q")
     assert dict(plan.buffers)["r"].base == "o"
     freed = [step.name for step in plan.steps if isinstance(step, Free)]
     assert freed == ["o"], "after the last reader of what was written there"
@@ -306,15 +306,15 @@ def test_a_kernel_writes_over_a_routine_s_result_that_dies_in_it() -> None:
     assert all("r" not in touched_by(step) for step in plan.steps[last:])
 
 
-def test_a_routine_s_result_that_is_wanted_later_is_not_written_over() -> None:
-    for plan in (over_a_product("%p, %q, %o"), over_a_product("%p, %q", "%o[11 - i0, i1]")):
+def test_a_routine_s_result_that_is_read_later_is_not_reused() -> None:
+    for plan in (over_a_matmul("%p, %q, %o"), over_a_matmul("%p, %q", "%o[11 - i0, i1]")):
         assert dict(plan.buffers)["r"].base is None
 
 
 # --- arenas ---------------------------------------------------------------------------------------------
 
 
-def test_what_only_kernels_see_shares_an_arena() -> None:
+def test_values_of_kernels_alone_share_an_arena() -> None:
     b = Builder()
     x = b.input(32, 32)
     last = softmaxes(b, x, 5)
@@ -333,7 +333,7 @@ def test_what_only_kernels_see_shares_an_arena() -> None:
 def test_an_arena_that_would_raise_the_peak_is_not_made() -> None:
     b = Builder()
     x, w = b.input(64, 64), b.input(64, 2048)
-    # Two values live across a product as large as everything before it: an arena of the graph would stay beside it.
+    # Two values are live across a matmul as large as everything before it: an arena of the graph would stay live.
     early = b.sum(softmaxes(b, x, 4), 1)
     small = softmaxes(b, early, 2)
     wide = b.mm(x, w)
@@ -345,7 +345,7 @@ def test_an_arena_that_would_raise_the_peak_is_not_made() -> None:
     assert_same(graph, plan)
 
 
-def test_what_no_arena_holds_ends_runs_when_much_of_it_waits() -> None:
+def test_values_too_large_for_arenas_end_runs() -> None:
     b = Builder()
     x = b.input(2048, 2048)  # 16 MB: an arena holds one of that size
     plan = plan_of(b.build(b.sum(softmaxes(b, x, 6), 0, 1)))
@@ -371,24 +371,24 @@ def largest_sum(spans: list[ArenaSpan]) -> int:
 @settings(max_examples=300)
 @given(spans=spans(), limit=st.sampled_from([None, 1024, 256]))
 def test_spans_never_overlap_in_space_and_time(spans: list[ArenaSpan], limit: int | None) -> None:
-    packing = assign_offsets(spans, limit)
-    placed = [(s, o) for s, o in zip(spans, packing.offsets, strict=True) if o is not None]
+    arena = assign_offsets(spans, limit)
+    placed = [(s, o) for s, o in zip(spans, arena.offsets, strict=True) if o is not None]
     for k, (a, start) in enumerate(placed):
-        assert start % 64 == 0 and start + a.nbytes <= packing.nbytes
+        assert start % 64 == 0 and start + a.nbytes <= arena.nbytes
         for b, other in placed[:k]:
             empty = 0 in (a.nbytes, b.nbytes)
             apart_in_time = a.last < b.first or b.last < a.first
             assert empty or apart_in_time or start + a.nbytes <= other or other + b.nbytes <= start
     inside = [span for span, _ in placed]
     assert limit is not None or len(placed) == len(spans)
-    assert largest_sum(inside) <= packing.nbytes <= sum(span.nbytes for span in inside)
+    assert largest_sum(inside) <= arena.nbytes <= sum(span.nbytes for span in inside)
     if limit is not None:
-        assert packing.nbytes <= limit
+        assert arena.nbytes <= limit
         assert len(placed) == len(spans) or limit < sum(span.nbytes for span in spans)
 
 
 def test_a_freed_gap_is_taken_before_memory_grows() -> None:
-    packing = assign_offsets(
+    arena = assign_offsets(
         [
             ArenaSpan(0, 1, 192),
             ArenaSpan(0, 5, 64),
@@ -398,4 +398,4 @@ def test_a_freed_gap_is_taken_before_memory_grows() -> None:
         ],
         1 << 20,
     )
-    assert packing.offsets == (0, 192, 0, 128, 0) and packing.nbytes == 256
+    assert arena.offsets == (0, 192, 0, 128, 0) and arena.nbytes == 256

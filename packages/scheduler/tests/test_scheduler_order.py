@@ -1,4 +1,4 @@
-"""Groups without cycles: the masks say what a search of the graph says, merged groups included."""
+"""Precedence of groups: the bit masks agree with a search of the graph, merged groups included."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Model:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Precedence, Model]:
-    """Groups made, ordered and merged as fusion does it: only where that makes no cycle."""
+    """Groups added, ordered and merged as fusion does it, which never makes a cycle."""
     order, model = Precedence(), Model()
     for _ in range(draw(st.integers(1, 9))):
         number = order.add()

@@ -1,4 +1,4 @@
-"""The forms between the passes that build a plan: what their verifiers refuse, what a pass may leave to the next."""
+"""Forms between the passes that build a plan: their verifiers, and what a pass may leave to the next."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ T = TypeVar("T")
 
 
 def graph() -> LoopGraph:
-    """Sums of products of matrices, which another order than eager's holds less for."""
+    """Matmuls and their sums, for which another order than eager's needs less memory."""
     b = Builder()
     x = b.input(64, 64)
-    products = [b.mm(x, b.input(64, 64)) for _ in range(4)]
-    return b.build(*(b.sum(product, 0, 1) for product in products))
+    results = [b.mm(x, b.input(64, 64)) for _ in range(4)]
+    return b.build(*(b.sum(result, 0, 1) for result in results))
 
 
 def form_of(kind: type[T], name: str) -> T:
-    """What the pass of this name gives for the graph."""
+    """The output of the pass of this name for the graph."""
     found: dict[str, Any] = {}
 
     def hook(passed: str, before: object, after: object) -> None:

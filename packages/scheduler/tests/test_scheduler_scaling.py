@@ -1,4 +1,4 @@
-"""Work grows with the number of operations and no faster; equal layers share their kernels."""
+"""Scaling: scheduling work grows nearly linearly with the operations, and equal layers share their kernels."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from litz_ir.plan import Plan
 from litz_ir.scalar import op
 from litz_scheduler import schedule
 
-STEEPEST = 1.1
-"""The largest exponent of the growth of work with operations that is let pass."""
+MAX_EXPONENT = 1.1
+"""The largest accepted exponent of the growth of work with the number of operations."""
 
 
 def chain(count: int) -> LoopGraph:
@@ -30,12 +30,12 @@ def chain(count: int) -> LoopGraph:
 
 
 def layers(count: int) -> LoopGraph:
-    """Matrix product, softmax, residual, norm: 14 operations a layer."""
+    """Matmul, softmax, residual, norm: 14 operations a layer."""
     b = Builder()
     x = b.input(64, 32)
     for _ in range(max(count // 14, 1)):
-        product = b.mm(x, b.input(32, 32))
-        powers = b.op("exp", b.op("sub", product, b.max(product, 1)))
+        matmul = b.mm(x, b.input(32, 32))
+        powers = b.op("exp", b.op("sub", matmul, b.max(matmul, 1)))
         total = b.op("add", x, b.op("div", powers, b.sum(powers, 1)))
         centred = b.op("sub", total, b.scale(b.sum(total, 1), 1 / 32))
         x = b.op("div", centred, b.scale(b.sum(b.op("mul", centred, centred), 1), 1 / 32, 1.0))
@@ -50,7 +50,7 @@ def readers(count: int) -> LoopGraph:
 
 
 def updates(count: int) -> LoopGraph:
-    """Two operations a parameter that is updated in place."""
+    """Two operations for each parameter that is updated in place."""
     b = Builder()
     rate = b.input(1)
     for _ in range(count // 2):
@@ -64,7 +64,7 @@ def planned(graph: LoopGraph) -> Plan:
 
 
 def calls(graph: LoopGraph) -> int:
-    """How many functions are called: work that is the same on every machine, whatever else it does."""
+    """The number of function calls: a measure of work that is the same on every machine."""
     profile = cProfile.Profile()
     profile.runcall(planned, graph)
     return sum(entry.callcount for entry in profile.getstats())
@@ -75,7 +75,7 @@ def test_work_is_nearly_linear(family: Callable[[int], LoopGraph]) -> None:
     sizes = (500, 4000)
     found = [calls(family(size)) for size in sizes]
     exponent = math.log(found[1] / found[0]) / math.log(sizes[1] / sizes[0])
-    assert exponent <= STEEPEST, f"{dict(zip(sizes, found, strict=True))} calls: exponent {exponent:.2f}"
+    assert exponent <= MAX_EXPONENT, f"{dict(zip(sizes, found, strict=True))} calls: exponent {exponent:.2f}"
 
 
 def test_equal_layers_share_kernels() -> None:
