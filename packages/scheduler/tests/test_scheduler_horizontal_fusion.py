@@ -49,7 +49,7 @@ def test_lists_of_many_sizes_are_one_launch(golden: Callable[[str, str], None]) 
     assert loops(plan) == [6]
     # One subkernel for multiples of 16, one for those of 8, one for the others.
     assert [len(part.invocations) for part in plan.kernels[0].subkernels] == [2, 2, 2]
-    golden("packs_of_lists.txt", to_text(plan))
+    golden("horizontal_fusion_of_lists.txt", to_text(plan))
 
 
 def test_nothing_fuses_without_subkernels_or_bytes() -> None:
@@ -152,7 +152,7 @@ def test_loops_around_a_call_are_not_fused() -> None:
 
 COPIES = """
 kernel copies(in %p0: f32, out %p1: f32, in %p2: f32, out %p3: f32) {
-  kernel part0(in %p0: f32, out %p1: f32) {
+  kernel subkernel0(in %p0: f32, out %p1: f32) {
     outer [i0: 8]
     phase [] { %p1[i0] = %p0[i0]; }
   }

@@ -303,7 +303,7 @@ class HorizontalFuser:
         for member in members:
             names = tuple(parameters[buffer].name for buffer in member.launch.buffers)
             by_kind.setdefault(member.kind, []).append((member.template, names))
-        subkernels = tuple(subkernel_of(f"part{k}", each) for k, each in enumerate(by_kind.values()))
+        subkernels = tuple(subkernel_of(f"subkernel{k}", each) for k, each in enumerate(by_kind.values()))
         terms = (term for subkernel in subkernels for each in subkernel.invocations for term in each.symbols)
         used = set[str]().union(*map(free_symbols, terms))
         infos = tuple(replace(info, hint=None, source="") for info in self._symbols if info.name in used)
@@ -321,7 +321,7 @@ class HorizontalFuser:
         """Return the name of a fused kernel, made from the name of its first member."""
         kind = self._device(members[0].launch).kind
         _, _, called = members[0].kernel.name.partition("_")
-        return self._names.known(kind, kernel) or self._names.add(kind, kernel, f"pack_{called}")
+        return self._names.known(kind, kernel) or self._names.add(kind, kernel, f"foreach_{called}")
 
 
 def _bound(known: Parameter | None, own: Parameter, name: str) -> Parameter:
