@@ -11,7 +11,7 @@ from cpp_kernels import I0, I1, R0, Case, M, N, choices, ints, kernel, layouts, 
 from test_cpp_emit import plan_of
 
 from litz_codegen_cpp.emit.kernel import Emitted, emit_kernel, entry_point
-from litz_codegen_cpp.emit.unit import KERNELS_PER_UNIT, UNIT_CHARACTERS, divided, emit_plan, unit_text
+from litz_codegen_cpp.emit.unit import KERNELS_PER_UNIT, UNIT_CHARACTERS, emit_plan, split_units, unit_text
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f32, i64
 from litz_ir.errors import CodegenError
 from litz_ir.loops import NamedCombiner
@@ -167,15 +167,15 @@ def test_many_kernels_are_split_into_units() -> None:
 def test_units_that_can_be_built_side_by_side_are_of_about_equal_length() -> None:
     lengths = (9_000, 100, 5_000, 4_000, 200, 8_700)
     kernels = [Emitted(f"k{k}", "x" * length) for k, length in enumerate(lengths)]
-    first, second = divided(kernels, 2)
+    first, second = split_units(kernels, 2)
     assert [[each.name for each in unit] for unit in (first, second)] == [
         ["k0", "k1", "k3", "k4"],
         ["k2", "k5"],
     ]
-    assert [len(unit) for unit in divided(kernels, 1)] == [6]
-    assert len(divided(kernels, 64)) == sum(lengths) // UNIT_CHARACTERS
-    assert [len(unit) for unit in divided(kernels[1:4], 8)] == [3], "too little text to be worth two"
-    assert divided([], 4) == []
+    assert [len(unit) for unit in split_units(kernels, 1)] == [6]
+    assert len(split_units(kernels, 64)) == sum(lengths) // UNIT_CHARACTERS
+    assert [len(unit) for unit in split_units(kernels[1:4], 8)] == [3], "too little text to be worth two"
+    assert split_units([], 4) == []
 
 
 def test_heavy_functions_move_out_of_line_when_there_are_many() -> None:

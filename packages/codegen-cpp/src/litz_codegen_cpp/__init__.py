@@ -1,3 +1,3 @@
-"""From plans to C++ kernels for CPUs."""
+"""C++ kernels for CPUs: emission, compilation and loading of the kernels of a plan."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""What this machine's CPU can do, read from the system without running anything."""
+"""Capabilities of this machine's CPU, read from the operating system."""
 
 from __future__ import annotations
 
@@ -9,23 +9,28 @@ from litz_ir.device import CPU
 from litz_ir.target import Capabilities
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+"""The folder in which Linux describes the caches of the first CPU."""
 SCRATCH_BYTES = 256 << 10
+"""The most scratch of an outer point, in bytes; half of the L2 cache where that is less."""
 MAX_STATEMENTS = 400
+"""The most statements of a fused kernel."""
 FLOPS_PER_LANE = 2.0 * 2.5e9
+"""Operations per second of one 32-bit lane: a fused multiply-add per cycle at 2.5 GHz."""
 MEMORY_RATE_PER_THREAD = 12e9
-"""Sustained bytes per second that one core moves; a socket saturates at :data:`MEMORY_RATE`."""
+"""Sustained bytes per second that one core moves; all cores of a socket move at most :data:`MEMORY_RATE`."""
 MEMORY_RATE = 100e9
+"""Sustained bytes per second that a socket moves."""
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def thread_count() -> int:
-    """The CPUs that this process may run on."""
+    """Return the number of CPUs that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cache_sizes(folder: Path = CACHES) -> dict[int, int]:
-    """Bytes of the data caches by level; empty where the system does not say."""
+    """Return the bytes of the data caches by level; empty where the system does not list them."""
     found: dict[int, int] = {}
     for index in sorted(folder.glob("index*")):
         try:
@@ -38,7 +43,7 @@ def cache_sizes(folder: Path = CACHES) -> dict[int, int]:
 
 
 def cpu_capabilities(name: str, vector_bytes: int, threads: int) -> Capabilities:
-    """The capabilities of a CPU whose instruction set is called ``name``, for kernels of up to ``threads`` threads."""
+    """Return the capabilities of a CPU with the instruction set ``name``, for kernels of up to ``threads`` threads."""
     caches = cache_sizes()
     l2 = caches.get(2, 1 << 20)
     return Capabilities(

@@ -1,4 +1,4 @@
-"""The CPU as a target."""
+"""The CPU target: capabilities, cost model, emission, build and load of C++ kernels."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ from litz_ir.plan import Kernel, Plan
 from litz_ir.target import Capabilities, SourceUnit
 
 LAUNCH_SECONDS = 2e-6
+"""Estimated seconds to launch a kernel on one thread."""
 PARALLEL_LAUNCH_SECONDS = 4e-6
+"""Estimated seconds to launch a kernel on several threads."""
 
 
 class CpuTarget:
-    """Kernels in C++ for the CPU of this machine, or for an instruction set that is named.
+    """C++ kernels for the CPU of this machine, or for a named instruction set.
 
-    ``isa`` is an instruction set or its name, ``compiler`` a compiler or the command that starts one, ``threads`` the
-    most that a kernel uses (``None``: those that the process may run on, by the OpenMP runtime's own setting at every
-    call). What is left out is detected when it is first wanted.
+    ``isa`` is an instruction set or its name. ``compiler`` is a compiler or its command. ``threads`` is the most
+    threads that a kernel uses; ``None`` follows the OpenMP runtime's setting at every call. The instruction set and
+    the compiler are detected at first use where they are not given.
     """
 
     name = "cpu"
@@ -54,31 +56,32 @@ class CpuTarget:
         self._runtime: RuntimeTable | None = None
 
     def isa(self) -> Isa:
-        """The instruction set that kernels are made for."""
+        """Return the instruction set that kernels are compiled for."""
         if self._isa is None:
             self._isa = detect()
         return self._isa
 
     def compiler(self) -> Compiler:
-        """The compiler; raises :class:`CompilerNotFound`."""
+        """Return the compiler; raises :class:`CompilerNotFound`."""
         if not isinstance(self._compiler, Compiler):
             self._compiler = find_compiler(self._compiler)
         return self._compiler
 
     def capabilities(self) -> Capabilities:
-        """What the CPU can do."""
+        """Return the capabilities of the CPU."""
         return cpu_capabilities(self.isa().name, self.isa().vector_bytes, self._threads or thread_count())
 
     def seconds(self, traffic: int, flops: int, launches: int) -> float:
-        """Memory traffic and arithmetic overlap, launches do not."""
+        """Return the estimated seconds for ``traffic`` bytes and ``flops`` operations, which overlap, after the
+        launches."""
         known = self.capabilities()
         launch = PARALLEL_LAUNCH_SECONDS if known.threads > 1 else LAUNCH_SECONDS
         return max(traffic / known.memory_rate, flops / known.flop_rate) + launches * launch
 
     def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
-        """The C++ units of a plan; raises ``CodegenError``.
+        """Return the C++ units of a plan; raises ``CodegenError``.
 
-        Their flags name all that is compiled with them, so that what is kept by them is of these headers.
+        Their flags identify all that is compiled with them, so that a cached binary matches these headers.
         """
         isa = self.isa()
         chosen = (self._compiler,) if isinstance(self._compiler, str) else ()
@@ -103,7 +106,7 @@ class CpuTarget:
     def load(
         self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]
     ) -> CpuModule:
-        """Load built units; raises ``ToolchainError``."""
+        """Load the libraries of built units; raises ``ToolchainError``."""
         if self._runtime is None:
             self._runtime = make_runtime(self._threads or 0)
         libraries: dict[str, LoadedLibrary] = {}

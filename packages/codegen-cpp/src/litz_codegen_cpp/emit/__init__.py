@@ -1,1 +1,1 @@
-"""From a kernel of a plan to C++ text: pure, deterministic, and never aware of a compiler."""
+"""Emission of C++ text for the kernels of a plan: pure, deterministic, and independent of the compiler."""

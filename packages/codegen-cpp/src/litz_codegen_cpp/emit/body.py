@@ -1,4 +1,4 @@
-"""Loop bodies in C++: every distinct expression once, as early as it is known."""
+"""Loop bodies in C++: every distinct expression once, in the outermost scope that knows its operands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COMPARISONS = frozenset(_MIRRORED)
 
 
 class ExpressionEmitter(Indices):
-    """Writes expressions and the index terms in them."""
+    """Emits expressions and the index terms in them."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -42,15 +42,17 @@ class ExpressionEmitter(Indices):
         self.headers: set[str] = set()
 
     def value(self, root: Expr) -> CppValue:
-        """The value of an expression at the innermost scope."""
+        """Return the value of an expression at the innermost scope."""
         for node in self._eager_order(root):
             self._node(node)
         return self._node(root)
 
     def _eager_order(self, root: Expr) -> Iterator[Expr]:
-        """Children before parents, without what is known and what is evaluated lazily: the body of a masked node, and
-        the other side too where a branch chooses. Indices are left out: they are written when wanted, in lanes of the
-        width wanted."""
+        """Yield expressions to evaluate, children before parents, without known and lazily evaluated ones.
+
+        The body of a masked expression is lazy, and so is its other value where the condition is a branch. Indices
+        are left out, since they are emitted on demand in the width needed.
+        """
         seen: set[Expr] = set()
         stack: list[tuple[Expr, bool]] = [(root, False)]
         while stack:
@@ -67,7 +69,8 @@ class ExpressionEmitter(Indices):
                 stack.extend((child, False) for child in reversed(children))
 
     def to_store(self, root: Expr) -> CppValue:
-        """The value of an expression that goes to memory of its own dtype, where narrow floats are rounded anyway."""
+        """Return the value of an expression to be stored in memory of its dtype, where low-precision floats are
+        rounded anyway."""
         if (
             isinstance(root, Op)
             and root.name == "cast"
@@ -101,7 +104,7 @@ class ExpressionEmitter(Indices):
                 return self._checked(expr)
             case Param():
                 raise CodegenError(
-                    f"parameter {expr.position} stands outside a combine body", node=self.context.kernel.name
+                    f"combiner parameter {expr.position} is outside a combiner", node=self.context.kernel.name
                 )
         raise CodegenError(f"no C++ form for {expr!r}", node=self.context.kernel.name)
 
@@ -110,9 +113,9 @@ class ExpressionEmitter(Indices):
     def _index(self, term: Size) -> CppValue:
         if self.varies(term):
             return self.per_lane(term)
-        piece = self.scalar(term)
-        text = piece.text if piece.text.isidentifier() else f"int64_t({piece.text})"
-        return CppValue((text,), i64, piece.scope_level, reads=piece.reads)
+        index = self.scalar(term)
+        text = index.text if index.text.isidentifier() else f"int64_t({index.text})"
+        return CppValue((text,), i64, index.scope_level, reads=index.reads)
 
     def _scalar(self, expr: Scalar) -> CppValue:
         found = self.context.scopes.find(("scalar", expr.name))
@@ -124,10 +127,10 @@ class ExpressionEmitter(Indices):
         return self.converted(found, expr.dtype)
 
     def converted(self, value: CppValue, dtype: DType) -> CppValue:
-        """The value as another dtype."""
+        """Return the value as another dtype."""
         if value.dtype == dtype:
             return value
-        texts = tuple(cast(part, value.dtype, dtype) for part in value.registers)
+        texts = tuple(cast(each, value.dtype, dtype) for each in value.registers)
         return self.context.define(
             "as", texts, dtype, value.scope_level, varying=value.varying, reads=value.reads
         )
@@ -144,24 +147,24 @@ class ExpressionEmitter(Indices):
             if expr.name == "div" and expr.dtype == f32 and self._serves_many(arguments[1]):
                 arguments[1] = self.context.divisor(arguments[1])
             arguments = [self.context.spread(argument) for argument in arguments]
-        home = max((argument.scope_level for argument in arguments), default=0)
+        level = max((argument.scope_level for argument in arguments), default=0)
         reads = frozenset[str]().union(*(argument.reads for argument in arguments))
         count = max(len(argument.registers) for argument in arguments)
         if expr.name == "cast" and (expr.args[0].dtype, expr.dtype) == (f32, bf16) and count % 2 == 0:
-            # The CPU narrows two registers by one instruction.
-            parts = arguments[0].registers
-            rounded = [f"round_bf16_pair({a}, {b})" for a, b in zip(parts[::2], parts[1::2], strict=True)]
-            return self.context.define_pairs("cast", rounded, bf16, home, reads)
+            # The CPU converts two registers by one instruction.
+            halves = arguments[0].registers
+            rounded = [f"round_bf16_pair({a}, {b})" for a, b in zip(halves[::2], halves[1::2], strict=True)]
+            return self.context.define_pairs("cast", rounded, bf16, level, reads)
         texts = tuple(
-            self._spelled(expr, [argument.register(part) for argument in arguments], varying)
-            for part in range(count)
+            self._spelled(expr, [argument.register(number) for argument in arguments], varying)
+            for number in range(count)
         )
         if expr.name == "cast" and texts == arguments[0].registers:
             return replace(arguments[0], dtype=expr.dtype)
-        return self.context.define(expr.name, texts, expr.dtype, home, varying=varying, reads=reads)
+        return self.context.define(expr.name, texts, expr.dtype, level, varying=varying, reads=reads)
 
     def _serves_many(self, value: CppValue) -> bool:
-        """True for a number, no literal, that is known outside the innermost loop."""
+        """Return True for a variable that is known outside the innermost loop."""
         return (
             not value.varying
             and value.scope_level < self.context.scopes.top
@@ -169,6 +172,7 @@ class ExpressionEmitter(Indices):
         )
 
     def _spelled(self, expr: Op, arguments: list[str], varying: bool) -> str:
+        """Return the C++ text of an operation on one register."""
         source = expr.args[-1].dtype
         if expr.name == "cast":
             return cast(arguments[0], source, expr.dtype)
@@ -192,7 +196,7 @@ class ExpressionEmitter(Indices):
         return text
 
     def _small_index(self, expr: Op) -> CppValue | None:
-        """Comparisons and casts to ``f32`` of indices that 31 bits hold take half as many registers as ``i64`` ones."""
+        """Compare or cast an index that fits 32 bits as ``i32``, which takes half as many registers as ``i64``."""
         if expr.name not in _COMPARISONS and (expr.name, expr.dtype) != ("cast", f32):
             return None
         if not any(isinstance(arg, Index) and self.varies(arg.term) for arg in expr.args):
@@ -201,39 +205,39 @@ class ExpressionEmitter(Indices):
         values = [value for value in lanes if value is not None]
         if len(values) < len(lanes):
             return self._lane_numbers_compared(expr) if expr.name in _COMPARISONS else None
-        home = max(value.scope_level for value in values)
+        level = max(value.scope_level for value in values)
         reads = frozenset[str]().union(*(value.reads for value in values))
         row = SPELLINGS[expr.name]
         count = max(len(value.registers) for value in values)
         texts = tuple(
-            row.text.format(*(value.register(part) for value in values), T=register_type(expr.dtype))
-            for part in range(count)
+            row.text.format(*(value.register(number) for value in values), T=register_type(expr.dtype))
+            for number in range(count)
         )
-        return self.context.define(expr.name, texts, expr.dtype, home, varying=True, reads=reads)
+        return self.context.define(expr.name, texts, expr.dtype, level, varying=True, reads=reads)
 
     def _lane_numbers_compared(self, expr: Op) -> CppValue | None:
-        """Indices of any size that grow by one from lane to lane are compared by the number of the lane."""
-        sides = [_index_of(arg) for arg in expr.args]
-        if sides[0] is None or sides[1] is None:
+        """Compare two indices whose difference grows by one per lane by the number of the lane; None for others."""
+        left, right = (_index_of(arg) for arg in expr.args)
+        if left is None or right is None:
             return None
-        distance = add(sides[1], mul(sides[0], -1))
+        distance = add(right, mul(left, -1))
         name, stride = expr.name, self.lane_stride(distance)
         if stride == 1:
             distance, name = mul(distance, -1), _MIRRORED[expr.name]
         elif stride != -1:
             return None
         self.headers.add("index")
-        # Lane k compares as k and the distance in the first lane do.
-        pieces = [self.scalar(self.shifted(distance, part)) for part in range(self.context.registers)]
+        # Lane k compares as k does with the difference in the first lane.
+        distances = [self.scalar(self.shifted(distance, number)) for number in range(self.context.registers)]
         texts = tuple(
             SPELLINGS[name].text.format(
-                "iota<int32_t>(0)", f"broadcast<int32_t>(saturated({piece.text}))", T=""
+                "iota<int32_t>(0)", f"broadcast<int32_t>(saturated({each.text}))", T=""
             )
-            for piece in pieces
+            for each in distances
         )
-        home = max(piece.scope_level for piece in pieces)
-        reads = frozenset[str]().union(*(piece.reads for piece in pieces))
-        return self.context.define(expr.name, texts, expr.dtype, home, varying=True, reads=reads)
+        level = max(each.scope_level for each in distances)
+        reads = frozenset[str]().union(*(each.reads for each in distances))
+        return self.context.define(expr.name, texts, expr.dtype, level, varying=True, reads=reads)
 
     def _small_lanes(self, expr: Expr) -> CppValue | None:
         if isinstance(expr, Const) and expr.dtype == i64 and self.fits_int32(int(expr.value)):
@@ -245,6 +249,7 @@ class ExpressionEmitter(Indices):
     # --- indirect indices -----------------------------------------------------------------------------------
 
     def indirect(self, atom: Indirect) -> CppValue:
+        """Return the value of an indirect index, wrapped and checked as it requires."""
         found = self.context.scopes.find(atom)
         if found is not None:
             return found
@@ -252,40 +257,39 @@ class ExpressionEmitter(Indices):
         context = self.context
         size = self.scalar(atom.size)
         index = self.converted(self.value(atom.value), i64)
-        home, reads = max(index.scope_level, size.scope_level), index.reads | size.reads
+        level, reads = max(index.scope_level, size.scope_level), index.reads | size.reads
         if atom.check == "raised":
-            home = max(home, context.scopes.conditional_level)
+            level = max(level, context.scopes.conditional_level)
         if atom.wrap:
-            texts = tuple(f"wrap_index({part}, {size.text})" for part in index.registers)
-            index = context.define("wrapped", texts, i64, home, varying=index.varying, reads=reads)
+            texts = tuple(f"wrap_index({each}, {size.text})" for each in index.registers)
+            index = context.define("wrapped", texts, i64, level, varying=index.varying, reads=reads)
         if atom.check != "assumed":
-            texts = self._into_range(atom, index, size.text, home)
-            index = context.define("index", texts, i64, home, varying=index.varying, reads=reads)
-        return context.scopes.remember(atom, CppValue(index.registers, i64, home, index.varying, reads))
+            texts = self._into_range(atom, index, size.text, level)
+            index = context.define("index", texts, i64, level, varying=index.varying, reads=reads)
+        return context.scopes.remember(atom, CppValue(index.registers, i64, level, index.varying, reads))
 
-    def _into_range(self, atom: Indirect, index: CppValue, size: str, home: int) -> tuple[str, ...]:
-        """The index with what lies outside moved inside, which is reported where that is an error."""
+    def _into_range(self, atom: Indirect, index: CppValue, size: str, level: int) -> tuple[str, ...]:
+        """Return the index clamped to the range, after a report of a violation where the check raises."""
         if atom.check == "raised":
             flag, lanes = self.context.flag(atom.fault), self.context.scopes.active
             if not index.varying and (lanes is None or not lanes.masks):
-                return tuple(f"checked_index({part}, {size}, {flag})" for part in index.registers)
+                return tuple(f"checked_index({each}, {size}, {flag})" for each in index.registers)
             self._report(
-                flag, tuple(f"in_range({part}, {size})" for part in index.registers), index.varying, home
+                flag, tuple(f"in_range({each}, {size})" for each in index.registers), index.varying, level
             )
-        return tuple(f"clamp_index({part}, {size})" for part in index.registers)
+        return tuple(f"clamp_index({each}, {size})" for each in index.registers)
 
-    def _report(self, flag: str, holds: tuple[str, ...], varying: bool, home: int) -> None:
-        """Raise ``flag`` where one of the conditions ``holds`` does not, for a lane that takes part."""
+    def _report(self, flag: str, holds: tuple[str, ...], varying: bool, level: int) -> None:
+        """Set ``flag`` where one of the conditions ``holds`` is false in an active lane."""
         lanes = self.context.scopes.active
-        for part, text in enumerate(holds):
+        for number, text in enumerate(holds):
             if not varying:
-                guard = (
-                    f"any_true({' | '.join(lanes.masks)}) && " if lanes is not None and lanes.masks else ""
-                )
-                line = f"{flag} |= {guard}!{text};"
+                masked = lanes is not None and lanes.masks
+                active = f"any_true({' | '.join(lanes.masks)}) && " if lanes and masked else ""
+                line = f"{flag} |= {active}!{text};"
             else:
-                line = f"{flag} |= any_true(~{text}{'' if lanes is None else f' & {lanes.mask(part)}'});"
-            self.context.scopes.line(line, home)
+                line = f"{flag} |= any_true(~{text}{'' if lanes is None else f' & {lanes.mask(number)}'});"
+            self.context.scopes.line(line, level)
 
     def _checked(self, expr: Checked) -> CppValue:
         context = self.context
@@ -299,7 +303,7 @@ class ExpressionEmitter(Indices):
     # --- choice ---------------------------------------------------------------------------------------------
 
     def _masked(self, expr: Masked) -> CppValue:
-        with self.context.scopes.at(self._home(expr)):
+        with self.context.scopes.at(self._level(expr)):
             cond = self._node(expr.cond)
             if not (_touches_memory(expr.body) or _touches_memory(expr.other)):
                 return self._select(expr, cond, self.value(expr.body), self.value(expr.other))
@@ -308,6 +312,7 @@ class ExpressionEmitter(Indices):
             return self._branch(expr, cond)
 
     def _select(self, expr: Masked, cond: CppValue, body: CppValue, other: CppValue) -> CppValue:
+        """Evaluate both values and select by the condition."""
         operands = [cond, body, other]
         varying = any(operand.varying for operand in operands)
         if varying:
@@ -316,29 +321,29 @@ class ExpressionEmitter(Indices):
         texts = tuple(
             f"select({', '.join(operand.register(k) for operand in operands)})" for k in range(count)
         )
-        home = max(operand.scope_level for operand in operands)
+        level = max(operand.scope_level for operand in operands)
         reads = cond.reads | body.reads | other.reads
-        return self.context.define("masked", texts, expr.dtype, home, varying=varying, reads=reads)
+        return self.context.define("masked", texts, expr.dtype, level, varying=varying, reads=reads)
 
     def _masked_lanes(self, expr: Masked, cond: CppValue) -> CppValue:
-        """Both sides for all lanes; the body touches memory for those lanes only where the condition holds."""
+        """Evaluate both values for all lanes; the body accesses memory only in lanes where the condition holds."""
         context = self.context
         outer = context.scopes.active
-        masks = tuple(cond.register(part) for part in range(context.registers))
+        masks = tuple(cond.register(number) for number in range(context.registers))
         if outer is not None:
-            both = tuple(f"{each} & {outer.mask(part)}" for part, each in enumerate(masks))
+            both = tuple(f"{each} & {outer.mask(number)}" for number, each in enumerate(masks))
             named = context.define("lanes", both, b1, context.scopes.top, varying=True)
             masks = named.registers
         top = context.scopes.top
-        with context.scopes.under(ActiveLanes(masks=masks), guard=True):
+        with context.scopes.under(ActiveLanes(masks=masks), conditional=True):
             body = self.value(expr.body).within(top)
         return self._select(expr, cond, body, self.value(expr.other))
 
     def _branch(self, expr: Masked, cond: CppValue) -> CppValue:
-        """A C++ branch: the condition is the same for all lanes."""
+        """Emit a C++ branch, for a condition that is the same in all lanes."""
         context = self.context
         scopes = context.scopes
-        home = scopes.top
+        level = scopes.top
         varying = self.may_vary(expr)
         kind = vector_type(expr.dtype) if varying else register_type(expr.dtype)
         names = tuple(context.names.fresh("masked") for _ in range(context.registers if varying else 1))
@@ -351,8 +356,8 @@ class ExpressionEmitter(Indices):
                 reads |= value.reads
                 if varying:
                     value = context.spread(value)
-                for part, name in enumerate(names):
-                    scopes.line(f"{name} = {value.register(part)};")
+                for number, name in enumerate(names):
+                    scopes.line(f"{name} = {value.register(number)};")
             sides.append(scope.lines)
         for line in (
             f"if ({cond.registers[0]}) {{",
@@ -362,10 +367,10 @@ class ExpressionEmitter(Indices):
             "}",
         ):
             scopes.line(line)
-        return CppValue(names, expr.dtype, home, varying, reads)
+        return CppValue(names, expr.dtype, level, varying, reads)
 
     def may_vary(self, expr: Expr) -> bool:
-        """True when some part of the expression differs between lanes."""
+        """Return True when some part of the expression may differ between lanes."""
         axis, scopes = self.context.vector, self.context.scopes
         if axis is None:
             return False
@@ -384,38 +389,38 @@ class ExpressionEmitter(Indices):
                 return True
         return False
 
-    def _home(self, expr: Masked) -> int:
-        """The outermost scope in which a choice may be made: all that both sides are made of is known there."""
+    def _level(self, expr: Masked) -> int:
+        """Return the level of the outermost scope in which both values of a masked expression are known."""
         context, scopes = self.context, self.context.scopes
-        home = scopes.conditional_level if _touches_memory(expr) else 0
+        level = scopes.conditional_level if _touches_memory(expr) else 0
         for node in _leaves(expr):
             if isinstance(node, (Scalar, Param)):
                 found = scopes.find(node if isinstance(node, Param) else ("scalar", node.name))
-                home = max(home, scopes.top if found is None else found.scope_level)
+                level = max(level, scopes.top if found is None else found.scope_level)
             elif isinstance(node, Load):
                 if node.buffer in context.storing or context.buffers[node.buffer].laned:
                     return scopes.top
-                home = max(home, context.point if node.buffer in context.written else 0)
+                level = max(level, context.point if node.buffer in context.written else 0)
             for name in node.free_symbols if node.terms else ():
                 known = scopes.axis(name)
-                home = max(home, scopes.top if known is None else known[1])
-        return home
+                level = max(level, scopes.top if known is None else known[1])
+        return level
 
 
 def _index_of(expr: Expr) -> Size | None:
-    """The term that an expression is the value of."""
+    """Return the index term whose value an expression is, else None."""
     if isinstance(expr, Index):
         return expr.term
     return int(expr.value) if isinstance(expr, Const) and expr.dtype == i64 else None
 
 
 def _leaves(root: Expr) -> Iterator[Expr]:
-    """Every distinct node without children below ``root``, those inside indirect indices included."""
+    """Yield every distinct node without children below ``root``, including those inside indirect indices."""
     return (node for node in _nodes(root) if not node.children)
 
 
 def _nodes(root: Expr) -> Iterator[Expr]:
-    """Every distinct node below ``root``, those inside indirect indices included."""
+    """Yield every distinct node below ``root``, including those inside indirect indices."""
     seen: set[Expr] = set()
     stack = [root]
     while stack:
@@ -429,7 +434,7 @@ def _nodes(root: Expr) -> Iterator[Expr]:
 
 
 def _touches_memory(expr: Expr) -> bool:
-    """True when evaluating the expression reads memory or may report a fault."""
+    """Return True when evaluation of the expression reads memory or may report a fault."""
     return any(
         isinstance(node, Load | Checked) or any(True for _ in indirects(node)) for node in _nodes(expr)
     )

@@ -1,4 +1,4 @@
-"""Conversions between dtypes, which depend on both of them. Narrow floats are carried as ``float``, ``b1`` as lanes."""
+"""C++ conversions between dtypes. Low-precision floats are computed as ``float``, and ``b1`` vectors as masks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from litz_ir.dtypes import DType
 
 
 def cast(text: str, source: DType, target: DType) -> str:
-    """``text``, a value of ``source``, rounded to ``target``; for scalars and vectors alike."""
+    """Return the C++ conversion of ``text``, a scalar or vector of ``source``, rounded to ``target``."""
     if source == target:
         return text
     if target.is_bool:
@@ -22,7 +22,7 @@ def cast(text: str, source: DType, target: DType) -> str:
 
 
 def bitcast(text: str, source: DType, target: DType, varying: bool) -> str:
-    """The bits of ``text``, a value of ``source``, as a ``target`` of the same width."""
+    """Return the C++ reinterpretation of ``text``, a ``source``, as a ``target`` of the same width."""
     if source == target:
         return text
     if source.is_low_precision:

@@ -1,4 +1,4 @@
-"""What the emitters of one kernel share while they write it."""
+"""State that the emitters of one kernel share."""
 
 from __future__ import annotations
 
@@ -15,79 +15,88 @@ from litz_ir.symbols import Range
 
 @dataclass(frozen=True, slots=True)
 class BufferPointer:
-    """A pointer in the function: ``laned`` locals hold ``LITZ_LANES`` outer points side by side per element."""
+    """A buffer as a pointer in the C++ function."""
 
     pointer: str
+    """The pointer's name or expression."""
     dtype: DType
+    """The element type in memory."""
     laned: bool = False
+    """True for scratch with ``LITZ_LANES`` adjacent outer points per element."""
 
 
 @dataclass(slots=True)
 class Context:
-    """The state of emitting one kernel.
-
-    ``lanes`` is a power of two that the number of lanes of all vectors divides. ``axis_names`` holds the C++ names of
-    loop variables. ``vector`` is the axis that runs along the lanes while a vector loop is open, with ``registers``
-    registers side by side. ``written`` names the buffers that the kernel stores to, ``storing`` those that the present
-    phase stores to; ``point`` is the position of the scope of one outer point. ``faults`` are those that the kernel
-    looks for, each with the flag that says that it was found.
-    """
+    """The state of the emission of one kernel."""
 
     kernel: Kernel
+    """The kernel."""
     names: CppNames
+    """The C++ names in use."""
     ranges: dict[str, Range]
+    """The ranges of axes and symbols."""
     lanes: int
+    """A power of two that divides the number of lanes of all vectors."""
     scopes: Scopes = field(default_factory=Scopes)
+    """The open scopes."""
     buffers: dict[str, BufferPointer] = field(default_factory=dict)
+    """The pointers of parameters and scratch arrays."""
     axis_names: dict[str, str] = field(default_factory=dict)
+    """The C++ names of loop variables."""
     written: frozenset[str] = frozenset()
+    """The buffers that the kernel stores to."""
     storing: frozenset[str] = frozenset()
+    """The buffers that the current phase stores to."""
     point: int = 0
+    """The level of the scope of one outer point."""
     vector: str | None = None
+    """The axis along the lanes while a vector loop is open."""
     registers: int = 1
+    """The vector registers that one step of that loop computes."""
     faults: dict[str, str] = field(default_factory=dict)
+    """The faults that the kernel checks for, each with its flag."""
 
     @contextmanager
-    def vectorised(self, axis: str | None, parts: int) -> Iterator[None]:
-        """Inside, ``axis`` runs along the lanes of ``registers`` registers."""
+    def vectorised(self, axis: str | None, registers: int) -> Iterator[None]:
+        """Open a vector loop along ``axis``, with ``registers`` registers a step."""
         before = (self.vector, self.registers)
-        self.vector, self.registers = axis, parts
+        self.vector, self.registers = axis, registers
         yield
         self.vector, self.registers = before
 
     @property
     def pairs(self) -> bool:
-        """Whether registers come in twos, of which all lanes count: the CPU narrows and widens bf16 two at a time."""
+        """True where registers come in pairs without a mask: the CPU converts bf16 two registers at a time."""
         return self.registers % 2 == 0 and self.scopes.active is None
 
-    def define(self, stem: str, text: str | tuple[str, ...], dtype: DType, home: int, *, varying: bool = False,
+    def define(self, stem: str, text: str | tuple[str, ...], dtype: DType, level: int, *, varying: bool = False,
                reads: frozenset[str] = frozenset()) -> CppValue:  # fmt: skip
-        """Name a value in the scope at ``home``; several texts make several registers."""
+        """Define a variable in the scope at ``level``, or one per register where several texts are given."""
         texts = (text,) if isinstance(text, str) else text
         kind = vector_type(dtype) if varying else register_type(dtype)
         names = []
         for each in texts:
             name = self.names.fresh(stem)
-            self.scopes.line(f"const {kind} {name} = {each};", home)
+            self.scopes.line(f"const {kind} {name} = {each};", level)
             names.append(name)
-        return CppValue(tuple(names), dtype, home, varying, reads)
+        return CppValue(tuple(names), dtype, level, varying, reads)
 
-    def define_pairs(self, stem: str, texts: Sequence[str], dtype: DType, home: int,
+    def define_pairs(self, stem: str, texts: Sequence[str], dtype: DType, level: int,
                      reads: frozenset[str]) -> CppValue:  # fmt: skip
-        """Name values of two registers each."""
-        parts: list[str] = []
+        """Define variables of two registers each."""
+        halves: list[str] = []
         for each in texts:
             name = self.names.fresh(stem)
-            self.scopes.line(f"const wide<{vector_type(dtype)}> {name} = {each};", home)
-            parts.extend((f"{name}.lo", f"{name}.hi"))
-        return CppValue(tuple(parts), dtype, home, True, reads)
+            self.scopes.line(f"const wide<{vector_type(dtype)}> {name} = {each};", level)
+            halves.extend((f"{name}.lo", f"{name}.hi"))
+        return CppValue(tuple(halves), dtype, level, True, reads)
 
     def flag(self, fault: str) -> str:
-        """The flag of a fault, declared in the outermost scope."""
+        """Return the flag of a fault, which the outermost scope declares."""
         return self.faults.setdefault(fault, f"bad_{fault}")
 
     def spread(self, value: CppValue) -> CppValue:
-        """The value in every lane: itself when it varies, else broadcast in its own scope."""
+        """Return the value in every lane: itself when it varies, else broadcast in its own scope."""
         if value.varying:
             return value
         text = value.registers[0]
@@ -106,7 +115,7 @@ class Context:
         return found
 
     def divisor(self, value: CppValue) -> CppValue:
-        """A number that all lanes are divided by, in its own scope."""
+        """Return a divisor of all lanes as an object with its reciprocal, in its own scope."""
         key = ("divisor", value.registers)
         found = self.scopes.find(key)
         if found is None:
@@ -120,5 +129,5 @@ class Context:
 
 
 def spread(text: str, dtype: DType) -> str:
-    """A scalar in every lane."""
+    """Return a scalar broadcast to every lane."""
     return f"broadcast_mask({text})" if dtype.is_bool else f"broadcast<{register_type(dtype)}>({text})"

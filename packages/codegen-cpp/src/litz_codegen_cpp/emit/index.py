@@ -1,4 +1,5 @@
-"""Index terms in C++: scalar ``int64_t`` arithmetic, each part at the loop level that knows it, and lane by lane."""
+"""Index terms in C++: ``int64_t`` arithmetic for scalars, each subterm in the scope that knows it, and vectors of
+lanes."""
 
 from __future__ import annotations
 
@@ -30,43 +31,47 @@ from litz_ir.symbols import (
 _INT32 = 2**31
 
 LANES = "LITZ_LANES"
-"""The number of lanes as a symbol: the compiler's flags decide it, not the text."""
+"""The number of lanes as a symbol, since the compiler's flags determine it and not the text."""
 
 _LANES = symbol(LANES)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexText:
-    """C++ text of a scalar index; ``simple`` when it needs no brackets."""
+    """The C++ text of an index."""
 
     text: str
+    """The expression."""
     scope_level: int
+    """The level of the outermost scope that knows its operands."""
     simple: bool = True
+    """True when it needs no parentheses as an operand."""
     reads: frozenset[str] = frozenset()
+    """The buffers written by the kernel on whose elements it depends."""
 
     def bracketed(self) -> str:
-        """The text as an operand."""
+        """Return the text as an operand."""
         return self.text if self.simple else f"({self.text})"
 
 
 class Indices:
-    """Writes index terms. ``indirect`` makes the checked index of an indirect one: a scalar, or one per lane."""
+    """Emits index terms. A subclass provides indirect indices."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
 
     def indirect(self, atom: Indirect) -> CppValue:
-        """The value of an indirect index, wrapped and checked, ``i64``."""
+        """Return the ``i64`` value of an indirect index, wrapped and checked; a scalar or one per lane."""
         raise NotImplementedError
 
     def may_vary(self, expr: Expr) -> bool:
-        """True when some part of the expression differs between lanes."""
+        """Return True when some part of the expression may differ between lanes."""
         raise NotImplementedError
 
     # --- scalars --------------------------------------------------------------------------------------------
 
     def scalar(self, x: Size) -> IndexText:
-        """The text of a term at the innermost scope; what is known further out is computed there.
+        """Return the text of a term at the innermost scope; subterms known further out are computed there.
 
         The vector axis stands for its value in the first lane.
         """
@@ -84,14 +89,14 @@ class Indices:
         return self.named(x)
 
     def named(self, x: Term) -> IndexText:
-        """The term as a variable in the outermost scope that knows all of it."""
+        """Return the term as a variable in the outermost scope that knows all its operands."""
         scopes = self.context.scopes
         found = scopes.find(("term", x))
         if found is None:
-            piece = self._compound(x)
-            if piece.text.isidentifier():
-                return piece
-            value = self.context.define("at", piece.text, i64, piece.scope_level, reads=piece.reads)
+            operand = self._compound(x)
+            if operand.text.isidentifier():
+                return operand
+            value = self.context.define("at", operand.text, i64, operand.scope_level, reads=operand.reads)
             found = scopes.remember(("term", x), value)
         return IndexText(found.registers[0], found.scope_level, reads=found.reads)
 
@@ -123,19 +128,24 @@ class Indices:
 
     def _sum(self, x: Sum) -> IndexText:
         items = [(self.scalar(term), term, factor) for term, factor in x.terms if term is not _LANES]
-        home = max((piece.scope_level for piece, _, _ in items), default=0)
-        inner = [(piece, factor) for piece, _, factor in items if piece.scope_level == home]
-        outer = [(term, factor) for piece, term, factor in items if piece.scope_level < home]
+        level = max((operand.scope_level for operand, _, _ in items), default=0)
+        inner = [(operand, factor) for operand, _, factor in items if operand.scope_level == level]
+        outer = [(term, factor) for operand, term, factor in items if operand.scope_level < level]
         texts: list[tuple[str, str]] = []
-        reads = frozenset[str]().union(*(piece.reads for piece, _, _ in items))
+        reads = frozenset[str]().union(*(operand.reads for operand, _, _ in items))
         if outer:
             invariant = add(*(mul(term, factor) for term, factor in outer))
-            piece = self.scalar(invariant) if isinstance(invariant, (int, Symbol)) else self.named(invariant)
-            texts.append(("+", piece.bracketed()))
-        for piece, factor in inner:
+            operand = (
+                self.scalar(invariant) if isinstance(invariant, (int, Symbol)) else self.named(invariant)
+            )
+            texts.append(("+", operand.bracketed()))
+        for operand, factor in inner:
             size = abs(factor)
             texts.append(
-                ("-" if factor < 0 else "+", piece.bracketed() + (f"*{_integer(size)}" if size != 1 else ""))
+                (
+                    "-" if factor < 0 else "+",
+                    operand.bracketed() + (f"*{_integer(size)}" if size != 1 else ""),
+                )
             )
         for factor in (factor for term, factor in x.terms if term is _LANES):
             texts.append(
@@ -145,40 +155,42 @@ class Indices:
             texts.append(("-" if x.constant < 0 else "+", _integer(abs(x.constant))))
         first = ("" if texts[0][0] == "+" else "-") + texts[0][1]
         text = first + "".join(f" {sign} {each}" for sign, each in texts[1:])
-        return IndexText(text, home, text.isidentifier(), reads)
+        return IndexText(text, level, text.isidentifier(), reads)
 
     def _product(self, x: Product) -> IndexText:
         items = [(self.scalar(factor), factor) for factor in x.factors]
-        home = max(piece.scope_level for piece, _ in items)
-        outer = [factor for piece, factor in items if piece.scope_level < home]
-        texts = [piece.bracketed() for piece, _ in items if piece.scope_level == home]
+        level = max(operand.scope_level for operand, _ in items)
+        outer = [factor for operand, factor in items if operand.scope_level < level]
+        texts = [operand.bracketed() for operand, _ in items if operand.scope_level == level]
         if outer:
             invariant = mul(*outer)
-            piece = self.scalar(invariant) if isinstance(invariant, (int, Symbol)) else self.named(invariant)
-            texts.insert(0, piece.bracketed())
-        reads = frozenset[str]().union(*(piece.reads for piece, _ in items))
-        return IndexText("*".join(texts), home, len(texts) == 1, reads)
+            operand = (
+                self.scalar(invariant) if isinstance(invariant, (int, Symbol)) else self.named(invariant)
+            )
+            texts.insert(0, operand.bracketed())
+        reads = frozenset[str]().union(*(operand.reads for operand, _ in items))
+        return IndexText("*".join(texts), level, len(texts) == 1, reads)
 
     def _quotient(self, x: FloorDiv | Mod) -> IndexText:
         dividend, divisor = self.scalar(x.dividend), self.scalar(x.divisor)
-        home, reads = max(dividend.scope_level, divisor.scope_level), dividend.reads | divisor.reads
+        level, reads = max(dividend.scope_level, divisor.scope_level), dividend.reads | divisor.reads
         if self._plain_division(x):
             sign = "/" if isinstance(x, FloorDiv) else "%"
-            return IndexText(f"{dividend.bracketed()} {sign} {divisor.bracketed()}", home, False, reads)
+            return IndexText(f"{dividend.bracketed()} {sign} {divisor.bracketed()}", level, False, reads)
         name = "floor_div" if isinstance(x, FloorDiv) else "remainder"
-        return IndexText(f"{name}<int64_t>({dividend.text}, {divisor.text})", home, True, reads)
+        return IndexText(f"{name}<int64_t>({dividend.text}, {divisor.text})", level, True, reads)
 
     def _extremum(self, x: Min | Max) -> IndexText:
-        pieces = [self.scalar(arg) for arg in x.args]
+        operands = [self.scalar(arg) for arg in x.args]
         name = "minimum" if isinstance(x, Min) else "maximum"
-        text = pieces[0].text
-        for piece in pieces[1:]:
-            text = f"{name}<int64_t>({text}, {piece.text})"
-        reads = frozenset[str]().union(*(piece.reads for piece in pieces))
-        return IndexText(text, max(piece.scope_level for piece in pieces), True, reads)
+        text = operands[0].text
+        for operand in operands[1:]:
+            text = f"{name}<int64_t>({text}, {operand.text})"
+        reads = frozenset[str]().union(*(operand.reads for operand in operands))
+        return IndexText(text, max(operand.scope_level for operand in operands), True, reads)
 
     def _plain_division(self, x: FloorDiv | Mod) -> bool:
-        """True when C++'s division agrees with the term's: nothing is negative."""
+        """Return True when C++'s division agrees with floor division, since nothing is negative."""
         low = bounds(x.dividend, self.context.ranges).low
         divisor = bounds(x.divisor, self.context.ranges).low
         return low is not None and low >= 0 and divisor is not None and divisor >= 1
@@ -186,28 +198,27 @@ class Indices:
     # --- lanes ----------------------------------------------------------------------------------------------
 
     def varies(self, x: Size) -> bool:
-        """True when the term may differ from lane to lane, or between registers side by side."""
+        """Return True when the term may differ between lanes, or between the registers of a step."""
         return self._moves(x) and (self.context.registers > 1 or self.lane_stride(x) != 0)
 
     def _moves(self, x: Size) -> bool:
-        """True when the axis along the lanes is in the term, or an indirect index in it may differ between lanes."""
+        """Return True when the vector axis is in the term, or an indirect index in it may differ between lanes."""
         axis = self.context.vector
         if axis is None:
             return False
         return axis in free_symbols(x) or any(self.may_vary(atom.value) for atom in indirects_in(x))
 
-    def shifted(self, x: Size, part: int) -> Size:
-        """The term as register number ``part`` sees it, for the first lane of that register."""
+    def shifted(self, x: Size, number: int) -> Size:
+        """Return the term for the first lane of register ``number``."""
         axis = self.context.vector
-        if part == 0 or axis is None:
+        if number == 0 or axis is None:
             return x
-        return substitute(x, {axis: add(symbol(axis), mul(_LANES, part))})
+        return substitute(x, {axis: add(symbol(axis), mul(_LANES, number))})
 
     def lane_stride(self, x: Size, registers: int = 1) -> Size | None:
-        """Growth of the term from lane to lane of so many registers side by side, one or two; ``None`` when not the
-        same between all lanes.
+        """Return the growth of the term from lane to lane over one or two registers; ``None`` when it is not uniform.
 
-        They start at a multiple of the number of their lanes, so a division by such a multiple is the same in all.
+        Registers start at a multiple of their lanes, so a quotient by such a multiple is the same in all lanes.
         """
         axis = self.context.vector
         if axis is None or not self._moves(x):
@@ -229,7 +240,8 @@ class Indices:
         return None
 
     def _aligned(self, x: FloorDiv | Mod, axis: str, registers: int) -> bool:
-        """True when the dividend is the axis plus multiples of the lane count, and the divisor is such a multiple."""
+        """Return True when the dividend is the axis plus multiples of the lane count, and the divisor is such a
+        multiple."""
         lanes = self.context.lanes * registers
         if not isinstance(x.divisor, int) or x.divisor % lanes:
             return False
@@ -244,7 +256,7 @@ class Indices:
         )  # fmt: skip
 
     def fits_int32(self, x: Size) -> bool:
-        """True when the term and all that it is made of stay within 31 bits."""
+        """Return True when the term and all its subterms fit 32 bits."""
         if isinstance(x, Indirect) and not isinstance(x.size, int):
             return False
         known = bounds(x, self.context.ranges)
@@ -255,17 +267,17 @@ class Indices:
         return all(self.fits_int32(child) for child in x.children())
 
     def per_lane(self, x: Size, narrow: bool = False) -> CppValue:
-        """The term in every lane: ``i64``, or ``i32`` when ``narrow``, which :meth:`fits_int32` must allow."""
+        """Return the term in every lane: ``i64``, or ``i32`` when ``narrow``, which :meth:`fits_int32` must allow."""
         dtype = i32 if narrow else i64
         key = ("lanes", dtype.name, x)
         found = self.context.scopes.find(key)
         if found is not None:
             return found
-        pieces = [self._lanes(self.shifted(x, part), narrow) for part in range(self.context.registers)]
-        home = max(piece.scope_level for piece in pieces)
-        reads = frozenset[str]().union(*(piece.reads for piece in pieces))
+        operands = [self._lanes(self.shifted(x, number), narrow) for number in range(self.context.registers)]
+        level = max(operand.scope_level for operand in operands)
+        reads = frozenset[str]().union(*(operand.reads for operand in operands))
         value = self.context.define(
-            "at", tuple(piece.text for piece in pieces), dtype, home, varying=True, reads=reads
+            "at", tuple(operand.text for operand in operands), dtype, level, varying=True, reads=reads
         )
         return self.context.scopes.remember(key, value)
 
@@ -286,8 +298,8 @@ class Indices:
             case Sum():
                 return self._lane_sum(x, narrow)
             case Product():
-                pieces = [self._lanes(factor, narrow) for factor in x.factors]
-                return _joined(" * ", pieces)
+                operands = [self._lanes(factor, narrow) for factor in x.factors]
+                return _combined(" * ", operands)
             case FloorDiv() | Mod():
                 return self._lane_quotient(x, narrow)
             case Min() | Max():
@@ -310,44 +322,45 @@ class Indices:
             if self.lane_stride(term) is not None:
                 linear.append(mul(term, factor))
                 continue
-            piece = self._lanes(term, narrow)
+            operand = self._lanes(term, narrow)
             scaled = (
-                piece
+                operand
                 if factor == 1
-                else _joined(" * ", [piece, IndexText(f"broadcast<{kind}>({factor})", 0)])
+                else _combined(" * ", [operand, IndexText(f"broadcast<{kind}>({factor})", 0)])
             )
             others.append(scaled)
         rest = add(*linear)
-        return _joined(" + ", others if rest == 0 else [self._lanes(rest, narrow), *others])
+        return _combined(" + ", others if rest == 0 else [self._lanes(rest, narrow), *others])
 
     def _lane_quotient(self, x: FloorDiv | Mod, narrow: bool) -> IndexText:
         dividend = self._lanes(x.dividend, narrow)
         if narrow and isinstance(x.divisor, int) and self._plain_division(x):
-            # A literal divisor of a native vector becomes a multiplication.
+            # The compiler turns the division of a vector by a literal into a multiplication.
             sign = "/" if isinstance(x, FloorDiv) else "%"
             return IndexText(
                 f"({dividend.bracketed()} {sign} {x.divisor})", dividend.scope_level, True, dividend.reads
             )
         name = "floor_div" if isinstance(x, FloorDiv) else "remainder"
-        return _joined(", ", [dividend, self._lanes(x.divisor, narrow)], call=name)
+        return _combined(", ", [dividend, self._lanes(x.divisor, narrow)], call=name)
 
     def _lane_extremum(self, x: Min | Max, narrow: bool) -> IndexText:
         name = "minimum" if isinstance(x, Min) else "maximum"
-        pieces = [self._lanes(arg, narrow) for arg in x.args]
-        result = pieces[0]
-        for piece in pieces[1:]:
-            result = _joined(", ", [result, piece], call=name)
+        operands = [self._lanes(arg, narrow) for arg in x.args]
+        result = operands[0]
+        for operand in operands[1:]:
+            result = _combined(", ", [result, operand], call=name)
         return result
 
 
-def _joined(sign: str, pieces: list[IndexText], call: str = "") -> IndexText:
-    home = max(piece.scope_level for piece in pieces)
-    reads = frozenset[str]().union(*(piece.reads for piece in pieces))
+def _combined(sign: str, operands: list[IndexText], call: str = "") -> IndexText:
+    """Return operands joined by an operator, or as arguments of ``call``."""
+    level = max(operand.scope_level for operand in operands)
+    reads = frozenset[str]().union(*(operand.reads for operand in operands))
     if call:
-        return IndexText(f"{call}({sign.join(piece.text for piece in pieces)})", home, True, reads)
-    if len(pieces) == 1:
-        return pieces[0]
-    return IndexText(sign.join(piece.bracketed() for piece in pieces), home, False, reads)
+        return IndexText(f"{call}({sign.join(operand.text for operand in operands)})", level, True, reads)
+    if len(operands) == 1:
+        return operands[0]
+    return IndexText(sign.join(operand.bracketed() for operand in operands), level, False, reads)
 
 
 def _integer(value: int) -> str:

@@ -1,4 +1,4 @@
-"""From a plan's kernels to the text of C++ units."""
+"""Emission of kernels as C++ functions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from litz_ir.scalar import HEAVY, OPS, Op
 from litz_ir.symbols import Range, extent
 
 OUT_OF_MEMORY = 2
-"""The error code of a kernel that got no memory for its scratch."""
+"""The error code of a kernel that could not allocate its scratch."""
 
 STACK_BYTES = 64 << 10
-"""Locals of up to so many bytes live on a thread's stack, larger ones on the heap."""
+"""Scratch of up to this many bytes is on a thread's stack, larger scratch on the heap."""
 
 _NARROW_CALLED = frozenset(
     f"{stem}{dtype.name}"
@@ -43,44 +43,56 @@ _CALLED = frozenset(SPELLINGS).union(
     begin end error idle saturated add_wrapping sub_wrapping mul_wrapping
     LITZ_LANES main abs index select read write signal time""".split(),
 )
+"""Names that the emitted text uses, which no variable may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """One kernel's text, the headers that it needs, and how many copies of heavy functions are inlined in it."""
+    """The C++ text of one kernel."""
 
     name: str
+    """The kernel's name in the plan."""
     text: str
+    """The text."""
     headers: frozenset[str] = frozenset()
+    """The headers that it includes, without path and suffix."""
     heavy: int = 0
+    """Inlined copies of expensive maths functions."""
 
 
 def entry_point(kernel: str) -> str:
-    """The exported symbol of a kernel."""
+    """Return the exported symbol of a kernel."""
     name = identifier(kernel)
     return f"{name}_kernel" if name in _CALLED else name
 
 
 def emit_kernel(kernel: Kernel, lanes: int, comment: str = "") -> Emitted:
-    """The C++ text of a kernel, for vectors of ``lanes`` lanes or a smaller power of two; raises ``CodegenError``, also
-    for a pack: threads take loops one after the other."""
+    """Return the C++ text of a kernel, for vectors of ``lanes`` lanes or a smaller power of two.
+
+    Raises ``CodegenError``, also for a horizontally fused kernel, which no CPU runs.
+    """
     if kernel.subkernels:
-        raise CodegenError("a CPU has no packs", node=kernel.name, hint="plan for a target with beside = 1")
+        raise CodegenError(
+            "a CPU runs no horizontally fused kernels", node=kernel.name,
+            hint="plan for a target with max_subkernels = 1",
+        )  # fmt: skip
     return _KernelWriter(with_moved_bits(kernel), lanes, comment).write()
 
 
 class _KernelWriter:
+    """Writes one kernel: its signature, its buffers and scratch, and its loops."""
+
     def __init__(self, kernel: Kernel, lanes: int, comment: str) -> None:
         self.kernel = kernel
         self.comment = comment
         self.lanes = lanes
-        self.parts = outer_registers(kernel, lanes)
-        self.outer = outer_of(kernel, self.parts)
+        self.registers = outer_registers(kernel, lanes)
+        self.outer = outer_of(kernel, self.registers)
         self.symbol = entry_point(kernel.name)
         self.body = self._body()
 
     def _body(self) -> ExpressionEmitter:
-        """Fresh scopes of a function that sees the kernel's symbols and buffers."""
+        """Return an emitter with the kernel's symbols and buffers, and a function scope of its own."""
         kernel = self.kernel
         axes = (*kernel.outer, *(axis for phase in kernel.phases for axis in phase.axes))
         ranges = {axis.name: extent(axis.size) for axis in axes}
@@ -91,15 +103,15 @@ class _KernelWriter:
         context.buffers = {p.name: BufferPointer(names.exact(p.name), p.dtype) for p in kernel.parameters}
         laned = self.outer.vector is not None
         context.buffers.update(
-            (local.name, BufferPointer(names.exact(local.name), local.dtype, laned))
-            for local in kernel.scratch
+            (array.name, BufferPointer(names.exact(array.name), array.dtype, laned))
+            for array in kernel.scratch
         )
         context.axis_names = {name: names.exact(name) for name in dict.fromkeys(axis.name for axis in axes)}
         context.written = frozenset[str]().union(*(stored_buffers(phase) for phase in kernel.phases))
         return ExpressionEmitter(context)
 
     def write(self) -> Emitted:
-        """The kernel, and the function that a thread runs where it is divided among several."""
+        """Return the kernel, with the function that each thread runs where outer points are divided among threads."""
         comment = [f"// {line}" for line in self.comment.splitlines()]
         if any(axis.size == 0 for axis in self.kernel.outer):
             text = [*comment, self._signature(), "  return 0;", "}"]
@@ -110,17 +122,18 @@ class _KernelWriter:
         return Emitted(self.kernel.name, "\n".join(text) + "\n", self._headers(), self._heavy())
 
     def _headers(self) -> frozenset[str]:
-        """The headers of what is called; ``float8`` where an 8-bit float is held or computed."""
+        """Return the headers of the called functions; ``float8`` where an 8-bit float is used."""
         kernel = self.kernel
         used = chain(
             (parameter.dtype for parameter in kernel.parameters),
-            (local.dtype for local in kernel.scratch),
+            (array.dtype for array in kernel.scratch),
             (node.dtype for node in expressions(kernel.phases)),
         )
         has_float8 = any(dtype.is_float and dtype.bits == 8 for dtype in used)
         return frozenset(self.body.headers).union(("float8",) if has_float8 else ())
 
     def _heavy(self) -> int:
+        """Return the number of inlined expensive functions; a vector loop has a second copy for its tail."""
         loops = 1 if cpu_loops(self.kernel.schedule).vector is None else 2
         return loops * sum(
             1
@@ -138,13 +151,13 @@ class _KernelWriter:
             f"static void {self.symbol}_range(void** buffers, const int64_t* symbols, int64_t* error, "
             "int64_t begin, int64_t end) {"
         )
-        self._contents()
+        self._function_body()
         return [*comment, opening, *indented(self.body.context.scopes.stack[0].lines), "}"]
 
     def _launcher(self) -> list[str]:
         body = self._body()
         self._symbols(body)
-        self._nothing_to_do(body, "return 0;")
+        self._return_if_empty(body, "return 0;")
         loops = OuterLoops(body, self.outer, lambda: None)
         line = body.context.scopes.line
         count = loops.count()
@@ -158,7 +171,7 @@ class _KernelWriter:
     def _serial(self) -> list[str]:
         scopes = self.body.context.scopes
         scopes.line("int64_t failure = 0, *const error = &failure;")
-        self._contents("return failure;")
+        self._function_body("return failure;")
         scopes.line("return failure;")
         lines = scopes.stack[0].lines
         if not any("report(error" in line for line in lines):
@@ -167,13 +180,13 @@ class _KernelWriter:
 
     # --- inside the function --------------------------------------------------------------------------------
 
-    def _contents(self, leave: str = "return;") -> None:
+    def _function_body(self, leave: str = "return;") -> None:
         context, scopes = self.body.context, self.body.context.scopes
         self._symbols(self.body)
         if not self.outer.parallel:
-            self._nothing_to_do(self.body, leave)
+            self._return_if_empty(self.body, leave)
         self._buffers()
-        on_heap = self._locals(leave)
+        on_heap = self._scratch(leave)
         start = len(scopes.stack[0].lines)
         OuterLoops(self.body, self.outer, self._point).write()
         for position, (fault, flag) in enumerate(context.faults.items()):
@@ -183,7 +196,7 @@ class _KernelWriter:
             scopes.line(f"__builtin_free({pointer});")
 
     def _symbols(self, body: ExpressionEmitter) -> None:
-        """Read the symbols that the kernel uses; ints and bools can be index terms, all can be scalars."""
+        """Define the symbols that the kernel uses; ints and bools can be index terms, all can be scalars."""
         context = body.context
         for position, info in enumerate(self.kernel.symbols):
             name = context.names.exact(info.name)
@@ -199,8 +212,8 @@ class _KernelWriter:
                     value = CppValue((f"({name} != 0)",), b1, 0)
             context.scopes.remember(("scalar", info.name), value)
 
-    def _nothing_to_do(self, body: ExpressionEmitter, leave: str) -> None:
-        """Leave at once when an outer axis has no point, since what is hoisted may not be read then."""
+    def _return_if_empty(self, body: ExpressionEmitter, leave: str) -> None:
+        """Return early when an outer axis is empty, since hoisted loads are not valid then."""
         uncertain = [axis.size for axis in self.kernel.outer if not positive(body.context.ranges, axis.size)]
         if uncertain:
             tests = " || ".join(f"{body.scalar(size).bracketed()} <= 0" for size in uncertain)
@@ -214,24 +227,24 @@ class _KernelWriter:
             pointer = context.buffers[parameter.name].pointer
             context.scopes.line(f"{const}{kind}* {pointer} = ({const}{kind}*)buffers[{position}];")
 
-    def _locals(self, leave: str) -> list[str]:
-        """Declare locals; gives the pointers that have to be freed."""
+    def _scratch(self, leave: str) -> list[str]:
+        """Declare the scratch arrays, and return the pointers to free."""
         context = self.body.context
-        copies = self.parts * self.lanes if self.outer.vector is not None else 1
-        repeat = f" * {self.parts} * LITZ_LANES" if self.outer.vector is not None else ""
-        room = STACK_BYTES
+        copies = self.registers * self.lanes if self.outer.vector is not None else 1
+        repeat = f" * {self.registers} * LITZ_LANES" if self.outer.vector is not None else ""
+        stack_left = STACK_BYTES
         on_heap: list[str] = []
-        for local in self.kernel.scratch:
-            kind, pointer = memory_type(local.dtype), context.buffers[local.name].pointer
-            count = f"{local.size}ull"
-            if isinstance(local.size, int):
-                size = local.size * copies * local.dtype.itemsize
-                if size <= room:
-                    room -= size
-                    context.scopes.line(f"alignas(64) {kind} {pointer}[{max(1, local.size)}{repeat}];")
+        for array in self.kernel.scratch:
+            kind, pointer = memory_type(array.dtype), context.buffers[array.name].pointer
+            count = f"{array.size}ull"
+            if isinstance(array.size, int):
+                size = array.size * copies * array.dtype.itemsize
+                if size <= stack_left:
+                    stack_left -= size
+                    context.scopes.line(f"alignas(64) {kind} {pointer}[{max(1, array.size)}{repeat}];")
                     continue
             else:
-                count = f"uint64_t(maximum<int64_t>({self.body.scalar(local.size).text}, 1))"
+                count = f"uint64_t(maximum<int64_t>({self.body.scalar(array.size).text}, 1))"
             context.scopes.line(
                 f"{kind}* {pointer} = ({kind}*)__builtin_malloc({count}{repeat} * sizeof({kind}));"
             )

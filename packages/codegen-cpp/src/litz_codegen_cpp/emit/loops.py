@@ -1,4 +1,4 @@
-"""Phases: loop nests inside one outer point."""
+"""Phases in C++: the loop nests inside one outer point."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from litz_ir.scalar import Expr, Masked, indirects, indirects_in
 from litz_ir.symbols import Range, Size, bounds, free_symbols
 
 _BLOCK = 128
-"""Additions to one accumulator after which a long sum of floats starts a new block."""
+"""Additions to one accumulator after which a long sum of floats starts a new block, for accuracy."""
 
 
 def stored_buffers(phase: Phase) -> frozenset[str]:
-    """The buffers that a phase writes."""
+    """Return the buffers that a phase writes."""
     found: set[str] = set()
     for statement in phase.statements:
         if isinstance(statement, Store):
@@ -32,7 +32,7 @@ def stored_buffers(phase: Phase) -> frozenset[str]:
 
 
 def checked_sizes(phase: Phase) -> tuple[tuple[Size, str], ...]:
-    """The sizes of dimensions that checked indices of a phase reach into at every point, each with the fault."""
+    """Return the dimension sizes of indices that a phase checks at every point, each with its fault."""
     axes = {axis.name for axis in phase.axes}
     stores = [statement for statement in phase.statements if isinstance(statement, Store)]
     others = (value for each in phase.statements if not isinstance(each, Store) for value in each.values)
@@ -47,7 +47,7 @@ def checked_sizes(phase: Phase) -> tuple[tuple[Size, str], ...]:
 
 
 def _always_evaluated(roots: tuple[Expr, ...]) -> Iterator[Expr]:
-    """The expressions under ``roots`` that no condition guards, each once."""
+    """Yield the expressions under ``roots`` that are evaluated unconditionally, each once."""
     seen: set[Expr] = set()
     stack = list(roots)
     while stack:
@@ -59,7 +59,7 @@ def _always_evaluated(roots: tuple[Expr, ...]) -> Iterator[Expr]:
 
 
 def runs_along(phase: Phase, vector: str | None) -> bool:
-    """True when the lanes of a vector can be consecutive points of the phase's last axis."""
+    """Return True when the lanes of a vector can be consecutive points of the phase's last axis."""
     if vector is None or not phase.axes or phase.axes[-1].name != vector:
         return False
     return not any(
@@ -84,7 +84,7 @@ class PhaseWriter:
         self.scans: dict[int, ScanWriter] = {}
 
     def write(self) -> None:
-        """Declarations, loops, results."""
+        """Write the declarations, the loops and the definitions of results."""
         context = self.context
         context.storing = stored_buffers(self.phase)
         context.scopes.forget(context.storing)
@@ -94,7 +94,7 @@ class PhaseWriter:
                     self.body,
                     statement.combiner,
                     statement.values,
-                    parts=self.registers,
+                    registers=self.registers,
                     across=self.across,
                     along=self.along,
                 )
@@ -114,9 +114,9 @@ class PhaseWriter:
 
     @contextmanager
     def _not_empty(self) -> Iterator[None]:
-        """Nothing is read on behalf of a loop that may have no point: what is hoisted out of it stays inside a test.
+        """Write the loops under a test that they have points, so that nothing is hoisted out of an empty loop.
 
-        Where there are points, an index into a dimension without elements is an error before it is read.
+        Where there are points, an index into an empty dimension is reported before anything is read.
         """
         ranges = self.context.ranges
         tests = [self._some(axis.size) for axis in self.phase.axes if not positive(ranges, axis.size)]
@@ -132,7 +132,7 @@ class PhaseWriter:
         if not tests and not empty:
             yield
             return
-        with self.context.scopes.block(f"if ({' && '.join([*tests, *empty])}) {{", "block", guard=True):
+        with self.context.scopes.block(f"if ({' && '.join([*tests, *empty])}) {{", "block", conditional=True):
             yield
 
     def _some(self, size: Size) -> str:
@@ -177,7 +177,7 @@ class PhaseWriter:
     def _blocked(
         self, axis: Axis, start: str, stop: str, step: str, loop: Callable[[Axis, str, str], None]
     ) -> None:
-        """The loop, cut into blocks when it adds up many floats."""
+        """Write a loop, divided into blocks where it sums many floats."""
         length = bounds(axis.size, self.context.ranges).high
         per_step = 1 if step == "1" else self.registers * self.context.lanes
         sums = any(made.settles for made in self.accumulators.values())
@@ -194,11 +194,12 @@ class PhaseWriter:
             self._settle()
 
     def _settle(self) -> None:
+        """End a block of every sum."""
         for made in self.accumulators.values():
             made.settle()
 
     def _vector_loops(self, axis: Axis) -> None:
-        """Whole steps of ``registers`` registers, then single registers for the rest."""
+        """Write a loop of steps of ``registers`` registers, then a loop of single registers for the tail."""
         size = axis.size
         text = self.body.scalar(size).bracketed()
         step = step_text(self.registers)
@@ -218,14 +219,16 @@ class PhaseWriter:
             start = stop if whole == "some" else "0"
             self._vector_loop(axis, start, text, LANES, 1, text if masked else None)
 
-    def _vector_loop(self, axis: Axis, start: str, stop: str, step: str, parts: int, end: str | None) -> None:
-        with vector_loop(self.body, axis, start, stop, step, parts, end):
+    def _vector_loop(
+        self, axis: Axis, start: str, stop: str, step: str, registers: int, end: str | None
+    ) -> None:
+        with vector_loop(self.body, axis, start, stop, step, registers, end):
             self._statements()
 
     # --- statements -----------------------------------------------------------------------------------------
 
     def _statements(self) -> None:
-        """All values first, then the stores: a phase reads what was there before it."""
+        """Write all values and then the stores, since a phase reads the memory as it was before it."""
         values: dict[int, CppValue] = {}
         for number, statement in enumerate(self.phase.statements):
             match statement:
@@ -244,28 +247,29 @@ class PhaseWriter:
 
 @contextmanager
 def vector_loop(
-    body: ExpressionEmitter, axis: Axis, start: str, stop: str, step: str, parts: int, end: str | None
+    body: ExpressionEmitter, axis: Axis, start: str, stop: str, step: str, registers: int, end: str | None
 ) -> Iterator[None]:
-    """A loop whose steps take ``parts`` registers along ``axis``; with ``end``, lanes from there on are off."""
+    """Open a loop whose steps take ``registers`` registers along ``axis``; with ``end``, lanes from there on are
+    inactive."""
     context = body.context
     name = context.axis_names[axis.name]
     opening = f"for (int64_t {name} = {start}; {name} < {stop}; {name} += {step.strip('()')}) {{"
-    with context.scopes.block(opening) as scope, context.vectorised(axis.name, parts):
+    with context.scopes.block(opening) as scope, context.vectorised(axis.name, registers):
         scope.axes[axis.name] = name
         if end is not None:
-            left = context.names.fresh("left")
-            context.scopes.line(f"const int64_t {left} = {end} - {name};")
-            scope.lanes = ActiveLanes(count=left)
+            remaining = context.names.fresh("left")
+            context.scopes.line(f"const int64_t {remaining} = {end} - {name};")
+            scope.lanes = ActiveLanes(count=remaining)
         yield
 
 
-def step_text(parts: int) -> str:
-    """The points that so many registers take, as an operand."""
-    return LANES if parts == 1 else f"({parts} * {LANES})"
+def step_text(registers: int) -> str:
+    """Return the points in so many registers, as an operand."""
+    return LANES if registers == 1 else f"({registers} * {LANES})"
 
 
 def whole_steps(size: Size, step: int) -> str:
-    """Whether ``all``, ``some`` or ``none`` of an axis is covered by whole steps."""
+    """Return whether ``all``, ``some`` or ``none`` of an axis is covered by whole steps."""
     if not isinstance(size, int):
         return "some"
     if size % step == 0:
@@ -274,6 +278,6 @@ def whole_steps(size: Size, step: int) -> str:
 
 
 def positive(ranges: Mapping[str, Range], size: Size) -> bool:
-    """True when an extent is known to be at least 1."""
+    """Return True when an extent is known to be at least 1."""
     low = bounds(size, ranges).low
     return low is not None and low >= 1

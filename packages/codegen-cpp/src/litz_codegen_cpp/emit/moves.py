@@ -1,7 +1,7 @@
-"""Narrow floats that are only moved, as the bits that they are.
+"""Low-precision floats that are only moved, as integers of the same width.
 
-Arithmetic on them goes by way of ``float``, and so would a move: it would cost two conversions, and make a signalling
-NaN quiet. Memory that a program looks at as integers too, ``x.view(torch.int16)``, would be changed by its copy.
+Arithmetic on them converts to ``float`` and back. For a move this would cost two conversions and make a signalling
+NaN quiet, which a program that views the memory as integers, ``x.view(torch.int16)``, could observe.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from litz_ir.plan import Accumulate, Kernel, Phase, ScanStore, Statement, Store
 from litz_ir.scalar import Checked, Expr, Load, Masked, Op, cast, const, op, transform
 
 SIGN = 0x8000
+"""The sign bit of a 16-bit float."""
 
 
 def with_moved_bits(kernel: Kernel) -> Kernel:
-    """The kernel with integers of their width for narrow floats wherever these are loaded to be stored, or looked at as
-    integers. Such loads and stores name buffers of another dtype than their own."""
+    """Return the kernel with low-precision floats replaced by integers where they are loaded to be stored or viewed.
+
+    Such loads and stores have another dtype than their buffers.
+    """
     memo: dict[Expr, Expr] = {}
 
     def bitcasts(body: Expr) -> Expr:
@@ -38,7 +41,7 @@ def with_moved_bits(kernel: Kernel) -> Kernel:
 
 
 def _as_integer(node: Expr) -> Expr:
-    """A look at the bits of what was moved: no float is made of them."""
+    """Return a bitcast of a moved float as an operation on its bits; any other node as it is."""
     if (
         isinstance(node, Op)
         and node.name == "bitcast"
@@ -50,7 +53,7 @@ def _as_integer(node: Expr) -> Expr:
 
 
 def _is_moved(node: Expr) -> bool:
-    """True for what memory holds, or another look at an integer, however it was chosen."""
+    """Return True for a loaded value or the bitcast of an integer, selected by whatever conditions."""
     match node:
         case Load():
             return True
@@ -67,9 +70,10 @@ def _is_moved(node: Expr) -> bool:
 
 
 def _sign_changed(node: Expr) -> Op | None:
-    """The negation or absolute value of a float of 16 bits that ``node`` is, which no ``float`` need be made for.
+    """Return the negation or absolute value that ``node`` is of a 16-bit float, else None.
 
-    Some floats of 8 bits have NaN where others have the negative of zero.
+    It needs no conversion to ``float``. Some 8-bit floats have NaN where others have negative zero, so they are left
+    out.
     """
     if not isinstance(node, Op) or node.name != "cast" or node.dtype.bits != u16.bits:
         return None
@@ -82,7 +86,7 @@ def _sign_changed(node: Expr) -> Op | None:
 
 
 def _bits(node: Expr) -> Expr:
-    """The bits of a narrow float, as an unsigned integer."""
+    """Return the bits of a low-precision float, as an unsigned integer."""
     unsigned = u16 if node.dtype.bits == u16.bits else u8
     match node:
         case Load():
@@ -106,5 +110,5 @@ def _bits(node: Expr) -> Expr:
 
 
 def _as(bits: Expr, dtype: DType) -> Expr:
-    """An integer as another dtype of its width."""
+    """Return an integer as another dtype of its width."""
     return cast(bits, dtype) if dtype.is_integer else op("bitcast", bits, dtype=dtype)

@@ -1,4 +1,4 @@
-"""How each scalar operation is spelled in C++: one row per row of ``litz_ir.scalar.ops_table.OPS``.
+"""The C++ spelling of each scalar operation: one row per row of ``litz_ir.scalar.ops_table.OPS``.
 
 Most spellings serve vectors and scalars alike, since the headers overload them.
 """
@@ -12,21 +12,25 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """``text`` with the arguments as ``{0}``, ``{1}`` and so on, for floats and whatever has no spelling of its own.
+    """The C++ templates of one operation; arguments are ``{0}``, ``{1}`` and so on.
 
-    ``integer`` is for integers; ``mask`` and ``boolean`` are for lanes and scalars of ``b1``; where they are left out,
-    ``text`` serves. ``header`` declares what they use. ``exact`` results need no rounding to a narrow float.
-    ``narrow`` is for narrow floats where these have a spelling of their own, which rounds; ``{N}`` is their name.
     ``{T}`` stands for the register type of the result, ``{M}`` for its type in memory.
     """
 
     text: str
+    """The template for floats, and for dtypes without a template of their own."""
     header: str = ""
+    """The header that declares the functions used."""
     integer: str = ""
+    """The template for integers."""
     mask: str = ""
+    """The template for vectors of ``b1``."""
     boolean: str = ""
+    """The template for scalars of ``b1``."""
     narrow: str = ""
+    """The template for low-precision floats, whose result is rounded; ``{N}`` is the dtype's name."""
     exact: bool = False
+    """True where results need no rounding to a low-precision float."""
 
 
 def _call(name: str, header: str, arity: int = 1, *, exact: bool = False) -> Spelling:
@@ -145,7 +149,7 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "bit_not": Spelling("~{0}", boolean="!{0}", exact=True),
         "shift_left": _call("shift_left", "arithmetic", 2),
         "shift_right": _call("shift_right", "arithmetic", 2),
-        # comparisons; a mask's true lanes are -1, so their order is told by bits
+        # comparisons; a mask's true lanes are -1, so they are ordered by bit operations
         "eq": _compare("eq"),
         "ne": _compare("ne"),
         "lt": _compare("lt", "~{0} & {1}", "!{0} & {1}"),

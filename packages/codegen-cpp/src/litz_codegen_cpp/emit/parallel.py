@@ -1,4 +1,4 @@
-"""The outer loops of a kernel: which points a thread takes, and the sequential loops around the phases."""
+"""The outer loops of a kernel: division of points among threads, and sequential loops around the phases."""
 
 from __future__ import annotations
 
@@ -16,34 +16,35 @@ from litz_ir.scalar import loads
 from litz_ir.symbols import Size, cdiv, coefficient, product
 
 TILE = 16
-"""Rows of a tile: what shares a line of memory."""
+"""Rows of a tile: the 4-byte elements of a 64-byte cache line."""
 
 Points = Callable[[], None]
-"""Writes the phases of an outer point, or of those in the registers of an open vector loop."""
+"""A function that writes the phases of an outer point, or of those in the registers of an open vector loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class OuterLoopPlan:
-    """How a kernel's outer axes are run: ``parallel`` ones are divided among threads, ``sequential`` ones are not.
-
-    ``vector`` is the last one where it runs along the lanes of ``registers`` registers. A ``tiled`` axis, the one
-    before it, is cut into tiles that run inside each step of the vector axis.
-    """
+    """The division of a kernel's outer axes."""
 
     parallel: tuple[Axis, ...]
+    """Leading axes, whose points are divided among threads."""
     sequential: tuple[Axis, ...]
+    """The other axes."""
     vector: Axis | None
+    """The last axis, where it runs along the lanes."""
     registers: int
+    """The registers of a step along the vector axis."""
     tiled: Axis | None = None
+    """The axis before the vector axis, where it is divided into tiles that run inside each step of the vector axis."""
 
     @property
     def splits_vector(self) -> bool:
-        """True when blocks of the vector axis are what threads divide."""
+        """True when threads divide steps of the vector axis."""
         return self.vector is not None and not self.sequential
 
 
-def outer_of(kernel: Kernel, parts: int) -> OuterLoopPlan:
-    """Sort the outer axes; raises :class:`CodegenError` when the schedule does not fit them."""
+def outer_of(kernel: Kernel, registers: int) -> OuterLoopPlan:
+    """Divide the outer axes as the schedule says; raises :class:`CodegenError` when it does not fit them."""
     schedule = cpu_loops(kernel.schedule)
     names = [axis.name for axis in kernel.outer]
     count = len(schedule.parallel)
@@ -60,21 +61,21 @@ def outer_of(kernel: Kernel, parts: int) -> OuterLoopPlan:
                 hint="make it the last outer axis, or an inner one",
             )  # fmt: skip
         vector = kernel.outer[-1]
-    made = OuterLoopPlan(kernel.outer[:count], kernel.outer[count:], vector, parts)
+    made = OuterLoopPlan(kernel.outer[:count], kernel.outer[count:], vector, registers)
     return replace(made, tiled=kernel.outer[-2]) if vector is not None and _can_tile(made, kernel) else made
 
 
 def _can_tile(outer: OuterLoopPlan, kernel: Kernel) -> bool:
-    """True when the axis before the vector axis is worth tiling and its points may run in any order."""
+    """Return True when tiles of the axis before the vector axis are useful and its points may run in any order."""
     if len(kernel.outer) < 2 or kernel.outer[-2] not in outer.parallel:
         return False
     return _transposes(kernel)
 
 
 def _transposes(kernel: Kernel) -> bool:
-    """True when some access walks memory along the last but one outer axis and jumps along the last one.
+    """Return True when an access is contiguous along the last but one outer axis and strided along the last one.
 
-    Such a pointwise kernel touches each line of memory once per element unless both axes advance together.
+    Such a pointwise kernel touches each cache line once per element unless both axes advance together.
     """
     if any(phase.axes for phase in kernel.phases):
         return False
@@ -89,7 +90,7 @@ def _transposes(kernel: Kernel) -> bool:
 
 
 class OuterLoops:
-    """Writes the outer loops around ``points``; ``begin`` and ``end`` name a thread's range of shared steps."""
+    """Writes the outer loops around ``points``; ``begin`` and ``end`` name a thread's range of parallel steps."""
 
     def __init__(self, body: ExpressionEmitter, outer: OuterLoopPlan, points: Points) -> None:
         self.body = body
@@ -100,16 +101,16 @@ class OuterLoops:
         self.tile: tuple[Axis, str, str] | None = None
 
     def write(self) -> None:
-        """All of it, at the innermost scope."""
-        shared = self.outer.parallel
-        if not shared:
+        """Write the loops at the innermost scope."""
+        parallel = self.outer.parallel
+        if not parallel:
             self._sequential(self.outer.sequential)
             return
-        last, splits = shared[-1], self.outer.splits_vector
+        last, splits = parallel[-1], self.outer.splits_vector
         with ExitStack() as stack:
             first, stop = "begin", "end"
-            if len(shared) > 1:
-                first, stop = self._rows(stack, shared)
+            if len(parallel) > 1:
+                first, stop = self._rows(stack, parallel)
             if splits:
                 self._vector(last, *self._points(last, first, stop))
                 return
@@ -120,7 +121,7 @@ class OuterLoops:
             self._sequential(self.outer.sequential)
 
     def _enter_tiles(self, stack: ExitStack, axis: Axis, first: str, stop: str) -> None:
-        """A loop over tiles of the last shared axis."""
+        """Open a loop over tiles of the last parallel axis."""
         name = self.context.axis_names[axis.name]
         low, high = self.context.names.fresh(f"{name}_tile"), self.context.names.fresh(f"{name}_end")
         opening = f"for (int64_t {low} = {first}; {low} < {stop}; {low} += {TILE}) {{"
@@ -129,14 +130,14 @@ class OuterLoops:
         self.tile = (axis, low, high)
 
     def count(self) -> str:
-        """The number of steps that threads divide, at the innermost scope."""
-        shared = self.outer.parallel
-        rows = self.body.scalar(product(map(self._turns, shared[:-1])))
-        length = self._length(shared[-1])
+        """Return the number of steps that threads divide, at the innermost scope."""
+        parallel = self.outer.parallel
+        rows = self.body.scalar(product(map(self._steps_of, parallel[:-1])))
+        length = self._length(parallel[-1])
         return length if rows.text == "1" else f"{rows.bracketed()} * {length}"
 
     def grain(self) -> str:
-        """The least number of steps that a thread should get."""
+        """Return the least number of steps for a thread."""
         points = cpu_loops(self.body.context.kernel.schedule).grain
         if not self.outer.splits_vector or points <= 1:
             return str(max(1, points))
@@ -144,7 +145,7 @@ class OuterLoops:
         return f"({points} + {step} - 1) / {step}"
 
     def _points(self, axis: Axis, first: str, stop: str) -> tuple[str, str]:
-        """A range of steps as a range of points."""
+        """Convert a range of steps to a range of points."""
         name = self.context.axis_names[axis.name]
         size = self.body.scalar(axis.size).text
         line = self.context.scopes.line
@@ -156,29 +157,30 @@ class OuterLoops:
             line(f"const int64_t {high} = minimum<int64_t>({size}, {stop} * {self.step});")
         return low, high
 
-    def _rows(self, stack: ExitStack, shared: tuple[Axis, ...]) -> tuple[str, str]:
-        """One turn per point of all shared axes but the last; gives the range of the last one within it."""
-        context, last = self.context, shared[-1]
+    def _rows(self, stack: ExitStack, parallel: tuple[Axis, ...]) -> tuple[str, str]:
+        """Open a loop over the points of all parallel axes but the last, and return the range of the last one within
+        each."""
+        context, last = self.context, parallel[-1]
         length = self._length(last)
         name = context.axis_names[last.name]
-        row, left = context.names.fresh("row"), context.names.fresh("left")
+        row, remaining = context.names.fresh("row"), context.names.fresh("left")
         first, stop = context.names.fresh(f"{name}_first"), context.names.fresh(f"{name}_stop")
         context.scopes.line(f"int64_t {row} = begin / {length}, {first} = begin % {length};")
-        opening = f"for (int64_t {left} = end - begin; {left} > 0; ++{row}, {first} = 0) {{"
+        opening = f"for (int64_t {remaining} = end - begin; {remaining} > 0; ++{row}, {first} = 0) {{"
         stack.enter_context(context.scopes.block(opening))
-        context.scopes.line(f"const int64_t {stop} = minimum<int64_t>({length}, {first} + {left});")
-        context.scopes.line(f"{left} -= {stop} - {first};")
-        self._decode(row, shared[:-1])
+        context.scopes.line(f"const int64_t {stop} = minimum<int64_t>({length}, {first} + {remaining});")
+        context.scopes.line(f"{remaining} -= {stop} - {first};")
+        self._decode(row, parallel[:-1])
         return first, stop
 
     def _decode(self, row: str, axes: tuple[Axis, ...]) -> None:
-        """Define the axes whose row-major position is ``row``; of a tiled one, the range of its tile."""
+        """Define the axes whose row-major position is ``row``; of a tiled axis, the range of its tile."""
         context, line = self.context, self.context.scopes.line
         for position, axis in enumerate(axes):
             text = row
             inner = axes[position + 1 :]
             if inner:
-                block = self.body.scalar(product(map(self._turns, inner))).bracketed()
+                block = self.body.scalar(product(map(self._steps_of, inner))).bracketed()
                 text, rest = f"{row} / {block}", context.names.fresh("row")
                 line(f"const int64_t {rest} = {row} % {block};")
                 row = rest
@@ -193,12 +195,12 @@ class OuterLoops:
             line(f"const int64_t {high} = minimum<int64_t>({size}, {low} + {TILE});")
             self.tile = (axis, low, high)
 
-    def _turns(self, axis: Axis) -> Size:
-        """How many values of an axis a row number tells apart."""
+    def _steps_of(self, axis: Axis) -> Size:
+        """Return the number of steps of an axis: its points, or its tiles."""
         return cdiv(axis.size, TILE) if axis is self.outer.tiled else axis.size
 
     def _length(self, axis: Axis) -> str:
-        """Steps along the last shared axis."""
+        """Return the number of steps along the last parallel axis."""
         size = self.body.scalar(axis.size).bracketed()
         if not self.outer.splits_vector:
             return size
@@ -227,15 +229,15 @@ class OuterLoops:
             yield
 
     def _vector(self, axis: Axis, first: str, stop: str) -> None:
-        """Whole steps of the vector axis, then single registers for the rest of it."""
-        parts, lanes = self.outer.registers, self.context.lanes
-        whole = whole_steps(axis.size, parts * lanes)
+        """Write a loop of whole steps of the vector axis, then a loop of single registers for the tail."""
+        registers, lanes = self.outer.registers, self.context.lanes
+        whole = whole_steps(axis.size, registers * lanes)
         limit = stop
         if whole == "some":
             limit = self.context.names.fresh(f"{self.context.axis_names[axis.name]}_whole")
             self.context.scopes.line(f"const int64_t {limit} = {stop} / {self.step} * {self.step};")
         if whole != "none":
-            with vector_loop(self.body, axis, first, limit, self.step, parts, None):
+            with vector_loop(self.body, axis, first, limit, self.step, registers, None):
                 self._point()
         if whole != "all":
             masked = not (isinstance(axis.size, int) and axis.size % lanes == 0)

@@ -1,4 +1,4 @@
-"""Accumulators: what an ``Accumulate`` statement declares before its loops, does inside them and leaves behind."""
+"""Accumulators: C++ variables that an ``Accumulate`` statement declares, updates in its loops and reads after them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _STATES = {
 
 
 class Accumulator(Protocol):
-    """A running combination in C++ variables. One that ``settles`` wants long loops cut into blocks."""
+    """A running combination in C++ variables. One that ``settles`` is used in loops divided into blocks."""
 
     settles: bool
 
     def declare(self) -> None:
-        """Variables that hold the identity, at the innermost scope."""
+        """Declare variables with the identity, at the innermost scope."""
 
     def add(self, values: tuple[Expr, ...]) -> None:
         """Combine one more element (per lane)."""
@@ -35,7 +35,7 @@ class Accumulator(Protocol):
         """End a block of a long sum."""
 
     def results(self, dtypes: tuple[DType, ...]) -> list[CppValue]:
-        """The combination's values so far; lanes are put together when they ran along a reduced axis."""
+        """Return the results so far; lanes along a reduced axis are combined."""
 
 
 def accumulator(
@@ -43,19 +43,19 @@ def accumulator(
     combiner: Combiner,
     values: tuple[Expr, ...],
     *,
-    parts: int,
+    registers: int,
     across: bool,
     along: bool,
     scan: bool = False,
 ) -> Accumulator:
-    """The accumulator of a statement.
+    """Return the accumulator of a statement, in ``registers`` registers.
 
-    ``parts`` registers side by side; ``across``: lanes are different outer points; ``along``: lanes are elements of one
-    reduction; neither: scalars. A ``scan`` sums in double, as eager does.
+    With ``across`` lanes are different outer points; with ``along`` they are elements of one reduction; with neither
+    there are scalars. A ``scan`` sums in double, as eager does.
     """
     if isinstance(combiner, UserCombiner):
-        return _BodyAccumulator(body, combiner, parts, across)
-    return _NamedAccumulator(body, combiner, values, parts, across, along, scan)
+        return _BodyAccumulator(body, combiner, registers, across)
+    return _NamedAccumulator(body, combiner, values, registers, across, along, scan)
 
 
 class _NamedAccumulator:
@@ -66,21 +66,21 @@ class _NamedAccumulator:
         body: ExpressionEmitter,
         kind: NamedCombiner,
         values: tuple[Expr, ...],
-        parts: int,
+        registers: int,
         across: bool,
         along: bool,
         scan: bool,
     ) -> None:
         self.body = body
         self.kind = kind
-        self.parts = parts
+        self.registers = registers
         self.across, self.along = across, along
         self.dtype = _state_dtype(kind, values[0].dtype, scan)
         name: str = kind.name
         if self.dtype == b1:
             name = {"min": "all", "max": "any", "xor": "xor"}.get(name, name)
         if name not in _STATES:
-            raise CodegenError(f"the combination {name!r} is not computed here", hint="see the capabilities")
+            raise CodegenError(f"no C++ form for the combiner {name!r}", hint="see the capabilities")
         self.state = _STATES[name]
         self.settles = kind.name == "sum" and self.dtype.is_float
         self.names: list[str] = []
@@ -96,7 +96,7 @@ class _NamedAccumulator:
         arguments = [spell(self.dtype), *([spell(i64)] if self.kind.inputs == 2 else [])]
         if self.along and self.kind.name == "online_softmax":
             arguments.append("true")
-        self.names = [context.names.fresh(self.kind.name) for _ in range(self.parts)]
+        self.names = [context.names.fresh(self.kind.name) for _ in range(self.registers)]
         context.scopes.line(f"{self.state}<{', '.join(arguments)}> {', '.join(self.names)};")
 
     def add(self, values: tuple[Expr, ...]) -> None:
@@ -106,11 +106,11 @@ class _NamedAccumulator:
         if self._is_vector:
             operands = [context.spread(operand) for operand in operands]
         lanes = context.scopes.active if self.along else None
-        for part in range(context.registers if self._is_vector else 1):
-            texts = [operand.register(part) for operand in operands]
+        for number in range(context.registers if self._is_vector else 1):
+            texts = [operand.register(number) for operand in operands]
             if lanes is not None:
-                texts.append(lanes.mask(part))
-            context.scopes.line(f"{self.names[part]}.add({', '.join(texts)});")
+                texts.append(lanes.mask(number))
+            context.scopes.line(f"{self.names[number]}.add({', '.join(texts)});")
 
     def settle(self) -> None:
         for name in self.names if self.settles else ():
@@ -152,14 +152,14 @@ def _state_dtype(kind: NamedCombiner, value: DType, scan: bool) -> DType:
 
 
 class _BodyAccumulator:
-    """A user-given combination, in order: one variable per member of its tuple and register."""
+    """A user-given combiner, applied in order: one variable per value of its state and register."""
 
     settles = False
 
-    def __init__(self, body: ExpressionEmitter, combiner: UserCombiner, parts: int, across: bool) -> None:
+    def __init__(self, body: ExpressionEmitter, combiner: UserCombiner, registers: int, across: bool) -> None:
         self.body = body
         self.combiner = combiner
-        self.parts = parts
+        self.registers = registers
         self.across = across
         self.names: list[tuple[str, ...]] = []
 
@@ -170,41 +170,41 @@ class _BodyAccumulator:
             kind = register_type(identity.dtype)
             if self.across:
                 value, kind = context.spread(value), vector_type(identity.dtype)
-            names = tuple(context.names.fresh("running") for _ in range(self.parts))
-            for part, name in enumerate(names):
-                context.scopes.line(f"{kind} {name} = {value.register(part)};")
+            names = tuple(context.names.fresh("running") for _ in range(self.registers))
+            for number, name in enumerate(names):
+                context.scopes.line(f"{kind} {name} = {value.register(number)};")
             self.names.append(names)
 
     def add(self, values: tuple[Expr, ...]) -> None:
         context = self.body.context
         new = [self.body.value(value) for value in values]
-        with context.scopes.under(context.scopes.active, guard=False):
+        with context.scopes.under(context.scopes.active, conditional=False):
             self._bind(new)
             found = [self.body.value(expr) for expr in self.combiner.body]
             if self.across:
                 found = [context.spread(value) for value in found]
             for names, value in zip(self.names, found):
-                for part, name in enumerate(names):
-                    context.scopes.line(f"{name} = {value.register(part)};")
+                for number, name in enumerate(names):
+                    context.scopes.line(f"{name} = {value.register(number)};")
 
     def _bind(self, new: list[CppValue]) -> None:
-        """Give the body's parameters their meaning: copies, since the variables change one after another."""
+        """Define the combiner's parameters as copies, since the variables change one after another."""
         context = self.body.context
         top = context.scopes.top
         for position, (names, identity) in enumerate(zip(self.names, self.combiner.identity)):
             before = context.define("before", names, identity.dtype, top, varying=self.across)
             context.scopes.remember(Param(position, identity.dtype), before)
         for position, value in enumerate(new, len(new)):
-            local = CppValue(value.registers, value.dtype, top, value.varying, value.reads)
-            context.scopes.remember(Param(position, value.dtype), local)
+            copy = CppValue(value.registers, value.dtype, top, value.varying, value.reads)
+            context.scopes.remember(Param(position, value.dtype), copy)
 
     def settle(self) -> None:
-        """Nothing to do: a combination is taken in order."""
+        """Do nothing, since elements are combined in order."""
 
     def results(self, dtypes: tuple[DType, ...]) -> list[CppValue]:
         context = self.body.context
         top = context.scopes.top
-        with context.scopes.under(context.scopes.active, guard=False):
+        with context.scopes.under(context.scopes.active, conditional=False):
             inner = context.scopes.top
             for position, (names, identity) in enumerate(zip(self.names, self.combiner.identity)):
                 value = context.define("combined", names, identity.dtype, inner, varying=self.across)

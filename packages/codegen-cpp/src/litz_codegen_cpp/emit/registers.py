@@ -1,4 +1,4 @@
-"""How many registers a vector loop works on side by side."""
+"""The number of vector registers that one step of a vector loop computes."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from litz_ir.scalar import OPS, Expr, Op, indirects, indirects_in, walk
 from litz_ir.symbols import Size
 
 REDUCING = 4
-"""For reductions, whose additions wait for one another; half of it for bodies above :data:`HEAVY_BODY`."""
+"""Registers for reductions, to overlap dependent additions; half of it for bodies above :data:`HEAVY_BODY`."""
 
 HEAVY_BODY = 40
+"""Operations of a body above which a reduction uses half as many registers."""
 CHAINS, LONG_CHAIN, LONGEST_CHAIN = 4, 20, 100
-"""Registers for other bodies of such costs (in additions): one chain of arithmetic hides the other's latency."""
+"""Registers for other bodies whose cost, in additions, is between the two limits: one computes while another waits."""
 
 SHORT_BODY = 8
-"""Bodies of at most so many operations wait for memory alone: as many registers keep more loads on their way."""
+"""Bodies of at most this many operations wait for memory alone, and also use ``CHAINS`` registers, for more loads."""
 
 
 def outer_registers(kernel: Kernel, lanes: int) -> int:
-    """For a kernel whose vector axis is an outer one: registers of outer points; 1 where there is no such axis."""
+    """Return the registers of outer points for a kernel with an outer vector axis; 1 without one."""
     if not kernel.outer or kernel.outer[-1].name != cpu_loops(kernel.schedule).vector:
         return 1
     return _registers(kernel, kernel.phases, kernel.outer[-1].size, lanes)
 
 
 def phase_registers(kernel: Kernel, phase: Phase, lanes: int) -> int:
-    """For a phase whose last axis is the vector axis: registers of its points."""
+    """Return the registers of points for a phase whose last axis is the vector axis."""
     return _registers(kernel, (phase,), phase.axes[-1].size, lanes)
 
 
 def expressions(phases: Sequence[Phase]) -> list[Expr]:
-    """Every distinct expression of the phases' values."""
+    """Return every distinct expression of the phases' values."""
     roots: list[Expr] = []
     for phase in phases:
         for statement in phase.statements:
@@ -42,7 +43,7 @@ def expressions(phases: Sequence[Phase]) -> list[Expr]:
 
 def _registers(kernel: Kernel, phases: Sequence[Phase], size: Size, lanes: int) -> int:
     nodes = expressions(phases)
-    # Lanes of an indirect index belong to one register.
+    # The lanes of an indirect index are computed for one register only.
     if any(True for node in nodes for _ in indirects(node)) or any(indirects_in(x) for x in _offsets(phases)):
         return 1
     schedule = cpu_loops(kernel.schedule)
@@ -50,17 +51,17 @@ def _registers(kernel: Kernel, phases: Sequence[Phase], size: Size, lanes: int) 
         return schedule.unroll
     operations = [node for node in nodes if isinstance(node, Op)]
     if any(phase.axes and any(isinstance(s, Accumulate) for s in phase.statements) for phase in phases):
-        # Locals of a kernel with outer lanes are as many times larger.
+        # With outer lanes, each register multiplies the size of scratch arrays.
         inner = any(axis.name == schedule.vector for phase in phases for axis in phase.axes)
-        parts = REDUCING if inner or not kernel.scratch else 1
-        parts = min(parts, REDUCING if len(operations) <= HEAVY_BODY else REDUCING // 2)
+        registers = REDUCING if inner or not kernel.scratch else 1
+        registers = min(registers, REDUCING if len(operations) <= HEAVY_BODY else REDUCING // 2)
     else:
         cost = sum(OPS[node.name].cost for node in operations)
         chained = LONG_CHAIN <= cost <= LONGEST_CHAIN or len(operations) <= SHORT_BODY
-        parts = CHAINS if chained else 1
-    while parts > 1 and isinstance(size, int) and size < parts * lanes:
-        parts //= 2
-    return parts
+        registers = CHAINS if chained else 1
+    while registers > 1 and isinstance(size, int) and size < registers * lanes:
+        registers //= 2
+    return registers
 
 
 def _offsets(phases: Sequence[Phase]) -> Iterator[Size]:

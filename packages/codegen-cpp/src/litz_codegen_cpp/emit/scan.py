@@ -1,4 +1,4 @@
-"""Scans: a running combination along the last axis of a phase, stored after every point."""
+"""Scans in C++: a running combination along the last axis of a phase, stored after every point."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from litz_ir.plan import ScanStore
 
 
 class ScanWriter:
-    """A ``ScanStore`` statement; its running state is declared anew before every run of the last axis."""
+    """Writes a ``ScanStore`` statement; its state is declared anew before every run of the last axis."""
 
     def __init__(self, body: ExpressionEmitter, statement: ScanStore, *, across: bool) -> None:
         self.body = body
@@ -19,12 +19,12 @@ class ScanWriter:
 
     def start(self) -> None:
         """Declare the state, at the innermost scope."""
-        parts = self.body.context.registers if self.across else 1
+        registers = self.body.context.registers if self.across else 1
         self.running = accumulator(
             self.body,
             self.statement.combiner,
             self.statement.values,
-            parts=parts,
+            registers=registers,
             across=self.across,
             along=False,
             scan=True,
@@ -32,7 +32,7 @@ class ScanWriter:
         self.running.declare()
 
     def step(self) -> None:
-        """Take one more element."""
+        """Combine one more element."""
         assert self.running is not None
         self.running.add(self.statement.values)
 

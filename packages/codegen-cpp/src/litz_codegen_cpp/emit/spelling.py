@@ -1,4 +1,4 @@
-"""How dtypes, literals and names are written in C++."""
+"""C++ spelling of dtypes, literals and names."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _KEYWORDS = frozenset(
 
 
 def memory_type(dtype: DType) -> str:
-    """The element type of a buffer in memory."""
+    """Return the element type of a buffer in memory."""
     return _MEMORY[dtype.name]
 
 
 def register_type(dtype: DType) -> str:
-    """The type of one value in a register: ``float`` for the narrow floats, ``bool`` for ``b1``."""
+    """Return the type of one value in a register: ``float`` for low-precision floats, ``bool`` for ``b1``."""
     return _REGISTER[dtype.name]
 
 
 def vector_type(dtype: DType) -> str:
-    """The type of one value per lane; ``mask`` for ``b1``."""
+    """Return the type of one value per lane; ``mask`` for ``b1``."""
     return "mask" if dtype.is_bool else f"vec<{register_type(dtype)}>"
 
 
 def literal(value: int | float | bool, dtype: DType) -> str:
-    """A C++ constant of exactly the register type of ``dtype``."""
+    """Return a C++ constant of exactly the register type of ``dtype``."""
     if dtype.is_bool:
         return "true" if value else "false"
     if dtype.is_float:
@@ -72,7 +72,7 @@ def _float_literal(value: float, dtype: DType) -> str:
 
 
 def _shortest_single(value: float) -> str:
-    """The shortest decimal that reads back as the single that ``value`` rounds to."""
+    """Return the shortest decimal that reads back as the f32 that ``value`` rounds to."""
     rounded: float = struct.unpack("f", struct.pack("f", value))[0]
     if math.isinf(rounded):
         return "-__builtin_inff()" if rounded < 0 else "__builtin_inff()"
@@ -89,20 +89,20 @@ def _shortest_single(value: float) -> str:
 
 
 def identifier(name: str) -> str:
-    """``name`` made of the characters that C++ allows."""
+    """Return ``name`` with characters that C++ allows."""
     cleaned = re.sub(r"\W", "_", name, flags=re.ASCII)
     return cleaned if cleaned and not cleaned[0].isdigit() and not cleaned.startswith("_") else f"n{cleaned}"
 
 
 class CppNames:
-    """Hands out C++ names that are unique within one function and clash with nothing that the headers declare."""
+    """C++ names, unique within one function and different from those that the headers declare."""
 
     def __init__(self, reserved: frozenset[str]) -> None:
         self._used = set(_KEYWORDS | reserved)
         self._next: dict[str, int] = {}
 
     def exact(self, name: str) -> str:
-        """``name`` itself where it is free, else with a number."""
+        """Return ``name`` itself where it is free, else with a number."""
         cleaned = identifier(name)
         if cleaned in self._used or cleaned.endswith("_t"):
             return self.fresh(cleaned)
@@ -110,7 +110,7 @@ class CppNames:
         return cleaned
 
     def fresh(self, stem: str) -> str:
-        """``stem`` with the next free number."""
+        """Return ``stem`` with the next free number."""
         cleaned = identifier(stem)
         while True:
             number = self._next.get(cleaned, 0)

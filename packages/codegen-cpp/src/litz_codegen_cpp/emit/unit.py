@@ -1,4 +1,4 @@
-"""Translation units: the kernels of a plan, with the headers that they need and the entry points that they share."""
+"""Translation units: the kernels of a plan in source texts that are compiled in parallel."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from litz_ir.plan import Launch, Plan
 from litz_ir.target import SourceUnit
 
 KERNELS_PER_UNIT = 60
-"""More kernels than this are split into units, however many can be compiled side by side."""
+"""More kernels than this are split into units, however few can be compiled in parallel."""
 
 UNIT_CHARACTERS = 8_000
-"""Less text than this in a unit is not worth a compiler's start, which takes as long as 8,000 characters do."""
+"""The least text that is worth a unit: a compiler's start takes as long as 8,000 characters do."""
 
 OUTLINE_ABOVE = 24
-"""Uses of heavy maths in one unit above which its functions are kept out of line."""
+"""Uses of expensive maths functions in one unit above which the functions are not inlined."""
 
 _SHOWN_OPERATIONS = 12
+"""Operations that the comment of a kernel lists."""
 
 
-def emit_plan(
-    plan: Plan, lanes: int, flags: tuple[str, ...], side_by_side: int = 1
-) -> tuple[SourceUnit, ...]:
-    """The units of a plan, for vectors of ``lanes`` 32-bit lanes; ``flags`` tells how they will be built.
+def emit_plan(plan: Plan, lanes: int, flags: tuple[str, ...], jobs: int = 1) -> tuple[SourceUnit, ...]:
+    """Return the units of a plan, for vectors of ``lanes`` 32-bit lanes; ``flags`` identify their build.
 
-    Where there is enough text there are as many units as can be built ``side_by_side``, of about equal length. Raises
-    :class:`CodegenError` that names the fused operation and the user's line.
+    Where there is enough text there are ``jobs`` units of about equal length, to be compiled in parallel. Raises
+    :class:`CodegenError`, which names the fused operation and the user's line.
     """
     origins = _origins(plan)
     emitted = []
@@ -41,7 +40,7 @@ def emit_plan(
         except LitzError as error:
             error.node, error.origin = error.node or kernel.name, error.origin or origin
             raise
-    groups = divided(emitted, side_by_side)
+    groups = split_units(emitted, jobs)
     name = identifier(plan.name)
     return tuple(
         SourceUnit(
@@ -52,11 +51,11 @@ def emit_plan(
     )  # fmt: skip
 
 
-def divided(kernels: Sequence[Emitted], side_by_side: int) -> list[list[Emitted]]:
-    """The kernels of each unit, in the order given: the longest first find their place in the shortest unit so far."""
+def split_units(kernels: Sequence[Emitted], jobs: int) -> list[list[Emitted]]:
+    """Divide kernels into units, each in the order given: the longest first, into the shortest unit so far."""
     total = sum(len(kernel.text) for kernel in kernels)
     needed = -(-len(kernels) // KERNELS_PER_UNIT)
-    count = max(needed, min(side_by_side, len(kernels), total // UNIT_CHARACTERS))
+    count = max(needed, min(jobs, len(kernels), total // UNIT_CHARACTERS))
     chosen: list[list[int]] = [[] for _ in range(count)]
     shortest = [(0, unit) for unit in range(count)]
     for k in sorted(range(len(kernels)), key=lambda k: -len(kernels[k].text)):
@@ -68,7 +67,7 @@ def divided(kernels: Sequence[Emitted], side_by_side: int) -> list[list[Emitted]
 
 
 def unit_text(kernels: Sequence[Emitted]) -> str:
-    """The text of one unit; raises :class:`CodegenError` when two kernels share a name."""
+    """Return the text of one unit; raises :class:`CodegenError` when two kernels share a name."""
     names = [entry_point(kernel.name) for kernel in kernels]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -79,16 +78,17 @@ def unit_text(kernels: Sequence[Emitted]) -> str:
     lines = [f"#include <litz/{header}.h>" for header in headers]
     if sum(kernel.heavy for kernel in kernels) > OUTLINE_ABOVE:
         lines.insert(0, "#define LITZ_OUTLINE_MATH")
-    parts = [
+    sections = [
         "\n".join(lines),
         "using namespace litz;",
         *(kernel.text.rstrip() for kernel in kernels),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(sections) + "\n"
 
 
 def _origins(plan: Plan) -> dict[str, tuple[str, Origin]]:
-    """Per kernel, what it fuses and a line to blame. Line numbers stay out of the text: equal text is built once."""
+    """Return the comment and an origin of each kernel. Line numbers stay out of the text, so that equal text is built
+    once."""
     found: dict[str, tuple[str, Origin]] = {}
     for step in plan.steps:
         if isinstance(step, Launch) and step.kernel not in found and step.origins:

@@ -1,4 +1,4 @@
-"""Memory accesses: which form an offset takes along the lanes, and what is read or written under which mask."""
+"""Loads and stores in C++: contiguous, strided or gathered along the lanes, and masked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COMBINE = {"add": "{0} + {1}", "mul": "{0} * {1}", "min": "minimum({0}, {1})", 
 
 
 class MemoryEmitter:
-    """Writes loads and stores."""
+    """Emits loads and stores."""
 
     def __init__(self, context: Context, indices: Indices) -> None:
         self.context = context
@@ -25,7 +25,7 @@ class MemoryEmitter:
     # --- loads ----------------------------------------------------------------------------------------------
 
     def load(self, expr: Load) -> CppValue:
-        """The loaded value, in the outermost scope in which its address is known and reading is allowed."""
+        """Return the loaded value, in the outermost scope that knows its address and in which reading is allowed."""
         context = self.context
         buffer = self._buffer(expr.buffer, expr.dtype)
         if len(expr.index) != 1:
@@ -34,100 +34,107 @@ class MemoryEmitter:
                 hint="linearise indices with the buffer's layout",
             )  # fmt: skip
         offset = expr.index[0]
-        floor = max(context.scopes.conditional_level, self._earliest(expr.buffer))
+        min_level = max(context.scopes.conditional_level, self._earliest(expr.buffer))
         reads = frozenset((expr.buffer,)) if expr.buffer in context.written else frozenset[str]()
         if buffer.laned:
-            return self._load_laned(buffer, expr, floor, reads)
+            return self._load_laned(buffer, expr, min_level, reads)
         if self.indices.varies(offset):
-            return self._load_lanes(buffer, expr, floor, reads)
-        piece = self.indices.scalar(offset)
-        text = f"load_scalar({_at(buffer.pointer, piece.text)})"
-        home = max(piece.scope_level, floor)
+            return self._load_lanes(buffer, expr, min_level, reads)
+        index = self.indices.scalar(offset)
+        text = f"load_scalar({_at(buffer.pointer, index.text)})"
+        level = max(index.scope_level, min_level)
         lanes = context.scopes.active
         if lanes is not None and lanes.masks:
             any_lane = " | ".join(lanes.masks)
             text = f"any_true({any_lane}) ? {text} : {literal(0, expr.dtype)}"
-        return context.define(expr.buffer, text, expr.dtype, home, reads=reads | piece.reads)
+        return context.define(expr.buffer, text, expr.dtype, level, reads=reads | index.reads)
 
     def _earliest(self, name: str) -> int:
-        """The outermost scope in which an element of the buffer may be read: it must not pass a store."""
+        """Return the level of the outermost scope in which the buffer may be read, which is inside all stores to it."""
         context = self.context
         if name in context.storing:
             return context.scopes.top
         return context.point if name in context.written else 0
 
-    def _load_laned(self, buffer: BufferPointer, expr: Load, floor: int, reads: frozenset[str]) -> CppValue:
+    def _load_laned(
+        self, buffer: BufferPointer, expr: Load, min_level: int, reads: frozenset[str]
+    ) -> CppValue:
         context = self.context
         if self.indices.varies(expr.index[0]):
-            raise CodegenError(f"local {expr.buffer} is indexed by the vector axis", node=context.kernel.name)
-        piece = self.indices.scalar(expr.index[0])
+            raise CodegenError(
+                f"scratch array {expr.buffer} is indexed by the vector axis", node=context.kernel.name
+            )
+        index = self.indices.scalar(expr.index[0])
         lanes = context.scopes.active
         texts = []
-        for part in range(context.registers):
-            address = self._laned_address(buffer, piece.bracketed(), part)
+        for number in range(context.registers):
+            address = self._laned_address(buffer, index.bracketed(), number)
             masked = lanes is not None and lanes.masks
             texts.append(
-                f"load_masked({address}, {lanes.mask(part)})" if lanes and masked else f"load({address})"
+                f"load_masked({address}, {lanes.mask(number)})" if lanes and masked else f"load({address})"
             )
-        home = max(piece.scope_level, floor, context.point)
+        level = max(index.scope_level, min_level, context.point)
         return context.define(
-            expr.buffer, tuple(texts), expr.dtype, home, varying=True, reads=reads | piece.reads
+            expr.buffer, tuple(texts), expr.dtype, level, varying=True, reads=reads | index.reads
         )
 
-    def _laned_address(self, buffer: BufferPointer, offset: str, part: int) -> str:
-        parts = self.context.registers
-        step = "LITZ_LANES" if parts == 1 else f"({parts} * LITZ_LANES)"
-        shift = f" + {part} * LITZ_LANES" if part else ""
+    def _laned_address(self, buffer: BufferPointer, offset: str, number: int) -> str:
+        registers = self.context.registers
+        step = "LITZ_LANES" if registers == 1 else f"({registers} * LITZ_LANES)"
+        shift = f" + {number} * LITZ_LANES" if number else ""
         return f"{buffer.pointer} + {offset} * {step}{shift}"
 
-    def _load_lanes(self, buffer: BufferPointer, expr: Load, floor: int, reads: frozenset[str]) -> CppValue:
+    def _load_lanes(
+        self, buffer: BufferPointer, expr: Load, min_level: int, reads: frozenset[str]
+    ) -> CppValue:
         context, offset = self.context, expr.index[0]
         lanes = context.scopes.active
         stride = self.indices.lane_stride(offset)
-        home, texts = floor, []
+        level, texts = min_level, []
         if self._in_pairs(buffer, offset):
-            for part in range(0, context.registers, 2):
-                piece = self.indices.scalar(self.indices.shifted(offset, part))
-                home, reads = max(home, piece.scope_level), reads | piece.reads
-                texts.append(f"load_pair({_at(buffer.pointer, piece.text)})")
-            return context.define_pairs(expr.buffer, texts, expr.dtype, home, reads)
+            for number in range(0, context.registers, 2):
+                index = self.indices.scalar(self.indices.shifted(offset, number))
+                level, reads = max(level, index.scope_level), reads | index.reads
+                texts.append(f"load_pair({_at(buffer.pointer, index.text)})")
+            return context.define_pairs(expr.buffer, texts, expr.dtype, level, reads)
         if stride is None:
             at = self.indices.per_lane(offset, self.indices.fits_int32(offset))
-            home, reads = max(home, at.scope_level), reads | at.reads
+            level, reads = max(level, at.scope_level), reads | at.reads
             texts = [
-                _gather(buffer.pointer, at.register(part), lanes, part) for part in range(context.registers)
+                _gather(buffer.pointer, at.register(number), lanes, number)
+                for number in range(context.registers)
             ]
         else:
-            for part in range(context.registers):
-                piece = self.indices.scalar(self.indices.shifted(offset, part))
-                home, reads = max(home, piece.scope_level), reads | piece.reads
-                address = _at(buffer.pointer, piece.text)
+            for number in range(context.registers):
+                index = self.indices.scalar(self.indices.shifted(offset, number))
+                level, reads = max(level, index.scope_level), reads | index.reads
+                address = _at(buffer.pointer, index.text)
                 if stride == 1:
-                    suffix, arguments = _form(address, lanes, part)
+                    suffix, arguments = _form(address, lanes, number)
                     texts.append(f"load{suffix}({arguments})")
                 elif stride == 0 and (lanes is None or not lanes.masks):
                     texts.append(spread(f"load_scalar({address})", expr.dtype))
                 else:
                     step = self.indices.scalar(stride)
-                    home = max(home, step.scope_level)
-                    texts.append(_load_strided(address, step.text, lanes, part))
-        return context.define(expr.buffer, tuple(texts), expr.dtype, home, varying=True, reads=reads)
+                    level = max(level, step.scope_level)
+                    texts.append(_load_strided(address, step.text, lanes, number))
+        return context.define(expr.buffer, tuple(texts), expr.dtype, level, varying=True, reads=reads)
 
     def _in_pairs(self, buffer: BufferPointer, offset: Size) -> bool:
-        """Whether elements go through memory two registers at a time, which lie side by side there."""
+        """Return True where bf16 elements are loaded or stored two contiguous registers at a time."""
         return buffer.dtype == bf16 and self.context.pairs and self.indices.lane_stride(offset, 2) == 1
 
     # --- stores ---------------------------------------------------------------------------------------------
 
     def store(self, name: str, offset: Size, value: CppValue, mode: ScatterMode = "set") -> None:
-        """Write a value at the innermost scope, or combine it with what is there."""
+        """Write a value at the innermost scope, or combine it with the element there."""
         context = self.context
         buffer = self._buffer(name, value.dtype)
         if buffer.laned:
             self._store_laned(buffer, offset, value, mode)
         elif context.vector is None or not (value.varying or self.indices.varies(offset) or mode != "set"):
-            piece = self.indices.scalar(offset)
-            self._store_scalar(buffer, piece.text, value.registers[0], mode)
+            index = self.indices.scalar(offset)
+            self._store_scalar(buffer, index.text, value.registers[0], mode)
         else:
             self._store_lanes(buffer, offset, context.spread(value), mode)
         context.scopes.forget(frozenset((name,)))
@@ -139,11 +146,11 @@ class MemoryEmitter:
         self.context.scopes.line(f"store_scalar({address}, {value});")
 
     def _store_laned(self, buffer: BufferPointer, offset: Size, value: CppValue, mode: ScatterMode) -> None:
-        piece = self.indices.scalar(offset)
+        index = self.indices.scalar(offset)
         spread = self.context.spread(value)
-        for part in range(self.context.registers):
-            address = self._laned_address(buffer, piece.bracketed(), part)
-            text = spread.register(part)
+        for number in range(self.context.registers):
+            address = self._laned_address(buffer, index.bracketed(), number)
+            text = spread.register(number)
             if mode != "set":
                 text = _combine(mode, f"load({address})", text)
             self.context.scopes.line(f"store({address}, {text});")
@@ -156,15 +163,15 @@ class MemoryEmitter:
             self._store_pairs(buffer, offset, value)
             return
         at = None if stride is not None else self.indices.per_lane(offset, self.indices.fits_int32(offset))
-        for part in range(context.registers):
-            text = value.register(part)
+        for number in range(context.registers):
+            text = value.register(number)
             if at is not None:
-                self._scatter(buffer, at.register(part), text, mode, lanes)
+                self._scatter(buffer, at.register(number), text, mode, lanes)
                 continue
-            piece = self.indices.scalar(self.indices.shifted(offset, part))
-            address = _at(buffer.pointer, piece.text)
+            index = self.indices.scalar(self.indices.shifted(offset, number))
+            address = _at(buffer.pointer, index.text)
             if stride == 1:
-                suffix, arguments = _form(address, lanes, part)
+                suffix, arguments = _form(address, lanes, number)
                 if mode != "set":
                     text = _combine(mode, f"load{suffix}({arguments})", text)
                 context.scopes.line(f"store{suffix}({arguments}, {text});")
@@ -181,16 +188,16 @@ class MemoryEmitter:
                 self._scatter(BufferPointer(f"({address})", buffer.dtype), steps, text, mode, lanes)
 
     def _store_pairs(self, buffer: BufferPointer, offset: Size, value: CppValue) -> None:
-        """Two registers at once, which the CPU narrows by one instruction."""
-        for part in range(0, self.context.registers, 2):
-            address = _at(buffer.pointer, self.indices.scalar(self.indices.shifted(offset, part)).text)
-            pair = f"{value.register(part)}, {value.register(part + 1)}"
+        """Store two registers at once, which the CPU converts to bf16 by one instruction."""
+        for number in range(0, self.context.registers, 2):
+            address = _at(buffer.pointer, self.indices.scalar(self.indices.shifted(offset, number)).text)
+            pair = f"{value.register(number)}, {value.register(number + 1)}"
             self.context.scopes.line(f"store_pair({address}, {pair});")
 
     def _scatter(
         self, buffer: BufferPointer, at: str, value: str, mode: ScatterMode, lanes: ActiveLanes | None
     ) -> None:
-        """Lane by lane in order, since two lanes may meet at one element. No store runs under a mask."""
+        """Store lane by lane in order, since two lanes may have one address. No store runs under a mask."""
         line = self.context.scopes.line
         if mode == "set":
             form, count = ("scatter", "") if lanes is None else ("scatter_partial", f"{lanes.count}, ")
@@ -206,11 +213,11 @@ class MemoryEmitter:
         line("}")
 
     def _buffer(self, name: str, dtype: DType) -> BufferPointer:
-        """The buffer as one of ``dtype``: narrow floats that are only moved are bits."""
+        """Return the buffer as one of ``dtype``, which is an integer for low-precision floats that are only moved."""
         found = self.context.buffers.get(name)
         if found is None:
             raise CodegenError(
-                f"kernel uses {name!r}, which is neither a parameter nor a local",
+                f"kernel uses {name!r}, which is neither a parameter nor a scratch array",
                 node=self.context.kernel.name,
             )
         if found.dtype.is_low_precision and dtype.kind == "uint":
@@ -222,30 +229,32 @@ def _at(pointer: str, offset: str) -> str:
     return pointer if offset == "0" else f"{pointer} + {offset}"
 
 
-def _form(address: str, lanes: ActiveLanes | None, part: int) -> tuple[str, str]:
-    """How the function for consecutive elements is called: the end of its name, and its leading arguments."""
+def _form(address: str, lanes: ActiveLanes | None, number: int) -> tuple[str, str]:
+    """Return the suffix and leading arguments of the function for contiguous elements under these lanes."""
     if lanes is None:
         return "", address
     return (
-        ("_masked", f"{address}, {lanes.mask(part)}")
+        ("_masked", f"{address}, {lanes.mask(number)}")
         if lanes.masks
         else ("_partial", f"{address}, {lanes.count}")
     )
 
 
-def _gather(pointer: str, at: str, lanes: ActiveLanes | None, part: int) -> str:
+def _gather(pointer: str, at: str, lanes: ActiveLanes | None, number: int) -> str:
     if lanes is None:
         return f"gather({pointer}, {at})"
     if lanes.masks:
-        return f"gather_masked({pointer}, {at}, {lanes.mask(part)})"
+        return f"gather_masked({pointer}, {at}, {lanes.mask(number)})"
     return f"gather_partial({pointer}, {at}, {lanes.count})"
 
 
-def _load_strided(address: str, step: str, lanes: ActiveLanes | None, part: int) -> str:
+def _load_strided(address: str, step: str, lanes: ActiveLanes | None, number: int) -> str:
     if lanes is None:
         return f"load_strided({address}, {step})"
     if lanes.masks:
-        return f"gather_masked({address}, iota<int64_t>(0) * broadcast<int64_t>({step}), {lanes.mask(part)})"
+        return (
+            f"gather_masked({address}, iota<int64_t>(0) * broadcast<int64_t>({step}), {lanes.mask(number)})"
+        )
     return f"load_strided_partial({address}, {step}, {lanes.count})"
 
 

@@ -1,1 +1,1 @@
-"""Loading a shared library and calling the kernels in it."""
+"""Loading of shared libraries and calls of their kernels."""

@@ -1,4 +1,4 @@
-"""Calling loaded kernels from Python: addresses and symbol values in, errors out."""
+"""Calls of loaded kernels from Python, by buffer addresses and symbol values."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from litz_ir.plan import Kernel
 from litz_ir.target import ByteRange, LaunchFunction
 
 SEGMENT = "litz_segment"
+"""The entry point that runs several kernels."""
 OUT_OF_MEMORY = 2
+"""The error code of a kernel that could not allocate its scratch."""
 _POSITION = 256
+"""A segment's result is the kernel's position times this, plus the kernel's error code."""
 
 
 class CpuModule:
-    """The kernels of a plan, loaded from one or more libraries. Callables may run in several threads at once."""
+    """The kernels of a plan, loaded from one or more libraries. Its functions may be called from several threads at
+    once."""
 
     def __init__(
         self,
@@ -27,21 +31,21 @@ class CpuModule:
         kernels: Mapping[str, Kernel],
         entry_points: Mapping[str, str],
     ) -> None:
-        """``libraries`` gives each kernel's library by the kernel's name, ``entry_points`` its exported symbol."""
+        """``libraries`` gives the library of each kernel by name, ``entry_points`` its exported symbol."""
         self._libraries = dict(libraries)
         self._entry_points = dict(entry_points)
         self._kernels = dict(kernels)
 
     def address(self, kernel: str) -> int:
-        """The kernel's entry point, ``int64_t (litz_runtime*, void**, const int64_t*)``; raises ``KeyError``."""
+        """Return the kernel's entry point, ``int64_t (litz_runtime*, void**, const int64_t*)``; raises ``KeyError``."""
         return self._libraries[kernel].address(self._entry_points[kernel])
 
     def runtime(self, kernel: str) -> int:
-        """The address of the runtime table that the kernel is to be called with; raises ``KeyError``."""
+        """Return the address of the runtime table with which the kernel must be called; raises ``KeyError``."""
         return ctypes.addressof(self._libraries[kernel].runtime)
 
     def function(self, kernel: str) -> LaunchFunction:
-        """The launcher of a kernel; raises ``KeyError``."""
+        """Return the launcher of a kernel; raises ``KeyError``."""
         segment = self.segment((kernel,))
         return segment.run
 
@@ -51,11 +55,11 @@ class CpuModule:
         waits: Sequence[bool] | None = None,
         extents: Sequence[ByteRange | None] | None = None,
     ) -> NativeSegment:
-        """A run of kernels as one native call; raises ``KeyError``.
+        """Return consecutive kernels as one native call; raises ``KeyError``.
 
-        Where ``waits`` is false, a kernel may run beside those before it since the last that waits; by default all
-        wait. Those that several threads share run in one parallel region. Kernels take buffers at any address, whatever
-        their ``extents``.
+        A kernel whose ``waits`` is false may run at the same time as those before it, back to the last one that
+        waits; by default all wait. Kernels on several threads run in one parallel region. Buffers may have any
+        address, so ``extents`` is not used.
         """
         kernels = [self._kernels[name] for name in names]
         library = self._libraries[names[0]]
@@ -63,7 +67,7 @@ class CpuModule:
 
 
 class _Frame:
-    """Argument arrays of one call, laid out so that filling two flat arrays fills them all."""
+    """Argument arrays of one call, laid out so that two flat arrays fill them all."""
 
     __slots__ = ("_tables", "addresses", "arguments", "values")
 
@@ -88,7 +92,7 @@ class _Frame:
 
 
 class NativeSegment:
-    """Consecutive kernels run by one native call. Argument arrays are kept and reused, one set per concurrent call."""
+    """Consecutive kernels run by one native call. Argument arrays are reused, one set per concurrent call."""
 
     def __init__(
         self,
@@ -107,7 +111,7 @@ class NativeSegment:
         self._native: Callable[..., int] = prototype(library.address(SEGMENT))
         self._runtime = ctypes.addressof(library.runtime)
         kinds = [info.kind for kernel in kernels for info in kernel.symbols]
-        # Signed: an empty tensor's pointer is null in PyTorch, and its storage offset is taken off that.
+        # Signed, since an empty tensor has a null pointer in PyTorch, from which its storage offset is subtracted.
         self._addresses = Struct(f"={sum(len(kernel.parameters) for kernel in kernels)}q")
         self._symbols = Struct("=" + "".join("d" if kind == "float" else "q" for kind in kinds))
         self._counts = (self._addresses.size // 8, len(kinds))
@@ -122,8 +126,7 @@ class NativeSegment:
     def run(self, addresses: Sequence[int], symbols: Sequence[int | float] = ()) -> None:
         """Run on the addresses of all kernels' buffers, one after another, and likewise the symbol values.
 
-        Raises the :class:`KernelError` that a kernel reports; those after it do not
-        run.
+        Raises the :class:`KernelError` that a kernel reports; later kernels do not run.
         """
         if (len(addresses), len(symbols)) != self._counts:
             raise self._miscounted(len(addresses), len(symbols))
@@ -138,7 +141,7 @@ class NativeSegment:
             raise _error(self._kernels[result // _POSITION], result % _POSITION)
 
     def _frame(self) -> _Frame:
-        """Arrays that no other thread is using."""
+        """Return argument arrays that no other thread uses."""
         try:
             return self._frames.pop()
         except IndexError:

@@ -1,4 +1,4 @@
-"""Loading compiled kernels and giving them the threads of the OpenMP runtime that the process already has."""
+"""Loading of compiled kernels, which run on the threads of the OpenMP runtime of the process."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from litz_ir.errors import ToolchainError
 
 SYSTEM_GOMP = "libgomp.so.1"
+"""The OpenMP library to load where the process has none."""
 _GOMP_LIKE = ("libgomp", "libiomp5", "libomp")
 _MAPS = Path("/proc/self/maps")
 _ENTRY_POINTS = (
@@ -18,7 +19,7 @@ _ENTRY_POINTS = (
 )  # fmt: skip
 
 NativeKernel = Callable[[Sequence[int], Sequence[int]], int]
-"""Called with buffer addresses and symbol values; gives the kernel's error code, 0 for none."""
+"""A function of buffer addresses and symbol values that returns the kernel's error code, 0 for none."""
 
 
 class RuntimeTable(ctypes.Structure):
@@ -65,8 +66,8 @@ def open_openmp() -> ctypes.CDLL | None:
 def make_runtime(threads: int = 0, *, serial: bool = False) -> RuntimeTable:
     """Return the table that kernels are called with.
 
-    ``threads`` is the most that a kernel uses; 0 follows the OpenMP runtime's own setting, ``torch.set_num_threads``
-    among others, at every call. ``serial`` leaves the entry points empty.
+    ``threads`` is the most threads that a kernel uses; 0 follows the OpenMP runtime's setting at every call, which
+    ``torch.set_num_threads`` changes. ``serial`` leaves the entry points empty.
     """
     table = RuntimeTable(threads=threads)
     library = None if serial else open_openmp()
@@ -80,7 +81,7 @@ def make_runtime(threads: int = 0, *, serial: bool = False) -> RuntimeTable:
 
 
 class LoadedLibrary:
-    """A shared library of kernels, bound to a runtime table that lives as long as it does."""
+    """A shared library of kernels, with a runtime table of the same lifetime."""
 
     def __init__(self, path: Path, runtime: RuntimeTable | None = None) -> None:
         """Load ``path``; raises :class:`ToolchainError` if the system's loader refuses it."""
@@ -94,17 +95,17 @@ class LoadedLibrary:
             ) from error
 
     def address(self, name: str) -> int:
-        """Return the entry point of kernel ``name``, for callers that are native themselves."""
+        """Return the address of kernel ``name``, for native callers."""
         address = ctypes.cast(self._symbol(name), ctypes.c_void_p).value
         assert address is not None
         return address
 
     def function(self, name: str) -> NativeKernel:
-        """Return kernel ``name`` as a callable; it releases the interpreter lock while it runs."""
+        """Return kernel ``name`` as a callable, which releases the interpreter lock while it runs."""
         entry = self._symbol(name)
         entry.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         entry.restype = ctypes.c_int64
-        table = ctypes.byref(self.runtime)  # holds the table for as long as the callable lives
+        table = ctypes.byref(self.runtime)  # a reference that keeps the table alive as long as the callable
         pointers: dict[int, type[ctypes.Array[ctypes.c_void_p]]] = {}
         integers: dict[int, type[ctypes.Array[ctypes.c_int64]]] = {}
 

@@ -1,1 +1,1 @@
-"""From source text to a shared library: which instructions, which compiler, and the one command that it takes."""
+"""Compilation of source text to a shared library: instruction sets, compilers and the compiler command."""

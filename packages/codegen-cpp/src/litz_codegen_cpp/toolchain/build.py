@@ -1,4 +1,4 @@
-"""Compiling one translation unit to a shared library."""
+"""Compilation of one translation unit to a shared library."""
 
 from __future__ import annotations
 
@@ -19,34 +19,42 @@ from litz_codegen_cpp.toolchain.isa import Isa, step_down
 from litz_ir.errors import CompileFailed, CompileTimeout
 
 INCLUDE = Path(__file__).resolve().parent.parent / "include"
-"""The folder that holds ``litz/*.h``."""
+"""The folder that contains ``litz/*.h``."""
 
-# GCC's start files and C++ library serve no kernel; linking without them saves a tenth of a small unit's time.
+# No kernel uses GCC's start files and C++ library; a link without them saves a tenth of a small unit's time.
 _LIBRARIES: Mapping[CompilerFamily, tuple[str, ...]] = {
     "gcc": ("-nostdlib", "-lm", "-lc", "-lgcc"),
     "clang": ("-lm",),
 }
+"""Linker options by compiler."""
 _SHOWN_OUTPUT = 4000
 
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """How units are compiled. Nothing here relaxes IEEE semantics but ``contract``, which fuses a * b + c."""
+    """Options of compilation. Only ``contract`` relaxes IEEE semantics."""
 
     optimize: Literal["-O1", "-O2", "-O3"] = "-O2"
+    """The optimisation level."""
     contract: bool = False
+    """True to let the compiler fuse a * b + c into one rounding."""
     defines: tuple[str, ...] = ()
+    """Preprocessor definitions, as ``NAME`` or ``NAME=VALUE``."""
     timeout_s: float = 300.0
+    """Seconds after which the compiler is stopped."""
 
 
 @dataclass(slots=True)
 class StepDowns:
-    """Which instruction sets a compiler turned out not to know; pass one object to all builds of a process."""
+    """Simpler instruction sets for those that a compiler does not support.
+
+    One object serves all builds of a process.
+    """
 
     _known: dict[tuple[Compiler, Isa], Isa] = field(default_factory=dict)
 
     def usable(self, compiler: Compiler, isa: Isa) -> Isa:
-        """Return ``isa``, or the simpler set that had to stand in for it with this compiler."""
+        """Return ``isa``, or the simpler set that replaces it for this compiler."""
         return self._known.get((compiler, isa), isa)
 
     def remember(self, compiler: Compiler, isa: Isa, instead: Isa) -> None:
@@ -55,7 +63,7 @@ class StepDowns:
 
 
 def compile_command(compiler: Compiler, isa: Isa, options: BuildOptions, out: Path) -> tuple[str, ...]:
-    """Return the call that reads a unit from standard input and writes the library ``out``."""
+    """Return the command that reads a unit from standard input and writes the library ``out``."""
     return (
         *compiler.command,
         *_flags(isa, options),
@@ -69,13 +77,13 @@ def compile_command(compiler: Compiler, isa: Isa, options: BuildOptions, out: Pa
 
 
 def command_fingerprint(isa: Isa, options: BuildOptions) -> str:
-    """Return a digest of what any compiler is given beside the source: flags and headers."""
+    """Return a digest of the inputs of any compiler other than the source: flags and headers."""
     parts = (*_flags(isa, options), _headers_digest())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def build_fingerprint(compiler: Compiler, isa: Isa, options: BuildOptions) -> str:
-    """Return a digest of all but the source that decides a library's bytes: compiler, flags and headers."""
+    """Return a digest of everything other than the source that determines a library: compiler, flags and headers."""
     parts = (compiler.kind, compiler.version, *compiler.command, command_fingerprint(isa, options))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -89,11 +97,11 @@ def compile_source(
     options: BuildOptions = BuildOptions(),
     step_downs: StepDowns | None = None,
 ) -> Path:
-    """Compile ``source`` to the shared library ``out``, which appears whole or not at all, and return ``out``.
+    """Compile ``source`` to the shared library ``out``, which is written atomically, and return ``out``.
 
-    Where the compiler fails inside (GCC 12 loses its loops on some units at -O2), the unit is tried once more at -O1.
-    Where it refuses the unit, the next simpler instruction set is tried once and, if it does, ``step_downs`` remembers
-    it, so sources must take the number of lanes from ``LITZ_LANES``. Raises :class:`CompileFailed` with the compiler's
+    After an internal error of the compiler (GCC 12 has one for some units at -O2), the unit is compiled again at -O1.
+    When the compiler rejects the unit, the next simpler instruction set is tried and ``step_downs`` remembers it, so
+    sources must take the number of lanes from ``LITZ_LANES``. Raises :class:`CompileFailed` with the compiler's
     output.
     """
     step_downs = step_downs if step_downs is not None else StepDowns()
@@ -122,7 +130,7 @@ def compile_source(
 
 
 def _crashed(failure: CompileFailed) -> bool:
-    """True when the compiler says that the defect is its own (GCC's words, then Clang's)."""
+    """Return True for an internal error of the compiler, in the words of GCC or Clang."""
     return any(words in failure.output for words in ("internal compiler error", "PLEASE submit a bug report"))
 
 
@@ -151,7 +159,7 @@ def _flags(isa: Isa, options: BuildOptions) -> tuple[str, ...]:
 
 
 def _run(source: str, command: tuple[str, ...], timeout_s: float) -> None:
-    """Run the compiler in a process group of its own, so that a timeout ends its children too."""
+    """Run the compiler in a process group of its own, so that a timeout stops its children too."""
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -182,7 +190,7 @@ def _run(source: str, command: tuple[str, ...], timeout_s: float) -> None:
 
 
 def _excerpt(source: str, output: str) -> str:
-    """Return the lines of ``source`` around the first one that the compiler names, which it cannot show itself."""
+    """Return the lines of ``source`` around the first one that the compiler's output names."""
     named = re.search(r"<stdin>:(\d+)", output)
     if named is None:
         return ""

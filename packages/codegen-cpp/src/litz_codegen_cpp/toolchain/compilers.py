@@ -1,4 +1,4 @@
-"""Finding a C++ compiler."""
+"""Detection of a C++ compiler."""
 
 from __future__ import annotations
 
@@ -15,21 +15,27 @@ from litz_ir.errors import CompilerNotFound
 
 CompilerFamily = Literal["gcc", "clang"]
 SEARCHED = ("g++", "clang++")
+"""Commands that are tried in this order."""
 INSTALL = (
     "install one (Debian and Ubuntu: apt install g++; Fedora: dnf install gcc-c++; macOS: xcode-select --install), "
     "or set CXX to the compiler's path"
 )
+"""The hint of an error for a missing compiler."""
 _VERSION_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A compiler that answered: ``path`` is absolute, ``arguments`` are words that come first in every call."""
+    """A compiler that answered with its version."""
 
     path: str
+    """Its absolute path."""
     kind: CompilerFamily
+    """Its family, which determines the options."""
     version: str
+    """Its version, such as ``12.2.0``."""
     arguments: tuple[str, ...] = ()
+    """Arguments that come first in every call."""
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -38,10 +44,10 @@ class Compiler:
 
 
 def find_compiler(explicit: str | None = None, *, cxx: str | None = None) -> Compiler:
-    """Return the compiler that ``explicit`` names, else the one that ``cxx`` names, else g++ or clang++ on PATH.
+    """Return the compiler named by ``explicit``, else by ``cxx``, else g++ or clang++ on PATH.
 
-    ``cxx`` is the caller's value of the CXX variable and may hold several words, such as ``ccache g++``. A name that is
-    given and does not work is an error, never a reason to take another one. Raises :class:`CompilerNotFound`.
+    ``cxx`` is the caller's value of the CXX variable and may have several words, such as ``ccache g++``. A given name
+    that does not work is an error, and no other compiler is tried. Raises :class:`CompilerNotFound`.
     """
     for given, what in ((explicit, "the compiler option"), (cxx, "CXX")):
         if given and given.strip():
@@ -68,7 +74,7 @@ def find_compiler(explicit: str | None = None, *, cxx: str | None = None) -> Com
 
 
 def _probe(words: tuple[str, ...]) -> Compiler | str:
-    """Return the compiler that ``words`` start, or why they start none."""
+    """Return the compiler that ``words`` start, or the reason that they start none."""
     path = shutil.which(words[0])
     if path is None:
         return "is not on PATH" if "/" not in words[0] else "is not an executable file"
@@ -80,12 +86,12 @@ def _probe(words: tuple[str, ...]) -> Compiler | str:
 
 
 class _Unusable(Exception):
-    """What stands at a path is no compiler."""
+    """The file at a path is not a compiler."""
 
 
 @functools.cache
 def _answer(path: str, words: tuple[str, ...], state: tuple[int, int, int]) -> Compiler:
-    """What the file at ``path`` says of itself; asked once while its ``state`` (inode, time, size) is the same."""
+    """Return the compiler at ``path`` by its version; cached while ``state`` (inode, time, size) is the same."""
     try:
         answer = subprocess.run(
             (path, *words[1:], "--version"),

@@ -1,4 +1,4 @@
-"""Instruction sets that kernels are compiled for, chosen from the CPU's own flags without a trial build."""
+"""Instruction sets that kernels are compiled for, chosen by the CPU's flags without a trial build."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from pathlib import Path
 from litz_ir.errors import ToolchainError
 
 CPU_INFO = Path("/proc/cpuinfo")
+"""The file in which Linux lists the CPU's flags."""
 
 
 @dataclass(frozen=True, slots=True)
 class Isa:
-    """One instruction set: registers of ``vector_bytes``, ``lanes`` to a kernel vector whatever its element type.
-
-    ``flags`` go to the compiler (GCC's and Clang's spelling). ``features`` names what the CPU has beyond the base set.
-    """
+    """One instruction set."""
 
     name: str
+    """Its name: ``avx512``, ``avx2``, ``neon`` or ``scalar``."""
     vector_bytes: int
+    """Bytes of a vector register."""
     lanes: int
+    """Lanes of a kernel's vectors, whatever their element type."""
     flags: tuple[str, ...]
+    """Compiler flags, as GCC and Clang spell them."""
     features: frozenset[str] = frozenset()
+    """Features of the CPU beyond the base set."""
 
 
 _AVX2_FLAGS = ("-mavx2", "-mfma", "-mf16c", "-mbmi", "-mbmi2", "-mlzcnt", "-mpopcnt", "-mmovbe")
@@ -49,7 +52,7 @@ _OPTIONAL_AVX512 = {"avx512_bf16": "-mavx512bf16", "avx512_vnni": "-mavx512vnni"
 
 
 def by_name(name: str) -> Isa:
-    """Return the set called ``name`` without its optional features; raises :class:`ToolchainError` for another name."""
+    """Return the set called ``name`` without optional features; raises :class:`ToolchainError` for an unknown name."""
     if name not in _BY_NAME:
         known = ", ".join(sorted(_BY_NAME))
         raise ToolchainError(f"unknown instruction set {name!r}", hint=f"use one of {known}")
@@ -57,7 +60,7 @@ def by_name(name: str) -> Isa:
 
 
 def step_down(isa: Isa) -> Isa | None:
-    """Return the next simpler set, None below the last: what to try where a compiler is too old for ``isa``."""
+    """Return the next simpler set, for a compiler that does not support ``isa``; None below the last."""
     if isa.features:
         return _BY_NAME[isa.name]
     return {"avx512": AVX2, "avx2": SCALAR, "neon": SCALAR}.get(isa.name)
