@@ -85,7 +85,7 @@ class Builder:
         return Value(name, type_, replaces)
 
     def input(self, *shape: Size, dtype: DType = f32, strides: Terms | None = None) -> str:
-        """A new input; its layout is a promise."""
+        """Return a new input, whose layout is a promise to the caller."""
         value = self._value(dtype, shape, f"x{len(self.inputs)}")
         layout = contiguous(shape, fixed=True)
         if strides is not None:
@@ -137,7 +137,7 @@ class Builder:
         return self._append(Pointwise(results=(value,), axes=axes, bodies=(body,)))
 
     def several(self, fns: Sequence[Callable[..., Expr]], *xs: str) -> tuple[str, ...]:
-        """One loop with several results."""
+        """Return the results of one loop with several bodies."""
         axes = self.axes(self.broadcast(*xs))
         points = tuple(symbol(axis.name) for axis in axes)
         bodies = tuple(fn(*(self.at(x, points) for x in xs)) for fn in fns)
@@ -153,7 +153,7 @@ class Builder:
         return self.pointwise(lambda a: op("add", op("mul", a, const(multiplier, f32)), const(shift, f32)), x)
 
     def iota(self, *shape: Size) -> str:
-        """The last index of every point, as a float."""
+        """Return the last index of every point, as a float."""
         last = symbol(f"i{len(shape) - 1}")
         return self.pointwise(lambda: cast(index(last), f32), shape=shape)
 
@@ -398,7 +398,7 @@ def _fill(target: Array, number: float) -> None:
 
 
 def externs() -> ExternTable:
-    """NumPy's routines and those of the builder, whose draws start from zero."""
+    """Return NumPy's routines and those of the builder, whose random draws start from zero."""
     drawn = count()
 
     def draw(*shape: int) -> Array:
@@ -410,12 +410,12 @@ def externs() -> ExternTable:
 def plan_of(
     graph: LoopGraph, machine: Capabilities = CPU_LIKE, options: SchedulerOptions | None = None
 ) -> Plan:
-    """The plan for ``graph``, verified after every stage."""
+    """Return the plan for ``graph``, verified after every stage."""
     return schedule(graph, PassContext({CPU: machine}), options or SchedulerOptions(), hooks=[verify_stage])
 
 
 def verify_stage(name: str, before: object, after: object) -> None:
-    """A hook: what a stage made must be well formed."""
+    """Verify the result of a stage, as a hook of ``schedule``."""
     verify(after)
 
 
@@ -450,7 +450,7 @@ def run_both(
 def assert_same(
     graph: LoopGraph, plan: Plan, sizes: dict[str, int] | None = None, *, exact: bool = False, seed: int = 0
 ) -> None:
-    """The plan computes what the graph computes, and leaves the inputs alike that are not donated."""
+    """Assert that the plan computes the graph's results, and leaves inputs that are not donated as the graph does."""
     expected, found, first, second = run_both(graph, plan, sizes, seed)
     tensors = [value.name for value in graph.inputs if isinstance(value, Value)]
     left = [(a, b) for name, a, b in zip(tensors, first, second, strict=True) if name not in plan.donated]

@@ -1,4 +1,4 @@
-"""Random loop graphs of everything that lowering can make, small enough to run in the reference interpreter."""
+"""Random loop graphs of everything that lowering emits, small enough for the reference interpreter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES = (1, 2, 3, 4, 6)
 
 
 def clamped(value: Expr) -> Expr:
-    """``value`` in [-8, 8], so that long chains stay exact or at least well conditioned."""
+    """Return ``value`` limited to [-8, 8], so that long bodies stay exact or well conditioned."""
     return op("minimum", op("maximum", value, op("neg", LIMIT)), LIMIT)
 
 
@@ -295,7 +295,7 @@ class Drawing:
 
 @st.composite
 def loop_graphs(draw: st.DrawFn, symbolic: bool = False, steps: int = 7) -> LoopGraph:
-    """A graph of up to ``steps`` random operations or idioms that returns some of its values."""
+    """Draw a graph of up to ``steps`` random operations or idioms that returns some of its values."""
     made = Drawing(draw, symbolic)
     for _ in range(draw(st.integers(1, steps))):
         made.step()

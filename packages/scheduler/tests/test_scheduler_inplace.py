@@ -40,7 +40,7 @@ SUMMED_BEFORE = """\
 
 
 def kernel(phases: str) -> tuple[InPlaceReuse, InPlaceReuse]:
-    """In-place reuse of a kernel whose threads compute tiles in common, and of one that computes each point in one thread."""
+    """In-place reuse of a kernel whose threads compute tiles in common, and of one with a thread per point."""
     made = parse_kernel(HEAD + phases + "}\n")
     return InPlaceReuse(made, threads=True), InPlaceReuse(made, threads=False)
 

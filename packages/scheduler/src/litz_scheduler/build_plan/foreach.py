@@ -26,13 +26,11 @@ that exceed it is excluded."""
 
 @dataclass(frozen=True, slots=True)
 class FuseLaunches:
-    """Fuse independent launches where this adds at most ``horizontal_fusion_peak`` bytes to the modelled peak.
-
-    ``names`` names the foreach kernels, and knows the kernels named before.
-    """
+    """Fuse independent launches where this raises the modelled peak by at most ``horizontal_fusion_peak`` bytes."""
 
     options: SchedulerOptions
     names: KernelNames
+    """The names of kernels so far, to which those of foreach kernels are added."""
     name: str = "fuse-launches"
     ulp: int = 0
 
@@ -91,12 +89,15 @@ class _Fusion:
         return self._fused(merged, least, {})
 
     def _kernels(self, made: HorizontallyFused) -> dict[str, Kernel]:
+        """Return all kernels by name, those of fused launches included."""
         return {**self._data.kernels, **made.kernels}
 
     def _placed(self, made: HorizontallyFused) -> MemoryPlan:
+        """Return the memory plan of the fused steps."""
         return self._data.placed(made.steps, self._kernels(made))
 
     def _early(self, made: HorizontallyFused, memory: MemoryPlan) -> dict[int, FusionLimit]:
+        """Return the limits for the largest early buffers."""
         data = self._data
         symbols = data.fused.graph.symbols
         return early_buffer_limits(

@@ -39,10 +39,12 @@ class UnnamedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """A subgraph of a higher-order operator, with the name of its plan; the items after it may run the plan."""
+    """A subgraph of a higher-order operator, which the items after it may run."""
 
     name: str
+    """The name of its plan."""
     graph: LoopGraph
+    """The loop graph."""
 
 
 Item = Step | UnnamedLaunch | Subgraph | Decision
@@ -151,6 +153,7 @@ def verify_unplaced(data: UnplacedPlan) -> None:
 
 
 def _check_launch(kernel: Kernel, buffers: Sequence[str], node: str) -> None:
+    """Check that a launch has a buffer for each parameter."""
     if len(buffers) != len(kernel.parameters):
         raise VerifyError(
             f"{len(buffers)} buffers for {len(kernel.parameters)} parameters", check="steps.launch", node=node
@@ -158,6 +161,7 @@ def _check_launch(kernel: Kernel, buffers: Sequence[str], node: str) -> None:
 
 
 def _check_placed(names: Sequence[str], placements: Mapping[str, Placement], node: str) -> None:
+    """Check that buffers have placements."""
     missing = next((name for name in names if name not in placements), None)
     if missing is not None:
         raise VerifyError(f"%{missing} has no placement", check="steps.buffers", node=node)

@@ -83,7 +83,7 @@ def early_buffer_limits(
 def _chosen(
     early: Sequence[_Early], excess: int, times: range, live: Sequence[int]
 ) -> Iterator[tuple[_Early, int]]:
-    """Yield the kernels to exclude so that a run needs ``excess`` bytes less, and the last step that excludes each.
+    """Yield kernels to exclude for a run to need ``excess`` bytes less, and the last step that excludes each.
 
     A run allocates all its memory at once, so the steps of the run with most bytes live count. Where no kernel is
     early at those steps, values of one size do not reuse the memory of values of another, and all steps of the run

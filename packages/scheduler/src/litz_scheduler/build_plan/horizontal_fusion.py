@@ -113,6 +113,7 @@ class _FusedLaunch:
     """True while all launches are small."""
 
     def add(self, fusible: _FusibleLaunch) -> None:
+        """Add a launch that fits."""
         self.launches.append(fusible)
         self.buffers.update(fusible.launch.buffers)
         self.kinds[fusible.kind] = fusible.size
@@ -263,6 +264,7 @@ class HorizontalFuser:
         return self._fusible_launches[launch]
 
     def _new_fusible(self, launch: Launch) -> _FusibleLaunch | None:
+        """Return a launch as a candidate for fusion, where it moves few enough bytes."""
         kernel = self._kernels[launch.kernel]
         sizes = (type_bytes(self._placements[name].type) for name in launch.buffers)
         moved = sum(estimate(size, self._symbols) for size in sizes)
@@ -295,6 +297,7 @@ class HorizontalFuser:
         return launch
 
     def _new_launch(self, members: Sequence[_FusibleLaunch]) -> tuple[Launch, Kernel]:
+        """Return the step and the kernel of a fused launch."""
         parameters: dict[str, Parameter] = {}
         for member in members:
             for own, buffer in zip(member.kernel.parameters, member.launch.buffers, strict=True):
@@ -333,6 +336,8 @@ def _bound(known: Parameter | None, own: Parameter, name: str) -> Parameter:
 
 
 def _points(kernel: Kernel, given: Mapping[str, Size]) -> _Points:
+    """Return the points of a kernel's outer axes and of the axes of each phase, for these values of its symbols."""
+
     def count(axes: Sequence[Axis]) -> Size:
         return product(substitute(axis.size, given) for axis in axes)
 
@@ -361,6 +366,7 @@ def can_fuse_horizontally(kernel: Kernel) -> bool:
 
 
 def _decisions(kernels: Mapping[str, Kernel]) -> Iterator[Decision]:
+    """Yield a decision for each fused kernel."""
     for name, kernel in kernels.items():
         note = f"{len(invocations_of(kernel))} loops of {len(kernel.subkernels)} kinds"
         yield Decision("plan", name, "fuse", "fuse.horizontal", note=note)

@@ -50,7 +50,10 @@ class KernelTemplate:
 
 
 def kernel_template(kernel: Kernel) -> KernelTemplate:
-    """Return a kernel's template: ``n0``, ``n1``, … for the sizes of outer axes, ``v0``, … for all other symbols."""
+    """Return a kernel's template.
+
+    Its symbols are ``n0``, ``n1``, … for the sizes of outer axes and ``v0``, … for all others.
+    """
     used = _used(kernel)
     used_infos = [info for info in kernel.symbols if info.name in used]
     names = {info.name: f"v{k}" for k, info in enumerate(used_infos)}
@@ -130,7 +133,10 @@ def _divisor(size: Size, known: Mapping[str, int]) -> int:
 
 
 def _coarse(info: SymbolInfo) -> SymbolInfo:
-    """Return the facts of a symbol that affect the generated instructions: whether it fits 32 bits, and its divisor."""
+    """Return the facts of a symbol that affect the generated instructions.
+
+    They are the fit into 32 bits, and a divisor that allows vectorised access.
+    """
     if info.kind != "int":
         return SymbolInfo(info.name, info.kind)
     small = info.high is not None and info.high <= INT32_MAX

@@ -34,13 +34,12 @@ class KernelNames:
 
 @dataclass(frozen=True, slots=True)
 class NameKernels:
-    """Name kernels in the order of their launches, after the operations that they fuse.
-
-    ``subplan`` plans the subgraphs of higher-order operators, whose kernels share ``names`` and so its numbering.
-    """
+    """Name kernels in the order of their launches, after the operations that they fuse."""
 
     names: KernelNames
+    """The names given so far, shared with subplans."""
     subplan: Callable[[LoopGraph], Plan]
+    """A function from a subgraph of a higher-order operator to its plan."""
     name: str = "name-kernels"
     ulp: int = 0
 
@@ -90,6 +89,7 @@ class _NamedSteps:
         return steps
 
     def _name(self, launch: UnnamedLaunch) -> str:
+        """Return the name of a launch's kernel, and record where an equal kernel is reused."""
         name = self._names.known(launch.kind, launch.kernel)
         if name is None:
             name = self._names.add(launch.kind, launch.kernel, kernel_title(launch.operations))

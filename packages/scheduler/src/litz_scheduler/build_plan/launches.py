@@ -115,6 +115,7 @@ class LaunchBuilder:
     def _schedule(
         self, nest: LoopNest, body: KernelBody, group: Group, capabilities: Capabilities
     ) -> Schedule:
+        """Return the schedule of a group's loop nest, by the bytes and operations of the group."""
         names = (*group.reads, *group.writes)
         traffic = sum(estimate(type_bytes(self.values.type(name)), self.symbols) for name in names)
         work = 0

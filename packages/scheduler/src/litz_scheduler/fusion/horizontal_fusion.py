@@ -30,7 +30,10 @@ _Points = tuple[Device, tuple[Size, ...], tuple[Size, ...]]
 
 @dataclass(frozen=True, slots=True)
 class HorizontalFusion:
-    """Fuse loops over equal iteration spaces that move too few bytes for a launch each, with no call between them."""
+    """Fuse loops over equal iteration spaces that move too few bytes for a launch each.
+
+    Loops with a call between them are not fused.
+    """
 
     options: SchedulerOptions
     name: str = "horizontal-fusion"

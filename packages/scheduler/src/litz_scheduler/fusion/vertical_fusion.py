@@ -73,6 +73,7 @@ class _Walk:
             self._absorb(target, operation)
 
     def _fusable(self, operation: Operation) -> bool:
+        """Return True for a pointwise loop or a reduction of more than one element, without side effects."""
         if operation.token or not self.options.fuse:
             return False
         if isinstance(operation, Reduction):
@@ -80,6 +81,7 @@ class _Walk:
         return isinstance(operation, Pointwise)
 
     def _start(self, operation: Operation) -> FusionCandidate:
+        """Start a candidate with the operation alone."""
         number = self.order.add()
         device = _device(operation)
         if isinstance(operation, Pointwise | Reduction):
@@ -132,6 +134,7 @@ class _Walk:
         return moved <= self.options.sibling_bytes or MIN_SHARED_FRACTION * stake >= moved
 
     def _fuse_any(self, operation: Operation, needed: set[int]) -> FusionCandidate | None:
+        """Fuse the operation into the first candidate that is legal and worthwhile; None where there is none."""
         assert isinstance(operation, Pointwise | Reduction)
         candidates = self._candidates(operation)
         if is_matmul(operation, self.gpu_kinds):
@@ -161,6 +164,7 @@ class _Walk:
         size: int,
         sibling: bool,
     ) -> FusedCandidate | str:
+        """Return the candidate with the operation fused, or the reason code against it."""
         if candidate.device != _device(operation):
             return "refuse.device"
         if self.order.between(candidate.number, needed):
@@ -195,4 +199,5 @@ class _Walk:
 
 
 def _device(operation: Operation) -> Device:
+    """Return the device of an operation's results."""
     return operation.results[0].type.device if operation.results else CPU

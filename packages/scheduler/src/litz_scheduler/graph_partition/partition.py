@@ -63,11 +63,11 @@ def verify_partition(data: GraphPartition) -> None:
 class PartitionGraph:
     """Capture a whole plan where that is possible, else the runs of its steps that can be captured.
 
-    A capture must replace at least ``replay`` seconds of host time. ``routines`` gives the properties of extern
-    routines.
+    A capture must replace at least ``replay`` seconds of host time.
     """
 
     routines: Routines
+    """The properties of extern routines."""
     replay: float = REPLAY
     """Host time of a replay in seconds."""
     name: str = "partition-graph"
@@ -114,9 +114,9 @@ class PartitionedPlan:
 
 
 def partition_plan(plan: Plan, routines: Routines, replay: float = REPLAY) -> PartitionedPlan:
-    """Make a subplan of each run of steps that can be captured and takes at least ``replay`` seconds of host time.
+    """Make a subplan of each run of steps that can be captured and takes at least ``replay`` seconds.
 
-    The plan computes the same results.
+    The seconds are host time. The plan computes the same results.
     """
     obstacles = Obstacles(plan, routines)
     aliased = frozenset(_aliased_results(plan))
@@ -136,7 +136,10 @@ def partition_plan(plan: Plan, routines: Routines, replay: float = REPLAY) -> Pa
 
 
 def _aliased_results(plan: Plan) -> Iterator[str]:
-    """Yield results of calls that alias another buffer, and views of them; the plan does not know their addresses."""
+    """Yield results of calls that alias another buffer, and views of them.
+
+    The plan does not know their addresses.
+    """
     placements = dict(plan.buffers)
     results = (
         name for step in plan.steps if isinstance(step, CallStep) for name in step.results if name is not None
@@ -160,8 +163,7 @@ def _obstacle(step: Step, obstacles: Obstacles, aliased: frozenset[str]) -> str:
 
 
 def _runs(steps: Sequence[Step], obstacles_found: Sequence[str]) -> Iterator[range]:
-    """Yield the runs of steps without an obstacle, from the first to the last step that is not an allocation or a
-    free."""
+    """Yield the runs of steps without an obstacle, trimmed of allocations and frees at both ends."""
     for free, run in groupby(range(len(steps)), key=lambda at: not obstacles_found[at]):
         positions = [at for at in run if not isinstance(steps[at], Allocate | Free)]
         if free and positions:
@@ -294,8 +296,10 @@ class _Division:
 
 
 def _separate_outputs(buffers: dict[str, Placement], wanted: Sequence[str]) -> tuple[Storage, ...]:
-    """Move outputs that share a storage into storages of their own, so that an output keeps no other buffer's memory
-    live."""
+    """Move outputs that share a storage into storages of their own.
+
+    An output would otherwise keep the memory of other buffers live.
+    """
     users = Counter(each.storage for each in buffers.values())
     storages = []
     for name in wanted:

@@ -88,7 +88,7 @@ def _same_outer(
 
 
 def _of_rows(candidate: FusionCandidate, space: IterationSpace, operation: Pointwise) -> Alignment | None:
-    """Align a pointwise operation with the outer axes along which the values that it reads of the candidate vary."""
+    """Align a pointwise operation with the outer axes along which the values that it reads vary."""
     defined = candidate.defined()
     reads = [load.buffer for load in loads(*operation.bodies) if load.buffer in defined]
     names = {name for read in reads for term in defined[read].element(read) for name in free_symbols(term)}
@@ -107,7 +107,7 @@ def _of_rows(candidate: FusionCandidate, space: IterationSpace, operation: Point
 
 
 def _split_group(candidate: FusionCandidate, space: IterationSpace) -> Alignment | None:
-    """Split the axes of a pointwise candidate into the outer and inner axes of a reduction over the same points."""
+    """Split the axes of a pointwise candidate into outer and inner axes of a reduction over the same points."""
     for cut in range(len(candidate.outer) + 1):
         head, tail = candidate.outer[:cut], candidate.outer[cut:]
         outer = refine(sizes_of(head), sizes_of(space.outer), "i")
@@ -120,7 +120,10 @@ def _split_group(candidate: FusionCandidate, space: IterationSpace) -> Alignment
 
 
 def _as_read(candidate: FusionCandidate, space: IterationSpace, operation: Reduction) -> Alignment | None:
-    """Split the axes of a pointwise candidate in the order in which a reduction reads its values (per channel, say)."""
+    """Split the axes of a pointwise candidate in the order in which a reduction reads them.
+
+    A reduction per channel, say, has its outer axes in the middle of the candidate's.
+    """
     sizes = {axis.name: axis.size for axis in space.outer + space.inner}
     defined = candidate.defined()
     old: dict[str, Size] = {}
@@ -171,10 +174,10 @@ def _whole(candidate: FusionCandidate, space: IterationSpace) -> Alignment | Non
 def _reordered(
     space: IterationSpace, operation: Operation, candidate: FusionCandidate
 ) -> IterationSpace | None:
-    """Return the operation's axes in the order of the candidate's axes that its loads vary along, the others last.
+    """Return the operation's axes in the order of the candidate's axes that its loads vary along.
 
-    Returns ``None`` where that changes nothing. The result of a matmul, whose tiles may be stored in any order, may
-    also be read with its rows or columns divided into several axes (attention heads, say).
+    The other axes come last. Returns ``None`` where that changes nothing. The result of a matmul, whose tiles may be
+    stored in any order, may also be read with its rows or columns divided into several axes (attention heads, say).
     """
     if not isinstance(operation, Pointwise):
         return None

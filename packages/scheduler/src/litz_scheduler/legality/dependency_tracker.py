@@ -79,7 +79,10 @@ class DependencyTracker:
 
 
 def _input_symbols(graph: LoopGraph) -> Iterator[str]:
-    """Yield the symbols that arguments bind: scalars, and those that are a size or stride of an input by themselves."""
+    """Yield the symbols that arguments bind.
+
+    They are scalar inputs, and symbols that are a size or stride of an input by themselves.
+    """
     for each in graph.inputs:
         if isinstance(each, ScalarInput):
             yield each.symbol or each.name
@@ -89,7 +92,10 @@ def _input_symbols(graph: LoopGraph) -> Iterator[str]:
 
 
 def _defined_symbols(operation: Operation) -> set[str]:
-    """Return the symbols that an operation defines: a host scalar's own, and sizes and strides of a call's results."""
+    """Return the symbols that an operation defines.
+
+    They are a host scalar's own, and those in the sizes and strides of the results of a call or region.
+    """
     if isinstance(operation, HostScalar):
         return {operation.symbol}
     if isinstance(operation, Call | Region):

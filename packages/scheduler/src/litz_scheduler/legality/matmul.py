@@ -17,7 +17,7 @@ def gpu_kinds(context: PassContext) -> frozenset[str]:
 
 
 def matmul_of(operation: Operation, kinds: frozenset[str]) -> MatmulNest | None:
-    """Return the matmul that a reduction is on a device of one of these kinds; ``None`` for any other operation.
+    """Return the matmul that a reduction is on a device of one of these kinds; ``None`` for others.
 
     A matmul reads every element of an operand for many results, so that it is fused with few operations: an epilogue
     at the same point, and reductions with the same nested reductions at the same points.

@@ -110,8 +110,10 @@ class InPlaceReuse:
 
 
 def _aligned_loads(final: _PhaseAccesses, phase: _PhaseAccesses, source: str) -> set[Size | None]:
-    """Return the offsets at which ``phase`` loads a buffer, over the axes of ``final``; None where the axes differ in
-    size."""
+    """Return the offsets at which ``phase`` loads a buffer, over the axes of ``final``.
+
+    The offset is None where the two phases have axes of different sizes.
+    """
     if [axis.size for axis in phase.axes] != [axis.size for axis in final.axes]:
         return {None}
     names = {own.name: symbol(axis.name) for own, axis in zip(phase.axes, final.axes, strict=True)}

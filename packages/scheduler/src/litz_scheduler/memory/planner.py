@@ -116,6 +116,7 @@ class _Planner:
         return find_runs(self.steps, self.requests.placements, allocating, freed)
 
     def _live_bytes(self, layout: StorageLayout) -> tuple[int, ...]:
+        """Return the most bytes allocated in each run with this layout."""
         of = self.runs.of
         intervals: tuple[LiveInterval, ...] = (*layout.areas, *self.requests.results)
         blocks = [

@@ -143,6 +143,7 @@ class _Finder:
         self.taken: set[str] = set()
 
     def run(self) -> SlotRequests:
+        """Return the slots and the results of calls."""
         for position, step in enumerate(self.steps):
             self._note_reusable(step)
             if isinstance(step, Launch):
@@ -209,7 +210,10 @@ class _Finder:
         return next((other for other in fitting if allows(roots, other, name)), None)
 
     def _last_used_by_shape(self, position: int) -> dict[SlotShape, list[str]]:
-        """Return the values whose last use is a step, by bytes, device and element size; those that escape left out."""
+        """Return the values with their last use at a step, by bytes, device and element size.
+
+        Values that escape are left out.
+        """
         if position not in self.by_shape:
             found: dict[SlotShape, list[str]] = {}
             for other in self.last_used_at.get(position, ()):
@@ -241,6 +245,7 @@ class _Finder:
         )
 
     def _mark_host_visible(self) -> None:
+        """Mark the slots that steps other than launches access."""
         for step in self.steps:
             for name in () if isinstance(step, Launch) else touched_by(step):
                 slot = self.slot_of.get(memory_root(name, self._placements))
@@ -248,6 +253,7 @@ class _Finder:
                     slot.host_visible = True
 
     def _collect_results(self) -> None:
+        """Add the results of calls that do not alias an argument."""
         last = last_uses(self.steps, self._placements)
         escaped = {memory_root(name, self._placements) for name in self.escaping_roots}
         for position, step in enumerate(self.steps):

@@ -129,6 +129,7 @@ def _arena_offsets(
 
 
 def _span(slot: Slot) -> ArenaSpan:
+    """Return the arena span of a slot of constant size."""
     assert isinstance(slot.nbytes, int)
     return ArenaSpan(slot.first, slot.last, slot.nbytes)
 

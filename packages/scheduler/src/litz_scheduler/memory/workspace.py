@@ -111,6 +111,7 @@ def _leading(count: int) -> _Operands:
 
 
 def _tensor(type_: TensorType, symbols: SymbolTable) -> _Tensor:
+    """Return a tensor type with its sizes and strides at their hints."""
     shape = tuple(estimate(size, symbols) for size in type_.shape)
     strides = tuple(estimate(stride, symbols) for stride in type_.layout.strides)
     return _Tensor(shape, strides, prod(shape) * type_.dtype.itemsize, type_.dtype in (f32, bf16))
@@ -121,6 +122,7 @@ _PANEL, _FEW, _MANY = 64, 512, 1024
 
 
 def _linear(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int) -> int:
+    """Return the bytes of oneDNN's copies of A and of panels of B."""
     x, weight = given
     copied = 0 if x.rows else x.bytes
     if not weight.rows:
@@ -145,6 +147,7 @@ def _convolution(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int
 
 
 def _convolution_backward(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int) -> int:
+    """Return the bytes of copies of the weight's gradient, or of activations that are not channels-last."""
     gradient, x, weight = given
     if not x.fast:
         return 0
@@ -160,12 +163,14 @@ def _attention_tile(queries: int, keys: int) -> tuple[int, int]:
 
 
 def _attention(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int) -> int:
+    """Return the bytes of a tile of scores and results per thread."""
     query, key = given
     rows, columns = _attention_tile(query.shape[-2], key.shape[-2])
     return threads * rows * (columns + 2 + query.shape[-1]) * 4
 
 
 def _attention_backward(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int) -> int:
+    """Return the bytes of a tile of scores and of its gradient per thread."""
     _, query, key = given
     rows, columns = _attention_tile(query.shape[-2], key.shape[-2])
     return threads * 2 * rows * columns * 4

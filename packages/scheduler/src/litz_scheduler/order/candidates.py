@@ -20,7 +20,7 @@ class WorkBlock:
 def freeing_first(
     blocks: Sequence[WorkBlock], sizes: Mapping[str, int], escapes: frozenset[str]
 ) -> tuple[int, ...]:
-    """Return an order in which the next block is always the one that allocates least beyond the memory that it frees.
+    """Return an order that always continues with the block that allocates least beyond what it frees.
 
     Of equal blocks the first runs first. ``sizes`` gives the bytes that the first block to touch a memory root
     allocates; they are free after the last block that does, unless the root ``escapes``.

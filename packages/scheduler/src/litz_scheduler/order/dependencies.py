@@ -44,7 +44,10 @@ def dependencies(fused: FusedGraph) -> tuple[frozenset[int], ...]:
 
 
 def _is_foreign(operation: Operation) -> bool:
-    """Return True for a call of another library's operator, and for a higher-order operator, which may contain one."""
+    """Return True for a call of another library's operator, and for a higher-order operator.
+
+    The subgraphs of a higher-order operator may contain such calls.
+    """
     if isinstance(operation, Call):
         namespace, dot, _ = operation.target.partition(".")
         return bool(dot) and namespace not in _OWN

@@ -41,7 +41,7 @@ EXTRA_READ_SHARE = 4
 
 
 class InlineDecisions:
-    """Decide from the end of the graph to its start, so that the readers of a value are decided before the value."""
+    """Decide from the end of the graph to its start, so that readers are decided before the values they read."""
 
     def __init__(self, graph: LoopGraph, options: SchedulerOptions, context: PassContext) -> None:
         self.graph = graph
@@ -195,6 +195,7 @@ class InlineDecisions:
         return min(least, sum(self._read_for(source) for source in producer.reads))
 
     def _bytes(self, name: str) -> int:
+        """Return the bytes of a value, symbolic sizes at their hints."""
         return estimate(type_bytes(self.types[name]), self.graph.symbols)
 
     def _expands(self, operation: Pointwise, uses: Uses) -> bool:

@@ -63,7 +63,7 @@ class Inline:
 
 
 def _mutation_as_loop(operation: Operation) -> Operation:
-    """Return a mutation as a pointwise loop that replaces its target; any other operation as it is."""
+    """Return a mutation as a pointwise loop that replaces its target; other operations as they are."""
     if not isinstance(operation, Mutation):
         return operation
     result = replace(operation.results[0], replaces=operation.target)
@@ -86,10 +86,12 @@ class _Substitution:
         self.types = {name: value.type for name, value in graph.values().items()}
 
     def run(self) -> LoopGraph:
+        """Return the graph without the inlined operations."""
         operations = [o for operation in self.graph.operations for o in self._visit(operation)]
         return self.graph.with_operations(tuple(operations))
 
     def _visit(self, operation: Operation) -> tuple[Operation, ...]:
+        """Return the operation rewritten, or nothing where it is inlined."""
         current = self._with_inlined_reads(operation)
         if isinstance(current, View):
             body = self._inline(viewed(current, self.types[current.base]), current.axes)
@@ -104,6 +106,7 @@ class _Substitution:
         return () if current.name in self.inlined else (current,)
 
     def _with_inlined_reads(self, operation: Operation) -> Operation:
+        """Return a loop with the values that it reads inlined into its bodies."""
         loops = isinstance(operation, Pointwise | Reduction | Scan | Scatter)
         if not loops or not any(name in self.definitions for name in operation.reads):
             return operation
@@ -111,6 +114,7 @@ class _Substitution:
         return map_bodies(operation, lambda body: self._inline(body, axes))
 
     def _inline(self, body: Expr, axes: tuple[Axis, ...]) -> Expr:
+        """Return a body over ``axes`` with its loads of inlined values replaced by their bodies."""
         simplifier = Simplifier(axis_ranges(axes, self.graph.symbols))
 
         def visit(node: Expr) -> Expr:
