@@ -43,7 +43,10 @@ def cache_sizes(folder: Path = CACHES) -> dict[int, int]:
 
 
 def cpu_capabilities(name: str, vector_bytes: int, threads: int) -> Capabilities:
-    """Return the capabilities of a CPU with the instruction set ``name``, for kernels of up to ``threads`` threads."""
+    """Return the capabilities of a CPU, for kernels of up to ``threads`` threads.
+
+    ``name`` is the name of its instruction set, ``vector_bytes`` the size of its vector registers.
+    """
     caches = cache_sizes()
     l2 = caches.get(2, 1 << 20)
     return Capabilities(

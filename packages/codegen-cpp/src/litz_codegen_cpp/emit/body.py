@@ -81,6 +81,7 @@ class ExpressionEmitter(Indices):
         return self.value(root)
 
     def _node(self, expr: Expr) -> CppValue:
+        """Return the value of an expression, emitted once."""
         found = self.context.scopes.find(expr)
         if found is not None:
             return found
@@ -138,6 +139,7 @@ class ExpressionEmitter(Indices):
     # --- operations -----------------------------------------------------------------------------------------
 
     def _op(self, expr: Op) -> CppValue:
+        """Emit a scalar operation on every register of its operands."""
         narrow = self._small_index(expr)
         if narrow is not None:
             return narrow
@@ -240,6 +242,7 @@ class ExpressionEmitter(Indices):
         return self.context.define(expr.name, texts, expr.dtype, level, varying=True, reads=reads)
 
     def _small_lanes(self, expr: Expr) -> CppValue | None:
+        """Return a literal or index that fits 32 bits as a vector of ``i32``; None for any other expression."""
         if isinstance(expr, Const) and expr.dtype == i64 and self.fits_int32(int(expr.value)):
             return self.context.spread(CppValue((literal(expr.value, i32),), i32, 0))
         if isinstance(expr, Index) and self.fits_int32(expr.term):
@@ -292,6 +295,7 @@ class ExpressionEmitter(Indices):
             self.context.scopes.line(line, level)
 
     def _checked(self, expr: Checked) -> CppValue:
+        """Emit a check and return the value that it guards."""
         context = self.context
         cond, body = self._node(expr.cond), self._node(expr.body)
         flag = context.flag(expr.fault)
@@ -303,6 +307,7 @@ class ExpressionEmitter(Indices):
     # --- choice ---------------------------------------------------------------------------------------------
 
     def _masked(self, expr: Masked) -> CppValue:
+        """Emit a masked expression as a select, a masked evaluation or a branch."""
         with self.context.scopes.at(self._level(expr)):
             cond = self._node(expr.cond)
             if not (_touches_memory(expr.body) or _touches_memory(expr.other)):

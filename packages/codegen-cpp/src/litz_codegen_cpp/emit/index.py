@@ -127,6 +127,7 @@ class Indices:
         raise CodegenError(f"no C++ form for the index term {x}", node=self.context.kernel.name)
 
     def _sum(self, x: Sum) -> IndexText:
+        """Return a sum; its loop-invariant terms are added in the scope that knows them."""
         items = [(self.scalar(term), term, factor) for term, factor in x.terms if term is not _LANES]
         level = max((operand.scope_level for operand, _, _ in items), default=0)
         inner = [(operand, factor) for operand, _, factor in items if operand.scope_level == level]
@@ -158,6 +159,7 @@ class Indices:
         return IndexText(text, level, text.isidentifier(), reads)
 
     def _product(self, x: Product) -> IndexText:
+        """Return a product; its loop-invariant factors are multiplied in the scope that knows them."""
         items = [(self.scalar(factor), factor) for factor in x.factors]
         level = max(operand.scope_level for operand, _ in items)
         outer = [factor for operand, factor in items if operand.scope_level < level]
@@ -216,9 +218,10 @@ class Indices:
         return substitute(x, {axis: add(symbol(axis), mul(_LANES, number))})
 
     def lane_stride(self, x: Size, registers: int = 1) -> Size | None:
-        """Return the growth of the term from lane to lane over one or two registers; ``None`` when it is not uniform.
+        """Return the growth of the term from lane to lane; ``None`` when it is not uniform.
 
-        Registers start at a multiple of their lanes, so a quotient by such a multiple is the same in all lanes.
+        It is asked for one or two registers. They start at a multiple of their lanes, so a quotient by such a
+        multiple is the same in all lanes.
         """
         axis = self.context.vector
         if axis is None or not self._moves(x):
@@ -282,6 +285,7 @@ class Indices:
         return self.context.scopes.remember(key, value)
 
     def _lanes(self, x: Size, narrow: bool) -> IndexText:
+        """Return the term for every lane of one register."""
         kind = "int32_t" if narrow else "int64_t"
         stride = self.lane_stride(x)
         if stride is not None:

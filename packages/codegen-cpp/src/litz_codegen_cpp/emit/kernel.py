@@ -147,6 +147,7 @@ class _KernelWriter:
         )
 
     def _range_function(self, comment: list[str]) -> list[str]:
+        """Return the function that computes a range of the parallel steps."""
         opening = (
             f"static void {self.symbol}_range(void** buffers, const int64_t* symbols, int64_t* error, "
             "int64_t begin, int64_t end) {"
@@ -155,6 +156,7 @@ class _KernelWriter:
         return [*comment, opening, *indented(self.body.context.scopes.stack[0].lines), "}"]
 
     def _launcher(self) -> list[str]:
+        """Return the entry point that divides the parallel steps among threads."""
         body = self._body()
         self._symbols(body)
         self._return_if_empty(body, "return 0;")
@@ -169,6 +171,7 @@ class _KernelWriter:
         return [self._signature(), *indented(body.context.scopes.stack[0].lines), "}"]
 
     def _serial(self) -> list[str]:
+        """Return the entry point of a kernel that runs on one thread."""
         scopes = self.body.context.scopes
         scopes.line("int64_t failure = 0, *const error = &failure;")
         self._function_body("return failure;")
@@ -181,6 +184,7 @@ class _KernelWriter:
     # --- inside the function --------------------------------------------------------------------------------
 
     def _function_body(self, leave: str = "return;") -> None:
+        """Write symbols, buffers, scratch and loops; ``leave`` is the statement of an early return."""
         context, scopes = self.body.context, self.body.context.scopes
         self._symbols(self.body)
         if not self.outer.parallel:
@@ -220,6 +224,7 @@ class _KernelWriter:
             body.context.scopes.line(f"if ({tests}) {leave}")
 
     def _buffers(self) -> None:
+        """Define the pointers of the parameters."""
         context = self.body.context
         for position, parameter in enumerate(self.kernel.parameters):
             const = "const " if parameter.access == "in" else ""
@@ -254,5 +259,6 @@ class _KernelWriter:
         return on_heap
 
     def _point(self) -> None:
+        """Write the phases of one outer point."""
         for phase in self.kernel.phases:
             PhaseWriter(self.body, phase).write()

@@ -136,11 +136,13 @@ class PhaseWriter:
             yield
 
     def _some(self, size: Size) -> str:
+        """Return a test that a size is positive."""
         return f"{self.body.scalar(size).bracketed()} > 0"
 
     # --- loops ----------------------------------------------------------------------------------------------
 
     def _nest(self, axes: tuple[Axis, ...]) -> None:
+        """Write the loops over these axes."""
         if not axes:
             for scan in self.scans.values():
                 scan.start()
@@ -249,8 +251,10 @@ class PhaseWriter:
 def vector_loop(
     body: ExpressionEmitter, axis: Axis, start: str, stop: str, step: str, registers: int, end: str | None
 ) -> Iterator[None]:
-    """Open a loop whose steps take ``registers`` registers along ``axis``; with ``end``, lanes from there on are
-    inactive."""
+    """Open a loop whose steps take ``registers`` registers along ``axis``.
+
+    With ``end``, lanes from there on are inactive.
+    """
     context = body.context
     name = context.axis_names[axis.name]
     opening = f"for (int64_t {name} = {start}; {name} < {stop}; {name} += {step.strip('()')}) {{"

@@ -17,9 +17,10 @@ SIGN = 0x8000
 
 
 def with_moved_bits(kernel: Kernel) -> Kernel:
-    """Return the kernel with low-precision floats replaced by integers where they are loaded to be stored or viewed.
+    """Return the kernel with integers in place of low-precision floats that are only moved.
 
-    Such loads and stores have another dtype than their buffers.
+    A float is only moved where it is loaded to be stored or to be viewed as an integer. Such loads and stores have
+    another dtype than their buffers.
     """
     memo: dict[Expr, Expr] = {}
 

@@ -73,7 +73,7 @@ def _can_tile(outer: OuterLoopPlan, kernel: Kernel) -> bool:
 
 
 def _transposes(kernel: Kernel) -> bool:
-    """Return True when an access is contiguous along the last but one outer axis and strided along the last one.
+    """Return True for an access that is contiguous along the last but one outer axis and strided along the last.
 
     Such a pointwise kernel touches each cache line once per element unless both axes advance together.
     """
@@ -158,8 +158,10 @@ class OuterLoops:
         return low, high
 
     def _rows(self, stack: ExitStack, parallel: tuple[Axis, ...]) -> tuple[str, str]:
-        """Open a loop over the points of all parallel axes but the last, and return the range of the last one within
-        each."""
+        """Open a loop over the points of all parallel axes but the last.
+
+        Returns the range of the last axis within each point.
+        """
         context, last = self.context, parallel[-1]
         length = self._length(last)
         name = context.axis_names[last.name]
@@ -210,6 +212,7 @@ class OuterLoops:
         return name
 
     def _sequential(self, axes: tuple[Axis, ...]) -> None:
+        """Write the sequential loops around the phases."""
         with ExitStack() as stack:
             plain = axes[:-1] if axes and self.outer.vector is axes[-1] else axes
             for axis in plain:

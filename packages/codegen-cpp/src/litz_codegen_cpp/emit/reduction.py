@@ -142,6 +142,7 @@ class _NamedAccumulator:
 
 
 def _state_dtype(kind: NamedCombiner, value: DType, scan: bool) -> DType:
+    """Return the dtype in which a combiner accumulates values."""
     if kind.name in ("any", "all"):
         return b1
     if kind.name in ("sum", "prod") and value.is_bool:

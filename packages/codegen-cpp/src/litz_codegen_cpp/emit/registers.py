@@ -42,6 +42,7 @@ def expressions(phases: Sequence[Phase]) -> list[Expr]:
 
 
 def _registers(kernel: Kernel, phases: Sequence[Phase], size: Size, lanes: int) -> int:
+    """Return the registers for phases along an axis of this size."""
     nodes = expressions(phases)
     # The lanes of an indirect index are computed for one register only.
     if any(True for node in nodes for _ in indirects(node)) or any(indirects_in(x) for x in _offsets(phases)):
@@ -65,6 +66,7 @@ def _registers(kernel: Kernel, phases: Sequence[Phase], size: Size, lanes: int) 
 
 
 def _offsets(phases: Sequence[Phase]) -> Iterator[Size]:
+    """Yield the offsets of the stores of phases."""
     for phase in phases:
         for statement in phase.statements:
             if isinstance(statement, Store):

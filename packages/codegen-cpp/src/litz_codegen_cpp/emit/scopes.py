@@ -44,12 +44,12 @@ class CppValue:
 
 @dataclass(frozen=True, slots=True)
 class ActiveLanes:
-    """The lanes that take part in a store or a check: the first ``count`` of a register, or those set in ``masks``."""
+    """The lanes that take part in a store or a check."""
 
     count: str = ""
-    """The number of leading lanes, as text."""
+    """The number of active leading lanes of a register, as text."""
     masks: tuple[str, ...] = ()
-    """A mask for each register, as text."""
+    """A mask for each register, as text, in place of ``count``."""
 
     def mask(self, number: int) -> str:
         """Return the text of the mask of a register."""

@@ -87,8 +87,10 @@ def unit_text(kernels: Sequence[Emitted]) -> str:
 
 
 def _origins(plan: Plan) -> dict[str, tuple[str, Origin]]:
-    """Return the comment and an origin of each kernel. Line numbers stay out of the text, so that equal text is built
-    once."""
+    """Return the comment and an origin of each kernel.
+
+    Line numbers stay out of the text, so that equal text is built once.
+    """
     found: dict[str, tuple[str, Origin]] = {}
     for step in plan.steps:
         if isinstance(step, Launch) and step.kernel not in found and step.origins:

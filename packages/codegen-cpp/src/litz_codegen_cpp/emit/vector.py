@@ -50,7 +50,10 @@ class MemoryEmitter:
         return context.define(expr.buffer, text, expr.dtype, level, reads=reads | index.reads)
 
     def _earliest(self, name: str) -> int:
-        """Return the level of the outermost scope in which the buffer may be read, which is inside all stores to it."""
+        """Return the level of the outermost scope to which a load of the buffer may be hoisted.
+
+        A load does not pass a store to the buffer.
+        """
         context = self.context
         if name in context.storing:
             return context.scopes.top
@@ -59,6 +62,7 @@ class MemoryEmitter:
     def _load_laned(
         self, buffer: BufferPointer, expr: Load, min_level: int, reads: frozenset[str]
     ) -> CppValue:
+        """Return an element of scratch for the lanes of all registers."""
         context = self.context
         if self.indices.varies(expr.index[0]):
             raise CodegenError(
@@ -79,6 +83,7 @@ class MemoryEmitter:
         )
 
     def _laned_address(self, buffer: BufferPointer, offset: str, number: int) -> str:
+        """Return the address of an element of scratch, for one register."""
         registers = self.context.registers
         step = "LITZ_LANES" if registers == 1 else f"({registers} * LITZ_LANES)"
         shift = f" + {number} * LITZ_LANES" if number else ""
@@ -87,6 +92,7 @@ class MemoryEmitter:
     def _load_lanes(
         self, buffer: BufferPointer, expr: Load, min_level: int, reads: frozenset[str]
     ) -> CppValue:
+        """Return elements that differ between lanes."""
         context, offset = self.context, expr.index[0]
         lanes = context.scopes.active
         stride = self.indices.lane_stride(offset)

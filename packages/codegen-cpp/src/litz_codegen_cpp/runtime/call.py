@@ -22,8 +22,10 @@ _POSITION = 256
 
 
 class CpuModule:
-    """The kernels of a plan, loaded from one or more libraries. Its functions may be called from several threads at
-    once."""
+    """The kernels of a plan, loaded from one or more libraries.
+
+    Its functions may be called from several threads at once.
+    """
 
     def __init__(
         self,
@@ -37,7 +39,10 @@ class CpuModule:
         self._kernels = dict(kernels)
 
     def address(self, kernel: str) -> int:
-        """Return the kernel's entry point, ``int64_t (litz_runtime*, void**, const int64_t*)``; raises ``KeyError``."""
+        """Return the address of the kernel's entry point; raises ``KeyError``.
+
+        The entry point is ``int64_t (litz_runtime*, void**, const int64_t*)``.
+        """
         return self._libraries[kernel].address(self._entry_points[kernel])
 
     def runtime(self, kernel: str) -> int:
@@ -148,6 +153,7 @@ class NativeSegment:
             return _Frame(self._runtime, self._entries, self._kernels, self._waits)
 
     def _miscounted(self, addresses: int, symbols: int) -> KernelError:
+        """Return the error of a call with a wrong number of arguments."""
         name = self._kernels[0].name
         wanted = f"{self._counts[0]} buffers and {self._counts[1]} symbols"
         return KernelError(
@@ -156,6 +162,7 @@ class NativeSegment:
 
 
 def _error(kernel: Kernel, code: int) -> KernelError:
+    """Return the error for a kernel's error code."""
     fault = BY_CODE.get(code)
     if fault is not None:
         return fault_error(fault, kernel.name)

@@ -54,7 +54,7 @@ def loaded_openmp(maps: Path = _MAPS) -> Path | None:
 
 
 def open_openmp() -> ctypes.CDLL | None:
-    """Return the OpenMP library to use: the one in the process, else the system's, else None for serial kernels."""
+    """Return the OpenMP library of the process, else the system's, else None for serial kernels."""
     loaded = loaded_openmp()
     if loaded is not None:
         library = _open(str(loaded), os.RTLD_NOLOAD | os.RTLD_LAZY)
@@ -126,6 +126,7 @@ class LoadedLibrary:
 
 
 def _open(name: str, mode: int) -> ctypes.CDLL | None:
+    """Return a library that has the entry points of OpenMP, else None."""
     try:
         library = ctypes.CDLL(name, mode=mode)
         for symbol in _ENTRY_POINTS:

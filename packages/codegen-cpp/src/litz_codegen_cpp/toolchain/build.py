@@ -83,7 +83,7 @@ def command_fingerprint(isa: Isa, options: BuildOptions) -> str:
 
 
 def build_fingerprint(compiler: Compiler, isa: Isa, options: BuildOptions) -> str:
-    """Return a digest of everything other than the source that determines a library: compiler, flags and headers."""
+    """Return a digest of the compiler, the flags and the headers, which with the source determine a library."""
     parts = (compiler.kind, compiler.version, *compiler.command, command_fingerprint(isa, options))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -135,6 +135,7 @@ def _crashed(failure: CompileFailed) -> bool:
 
 
 def _flags(isa: Isa, options: BuildOptions) -> tuple[str, ...]:
+    """Return the compiler flags of these options."""
     contract = "fast" if options.contract else "off"
     return (
         "-std=c++17",
@@ -201,6 +202,7 @@ def _excerpt(source: str, output: str) -> str:
 
 @cache
 def _headers_digest() -> str:
+    """Return a digest of all headers."""
     digest = hashlib.sha256()
     for path in sorted((INCLUDE / "litz").glob("*.h")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -52,7 +52,7 @@ _OPTIONAL_AVX512 = {"avx512_bf16": "-mavx512bf16", "avx512_vnni": "-mavx512vnni"
 
 
 def by_name(name: str) -> Isa:
-    """Return the set called ``name`` without optional features; raises :class:`ToolchainError` for an unknown name."""
+    """Return the set called ``name`` without optional features; raises :class:`ToolchainError`."""
     if name not in _BY_NAME:
         known = ", ".join(sorted(_BY_NAME))
         raise ToolchainError(f"unknown instruction set {name!r}", hint=f"use one of {known}")

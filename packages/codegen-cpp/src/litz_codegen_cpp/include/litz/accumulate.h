@@ -1,5 +1,5 @@
-// Running combinations. A state holds one per lane (V a vector or mask) or one alone (V a number or bool); it starts as
-// the identity. With S one of
+// States of reductions: one per lane (V a vector or mask) or a single one (V a number or bool). A state starts as the
+// identity. With S one of
 //
 //   sum_state<V>  prod_state<V>  min_state<V>  max_state<V>      min and max propagate NaN
 //   all_state<V>  any_state<V>  xor_state<V>                     bits of integers; masks and bool
@@ -9,8 +9,8 @@
 //   s.add(x)           one more element; argmin and argmax take (x, index)
 //   s.add(x, mask m)   of lanes m only; argmin and argmax take (x, index, m)
 //   s.settle()         sums and counts: close a block, so that a long sum is a sum of block sums
-//   s.merge(t)         what t has seen too
-//   collapse(s)        the state of all lanes together
+//   s.merge(t)         combine with the elements of t
+//   collapse(s)        one state of all lanes
 //   s.result(), s.result1(), s.result2()     the combination's values
 #ifndef LITZ_ACCUMULATE_H
 #define LITZ_ACCUMULATE_H
@@ -85,7 +85,7 @@ LITZ_COLLAPSE(any_state, a, or_lanes(s.a))
 LITZ_COLLAPSE(xor_state, a, xor_lanes(s.a))
 #undef LITZ_COLLAPSE
 
-// The index where no element was seen.
+// The index where no element was added.
 template <class I>
 constexpr I no_index = greatest_of<I>();
 

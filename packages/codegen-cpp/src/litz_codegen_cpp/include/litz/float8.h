@@ -33,7 +33,7 @@ struct float8_of<f8e5m2fnuz> : float8_format<2, 16, 0x7f, 0x80> {};
 template <class V>
 using byte_lanes = typename vector_of<uint8_t, lane_count<V>>::type;
 
-// Eight bits to thirty-two and back, of numbers below 256: GCC 12 takes its own conversions to pieces.
+// Eight bits to thirty-two and back, of numbers below 256: GCC 12 splits its own conversions into many steps.
 #if defined(__SSE2__) && !defined(__clang__)
 #define LITZ_BYTES_BY_NAME 1
 typedef char v16qi __attribute__((vector_size(16)));

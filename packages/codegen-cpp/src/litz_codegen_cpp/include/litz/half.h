@@ -24,7 +24,7 @@ using unsigned_lanes = typename vector_of<uint32_t, lane_count<V>>::type;
 template <class V>
 using half_lanes = typename vector_of<uint16_t, lane_count<V>>::type;
 
-// Sixteen bits to thirty-two; GCC 12 takes its own conversion to pieces of four lanes.
+// Sixteen bits to thirty-two; GCC 12 splits its own conversion into steps of four lanes.
 template <class V>
 LITZ_FN unsigned_lanes<V> extend_lanes(half_lanes<V> h) {
 #if defined(LITZ_AVX512) && !defined(__clang__)

@@ -1,4 +1,4 @@
-// Indices that come from data. I is vec<int64_t>, vec<int32_t>, int64_t or int32_t; size is a scalar.
+// Indirect indices. I is vec<int64_t>, vec<int32_t>, int64_t or int32_t; size is a scalar.
 //
 //   I    wrap_index(I i, size)                i, or i + size where i is negative
 //   I    clamp_index(I i, size)               into [0, size); 0 where size is 0
@@ -24,9 +24,9 @@ LITZ_FN I nearest_index(I i, int64_t size) {
 }
 template <class I>
 LITZ_FN I checked_index(I i, int64_t size, bool& bad) {
-  // A predicted branch: an address that waited for a comparison would be known too late.
+  // A predicted branch, since an address that depends on a comparison would be known late.
   if (__builtin_expect(uint64_t(int64_t(i)) < uint64_t(size), 1)) return i;
-  __asm__ volatile("");  // keeps the compiler from turning the branch into a choice
+  __asm__ volatile("");  // keeps the compiler from turning the branch into a select
   bad = true;
   return nearest_index(i, size);
 }

@@ -1,4 +1,4 @@
-// What works lane by lane on any vector, and on scalars alike.
+// Operations on the lanes of any vector, and on scalars.
 //
 //   vec<T> broadcast<T>(T x)               every lane x
 //   vec<T> iota<T>(T base)                 base, base + 1, ... base + LITZ_LANES - 1
@@ -47,8 +47,8 @@ LITZ_FN V lane_numbers() {
   }
 }
 
-// A number that the compiler knows nothing about. GCC 12 folds `m ? a : 0` wrongly where m is a constant whose lanes
-// differ and a is a constant, and lanes are told apart by their numbers alone.
+// A number that the optimiser cannot see. GCC 12 evaluates `m ? a : 0` wrongly where m and a are constants and the lanes
+// of m differ, which here they do by their numbers alone.
 template <class T>
 LITZ_FN T opaque(T x) {
   asm("" : "+r"(x));
@@ -68,7 +68,7 @@ LITZ_FN R convert_lanes(V v) {
   else return __builtin_convertvector(v, R);
 }
 
-// A choice by lanes as wide as the values, native or wide; the vector maths works on these.
+// A select by a mask as wide as the values, native or wide; the vector maths works on these.
 template <class V>
 LITZ_FN V blend(lane_mask<V> c, V a, V b) {
   if constexpr (is_wide<V>) return {blend(c.lo, a.lo, b.lo), blend(c.hi, a.hi, b.hi)};

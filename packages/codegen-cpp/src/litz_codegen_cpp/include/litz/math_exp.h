@@ -1,4 +1,4 @@
-// Exponentials and what is made of them. V is vec<float>, vec<double>, float or double.
+// Exponentials and functions of them. V is vec<float>, vec<double>, float or double.
 //
 //   V exp(V), exp2(V), expm1(V), sigmoid(V), tanh(V)
 //

@@ -1,4 +1,4 @@
-// Sequences of a length that is data. V is vec<float>, vec<double>, float or double.
+// Sequences of a length known at run time. V is vec<float>, vec<double>, float or double.
 //
 //   V three_term(V n, V first, V a, V b, V c, V d, V e)   lane by lane: the term n, truncated, of 1, first and on by
 //                    q[k + 1] = ((a k + b) q[k] - (c + d k) q[k - 1]) / (e k + 1), fused where it can be. 0 before the

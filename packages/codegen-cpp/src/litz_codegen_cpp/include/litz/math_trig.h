@@ -159,8 +159,8 @@ LITZ_FN V atan_lanes(V x) {
     V one = splat<V>(1), a = abs_lanes(x);
     auto large = a > one;
     V p = atan_of_ratio(blend<V>(large, one / a, a));
-    V turned = splat<V>(1.57079637f) - (p + splat<V>(4.37113883e-8f));
-    return copysign_lanes(blend<V>(large, turned, p), x);
+    V reflected = splat<V>(1.57079637f) - (p + splat<V>(4.37113883e-8f));
+    return copysign_lanes(blend<V>(large, reflected, p), x);
   }
 }
 template <class V>
@@ -176,8 +176,8 @@ LITZ_FN V atan2_lanes(V y, V x) {
     t = blend<V>(large == V{}, V{}, t);
     V p = atan_of_ratio(t);
     p = blend<V>(steep, splat<V>(1.57079637f) - (p + splat<V>(4.37113883e-8f)), p);
-    V turned = splat<V>(3.14159274f) - (p + splat<V>(8.74227766e-8f));
-    p = blend<V>((lane_mask<V>)x < lane_mask<V>{}, turned, p);
+    V reflected = splat<V>(3.14159274f) - (p + splat<V>(8.74227766e-8f));
+    p = blend<V>((lane_mask<V>)x < lane_mask<V>{}, reflected, p);
     return blend<V>((x != x) | (y != y), x + y, copysign_lanes(p, y));
   }
 }
@@ -198,8 +198,8 @@ LITZ_FN V asin_lanes(V x) {
     V z = blend<V>(large, mul_add(a, -half_one, half_one), x * x);
     V s = blend<V>(large, sqrt_lanes(z), a);
     V p = asin_of_small(s, z);
-    V turned = splat<V>(1.57079637f) - (p + p + splat<V>(4.37113883e-8f));
-    return copysign_lanes(blend<V>(large, turned, p), x);
+    V reflected = splat<V>(1.57079637f) - (p + p + splat<V>(4.37113883e-8f));
+    return copysign_lanes(blend<V>(large, reflected, p), x);
   }
 }
 template <class V>

@@ -1,6 +1,6 @@
-// From memory elements to register lanes and back. T is the element type in memory: any number type, or bf16, f16
-// (float in registers), b1 (mask in vectors, bool in scalars), with float8.h also 8-bit floats. R = reg<T>. No pointer
-// needs alignment.
+// Loads and stores, with conversion of memory elements to register lanes. T is the element type in memory: any number
+// type, bf16 or f16 (float in registers), b1 (mask in vectors, bool in scalars), and with float8.h 8-bit floats.
+// R = reg<T>. No pointer needs alignment.
 //
 //   vec<R> load(const T* p)                                   p[0 .. LITZ_LANES)
 //   vec<R> load_partial(const T* p, int64_t n)                p[0 .. n), other lanes 0; n may exceed LITZ_LANES
@@ -23,7 +23,7 @@
 
 namespace litz {
 
-// How an element lies in memory, and the way between that and a register.
+// The memory form of an element, and its conversion to and from a register.
 template <class T>
 struct element {
   typedef T stored;

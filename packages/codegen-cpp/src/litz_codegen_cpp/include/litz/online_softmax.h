@@ -1,4 +1,4 @@
-// The maximum of what was added, and the sum of exponentials relative to it, in one go. See accumulate.h for the interface.
+// Online softmax: the maximum, and the sum of exponentials relative to it. See accumulate.h for the interface.
 //
 //   online_softmax_state<V>         result() the maximum, result1() the sum; V as for exp
 //   online_softmax_state<V, true>   for lanes that are collapsed in the end: they share a maximum, which rises less often
@@ -14,7 +14,7 @@ namespace litz {
 template <class V, bool Together = false>
 struct online_softmax_state {
   V greatest = splat<V>(least_of<elem<V>>()), sum = splat<V>(0);
-  // What the exponentials are relative to. While nothing but -inf was seen that is 0, where exp(-inf) adds nothing.
+  // The number that the exponentials are relative to: 0 after -inf alone, where exp(-inf) adds nothing.
   V reference = splat<V>(0);
   LITZ_METHOD void raise_to(V to) {
     V from = reference;

@@ -1,9 +1,9 @@
-// What a kernel gets from the process that loads it, and how it uses several threads. A kernel is
+// The interface between a kernel and the process that loads it, and the use of several threads. A kernel is
 //
 //   extern "C" int64_t NAME(litz_runtime* rt, void** buffers, const int64_t* symbols)     0, or an error code
 //
 //   void parallel_for(rt, int64_t begin, int64_t end, int64_t grain, f)   f(int64_t b, int64_t e) on disjoint slices
-//        [b, e) of [begin, end), contiguous and one per thread; in one piece where it has fewer than 2 * grain steps
+//        [b, e) of [begin, end), contiguous and one per thread; in one slice where it has fewer than 2 * grain steps
 //   void parallel_slots(rt, begin, end, grain, f)      f(b, e, int64_t slot), slots distinct and below slot_count
 //   int64_t slot_count(rt, begin, end, grain)          for the partial results of a split reduction
 //   void litz_parallel_for(rt, begin, end, grain, void (*fn)(void* context, int64_t b, int64_t e), void* context)
@@ -11,8 +11,8 @@
 //
 //   bool idle(rt)              true where a kernel that needs one thread leaves its work to another
 //   int64_t litz_segment(...)  runs kernels one after another, those that use several threads in one parallel region:
-//                              every thread of the team calls every kernel, which gives it a slice, and they wait for
-//                              one another before a kernel that has to see what others did
+//                              every thread of the team calls every kernel, which assigns it a slice, and all wait at
+//                              a barrier before a kernel that depends on other threads
 //
 // The table's layout is shared with litz_codegen_cpp.runtime.load. Nothing writes to it while kernels run: a thread of
 // a team has a copy.
@@ -116,7 +116,7 @@ struct kernel_run {
     for (int64_t k = 0; k < run->count; ++k) {
       if (run->waits[k]) {
         own.barrier();
-        // Failures of kernels before this one are seen by all; that of a faster thread beyond it is not looked at.
+        // All threads see failures of earlier kernels; a failure of a faster thread in a later kernel is ignored.
         const int64_t failure = __atomic_load_n(&run->failure, __ATOMIC_RELAXED);
         if (failure && failure / 256 < k) return;
       }
@@ -127,7 +127,7 @@ struct kernel_run {
 
 }  // namespace litz
 
-// Kernel k begins when all before it have ended, where waits[k] is not 0; else it needs nothing of them.
+// Where waits[k] is not 0, kernel k begins when all kernels before it have ended; else it is independent of them.
 extern "C" int64_t litz_segment(litz_runtime* rt, int64_t count, const litz_kernel* kernels, void*** buffers,
                                 const int64_t* const* symbols, const uint8_t* waits) {
   litz::kernel_run run = {rt, count, kernels, buffers, symbols, waits, 0};

@@ -6,7 +6,7 @@
 //   mask                            vec<int32_t>, lanes 0 (false) or -1 (true): what a vector of b1 is
 //   bf16, f16, b1                   element types of memory only: two 16-bit patterns, and a byte 0 or 1
 //   f8e4m3fn, f8e5m2, f8e4m3fnuz, f8e5m2fnuz    as well: 8-bit patterns
-//   reg<T>                          the register element of memory element T: float of narrow floats, int32_t of b1, else T
+//   reg<T>                          the register element of memory element T: float for bf16, f16 and f8*, int32_t for b1
 //   elem<V>, lane_count<V>          element type and number of lanes of a vector type; of a scalar: itself and 1
 //   lane_mask<V>                    what V < V gives: signed integer lanes as wide as V's
 //   low(v), high(v), join<V>(l, h)  halves of a vector, and back
@@ -44,7 +44,7 @@ typedef __UINT64_TYPE__ uint64_t;
 #define LITZ_FN static inline __attribute__((always_inline))
 #define LITZ_METHOD inline __attribute__((always_inline))
 
-// A unit that calls heavy functions many times keeps one copy of each: out of line, but still private to the unit.
+// A unit that calls expensive functions many times has one copy of each, not inlined and private to the unit.
 #ifdef LITZ_OUTLINE_MATH
 #define LITZ_MATH_FN static __attribute__((noinline, unused))
 #else
