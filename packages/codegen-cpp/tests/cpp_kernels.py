@@ -1,4 +1,4 @@
-"""Hand-built kernels of every kind, with inputs, to be run by compiled code and by the reference interpreter."""
+"""Hand-built kernels of every kind, with inputs, for compiled code and for the reference interpreter."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ N, M = symbol("n"), symbol("m")
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, how long its buffers are, and the sizes at which to run it."""
+    """A kernel, the lengths of its buffers, and the sizes at which to run it."""
 
     kernel: Kernel
     lengths: Mapping[str, Size]
@@ -45,7 +45,7 @@ class Case:
     tolerance: float = 2e-6
 
     def buffers(self, symbols: Mapping[str, int | float], seed: int = 0) -> dict[str, Array]:
-        """Fresh arrays in memory form, random but for outputs, which hold a pattern."""
+        """New arrays in memory form: random inputs, and outputs filled with a pattern."""
         random = np.random.default_rng(seed)
         integers = {name: int(value) for name, value in symbols.items() if not isinstance(value, float)}
         found = {}
@@ -466,17 +466,17 @@ def outer_shapes() -> list[Case]:
 
 
 def dtype_pairs() -> list[Case]:
-    """Loads, casts and stores between all dtypes that kernels hold."""
+    """Loads, casts and stores between all dtypes of kernels but 8-bit floats."""
     cases = []
-    held = [dtype for dtype in ALL if not (dtype.is_float and dtype.bits == 8)]
-    for source in held:
+    dtypes = [dtype for dtype in ALL if not (dtype.is_float and dtype.bits == 8)]
+    for source in dtypes:
         x = load("x", (I0,), source)
         made = kernel(
-            f"casts_{source}", "x : " + " ".join(f"to_{dtype}" for dtype in held), [("i0", N)],
-            [([], [Store(f"to_{dtype}", I0, cast(x, dtype)) for dtype in held])],
-            dtypes={"x": source, **{f"to_{dtype}": dtype for dtype in held}}, symbols=ints("n"),
+            f"casts_{source}", "x : " + " ".join(f"to_{dtype}" for dtype in dtypes), [("i0", N)],
+            [([], [Store(f"to_{dtype}", I0, cast(x, dtype)) for dtype in dtypes])],
+            dtypes={"x": source, **{f"to_{dtype}": dtype for dtype in dtypes}}, symbols=ints("n"),
         )  # fmt: skip
-        lengths = {"x": N, **{f"to_{dtype}": N for dtype in held}}
+        lengths = {"x": N, **{f"to_{dtype}": N for dtype in dtypes}}
         fill = {"x": partial(not_negative, source)}
         cases += modes(Case(made, lengths, ({"n": 37}, {"n": 0}), fill), scalar=None, outer="i0")
     gate, up = (cast(load(name, (I0,), bf16), f32) for name in "gu")
@@ -497,7 +497,7 @@ def dtype_pairs() -> list[Case]:
 
 
 def in_place() -> list[Case]:
-    """A phase reads what was there before it, whatever it stores."""
+    """Phases that read a buffer before they store to it."""
     x = load("x", (I0 * M + I1,), f32)
     made = kernel(
         "in_place", "y : x+ o", [("i0", N), ("i1", M)],

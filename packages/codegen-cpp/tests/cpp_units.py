@@ -1,4 +1,4 @@
-"""What the header and toolchain tests share: test units, compiled once for each instruction set that this CPU runs."""
+"""Test units of the header and toolchain tests, compiled once for each instruction set that this CPU runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled kernels give what the reference interpreter gives, on every instruction set and in every vector mode."""
+"""Compiled kernels compute the results of the reference interpreter, on every instruction set and vector axis."""
 
 from __future__ import annotations
 

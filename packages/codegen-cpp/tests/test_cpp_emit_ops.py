@@ -1,4 +1,4 @@
-"""Every row of the operation table is spelled, compiles for every dtype that it accepts, and means what it should."""
+"""Every row of the operation table has a spelling that compiles for its dtypes and computes its meaning."""
 
 from __future__ import annotations
 
@@ -67,19 +67,19 @@ def cases() -> list[Case]:
     found = []
     for dtype in DTYPES:
         stores: list[Statement] = []
-        held = {**dict.fromkeys("xyz", dtype), "c": b1, "s": i64, "t": i64}
+        dtypes = {**dict.fromkeys("xyz", dtype), "c": b1, "s": i64, "t": i64}
         for row in OPS.values():
             try:
                 value = applied(row, dtype)
             except DTypeError:
                 continue
-            held[row.name] = value.dtype
+            dtypes[row.name] = value.dtype
             stores.append(Store(row.name, I0, value))
-        outputs = " ".join(name for name in held if len(name) > 1)
+        outputs = " ".join(name for name in dtypes if len(name) > 1)
         made = kernel(
-            f"ops_{dtype}", f"x y z c s t : {outputs}", [("i0", N)], [([], stores)], dtypes=held, symbols=ints("n"),
+            f"ops_{dtype}", f"x y z c s t : {outputs}", [("i0", N)], [([], stores)], dtypes=dtypes, symbols=ints("n"),
         )  # fmt: skip
-        lengths: dict[str, Size] = {**dict.fromkeys(held, N), "s": 1}
+        lengths: dict[str, Size] = {**dict.fromkeys(dtypes, N), "s": 1}
         fill = (
             {"y": lambda random, length: np.abs(random.standard_normal(length)) + 0.25}
             if dtype.is_float

@@ -1,4 +1,4 @@
-"""Random kernels: hoisted, shared, masked and gathered values in every combination, against the interpreter."""
+"""Random kernels against the interpreter: hoisted, common, masked and gathered values in every combination."""
 
 from __future__ import annotations
 

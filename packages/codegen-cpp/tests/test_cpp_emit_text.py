@@ -1,4 +1,4 @@
-"""The text of kernels: what a reader sees, what is hoisted, how units are split, what is refused."""
+"""The text of kernels: its form, hoisting, division into units, and refused kernels."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def loop_body(text: str, opening: str) -> str:
     return "\n".join(lines[start + 1 : end])
 
 
-def test_softmax_reads_like_this(golden: Callable[[str, str], None]) -> None:
+def test_the_text_of_a_softmax(golden: Callable[[str, str], None]) -> None:
     made = replace(named(softmax_local(), "softmax_local_inner"), name="softmax")
     names = ("amax", "sub", "exp", "sum", "div")
     origins = tuple(KernelOrigin(name, Origin(file="model.py", line=3)) for name in names)
@@ -58,7 +58,7 @@ def test_emission_is_deterministic() -> None:
     assert emit_plan(plan_of(kernels), LANES, ()) == emit_plan(plan_of(kernels), LANES, ())
 
 
-def test_what_does_not_vary_is_computed_outside_the_loop() -> None:
+def test_loop_invariant_values_are_hoisted() -> None:
     scale = op("rsqrt", op("add", load("w", (I0,), f32), const(1e-5, f32)))
     text = emit_kernel(pointwise(op("mul", load("x", (I0 * M + I1,), f32), scale)), LANES).text
     inside = loop_body(text, "for (int64_t i1 = ")
@@ -106,11 +106,11 @@ def test_a_uniform_choice_is_a_branch_and_a_varying_one_a_mask() -> None:
     [("transposed_outer", "load_strided("), ("reversed_outer", "load_strided("), ("divided_outer", "gather("),
      ("aligned_outer", "load(x + "), ("broadcast_outer", "load_scalar(x + i0)")],
 )  # fmt: skip
-def test_accesses_take_the_form_that_their_stride_allows(name: str, form: str) -> None:
+def test_the_stride_selects_the_form_of_an_access(name: str, form: str) -> None:
     assert form in emit_kernel(named(layouts(), name), LANES).text
 
 
-def test_bf16_goes_through_memory_two_registers_at_a_time() -> None:
+def test_bf16_is_loaded_and_stored_two_registers_at_a_time() -> None:
     rounded = op("mul", cast(load("x", (I0,), bf16), f32), const(2.5, f32))
     twice = op("add", cast(cast(rounded, bf16), f32), const(1.0, f32))
     made = kernel(
@@ -164,7 +164,7 @@ def test_many_kernels_are_split_into_units() -> None:
         emit_plan(plan_of([simple, simple]), LANES, ())
 
 
-def test_units_that_can_be_built_side_by_side_are_of_about_equal_length() -> None:
+def test_units_for_parallel_builds_have_about_equal_length() -> None:
     lengths = (9_000, 100, 5_000, 4_000, 200, 8_700)
     kernels = [Emitted(f"k{k}", "x" * length) for k, length in enumerate(lengths)]
     first, second = split_units(kernels, 2)
@@ -178,25 +178,25 @@ def test_units_that_can_be_built_side_by_side_are_of_about_equal_length() -> Non
     assert split_units([], 4) == []
 
 
-def test_heavy_functions_move_out_of_line_when_there_are_many() -> None:
+def test_many_expensive_functions_are_not_inlined() -> None:
     once = emit_kernel(pointwise(op("exp", load("x", (I0 * M + I1,), f32))), LANES)
     many = [replace(once, name=f"k{k}") for k in range(30)]
     assert "LITZ_OUTLINE_MATH" not in unit_text([once])
     assert unit_text(many).startswith("#define LITZ_OUTLINE_MATH\n")
 
 
-def test_a_chain_of_a_thousand_operations_is_emitted() -> None:
+def test_a_body_of_a_thousand_operations_is_emitted() -> None:
     value: Expr = load("x", (I0 * M + I1,), f32)
     for k in range(1200):
         value = op("add", value, const(float(k), f32))
     assert emit_kernel(pointwise(value), LANES).text.count(" + ") > 1200
 
 
-def test_narrow_floats_that_are_only_moved_are_bits() -> None:
+def test_low_precision_floats_that_are_only_moved_are_integers() -> None:
     for dtype, bits in ((bf16, "uint16_t"), (f8e4m3fn, "uint8_t")):
-        held = replace(pointwise(load("x", (I0 * M + I1,), dtype)), name="moved")
-        held = replace(held, parameters=tuple(replace(each, dtype=dtype) for each in held.parameters))
-        made = emit_kernel(held, LANES)
+        moved = replace(pointwise(load("x", (I0 * M + I1,), dtype)), name="moved")
+        moved = replace(moved, parameters=tuple(replace(each, dtype=dtype) for each in moved.parameters))
+        made = emit_kernel(moved, LANES)
         assert f"load((({bits}*)x) + " in made.text and f"store((({bits}*)o) + " in made.text
         assert ("float8" in made.headers) == (dtype == f8e4m3fn)
     wide = emit_kernel(pointwise(load("x", (I0 * M + I1,), f32)), LANES)
@@ -204,11 +204,11 @@ def test_narrow_floats_that_are_only_moved_are_bits() -> None:
 
 
 @pytest.mark.parametrize("source", [f32, bf16], ids=str)
-def test_what_is_stored_as_a_narrow_float_is_rounded_once(source: DType) -> None:
-    held = pointwise(cast(load("x", (I0 * M + I1,), source), f8e4m3fn))
+def test_a_stored_low_precision_float_is_rounded_once(source: DType) -> None:
+    stored = pointwise(cast(load("x", (I0 * M + I1,), source), f8e4m3fn))
     dtypes = {"x": source, "w": source, "o": f8e4m3fn}
-    held = replace(held, parameters=tuple(replace(p, dtype=dtypes[p.name]) for p in held.parameters))
-    assert "round_" not in emit_kernel(held, LANES).text
+    stored = replace(stored, parameters=tuple(replace(p, dtype=dtypes[p.name]) for p in stored.parameters))
+    assert "round_" not in emit_kernel(stored, LANES).text
 
 
 def refused() -> dict[str, tuple[Kernel, str]]:
@@ -226,7 +226,7 @@ def refused() -> dict[str, tuple[Kernel, str]]:
 
 
 @pytest.mark.parametrize("what", refused())
-def test_what_cannot_be_expressed_is_refused_by_name(what: str) -> None:
+def test_refused_kernels_name_the_reason(what: str) -> None:
     made, message = refused()[what]
     origin = Origin(node="relu", file="model.py", line=7)
     plan = replace(plan_of([made]), steps=(Launch("k", (), (), (KernelOrigin("relu", origin),)),))
@@ -236,7 +236,7 @@ def test_what_cannot_be_expressed_is_refused_by_name(what: str) -> None:
     assert raised.value.node == "k"
 
 
-def test_an_index_that_is_a_value_is_checked_where_it_is_known() -> None:
+def test_an_indirect_index_is_checked_where_it_is_known() -> None:
     row = Indirect(load("x", (I0,), i64), 9, True, "raised")
     made = pointwise(op("neg", load("w", (row * M + I1,), f32)))
     made = replace(made, parameters=(replace(made.parameters[0], dtype=i64), *made.parameters[1:]))
@@ -247,7 +247,7 @@ def test_an_index_that_is_a_value_is_checked_where_it_is_known() -> None:
     assert "load(w + " in inside
 
 
-def test_lanes_of_small_indices_are_narrow() -> None:
+def test_small_indices_have_32_bit_lanes() -> None:
     below = op("lt", index(floordiv(I1, 3)), const(5, i64))
     value = op("where", below, load("x", (I0 * 90 + I1,), f32), const(0.0, f32))
     made = kernel("k", "x : o", [("i0", 4), ("i1", 90)], [([], [Store("o", I0 * 90 + I1, value)])],

@@ -85,11 +85,11 @@ extern "C" void pairs(const float* x, bf16* y, float* back, float* read, int64_t
   for (int64_t i = 0; i < n; i += 2 * LITZ_LANES) {
     const vec<float> lo = load(x + i), hi = load(x + i + LITZ_LANES);
     store_pair(y + i, lo, hi);
-    const wide<vec<float>> rounded = round_bf16_pair(lo, hi), held = load_pair(y + i);
+    const wide<vec<float>> rounded = round_bf16_pair(lo, hi), loaded = load_pair(y + i);
     store(back + i, rounded.lo);
     store(back + i + LITZ_LANES, rounded.hi);
-    store(read + i, held.lo);
-    store(read + i + LITZ_LANES, held.hi);
+    store(read + i, loaded.lo);
+    store(read + i + LITZ_LANES, loaded.hi);
   }
 }
 extern "C" void divided(const float* x, const float* d, float* y, int64_t n) {
@@ -287,8 +287,8 @@ def test_gathers_and_scatters(unit: ctypes.CDLL, lanes: int, kind: str) -> None:
 def test_narrow_floats_round_to_nearest_even(unit: ctypes.CDLL, lanes: int, kind: str) -> None:
     dtype = MEMORY[kind]
     codes = np.arange(1 << 16, dtype=np.uint16)
-    held = codes if dtype is bf16 else codes.view(np.float16)
-    values = decode(held, dtype)
+    stored = codes if dtype is bf16 else codes.view(np.float16)
+    values = decode(stored, dtype)
     draw = np.random.default_rng(1)
     patterns = draw.integers(0, 2**32, 4096, dtype=np.uint32).view(np.float32)
     with np.errstate(all="ignore"):
@@ -308,7 +308,7 @@ def test_narrow_floats_round_to_nearest_even(unit: ctypes.CDLL, lanes: int, kind
     np.testing.assert_array_equal(wide, back)
 
 
-def test_two_registers_narrow_as_one_does(unit: ctypes.CDLL, lanes: int) -> None:
+def test_two_registers_round_as_one_does(unit: ctypes.CDLL, lanes: int) -> None:
     draw = np.random.default_rng(2)
     patterns = draw.integers(0, 2**32, 64 * lanes, dtype=np.uint32).view(np.float32)
     normal = draw.standard_normal(64 * lanes).astype(np.float32)
@@ -328,7 +328,7 @@ def test_two_registers_narrow_as_one_does(unit: ctypes.CDLL, lanes: int) -> None
     np.testing.assert_array_equal(read, decode(narrow, bf16))
 
 
-def test_many_divided_by_one(unit: ctypes.CDLL, lanes: int) -> None:
+def test_many_values_divided_by_one(unit: ctypes.CDLL, lanes: int) -> None:
     draw = np.random.default_rng(3)
     patterns = draw.integers(0, 2**32, 1 << 14, dtype=np.uint32).view(np.float32)
     ones = (1 + draw.integers(0, 2**23, 1 << 14) * 2.0**-23).astype(np.float32)

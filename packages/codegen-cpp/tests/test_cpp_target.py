@@ -1,4 +1,4 @@
-"""The target: what it says of the machine, and how its modules are called."""
+"""The CPU target: its capabilities, and calls of its modules."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_conforms(tmp_path: Path) -> None:
 
 
 def reversal() -> Kernel:
-    """What one thread writes, another reads."""
+    """A kernel on several threads that reads what another thread wrote."""
     value = op("add", load("x", (N - 1 - I0,), f32), Const(1.0, f32))
     return kernel(
         "reversal", "x : o", [("i0", N)], [([], [Store("o", I0, value)])], symbols=ints("n"),
@@ -211,7 +211,7 @@ def reversal() -> Kernel:
 
 
 def count() -> Kernel:
-    """Work of one thread."""
+    """A kernel on one thread."""
     return kernel(
         "count", "x : o", [("i0", N)], [([], [Store("o", I0, op("mul", load("x", (I0,), f32), Const(2.0, f32)))])],
         symbols=ints("n"),
@@ -232,7 +232,7 @@ def team_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("n", [1, 31, 33, 1000, 4099])
-def test_a_team_waits_before_what_it_has_to_see(team: CpuModule, n: int) -> None:
+def test_threads_wait_before_a_kernel_that_depends_on_others(team: CpuModule, n: int) -> None:
     names = ["reversal", "count", "reversal", "reversal", "count"] * 4
     x = np.arange(n, dtype=np.float32)
     arrays = [x, *(np.zeros_like(x) for _ in names)]
@@ -272,7 +272,7 @@ def test_a_run_opens_one_parallel_region(team_library: Path) -> None:
     assert asked == [3], "little work is one thread's"
 
 
-def test_kernels_that_meet_nowhere_need_not_wait_and_a_failure_is_told(team: CpuModule) -> None:
+def test_independent_kernels_need_not_wait_and_a_failure_is_reported(team: CpuModule) -> None:
     w, at = np.arange(70, dtype=np.float32), np.array([1, 99] * 40, dtype=np.int64)
     found, x, y = np.zeros(560, np.float32), np.ones(4000, np.float32), np.zeros(4000, np.float32)
     run = team.segment(["reversal", "lookup", "reversal"], [False, False, True])

@@ -1,4 +1,4 @@
-"""Choosing instructions and a compiler, building, stepping down, loading, and running on several threads."""
+"""The toolchain: instruction sets, compilers, builds, simpler instruction sets, loading, and threads."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_refused_unit_shows_the_compilers_words(compiler: Compiler, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_compiler_too_old_steps_down_once_and_is_remembered(compiler: Compiler, tmp_path: Path) -> None:
+def test_an_old_compiler_gets_a_simpler_instruction_set(compiler: Compiler, tmp_path: Path) -> None:
     log = tmp_path / "calls"
     old = script(
         tmp_path / "old-g++",
@@ -171,7 +171,7 @@ def test_a_compiler_too_old_steps_down_once_and_is_remembered(compiler: Compiler
     assert log.read_text().count("x") == 3
 
 
-def test_a_unit_on_which_the_compiler_fails_inside_is_tried_with_less(
+def test_an_internal_compiler_error_is_retried_with_less_optimisation(
     compiler: Compiler, tmp_path: Path
 ) -> None:
     fragile = script(
@@ -260,7 +260,7 @@ def test_the_openmp_library_in_the_process_is_found_under_any_name(tmp_path: Pat
     assert loaded_openmp(tmp_path / "absent") is None
 
 
-def test_libraries_appear_whole(compiler: Compiler, tmp_path: Path) -> None:
+def test_libraries_are_written_atomically(compiler: Compiler, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "folder" / "unit.so"
     compile_source(UNIT, isa=isa.detect(), compiler=compiler, out=out)
     assert os.listdir(out.parent) == ["unit.so"]

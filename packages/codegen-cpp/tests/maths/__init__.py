@@ -1,1 +1,1 @@
-"""Judging the vector maths over all floats: `python -m maths`, or `nox -s maths`."""
+"""Accuracy of the vector maths over all floats: `python -m maths`, or `nox -s maths`."""

@@ -1,4 +1,4 @@
-"""Eager's own value of each function, for its specials and to show how far it strays itself."""
+"""Eager's value of each function, for special values and to report eager's own error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SPELLED: dict[str, Callable[..., torch.Tensor]] = {
 
 
 def eager(function: Function, a: Array, b: Array) -> Array:
-    """What eager PyTorch gives at ``a``, or at the pairs of ``a`` and ``b``."""
+    """Return eager PyTorch's results at ``a``, or at the pairs of ``a`` and ``b``."""
     call = _SPELLED.get(function.name) or getattr(torch, function.name)
     arguments = (a, b)[: function.arity]
     result: Array = call(*(torch.from_numpy(each) for each in arguments)).numpy()

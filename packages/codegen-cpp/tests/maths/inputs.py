@@ -1,9 +1,9 @@
-"""What the functions are tried on, in chunks that are a function of their number: all floats, strata of the rest.
+"""Inputs of the functions, in chunks that depend on their number alone: all floats, and samples of the rest.
 
 A chunk holds :data:`CHUNK` inputs. One argument in ``f32``: every 2^14th bit pattern, so that 2^14 chunks are all of
 them. Two arguments in ``f32``: a pair for each pair of signs and exponents. In ``f64``: a number for each sign and
-exponent, 64 times over. Mantissas are random. Every second chunk of those is of ordinary numbers instead: of moderate
-exponents, or pairs on which the function does not overflow or vanish.
+exponent, 64 times. Mantissas are random. Every second chunk of the latter two has numbers of moderate exponents
+instead, or pairs on which the function neither overflows nor vanishes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The two libraries behind the harness: litz's function over arrays, and what it is judged by."""
+"""The two libraries of the harness: litz's function over arrays, and the reference that judges it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from maths.tally import Tally, TallyStruct
 HERE = Path(__file__).resolve().parent
 CTYPE = {"f32": "float", "f64": "double"}
 EXACT = {"f32": np.float64, "f64": np.longdouble}
-"""What exact values are held in."""
+"""The NumPy dtype of exact values."""
 
 UNIT = """
 #include <litz/{header}.h>
@@ -56,7 +56,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Exact values, and the judge."""
+    """The library of exact values and of comparisons with them."""
 
     library: ctypes.CDLL
 
@@ -68,7 +68,7 @@ class Reference:
         return out
 
     def judge(self, dtype: DType, a: Array, b: Array, got: Array, want: Array) -> Tally:
-        """How far ``got`` lies from the exact ``want``."""
+        """Return the distances of ``got`` from the exact ``want``."""
         struct = TallyStruct()
         entry = self.library[f"judge_{CTYPE[dtype]}"]
         arrays = (_address(each) for each in (a, b, got, want))
@@ -76,7 +76,7 @@ class Reference:
         return Tally.of(struct)
 
     def compare_kinds(self, dtype: DType, a: Array, b: Array, one: Array, other: Array) -> Tally:
-        """Where one of two results is NaN, infinite or a negative zero, and the other is not."""
+        """Count the positions at which one of two results is NaN, infinite or a negative zero, and the other is not."""
         struct = TallyStruct()
         entry = self.library[f"compare_kinds_{CTYPE[dtype]}"]
         arrays = (_address(each) for each in (a, b, one, other))
@@ -100,7 +100,7 @@ def subject(function: Function, dtype: DType, isa: str, folder: Path) -> Subject
 
 
 def reference(folder: Path) -> Reference:
-    """Compile what functions are judged by; takes GCC, which has 113-bit floats and knows the vector functions."""
+    """Compile the reference library; needs GCC for its 113-bit floats and glibc's vector functions."""
     sources = [HERE / "reference.cpp", HERE / "reference.h"]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
     out = folder / f"reference-{digest}.so"

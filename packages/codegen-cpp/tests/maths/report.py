@@ -1,4 +1,4 @@
-"""What a run gave, for people and for keeping."""
+"""The results of a run, as a table for people and as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADER = """\
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A function over all inputs that it was tried on; ``kinds`` counts specials that are not eager's."""
+    """The results of a function over all its inputs; ``kinds`` counts special values that differ from eager's."""
 
     function: str
     dtype: DType
@@ -33,7 +33,7 @@ class Line:
 
     @property
     def good(self) -> bool:
-        """Within its bound, and every special as the exact function or eager has it."""
+        """True within the bound, where every special value is that of the exact function or of eager."""
         return self.litz.worst <= self.bound and not (self.litz.specials and self.kinds.specials)
 
 
@@ -53,7 +53,7 @@ def _count(inputs: int) -> str:
     return f"2^{inputs.bit_length() - 1}" if inputs & (inputs - 1) == 0 else f"{inputs:,}"
 
 
-def _place(at: tuple[str, ...]) -> str:
+def _position(at: tuple[str, ...]) -> str:
     if not at:
         return ""
     numbers = [f"{float.fromhex(text):.9g}" for text in at]
@@ -65,11 +65,13 @@ def as_table(lines: Sequence[Line]) -> str:
     rows = []
     for line in lines:
         litz = line.litz
-        specials = f"{litz.specials:,} ({_place(litz.special_at)})" if litz.specials else "0"
-        kinds = f"{line.kinds.specials:,} ({_place(line.kinds.special_at)})" if line.kinds.specials else "0"
+        specials = f"{litz.specials:,} ({_position(litz.special_at)})" if litz.specials else "0"
+        kinds = (
+            f"{line.kinds.specials:,} ({_position(line.kinds.special_at)})" if line.kinds.specials else "0"
+        )
         inputs = "all 2^32" if line.every_input else _count(litz.inputs)
         cells = (
-            line.function, line.dtype, inputs, f"{litz.worst:.3f}", _place(litz.worst_at), f"{litz.above_1:,}",
+            line.function, line.dtype, inputs, f"{litz.worst:.3f}", _position(litz.worst_at), f"{litz.above_1:,}",
             f"{litz.above_2:,}", specials, kinds, f"{line.eager.worst:.3g}",
         )  # fmt: skip
         rows.append("| " + " | ".join(cells) + " |")

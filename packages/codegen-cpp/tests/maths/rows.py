@@ -12,7 +12,8 @@ from maths.tally import Tally
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one block of inputs gave: litz's values and eager's against exact ones, and their kinds side by side."""
+    """The results of one block of inputs: errors of litz and of eager against exact values, and differences of
+    special values."""
 
     function: str
     dtype: DType

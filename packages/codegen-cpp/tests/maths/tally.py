@@ -1,4 +1,4 @@
-"""What a judge counted over some inputs, as the C struct, as data, and added up."""
+"""Counts of a judge over some inputs: as the C struct, as data, and summed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class TallyStruct(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Of ``inputs`` values, how many lie further than 1 and 2 units in the last place from the exact one.
+    """Numbers of ``inputs`` whose results differ by more than 1 and 2 units in the last place from the exact ones.
 
     ``worst`` is the largest distance, found at ``worst_at``, two numbers in C's hexadecimal form (equal where the
-    function takes one argument). ``wrong_nan``, ``wrong_inf`` and ``wrong_zero`` count where one side alone is NaN, or
-    infinite, and zeros of the other sign; ``special_at`` is the first of them, if any.
+    function takes one argument). ``wrong_nan``, ``wrong_inf`` and ``wrong_zero`` count results of which one alone is
+    NaN, or infinite, and zeros of the other sign; ``special_at`` is the first of them, if any.
     """
 
     inputs: int = 0
@@ -42,12 +42,12 @@ class Tally:
 
     @property
     def specials(self) -> int:
-        """Wrong NaNs, infinities and zeros together."""
+        """Wrong NaNs, infinities and zeros in all."""
         return self.wrong_nan + self.wrong_inf + self.wrong_zero
 
     @staticmethod
     def of(struct: TallyStruct) -> Tally:
-        """The struct as data."""
+        """Return the struct as data."""
         counts = {name: getattr(struct, name) for name in COUNTS}
         worst_at = tuple(float(x).hex() for x in struct.worst_at) if struct.worst else ()
         found = Tally(**counts, worst=struct.worst, worst_at=worst_at)
@@ -58,12 +58,12 @@ class Tally:
     @staticmethod
     def read(row: dict[str, Any]) -> Tally:
         """The inverse of ``dataclasses.asdict`` after JSON, which knows no tuples."""
-        places = {name: tuple(row[name]) for name in ("worst_at", "special_at")}
-        return Tally(**{**row, **places})
+        positions = {name: tuple(row[name]) for name in ("worst_at", "special_at")}
+        return Tally(**{**row, **positions})
 
 
 def added(tallies: Iterable[Tally]) -> Tally:
-    """All of them as one."""
+    """Return the sum of tallies."""
     total = Tally()
     for each in tallies:
         worse = each if each.worst > total.worst else total
