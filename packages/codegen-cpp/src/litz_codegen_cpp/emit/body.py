@@ -11,6 +11,7 @@ from litz_codegen_cpp.emit.index import Indices
 from litz_codegen_cpp.emit.ops_table import SPELLINGS
 from litz_codegen_cpp.emit.scopes import ActiveLanes, CppValue, indented
 from litz_codegen_cpp.emit.spelling import literal, memory_type, register_type, vector_type
+from litz_codegen_cpp.emit.traversal import leaves, touches_memory
 from litz_codegen_cpp.emit.vector import MemoryEmitter
 from litz_ir.dtypes import DType, b1, bf16, compute_dtype, f32, i32, i64
 from litz_ir.errors import CodegenError
@@ -25,7 +26,6 @@ from litz_ir.scalar import (
     Op,
     Param,
     Scalar,
-    indirects,
 )
 from litz_ir.symbols import Size, add, mul
 
@@ -310,7 +310,7 @@ class ExpressionEmitter(Indices):
         """Emit a masked expression as a select, a masked evaluation or a branch."""
         with self.context.scopes.at(self._level(expr)):
             cond = self._node(expr.cond)
-            if not (_touches_memory(expr.body) or _touches_memory(expr.other)):
+            if not (touches_memory(expr.body) or touches_memory(expr.other)):
                 return self._select(expr, cond, self.value(expr.body), self.value(expr.other))
             if cond.varying:
                 return self._masked_lanes(expr, cond)
@@ -374,31 +374,11 @@ class ExpressionEmitter(Indices):
             scopes.line(line)
         return CppValue(names, expr.dtype, level, varying, reads)
 
-    def may_vary(self, expr: Expr) -> bool:
-        """Return True when some part of the expression may differ between lanes."""
-        axis, scopes = self.context.vector, self.context.scopes
-        if axis is None:
-            return False
-        for node in _leaves(expr):
-            if isinstance(node, Scalar):
-                found = scopes.find(("scalar", node.name))
-                if found is not None and found.varying:
-                    return True
-            elif isinstance(node, Param):
-                found = scopes.find(node)
-                if found is not None and found.varying:
-                    return True
-            elif isinstance(node, Load) and self.context.buffers[node.buffer].laned:
-                return True
-            elif any(self.varies(term) for term in node.terms):
-                return True
-        return False
-
     def _level(self, expr: Masked) -> int:
         """Return the level of the outermost scope in which both values of a masked expression are known."""
         context, scopes = self.context, self.context.scopes
-        level = scopes.conditional_level if _touches_memory(expr) else 0
-        for node in _leaves(expr):
+        level = scopes.conditional_level if touches_memory(expr) else 0
+        for node in leaves(expr):
             if isinstance(node, (Scalar, Param)):
                 found = scopes.find(node if isinstance(node, Param) else ("scalar", node.name))
                 level = max(level, scopes.top if found is None else found.scope_level)
@@ -417,29 +397,3 @@ def _index_of(expr: Expr) -> Size | None:
     if isinstance(expr, Index):
         return expr.term
     return int(expr.value) if isinstance(expr, Const) and expr.dtype == i64 else None
-
-
-def _leaves(root: Expr) -> Iterator[Expr]:
-    """Yield every distinct node without children below ``root``, including those inside indirect indices."""
-    return (node for node in _nodes(root) if not node.children)
-
-
-def _nodes(root: Expr) -> Iterator[Expr]:
-    """Yield every distinct node below ``root``, including those inside indirect indices."""
-    seen: set[Expr] = set()
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        yield node
-        stack.extend(node.children)
-        stack.extend(atom.value for atom in indirects(node))
-
-
-def _touches_memory(expr: Expr) -> bool:
-    """Return True when evaluation of the expression reads memory or may report a fault."""
-    return any(
-        isinstance(node, Load | Checked) or any(True for _ in indirects(node)) for node in _nodes(expr)
-    )

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from litz_codegen_cpp.emit.context import Context
 from litz_codegen_cpp.emit.scopes import CppValue
+from litz_codegen_cpp.emit.traversal import leaves
 from litz_ir.dtypes import i32, i64
 from litz_ir.errors import CodegenError
-from litz_ir.scalar import Expr, Indirect, indirects_in
+from litz_ir.scalar import Expr, Indirect, Load, Param, Scalar, indirects_in
 from litz_ir.symbols import (
     FloorDiv,
     Max,
@@ -62,10 +63,6 @@ class Indices:
 
     def indirect(self, atom: Indirect) -> CppValue:
         """Return the ``i64`` value of an indirect index, wrapped and checked; a scalar or one per lane."""
-        raise NotImplementedError
-
-    def may_vary(self, expr: Expr) -> bool:
-        """Return True when some part of the expression may differ between lanes."""
         raise NotImplementedError
 
     # --- scalars --------------------------------------------------------------------------------------------
@@ -209,6 +206,26 @@ class Indices:
         if axis is None:
             return False
         return axis in free_symbols(x) or any(self.may_vary(atom.value) for atom in indirects_in(x))
+
+    def may_vary(self, expr: Expr) -> bool:
+        """Return True when some part of the expression may differ between lanes."""
+        axis, scopes = self.context.vector, self.context.scopes
+        if axis is None:
+            return False
+        for node in leaves(expr):
+            if isinstance(node, Scalar):
+                found = scopes.find(("scalar", node.name))
+                if found is not None and found.varying:
+                    return True
+            elif isinstance(node, Param):
+                found = scopes.find(node)
+                if found is not None and found.varying:
+                    return True
+            elif isinstance(node, Load) and self.context.buffers[node.buffer].laned:
+                return True
+            elif any(self.varies(term) for term in node.terms):
+                return True
+        return False
 
     def shifted(self, x: Size, number: int) -> Size:
         """Return the term for the first lane of register ``number``."""
