@@ -39,7 +39,7 @@ def find_runs(
 ) -> LaunchRuns:
     """Divide steps into runs.
 
-    ``allocating`` has the positions of steps that allocate memory, ``freed`` the bytes whose last use a step is.
+    ``allocating`` has the positions of steps that allocate memory, ``freed`` the bytes last used at each position.
     """
     starts: list[int] = []
     of: list[int] = []
