@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +10,11 @@ import pytest
 from scheduler_builder import CPU_LIKE, CRAMPED, GPU_LIKE, MACHINES, Builder, assert_same, plan_of
 
 from litz_ir.device import CPU
-from litz_ir.dtypes import f32
 from litz_ir.errors import VerifyError
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
 from litz_ir.plan import CallStep, Launch, Plan
-from litz_ir.scalar import Expr, const, op
+from litz_ir.scalar import op
 from litz_ir.target import Capabilities
 from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions
@@ -454,60 +453,6 @@ def test_loops_can_stay_as_they_were_written() -> None:
     b = Builder()
     graph = b.build(b.sum(b.permute(b.input(32, 48), 1, 0), 0, 1))
     assert forced(graph).kernels != forced(graph, order_loops=False).kernels
-
-
-# --- inlining --------------------------------------------------------------------------------------------
-
-
-def chained(depth: int, step: Callable[[Builder, str], str]) -> LoopGraph:
-    b = Builder()
-    value = b.input(16)
-    for _ in range(depth):
-        value = step(b, value)
-    return b.build(value)
-
-
-def test_a_value_read_at_several_points_does_not_grow_without_bound() -> None:
-    graph = chained(30, lambda b, x: b.op("add", x, b.flip(x, 0)))
-    plan = plan_of(graph)
-    assert sum(len(str(kernel)) for kernel in plan.kernels) < 200_000
-    assert_same(graph, plan)
-
-
-def test_long_chains_do_not_exhaust_the_stack() -> None:
-    def step(b: Builder, x: str) -> str:
-        return b.pointwise(lambda a: op("minimum", op("add", a, const(1.0, f32)), const(4.0, f32)), x)
-
-    graph = chained(1500, step)
-    plan = plan_of(graph, Capabilities("large", CPU, vector_bytes=64, max_statements=100_000))
-    assert len(launches(plan)) == 1
-    assert_same(graph, plan, exact=True)
-
-
-@pytest.mark.parametrize("readers", [2, 7, 8, 20])
-def test_a_value_from_indices_alone_is_never_stored(readers: int) -> None:
-    b = Builder()
-    x = b.input(4, 6)
-    numbers = b.iota(4, 6)
-    outputs = [
-        b.op("exp", b.op("add", x, b.op("mul", numbers, b.scale(x, float(k))))) for k in range(readers)
-    ]
-    plan = plan_of(b.build(*outputs))
-    assert numbers not in dict(plan.buffers)
-
-
-def heavy(x: Expr) -> Expr:
-    return op("exp", op("sin", x))
-
-
-def test_an_expensive_value_with_two_readers_is_computed_once() -> None:
-    b = Builder()
-    x, w = b.input(16, 16), b.input(16, 16)
-    dear = b.pointwise(heavy, x)
-    graph = b.build(b.mm(dear, w), b.op("add", b.flip(dear, 0), w))
-    plan = plan_of(graph)
-    assert dear in dict(plan.buffers)
-    assert_same(graph, plan)
 
 
 # --- the form between the passes ------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from scheduler_builder import CPU_LIKE, Builder, assert_same, plan_of
 from scheduler_strategies import loop_graphs
 
@@ -17,7 +16,6 @@ from litz_ir.plan import Allocate, CallStep, Free, Launch, Placement, Plan, Step
 from litz_ir.scalar import cast
 from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions
-from litz_scheduler.memory.arena import ArenaSpan, assign_offsets
 from litz_scheduler.memory.liveness import last_uses
 from litz_scheduler.memory.runs import WAITING_LIMIT, find_runs
 from litz_scheduler.memory.slots import placement_bytes
@@ -351,51 +349,3 @@ def test_values_too_large_for_arenas_end_runs() -> None:
     plan = plan_of(b.build(b.sum(softmaxes(b, x, 6), 0, 1)))
     assert plan.peak <= 4 * 2048 * 2048 * 4
     assert all(int(str(storage.nbytes)) < 32 << 20 for storage in plan.storages)
-
-
-@st.composite
-def spans(draw: st.DrawFn) -> list[ArenaSpan]:
-    found = []
-    for _ in range(draw(st.integers(0, 40))):
-        first = draw(st.integers(0, 30))
-        found.append(ArenaSpan(first, first + draw(st.integers(0, 8)), 64 * draw(st.integers(0, 9))))
-    return found
-
-
-def largest_sum(spans: list[ArenaSpan]) -> int:
-    """The most bytes wanted at one step."""
-    steps = {span.first for span in spans}
-    return max((sum(s.nbytes for s in spans if s.first <= k <= s.last) for k in steps), default=0)
-
-
-@settings(max_examples=300)
-@given(spans=spans(), limit=st.sampled_from([None, 1024, 256]))
-def test_spans_never_overlap_in_space_and_time(spans: list[ArenaSpan], limit: int | None) -> None:
-    arena = assign_offsets(spans, limit)
-    placed = [(s, o) for s, o in zip(spans, arena.offsets, strict=True) if o is not None]
-    for k, (a, start) in enumerate(placed):
-        assert start % 64 == 0 and start + a.nbytes <= arena.nbytes
-        for b, other in placed[:k]:
-            empty = 0 in (a.nbytes, b.nbytes)
-            apart_in_time = a.last < b.first or b.last < a.first
-            assert empty or apart_in_time or start + a.nbytes <= other or other + b.nbytes <= start
-    inside = [span for span, _ in placed]
-    assert limit is not None or len(placed) == len(spans)
-    assert largest_sum(inside) <= arena.nbytes <= sum(span.nbytes for span in inside)
-    if limit is not None:
-        assert arena.nbytes <= limit
-        assert len(placed) == len(spans) or limit < sum(span.nbytes for span in spans)
-
-
-def test_a_freed_gap_is_taken_before_memory_grows() -> None:
-    arena = assign_offsets(
-        [
-            ArenaSpan(0, 1, 192),
-            ArenaSpan(0, 5, 64),
-            ArenaSpan(2, 3, 128),
-            ArenaSpan(2, 3, 64),
-            ArenaSpan(4, 5, 192),
-        ],
-        1 << 20,
-    )
-    assert arena.offsets == (0, 192, 0, 128, 0) and arena.nbytes == 256
