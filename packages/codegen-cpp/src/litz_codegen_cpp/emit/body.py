@@ -295,7 +295,7 @@ class ExpressionEmitter(Indices):
             self.context.scopes.line(line, level)
 
     def _checked(self, expr: Checked) -> CppValue:
-        """Emit a check and return the value that it guards."""
+        """Emit the check of an expression and return the value of its body."""
         context = self.context
         cond, body = self._node(expr.cond), self._node(expr.body)
         flag = context.flag(expr.fault)
