@@ -177,7 +177,7 @@ def test_sizes_that_a_call_decides_are_known_before_they_are_used() -> None:
             assert_same(graph, plan, seed=seed)
 
 
-def test_what_the_host_reads_is_computed_first_and_what_uses_it_last() -> None:
+def test_host_scalars_are_defined_between_their_producers_and_readers() -> None:
     b = Builder()
     x, y = b.input(8), b.input(8)
     top = b.max(x, 0, keepdim=False)

@@ -42,7 +42,7 @@ def flat(sizes: list[int], point: list[int]) -> int:
 
 
 def check_fit(fit: CommonSpace, first: list[int], second: list[int]) -> None:
-    """Every point of the refinement has the same number in both lists and its own, and all points are met."""
+    """Check that every point of the refinement has the same position in both lists, and that all points occur."""
     sizes = [size for size in fit.axes if isinstance(size, int)]
     assert len(sizes) == len(fit.axes)
     assert prod(sizes) == prod(first) == prod(second)
@@ -64,7 +64,7 @@ def test_a_refinement_numbers_points_alike(lists: tuple[list[int], list[int]]) -
     st.lists(st.sampled_from((1, 2, 3, 4, 6)), max_size=4),
     st.lists(st.sampled_from((1, 2, 3, 4, 6)), max_size=4),
 )
-def test_whatever_is_found_is_right(first: list[int], second: list[int]) -> None:
+def test_any_common_refinement_is_correct(first: list[int], second: list[int]) -> None:
     fit = refine(first, second, "i")
     if fit is not None:
         check_fit(fit, first, second)

@@ -167,14 +167,14 @@ def launches(text: str) -> list[int]:
 
 
 def test_an_epilogue_at_the_same_point_is_fused() -> None:
-    assert launches(cudnn()) == [5], "queries, keys, values, what is made of the result, logarithms"
-    assert launches(efficient()) == [7, 3], "rows for alignment are no rows of the sum"
+    assert launches(cudnn()) == [5], "queries, keys, values, the epilogue's result, logarithms"
+    assert launches(efficient()) == [7, 3], "the padding of logarithms has no rows in the sum"
     assert launches(efficient(", none, false").replace("(%o, %l)", "(%o)")) == [4]
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("heads", [4, 2])
-def test_what_the_loops_compute(causal: bool, heads: int) -> None:
+def test_the_loops_compute_attention(causal: bool, heads: int) -> None:
     plan = plan_of(parse_graph(flash(f", 0.0, {str(causal).lower()}", heads)), MACHINE, EVERY)
     generator = np.random.default_rng(0)
     shapes = (2, 40, 4, 16), (2, heads, 200, 16), (2, heads, 200, 16), (2, 1, 40, 200)
@@ -195,10 +195,12 @@ def test_what_the_loops_compute(causal: bool, heads: int) -> None:
 
 
 @pytest.mark.parametrize("heads", [4, 2])
-def test_what_the_loops_of_gradients_compute(heads: int) -> None:
+def test_the_loops_of_gradients_compute_gradients(heads: int) -> None:
     forward = plan_of(parse_graph(flash(", 0.0, true", heads)), MACHINE, EVERY)
     backward = plan_of(parse_graph(gradient(heads=heads)), MACHINE, EVERY)
-    assert len(backward.kernels) == 3, "means of rows, queries, keys and values"
+    assert len(backward.kernels) == 3, (
+        "kernels for the row sums, the gradients of queries, and those of keys and values"
+    )
     generator = np.random.default_rng(0)
     shapes = (2, 40, 4, 16), (2, heads, 200, 16), (2, heads, 200, 16), (2, 1, 40, 200), (2, 4, 40, 16)
     q, k, v, bias, given = (generator.standard_normal(shape).astype(np.float16) for shape in shapes)

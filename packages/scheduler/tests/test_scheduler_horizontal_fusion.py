@@ -59,7 +59,7 @@ def test_nothing_fuses_without_subkernels_or_bytes() -> None:
     empty = lists_of(Builder(), [0, 40, 0])
     assert fused_loops(empty) == [3]
     assert fused_loops(empty, SchedulerOptions(isomorphic_fusion_bytes=0)) == [1, 1, 1], (
-        "nothing is less than nothing"
+        "a limit of 0 excludes empty loops too"
     )
 
 

@@ -52,24 +52,28 @@ def test_one_thread_reads_before_it_writes(phases: str) -> None:
     assert alone.allows(ROOTS, "x", "b") and alone.allows(ROOTS, "y", "a")
 
 
-def test_of_several_threads_one_may_store_before_another_one_loads() -> None:
+def test_one_of_several_threads_may_store_before_another_one_loads() -> None:
     tiled, _ = kernel(SEPARATE)
     assert tiled.allows(ROOTS, "x", "a") and tiled.allows(ROOTS, "y", "b")
-    assert not tiled.allows(ROOTS, "y", "a"), "what is stored first would be what is read then"
-    assert not tiled.allows(ROOTS, "x", "b"), "what is stored waits for other elements than are read"
+    assert not tiled.allows(ROOTS, "y", "a"), "a thread may store an element before another one loads it"
+    assert not tiled.allows(ROOTS, "x", "b"), (
+        "the stored value does not depend on the element that is overwritten"
+    )
 
 
-def test_what_is_stored_waits_for_what_all_statements_load() -> None:
+def test_a_stored_value_depends_on_the_loads_of_all_statements() -> None:
     tiled, _ = kernel(COMBINED)
-    assert tiled.allows(ROOTS, "x", "a") and tiled.allows(ROOTS, "x", "b"), "an element is loaded once"
+    assert tiled.allows(ROOTS, "x", "a") and tiled.allows(ROOTS, "x", "b"), (
+        "an element is loaded once for all statements"
+    )
     assert tiled.allows(ROOTS, "y", "b") and not tiled.allows(ROOTS, "y", "a")
     tiled, _ = kernel(UNDER_A_CONDITION)
     assert tiled.allows(ROOTS, "y", "b")
     assert not tiled.allows(ROOTS, "x", "a") and not tiled.allows(ROOTS, "x", "b"), "it is loaded twice"
 
 
-def test_what_is_stored_waits_for_the_sums_that_it_knows() -> None:
+def test_a_stored_value_depends_on_loads_through_its_sums() -> None:
     tiled, _ = kernel(SUMMED_BEFORE)
-    assert tiled.allows(ROOTS, "x", "a"), "it is read to be summed, and the sum is what is stored"
+    assert tiled.allows(ROOTS, "x", "a"), "all loads are for the sum, on which the stored value depends"
     assert tiled.allows(ROOTS, "y", "a") and tiled.allows(ROOTS, "y", "b")
-    assert not tiled.allows(ROOTS, "x", "b"), "nothing that is stored waits for the sum"
+    assert not tiled.allows(ROOTS, "x", "b"), "the stored value does not depend on the sum"

@@ -49,7 +49,7 @@ def check_liveness(plan: Plan) -> None:
             holds[step.storage] = [None] * sizes[step.storage]
         elif isinstance(step, Free) and step.name in sizes:
             for value in set(holds.pop(step.name)) - {None}:
-                assert value not in escaping and last[str(value)] < position, "freed while wanted"
+                assert value not in escaping and last[str(value)] < position, "freed before its last use"
         for buffer in touched_by(step):
             storage = storage_of(plan, buffer)
             assert storage is None or storage in holds, "used while not allocated"
@@ -299,7 +299,7 @@ def test_a_kernel_reuses_a_routine_s_result_in_place() -> None:
     plan = over_a_matmul("%p, %q")
     assert dict(plan.buffers)["r"].base == "o"
     freed = [step.name for step in plan.steps if isinstance(step, Free)]
-    assert freed == ["o"], "after the last reader of what was written there"
+    assert freed == ["o"], "freed after the last reader of the value that reuses it"
     last = next(k for k, step in enumerate(plan.steps) if isinstance(step, Free))
     assert all("r" not in touched_by(step) for step in plan.steps[last:])
 
@@ -321,7 +321,7 @@ def test_values_of_kernels_alone_share_an_arena() -> None:
     arena = [d for d in plan.decisions if d.reason == "memory.arena"]
     placed = {storage_of(plan, d.subject) for d in arena}
     assert len(arena) >= 4 and len(placed) == 1
-    assert storage_of(plan, last) not in placed, "what a call reads is a tensor of its own"
+    assert storage_of(plan, last) not in placed, "an argument of a call has a storage of its own"
     offsets = {dict(plan.buffers)[d.subject].offset for d in arena}
     assert len(offsets) > 1 and all(int(str(offset)) % 64 == 0 for offset in offsets)
     check_liveness(plan)
