@@ -1,4 +1,4 @@
-"""Which routine of the host runs what litz has no loops for: matrix products, convolutions."""
+"""Passes that choose how contractions run: library routines or generated loops, layouts, frozen parameters."""
 
 from litz_scheduler.library.attention_calls import ATTENTIONS, GRADIENTS
 from litz_scheduler.library.bias import UnfuseBias

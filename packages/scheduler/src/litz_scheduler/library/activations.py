@@ -1,6 +1,6 @@
-"""Activations that a convolution's routine applies itself, as the bodies that lowering writes for them.
+"""Activations that oneDNN's convolution applies as a post-operation, with the loop bodies that lowering writes.
 
-Those that lose a NaN are not among them: oneDNN's ``relu`` and ``hardsigmoid`` make it zero.
+Activations that do not propagate NaN are left out: oneDNN's ``relu`` and ``hardsigmoid`` turn NaN into zero.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ ACTIVATIONS: Mapping[str, Callable[[Expr], Expr]] = {
     "silu": _silu,
     "sigmoid": lambda x: op("sigmoid", x),
 }
+"""The supported activations: the name that the routine ``convolution`` takes, and the body over its argument."""
 
 
 def activation(body: Expr, x: Expr) -> str | None:
-    """The name of the activation of ``x`` that ``body`` is, if it is one."""
+    """Return the name in :data:`ACTIVATIONS` whose body over ``x`` is ``body``; ``None`` for any other body."""
     return next((name for name, spelled in ACTIVATIONS.items() if spelled(x) == body), None)

@@ -1,4 +1,4 @@
-"""Calls of attention, by what their arguments mean: those that loops can stand for."""
+"""Calls of ATen's fused attention and of its gradients, parsed where generated loops can replace them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from litz_ir.symbols import Size, add, mul
 
 @dataclass(frozen=True, slots=True)
 class AttentionRoutine:
-    """What a routine computes: products of ``dtypes``; heads of queries may share keys where it has ``groups``, scores
-    be added to where it is ``biased``. ``aligned`` is the corner that a causal mask begins in, the one where the first
-    query and the first key meet or where the last ones do. ``empty`` is the logarithm of the total of a row that sees
-    no key."""
+    """The semantics of one fused attention routine of ATen."""
 
     dtypes: frozenset[DType] = frozenset({bf16, f16})
+    """Dtypes of Q, K and V; all three have the same one."""
     groups: bool = True
+    """True where several query heads may use one KV head (GQA)."""
     biased: bool = False
+    """True where the routine takes a bias, which is added to the scores."""
     aligned: str = "first"
+    """The corner of the score matrix where the diagonal of a causal mask starts: ``"first"`` (top left, query 0 and
+    key 0) or ``"last"`` (bottom right, the last query and the last key)."""
     empty: float = -math.inf
+    """The logsumexp that is returned for a row whose keys are all masked."""
 
 
 FLASH = AttentionRoutine(aligned="last", empty=math.inf)
@@ -51,101 +54,114 @@ ATTENTIONS: Mapping[str, tuple[AttentionRoutine, str]] = MappingProxyType(
         ),
     }
 )  # fmt: skip
-"""The calls that loops can stand for, with their signatures (:func:`litz_ir.contraction.by_role`). Each returns the
-values weighed and the logarithms of the rows' totals first; what else it returns says nothing where nothing is
-dropped."""
+"""The routine and the signature (:func:`litz_ir.contraction.by_role`) of each attention call that loops can compute.
+
+The first two results are the output and the logsumexp of each row. The others serve dropout and are unspecified
+without it.
+"""
 
 GRADIENTS: Mapping[str, tuple[AttentionRoutine, str]] = MappingProxyType(
     {
         "aten._scaled_dot_product_flash_attention_backward.default": (
             FLASH,
-            f"given=grad_out {_OPERANDS} out=out logarithm=logsumexp {_UNREAD} dropout=dropout_p causal=is_causal"
+            f"grad_out=grad_out {_OPERANDS} out=out logsumexp=logsumexp {_UNREAD} dropout=dropout_p causal=is_causal"
             f" {_SEEDS} scale=scale",
         ),
         "aten._scaled_dot_product_efficient_attention_backward.default": (
             EFFICIENT,
-            f"given=grad_out_ {_OPERANDS} bias=attn_bias out=out logarithm=logsumexp {_SEEDS} dropout=dropout_p"
-            " wanted=grad_input_mask causal=is_causal scale=scale",
+            f"grad_out=grad_out_ {_OPERANDS} bias=attn_bias out=out logsumexp=logsumexp {_SEEDS} dropout=dropout_p"
+            " grad_mask=grad_input_mask causal=is_causal scale=scale",
         ),
         "aten._scaled_dot_product_cudnn_attention_backward.default": (
             CUDNN,
-            f"given=grad_out {_OPERANDS} out=out logarithm=logsumexp {_SEEDS} bias=attn_bias {_UNREAD}"
+            f"grad_out=grad_out {_OPERANDS} out=out logsumexp=logsumexp {_SEEDS} bias=attn_bias {_UNREAD}"
             " dropout=dropout_p causal=is_causal scale=scale",
         ),
     }
 )  # fmt: skip
-"""The calls of their gradients. Each returns those of queries, keys and values first."""
+"""The same for the gradients of attention. The first three results are the gradients of Q, K and V."""
 
 MAX_HEAD_DIM = 256
-"""The widest heads: routines take no wider ones, and tiles have all of one."""
+"""The largest head dimension, in elements: ATen's routines take no larger one, and a tile holds a whole head."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionCall:
-    """The values weighed by the softmax of ``scale * query @ key`` plus ``bias``, where there is one. A query sees
-    the keys up to its own position plus ``diagonal``, or all where that is ``None``. ``empty_logsumexp`` is the
-    logarithm of the total of a row that sees none."""
+    """Attention without dropout: ``softmax(scale * Q @ K.T + bias) @ V`` for each batch and query head."""
 
     query: Value
+    """Q, of shape (batch, query heads, query positions, head dimension)."""
     key: Value
+    """K, of shape (batch, KV heads, key positions, head dimension)."""
     value: Value
+    """V, of shape (batch, KV heads, key positions, value dimension)."""
     bias: Value | None
+    """Added to the scores: (batch, query heads, query positions, key positions), broadcast where a size is 1."""
     scale: float
+    """Multiplies the scores; ``1 / sqrt(head dimension)`` where the call gives none."""
     diagonal: Size | None
+    """Query ``m`` sees keys ``0`` to ``m + diagonal``, as with a causal mask; ``None`` where it sees all keys."""
     empty_logsumexp: float
+    """The logsumexp of a row whose keys are all masked."""
 
     @property
     def group(self) -> int:
-        """How many heads of queries share one of keys."""
-        heads, shared = self.query.type.shape[1], self.key.type.shape[1]
-        return heads // shared if isinstance(heads, int) and isinstance(shared, int) else 1
+        """The number of query heads that use one KV head."""
+        heads, kv_heads = self.query.type.shape[1], self.key.type.shape[1]
+        return heads // kv_heads if isinstance(heads, int) and isinstance(kv_heads, int) else 1
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionGradientCall:
-    """The gradients of a call's queries, keys and values, ``grad_out`` that of what it computed, which was ``out``, and
-    the ``logsumexp`` of each row's total."""
+    """The gradients of attention with respect to Q, K and V."""
 
     call: AttentionCall
+    """The forward call."""
     grad_out: Value
+    """The gradient of the output, of its shape and dtype."""
     out: Value
+    """The output of the forward call."""
     logsumexp: Value
+    """The f32 logsumexp of each row of scores in the forward call."""
 
 
 def attention_call(call: Call, values: Mapping[str, Value]) -> AttentionCall | None:
-    """What a call of :data:`ATTENTIONS` computes, where loops can compute it."""
+    """Parse a call of :data:`ATTENTIONS`; ``None`` where loops cannot compute it."""
     routine, signature = ATTENTIONS[call.target]
     return _attention(routine, dict(by_role(signature, call.arguments, call.attributes)), values)
 
 
 def gradient_call(call: Call, values: Mapping[str, Value]) -> AttentionGradientCall | None:
-    """What a call of :data:`GRADIENTS` computes, where loops can compute it: not the gradient of what was added."""
+    """Parse a call of :data:`GRADIENTS`; ``None`` where loops cannot compute it, such as for the gradient of a bias."""
     routine, signature = GRADIENTS[call.target]
-    given = dict(by_role(signature, call.arguments, call.attributes))
-    wanted = given.pop("wanted", ())
-    if not isinstance(wanted, tuple) or (given.get("bias") is not None and wanted[3:] != (False,)):
+    roles = dict(by_role(signature, call.arguments, call.attributes))
+    grad_mask = roles.pop("grad_mask", ())
+    if not isinstance(grad_mask, tuple) or (roles.get("bias") is not None and grad_mask[3:] != (False,)):
         return None
-    further = [_tensor(given.pop(meaning, None), values) for meaning in ("given", "out", "logarithm")]
-    own = _attention(routine, given, values)
-    above, out, logarithm = further
-    if own is None or above is None or out is None or logarithm is None:
+    grad_out, out, logsumexp = (
+        _tensor(roles.pop(role, None), values) for role in ("grad_out", "out", "logsumexp")
+    )
+    forward = _attention(routine, roles, values)
+    if forward is None or grad_out is None or out is None or logsumexp is None:
         return None
-    shape = (*own.query.type.shape[:3], own.value.type.shape[3])
-    if any(each.type.shape != shape or each.type.dtype != own.query.type.dtype for each in (above, out)):
+    shape = (*forward.query.type.shape[:3], forward.value.type.shape[3])
+    if any(
+        each.type.shape != shape or each.type.dtype != forward.query.type.dtype for each in (grad_out, out)
+    ):
         return None
-    return AttentionGradientCall(own, above, out, logarithm) if logarithm.type.dtype == f32 else None
+    return AttentionGradientCall(forward, grad_out, out, logsumexp) if logsumexp.type.dtype == f32 else None
 
 
 def _attention(
-    routine: AttentionRoutine, given: dict[str, Argument], values: Mapping[str, Value]
+    routine: AttentionRoutine, roles: dict[str, Argument], values: Mapping[str, Value]
 ) -> AttentionCall | None:
-    """What a routine computes of what it is given, where loops can."""
-    if given.pop("dropout", 0.0) != 0 or given.pop("debug", False) is not False:
+    """Return the attention that ``routine`` computes of arguments by role; ``None`` where loops cannot compute it."""
+    if roles.pop("dropout", 0.0) != 0 or roles.pop("debug", False) is not False:
         return None
-    causal, scale = given.pop("causal", False), given.pop("scale", None)
-    given.pop("unread", None)
-    tensors = {meaning: _tensor(each, values) for meaning, each in given.items() if each is not None}
-    query, key, value = (tensors.get(meaning) for meaning in ("query", "key", "value"))
+    causal, scale = roles.pop("causal", False), roles.pop("scale", None)
+    roles.pop("unread", None)
+    tensors = {role: _tensor(each, values) for role, each in roles.items() if each is not None}
+    query, key, value = (tensors.get(role) for role in ("query", "key", "value"))
     if query is None or key is None or value is None or None in tensors.values():
         return None
     if not isinstance(causal, bool) or not isinstance(scale, int | float | None):
@@ -154,44 +170,44 @@ def _attention(
     if not _suits(query, key, value, routine) or not _fits(bias, query, key, routine):
         return None
     queries, keys = query.type.shape[2], key.type.shape[2]
-    width = query.type.shape[3]
-    assert isinstance(width, int)
+    head_dim = query.type.shape[3]
+    assert isinstance(head_dim, int)
     diagonal = add(keys, mul(queries, -1)) if routine.aligned == "last" else 0
-    # The last query sees all keys.
+    # A mask aligned to the last positions hides no key from the last query.
     hides = causal and not (routine.aligned == "last" and queries == 1)
-    factor = 1 / math.sqrt(width) if scale is None else float(scale)
-    return AttentionCall(query, key, value, bias, factor, diagonal if hides else None, routine.empty)
+    softmax_scale = 1 / math.sqrt(head_dim) if scale is None else float(scale)
+    return AttentionCall(query, key, value, bias, softmax_scale, diagonal if hides else None, routine.empty)
 
 
-def _tensor(given: Argument, values: Mapping[str, Value]) -> Value | None:
-    return values.get(given.name) if type(given) is Ref else None
+def _tensor(argument: Argument, values: Mapping[str, Value]) -> Value | None:
+    return values.get(argument.name) if type(argument) is Ref else None
 
 
 def _suits(query: Value, key: Value, value: Value, routine: AttentionRoutine) -> bool:
-    """True for operands of (batch, heads, positions, width) that a routine takes."""
+    """Return whether a routine takes Q, K and V, each of shape (batch, heads, positions, head dimension)."""
     types = [each.type for each in (query, key, value)]
     if {type_.dtype for type_ in types} - routine.dtypes or len({type_.dtype for type_ in types}) != 1:
         return False
     shapes = [type_.shape for type_ in types]
     if any(len(shape) != 4 or 0 in shape for shape in shapes):
         return False
-    (batch, heads, _, width), (_, shared, keys, _), (*_, wide) = shapes
-    if not all(isinstance(each, int) and 1 < each <= MAX_HEAD_DIM for each in (width, wide)):
+    (batch, heads, _, head_dim), (_, kv_heads, keys, _), (*_, value_dim) = shapes
+    if not all(isinstance(each, int) and 1 < each <= MAX_HEAD_DIM for each in (head_dim, value_dim)):
         return False
-    if shapes[1] != (batch, shared, keys, width) or shapes[2] != (batch, shared, keys, wide):
+    if shapes[1] != (batch, kv_heads, keys, head_dim) or shapes[2] != (batch, kv_heads, keys, value_dim):
         return False
-    if heads == shared:
+    if heads == kv_heads:
         return True
-    known = isinstance(heads, int) and isinstance(shared, int)
-    return routine.groups and known and heads % shared == 0
+    known = isinstance(heads, int) and isinstance(kv_heads, int)
+    return routine.groups and known and heads % kv_heads == 0
 
 
 def _fits(bias: Value | None, query: Value, key: Value, routine: AttentionRoutine) -> bool:
-    """True where there is nothing to add, or what has an element for every score, or one for several."""
+    """Return whether there is no bias, or one that the routine adds and that broadcasts to the scores."""
     if bias is None:
         return True
-    wanted = (*query.type.shape[:3], key.type.shape[2])
-    own = bias.type.shape
-    if not routine.biased or bias.type.dtype != query.type.dtype or len(own) != len(wanted):
+    scores = (*query.type.shape[:3], key.type.shape[2])
+    shape = bias.type.shape
+    if not routine.biased or bias.type.dtype != query.type.dtype or len(shape) != len(scores):
         return False
-    return all(size in (1, whole) for size, whole in zip(own, wanted))
+    return all(size in (1, extent) for size, extent in zip(shape, scores))

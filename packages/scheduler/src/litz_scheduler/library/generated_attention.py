@@ -1,4 +1,4 @@
-"""Attention as loops on a GPU, where that was asked for: what surrounds it can then run in its kernels."""
+"""Attention and its gradients as loops on a GPU, on request, so that they fuse with producers and consumers."""
 
 from __future__ import annotations
 
@@ -35,16 +35,18 @@ from litz_scheduler.options import SchedulerOptions
 
 @dataclass(frozen=True, slots=True)
 class GeneratedAttention:
-    """Let attention on a GPU be a sum of values weighed by a softmax, whose scores are in no memory.
+    """Replace calls of fused attention on a GPU by softmax-weighted sums, which keep no scores in memory.
 
-    Its gradient becomes sums over the keys and over the queries, whose scores are computed again. What drops weights,
-    adds to scores where it is not known what the routine makes of that, or has operands of f32 that would be rounded
-    stays a call.
+    Gradients become sums over keys and over queries that recompute the scores. A call with dropout, with a bias of
+    unknown semantics, or with f32 operands that would be rounded is left to the library.
     """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    """``generated_matmuls`` turns the pass on and selects the calls."""
     name: str = "generated-attention"
+    """The name of the pass."""
     ulp: int = 64
+    """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         if not self.options.generated_matmuls:
@@ -53,7 +55,7 @@ class GeneratedAttention:
         operations: list[Operation] = []
         for operation in data.operations:
             loops: tuple[Operation, ...] = ()
-            if isinstance(operation, ContractionCall) and self._asked_for(operation, context):
+            if isinstance(operation, ContractionCall) and self._is_requested(operation, context):
                 loops = self._loops(operation, values)
             if loops:
                 context.decide(Decision("library", operation.name, "generate", "library.generated"))
@@ -61,21 +63,21 @@ class GeneratedAttention:
         return data.with_operations(tuple(operations))
 
     def _loops(self, operation: ContractionCall, values: Mapping[str, Value]) -> tuple[Operation, ...]:
-        """What computes a call; nothing where it stays."""
+        """Return the loops that replace a call; empty where it remains."""
         if operation.target in GRADIENTS:
             gradient = gradient_call(operation, values)
             return (
                 ()
-                if gradient is None or self._rounds(gradient.call)
+                if gradient is None or self._rounds_operands(gradient.call)
                 else attention_gradient_loops(operation, gradient)
             )
         call = attention_call(operation, values)
-        return () if call is None or self._rounds(call) else _as_loops(operation, call)
+        return () if call is None or self._rounds_operands(call) else _as_loops(operation, call)
 
-    def _rounds(self, call: AttentionCall) -> bool:
+    def _rounds_operands(self, call: AttentionCall) -> bool:
         return call.query.type.dtype == f32 and self.options.matmul_precision != "ieee"
 
-    def _asked_for(self, operation: ContractionCall, context: PassContext) -> bool:
+    def _is_requested(self, operation: ContractionCall, context: PassContext) -> bool:
         if operation.target not in ATTENTIONS and operation.target not in GRADIENTS:
             return False
         if not self.options.generates(operation.name, operation.origin.node):
@@ -85,15 +87,15 @@ class GeneratedAttention:
 
 
 def _as_loops(operation: Operation, call: AttentionCall) -> tuple[Operation, ...]:
-    """The weighed sum, what is made of it, and zeros for results that say nothing."""
-    made, logarithm, *others = operation.results
-    sums = _Sums(operation, call)
-    empty = (loop(operation, other, const(0, other.type.dtype)) for other in others)
-    return sums.reduction(), sums.values(made), sums.logarithms(logarithm), *empty
+    """Return the loops of the output and the logsumexp, and zeros for unspecified results."""
+    output, logsumexp, *unspecified = operation.results
+    loops = _SoftmaxLoops(operation, call)
+    zeros = (loop(operation, result, const(0, result.type.dtype)) for result in unspecified)
+    return loops.reduction(), loops.values(output), loops.logsumexp(logsumexp), *zeros
 
 
-class _Sums:
-    """What a softmax over the keys gives for each row, and loops over it."""
+class _SoftmaxLoops:
+    """The online softmax over the keys of each row, and the loops that read its results."""
 
     def __init__(self, operation: Operation, call: AttentionCall) -> None:
         self.operation = operation
@@ -111,31 +113,31 @@ class _Sums:
         self.weighted = value("sum", call.value.type.shape[3])
 
     def reduction(self) -> Reduction:
-        """Maximum and total of each row of scores, and the values weighed."""
+        """Return the reduction to the maximum, total and softmax-weighted sum of V of each row of scores."""
         scores, keys = self.scores, self.scores.keys()
         axes = axes_of(self.weighted.type)
         summed = tuple(Axis(f"r{k}", size) for k, size in enumerate(keys.sizes))
         b, *indices, m, d = (symbol(axis.name) for axis in axes)
-        head, shared = self.heads.at(indices)
-        place = keys.at(b, head, m, tuple(symbol(axis.name) for axis in summed))
-        point = QueryKeyPoint(b, head, shared, m, place.position)
-        score = place.or_else(scores.score(point), const(float("-inf"), f32))
-        value = place.read(cast(scores.of_key(self.call.value, point, d), f32), const(0.0, f32))
+        head, kv_head = self.heads.at(indices)
+        key_position = keys.at(b, head, m, tuple(symbol(axis.name) for axis in summed))
+        point = QueryKeyPoint(b, head, kv_head, m, key_position.position)
+        score = key_position.or_else(scores.score(point), const(float("-inf"), f32))
+        value = key_position.read(cast(scores.of_key(self.call.value, point, d), f32), const(0.0, f32))
         return Reduction(
             results=(self.maximum, self.total, self.weighted), axes=axes, reduce_axes=summed,
             combiner=NamedCombiner("softmax_sum"), bodies=(score, value), origin=self.operation.origin,
         )  # fmt: skip
 
     def values(self, result: Value) -> Pointwise:
-        """The values weighed, rounded; zero in rows that see no key."""
+        """Return the loop of the output: the weighted sum over the total, rounded; zero in rows without keys."""
         axes = axes_of(result.type)
         b, h, m, d = (symbol(axis.name) for axis in axes)
         at = (b, *self.heads.divided(h), m)
         body = normalized(Load(self.weighted.name, (*at, d), f32), Load(self.total.name, (*at, 0), f32))
         return loop(self.operation, result, cast(body, result.type.dtype))
 
-    def logarithms(self, result: Value) -> Pointwise:
-        """The logarithms of the totals. Rows that are there for alignment alone have infinity."""
+    def logsumexp(self, result: Value) -> Pointwise:
+        """Return the loop of the logsumexp; infinity in rows that only pad the tensor."""
         axes = axes_of(result.type)
         b, h, m, *_ = (symbol(axis.name) for axis in axes)
         at = (b, *self.heads.divided(h), m, 0)
