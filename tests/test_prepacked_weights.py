@@ -197,11 +197,11 @@ def test_it_can_be_turned_off() -> None:
         assert calls(Block().eval(), IMAGES) == ["aten.convolution.default"]
 
 
-def test_what_is_kept_is_a_plan_of_its_own() -> None:
+def test_the_frozen_region_is_a_plan_of_its_own() -> None:
     with torch.no_grad():
         report = litz.explain(Block().eval(), IMAGES)
-    kept = [plan.name for plan in plans_in(report.graphs[0].plan)][1:]
-    assert kept == [f"{report.graphs[0].name}_kept"]
+    subplans = [plan.name for plan in plans_in(report.graphs[0].plan)][1:]
+    assert subplans == [f"{report.graphs[0].name}_frozen"]
     (region,) = report.graphs[0].regions
     assert (region.kind, region.frozen_bytes) == ("frozen", 4 * (16 * 8 * 3 * 3 + 16))
     assert f"{region.frozen_bytes} B until a parameter changes" in " ".join(str(report).split())
@@ -342,14 +342,14 @@ def test_frozen_parameters_are_not_looked_after(packed: list[torch.Size]) -> Non
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_the_explanation_says_what_is_folded(frozen: bool) -> None:
+def test_the_explanation_says_which_constants_are_folded(frozen: bool) -> None:
     module = Block(padding=1).eval()
     with litz.config.patch(freezing=frozen), torch.no_grad():
         report = litz.explain(module, IMAGES)
     (region,) = report.graphs[0].regions
     assert region.frozen == frozen and region.parameters > 1
-    assert region.constant_folded == (("convolution.factor", 1), ("prepack_convolution", 1))
+    assert region.constant_folded == (("convolution.scale", 1), ("prepack_convolution", 1))
     until = "for good, since parameters are frozen" if frozen else "until a parameter changes"
     text = " ".join(str(report).split())
     assert f"{region.frozen_bytes} B {until}; made of {region.parameters} parameters by" in text
-    assert "1 x convolution.factor, 1 x prepack_convolution" in text
+    assert "1 x convolution.scale, 1 x prepack_convolution" in text

@@ -402,8 +402,8 @@ def test_passes_have_names_of_their_own_and_those_that_choose_no_library_are_exa
     passes = graph_passes(SchedulerOptions())
     assert len({item.name for item in passes}) == len(passes)
     assert [item.name for item in passes if item.ulp] == [
-        "generated-matmuls", "generated-convolutions", "generated-attention", "products", "addends", "convolutions",
-        "images", "online-reductions", "split-reductions", "split-scans",
+        "generated-matmuls", "generated-convolutions", "generated-attention", "linear-matmuls", "unfuse-bias",
+        "prepack-convolutions", "propagate-channels-last", "online-reductions", "split-reductions", "split-scans",
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Addends of matrix products, taken out where a generated kernel that reads the sum can add them on the way."""
+"""Separation of a matmul from its bias where a generated kernel that reads the sum can add the bias itself."""
 
 from __future__ import annotations
 
@@ -27,56 +27,65 @@ from litz_scheduler.graph_facts import output_names
 
 @dataclass(frozen=True, slots=True)
 class UnfuseBias:
-    """Let a product on a GPU be a product alone, where only generated kernels read its sum with something else.
+    """Replace ``addmm`` on a GPU by ``mm`` and a pointwise addition where only generated kernels read the result.
 
-    A library chooses among more routines for it, and the sum is made in registers. Narrow floats stay: their product
-    would be rounded before the sum.
+    The library has more routines for ``mm`` than for ``addmm``, and the readers add the bias in registers. ``f32`` and
+    ``f64`` alone: lower precisions would be rounded before the addition.
     """
 
-    name: str = "addends"
+    name: str = "unfuse-bias"
+    """The name of the pass."""
     ulp: int = 64
+    """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        graphics = {device.kind for device, machine in context.capabilities.items() if machine.sm_count > 0}
-        called = _read_by_calls(data)
+        gpus = {device.kind for device, machine in context.capabilities.items() if machine.sm_count > 0}
+        in_memory = _in_memory(data)
         values = data.values()
         operations: list[Operation] = []
         for operation in data.operations:
-            parts = _parts(operation, values) if isinstance(operation, ContractionCall) else None
-            if parts is None or operation.name in called or parts[0].device.kind not in graphics:
+            types = _bias_types(operation, values) if isinstance(operation, ContractionCall) else None
+            if types is None or operation.name in in_memory or types[0].device.kind not in gpus:
                 operations.append(operation)
                 continue
             assert isinstance(operation, ContractionCall)
-            operations += _taken_apart(operation, *parts)
+            operations += _unfused(operation, *types)
             context.decide(Decision("library", operation.name, "call", "library.bias"))
         return data.with_operations(tuple(operations))
 
 
-def _parts(sum_: ContractionCall, values: Mapping[str, Value]) -> tuple[TensorType, str, TensorType] | None:
-    """The type of a sum that can be taken apart, its addend and the addend's type."""
-    operands = plain_operands(sum_)
+def _bias_types(
+    addmm: ContractionCall, values: Mapping[str, Value]
+) -> tuple[TensorType, str, TensorType] | None:
+    """Return the type of the result, the name of the bias and its type; ``None`` where the pass does not apply."""
+    operands = plain_operands(addmm)
     bias = None if operands is None else operands[0]
     if bias is None:
         return None
-    made, added = sum_.results[0].type, values[bias].type
-    return (made, bias, added) if made.dtype in (f32, f64) and added.dtype == made.dtype else None
+    type_, bias_type = addmm.results[0].type, values[bias].type
+    return (type_, bias, bias_type) if type_.dtype in (f32, f64) and bias_type.dtype == type_.dtype else None
 
 
-def _taken_apart(
-    sum_: ContractionCall, made: TensorType, addend: str, added: TensorType
+def _unfused(
+    addmm: ContractionCall, type_: TensorType, bias: str, bias_type: TensorType
 ) -> tuple[ContractionCall, Pointwise]:
-    product = Value(f"{sum_.name}.product", made)
-    axes = tuple(Axis(f"i{k}", size) for k, size in enumerate(made.shape))
+    matmul = Value(f"{addmm.name}.matmul", type_)
+    axes = tuple(Axis(f"i{k}", size) for k, size in enumerate(type_.shape))
     points = tuple(symbol(axis.name) for axis in axes)
-    own = points[len(points) - len(added.shape) :]
-    index: tuple[Size, ...] = tuple(0 if size == 1 else at for size, at in zip(added.shape, own, strict=True))
-    body = op("add", Load(product.name, points, made.dtype), Load(addend, index, made.dtype))
-    call = replace(sum_, target="aten.mm.default", results=(product,), arguments=sum_.arguments[1:])
-    return call, Pointwise(results=sum_.results, axes=axes, bodies=(body,), origin=sum_.origin)
+    own = points[len(points) - len(bias_type.shape) :]
+    index: tuple[Size, ...] = tuple(
+        0 if size == 1 else at for size, at in zip(bias_type.shape, own, strict=True)
+    )
+    body = op("add", Load(matmul.name, points, type_.dtype), Load(bias, index, type_.dtype))
+    call = replace(addmm, target="aten.mm.default", results=(matmul,), arguments=addmm.arguments[1:])
+    return call, Pointwise(results=addmm.results, axes=axes, bodies=(body,), origin=addmm.origin)
 
 
-def _read_by_calls(graph: LoopGraph) -> set[str]:
-    """The values that must be in memory, themselves or through views: returned, or read by what is not generated."""
+def _in_memory(graph: LoopGraph) -> set[str]:
+    """Return the values that outputs, library calls or other operations without a generated kernel read.
+
+    A read of a view counts for its base.
+    """
     wanted = set(output_names(graph))
     for operation in reversed(graph.operations):
         if isinstance(operation, View):

@@ -1,4 +1,4 @@
-"""Images of convolutions in channels-last, where a vote over the graph says that this moves fewer bytes."""
+"""Conversion of convolutions to channels-last (NHWC) where layout propagation finds that this moves fewer bytes."""
 
 from __future__ import annotations
 
@@ -33,57 +33,64 @@ from litz_scheduler.options import SchedulerOptions
 
 @dataclass(frozen=True, slots=True)
 class PropagateChannelsLast:
-    """Let convolutions take their images in channels-last, and loops make them so, where the vote says it."""
+    """Give convolutions and the loops around them channels-last activations where that moves fewer bytes.
+
+    The layouts minimise the bytes moved over the whole graph (:class:`LayoutPropagation`). Copies are inserted where
+    a convolution and a reader or writer of its tensors have different layouts.
+    """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
-    name: str = "images"
+    """``channels_last`` turns the pass off, or restricts it to the CPU."""
+    name: str = "propagate-channels-last"
+    """The name of the pass."""
     ulp: int = 64
+    """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         if self.options.channels_last == "eager":
             return data
         values = data.values()
         calls = {
-            operation.name: parts
+            operation.name: costs
             for operation in data.operations
-            if (parts := convolution_layout_cost(operation, values, self.options)) is not None
-            and not _is_settled(parts, values)
+            if (costs := convolution_layout_cost(operation, values, self.options)) is not None
+            and not _is_settled(costs, values)
         }
         if not calls:
             return data
-        chosen = LayoutPropagation(data, calls).chosen()
-        if not chosen.calls:
+        choice = LayoutPropagation(data, calls).chosen()
+        if not choice.calls:
             return data
-        for name, parts in calls.items():
-            if name in chosen.calls:
-                saved = parts.eager_cost - parts.channels_last_cost
+        for name, costs in calls.items():
+            if name in choice.calls:
+                saved = costs.eager_cost - costs.channels_last_cost
                 context.decide(Decision("library", name, "convert", "library.channels_last", saved))
-        return _Change(data, calls, chosen).run()
+        return _ChannelsLastRewriter(data, calls, choice).run()
 
 
-def _is_settled(parts: ConvolutionLayoutCost, values: Mapping[str, Value]) -> bool:
-    """True for a call whose images come, and are promised, in channels-last already, or in both layouts at once."""
-    types = [values[name].type for name in parts.reads]
-    types += [] if parts.output is None else [parts.output.type]
+def _is_settled(costs: ConvolutionLayoutCost, values: Mapping[str, Value]) -> bool:
+    """Return whether activations of a call are channels-last already, or the same memory in both layouts."""
+    types = [values[name].type for name in costs.reads]
+    types += [] if costs.output is None else [costs.output.type]
     return all(is_channels_last(type_) or is_both_layouts(type_) for type_ in types)
 
 
-class _Change:
-    """Emits the graph anew, operation by operation."""
+class _ChannelsLastRewriter:
+    """Rewrites a graph to the chosen layouts, operation by operation."""
 
     def __init__(
-        self, graph: LoopGraph, calls: Mapping[str, ConvolutionLayoutCost], chosen: ChannelsLastChoice
+        self, graph: LoopGraph, calls: Mapping[str, ConvolutionLayoutCost], choice: ChannelsLastChoice
     ) -> None:
         self._graph = graph
         self._calls = calls
-        self._chosen = chosen
+        self._choice = choice
         self._eager = {name: value.type for name, value in graph.values().items()}
         self._types = dict(self._eager)
         self._copies: dict[str, str] = {}
         self._operations: list[Operation] = []
 
     def run(self) -> LoopGraph:
-        """The graph with calls, loops and the copies between them."""
+        """Return the graph with the chosen layouts and the copies between them."""
         for operation in self._graph.operations:
             if operation.name in self._calls:
                 self._call(self._calls[operation.name])
@@ -96,7 +103,7 @@ class _Change:
     def _laid_out(self, value: Value) -> Value:
         return (
             replace(value, type=channels_last(value.type))
-            if value.name in self._chosen.activations
+            if value.name in self._choice.activations
             else value
         )
 
@@ -104,42 +111,45 @@ class _Change:
         self._types.update((value.name, value.type) for value in operation.results)
         self._operations.append(operation)
 
-    def _call(self, parts: ConvolutionLayoutCost) -> None:
-        """The call over images in one layout, and copies of what others want in another."""
-        wanted = parts.call.name in self._chosen.calls
-        read = {name: self._in_layout(name, wanted) for name in parts.reads}
-        call = rename_reads(parts.call, read)
-        if not wanted:
+    def _call(self, costs: ConvolutionLayoutCost) -> None:
+        """Emit a call with its activations in one layout, and copies of results that readers need in the other."""
+        to_channels_last = costs.call.name in self._choice.calls
+        inputs = {name: self._in_layout(name, to_channels_last) for name in costs.reads}
+        call = rename_reads(costs.call, inputs)
+        if not to_channels_last:
             self._append(call)
             return
-        given: dict[str, Value] = {}
-        left: list[Value] = []
-        for value in (parts.output, parts.weight):
+        converted: dict[str, Value] = {}
+        copied_back: list[Value] = []
+        for value in (costs.output, costs.weight):
             if value is None or is_channels_last(value.type) or is_both_layouts(value.type):
                 continue
-            made = replace(value, type=_fixed(channels_last(value.type)))
-            if value.name not in self._chosen.activations:
-                made = replace(made, name=f"{value.name}.channels_last")
-                left.append(value)
-            given[value.name] = made
-        self._append(replace(call, results=tuple(given.get(value.name, value) for value in call.results)))
-        for value in left:
-            self._copy(value, given[value.name].name)
+            result = replace(value, type=_fixed(channels_last(value.type)))
+            if value.name not in self._choice.activations:
+                result = replace(result, name=f"{value.name}.channels_last")
+                copied_back.append(value)
+            converted[value.name] = result
+        self._append(replace(call, results=tuple(converted.get(value.name, value) for value in call.results)))
+        for value in copied_back:
+            self._copy(value, converted[value.name].name)
 
-    def _in_layout(self, name: str, last: bool) -> str:
-        """The name of an image in channels-last, or as eager has it: itself, or a copy."""
+    def _in_layout(self, name: str, to_channels_last: bool) -> str:
+        """Return the name of an activation in channels-last or in eager's layout: its own, or that of a copy."""
         type_ = self._types[name]
-        if is_both_layouts(type_) or is_channels_last(type_) == last:
+        if is_both_layouts(type_) or is_channels_last(type_) == to_channels_last:
             return name
-        found = self._copies.get(name)
-        if found is None:
-            found = self._copies[name] = f"{name}.channels_last" if last else f"{name}.eager"
-            copied = channels_last(type_) if last else self._as_eager(name)
-            self._copy(Value(found, _free(copied)), name)
-        return found
+        copy = self._copies.get(name)
+        if copy is None:
+            copy = self._copies[name] = f"{name}.channels_last" if to_channels_last else f"{name}.eager"
+            copy_type = channels_last(type_) if to_channels_last else self._as_eager(name)
+            self._copy(Value(copy, _free(copy_type)), name)
+        return copy
 
     def _as_eager(self, name: str) -> TensorType:
-        """The type of an image as eager has it; one that comes from outside in channels-last was saved so."""
+        """Return the type of an activation with eager's layout.
+
+        An input in channels-last is a tensor that the forward graph saved so; eager's is contiguous.
+        """
         type_ = self._eager[name]
         return replace(type_, layout=contiguous(type_.shape)) if is_channels_last(type_) else type_
 

@@ -1,4 +1,4 @@
-"""What a body does to each channel of a value, as a factor and an addend per channel."""
+"""Affine functions of each channel (a scale and a shift) that a loop body applies, such as a batch norm."""
 
 from __future__ import annotations
 
@@ -10,69 +10,80 @@ from litz_ir.scalar import Const, Expr, Load, Op, const, indirects, op, transfor
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """``factor * x + addend``; None for a factor of one and an addend of zero."""
+    """The function ``scale * x + shift``."""
 
     scale: Expr | None = None
+    """``None`` for one."""
     shift: Expr | None = None
+    """``None`` for zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelSplit:
-    """A body as ``rest`` of something affine in ``x``, which it loads where it loaded ``x``."""
+    """A loop body as the composition of an affine function of one load and the rest."""
 
     affine: Affine
+    """The function that is applied to the load first."""
     rest: Expr
+    """The body applied to the function's value, which it loads in place of the original load."""
 
 
-def split(body: Expr, x: Load, axis: str, lasting: Collection[str]) -> ChannelSplit:
-    """The body around the largest part that is affine in ``x``, whose factor and addend depend on nothing but the
-    channel ``axis`` and ``lasting`` buffers. Where no such part holds every use of ``x``, ``x`` itself is it."""
-    found: dict[Expr, Affine] = {x: Affine()}
-    flat: set[Expr] = set()
+def split(body: Expr, x: Load, axis: str, frozen: Collection[str]) -> ChannelSplit:
+    """Split ``body`` at its largest subexpression that is affine in ``x`` and contains every use of ``x``.
+
+    Scale and shift depend on nothing but the channel ``axis`` and ``frozen`` buffers. Where there is no larger
+    subexpression, it is ``x`` itself.
+    """
+    affine_nodes: dict[Expr, Affine] = {x: Affine()}
+    per_channel: set[Expr] = set()
     for node in walk(body):
-        if _is_flat(node, flat, axis, lasting):
-            flat.add(node)
-        elif isinstance(node, Op) and (affine := _combined(node, found, flat)) is not None:
-            found[node] = affine
-    for node, affine in reversed(found.items()):
+        if _is_per_channel(node, per_channel, axis, frozen):
+            per_channel.add(node)
+        elif isinstance(node, Op) and (affine := _combined(node, affine_nodes, per_channel)) is not None:
+            affine_nodes[node] = affine
+    for node, affine in reversed(affine_nodes.items()):
         if x not in walk(_with(body, node, const(0, node.dtype))):
             return ChannelSplit(affine, _with(body, node, x))
-    raise AssertionError("a body without the value that it is split around")
+    raise AssertionError("the body does not load the value at which it is split")
 
 
 def _with(body: Expr, old: Expr, new: Expr) -> Expr:
     return transform(body, lambda node: new if node == old else node)
 
 
-def _is_flat(node: Expr, flat: Collection[Expr], axis: str, lasting: Collection[str]) -> bool:
-    """True for what is the same wherever the channel is, as all its parts in ``flat`` are."""
-    if isinstance(node, Load) and (node.buffer not in lasting or any(indirects(node))):
+def _is_per_channel(node: Expr, per_channel: Collection[Expr], axis: str, frozen: Collection[str]) -> bool:
+    """Return whether an expression depends on the channel alone, as those in ``per_channel`` do."""
+    if isinstance(node, Load) and (node.buffer not in frozen or any(indirects(node))):
         return False
     known = isinstance(node, Const | Load | Op) and node.free_symbols <= {axis}
-    return known and all(child in flat for child in node.children)
+    return known and all(child in per_channel for child in node.children)
 
 
-def _combined(node: Op, found: dict[Expr, Affine], flat: Collection[Expr]) -> Affine | None:
-    """What an operation over one affine value, and others that are flat, is."""
-    moving = [k for k, child in enumerate(node.args) if child in found]
-    if len(moving) != 1 or any(child not in flat for k, child in enumerate(node.args) if k != moving[0]):
+def _combined(node: Op, affine_nodes: dict[Expr, Affine], per_channel: Collection[Expr]) -> Affine | None:
+    """Return the affine function of an operation on one affine value and otherwise per-channel operands."""
+    varying = [k for k, child in enumerate(node.args) if child in affine_nodes]
+    if len(varying) != 1 or any(
+        child not in per_channel for k, child in enumerate(node.args) if k != varying[0]
+    ):
         return None
-    inner, place = found[node.args[moving[0]]], moving[0]
-    others = [child for k, child in enumerate(node.args) if k != place]
-    match node.name, place:
+    inner, position = affine_nodes[node.args[varying[0]]], varying[0]
+    others = [child for k, child in enumerate(node.args) if k != position]
+    match node.name, position:
         case "add", _:
-            return Affine(inner.scale, _sum(inner.shift, others[0]))
+            return Affine(inner.scale, _shifted(inner.shift, others[0]))
         case "sub", 0:
-            return Affine(inner.scale, _sum(inner.shift, op("neg", others[0])))
+            return Affine(inner.scale, _shifted(inner.shift, op("neg", others[0])))
         case "sub", 1:
-            return Affine(_negated(inner.scale, node), _sum(_times(inner.shift, _minus_one(node)), others[0]))
+            return Affine(
+                _negated(inner.scale, node), _shifted(_scaled_shift(inner.shift, _minus_one(node)), others[0])
+            )
         case "neg", _:
-            return Affine(_negated(inner.scale, node), _times(inner.shift, _minus_one(node)))
+            return Affine(_negated(inner.scale, node), _scaled_shift(inner.shift, _minus_one(node)))
         case "mul", _:
-            return Affine(_product(inner.scale, others[0]), _times(inner.shift, others[0]))
+            return Affine(_scaled(inner.scale, others[0]), _scaled_shift(inner.shift, others[0]))
         case "div", 0:
             reciprocal = op("div", const(1.0, node.dtype), others[0])
-            return Affine(_product(inner.scale, reciprocal), _times(inner.shift, reciprocal))
+            return Affine(_scaled(inner.scale, reciprocal), _scaled_shift(inner.shift, reciprocal))
     return None
 
 
@@ -80,17 +91,17 @@ def _minus_one(node: Expr) -> Const:
     return const(-1.0, node.dtype)
 
 
-def _negated(factor: Expr | None, node: Expr) -> Expr:
-    return _minus_one(node) if factor is None else op("neg", factor)
+def _negated(scale: Expr | None, node: Expr) -> Expr:
+    return _minus_one(node) if scale is None else op("neg", scale)
 
 
-def _product(factor: Expr | None, other: Expr) -> Expr:
-    return other if factor is None else op("mul", factor, other)
+def _scaled(scale: Expr | None, other: Expr) -> Expr:
+    return other if scale is None else op("mul", scale, other)
 
 
-def _sum(addend: Expr | None, other: Expr) -> Expr:
-    return other if addend is None else op("add", addend, other)
+def _shifted(shift: Expr | None, other: Expr) -> Expr:
+    return other if shift is None else op("add", shift, other)
 
 
-def _times(addend: Expr | None, factor: Expr) -> Expr | None:
-    return None if addend is None else op("mul", addend, factor)
+def _scaled_shift(shift: Expr | None, scale: Expr) -> Expr | None:
+    return None if shift is None else op("mul", shift, scale)

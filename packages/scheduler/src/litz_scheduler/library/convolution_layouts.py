@@ -1,4 +1,4 @@
-"""Convolutions over images, and what either layout of the images costs each: as eager has it, or channels-last."""
+"""Bytes that a convolution moves for the layout of its activations: eager's, or channels-last (NHWC)."""
 
 from __future__ import annotations
 
@@ -14,136 +14,148 @@ from litz_scheduler.library.channels_last_values import channels_last
 from litz_scheduler.options import SchedulerOptions
 
 RANKS = (4, 5)
-"""Images and volumes. ATen has no channels-last for fewer dimensions."""
+"""Ranks of 2-d and 3-d activations. ATen has no channels-last for fewer dimensions."""
 
 
 FEW_CHANNELS = 3
-"""The channels of a coloured picture."""
+"""The channels of an RGB input, up to which an activation counts as having few."""
 
 WIDE_FILTER, WIDE_FILTER_SUMS = 3, 256
-"""For kernels wider than this, in channels-last and depthwise, oneDNN holds this many sums of each element of the
-weight's gradient, which it adds up in the end."""
+"""For depthwise convolutions in channels-last whose filter is wider than the first, oneDNN accumulates the gradient of
+the weight in as many copies as the second says, and adds them up at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutCosts:
-    """Bytes that a library's routine moves beyond reading and writing each of its images once, in a pass over memory.
-
-    ``activation`` for each byte of an image that is not in channels-last: its reorder. ``grouped`` for those of a
-    convolution in groups besides. ``weight`` for each byte of the weight or of its gradient where images are in
-    channels-last: weights stay as eager has them. ``wide`` for the gradient of a weight in groups, of more points than
-    three in a row.
-    """
+    """Bytes that a library's routine moves beyond reading and writing each activation once."""
 
     activation: int
+    """For each byte of an activation that is not channels-last: its reorder."""
     grouped: int
+    """The same, added for a convolution in groups."""
     weight: int
+    """For each byte of the weight or its gradient where activations are channels-last: weights keep eager's layout."""
     wide: int
+    """For each byte of the gradient of a weight in groups whose filter is wider than ``WIDE_FILTER``, where activations
+    are channels-last."""
 
 
 ONEDNN = LayoutCosts(activation=1, grouped=3, weight=4, wide=WIDE_FILTER_SUMS)
-"""Measured on Zen 4 with f32: 0.04 ms for a megabyte of image, 0.16 ms for one of weight; without channels-last
-gradients of convolutions in groups are slower by a factor of 1.5 to 16."""
+"""Measured on Zen 4 with f32: 0.04 ms for a megabyte of activation, 0.16 ms for one of weight. Without channels-last,
+gradients of convolutions in groups are 1.5 to 16 times slower."""
 
 CUDNN = LayoutCosts(activation=2, grouped=0, weight=4, wide=0)
-"""Counted, not measured: kernels for tensor cores read and write channels-last, so that every other image is copied by
-a kernel before or after. Those in groups run on no tensor cores."""
+"""Counted, not measured: tensor-core kernels read and write channels-last, so that a kernel copies every other
+activation before or after. Convolutions in groups do not use tensor cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionLayoutCost:
-    """A convolution, or the gradients of one: the images that it reads and gives, and the gradient of its weight.
-
-    ``eager_cost`` and ``channels_last_cost`` are what it moves beyond them, in bytes, with images as eager has them
-    and in channels-last.
-    """
+    """A convolution, or the gradients of one, with the cost of each layout of its activations."""
 
     call: ContractionCall
+    """The call."""
     reads: tuple[str, ...]
+    """The activations that it reads: the gradient of the output, if any, and the input."""
     output: Value | None
+    """The activation that it computes: the output, or the gradient of the input."""
     weight: Value | None
+    """The gradient of the weight, where the call computes it."""
     eager_cost: int
+    """Bytes moved beyond the activations themselves, with activations in eager's layout."""
     channels_last_cost: int
+    """The same with activations in channels-last."""
 
 
 def convolution_layout_cost(
     operation: Operation, values: Mapping[str, Value], options: SchedulerOptions
 ) -> ConvolutionLayoutCost | None:
-    """What a convolution that may take its images in channels-last costs; None for any other operation."""
+    """Return the layout costs of a convolution that may run in channels-last; ``None`` for any other operation."""
     if not isinstance(operation, ContractionCall):
         return None
-    given = convolution_arguments(operation.target, operation.arguments, operation.attributes)
-    if given is None:
+    arguments = convolution_arguments(operation.target, operation.arguments, operation.attributes)
+    if arguments is None:
         return None
-    backward = given.grad_output is not None
-    reads = tuple(each.name for each in (given.grad_output, given.input) if each is not None)
-    image, gradient = _results(operation, given)
-    images = [values[name] for name in reads] + ([] if image is None else [image])
-    kernel = values[given.weight.name].type
-    prices = _prices(images, kernel, options)
-    if prices is None or not all(
-        is_activation(type_) for type_ in (*(value.type for value in images), kernel)
+    backward = arguments.grad_output is not None
+    reads = tuple(each.name for each in (arguments.grad_output, arguments.input) if each is not None)
+    output, weight_gradient = _results(operation, arguments)
+    activations = [values[name] for name in reads] + ([] if output is None else [output])
+    weight = values[arguments.weight.name].type
+    costs = _layout_costs(activations, weight, options)
+    if costs is None or not all(
+        is_activation(type_) for type_ in (*(value.type for value in activations), weight)
     ):
         return None
-    parts = [] if backward else [images]
+    computations = [] if backward else [activations]
     if backward:
-        parts += [images[::2]] if image is not None else []
-        parts += [images[:2]] if gradient is not None else []
+        computations += [activations[::2]] if output is not None else []
+        computations += [activations[:2]] if weight_gradient is not None else []
     moved = sum(
-        activation_bytes(value.type) for part in parts for value in part if not has_few_channels(value.type)
+        activation_bytes(value.type)
+        for computation in computations
+        for value in computation
+        if not has_few_channels(value.type)
     )
-    dear = prices.activation + (0 if given.groups == 1 else prices.grouped)
-    sums = prices.weight * len(parts)
-    if gradient is not None and given.groups != 1 and max(map(_known, kernel.shape[2:])) > WIDE_FILTER:
-        sums += prices.wide
+    per_byte = costs.activation + (0 if arguments.groups == 1 else costs.grouped)
+    weight_cost = costs.weight * len(computations)
+    if (
+        weight_gradient is not None
+        and arguments.groups != 1
+        and max(map(_known, weight.shape[2:])) > WIDE_FILTER
+    ):
+        weight_cost += costs.wide
     return ConvolutionLayoutCost(
-        operation, reads, image, gradient, dear * moved, sums * activation_bytes(kernel)
+        operation, reads, output, weight_gradient, per_byte * moved, weight_cost * activation_bytes(weight)
     )
 
 
-def _results(call: ContractionCall, given: ConvolutionArguments) -> tuple[Value | None, Value | None]:
-    """The image that a routine gives, and the gradient of a weight."""
-    if given.grad_output is None:
+def _results(call: ContractionCall, arguments: ConvolutionArguments) -> tuple[Value | None, Value | None]:
+    """Return the activation that a routine computes, and the gradient of the weight."""
+    if arguments.grad_output is None:
         return call.results[0], None
-    image, weight = (value if wanted else None for value, wanted in zip(call.results[:2], given.output_mask))
-    return image, weight
+    activation, weight = (
+        value if wanted else None for value, wanted in zip(call.results[:2], arguments.output_mask)
+    )
+    return activation, weight
 
 
-def _prices(images: list[Value], kernel: TensorType, options: SchedulerOptions) -> LayoutCosts | None:
-    """What layouts cost on the device at hand; None where channels-last gains nothing there."""
-    dtypes: set[DType] = {value.type.dtype for value in images} | {kernel.dtype}
-    (dtype, *mixed), kind = dtypes, kernel.device.kind
-    if mixed or any(value.type.device.kind != kind for value in images):
+def _layout_costs(
+    activations: list[Value], weight: TensorType, options: SchedulerOptions
+) -> LayoutCosts | None:
+    """Return the costs on the device of the call; ``None`` where channels-last cannot be faster there."""
+    dtypes: set[DType] = {value.type.dtype for value in activations} | {weight.dtype}
+    (dtype, *mixed), kind = dtypes, weight.device.kind
+    if mixed or any(value.type.device.kind != kind for value in activations):
         return None
     if kind == "cpu":
         return ONEDNN if options.prepack_convolutions and dtype in (f32, bf16, f16) else None
     if options.channels_last == "cpu":
         return None
-    narrow = dtype in (bf16, f16) or (dtype == f32 and options.convolution_precision == "tf32")
-    return CUDNN if narrow else None
+    low_precision = dtype in (bf16, f16) or (dtype == f32 and options.convolution_precision == "tf32")
+    return CUDNN if low_precision else None
 
 
 def is_activation(type_: TensorType) -> bool:
-    """True for images and volumes of known size with elements."""
+    """Return whether a type is a non-empty 2-d or 3-d activation of static size."""
     return len(type_.shape) in RANKS and all(isinstance(size, int) and size > 0 for size in type_.shape)
 
 
 def is_both_layouts(type_: TensorType) -> bool:
-    """True for images that are the same memory in both layouts: of one channel, or of one point."""
+    """Return whether an activation is the same memory in both layouts: one channel, or one point."""
     _, channels, *rest = type_.shape
     return channels == 1 or all(size == 1 for size in rest)
 
 
 def has_few_channels(type_: TensorType) -> bool:
-    """True for images that libraries read as they are, and that fill no register with the channels of a point."""
+    """Return whether libraries read an activation in either layout: its channels do not fill a vector register."""
     channels = type_.shape[1]
     return isinstance(channels, int) and channels <= FEW_CHANNELS
 
 
 def is_channels_last(type_: TensorType) -> bool:
-    """True for images in channels-last."""
+    """Return whether an activation has channels-last strides; those of dimensions of size 1 do not count."""
     pairs = zip(type_.shape, type_.layout.strides, channels_last(type_).layout.strides, strict=True)
-    return all(size == 1 or given == wanted for size, given, wanted in pairs)
+    return all(size == 1 or stride == expected for size, stride, expected in pairs)
 
 
 def _known(size: Size) -> int:
@@ -152,5 +164,5 @@ def _known(size: Size) -> int:
 
 
 def activation_bytes(type_: TensorType) -> int:
-    """The bytes of an image."""
+    """Return the size of an activation in bytes."""
     return prod(map(_known, type_.shape)) * type_.dtype.itemsize

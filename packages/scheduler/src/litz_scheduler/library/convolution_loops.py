@@ -1,6 +1,7 @@
-"""Convolutions and their gradients as sums of products: over which axes, and where their results lie on them.
+"""Convolutions and their gradients as sums over loop axes.
 
-Each is a product of matrices, of which at least one is gathered: a batch, a side for each factor, and what is summed.
+Each is an implicit GEMM: at least one operand is gathered from a tensor by computed indices. The axes are batch, M, N
+and K; the sum runs over K.
 """
 
 from __future__ import annotations
@@ -20,112 +21,126 @@ from litz_scheduler.library.convolution_layouts import RANKS, is_channels_last
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionSum:
-    """The sum of ``body`` over ``summed``, for every point of ``dimension_axes``: the axes that each dimension of the
-    result is
-    made of, slower ones first.
-
-    The result's point (``i0``, ``i1``, ...) lies ``index`` these axes where ``in_bounds`` holds; elsewhere nothing is
-    summed. ``exact``: every point of theirs is one of the result's.
-    """
+    """The sum that computes the output of a convolution or one of its gradients."""
 
     dimension_axes: tuple[tuple[Axis, ...], ...]
+    """The axes that each dimension of the result consists of, the slowest first."""
     summed: tuple[Axis, ...]
+    """The axes of the sum (K)."""
     body: Expr
+    """The f32 term at a point of all axes."""
     index: tuple[Size, ...]
+    """The point of the axes that holds the element (``i0``, ``i1``, ...) of the result."""
     in_bounds: Expr
+    """True at elements (``i0``, ``i1``, ...) of the result that have such a point; the sum of others is empty."""
     exact: bool
+    """True where every point of the axes holds an element of the result."""
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """Those of all dimensions."""
-        return tuple(axis for line in self.dimension_axes for axis in line)
+        """The axes of all dimensions."""
+        return tuple(axis for axes in self.dimension_axes for axis in axes)
 
     @property
     def channel(self) -> Size:
-        """The number that the second dimension of the result has at a point of the axes."""
+        """The index along the result's second dimension at a point of the axes."""
         number: Size = 0
         for axis in self.dimension_axes[1]:
             number = add(mul(number, axis.size), symbol(axis.name))
         return number
 
     def type_of(self, result: TensorType, dtype: DType) -> TensorType:
-        """The type of what has an element for each point of the axes; free, and laid out as the result is."""
+        """Return the type of a tensor with one element for each point of the axes.
+
+        Its layout follows the stride order of ``result`` and may change.
+        """
         strides: dict[str, Size] = {}
-        step = 1
+        stride = 1
         for dimension in reversed(stride_order(result.layout)):
             for axis in reversed(self.dimension_axes[dimension]):
-                strides[axis.name] = step
-                step *= _size(axis)
+                strides[axis.name] = stride
+                stride *= _size(axis)
         shape = tuple(axis.size for axis in self.axes)
         layout = Layout(tuple(strides[axis.name] for axis in self.axes))
         return TensorType(dtype, shape, layout, result.device)
 
 
 def convolution_sum(convolution: Convolution, multiply: str) -> ConvolutionSum:
-    """The sum that gives what is wanted of a convolution, whose elements the operation ``multiply`` makes products of,
-    in f32."""
-    makers = {"output": _over_image, "input": _over_places, "weight": _over_points}
+    """Return the sum for the computed tensor of a convolution.
+
+    ``multiply`` names the scalar operation that multiplies two f32 elements, such as ``mul`` or ``mul_tf32``.
+    """
+    makers = {"output": _output_sum, "input": _input_sum, "weight": _weight_sum}
     return makers[convolution.computed](convolution, multiply)
 
 
-def _over_image(convolution: Convolution, multiply: str) -> ConvolutionSum:
-    """Points are places of the window, with their channels; summed are channels of the image and the window."""
-    image, weight = convolution.input, convolution.weight
+def _output_sum(convolution: Convolution, multiply: str) -> ConvolutionSum:
+    """Return the sum of the output over input channels and filter points."""
+    source, weight = convolution.input, convolution.weight
     groups = _Groups.of(convolution)
-    batch, points, inside = _batch(convolution), _points(convolution.output), _inside(convolution)
-    channel = Axis("c", groups.of_image)
-    at, tests = _under(convolution, points, inside)
-    left = _read(image, (symbol(batch.name), groups.place(channel), *at), tests)
-    own = Axis("i1", groups.of_places)
-    right = _read(weight, (groups.place(own), symbol(channel.name), *(symbol(axis.name) for axis in inside)))
-    last = len(image.type.shape) in RANKS and is_channels_last(image.type)
-    summed = (*inside, channel) if last else (channel, *inside)
-    lines = ((batch,), groups.line(own), *((axis,) for axis in points))
-    spots = tuple(symbol(f"i{k + 2}") for k in range(len(convolution.kernel_size)))
+    batch, points, taps = _batch(convolution), _spatial_axes(convolution.output), _filter_axes(convolution)
+    channel = Axis("c", groups.input_channels)
+    at, tests = _input_points(convolution, points, taps)
+    a = _read(source, (symbol(batch.name), groups.number(channel), *at), tests)
+    own = Axis("i1", groups.output_channels)
+    b = _read(weight, (groups.number(own), symbol(channel.name), *(symbol(axis.name) for axis in taps)))
+    last = len(source.type.shape) in RANKS and is_channels_last(source.type)
+    summed = (*taps, channel) if last else (channel, *taps)
+    dimension_axes = ((batch,), groups.axes(own), *((axis,) for axis in points))
+    spatial = tuple(symbol(f"i{k + 2}") for k in range(len(convolution.kernel_size)))
     return ConvolutionSum(
-        lines, summed, op(multiply, left, right), (symbol("i0"), *groups.at(own), *spots), _ALWAYS, True
+        dimension_axes,
+        summed,
+        op(multiply, a, b),
+        (symbol("i0"), *groups.index(own), *spatial),
+        _ALWAYS,
+        True,
     )
 
 
-def _over_places(convolution: Convolution, multiply: str) -> ConvolutionSum:
-    """Points are those of the image, with their channels; summed are channels of the places, and the points of the
-    window that meet a point of the image."""
-    places, weight = convolution.output, convolution.weight
+def _input_sum(convolution: Convolution, multiply: str) -> ConvolutionSum:
+    """Return the sum of the input's gradient over output channels and the filter points that reach an input point."""
+    output, weight = convolution.output, convolution.weight
     groups = _Groups.of(convolution)
-    batch, channel, own = _batch(convolution), Axis("c", groups.of_places), Axis("i1", groups.of_image)
-    met = [_met(convolution, k) for k in range(len(convolution.kernel_size))]
-    tests = [test for each in met for test in each.tests]
-    left = _read(places, (symbol(batch.name), groups.place(channel), *(each.place for each in met)), tests)
-    inside = (each.window for each in met)
-    known = [test for each in met for test in each.known]
-    right = _read(weight, (groups.place(channel), symbol(own.name), *inside), known)
-    last = len(places.type.shape) in RANKS and is_channels_last(places.type)
-    points = tuple(each.summed for each in met)
+    batch, channel, own = (
+        _batch(convolution),
+        Axis("c", groups.output_channels),
+        Axis("i1", groups.input_channels),
+    )
+    dimensions = [_input_dimension(convolution, k) for k in range(len(convolution.kernel_size))]
+    output_tests = [test for each in dimensions for test in each.output_tests]
+    output_points = (each.output_point for each in dimensions)
+    a = _read(output, (symbol(batch.name), groups.number(channel), *output_points), output_tests)
+    filter_points = (each.filter_point for each in dimensions)
+    filter_tests = [test for each in dimensions for test in each.filter_tests]
+    b = _read(weight, (groups.number(channel), symbol(own.name), *filter_points), filter_tests)
+    last = len(output.type.shape) in RANKS and is_channels_last(output.type)
+    taps = tuple(each.summed for each in dimensions)
     return ConvolutionSum(
-        ((batch,), groups.line(own), *(each.line for each in met)),
-        (*points, channel) if last else (channel, *points),
-        op(multiply, left, right),
-        (symbol("i0"), *groups.at(own), *(spot for each in met for spot in each.at)),
-        logical_and(*(each.within for each in met)),
-        all(each.exact for each in met),
+        ((batch,), groups.axes(own), *(each.axes for each in dimensions)),
+        (*taps, channel) if last else (channel, *taps),
+        op(multiply, a, b),
+        (symbol("i0"), *groups.index(own), *(at for each in dimensions for at in each.index)),
+        logical_and(*(each.in_bounds for each in dimensions)),
+        all(each.exact for each in dimensions),
     )
 
 
-def _over_points(convolution: Convolution, multiply: str) -> ConvolutionSum:
-    """Points are those of the weight; summed are the places of the window, in all images."""
-    image, places = convolution.input, convolution.output
+def _weight_sum(convolution: Convolution, multiply: str) -> ConvolutionSum:
+    """Return the sum of the weight's gradient over the batch and the output points."""
+    source, output = convolution.input, convolution.output
     groups = _Groups.of(convolution)
-    row, column = Axis("i0", groups.of_places), Axis("i1", groups.of_image)
-    inside = tuple(Axis(f"i{k + 2}", size) for k, size in enumerate(convolution.kernel_size))
-    batch = Axis("n", places.type.shape[0])
-    points = tuple(Axis(f"y{k}", size) for k, size in enumerate(places.type.shape[2:]))
-    left = _read(places, (symbol(batch.name), groups.place(row), *(symbol(axis.name) for axis in points)))
-    at, tests = _under(convolution, points, inside)
-    right = _read(image, (symbol(batch.name), groups.place(column), *at), tests)
-    lines = (groups.line(row), (column,), *((axis,) for axis in inside))
-    spots = tuple(symbol(axis.name) for axis in (column, *inside))
+    row, column = Axis("i0", groups.output_channels), Axis("i1", groups.input_channels)
+    taps = tuple(Axis(f"i{k + 2}", size) for k, size in enumerate(convolution.kernel_size))
+    batch = Axis("n", output.type.shape[0])
+    points = tuple(Axis(f"y{k}", size) for k, size in enumerate(output.type.shape[2:]))
+    a = _read(output, (symbol(batch.name), groups.number(row), *(symbol(axis.name) for axis in points)))
+    at, tests = _input_points(convolution, points, taps)
+    b = _read(source, (symbol(batch.name), groups.number(column), *at), tests)
+    dimension_axes = (groups.axes(row), (column,), *((axis,) for axis in taps))
+    own = tuple(symbol(axis.name) for axis in (column, *taps))
     return ConvolutionSum(
-        lines, (batch, *points), op(multiply, left, right), (*groups.at(row), *spots), _ALWAYS, True
+        dimension_axes, (batch, *points), op(multiply, a, b), (*groups.index(row), *own), _ALWAYS, True
     )
 
 
@@ -134,11 +149,13 @@ _ALWAYS = logical_and()
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """How many groups there are, and how many channels of the places and of the image each has."""
+    """The number of groups of a convolution, and the channels in each."""
 
     count: int
-    of_places: int
-    of_image: int
+    output_channels: int
+    """Output channels in a group."""
+    input_channels: int
+    """Input channels in a group."""
 
     @staticmethod
     def of(convolution: Convolution) -> _Groups:
@@ -146,129 +163,134 @@ class _Groups:
         assert isinstance(rows, int) and isinstance(columns, int)
         return _Groups(convolution.groups, rows // convolution.groups, columns)
 
-    def line(self, channel: Axis) -> tuple[Axis, ...]:
-        """The axes of all channels, of which ``channel`` runs over those of a group."""
+    def axes(self, channel: Axis) -> tuple[Axis, ...]:
+        """Return the axes over all channels, of which ``channel`` runs over those in a group."""
         return (Axis("g", self.count), channel) if self.count > 1 else (channel,)
 
-    def place(self, channel: Axis) -> Size:
-        """The number of a channel of a group among all."""
+    def number(self, channel: Axis) -> Size:
+        """Return the number of a channel of group ``g`` among all channels."""
         own = symbol(channel.name)
         return add(mul(symbol("g"), channel.size), own) if self.count > 1 else own
 
-    def at(self, channel: Axis) -> tuple[Size, ...]:
-        """Where a channel of the result lies on the axes of its line, whose last one it is named after."""
-        whole = symbol(channel.name)
-        return (floordiv(whole, channel.size), mod(whole, channel.size)) if self.count > 1 else (whole,)
+    def index(self, channel: Axis) -> tuple[Size, ...]:
+        """Return the point of :meth:`axes` that holds the result's channel, the symbol named as ``channel`` is."""
+        number = symbol(channel.name)
+        return (floordiv(number, channel.size), mod(number, channel.size)) if self.count > 1 else (number,)
 
 
 @dataclass(frozen=True, slots=True)
-class _Met:
-    """A dimension of an image, and the points of a window that meet its points: ``summed`` of them at the most.
+class _InputDimension:
+    """A spatial dimension of the input as axes, and the filter points that reach each of its points."""
 
-    The dimension is made of the axes ``line``; its points lie ``at`` them where ``within`` holds, and all of these
-    points are the image's where that is ``exact``. Of a point of the axes and of ``summed``, ``window`` is the window's
-    point, where ``known`` holds, and ``place`` is the place of the window, where ``tests`` hold.
-    """
-
-    line: tuple[Axis, ...]
+    axes: tuple[Axis, ...]
+    """The axes that the dimension consists of, the slowest first."""
     summed: Axis
-    at: tuple[Size, ...]
-    within: Expr
+    """The axis of the sum over filter points."""
+    index: tuple[Size, ...]
+    """The point of ``axes`` that holds an input point."""
+    in_bounds: Expr
+    """True at input points that have a point of ``axes``."""
     exact: bool
-    window: Size
-    known: tuple[Expr, ...]
-    place: Size
-    tests: tuple[Expr, ...]
+    """True where every point of ``axes`` holds an input point."""
+    filter_point: Size
+    """The filter point at a point of ``axes`` and ``summed``."""
+    filter_tests: tuple[Expr, ...]
+    """The conditions under which it lies in the filter."""
+    output_point: Size
+    """The output point at a point of ``axes`` and ``summed``."""
+    output_tests: tuple[Expr, ...]
+    """The conditions under which both points exist."""
 
 
-def _met(convolution: Convolution, k: int) -> _Met:
-    """What meets the points of a dimension of the image.
+def _input_dimension(convolution: Convolution, k: int) -> _InputDimension:
+    """Return the axes of one spatial dimension of the input's gradient.
 
-    Place ``y`` and the window's point ``r`` meet the point ``y * step + r * distance - padding``. So points that lie
-    ``step`` apart, a residue of it, are met by the same points of the window, of which every ``period``-th belongs to
-    one residue: each has a dense sum of its own. The residues are an axis, that of the residue itself where each is
-    met and the image has equally many points of each. Elsewhere it is that of the window's first points, with the
-    residues that they belong to: what no point of the window meets is not computed.
+    Output point ``y`` and filter point ``r`` reach the input point ``y * stride + r * dilation - padding``. All input
+    points of one residue modulo ``stride`` are reached by the same filter points: every ``period``-th one after a
+    first. So each residue has a dense sum, and residues are an axis. Where every residue is reached and has equally
+    many input points, the axis is the residue itself. Elsewhere it is the first filter point, with the residues that it
+    reaches: input points that no filter point reaches are not computed.
     """
-    size, step, distance = convolution.kernel_size[k], convolution.stride[k], convolution.dilation[k]
+    size, stride, dilation = convolution.kernel_size[k], convolution.stride[k], convolution.dilation[k]
     padding = convolution.padding[k]
     length, count = convolution.input.type.shape[k + 2], convolution.output.type.shape[k + 2]
     assert isinstance(length, int) and isinstance(count, int)
-    shared = gcd(step, distance)
-    period = step // shared
-    residues, times = min(size, period), -(-size // period)
-    summed, along, residue = (
-        Axis(f"r{k}", times),
-        Axis(f"i{k + 2}", -(-length // step)),
+    divisor = gcd(stride, dilation)
+    period = stride // divisor
+    residues, taps = min(size, period), -(-size // period)
+    summed, quotient, residue = (
+        Axis(f"r{k}", taps),
+        Axis(f"i{k + 2}", -(-length // stride)),
         Axis(f"p{k}", residues),
     )
-    exact = residues == step and length % step == 0
-    inverse = pow(distance // shared, -1, period)
+    exact = residues == stride and length % stride == 0
+    inverse = pow(dilation // divisor, -1, period)
 
     def first(point: Size) -> Size:
-        """The first of the window's points that meet a point of the image."""
-        return mod(mul(floordiv(add(point, padding), shared), inverse), period)
+        """The first filter point that reaches an input point."""
+        return mod(mul(floordiv(add(point, padding), divisor), inverse), period)
 
-    own = symbol(residue.name) if step > 1 else 0
+    own = symbol(residue.name) if stride > 1 else 0
     begin = first(own) if exact else own
-    ahead = (
-        floordiv(add(own, padding, mul(begin, -distance)), step)
+    start = (
+        floordiv(add(own, padding, mul(begin, -dilation)), stride)
         if exact
-        else mul(floordiv(add(mul(own, distance), -padding), step), -1)
+        else mul(floordiv(add(mul(own, dilation), -padding), stride), -1)
     )
-    line = (along, residue) if step > 1 else (along,)
-    ranges = axis_ranges((*line, summed), SymbolTable())
-    inside = simplify(add(begin, mul(symbol(summed.name), period)), ranges)
-    back = mul(symbol(summed.name), -(distance // shared))
-    place = simplify(add(symbol(along.name), ahead, back), ranges)
-    known = () if size % period == 0 or times == 1 else (op("lt", index(inside), index(size)),)
-    whole = symbol(along.name)
-    met = first(whole)
-    within = _ALWAYS
-    if not exact and shared > 1:
-        within = op("eq", index(mod(add(whole, padding), shared)), const(0, i64))
+    axes = (quotient, residue) if stride > 1 else (quotient,)
+    ranges = axis_ranges((*axes, summed), SymbolTable())
+    filter_point = simplify(add(begin, mul(symbol(summed.name), period)), ranges)
+    offset = mul(symbol(summed.name), -(dilation // divisor))
+    output_point = simplify(add(symbol(quotient.name), start, offset), ranges)
+    filter_tests = () if size % period == 0 or taps == 1 else (op("lt", index(filter_point), index(size)),)
+    point = symbol(quotient.name)
+    begin_of_point = first(point)
+    in_bounds = _ALWAYS
+    if not exact and divisor > 1:
+        in_bounds = op("eq", index(mod(add(point, padding), divisor)), const(0, i64))
     if residues < period:
-        within = logical_and(within, op("lt", index(met), index(residues)))
-    starts = [-((r * distance - padding) // step) for r in range(residues)]
-    least, most = min(starts) - (times - 1) * (distance // shared), max(starts) + _size(along) - 1
-    return _Met(
-        line=line,
+        in_bounds = logical_and(in_bounds, op("lt", index(begin_of_point), index(residues)))
+    starts = [-((r * dilation - padding) // stride) for r in range(residues)]
+    least, greatest = min(starts) - (taps - 1) * (dilation // divisor), max(starts) + _size(quotient) - 1
+    at_residue = mod(point, stride) if exact else begin_of_point
+    return _InputDimension(
+        axes=axes,
         summed=summed,
-        at=(whole,) if step == 1 else (floordiv(whole, step), mod(whole, step) if exact else met),
-        within=within,
+        index=(point,) if stride == 1 else (floordiv(point, stride), at_residue),
+        in_bounds=in_bounds,
         exact=exact,
-        window=inside,
-        known=known,
-        place=place,
-        tests=(*known, *_between(place, count, least, most)),
+        filter_point=filter_point,
+        filter_tests=filter_tests,
+        output_point=output_point,
+        output_tests=(*filter_tests, *_bounds_tests(output_point, count, least, greatest)),
     )
 
 
-def _under(
-    convolution: Convolution, places: tuple[Axis, ...], inside: tuple[Axis, ...]
+def _input_points(
+    convolution: Convolution, outputs: tuple[Axis, ...], taps: tuple[Axis, ...]
 ) -> tuple[tuple[Size, ...], list[Expr]]:
-    """The points of the image that lie under the points ``inside`` of the window at ``places``, and whether they do."""
+    """Return the input point that each output point reads for a filter point, and the tests that it exists."""
     sizes = convolution.input.type.shape[2:]
-    found: list[Size] = []
+    points: list[Size] = []
     tests: list[Expr] = []
-    for k, (place, point) in enumerate(zip(places, inside, strict=True)):
-        step, distance, padding = convolution.stride[k], convolution.dilation[k], convolution.padding[k]
-        at = add(mul(symbol(place.name), step), mul(symbol(point.name), distance), -padding)
-        reach = (_size(place) - 1) * step + (_size(point) - 1) * distance
-        found.append(at)
-        tests.extend(_between(at, sizes[k], -padding, reach - padding))
-    return tuple(found), tests
+    for k, (output, tap) in enumerate(zip(outputs, taps, strict=True)):
+        stride, dilation, padding = convolution.stride[k], convolution.dilation[k], convolution.padding[k]
+        at = add(mul(symbol(output.name), stride), mul(symbol(tap.name), dilation), -padding)
+        reach = (_size(output) - 1) * stride + (_size(tap) - 1) * dilation
+        points.append(at)
+        tests.extend(_bounds_tests(at, sizes[k], -padding, reach - padding))
+    return tuple(points), tests
 
 
-def _between(at: Size, size: Size, least: int, most: int) -> tuple[Expr, ...]:
-    """The tests that a place which lies from ``least`` to ``most`` is one of so many."""
+def _bounds_tests(at: Size, size: Size, least: int, greatest: int) -> tuple[Expr, ...]:
+    """Return the tests that an index known to lie in ``[least, greatest]`` lies in ``[0, size)``."""
     assert isinstance(size, int)
     low = () if least >= 0 else (op("ge", index(at), const(0, i64)),)
-    return low if most < size else (*low, op("lt", index(at), index(size)))
+    return low if greatest < size else (*low, op("lt", index(at), index(size)))
 
 
 def _read(value: Value, at: tuple[Size, ...], tests: Sequence[Expr] = ()) -> Expr:
-    """An element in f32, zero where one of the tests does not hold."""
+    """Return an element in f32; zero where a test does not hold."""
     dtype = value.type.dtype
     return cast(masked(logical_and(*tests), Load(value.name, at, dtype), const(0.0, dtype)), f32)
 
@@ -277,11 +299,11 @@ def _batch(convolution: Convolution) -> Axis:
     return Axis("i0", convolution.output.type.shape[0])
 
 
-def _points(value: Value) -> tuple[Axis, ...]:
+def _spatial_axes(value: Value) -> tuple[Axis, ...]:
     return tuple(Axis(f"i{k + 2}", size) for k, size in enumerate(value.type.shape[2:]))
 
 
-def _inside(convolution: Convolution) -> tuple[Axis, ...]:
+def _filter_axes(convolution: Convolution) -> tuple[Axis, ...]:
     return tuple(Axis(f"r{k}", size) for k, size in enumerate(convolution.kernel_size))
 
 

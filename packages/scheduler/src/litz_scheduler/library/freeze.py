@@ -1,4 +1,4 @@
-"""What loops compute from held inputs alone, for all calls."""
+"""Constant folding of loops that read nothing but frozen parameters."""
 
 from __future__ import annotations
 
@@ -17,40 +17,45 @@ from litz_scheduler.realise.uses import may_raise
 
 @dataclass(frozen=True, slots=True)
 class FreezeParameterLoops:
-    """Move loops over held inputs, whose results would be stored at every call, into the region that is kept: casts of
-    weights, copies of them in another layout. Results larger than what they are computed from stay where they are."""
+    """Move loops over frozen parameters into the frozen region, whose results are reused from call to call.
+
+    Such loops cast weights or copy them to another layout. A loop whose results take more memory than its inputs is
+    not moved, nor one whose result the graph returns.
+    """
 
     name: str = "freeze-parameter-loops"
+    """The name of the pass."""
     ulp: int = 0
+    """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         if not data.frozen:
             return data
-        keep, returned, values = FrozenRegion(data), output_names(data), data.values()
-        left: list[Operation] = []
-        for operation in keep.others:
+        region, returned, values = FrozenRegion(data), output_names(data), data.values()
+        remaining: list[Operation] = []
+        for operation in region.others:
             if (
-                _is_lasting(operation, keep.lasting)
-                and not _grows(operation, values)
+                _is_frozen(operation, region.frozen)
+                and not _is_larger(operation, values)
                 and returned.isdisjoint(value.name for value in operation.results)
             ):
-                keep.compute(operation)
+                region.compute(operation)
                 for value in operation.results:
-                    keep.result(value.name, value.type)
+                    region.result(value.name, value.type)
                 context.decide(Decision("library", operation.name, "freeze", "library.frozen"))
             else:
-                left.append(operation)
-        return data.with_operations((*keep.region(), *left))
+                remaining.append(operation)
+        return data.with_operations((*region.region(), *remaining))
 
 
-def _is_lasting(operation: Operation, lasting: Collection[str]) -> bool:
-    """True for a pure loop of static size over nothing but lasting values."""
+def _is_frozen(operation: Operation, frozen: Collection[str]) -> bool:
+    """Return whether an operation is a pure loop of static size that reads nothing but frozen values."""
     if not isinstance(operation, Pointwise | Reduction) or operation.token or not operation.reads:
         return False
     axes = axes_of(operation)
     static = all(isinstance(axis.size, int) for axis in axes)
     dense = all(v.replaces is None and is_dense(v.type.shape, v.type.layout) for v in operation.results)
-    if not static or not dense or any(name not in lasting for name in operation.reads):
+    if not static or not dense or any(name not in frozen for name in operation.reads):
         return False
     names = {axis.name for axis in axes}
     return all(
@@ -61,13 +66,13 @@ def _is_lasting(operation: Operation, lasting: Collection[str]) -> bool:
     )
 
 
-def _grows(operation: Operation, values: Mapping[str, Value]) -> bool:
-    """True when the results take more memory than what they are computed from."""
+def _is_larger(operation: Operation, values: Mapping[str, Value]) -> bool:
+    """Return whether the results take more memory than the inputs."""
     read = sum(_nbytes(values[name]) for name in operation.reads)
     return sum(map(_nbytes, operation.results)) > read
 
 
 def _nbytes(value: Value) -> int:
     nbytes = type_bytes(value.type)
-    assert isinstance(nbytes, int), "held inputs of other sizes are read by no loop of static size"
+    assert isinstance(nbytes, int), "a loop of static size reads no frozen parameter of dynamic size"
     return nbytes

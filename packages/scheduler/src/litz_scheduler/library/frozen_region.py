@@ -1,4 +1,4 @@
-"""What is computed from held inputs alone, gathered in one region whose results are kept from call to call."""
+"""The frozen region of a graph: operations on frozen parameters, whose results are reused from call to call."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from litz_ir.symbols import SymbolTable
 
 
 class FrozenRegion:
-    """The operations and results of the region so far. They may read ``lasting`` values and one another.
+    """The frozen region of a graph while operations are added to it.
 
-    A region that the graph has already is taken up: ``others`` are the graph's operations without it.
+    It starts with the operations and results of the frozen regions that the graph already has.
     """
 
     def __init__(self, graph: LoopGraph) -> None:
-        self.lasting = set(graph.frozen)
+        self.frozen = set(graph.frozen)
+        """Frozen parameters and results of the region: all that its operations may read from outside."""
         self.others: list[Operation] = []
+        """The graph's operations outside of frozen regions, in order."""
         self._graph = graph
         self._operations: list[Operation] = []
         self._results: list[Value] = []
@@ -22,29 +24,29 @@ class FrozenRegion:
             if isinstance(operation, Region) and operation.kind == "frozen":
                 self._operations += operation.subgraphs[0].operations
                 self._results += operation.results
-                self.lasting.update(value.name for value in operation.results)
+                self.frozen.update(value.name for value in operation.results)
             else:
                 self.others.append(operation)
 
     def compute(self, operation: Operation) -> None:
-        """Add an operation over lasting values, or over results of earlier ones."""
+        """Add an operation that reads frozen values or results of operations added earlier."""
         self._operations.append(operation)
 
     def result(self, name: str, type_: TensorType) -> str:
-        """Hand a value that was computed here to the graph, under its name."""
+        """Make a value computed in the region one of its results; return its name."""
         self._results.append(Value(name, type_))
-        self.lasting.add(name)
+        self.frozen.add(name)
         return name
 
     def region(self) -> tuple[Region, ...]:
-        """The region, which comes before all that reads its results; nothing where nothing is kept."""
+        """Return the region, to be put before all its readers; empty where it has no results."""
         if not self._results:
             return ()
         read = {name for operation in self._operations for name in operation.reads}
         inputs = tuple(item for item in self._graph.inputs if item.name in read)
         arguments: tuple[Argument, ...] = tuple(Ref(item.name) for item in inputs)
         graph = LoopGraph(
-            name=f"{self._graph.name}_kept",
+            name=f"{self._graph.name}_frozen",
             symbols=SymbolTable(),
             inputs=inputs,
             constants=(),

@@ -1,4 +1,4 @@
-"""Convolutions and their gradients as loops on a GPU, where that was asked for: gathered products of matrices."""
+"""Convolutions and their gradients as loops on a GPU, on request: implicit GEMM."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ from litz_scheduler.library.convolution_loops import ConvolutionSum, convolution
 from litz_scheduler.options import SchedulerOptions
 
 OPERAND_DTYPES = (bf16, f16, f32)
-"""The dtypes whose products every library sums in f32."""
+"""The dtypes of operands that every library accumulates in f32."""
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratedConvolutions:
-    """Let a convolution on a GPU, transposed or not, or the gradients of one be sums in f32 over channels, window or
-    places, and what is made of them; those of the gradients that are wanted all together.
+    """Replace convolutions on a GPU, transposed ones and gradients included, by f32 sums and their epilogues.
 
-    What lies outside of the image counts as zero. Those with a channel for each group stay calls: nothing of theirs is
-    a product of matrices.
+    The sums run over channels, filter points or output points; padding counts as zero. All requested gradients of one
+    call are replaced together. Depthwise convolutions remain calls, because they are not matmuls.
     """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    """``generated_matmuls`` turns the pass on and selects the calls; ``convolution_precision`` sets the rounding of
+    f32 operands."""
     name: str = "generated-convolutions"
+    """The name of the pass."""
     ulp: int = 64
+    """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         if not self.options.generated_matmuls:
@@ -50,24 +53,24 @@ class GeneratedConvolutions:
         return data.with_operations(tuple(operations))
 
     def _loops(self, call: ConvolutionCall, origin: Origin) -> tuple[Operation, ...]:
-        """The loops that compute what a call does."""
-        made: list[Operation] = []
+        """Return the loops that replace a call."""
+        operations: list[Operation] = []
         for each in call.convolutions:
             rounded = each.input.type.dtype == f32 and self.options.convolution_precision == "tf32"
-            found = convolution_sum(each, "mul_tf32" if rounded else "mul")
-            made.extend(_made_of(found, each.result, call.bias, origin))
+            sum_ = convolution_sum(each, "mul_tf32" if rounded else "mul")
+            operations.extend(_sum_loops(sum_, each.result, call.bias, origin))
         if call.bias_gradient is not None:
-            made.extend(_summed_by_channels(*call.bias_gradient, origin))
-        return tuple(made)
+            operations.extend(_channel_sums(*call.bias_gradient, origin))
+        return tuple(operations)
 
 
 def _suits(call: ConvolutionCall, kinds: frozenset[str]) -> bool:
-    """True where loops can compute a call, by products of matrices on a device of one of these kinds."""
+    """Return whether loops can compute a call as matmuls, on a device of one of these kinds."""
     devices = {each.result.type.device.kind for each in call.convolutions}
-    return bool(devices) and devices <= kinds and all(map(_is_product, call.convolutions))
+    return bool(devices) and devices <= kinds and all(map(_is_matmul, call.convolutions))
 
 
-def _is_product(convolution: Convolution) -> bool:
+def _is_matmul(convolution: Convolution) -> bool:
     types = (convolution.input.type, convolution.output.type, convolution.weight.type)
     if len({type_.dtype for type_ in types}) != 1 or types[0].dtype not in OPERAND_DTYPES:
         return False
@@ -75,67 +78,70 @@ def _is_product(convolution: Convolution) -> bool:
     return convolution.groups == 1 or (columns != 1 and rows != convolution.groups)
 
 
-def _made_of(
-    found: ConvolutionSum, result: Value, bias: Value | None, origin: Origin
+def _sum_loops(
+    sum_: ConvolutionSum, result: Value, bias: Value | None, origin: Origin
 ) -> tuple[Operation, ...]:
-    """The sum, and the result that is made of it: rounded once, at the sum's points where the result has others."""
-    type_, points = result.type, tuple(symbol(axis.name) for axis in found.axes)
+    """Return the f32 sum, and the loops that add the bias, round it once and write the result.
+
+    The rounding runs over the axes of the sum where these differ from the elements of the result.
+    """
+    type_, points = result.type, tuple(symbol(axis.name) for axis in sum_.axes)
     axes = _axes(type_)
     own = tuple(symbol(axis.name) for axis in axes)
-    plain = bias is None and type_.dtype == f32
-    total = Value(f"{result.name}.sum", found.type_of(type_, f32))
-    if plain and found.exact and found.index == own:
+    unchanged = bias is None and type_.dtype == f32
+    total = Value(f"{result.name}.sum", sum_.type_of(type_, f32))
+    if unchanged and sum_.exact and sum_.index == own:
         total = result
-    made: list[Operation] = [
+    operations: list[Operation] = [
         Reduction(
             results=(total,),
-            axes=found.axes,
-            reduce_axes=found.summed,
+            axes=sum_.axes,
+            reduce_axes=sum_.summed,
             combiner=NamedCombiner("sum"),
-            bodies=(found.body,),
+            bodies=(sum_.body,),
             origin=origin,
         )
     ]
     if total is result:
-        return tuple(made)
-    if found.exact or plain:
-        body = _rounded(Load(total.name, found.index, f32), bias, own[1], type_)
-        other: Expr = const(0.0, type_.dtype)
+        return tuple(operations)
+    if sum_.exact or unchanged:
+        body = _rounded(Load(total.name, sum_.index, f32), bias, own[1], type_)
+        empty: Expr = const(0.0, type_.dtype)
     else:
-        value = Value(f"{result.name}.rounded", found.type_of(type_, type_.dtype))
-        body = _rounded(Load(total.name, points, f32), bias, found.channel, type_)
-        made.append(Pointwise(results=(value,), axes=found.axes, bodies=(body,), origin=origin))
-        body = Load(value.name, found.index, type_.dtype)
-        other = _rounded(const(0.0, f32), bias, own[1], type_)
-    made.append(
-        Pointwise(results=(result,), axes=axes, bodies=(masked(found.in_bounds, body, other),), origin=origin)
+        value = Value(f"{result.name}.rounded", sum_.type_of(type_, type_.dtype))
+        body = _rounded(Load(total.name, points, f32), bias, sum_.channel, type_)
+        operations.append(Pointwise(results=(value,), axes=sum_.axes, bodies=(body,), origin=origin))
+        body = Load(value.name, sum_.index, type_.dtype)
+        empty = _rounded(const(0.0, f32), bias, own[1], type_)
+    operations.append(
+        Pointwise(results=(result,), axes=axes, bodies=(masked(sum_.in_bounds, body, empty),), origin=origin)
     )
-    return tuple(made)
+    return tuple(operations)
 
 
 def _rounded(total: Expr, bias: Value | None, channel: Size, type_: TensorType) -> Expr:
-    """A sum with the bias of its channel, rounded to the dtype of a type."""
+    """Return a sum plus the bias of its channel, rounded to the dtype of ``type_``."""
     if bias is not None:
         total = op("add", total, cast(Load(bias.name, (channel,), bias.type.dtype), f32))
     return cast(total, type_.dtype)
 
 
-def _summed_by_channels(result: Value, source: Value, origin: Origin) -> tuple[Operation, ...]:
-    """The sum of all that a channel has, in f32, rounded once."""
+def _channel_sums(result: Value, source: Value, origin: Origin) -> tuple[Operation, ...]:
+    """Return the loops of a bias gradient: the f32 sum over each channel of ``source``, rounded once."""
     batch, _, *rest = source.type.shape
-    own = _axes(result.type)
+    axes = _axes(result.type)
     summed = (Axis("n", batch), *(Axis(f"y{k}", size) for k, size in enumerate(rest)))
-    place = (symbol("n"), symbol(own[0].name), *(symbol(axis.name) for axis in summed[1:]))
+    point = (symbol("n"), symbol(axes[0].name), *(symbol(axis.name) for axis in summed[1:]))
     dtype = result.type.dtype
     total = result if dtype == f32 else Value(f"{result.name}.sum", replace(result.type, dtype=f32))
-    made = Reduction(
-        results=(total,), axes=own, reduce_axes=summed, combiner=NamedCombiner("sum"),
-        bodies=(cast(Load(source.name, place, source.type.dtype), f32),), origin=origin,
+    reduction = Reduction(
+        results=(total,), axes=axes, reduce_axes=summed, combiner=NamedCombiner("sum"),
+        bodies=(cast(Load(source.name, point, source.type.dtype), f32),), origin=origin,
     )  # fmt: skip
     if total is result:
-        return (made,)
-    body = cast(Load(total.name, (symbol(own[0].name),), f32), dtype)
-    return made, Pointwise(results=(result,), axes=own, bodies=(body,), origin=origin)
+        return (reduction,)
+    body = cast(Load(total.name, (symbol(axes[0].name),), f32), dtype)
+    return reduction, Pointwise(results=(result,), axes=axes, bodies=(body,), origin=origin)
 
 
 def _axes(type_: TensorType) -> tuple[Axis, ...]:

@@ -1,4 +1,4 @@
-"""Products of matrices as loops, where that was asked for: what surrounds them can then run in their kernels."""
+"""Matmuls on a GPU as loops, on request, so that prologues and epilogues fuse with them."""
 
 from __future__ import annotations
 
@@ -28,17 +28,23 @@ from litz_scheduler.library.grouped_gemm import grouped_gemm_loops, row_groups_o
 from litz_scheduler.options import SchedulerOptions
 
 NOTES: Mapping[str, str] = MappingProxyType({"mul_tf32": "TF32", "mul_f8": "fp8", "mul_f8_fast": "fp8, fast"})
-"""What explaining says of how precise the products are that an operation makes."""
+"""The note on precision in the explanation of a generated matmul, by the scalar operation that multiplies."""
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratedMatmuls:
-    """Let a product on a GPU be a sum, in f32 or for integers in i32, and, rounded once like a library's, what is made
-    of it."""
+    """Replace matmuls on a GPU by sums and pointwise epilogues.
+
+    The accumulator is f32, or i32 for integers; the result is rounded once, as a library does.
+    """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    """``generated_matmuls`` turns the pass on and selects the calls; ``matmul_precision`` sets the rounding of f32
+    operands."""
     name: str = "generated-matmuls"
+    """The name of the pass."""
     ulp: int = 64
+    """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         if not self.options.generated_matmuls:
@@ -47,12 +53,12 @@ class GeneratedMatmuls:
         values = data.values()
         operations: list[Operation] = []
         for operation in data.operations:
-            multiply, made = self._loops(operation, values, devices, data.symbols)
-            if made:
+            multiply, loops = self._loops(operation, values, devices, data.symbols)
+            if loops:
                 note = NOTES.get(multiply, "")
                 decision = Decision("library", operation.name, "generate", "library.generated", note=note)
                 context.decide(decision)
-            operations.extend(made or (operation,))
+            operations.extend(loops or (operation,))
         return data.with_operations(tuple(operations))
 
     def _loops(
@@ -62,9 +68,8 @@ class GeneratedMatmuls:
         devices: Mapping[str, Capabilities],
         symbols: SymbolTable,
     ) -> tuple[str, tuple[Operation, ...]]:
-        """What computes a product instead of its call, and the operation that multiplies; nothing where the call
-        stays."""
-        if not isinstance(operation, ContractionCall) or not self._asked_for(operation):
+        """Return the scalar operation that multiplies, and the loops that replace a call; no loops where it remains."""
+        if not isinstance(operation, ContractionCall) or not self._is_requested(operation):
             return "", ()
         device = devices.get(operation.results[0].type.device.kind)
         call = matmul_call(operation, values)
@@ -72,28 +77,28 @@ class GeneratedMatmuls:
             return "", ()
         multiply = self._multiplication(call, device)
         if call.offsets is None:
-            return multiply, _as_loops(operation, call, multiply)
+            return multiply, _matmul_loops(operation, call, multiply)
         groups = row_groups_of(operation, call, symbols)
         return multiply, () if groups is None else grouped_gemm_loops(groups, call, multiply)
 
-    def _asked_for(self, operation: ContractionCall) -> bool:
+    def _is_requested(self, operation: ContractionCall) -> bool:
         return operation.target in MATMULS and self.options.generates(operation.name, operation.origin.node)
 
     def _multiplication(self, call: MatmulCall, device: Capabilities) -> str:
-        """The operation that makes products of elements: how precise a library's sums of them are."""
+        """Return the scalar operation that multiplies elements with the precision of a library's matmul."""
         dtype = call.a.type.dtype
         if dtype in F8 and device.fp8_matmul:
             return "mul_f8_fast" if call.fast else "mul_f8"
         return "mul_tf32" if dtype == f32 and self.options.matmul_precision == "tf32" else "mul"
 
 
-def _as_loops(product: ContractionCall, call: MatmulCall, multiply: str) -> tuple[Operation, ...]:
-    """The sum, and the result that the epilogue makes of it, rounded once."""
+def _matmul_loops(operation: ContractionCall, call: MatmulCall, multiply: str) -> tuple[Operation, ...]:
+    """Return the sum over K, and the loop that applies the epilogue and rounds once."""
     type_, epilogue = call.result.type, call.epilogue
     layout = replace(type_.layout, fixed=False)
-    total = Value(f"{product.name}.sum", replace(type_, dtype=call.accumulator, layout=layout))
+    total = Value(f"{operation.name}.sum", replace(type_, dtype=call.accumulator, layout=layout))
     if epilogue.is_identity and type_.dtype == call.accumulator:
-        return (_sum(product, call, call.result, multiply),)
+        return (_sum(operation, call, call.result, multiply),)
     axes = _axes(type_)
     points = tuple(symbol(axis.name) for axis in axes)
     body: Expr = Load(total.name, points, call.accumulator)
@@ -102,20 +107,20 @@ def _as_loops(product: ContractionCall, call: MatmulCall, multiply: str) -> tupl
     for scale in epilogue.scales:
         body = op("mul", body, _broadcast(scale, points))
     if epilogue.bias is not None:
-        added = _broadcast(epilogue.bias, points)
-        body = op("add", body, added if epilogue.beta == 1 else op("mul", added, const(epilogue.beta, f32)))
+        bias = _broadcast(epilogue.bias, points)
+        body = op("add", body, bias if epilogue.beta == 1 else op("mul", bias, const(epilogue.beta, f32)))
     rounded = Pointwise(
-        results=product.results, axes=axes, bodies=(cast(body, type_.dtype),), origin=product.origin
+        results=operation.results, axes=axes, bodies=(cast(body, type_.dtype),), origin=operation.origin
     )
-    return _sum(product, call, total, multiply), rounded
+    return _sum(operation, call, total, multiply), rounded
 
 
-def _sum(product: ContractionCall, call: MatmulCall, total: Value, multiply: str) -> Reduction:
-    """The sum over K of the products that the operation ``multiply`` makes."""
+def _sum(operation: ContractionCall, call: MatmulCall, total: Value, multiply: str) -> Reduction:
+    """Return the sum over K of A times B, multiplied by the scalar operation ``multiply``."""
     nest = call.nest(multiply)
     return Reduction(
         results=(total,), axes=nest.outer, reduce_axes=nest.k, combiner=NamedCombiner("sum"), bodies=(nest.product,),
-        origin=product.origin,
+        origin=operation.origin,
     )  # fmt: skip
 
 
@@ -124,7 +129,7 @@ def _axes(type_: TensorType) -> tuple[Axis, ...]:
 
 
 def _broadcast(value: Value, points: tuple[Size, ...]) -> Expr:
-    """What a value is in f32 at a point, broadcast as eager does."""
+    """Return the f32 element of a value at a point of the result, with PyTorch's broadcasting."""
     shape = value.type.shape
     own = points[len(points) - len(shape) :]
     index = tuple(0 if size == 1 else at for size, at in zip(shape, own, strict=True))

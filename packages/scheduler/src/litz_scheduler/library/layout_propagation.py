@@ -1,4 +1,4 @@
-"""Which images are in channels-last: what convolutions gain by it against what is turned where two layouts meet."""
+"""Layout propagation: the choice of channels-last activations that minimises the bytes moved by a graph."""
 
 from __future__ import annotations
 
@@ -18,29 +18,33 @@ from litz_scheduler.library.convolution_layouts import (
 from litz_scheduler.library.minimum_cut import INFINITE_COST, MinimumCut
 
 CONVERSION_COST = 3
-"""Bytes moved for each byte of an image that is copied into the other layout: neighbours that are read are not
-neighbours where they are written."""
+"""Bytes charged for each byte of an activation that is copied to the other layout: reads or writes are strided."""
 
 FEW_CHANNELS_CONVERSION_COST = 9
-"""The same for images of few channels, which are copied with a few lanes of each register."""
+"""The same for activations of few channels, whose copy fills few lanes of each vector register."""
 
 MIXED_LAYOUT_COST = 2
-"""The same for an image that a loop reads in another layout than that of what it writes."""
+"""The same for an activation that a loop reads in another layout than that of its results."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelsLastChoice:
-    """What is in channels-last: calls, and free images, by name. A call may bear the name of an image that is not."""
+    """The names of calls and activations that become channels-last.
+
+    The name of a call is that of its first result, which need not become channels-last with it.
+    """
 
     calls: frozenset[str]
+    """Calls that run in channels-last."""
     activations: frozenset[str]
+    """Activations that are stored in channels-last."""
 
 
 class LayoutPropagation:
-    """The images of a graph and what it costs to lay them out apart from one another.
+    """A minimum cut between the activations of a graph in eager's layout and those in channels-last.
 
-    Those that loops or ``calls`` make, and that only they read, are ``free``: they are laid out together with what
-    they are made from where that moves fewer bytes. A call's results have the layout of what it reads.
+    Nodes are activations and calls; an edge costs the bytes that different layouts of its ends move. A call reads and
+    writes activations of one layout.
     """
 
     def __init__(self, graph: LoopGraph, calls: Mapping[str, ConvolutionLayoutCost]) -> None:
@@ -48,45 +52,49 @@ class LayoutPropagation:
         self._calls = calls
         self._values = graph.values()
         self.free = self._free()
+        """The activations of any layout: loops or ``calls`` write them, and nothing else reads them."""
         self._cut = MinimumCut()
         self._settled: set[str] = set()
 
     def chosen(self) -> ChannelsLastChoice:
-        """The calls and the free images that are best in channels-last."""
+        """Return the calls and free activations that the minimum cut puts in channels-last."""
         for operation in self._graph.operations:
             if operation.name in self._calls:
                 self._call(self._calls[operation.name])
             elif isinstance(operation, Pointwise | Reduction):
                 self._loop(operation)
         found = self._cut.found()
-        calls = frozenset(name for name, parts in self._calls.items() if self._side(parts) in found)
+        calls = frozenset(name for name, costs in self._calls.items() if self._call_node(costs) in found)
         return ChannelsLastChoice(calls, frozenset(name for name in self.free if name in found))
 
     def _free(self) -> frozenset[str]:
-        bound: Collection[str] = output_names(self._graph) - set(self._graph.saved)
+        fixed: Collection[str] = output_names(self._graph) - set(self._graph.saved)
         read = {
             name
             for operation in self._graph.operations
             if not isinstance(operation, Pointwise | Reduction) and operation.name not in self._calls
             for name in operation.reads
         }
-        made = (
+        results = (
             value
             for operation in self._graph.operations
-            for value in self._made(operation)
+            for value in self._layout_results(operation)
             if value.replaces is None and is_activation(value.type) and not is_channels_last(value.type)
         )
-        return frozenset(value.name for value in made) - read - set(bound)
+        return frozenset(value.name for value in results) - read - set(fixed)
 
-    def _made(self, operation: Operation) -> tuple[Value, ...]:
-        """The images that an operation may lay out."""
+    def _layout_results(self, operation: Operation) -> tuple[Value, ...]:
+        """Return the results of an operation that may have either layout."""
         if operation.name in self._calls:
-            image = self._calls[operation.name].output
-            return () if image is None else (image,)
+            output = self._calls[operation.name].output
+            return () if output is None else (output,)
         return operation.results if isinstance(operation, Pointwise | Reduction) else ()
 
     def _node(self, name: str) -> str | None:
-        """An image whose layout matters, and on whose side it is where that is settled."""
+        """Return the node of an activation; ``None`` where both layouts are the same memory.
+
+        An activation that is not free is tied to the side of its layout.
+        """
         type_ = self._values[name].type
         if not is_activation(type_) or is_both_layouts(type_):
             return None
@@ -96,32 +104,34 @@ class LayoutPropagation:
             settle(name, INFINITE_COST)
         return name
 
-    def _side(self, parts: ConvolutionLayoutCost) -> str:
-        """The node of a call: that of its image, where this is laid out as the call gives it."""
-        name, image = parts.call.name, parts.output
-        return name if image is None or image.name in self.free else f"<{name}>"
+    def _call_node(self, costs: ConvolutionLayoutCost) -> str:
+        """Return the node of a call: that of its result where this has the layout of the call."""
+        name, output = costs.call.name, costs.output
+        return name if output is None or output.name in self.free else f"<{name}>"
 
-    def _call(self, parts: ConvolutionLayoutCost) -> None:
-        node = self._side(parts)
-        self._cut.inside(node, parts.eager_cost)
-        self._cut.outside(node, parts.channels_last_cost)
-        given = () if parts.output is None else (parts.output.name,)
-        for name in (*parts.reads, *given):
+    def _call(self, costs: ConvolutionLayoutCost) -> None:
+        node = self._call_node(costs)
+        self._cut.inside(node, costs.eager_cost)
+        self._cut.outside(node, costs.channels_last_cost)
+        results = () if costs.output is None else (costs.output.name,)
+        for name in (*costs.reads, *results):
             few = has_few_channels(self._values[name].type)
-            self._apart(node, name, FEW_CHANNELS_CONVERSION_COST if few else CONVERSION_COST)
+            self._same_layout(node, name, FEW_CHANNELS_CONVERSION_COST if few else CONVERSION_COST)
 
-    def _apart(self, node: str, image: str, price: int) -> None:
-        other = self._node(image)
+    def _same_layout(self, node: str, activation: str, cost_per_byte: int) -> None:
+        other = self._node(activation)
         if other is not None:
-            self._cut.same_partition(node, other, price * activation_bytes(self._values[image].type))
+            self._cut.same_partition(
+                node, other, cost_per_byte * activation_bytes(self._values[activation].type)
+            )
 
     def _loop(self, operation: Pointwise | Reduction) -> None:
-        made = [node for value in operation.results if (node := self._node(value.name)) is not None]
+        written = [node for value in operation.results if (node := self._node(value.name)) is not None]
         read = [node for name in operation.reads if (node := self._node(name)) is not None]
-        if not made and read and isinstance(operation, Pointwise):
-            # It walks the image in some order of its own: that of eager, most likely.
+        if not written and read and isinstance(operation, Pointwise):
+            # Its results are no activations; its loop order is most likely that of eager's layout.
             for name in read:
                 self._cut.outside(name, MIXED_LAYOUT_COST * activation_bytes(self._values[name].type))
             return
-        for name in (*made, *read)[1:]:
-            self._apart((*made, *read)[0], name, MIXED_LAYOUT_COST)
+        for name in (*written, *read)[1:]:
+            self._same_layout((*written, *read)[0], name, MIXED_LAYOUT_COST)

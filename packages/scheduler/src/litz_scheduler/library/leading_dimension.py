@@ -1,4 +1,4 @@
-"""Rows of matrices that a library's products read, begun where a GPU reads whole lines of memory."""
+"""Padding of the leading dimension of matmul operands, so that rows start at cache lines of a GPU."""
 
 from __future__ import annotations
 
@@ -24,37 +24,40 @@ from litz_scheduler.legality.matmul import gpu_kinds
 from litz_scheduler.options import SchedulerOptions
 
 CACHE_LINE, ALIGNED = 128, 16
-"""Bytes to a multiple of which rows are lengthened: the first where memory allows it. Rows whose length is a multiple
-of the second are read well as they are."""
+"""Alignments of rows in bytes. Padding aims at the first, else at the second, as ``MAX_OVERHEAD`` permits; rows of a
+multiple of the second are not padded."""
 
 MAX_OVERHEAD = 16
-"""The part of a row, one over this, by which it is lengthened at the most."""
+"""The limit on padding: a row grows by at most one part in this many."""
 
 
 @dataclass(frozen=True, slots=True)
 class PadLeadingDimension:
-    """Let rows that loops write, and only loops and products of matrices read, begin at multiples of so many bytes.
+    """Pad the rows of matrices that loops write and matmuls of a library read.
 
-    Nothing that the caller sees changes, nor what a routine of another kind is given: only what loops make has rows
-    with gaps, where its rows are no multiple of ``ALIGNED`` bytes.
+    Applies to matrices on a GPU that nothing but loops and matmuls reads, and whose rows are no multiple of ``ALIGNED``
+    bytes. Results of the graph and arguments of other routines keep their layouts.
     """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    """``pad_leading_dimension`` turns the pass on."""
     name: str = "pad-leading-dimension"
+    """The name of the pass."""
     ulp: int = 0
+    """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         kinds = gpu_kinds(context) if self.options.pad_leading_dimension else frozenset()
         if not kinds:
             return data
         readers = _readers(data)
-        seen = output_names(data)
+        returned = output_names(data)
         operations: list[Operation] = []
         for operation in data.operations:
             if isinstance(operation, Pointwise | Reduction):
                 results = tuple(
                     self._padded(value, readers, kinds, context)
-                    if _suits(value.name, readers, seen)
+                    if _tolerates_padding(value.name, readers, returned)
                     else value
                     for value in operation.results
                 )
@@ -69,17 +72,17 @@ class PadLeadingDimension:
         kinds: frozenset[str],
         context: PassContext,
     ) -> Value:
-        """The value with longer rows, or as it is."""
-        wanted = value.replaces is None and value.type.device.kind in kinds
-        type_ = padded_type(value.type) if wanted else None
-        if type_ is None or not _multiplied(value.name, readers):
+        """Return the value with padded rows where the pass applies to it, else unchanged."""
+        applicable = value.replaces is None and value.type.device.kind in kinds
+        type_ = padded_type(value.type) if applicable else None
+        if type_ is None or not _read_by_matmul(value.name, readers):
             return value
         context.decide(Decision("library", value.name, "pad", "library.padding"))
         return replace(value, type=type_)
 
 
 def padded_type(type_: TensorType) -> TensorType | None:
-    """The type with rows of whole lines; ``None`` where they are well as they are, or gaps would take too much."""
+    """Return a tensor type with padded rows; ``None`` where they are aligned or padding exceeds ``MAX_OVERHEAD``."""
     shape, size = type_.shape, type_.dtype.itemsize
     if len(shape) < 2 or not all(isinstance(each, int) and each > 1 for each in shape[-2:]):
         return None
@@ -89,12 +92,12 @@ def padded_type(type_: TensorType) -> TensorType | None:
     assert isinstance(row, int)
     if row * size % ALIGNED == 0:
         return None
-    lengths = (-(-row * size // step) * step // size for step in (CACHE_LINE, ALIGNED))
+    lengths = (-(-row * size // alignment) * alignment // size for alignment in (CACHE_LINE, ALIGNED))
     longer = next((length for length in lengths if MAX_OVERHEAD * (length - row) <= row), None)
     if longer is None:
         return None
     strides = contiguous((*shape[:-1], longer)).strides
-    # Gaps are kept as what is promised to a caller is.
+    # A fixed layout, so that no later pass removes the padding.
     return replace(type_, layout=replace(type_.layout, strides=strides, fixed=True))
 
 
@@ -106,25 +109,27 @@ def _readers(graph: LoopGraph) -> Mapping[str, list[Operation]]:
     return found
 
 
-def _suits(name: str, readers: Mapping[str, Sequence[Operation]], seen: Collection[str]) -> bool:
-    """True where nobody who reads a value or a view of it minds gaps between rows, and the caller sees neither."""
-    return name not in seen and all(
+def _tolerates_padding(
+    name: str, readers: Mapping[str, Sequence[Operation]], returned: Collection[str]
+) -> bool:
+    """Return whether all readers of a value and its views are loops or matmuls, and the graph returns none of them."""
+    return name not in returned and all(
         isinstance(each, Pointwise | Reduction)
-        or _is_product(each)
-        or (isinstance(each, View) and _suits(each.name, readers, seen))
+        or _is_matmul(each)
+        or (isinstance(each, View) and _tolerates_padding(each.name, readers, returned))
         for each in readers.get(name, ())
     )
 
 
-def _multiplied(name: str, readers: Mapping[str, Sequence[Operation]]) -> bool:
-    """True where a product of matrices reads a value or a view of it."""
+def _read_by_matmul(name: str, readers: Mapping[str, Sequence[Operation]]) -> bool:
+    """Return whether a library matmul reads a value or a view of it."""
     return any(
-        _is_product(each) or (isinstance(each, View) and _multiplied(each.name, readers))
+        _is_matmul(each) or (isinstance(each, View) and _read_by_matmul(each.name, readers))
         for each in readers.get(name, ())
     )
 
 
-def _is_product(operation: Operation) -> bool:
+def _is_matmul(operation: Operation) -> bool:
     return (
         isinstance(operation, ContractionCall)
         and operation.kind == "matmul"

@@ -1,4 +1,4 @@
-"""Matrix products by the host's ``linear``, where that beats the BLAS behind ATen's."""
+"""Selection of oneDNN's ``linear`` for f32 matmuls on the CPU where it is faster than ATen's BLAS."""
 
 from __future__ import annotations
 
@@ -15,52 +15,59 @@ from litz_scheduler.graph_facts import VersionDeadlines
 from litz_scheduler.options import SchedulerOptions
 
 MIN_ROWS = 8
-"""With fewer rows a product is bound by reading its matrix, which every library does alike."""
+"""The fewest rows of A. With fewer, a matmul is bound by reading B, which takes every library the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinearMatmuls:
-    """Let ``linear(x, weight, bias)``, which is ``x @ weight.T + bias``, run the f32 products that are large enough."""
+    """Replace f32 ``mm`` and ``addmm`` calls of enough operations by the routine ``linear``.
+
+    ``linear(x, weight, bias)`` is ``x @ weight.T + bias``.
+    """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
-    name: str = "products"
+    """``linear_flops`` is the least number of operations; zero turns the pass off."""
+    name: str = "linear-matmuls"
+    """The name of the pass."""
     ulp: int = 64
+    """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         if not self.options.linear_flops:
             return data
-        change = _Change(data, self.options.linear_flops)
+        rewriter = _LinearRewriter(data, self.options.linear_flops)
         operations: list[Operation] = []
         for position, operation in enumerate(data.operations):
-            made = change.of(operation, position)
-            if made:
+            replacement = rewriter.of(operation, position)
+            if replacement:
                 context.decide(Decision("library", operation.name, "call", "library.linear"))
-            operations.extend(made or (operation,))
-            change.known.update((o.name, o) for o in operations[-1:] if isinstance(o, View))
+            operations.extend(replacement or (operation,))
+            rewriter.known.update((o.name, o) for o in operations[-1:] if isinstance(o, View))
         return data.with_operations(tuple(operations))
 
 
-class _Change:
-    """The views met so far (``known``), and what becomes of the products that read them."""
+class _LinearRewriter:
+    """Rewrites matmul calls to ``linear``, in program order."""
 
-    def __init__(self, graph: LoopGraph, least: int) -> None:
+    def __init__(self, graph: LoopGraph, min_flops: int) -> None:
         self.known: dict[str, View] = {}
-        self._least = least
+        """The views before the current operation, by name."""
+        self._min_flops = min_flops
         self._symbols = graph.symbols
         self._values = graph.values()
         self._versions = VersionDeadlines(graph)
 
     def of(self, operation: Operation, position: int) -> tuple[Operation, ...]:
-        """What computes ``operation`` instead; nothing where it stays."""
+        """Return the operations that replace ``operation``; empty where it remains."""
         operands = plain_operands(operation) if isinstance(operation, ContractionCall) else None
         if operands is None:
             return ()
         assert isinstance(operation, ContractionCall)
         bias, x, matrix = operands
-        if not self._pays(operation) or not self._is_matrix(x) or not self._is_matrix(matrix, gaps=False):
+        if not self._pays(operation) or not self._is_matrix(x) or not self._is_matrix(matrix, padding=False):
             return ()
         if not all(isinstance(size, int) for size in self._values[matrix].type.shape):
-            return ()  # it may be empty, which ``linear`` refuses
+            return ()  # ``linear`` refuses an empty weight
         if bias is not None and not self._is_bias(bias):
             return ()
         weight, views = self._transposed(operation, matrix, position)
@@ -68,53 +75,61 @@ class _Change:
         call = replace(operation, target="linear", arguments=arguments)
         return (*views, call)
 
-    def _pays(self, product: ContractionCall) -> bool:
-        rows, _ = product.results[0].type.shape
-        enough = estimate(product.flops, self._symbols) >= self._least
+    def _pays(self, matmul: ContractionCall) -> bool:
+        rows, _ = matmul.results[0].type.shape
+        enough = estimate(matmul.flops, self._symbols) >= self._min_flops
         return enough and estimate(rows, self._symbols) >= MIN_ROWS
 
-    def _is_matrix(self, name: str, gaps: bool = True) -> bool:
-        """True for f32 on the CPU with elements, whose rows or columns are dense and do not overlap.
+    def _is_matrix(self, name: str, padding: bool = True) -> bool:
+        """Return whether a matrix is f32, on the CPU, not empty, and has dense rows or columns that do not overlap.
 
-        A weight may have no ``gaps`` between them: for some shapes oneDNN has no product with such a one.
+        Without ``padding`` rows or columns must also be adjacent, as for a weight: oneDNN has no padded form for some
+        shapes.
         """
         type_ = self._values[name].type
         if type_.dtype != f32 or type_.device.kind != "cpu" or 0 in type_.shape:
             return False
-        (rows, columns), (down, right) = type_.shape, type_.layout.strides
-        lines = ((right, down, columns), (down, right, rows))
-        return any(_reaches(*line) and (gaps or line[1] == line[2]) for line in lines)
+        (rows, columns), (row_stride, column_stride) = type_.shape, type_.layout.strides
+        orders = ((column_stride, row_stride, columns), (row_stride, column_stride, rows))
+        return any(_is_dense(*order) and (padding or order[1] == order[2]) for order in orders)
 
     def _is_bias(self, name: str) -> bool:
         type_ = self._values[name].type
         return type_.dtype == f32 and len(type_.shape) == 1 and type_.layout.strides == (1,)
 
     def _transposed(
-        self, product: ContractionCall, matrix: str, position: int
+        self, matmul: ContractionCall, matrix: str, position: int
     ) -> tuple[str, tuple[Operation, ...]]:
-        """The name of the transpose of ``matrix``, and the view that makes it if it is no view of one already."""
+        """Return the name of the transpose of ``matrix``, and the view to emit for it.
+
+        There is no view to emit where ``matrix`` is itself the transposed view of a tensor that is not yet overwritten.
+        """
         view = self.known.get(matrix)
-        if view is not None and view.index == _swapped(view.axes):
-            deadline, whole = self._versions.deadline(view.base), self._values[view.base].type
-            shows_all = whole.shape == tuple(axis.size for axis in reversed(view.axes))
-            if whole.dtype == f32 and shows_all and (deadline is None or position < deadline):
+        if view is not None and view.index == _transposed_index(view.axes):
+            deadline, base_type = self._versions.deadline(view.base), self._values[view.base].type
+            is_whole = base_type.shape == tuple(axis.size for axis in reversed(view.axes))
+            if base_type.dtype == f32 and is_whole and (deadline is None or position < deadline):
                 return view.base, ()
         type_ = self._values[matrix].type
         strides = type_.layout.strides[::-1]
         layout = replace(type_.layout, strides=strides, fixed=False)
-        turned: TensorType = replace(type_, shape=type_.shape[::-1], layout=layout)
-        axes = tuple(Axis(f"i{k}", size) for k, size in enumerate(turned.shape))
-        value = Value(f"{product.name}.weight", turned)
-        made = View(results=(value,), base=matrix, axes=axes, index=_swapped(axes), origin=product.origin)
-        return value.name, (made,)
+        transposed: TensorType = replace(type_, shape=type_.shape[::-1], layout=layout)
+        axes = tuple(Axis(f"i{k}", size) for k, size in enumerate(transposed.shape))
+        value = Value(f"{matmul.name}.weight", transposed)
+        transpose = View(
+            results=(value,), base=matrix, axes=axes, index=_transposed_index(axes), origin=matmul.origin
+        )
+        return value.name, (transpose,)
 
 
-def _reaches(fast: Size, slow: Size, count: Size) -> bool:
-    """True when lines of ``count`` elements, each next to the other, start ``slow`` apart and do not overlap."""
-    if fast != 1 and count != 1:
+def _is_dense(inner_stride: Size, outer_stride: Size, inner_size: Size) -> bool:
+    """Return whether rows of contiguous elements, ``outer_stride`` elements apart, do not overlap."""
+    if inner_stride != 1 and inner_size != 1:
         return False
-    return slow == count or (isinstance(slow, int) and isinstance(count, int) and slow >= count)
+    return outer_stride == inner_size or (
+        isinstance(outer_stride, int) and isinstance(inner_size, int) and outer_stride >= inner_size
+    )
 
 
-def _swapped(axes: tuple[Axis, ...]) -> tuple[Size, ...]:
+def _transposed_index(axes: tuple[Axis, ...]) -> tuple[Size, ...]:
     return tuple(symbol(axis.name) for axis in reversed(axes))

@@ -1,4 +1,4 @@
-"""Convolutions of inference: weights packed once, results in channels-last, a batch norm folded into the weight."""
+"""Convolutions of inference: prepacked weights, channels-last activations, batch norms folded, activations fused."""
 
 from __future__ import annotations
 
@@ -36,186 +36,209 @@ from litz_scheduler.options import SchedulerOptions
 
 @dataclass(frozen=True, slots=True)
 class PrepackConvolutions:
-    """Let the host's ``convolution`` run those over images whose weight is held.
+    """Replace 2-d f32 convolutions on the CPU whose weight is frozen by oneDNN's ``convolution``.
 
-    It reads and gives channels-last, and wants the weight in a form of its own, made once by ``prepack_convolution``
-    and kept. A reader that scales and shifts each channel by held values does so through the weight and the bias; an
-    activation that the routine knows is left to it.
+    The routine reads and writes channels-last and takes a weight that ``prepack_convolution`` reorders once, in the
+    frozen region. A reader that scales and shifts each channel by frozen values, such as a batch norm, becomes part of
+    weight and bias; a following activation of :data:`litz_scheduler.library.activations.ACTIVATIONS` is fused.
     """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
-    name: str = "convolutions"
+    """``prepack_convolutions`` turns the pass on."""
+    name: str = "prepack-convolutions"
+    """The name of the pass."""
     ulp: int = 64
+    """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         if not self.options.prepack_convolutions or not data.frozen:
             return data
         values = data.values()
-        held = {name: values[name] for name in data.frozen}
-        found = {o.name: parts for o in data.operations if (parts := _parts(o, values, held)) is not None}
-        return _Change(data, found, context).run() if found else data
+        frozen = {name: values[name] for name in data.frozen}
+        convolutions = {
+            o.name: convolution
+            for o in data.operations
+            if (convolution := _parse(o, values, frozen)) is not None
+        }
+        return _PrepackRewriter(data, convolutions, context).run() if convolutions else data
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
-    """A convolution: what it reads, the shape of its input, and how its window moves."""
+class _Convolution:
+    """The arguments of a convolution that ``convolution`` can run."""
 
     x: str
+    """The input, of shape (batch, channels, height, width)."""
     weight: Value
+    """The frozen weight, of shape (output channels, input channels of a group, height, width)."""
     bias: str | None
+    """The frozen bias, of shape (output channels,)."""
     shape: tuple[Size, ...]
+    """The shape of the input."""
     geometry: tuple[Argument, ...]
     """Paddings, strides and dilations, two of each, and the number of groups."""
 
 
-def _parts(call: Operation, values: Mapping[str, Value], held: Mapping[str, Value]) -> _Parts | None:
-    """The parts of a convolution that the host's routine can run; None for any other operation."""
+def _parse(call: Operation, values: Mapping[str, Value], frozen: Mapping[str, Value]) -> _Convolution | None:
+    """Parse a convolution that the routine ``convolution`` can run; ``None`` for any other operation."""
     if not isinstance(call, ContractionCall):
         return None
-    given = convolution_arguments(call.target, call.arguments, call.attributes)
-    if given is None or given.grad_output is not None or given.transposed or given.weight.name not in held:
+    arguments = convolution_arguments(call.target, call.arguments, call.attributes)
+    if arguments is None or arguments.grad_output is not None or arguments.transposed:
         return None
-    if given.bias is not None and given.bias.name not in held:
+    weight, bias = frozen.get(arguments.weight.name), None
+    if weight is None:
         return None
-    weight, source, result = held[given.weight.name], values[given.input.name].type, call.results[0].type
+    if arguments.bias is not None:
+        bias = arguments.bias.name
+        if bias not in frozen:
+            return None
+    source, result = values[arguments.input.name].type, call.results[0].type
     shapes = (*source.shape, *weight.type.shape, *result.shape)
     if len(result.shape) != 4 or not all(isinstance(size, int) and size > 0 for size in shapes):
         return None
     if {source.dtype, result.dtype} != {f32} or result.device.kind != "cpu":
         return None
-    geometry = (given.padding, given.stride, given.dilation, given.groups)
+    geometry = (arguments.padding, arguments.stride, arguments.dilation, arguments.groups)
     if any(True for _ in sizes_in(geometry)):
-        # A weight is packed once for all calls, and these differ from call to call.
+        # The weight is prepacked once for one geometry, and a symbolic one may differ from call to call.
         return None
-    bias = given.bias.name if given.bias is not None else None
-    return _Parts(given.input.name, weight, bias, source.shape, geometry)
+    return _Convolution(arguments.input.name, weight, bias, source.shape, geometry)
 
 
-class _Change:
-    """Emits the graph anew, operation by operation."""
+class _PrepackRewriter:
+    """Rewrites a graph to prepacked convolutions, operation by operation."""
 
-    def __init__(self, graph: LoopGraph, found: Mapping[str, _Parts], context: PassContext) -> None:
+    def __init__(
+        self, graph: LoopGraph, convolutions: Mapping[str, _Convolution], context: PassContext
+    ) -> None:
         self.graph = graph
-        self.found = found
+        self.convolutions = convolutions
         self.context = context
-        self.keep = FrozenRegion(graph)
-        self.layouts = ChannelsLastValues(graph, found)
+        self.frozen_region = FrozenRegion(graph)
+        self.layouts = ChannelsLastValues(graph, convolutions)
         self.readers: dict[str, list[Operation]] = {}
         for operation in graph.operations:
             for name in operation.reads:
                 self.readers.setdefault(name, []).append(operation)
-        self.rest: dict[str, Expr] = {}
-        self.done: set[str] = set()
+        self.remaining_bodies: dict[str, Expr] = {}
+        self.fused: set[str] = set()
 
     def run(self) -> LoopGraph:
-        """The graph, with what it keeps in front."""
-        for operation in self.keep.others:
-            if operation.name in self.found:
+        """Return the rewritten graph, with the frozen region first."""
+        for operation in self.frozen_region.others:
+            if operation.name in self.convolutions:
                 assert isinstance(operation, ContractionCall)
-                self._convolution(operation, self.found[operation.name])
+                self._convolution(operation, self.convolutions[operation.name])
             elif isinstance(operation, Pointwise | Reduction):
-                if operation.name not in self.done:
+                if operation.name not in self.fused:
                     self.layouts.follow(self._current(operation))
             else:
                 self.layouts.append(operation)
-        return self.graph.with_operations((*self.keep.region(), *self.layouts.operations))
+        return self.graph.with_operations((*self.frozen_region.region(), *self.layouts.operations))
 
     def _current(self, operation: Pointwise | Reduction) -> Pointwise | Reduction:
-        body = self.rest.get(operation.name)
+        body = self.remaining_bodies.get(operation.name)
         return operation if body is None else replace(operation, bodies=(body,))
 
-    def _convolution(self, call: ContractionCall, parts: _Parts) -> None:
+    def _convolution(self, call: ContractionCall, convolution: _Convolution) -> None:
         value = call.results[0]
-        affine, applied = Affine(), "none"
+        affine, post_op = Affine(), "none"
         reader = self._only_reader(value)
         if reader is not None:
-            image = next(load for load in loads(*reader.bodies) if load.buffer == value.name)
-            body = self.rest.get(reader.name, reader.bodies[0])
-            divided = split(body, image, reader.axes[1].name, self.keep.lasting)
-            affine = divided.affine
-            known = activation(divided.rest, image)
-            if known is not None and self._takes_over(reader):
-                applied, value = known, reader.results[0]
-                self.done.add(reader.name)
-                self._note(reader, "fold", "library.activation")
+            x = next(load for load in loads(*reader.bodies) if load.buffer == value.name)
+            body = self.remaining_bodies.get(reader.name, reader.bodies[0])
+            channel_split = split(body, x, reader.axes[1].name, self.frozen_region.frozen)
+            affine = channel_split.affine
+            name = activation(channel_split.rest, x)
+            if name is not None and self._can_fuse(reader):
+                post_op, value = name, reader.results[0]
+                self.fused.add(reader.name)
+                self._note(reader, "fuse", "library.activation")
             else:
-                self.rest[reader.name] = divided.rest
+                self.remaining_bodies[reader.name] = channel_split.rest
             if affine != Affine():
-                self._note(reader, "fold", "library.scale")
-        self._emit(call, value, parts, self._kept(call, parts, affine, reader), applied)
+                self._note(reader, "fuse", "library.scale")
+        self._emit(call, value, convolution, self._prepacked(call, convolution, affine, reader), post_op)
 
     def _only_reader(self, value: Value) -> Pointwise | None:
-        """The loop that alone reads a convolution's result, each element at its own point, if there is one."""
+        """Return the pointwise loop that is a convolution's only reader and reads each element at its own index."""
         readers = self.readers.get(value.name, [])
         if len(readers) != 1 or not self.layouts.is_free(value):
             return None
         reader = readers[0]
         if not isinstance(reader, Pointwise) or len(reader.bodies) != 1 or reader.token:
             return None
-        images = [load for load in loads(*reader.bodies) if load.buffer == value.name]
-        if tuple(axis.size for axis in reader.axes) != value.type.shape or len(images) != 1:
+        reads = [load for load in loads(*reader.bodies) if load.buffer == value.name]
+        if tuple(axis.size for axis in reader.axes) != value.type.shape or len(reads) != 1:
             return None
-        return reader if is_identity(images[0].index, reader.axes) else None
+        return reader if is_identity(reads[0].index, reader.axes) else None
 
-    def _takes_over(self, reader: Pointwise) -> bool:
-        """True when the convolution may give the reader's result itself."""
+    def _can_fuse(self, reader: Pointwise) -> bool:
+        """Return whether the convolution can write the reader's result itself."""
         result = reader.results[0]
         return result.type.dtype == f32 and not result.type.layout.fixed and self.layouts.is_free(result)
 
-    def _kept(
-        self, call: ContractionCall, parts: _Parts, affine: Affine, reader: Pointwise | None
+    def _prepacked(
+        self, call: ContractionCall, convolution: _Convolution, affine: Affine, reader: Pointwise | None
     ) -> tuple[str, str | None]:
-        """The names of the packed weight and of the bias; they are computed in the region that is kept."""
-        name, channels = call.name, parts.weight.type.shape[0]
+        """Return the names of the prepacked weight and of the bias, which the frozen region computes."""
+        name, channels = call.name, convolution.weight.type.shape[0]
         axis = Axis("i0", channels)
-        place: dict[str, Size] = {} if reader is None else {reader.axes[1].name: symbol(axis.name)}
+        substitution: dict[str, Size] = {} if reader is None else {reader.axes[1].name: symbol(axis.name)}
         vector = TensorType(f32, (channels,), contiguous((channels,)))
-        factor = None if affine.scale is None else substitute_expr(affine.scale, place)
-        addend = None if affine.shift is None else substitute_expr(affine.shift, place)
-        bias = parts.bias
-        if bias is not None and (factor is not None or addend is not None):
-            own: Expr = Load(bias, (symbol(axis.name),), f32)
-            own = own if factor is None else op("mul", own, factor)
-            addend = own if addend is None else op("add", own, addend)
-        made = {f"{name}.factor": factor, f"{name}.bias": addend}
-        results = {key: body for key, body in made.items() if body is not None}
+        scale = None if affine.scale is None else substitute_expr(affine.scale, substitution)
+        shift = None if affine.shift is None else substitute_expr(affine.shift, substitution)
+        bias = convolution.bias
+        if bias is not None and (scale is not None or shift is not None):
+            scaled_bias: Expr = Load(bias, (symbol(axis.name),), f32)
+            scaled_bias = scaled_bias if scale is None else op("mul", scaled_bias, scale)
+            shift = scaled_bias if shift is None else op("add", scaled_bias, shift)
+        bodies = {f"{name}.scale": scale, f"{name}.bias": shift}
+        results = {key: body for key, body in bodies.items() if body is not None}
         if results:
             values = tuple(Value(key, vector) for key in results)
-            self.keep.compute(
+            self.frozen_region.compute(
                 Pointwise(results=values, axes=(axis,), bodies=tuple(results.values()), origin=call.origin)
             )
-        if addend is not None:
-            bias = self.keep.result(f"{name}.bias", vector)
-        packed = Value(
-            f"{name}.weight", replace(parts.weight.type, layout=contiguous(parts.weight.type.shape))
+        if shift is not None:
+            bias = self.frozen_region.result(f"{name}.bias", vector)
+        weight = Value(
+            f"{name}.weight",
+            replace(convolution.weight.type, layout=contiguous(convolution.weight.type.shape)),
         )
-        scale = Ref(f"{name}.factor") if factor is not None else None
-        arguments = (Ref(parts.weight.name), scale, *parts.geometry, parts.shape)
-        self.keep.compute(
-            Extern(results=(packed,), target="prepack_convolution", arguments=arguments, origin=call.origin)
+        scales = Ref(f"{name}.scale") if scale is not None else None
+        arguments = (Ref(convolution.weight.name), scales, *convolution.geometry, convolution.shape)
+        self.frozen_region.compute(
+            Extern(results=(weight,), target="prepack_convolution", arguments=arguments, origin=call.origin)
         )
-        return self.keep.result(packed.name, packed.type), bias
+        return self.frozen_region.result(weight.name, weight.type), bias
 
     def _emit(
-        self, call: ContractionCall, value: Value, parts: _Parts, kept: tuple[str, str | None], applied: str
+        self,
+        call: ContractionCall,
+        value: Value,
+        convolution: _Convolution,
+        prepacked: tuple[str, str | None],
+        post_op: str,
     ) -> None:
-        """The call that computes ``value``, and a copy where somebody needs it as eager has it."""
-        x = self.layouts.in_channels_last(parts.x)
-        weight, bias = Ref(kept[0]), None if kept[1] is None else Ref(kept[1])
+        """Emit the call that computes ``value``, and a copy in eager's layout where a reader needs it."""
+        x = self.layouts.in_channels_last(convolution.x)
+        weight, bias = Ref(prepacked[0]), None if prepacked[1] is None else Ref(prepacked[1])
         free = self.layouts.is_free(value)
         type_ = channels_last(value.type)
-        made = replace(value, type=replace(type_, layout=replace(type_.layout, fixed=True)))
+        result = replace(value, type=replace(type_, layout=replace(type_.layout, fixed=True)))
         if not free:
-            made = replace(made, name=f"{value.name}.channels_last")
-        arguments = (Ref(x), weight, bias, *parts.geometry, applied)
+            result = replace(result, name=f"{value.name}.channels_last")
+        arguments = (Ref(x), weight, bias, *convolution.geometry, post_op)
         self.layouts.append(
             replace(
-                call, results=(made,), target="convolution", arguments=arguments, layout_requirement="exact"
+                call, results=(result,), target="convolution", arguments=arguments, layout_requirement="exact"
             )
         )
-        self.layouts.last.add(made.name)
+        self.layouts.last.add(result.name)
         if not free:
-            self.layouts.copy(value, made.name)
+            self.layouts.copy(value, result.name)
         self._note(call, "call", "library.convolution")
 
     def _note(self, operation: Operation, verdict: str, reason: str) -> None:
