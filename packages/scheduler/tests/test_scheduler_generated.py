@@ -136,7 +136,7 @@ def test_split_k_of_a_matmul_with_few_tiles(summed: int, sm_count: int, splits: 
     plan = plan_of(graph, replace(GPU_LIKE, sm_count=sm_count), EVERY)
     (divided, *rest) = plan.kernels
     assert [d.note for d in plan.decisions if d.reason == "split.threads"] == (
-        [f"{splits} parts"] if splits else []
+        [f"{splits} splits"] if splits else []
     )
     assert len(rest) == (1 if splits else 0)
     assert [axis.size for axis in divided.outer] == ([splits] if splits else []) + [40, 50]
@@ -151,7 +151,7 @@ def test_split_k_over_several_axes(batch: int, splits: int, lengths: list[int]) 
         " { %x[n, y, x, i0] * %w[n, y, x, i1] }\n}"
     )
     plan = plan_of(graph, GPU_LIKE, SchedulerOptions())
-    assert [d.note for d in plan.decisions if d.reason == "split.threads"] == [f"{splits} parts"]
+    assert [d.note for d in plan.decisions if d.reason == "split.threads"] == [f"{splits} splits"]
     assert [axis.size for axis in plan.kernels[0].phases[0].axes] == lengths
     generator = np.random.default_rng(0)
     x, w = (generator.integers(-2, 3, each.type.shape).astype(np.float32) for each in graph.inputs)
@@ -184,7 +184,7 @@ def test_split_k_of_the_gradient_of_a_weight(
     graph = parse_graph(SLOPE.format(batch=batch))
     plan = plan_of(graph, replace(GPU_LIKE, sm_count=sm_count), EVERY)
     notes = [d.note for d in plan.decisions if d.reason == "split.threads"]
-    assert notes == ([f"{splits} parts"] if splits else [])
+    assert notes == ([f"{splits} splits"] if splits else [])
     assert [axis.size for axis in plan.kernels[0].phases[0].axes] == lengths
     generator = np.random.default_rng(0)
     given = [generator.integers(-2, 3, each.type.shape).astype(np.float32) for each in graph.inputs]

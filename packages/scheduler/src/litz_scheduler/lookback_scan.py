@@ -1,8 +1,8 @@
-"""Which scans of long rows programs of a GPU go through part by part, one going on from another.
+"""Selection of scans that run as a decoupled look-back scan on a GPU.
 
-They read a row once, where steps of their own for the parts of a row read it twice. A program that waits moves no
-memory, so rows that are many have a program each as before, and columns, whose neighbours in memory are no neighbours
-of the scan, are divided.
+CTAs scan segments of a row, each continuing from the results of its predecessors. This reads a row once, where a split
+scan reads it twice. A CTA that waits moves no memory, so rows that are numerous enough have one CTA each, and scans
+along a strided dimension are split.
 """
 
 from __future__ import annotations
@@ -17,33 +17,35 @@ from litz_scheduler.loop_order import LoopNest
 from litz_scheduler.options import SchedulerOptions
 
 WIDE_STATE_RATIO = 4
-"""How many times fewer points a part has whose values are more than 32 bits each, or several."""
+"""The divisor of the points for each CTA where the running state is wider than one 32-bit value."""
 
 
 def lookback_of(
     nest: LoopNest, capabilities: Capabilities, symbols: SymbolTable, options: SchedulerOptions
 ) -> int:
-    """How many points of the row that a nest scans a program has; 0 where rows have a program each."""
-    found = lookback_scan_of(nest.phases)
-    if found is None:
+    """Return the points of a row that each CTA of a nest scans; 0 where one CTA scans a whole row."""
+    scan = lookback_scan_of(nest.phases)
+    if scan is None:
         return 0
-    axis, statement = found
+    axis, statement = scan
     if any(coefficient(offset, axis.name) != 1 for _, offset in statement.targets):
         return 0
-    return _part(statement, estimate(points(nest.outer), symbols), axis.size, capabilities, symbols, options)
+    return _points_per_cta(
+        statement, estimate(points(nest.outer), symbols), axis.size, capabilities, symbols, options
+    )
 
 
 def will_look_back(
     scan: Scan, capabilities: Capabilities, symbols: SymbolTable, options: SchedulerOptions
 ) -> bool:
-    """True for a scan that needs no steps for its parts."""
+    """Return whether a scan runs as a look-back scan, so that it is not split into several kernels."""
     if any(value.type.layout.strides[scan.dimension] != 1 for value in scan.results):
         return False
     rows = estimate(points(scan.axes), symbols)
-    return _part(scan, rows, scan.scan_axis.size, capabilities, symbols, options) > 0
+    return _points_per_cta(scan, rows, scan.scan_axis.size, capabilities, symbols, options) > 0
 
 
-def _part(
+def _points_per_cta(
     scan: Scan | ScanStore,
     rows: int,
     length: Size,
@@ -53,13 +55,13 @@ def _part(
 ) -> int:
     if not capabilities.forward_progress or not capabilities.sm_count or not options.lookback:
         return 0
-    part = options.lookback if _is_one_word(scan) else max(1, options.lookback // WIDE_STATE_RATIO)
+    points_per_cta = options.lookback if _is_one_word(scan) else max(1, options.lookback // WIDE_STATE_RATIO)
     few = 2 * rows <= CTAS_PER_SM * capabilities.sm_count
-    return part if few and estimate(length, symbols) >= 2 * part else 0
+    return points_per_cta if few and estimate(length, symbols) >= 2 * points_per_cta else 0
 
 
 def _is_one_word(scan: Scan | ScanStore) -> bool:
-    """True where what has been combined is one value of at most 32 bits."""
+    """Return whether the running state is one value of at most 32 bits."""
     bodies = scan.bodies if isinstance(scan, Scan) else scan.values
-    held = scan.combiner.identity if isinstance(scan.combiner, UserCombiner) else bodies
-    return len(held) == 1 and held[0].dtype.bits <= 32
+    state = scan.combiner.identity if isinstance(scan.combiner, UserCombiner) else bodies
+    return len(state) == 1 and state[0].dtype.bits <= 32

@@ -1,4 +1,4 @@
-"""What may be asked of the scheduler."""
+"""Options of the scheduler."""
 
 from __future__ import annotations
 
@@ -14,79 +14,84 @@ ChannelsLastMode = Literal["propagate", "cpu", "eager"]
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """What the cost model weighs by. With what stands here it decides by sizes and capabilities; the ends of a range
-    force a decision one way, which tells what another choice would have cost. Results differ by the order of a sum at
-    the most.
+    """Thresholds and switches of the cost model.
 
-    What has memory: ``inline_cost`` is the dearest body (in adds, see the scalar operation table) that is computed
-    again for each of several readers; ``inline_loads`` the most elements such a body may read.
-
-    What is one kernel: ``fuse`` off leaves one operation per kernel, which is slow and good for finding a fault.
-    ``siblings`` is how many recent readers of a buffer are tried as partners of another reader; loops that move more
-    than ``sibling_bytes`` join them only for a good part of that. ``min_parallel_points`` is how many outer points
-    must be left to each thread or processor where a join would take some away. On a GPU maps over the same points
-    become one kernel whatever they share, where each moves less than ``foreach_bytes``, and small reductions do.
-    Where a launch can run kernels side by side, those that move ``horizontal_fusion_bytes`` at the most do that
-    instead, whatever points they are over, and those that are alike but for their sizes do up to
-    ``isomorphic_fusion_bytes``; 0 lets none. ``horizontal_fusion_peak`` is by how many bytes they may raise the peak:
-    what small results take that no longer lie over one another. An allocator takes memory from a GPU by as much, or
-    more, at a time.
-
-    Inside a kernel with several phases: a value that costs ``scratch_cost`` or more is kept in scratch memory for later
-    phases; a stored one that costs more than ``reload_cost`` is read back by them. The others are computed again.
-
-    How a kernel runs: ``order_loops`` off leaves its axes in the order of the operations; ``lanes`` names the axis
-    along which they run, where there is one of that kind; ``unroll`` says how many registers go side by side, where 1
-    leaves the number to the code generator. ``serial_bytes`` is the traffic below which a kernel stays on one thread;
-    ``cpu_split_bytes`` the least that one of the parts of a reduction reads, ``gpu_split_bytes`` the same on a GPU,
-    where a launch takes as long as reading that. A GPU reads rows from ``long_row`` elements on piece by piece, and
-    so columns from ``tall_column`` elements on, of which a program takes several. ``max_cluster_size`` is how many
-    programs share a row or column at the most; 1 lets none. ``lookback`` is how many points of a long row a program
-    of a GPU scans that goes on from what programs before it found, a power of two: 8192 is what registers hold. 0
-    lets none: a long scan is divided into steps, which read it twice.
-
-    What a library runs: ``linear_flops`` is the size, in operations, from which a product of f32 matrices is better
-    run by the host's ``linear`` than by ATen's own routine; 0 where it is not, or the host has none.
-    ``prepack_convolutions`` is true where the host has ``convolution`` and ``prepack_convolution``.
-    ``generated_matmuls`` are the products of matrices, convolutions and attention that are loops on a GPU, fused with
-    what surrounds them: names of operations or of their nodes, or ``all``. ``matmul_precision`` is ``tf32`` where the
-    factors of those of f32 may be rounded to TF32 first, ``convolution_precision`` where a GPU's library does that in
-    convolutions. ``channels_last`` are laid out in channels-last where a ``vote`` says so, on a ``cpu`` alone, since
-    its prices for GPUs have not been timed, or all as ``eager`` has them. ``pad_leading_dimension``: on a GPU the
-    rows of matrices that loops make for products begin at multiples of 128 bytes. It is off until it has been
-    measured: libraries read such rows better, loops over them may not.
+    The defaults decide by sizes and capabilities. The extremes of a range force a decision one way, to measure the
+    alternative. Results change at most by the order in which a sum is accumulated.
     """
 
     inline_cost: int = 4
+    """The largest cost, in adds of the scalar operation table, of a body that is recomputed in each of several
+    readers."""
     inline_loads: int = 1
+    """The most elements that such a body may load."""
     fuse: bool = True
+    """False leaves one operation in each kernel: slow, but useful to isolate a fault."""
     siblings: int = 4
+    """The number of recent readers of a buffer that are tried for sibling fusion with another reader."""
     sibling_bytes: int = 64 << 10
+    """Bytes moved, above which sibling loops fuse only if they share a good part of that traffic."""
     min_parallel_points: int = 2
+    """Outer points that vertical fusion must leave to each CPU thread or SM."""
     foreach_bytes: int = 64 << 20
+    """Bytes moved by each loop, below which a GPU fuses pointwise loops over the same points and small reductions
+    whether or not they share data."""
     horizontal_fusion_bytes: int = 1 << 20
+    """The most bytes that a loop may move to be fused horizontally with loops over any other points; 0 for none."""
     isomorphic_fusion_bytes: int = 16 << 20
+    """The same for loops that differ in sizes alone; 0 for none."""
     horizontal_fusion_peak: int = 1 << 20
+    """Bytes by which horizontal fusion may raise peak memory, since small results no longer reuse one another's
+    memory. A GPU allocator requests at least as much at a time."""
     scratch_cost: int = HEAVY
+    """Cost, in adds, from which a value is stored in scratch memory for later phases of a kernel; cheaper ones are
+    recomputed."""
     reload_cost: int = 4
+    """Cost, in adds, above which later phases of a kernel load a stored value instead of recomputing it."""
     order_loops: bool = True
+    """False leaves the axes of a kernel in the order of the operations."""
     lanes: Lanes = "best"
+    """The kind of axis that vector lanes run along, where the kernel has one of that kind."""
     unroll: int = 1
+    """Vector registers for each iteration of a CPU's vector loop; 1 leaves the number to the code generator."""
     serial_bytes: int = 64 << 10
+    """Bytes moved, below which a CPU kernel runs on one thread."""
     cpu_split_bytes: int = 16 << 10
+    """The fewest bytes that one split of a reduction reads on a CPU."""
     gpu_split_bytes: int = 64 << 10
+    """The same on a GPU, where a launch takes as long as reading that."""
     long_row: int = 16384
+    """Elements from which a GPU reads a row in chunks, because it does not fit in registers."""
     tall_column: int = 256
+    """The same for columns, of which a CTA reduces several at once."""
     max_cluster_size: int = 8
+    """The most CTAs of a cluster that reduce one row or column; 1 turns clusters off."""
     lookback: int = 0
+    """Points of a long row that a CTA scans in a decoupled look-back scan on a GPU, a power of two.
+
+    8192 is what registers hold. 0 turns look-back off: a long scan is split into three kernels, which read it twice.
+    """
     linear_flops: int = 0
+    """Operations from which oneDNN's ``linear`` runs an f32 matmul faster than ATen's own routine; 0 where it does not,
+    or where the host has no such routine."""
     prepack_convolutions: bool = False
+    """True where the host has the routines ``convolution`` and ``prepack_convolution``."""
     generated_matmuls: frozenset[str] = frozenset()
+    """The matmuls, convolutions and attention calls that become loops on a GPU and fuse with producers and consumers:
+    names of operations or of their FX nodes, or ``all``."""
     matmul_precision: Precision = "ieee"
+    """``tf32`` where the operands of generated f32 matmuls may be rounded to TF32."""
     convolution_precision: Precision = "ieee"
+    """``tf32`` where a GPU's library may round the operands of f32 convolutions to TF32."""
     channels_last: ChannelsLastMode = "cpu"
+    """Devices whose convolutions layout propagation may convert to channels-last: all (``propagate``), ``cpu`` alone,
+    because costs on GPUs have not been measured, or none (``eager``)."""
     pad_leading_dimension: bool = False
+    """True to pad the leading dimension of matmul operands that loops write to multiples of 128 bytes on a GPU.
+
+    Off until it has been measured: libraries read padded matrices faster, loops over them may not.
+    """
 
     def generates(self, *names: str) -> bool:
-        """True where an operation of these names is asked to be loops: ``generated_matmuls`` has one, or says all."""
+        """Return whether ``generated_matmuls`` has one of these names, or ``all``."""
         return not self.generated_matmuls.isdisjoint(("all", *names))

@@ -1,4 +1,4 @@
-"""Which axes run on threads and which along the lanes of a register."""
+"""Schedules of kernels: parallel and vector axes on a CPU; cluster size and look-back scan on a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from litz_scheduler.loop_order import LoopNest, loads_of, stores_of
 from litz_scheduler.options import Lanes, SchedulerOptions
 
 LANE_BYTES = 4
-"""Lanes are counted in elements of the commonest compute type."""
+"""Bytes of a vector lane: those of f32, the most common compute dtype."""
 
 
 def schedule_nest(
@@ -23,28 +23,32 @@ def schedule_nest(
     capabilities: Capabilities,
     symbols: SymbolTable,
     options: SchedulerOptions,
-    scratch: bool = False,
+    has_scratch: bool = False,
 ) -> Schedule:
-    """A schedule for a CPU (vector and parallel axes) or, for a device with blocks, a request that has the cluster size
-    of a reduction and the segment of a look-back scan: the device's target decides the rest. ``scratch`` says that the
-    nest keeps arrays per outer point, so outer points cannot share lanes."""
+    """Return the schedule of a loop nest.
+
+    On a CPU it has the parallel axes, the vector axis and the grain. On a device with thread blocks it is a request of
+    a cluster size and the segment of a look-back scan; the device's target decides the rest. ``traffic`` is in bytes,
+    ``work`` in adds. ``has_scratch``: the nest has scratch arrays for each outer point, so that outer points cannot be
+    vectorised.
+    """
     if capabilities.max_tile_elements:
         cluster = chosen_cluster_size(nest, capabilities, symbols, options)
         return TileRequest(cluster, lookback_of(nest, capabilities, symbols, options))
-    vector = _vector_axis(nest, capabilities, symbols, options.lanes, scratch)
+    vector = _vector_axis(nest, capabilities, symbols, options.lanes, has_scratch)
     parallel = _parallel_axes(nest, capabilities, symbols)
     grain = _grain(nest, parallel, traffic, work, symbols, options)
     return CpuLoops(parallel=parallel, vector=vector, unroll=options.unroll, grain=grain)
 
 
 def _vector_axis(
-    nest: LoopNest, capabilities: Capabilities, symbols: SymbolTable, wanted: Lanes, scratch: bool
+    nest: LoopNest, capabilities: Capabilities, symbols: SymbolTable, wanted: Lanes, has_scratch: bool
 ) -> str | None:
     if not capabilities.vector_bytes or wanted == "none":
         return None
     lanes = capabilities.vector_bytes // LANE_BYTES
     candidates = [axes[-1] for axes in (nest.inner, nest.outer) if axes]
-    if scratch:
+    if has_scratch:
         candidates = [a for a in candidates if a in nest.inner]
     scans = any(isinstance(s, ScanStore) for p in nest.phases for s in p.statements)
     if scans:
@@ -53,22 +57,24 @@ def _vector_axis(
         candidates = [a for a in candidates if (a in nest.inner) == (wanted == "inner")] or candidates
     scores = {axis.name: _efficiency(nest, axis, lanes, symbols) for axis in candidates}
     best = max(scores, key=lambda name: scores[name], default=None)
-    return best if best is not None and scores[best] >= WORTHWHILE else None
+    return best if best is not None and scores[best] >= MIN_EFFICIENCY else None
 
 
 STRIDED, SCATTERED = 0.15, 0.08
-"""What a load lane by lane is worth beside one of a whole register: at a constant stride, or anywhere."""
+"""The throughput of strided loads and of gathers, as a fraction of that of contiguous vector loads."""
 
-PAIR = 2
-"""An axis as short as the parts of a complex number is unrolled by the compiler, and costs less without lanes."""
+MAX_UNROLLED = 2
+"""The longest axis that the compiler unrolls, such as real and imaginary values; it is not vectorised."""
 
-WORTHWHILE = 0.02
-"""Below this share of a register's rate, lanes gain nothing over scalar code."""
+MIN_EFFICIENCY = 0.02
+"""The fraction of contiguous vector throughput below which vector code is no faster than scalar code."""
 
 
 def _efficiency(nest: LoopNest, axis: Axis, lanes: int, symbols: SymbolTable) -> float:
-    """The share of a register's rate that accesses reach with lanes along ``axis``, weighted by how often each happens;
-    an axis that does not fill its registers wastes the rest."""
+    """Return the fraction of contiguous vector throughput that accesses reach when ``axis`` is vectorised.
+
+    Accesses count by how often each happens. Lanes of the last register that an axis does not fill are lost.
+    """
     total = reached = 0.0
     for phase in nest.phases:
         weight = float(max(estimate(points(phase.axes), symbols), 1)) if phase.axes else 1.0
@@ -77,7 +83,7 @@ def _efficiency(nest: LoopNest, axis: Axis, lanes: int, symbols: SymbolTable) ->
             total += weight
             reached += weight * _access(term, axis)
     size = max(estimate(axis.size, symbols), 1)
-    if size <= PAIR and isinstance(axis.size, int):
+    if size <= MAX_UNROLLED and isinstance(axis.size, int):
         return 0.0
     filled = size / (-(-size // lanes) * lanes)
     return filled * (reached / total if total else 1.0)
@@ -93,8 +99,10 @@ def _access(term: Size, axis: Axis) -> float:
 
 
 def _parallel_axes(nest: LoopNest, capabilities: Capabilities, symbols: SymbolTable) -> tuple[str, ...]:
-    """Leading outer axes, as few as give every thread several points; the last one, along which lanes run, is left
-    whole when the ones before it suffice."""
+    """Return the fewest leading outer axes with at least eight points for each thread.
+
+    The last axis, which may be vectorised, is left out where those before it suffice.
+    """
     if capabilities.threads < 2:
         return ()
     names: list[str] = []
@@ -115,9 +123,9 @@ def _grain(
     symbols: SymbolTable,
     options: SchedulerOptions,
 ) -> int:
-    """How many parallel points are worth a thread: enough for ``serial_bytes`` of traffic or as much arithmetic."""
+    """Return the fewest parallel points for a thread: those that move ``serial_bytes`` or take as long to compute."""
     count = estimate(points(a for a in nest.outer if a.name in parallel), symbols)
     if count <= 0:
         return 1
-    effort = max(traffic, work // 4, 1) / count
-    return max(1, int(options.serial_bytes / effort))
+    bytes_per_point = max(traffic, work // 4, 1) / count
+    return max(1, int(options.serial_bytes / bytes_per_point))
