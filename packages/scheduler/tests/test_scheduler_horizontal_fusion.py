@@ -241,7 +241,7 @@ def test_small_loops_over_equal_points_may_have_the_peak_of_one_kernel() -> None
 
 def test_a_fused_launch_is_explained() -> None:
     text = explain_plan(plan_of(lists_of(Builder(), [40, 24, 1]), MACHINE)).to_text()
-    assert "3 loops side by side" in text
+    assert "3 independent loops in one launch" in text
     assert "have nothing to do with one another" in text and "3 loops of 2 kinds" in text
 
 

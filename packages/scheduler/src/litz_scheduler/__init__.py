@@ -1,4 +1,4 @@
-"""litz-scheduler: from the loop graph through the fused graph to a plan, every choice explained. Imports no torch."""
+"""Scheduler of litz: turns a loop graph into a fused graph and a plan, and explains its decisions. No torch needed."""
 
 from litz_scheduler.explain import PlanReport, explain_plan
 from litz_scheduler.options import Precision, SchedulerOptions

@@ -1,4 +1,4 @@
-"""Equal kernels are one kernel: names that do not matter are replaced by positions."""
+"""Canonical names in kernels, so that kernels which differ in names alone are one kernel."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from litz_scheduler.loop_order import LoopNest, bodies_of, nodes_of, terms_of
 
 @dataclass(frozen=True, slots=True)
 class CanonicalKernel:
-    """A kernel under a neutral name, and what its parameters and symbols stand for here."""
+    """A kernel with canonical names, and the arguments of one of its launches."""
 
     kernel: Kernel
+    """The kernel, without a name."""
     buffers: tuple[str, ...]
+    """The buffer for each parameter."""
     symbols: tuple[str, ...]
+    """The symbols that it uses, in the order of the symbol table."""
 
 
 def canonicalize(
@@ -31,8 +34,11 @@ def canonicalize(
     memory_of: Callable[[str], str],
     table: SymbolTable,
 ) -> CanonicalKernel:
-    """Name parameters ``p0, p1, …``, locals ``l0, …``, accumulators ``a0, …`` and axes ``i0, …``, ``r0, …`` in order of
-    appearance; symbols keep their names, since what is known of them is part of the kernel."""
+    """Name parameters, scratch arrays, accumulators and axes of a kernel in order of appearance.
+
+    The names are ``p0, p1, …``, ``l0, …``, ``a0, …``, and ``i0, …`` and ``r0, …``. Symbols are not renamed, because
+    their ranges are part of the kernel.
+    """
     names = _Names(body, type_of, memory_of)
     nest = names.nest(body.nest)
     used = _symbols(nest, table)
@@ -41,7 +47,7 @@ def canonicalize(
         parameters=tuple(names.parameters.values()),
         symbols=tuple(replace(table[name], hint=None, source="") for name in used),
         outer=nest.outer,
-        scratch=tuple(replace(local, name=names.locals[local.name]) for local in body.scratch),
+        scratch=tuple(replace(array, name=names.scratch[array.name]) for array in body.scratch),
         phases=nest.phases,
         schedule=schedule(nest),
     )
@@ -55,7 +61,7 @@ class _Names:
         self.type_of = type_of
         self.memory_of = memory_of
         self.parameters: dict[str, Parameter] = {}
-        self.locals: dict[str, str] = {local.name: f"l{k}" for k, local in enumerate(body.scratch)}
+        self.scratch: dict[str, str] = {array.name: f"l{k}" for k, array in enumerate(body.scratch)}
         self.scalars: dict[str, str] = {}
         self.axes: dict[str, Size] = {}
         self._moved: dict[Expr, Expr] = {}
@@ -76,8 +82,8 @@ class _Names:
         return renamed
 
     def _buffer(self, name: str, store: bool) -> str:
-        if name in self.locals:
-            return self.locals[name]
+        if name in self.scratch:
+            return self.scratch[name]
         name = self.memory_of(name)
         known = self.parameters.get(name)
         if known is None:
@@ -89,7 +95,10 @@ class _Names:
         return known.name
 
     def _expr(self, body: Expr) -> Expr:
-        """Axes are renamed first, all at once: a name may be old for one axis and new for another."""
+        """Return a body with canonical names.
+
+        Axes are renamed simultaneously, because one axis may get the old name of another.
+        """
         return self._renamed(substitute_expr(body, self.axes, self._moved))
 
     def _term(self, term: Size) -> Size:
@@ -99,7 +108,7 @@ class _Names:
         return map_indirects(substitute(term, self.axes), change)
 
     def _renamed(self, body: Expr) -> Expr:
-        """Bodies share what they are made of, and a name stays what it is: each node is renamed once."""
+        """Return a body with buffers and accumulators renamed; nodes that bodies share are renamed once."""
         return transform(body, self._rename, memo=self._named)
 
     def _rename(self, node: Expr) -> Expr:
@@ -115,7 +124,7 @@ class _Names:
             case Store():
                 offset = self._term(statement.offset)
                 reads_itself = statement.mode != "set"
-                if reads_itself and statement.buffer not in self.locals:
+                if reads_itself and statement.buffer not in self.scratch:
                     self._buffer(statement.buffer, False)
                 return Store(self._buffer(statement.buffer, True), offset, values[0], statement.mode)
             case Accumulate():
@@ -130,7 +139,7 @@ class _Names:
 
 
 def _symbols(nest: LoopNest, table: SymbolTable) -> tuple[str, ...]:
-    """The plan's symbols that the nest uses, in the table's order."""
+    """Return the symbols of the table that the nest uses, in the order of the table."""
     axes = nest.outer + nest.inner
     names: set[str] = set()
     for axis in axes:
@@ -144,10 +153,11 @@ def _symbols(nest: LoopNest, table: SymbolTable) -> tuple[str, ...]:
 
 
 TITLE_WORDS, TITLE_LENGTH = 6, 60
+"""The most words and characters in the title of a kernel."""
 
 
 def kernel_title(operations: Iterable[Operation]) -> str:
-    """A readable name: what was fused, in order, without repeats."""
+    """Return a readable kernel name: the ATen operators that are fused, in order, each once."""
     words: list[str] = []
     for operation in operations:
         called = operation.origin.operation.split(".")

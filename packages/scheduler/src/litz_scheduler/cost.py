@@ -1,4 +1,4 @@
-"""Costs, pure functions of sizes: what bodies cost to evaluate, and the bytes that values occupy and loops move."""
+"""Cost model: cost of bodies, size of buffers in bytes, and estimates of symbolic sizes."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from litz_ir.symbols import Size, SymbolTable, mul, product
 
 
 def body_cost(*bodies: Expr) -> int:
-    """The cost of one point, in adds; shared sub-expressions count once."""
+    """Return the cost of bodies at one point, in adds; common subexpressions count once."""
     return sum(OPS[node.name].cost for node in walk(*bodies) if isinstance(node, Op))
 
 
 def body_size(*bodies: Expr) -> int:
-    """The number of distinct nodes."""
+    """Return the number of distinct nodes of bodies."""
     return sum(1 for _ in walk(*bodies))
 
 
 def load_count(*bodies: Expr) -> int:
-    """The number of distinct elements that one point reads."""
+    """Return the number of distinct elements that bodies load at one point."""
     return sum(1 for node in walk(*bodies) if isinstance(node, Load))
 
 
 def type_bytes(type_: TensorType) -> Size:
-    """Bytes of a dense buffer of that type."""
+    """Return the size of a dense buffer of a type, in bytes."""
     return mul(product(type_.shape), type_.dtype.itemsize)
 
 
 def points(axes: Iterable[Axis]) -> Size:
-    """The number of points that axes span."""
+    """Return the number of points of axes."""
     return product(axis.size for axis in axes)
 
 
 def estimate(size: Size, symbols: SymbolTable) -> int:
-    """A size as a number: exact when static, from hints otherwise. It steers cost, never legality."""
+    """Return a size as an integer: exact when static, from hints otherwise. For costs, never for legality."""
     return size if isinstance(size, int) else symbols.hint(size)

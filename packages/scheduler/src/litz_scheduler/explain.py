@@ -1,4 +1,4 @@
-"""What became of a graph, as data and as text: kernels and what they fuse, calls and why, memory, and every choice."""
+"""Explanation of a plan as data and as text: kernels and fused operations, calls, memory and decisions."""
 
 from __future__ import annotations
 
@@ -29,95 +29,123 @@ from litz_scheduler.cost import type_bytes
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """A buffer that a launch reads or writes, and how many bytes it holds; symbolic where its size is."""
+    """A buffer that a launch reads or writes."""
 
     buffer: str
+    """The name of the buffer."""
     bytes: Size
+    """Its size in bytes; symbolic for a dynamic shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubkernelLaunchReport:
-    """Loops of a pack that are alike: how many, their ``operations``, and their axes as in :class:`LaunchReport`."""
+    """A subkernel of a horizontally fused launch: isomorphic loops."""
 
     invocations: int
+    """The number of loops."""
     operations: tuple[KernelOrigin, ...]
+    """The operations that they fuse, with the user's source lines."""
     outer: tuple[Axis, ...]
+    """Their outer axes."""
     inner: tuple[Axis, ...]
+    """Their inner axes; empty where there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchReport:
-    """One launch. ``operations`` are those that it fuses, with the user's lines; ``inner`` the axes of the loops
-    inside one point of ``outer``, none where there is no such loop. A pack has several ``invocations`` in
-    ``subkernels``, and no axes of its own."""
+    """One launch of a kernel."""
 
     kernel: str
+    """The name of the kernel."""
     operations: tuple[KernelOrigin, ...]
+    """The operations that it fuses, with the user's source lines."""
     reads: tuple[Traffic, ...]
+    """The buffers that it reads."""
     writes: tuple[Traffic, ...]
+    """The buffers that it writes."""
     outer: tuple[Axis, ...]
+    """The outer axes; empty for a horizontally fused launch."""
     inner: tuple[Axis, ...]
+    """The axes of the loops inside one outer point; empty where there are none."""
     schedule: Schedule
+    """The schedule of the kernel."""
     invocations: int = 1
+    """The number of loops; more than one for a horizontally fused launch."""
     subkernels: tuple[SubkernelLaunchReport, ...] = ()
+    """The subkernels of a horizontally fused launch."""
 
     @property
     def bytes_read(self) -> Size:
-        """Bytes in the buffers that it reads."""
+        """The total size of the buffers that it reads, in bytes."""
         return add(*(traffic.bytes for traffic in self.reads))
 
     @property
     def bytes_written(self) -> Size:
-        """Bytes in the buffers that it writes."""
+        """The total size of the buffers that it writes, in bytes."""
         return add(*(traffic.bytes for traffic in self.writes))
 
 
 @dataclass(frozen=True, slots=True)
 class CallStepReport:
-    """A routine of the host that the plan calls, and why nothing was generated for it."""
+    """A call of a library routine or an ATen operator."""
 
     target: str
+    """The routine."""
     reason: str
+    """The reason that no kernel was generated: a key of ``litz_ir.fused.REASONS``, or empty."""
     origin: Origin
+    """The FX node and source line of the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageReport:
-    """A storage and the buffers that live in it one after the other."""
+    """An allocation of memory."""
 
     name: str
+    """The name of the storage."""
     bytes: Size
+    """Its size in bytes; symbolic for dynamic shapes."""
     buffers: tuple[str, ...]
+    """The buffers and views that use it, at the same or at different times."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """A plan, explained. ``branches`` are the plans of its control flow; ``decisions`` come in the order taken."""
+    """The explanation of a plan."""
 
     name: str
+    """The name of the graph."""
     capability: str
+    """The name of the capabilities that the plan is made for."""
     kernels: tuple[str, ...]
+    """The names of the kernels."""
     launches: tuple[LaunchReport, ...]
+    """The launches, in order."""
     calls: tuple[CallStepReport, ...]
+    """The calls of routines, in order."""
     storages: tuple[StorageReport, ...]
+    """The allocations."""
     peak: Size
+    """The modelled peak of live bytes."""
     decisions: tuple[Decision, ...]
+    """The decisions of the compiler, in the order made."""
     branches: tuple[PlanReport, ...] = ()
+    """The plans of the subgraphs of higher-order operators."""
 
     def by_stage(self) -> dict[str, tuple[Decision, ...]]:
-        """The decisions of each stage, stages in the order that they began."""
+        """Return the decisions of each stage, with stages in the order of their first decision."""
         stages: dict[str, list[Decision]] = {}
         for decision in self.decisions:
             stages.setdefault(decision.stage, []).append(decision)
         return {stage: tuple(decisions) for stage, decisions in stages.items()}
 
     def to_text(self) -> str:
-        """The report for a person."""
+        """Return the report as lines of text."""
         return "\n".join(_lines(self))
 
 
 def explain_plan(plan: Plan) -> PlanReport:
-    """What became of the graph that ``plan`` was made from."""
+    """Return the explanation of ``plan`` and of its subplans."""
     kernels = {kernel.name: kernel for kernel in plan.kernels}
     placements = dict(plan.buffers)
     launches = [_launch(s, kernels[s.kernel], placements) for s in plan.steps if isinstance(s, Launch)]
@@ -144,13 +172,17 @@ def _launch(step: Launch, kernel: Kernel, placements: dict[str, Placement]) -> L
             reads.append(traffic)
         if parameter.access in ("out", "inout"):
             writes.append(traffic)
-    parts = (
-        SubkernelLaunchReport(len(part.invocations), origins, part.kernel.outer, _inner(part.kernel))
-        for part, origins in zip(kernel.subkernels, origins_by_subkernel(kernel, step.origins), strict=True)
+    subkernels = (
+        SubkernelLaunchReport(
+            len(subkernel.invocations), origins, subkernel.kernel.outer, _inner(subkernel.kernel)
+        )
+        for subkernel, origins in zip(
+            kernel.subkernels, origins_by_subkernel(kernel, step.origins), strict=True
+        )
     )
     return LaunchReport(
         kernel.name, step.origins, tuple(reads), tuple(writes), kernel.outer, _inner(kernel), kernel.schedule,
-        len(invocations_of(kernel)) or 1, tuple(parts),
+        len(invocations_of(kernel)) or 1, tuple(subkernels),
     )  # fmt: skip
 
 
@@ -159,13 +191,13 @@ def _inner(kernel: Kernel) -> tuple[Axis, ...]:
 
 
 def _storages(plan: Plan, placements: dict[str, Placement]) -> Iterator[StorageReport]:
-    held: dict[str, list[str]] = {storage.name: [] for storage in plan.storages}
+    buffers: dict[str, list[str]] = {storage.name: [] for storage in plan.storages}
     for name in placements:
         storage = placements[memory_root(name, placements)].storage
         if storage is not None:
-            held[storage].append(name)
+            buffers[storage].append(name)
     for each in plan.storages:
-        yield StorageReport(each.name, each.nbytes, tuple(held[each.name]))
+        yield StorageReport(each.name, each.nbytes, tuple(buffers[each.name]))
 
 
 # --- text -----------------------------------------------------------------------------------------------
@@ -183,11 +215,12 @@ def _lines(report: PlanReport) -> Iterator[str]:
         yield f"    {_loops(launch)}"
         if not launch.subkernels:
             yield from (f"    {_operation(each)}" for each in launch.operations)
-        for part in launch.subkernels:
-            operations = abbreviated_list(f"%{each.operation}" for each in part.operations)
-            yield f"    {_count(part.invocations, 'loop')} {_over(part.outer, part.inner)}: {operations}"
+        for subkernel in launch.subkernels:
+            operations = abbreviated_list(f"%{each.operation}" for each in subkernel.operations)
+            yield f"    {_count(subkernel.invocations, 'loop')} {_over(subkernel.outer, subkernel.inner)}: {operations}"
             yield from (
-                f"      {place}" for place in describe_locations(each.origin for each in part.operations)
+                f"      {location}"
+                for location in describe_locations(each.origin for each in subkernel.operations)
             )
     for call in report.calls:
         reason = f": {REASONS.get(call.reason, call.reason)}" if call.reason else ""
@@ -216,20 +249,20 @@ def _names(buffers: Iterable[str]) -> str:
 
 def _loops(launch: LaunchReport) -> str:
     if launch.invocations > 1:
-        return f"{launch.invocations} loops side by side"
+        return f"{launch.invocations} independent loops in one launch"
     return "; ".join([_over(launch.outer, launch.inner), *_mapped(launch.schedule)])
 
 
 def _mapped(schedule: Schedule) -> list[str]:
-    """Threads and lanes of a CPU's loops; the form and tiles of a GPU's, once its target has decided them."""
+    """Describe the parallel and vectorised axes of CPU loops, or the schedule that a GPU target has decided."""
     match schedule:
         case CpuLoops():
-            parts = [f"parallel {', '.join(schedule.parallel)}"] if schedule.parallel else []
-            return [*parts, f"lanes along {schedule.vector}"] if schedule.vector else parts
+            threads = [f"parallel {', '.join(schedule.parallel)}"] if schedule.parallel else []
+            return [*threads, f"lanes along {schedule.vector}"] if schedule.vector else threads
         case TileRequest():
             return []
         case _:
-            # The text form is loaded here: compiling needs none of it.
+            # Imported on use, because compilation does not need the text form.
             return [import_module("litz_ir.text").print_schedule(schedule)]
 
 

@@ -1,4 +1,4 @@
-"""Iteration spaces: what an operation runs over, and how two of them can be made one."""
+"""Iteration spaces of operations, and the common refinement of two of them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,28 @@ from litz_ir.symbols import Size, add, mul, symbol
 
 @dataclass(frozen=True, slots=True)
 class IterationSpace:
-    """An operation's axes without those of size one. ``names`` pairs each kept axis with its name in the bodies."""
+    """The axes of an operation without those of size 1."""
 
     outer: tuple[Axis, ...]
+    """The axes of its results."""
     inner: tuple[Axis, ...]
+    """The reduced axes; empty for a pointwise operation."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommonSpace:
-    """Two spaces over one list of ``axes``: the terms that stand for each axis of the first and of the second."""
+    """A common refinement of two lists of axes."""
 
     axes: tuple[Size, ...]
+    """The sizes of the refined axes."""
     first: tuple[Size, ...]
+    """Each axis of the first list as a term over the refined axes."""
     second: tuple[Size, ...]
+    """The same for the second list."""
 
 
 def space_of(operation: Operation) -> IterationSpace:
-    """The space of a pointwise operation or a reduction."""
+    """Return the iteration space of a pointwise operation or a reduction; raise ``TypeError`` for any other."""
     match operation:
         case Pointwise():
             return IterationSpace(_proper(operation.axes), ())
@@ -41,38 +46,38 @@ def _proper(axes: Sequence[Axis]) -> tuple[Axis, ...]:
 
 
 def collapsed_axes(axes: Sequence[Axis]) -> dict[str, Size]:
-    """Axes of size one, each at its only point."""
+    """Return the axes of size 1, each mapped to its only point, 0."""
     return {axis.name: 0 for axis in axes if axis.size == 1}
 
 
 def refine(first: Sequence[Size], second: Sequence[Size], prefix: str) -> CommonSpace | None:
-    """A common refinement of two lists of sizes whose points are numbered alike (row-major), or ``None``.
+    """Return the common refinement of two lists of sizes with the same row-major numbering of points.
 
-    The refined axes are called ``prefix0``, ``prefix1``, …; each given axis becomes a mixed-radix term over them.
-    ``(128, 512)`` and ``(2, 64, 512)`` refine to ``(2, 64, 512)``.
+    The refined axes are ``prefix0``, ``prefix1``, …; each given axis becomes a mixed-radix term over them. ``(128,
+    512)`` and ``(2, 64, 512)`` refine to ``(2, 64, 512)``. ``None`` where there is no such refinement.
     """
     sizes: list[Size] = []
     owners: tuple[list[int], list[int]] = ([], [])
     stacks = (list(first), list(second))
-    left: list[Size] = [1, 1]
+    remaining: list[Size] = [1, 1]
     while True:
-        for side in (0, 1):
-            while left[side] == 1 and stacks[side]:
-                left[side] = stacks[side].pop()
-        a, b = left
+        for k in (0, 1):
+            while remaining[k] == 1 and stacks[k]:
+                remaining[k] = stacks[k].pop()
+        a, b = remaining
         if a == 1 and b == 1:
             break
-        step = _common(a, b)
-        if step is None:
+        size = _common(a, b)
+        if size is None:
             return None
-        sizes.append(step)
-        for side in (0, 1):
-            owners[side].append(len(stacks[side]))
-            left[side] = 1 if left[side] == step else left[side] // step
+        sizes.append(size)
+        for k in (0, 1):
+            owners[k].append(len(stacks[k]))
+            remaining[k] = 1 if remaining[k] == size else remaining[k] // size
     sizes.reverse()
-    names = [symbol(f"{prefix}{k}") for k in range(len(sizes))]
-    for owner in owners:
-        owner.reverse()
+    names = [symbol(f"{prefix}{number}") for number in range(len(sizes))]
+    for sources in owners:
+        sources.reverse()
     return CommonSpace(
         tuple(sizes),
         _mixed_radix(len(first), owners[0], sizes, names),
@@ -81,7 +86,7 @@ def refine(first: Sequence[Size], second: Sequence[Size], prefix: str) -> Common
 
 
 def _common(a: Size, b: Size) -> Size | None:
-    """The innermost factor that both sizes can be split by."""
+    """Return the size of the innermost refined axis: the smaller of two sizes if it divides the larger."""
     if a == b:
         return a
     if not isinstance(a, int) or not isinstance(b, int) or 1 in (a, b) or 0 in (a, b):
@@ -91,12 +96,12 @@ def _common(a: Size, b: Size) -> Size | None:
 
 
 def _mixed_radix(
-    count: int, owner: Sequence[int], sizes: Sequence[Size], names: Sequence[Size]
+    count: int, sources: Sequence[int], sizes: Sequence[Size], names: Sequence[Size]
 ) -> tuple[Size, ...]:
     terms: list[Size] = [0] * count
-    steps: list[Size] = [1] * count
+    strides: list[Size] = [1] * count
     for k in range(len(sizes) - 1, -1, -1):
-        axis = owner[k]
-        terms[axis] = add(terms[axis], mul(names[k], steps[axis]))
-        steps[axis] = mul(steps[axis], sizes[k])
+        axis = sources[k]
+        terms[axis] = add(terms[axis], mul(names[k], strides[axis]))
+        strides[axis] = mul(strides[axis], sizes[k])
     return tuple(terms)

@@ -1,4 +1,4 @@
-"""From a group to a kernel: values become expressions, logical indices become offsets."""
+"""Construction of a kernel's loops from a fusion group: values become expressions, indices become element offsets."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from litz_scheduler.options import SchedulerOptions
 
 @dataclass(frozen=True, slots=True)
 class KernelBody:
-    """Loops and their statements over buffers that still carry their graph names."""
+    """The loops of a kernel, with buffers under their names in the graph."""
 
     nest: LoopNest
+    """The loops and their statements."""
     scratch: tuple[ScratchArray, ...]
+    """Arrays private to one outer point."""
 
 
 def build_kernel_body(
@@ -37,17 +39,20 @@ def build_kernel_body(
     symbols: SymbolTable,
     options: SchedulerOptions,
 ) -> KernelBody:
-    """The loops of a group of pointwise operations and reductions, or of one scan or scatter."""
+    """Return the loops of a group of pointwise operations and reductions, or of one scan or scatter.
+
+    ``type_of`` gives the type of a value as it is in memory.
+    """
     first = operations[group.members[0].operation]
     if isinstance(first, Scan):
         return _scan(first, type_of, symbols)
     if isinstance(first, Scatter):
         return _scatter(first, type_of, symbols)
-    return _Builder(group, operations, type_of, capabilities, symbols, options).build()
+    return _KernelBodyBuilder(group, operations, type_of, capabilities, symbols, options).build()
 
 
 class _Offsets:
-    """Logical loads as loads at element offsets, in bodies over the same axes: what these share is rewritten once."""
+    """Rewrites logical indices to element offsets in bodies over the same axes; shared nodes are rewritten once."""
 
     def __init__(
         self, type_of: Callable[[str], TensorType], axes: tuple[Axis, ...], symbols: SymbolTable
@@ -57,15 +62,15 @@ class _Offsets:
         self._memo: dict[Any, Any] = {}
 
     def element(self, name: str, index: Sequence[Size]) -> Size:
-        """The offset of a value's element."""
+        """Return the offset of an element of a value."""
         return self._simplifier.simplify(self._type_of(name).layout.element(index))
 
     def body(self, body: Expr) -> Expr:
-        """The body with every load at its offset."""
+        """Return the body with element offsets in its loads."""
         return transform(body, self._visit, memo=self._memo)
 
     def term(self, term: Size) -> Size:
-        """The term with every load in it at its offset."""
+        """Return the term with element offsets in the loads of its indirect indices."""
         return map_indirects(term, lambda atom: atom.of(self.body(atom.value)))
 
     def _visit(self, node: Expr) -> Expr:
@@ -74,11 +79,11 @@ class _Offsets:
         return node
 
 
-SCRATCH_PREFIX = "local:"
+SCRATCH_PREFIX = "scratch:"
 """Prefix of names of scratch arrays while a kernel is built; no graph value has it."""
 
 
-class _Builder:
+class _KernelBodyBuilder:
     def __init__(
         self,
         group: Group,
@@ -94,20 +99,20 @@ class _Builder:
         self.type_of = type_of
         self.symbols = symbols
         self.offsets = _Offsets(type_of, group.outer + group.inner, symbols)
-        self.fates = dict(group.storage_classes)
+        self.storage_classes = dict(group.storage_classes)
         self.producer = {v.name: m for m in group.members for v in operations[m.operation].results}
         self.resolved: defaultdict[int, dict[Any, Any]] = defaultdict(dict)
-        # Arrays of one outer point leave lanes to the inner axes, where columns would be read lane by lane.
-        self.room = 0 if self._walks_columns() else capabilities.scratch_bytes
+        # With scratch arrays only inner axes are vectorised, which makes loads contiguous along outer axes strided.
+        self.scratch_left = 0 if self._is_contiguous_outside() else capabilities.scratch_bytes
         self.reload = capabilities.scratch_bytes > 0
-        self.locals: dict[str, ScratchArray] = {}
+        self.scratch: dict[str, ScratchArray] = {}
 
     def build(self) -> KernelBody:
         last = max((m.phase for m in self.group.members), default=0) + 1
         outer: list[list[Statement]] = [[] for _ in range(last + 1)]
         inner: list[list[Statement]] = [[] for _ in range(last + 1)]
         for member in self.group.members:
-            self._place(member, outer, inner)
+            self._emit(member, outer, inner)
         phases: list[Phase] = []
         for k in range(last + 1):
             if outer[k]:
@@ -116,26 +121,26 @@ class _Builder:
                 phases.append(Phase(self.group.inner, tuple(inner[k])))
         nest = LoopNest(self.group.outer, tuple(phases))
         ordered = order_axes(nest, self.symbols) if self.options.order_loops else nest
-        return KernelBody(collapse(ordered), tuple(self.locals.values()))
+        return KernelBody(collapse(ordered), tuple(self.scratch.values()))
 
-    def _walks_columns(self) -> bool:
-        """True where neighbours in memory lie at neighbouring outer points, more often than at inner ones."""
-        votes = 0
+    def _is_contiguous_outside(self) -> bool:
+        """Return whether loads are more often contiguous along the outer axes than along the inner ones."""
+        balance = 0
         for load in loads(*(body for member in self.group.members if member.inner for body in member.bodies)):
             if load.buffer not in self.producer:
-                place = self.offsets.element(load.buffer, load.index)
-                votes += any(coefficient(place, axis.name) == 1 for axis in self.group.outer)
-                votes -= any(coefficient(place, axis.name) == 1 for axis in self.group.inner)
-        return votes > 0
+                offset = self.offsets.element(load.buffer, load.index)
+                balance += any(coefficient(offset, axis.name) == 1 for axis in self.group.outer)
+                balance -= any(coefficient(offset, axis.name) == 1 for axis in self.group.inner)
+        return balance > 0
 
-    def _place(self, member: Member, outer: list[list[Statement]], inner: list[list[Statement]]) -> None:
+    def _emit(self, member: Member, outer: list[list[Statement]], inner: list[list[Statement]]) -> None:
         operation = self.operations[member.operation]
         if isinstance(operation, Reduction):
             values = tuple(self._finish(body, member.phase) for body in member.bodies)
             results = tuple((v.name, v.type.dtype) for v in operation.results)
             inner[member.phase].append(Accumulate(results, operation.combiner, values))
             for value in operation.results:
-                if self.fates[value.name] == "store":
+                if self.storage_classes[value.name] == "store":
                     read = Scalar(value.name, value.type.dtype)
                     element = self.offsets.element(value.name, element_of(value, member.index))
                     outer[member.phase + 1].append(Store(value.name, element, read))
@@ -143,30 +148,32 @@ class _Builder:
         assert isinstance(operation, Pointwise)
         lists = inner if member.inner else outer
         for value, body in zip(operation.results, member.bodies, strict=True):
-            fate = self.fates[value.name]
-            if fate == "store":
-                done = self._finish(body, member.phase)
-                lists[member.phase].append(Store(value.name, self._element(value.name, member), done))
-            elif fate == "scratch" and self._local(value.name, value.type.dtype):
-                done = self._finish(body, member.phase)
-                lists[member.phase].append(Store(SCRATCH_PREFIX + value.name, self._local_offset(), done))
+            storage_class = self.storage_classes[value.name]
+            if storage_class == "store":
+                body_value = self._finish(body, member.phase)
+                lists[member.phase].append(Store(value.name, self._element(value.name, member), body_value))
+            elif storage_class == "scratch" and self._reserve_scratch(value.name, value.type.dtype):
+                body_value = self._finish(body, member.phase)
+                lists[member.phase].append(
+                    Store(SCRATCH_PREFIX + value.name, self._scratch_offset(), body_value)
+                )
 
     def _element(self, name: str, member: Member) -> Size:
         return self.offsets.element(name, member.index)
 
-    def _local(self, name: str, dtype: DType) -> bool:
-        """Make room for one outer point's values, if the target has any."""
-        if name in self.locals:
+    def _reserve_scratch(self, name: str, dtype: DType) -> bool:
+        """Add a scratch array for a value; return false where the target has too little scratch memory left."""
+        if name in self.scratch:
             return True
         count = points(self.group.inner)
         nbytes = estimate(count, self.symbols) * dtype.itemsize
-        if not 0 < nbytes <= self.room:
+        if not 0 < nbytes <= self.scratch_left:
             return False
-        self.room -= nbytes
-        self.locals[name] = ScratchArray(SCRATCH_PREFIX + name, dtype, count)
+        self.scratch_left -= nbytes
+        self.scratch[name] = ScratchArray(SCRATCH_PREFIX + name, dtype, count)
         return True
 
-    def _local_offset(self) -> Size:
+    def _scratch_offset(self) -> Size:
         offset: Size = 0
         for axis in self.group.inner:
             offset = add(mul(offset, axis.size), symbol(axis.name))
@@ -176,7 +183,7 @@ class _Builder:
         return self.offsets.body(self._resolve(body, phase))
 
     def _resolve(self, body: Expr, phase: int) -> Expr:
-        """The body with what the group itself computes put in place of its loads."""
+        """Return the body with loads of the group's own values replaced by registers, scratch or expressions."""
 
         def visit(node: Expr) -> Expr:
             if isinstance(node, Load) and node.buffer in self.producer:
@@ -191,11 +198,11 @@ class _Builder:
         if isinstance(operation, Reduction):
             return Scalar(load.buffer, load.dtype)
         if member.phase < phase:
-            if load.buffer in self.locals:
-                return Load(SCRATCH_PREFIX + load.buffer, (self._local_offset(),), load.dtype)
-            stored = self.fates[load.buffer] == "store"
-            dear = body_cost(*member.bodies) > self.options.reload_cost
-            if stored and self.reload and member.inner and dear:
+            if load.buffer in self.scratch:
+                return Load(SCRATCH_PREFIX + load.buffer, (self._scratch_offset(),), load.dtype)
+            stored = self.storage_classes[load.buffer] == "store"
+            is_expensive = body_cost(*member.bodies) > self.options.reload_cost
+            if stored and self.reload and member.inner and is_expensive:
                 return load
         position = [value.name for value in operation.results].index(load.buffer)
         return self._resolve(member.bodies[position], phase)
@@ -213,8 +220,11 @@ def _scan(operation: Scan, type_of: Callable[[str], TensorType], symbols: Symbol
 
 
 def _scatter(operation: Scatter, type_of: Callable[[str], TensorType], symbols: SymbolTable) -> KernelBody:
-    """Axes that index the result plainly, each in a dimension of its own, never collide: they become outer axes and run
-    in parallel. The others run in order inside."""
+    """Return the loops of a scatter.
+
+    An axis that is itself the index of one dimension and occurs in no other makes no two points write to one element:
+    it becomes an outer axis and runs in parallel. The other axes run in order inside.
+    """
     free: list[Axis] = []
     for axis in operation.axes:
         own = [t for t in operation.index if t == symbol(axis.name)]
@@ -233,7 +243,7 @@ def _scatter(operation: Scatter, type_of: Callable[[str], TensorType], symbols: 
 
 
 def _without_ones(nest: LoopNest) -> LoopNest:
-    """The nest without axes of one point; a scan keeps the one along which it runs."""
+    """Return the nest without axes of size 1, except the axis that a scan runs along."""
     scanned = {p.axes[-1] for p in nest.phases if any(isinstance(s, ScanStore) for s in p.statements)}
     dropped = [axis for axis in nest.outer + nest.inner if axis.size == 1 and axis not in scanned]
     mapping = collapsed_axes(dropped)
@@ -250,13 +260,13 @@ def _without_ones(nest: LoopNest) -> LoopNest:
 
 
 def single_operation_group(operation: Operation) -> Group:
-    """A group of one pointwise operation whose results are stored."""
+    """Return a group of one pointwise operation whose results are stored."""
     assert isinstance(operation, Pointwise)
     outer = tuple(axis for axis in operation.axes if axis.size != 1)
-    own = collapsed_axes(operation.axes)
-    index = tuple(own.get(axis.name, symbol(axis.name)) for axis in operation.axes)
-    bodies = tuple(substitute_expr(body, own) for body in operation.bodies)
+    point = collapsed_axes(operation.axes)
+    index = tuple(point.get(axis.name, symbol(axis.name)) for axis in operation.axes)
+    bodies = tuple(substitute_expr(body, point) for body in operation.bodies)
     writes = tuple(value.name for value in operation.results)
-    fates: tuple[tuple[str, StorageClass], ...] = tuple((name, "store") for name in writes)
+    storage_classes: tuple[tuple[str, StorageClass], ...] = tuple((name, "store") for name in writes)
     member = Member(operation.name, 0, False, index, bodies)
-    return Group(operation.name, outer, (), (member,), fates, operation.reads, writes)
+    return Group(operation.name, outer, (), (member,), storage_classes, operation.reads, writes)

@@ -1,4 +1,4 @@
-"""Which axis is outermost, and which neighbours are really one axis."""
+"""Loop nests of kernels before scheduling: the order of axes, and the merging of adjacent ones."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from litz_scheduler.cost import estimate
 
 @dataclass(frozen=True, slots=True)
 class LoopNest:
-    """A kernel's loops before they are scheduled."""
+    """The loops of a kernel before they are scheduled."""
 
     outer: tuple[Axis, ...]
+    """The outer axes."""
     phases: tuple[Phase, ...]
+    """The phases that run in order for every outer point."""
 
     @property
     def inner(self) -> tuple[Axis, ...]:
-        """The inner axes of the phases that have any (they share them)."""
+        """The inner axes, which all phases that have any share."""
         return next((phase.axes for phase in self.phases if phase.axes), ())
 
 
 def bodies_of(statement: Statement) -> tuple[Expr, ...]:
-    """The expressions that a statement evaluates."""
+    """Return the expressions that a statement evaluates."""
     return (statement.value,) if isinstance(statement, Store) else statement.values
 
 
 def stores_of(statement: Statement) -> tuple[tuple[str, Size], ...]:
-    """(buffer, offset) of what a statement writes."""
+    """Return the buffer and element offset of each store of a statement."""
     match statement:
         case Store():
             return ((statement.buffer, statement.offset),)
@@ -41,17 +43,17 @@ def stores_of(statement: Statement) -> tuple[tuple[str, Size], ...]:
 
 
 def nodes_of(statements: Iterable[Statement]) -> Iterator[Expr]:
-    """Every distinct node of what statements evaluate, once: their bodies share most of what they are made of."""
+    """Yield each distinct node of the bodies of statements once."""
     return walk(*(body for statement in statements for body in bodies_of(statement)))
 
 
 def loads_of(statements: Iterable[Statement]) -> tuple[Size, ...]:
-    """The offsets that statements read, of each distinct load."""
+    """Return the element offset of each distinct load of statements."""
     return tuple(node.index[0] for node in nodes_of(statements) if isinstance(node, Load))
 
 
 def terms_of(statements: Sequence[Statement]) -> tuple[Size, ...]:
-    """Every distinct term that statements evaluate: offsets and indices used as values."""
+    """Return each distinct index term of statements: element offsets, and indices used as values."""
     found = dict.fromkeys(term for statement in statements for _, term in stores_of(statement))
     for node in nodes_of(statements):
         found.update(dict.fromkeys(node.terms if isinstance(node, Load | Index) else ()))
@@ -59,7 +61,7 @@ def terms_of(statements: Sequence[Statement]) -> tuple[Size, ...]:
 
 
 def map_statements(statements: Iterable[Statement], mapping: Mapping[str, Size]) -> tuple[Statement, ...]:
-    """The statements with axes replaced by terms."""
+    """Return the statements with axes replaced by terms."""
     memo: dict[Expr, Expr] = {}
 
     def change(statement: Statement) -> Statement:
@@ -78,9 +80,9 @@ def map_statements(statements: Iterable[Statement], mapping: Mapping[str, Size])
 
 
 def order_axes(nest: LoopNest, symbols: SymbolTable) -> LoopNest:
-    """Sort outer and inner axes so that the access that spans most of them runs through memory in order.
+    """Sort outer and inner axes by decreasing stride of the access that depends on most of them.
 
-    Strides that are not known are compared by their hints.
+    Symbolic strides are compared by their hints.
     """
     if any(
         isinstance(s, ScanStore) or (isinstance(s, Store) and s.mode != "set")
@@ -91,20 +93,23 @@ def order_axes(nest: LoopNest, symbols: SymbolTable) -> LoopNest:
     stores = [term for p in nest.phases for s in p.statements for _, term in stores_of(s)]
     reads = list(loads_of(s for p in nest.phases for s in p.statements))
     outer = _sorted(nest.outer, stores + reads, symbols)
-    kept = _combines_in_order(nest) or _holds_products(nest)
-    inner = nest.inner if kept else _sorted(nest.inner, reads + stores, symbols)
+    fixed = _combines_in_order(nest) or _has_nested_reductions(nest)
+    inner = nest.inner if fixed else _sorted(nest.inner, reads + stores, symbols)
     return LoopNest(outer, tuple(replace(p, axes=inner if p.axes else ()) for p in nest.phases))
 
 
 def _combines_in_order(nest: LoopNest) -> bool:
-    """True for combinations that are given as a body: nobody promises that their operands may be swapped."""
+    """Return whether a combiner is user-given, and so need not be commutative."""
     statements = (s for phase in nest.phases for s in phase.statements)
     return any(isinstance(s, Accumulate) and isinstance(s.combiner, UserCombiner) for s in statements)
 
 
-def _holds_products(nest: LoopNest) -> bool:
-    """True where bodies hold sums of products: what is summed of them is cut into tiles along the last axis, which is
-    the one of positions, however close to one another heads lie in memory."""
+def _has_nested_reductions(nest: LoopNest) -> bool:
+    """Return whether bodies have nested reductions.
+
+    Their outer reduction is tiled along the last axis, which must remain that of positions even where heads have the
+    smaller stride.
+    """
     return any(
         nested_reductions(body) for phase in nest.phases for s in phase.statements for body in bodies_of(s)
     )
@@ -115,17 +120,17 @@ def _sorted(axes: tuple[Axis, ...], terms: Sequence[Size], symbols: SymbolTable)
         return axes
     names = {axis.name for axis in axes}
     reference = max(terms, key=lambda t: len(names & free_symbols(t)), default=0)
-    steps: dict[str, int] = {}
+    strides: dict[str, int] = {}
     for axis in axes:
         stride = coefficient(reference, axis.name)
         if stride is None or names & free_symbols(stride):
             return axes
-        steps[axis.name] = abs(estimate(stride, symbols))
-    return tuple(sorted(axes, key=lambda axis: -steps[axis.name]))
+        strides[axis.name] = abs(estimate(stride, symbols))
+    return tuple(sorted(axes, key=lambda axis: -strides[axis.name]))
 
 
 def collapse(nest: LoopNest) -> LoopNest:
-    """Merge neighbouring axes that every access walks as if they were one."""
+    """Merge adjacent axes that are one axis in all accesses: outer stride = inner stride * inner size."""
     nest = _collapse(nest, "outer")
     return _collapse(nest, "inner")
 
@@ -134,26 +139,26 @@ def _collapse(nest: LoopNest, which: str) -> LoopNest:
     axes = nest.outer if which == "outer" else nest.inner
     k = len(axes) - 1
     while k > 0:
-        slow, fast = axes[k - 1], axes[k]
+        outer, inner = axes[k - 1], axes[k]
         statements = [s for p in nest.phases for s in p.statements if which == "outer" or p.axes]
         terms = terms_of(statements)
         scans = which == "inner" and any(isinstance(s, ScanStore) for s in statements)
-        if not scans and all(_mergeable(term, slow, fast) for term in terms):
-            merged = Axis(slow.name, mul(slow.size, fast.size))
-            # Linear terms keep their value when the fast axis takes over and the slow one stands still.
-            mapping: dict[str, Size] = {slow.name: 0, fast.name: symbol(slow.name)}
+        if not scans and all(_mergeable(term, outer, inner) for term in terms):
+            merged = Axis(outer.name, mul(outer.size, inner.size))
+            # Terms are linear in both axes, so that the inner one can run over all points with the outer one at 0.
+            mapping: dict[str, Size] = {outer.name: 0, inner.name: symbol(outer.name)}
             axes = (*axes[: k - 1], merged, *axes[k + 1 :])
             nest = _rebuilt(nest, which, axes, mapping)
         k -= 1
     return nest
 
 
-def _mergeable(term: Size, slow: Axis, fast: Axis) -> bool:
-    a, b = coefficient(term, slow.name), coefficient(term, fast.name)
+def _mergeable(term: Size, outer: Axis, inner: Axis) -> bool:
+    a, b = coefficient(term, outer.name), coefficient(term, inner.name)
     if a is None or b is None:
         return False
-    other = {slow.name, fast.name}
-    return not (free_symbols(a) | free_symbols(b)) & other and a == mul(b, fast.size)
+    other = {outer.name, inner.name}
+    return not (free_symbols(a) | free_symbols(b)) & other and a == mul(b, inner.size)
 
 
 def _rebuilt(nest: LoopNest, which: str, axes: tuple[Axis, ...], mapping: dict[str, Size]) -> LoopNest:

@@ -1,4 +1,4 @@
-"""How precisely bodies multiply what they sum themselves: as the library's products of matrices do."""
+"""Precision of nested reductions: operands rounded to TF32 where a library's matmul would round them."""
 
 from __future__ import annotations
 
@@ -13,33 +13,38 @@ from litz_scheduler.legality.matmul import gpu_kinds, has_nested_reductions
 from litz_scheduler.options import SchedulerOptions
 
 EXACT_OPERAND_BITS = 16
-"""The most bits of floats whose products are exact in f32."""
+"""The widest floats, in bits, that f32 multiplies exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class NestedReductionPrecision:
-    """Say of products of f32 that bodies sum on a GPU that their factors may be rounded to TF32, where the options say
-    so of the host's: attention written as products of matrices would be rounded too."""
+    """Round the f32 operands of nested reductions on a GPU to TF32, where the options allow it for matmuls.
+
+    Attention that is written as matmuls would be rounded in the same way.
+    """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    """``matmul_precision`` turns the pass on."""
     name: str = "nested-reduction-precision"
+    """The name of the pass."""
     ulp: int = 0
+    """The bound on changed results, in ULP; the rounding itself is requested and does not count."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         if self.options.matmul_precision != "tf32":
             return data
         kinds = gpu_kinds(context)
         return data.with_operations(
-            tuple(_rounded(each) if _multiplies(each, kinds) else each for each in data.operations)
+            tuple(_rounded(each) if _applies(each, kinds) else each for each in data.operations)
         )
 
 
-def _multiplies(operation: Operation, kinds: frozenset[str]) -> bool:
+def _applies(operation: Operation, kinds: frozenset[str]) -> bool:
     return has_nested_reductions(operation) and operation.results[0].type.device.kind in kinds
 
 
 def _rounded(operation: Operation) -> Operation:
-    """An operation whose bodies round what they multiply."""
+    """Return the operation with ``mul_tf32`` in its nested reductions."""
     match operation:
         case Pointwise() | Reduction():
             return replace(operation, bodies=tuple(transform(body, _visit) for body in operation.bodies))

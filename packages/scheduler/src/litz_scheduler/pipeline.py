@@ -1,4 +1,4 @@
-"""The scheduler on one screen: the passes over the loop graph, those of fusion and those that build the plan."""
+"""The passes of the scheduler in order: over the loop graph, fusion, and construction of the plan."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DEFAULT_OPTIONS = SchedulerOptions()
 
 
 def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph, LoopGraph], ...]:
-    """What runs on the loop graph, in order."""
+    """Return the passes over the loop graph, in order."""
     return (
         DeadCode(),
         ComposeViews(),
@@ -70,7 +70,7 @@ def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph, LoopGraph],
 
 
 def fusion_passes(options: SchedulerOptions) -> tuple[Pass[Any, Any], ...]:
-    """What makes the fused graph of a loop graph, in order."""
+    """Return the passes from the loop graph to the fused graph, in order."""
     return (
         VerticalFusion(options),
         HorizontalFusion(options),
@@ -81,10 +81,10 @@ def fusion_passes(options: SchedulerOptions) -> tuple[Pass[Any, Any], ...]:
 def plan_passes(
     options: SchedulerOptions, source: LoopGraph, names: KernelNames, subplan: Callable[[LoopGraph], Plan]
 ) -> tuple[Pass[Any, Any], ...]:
-    """What makes the plan of a fused graph, in order.
+    """Return the passes from the fused graph to the plan, in order.
 
-    ``source`` is the graph as it came, whose operations launches name as their origins; ``names`` knows the kernels
-    made before; ``subplan`` plans the graphs that control flow runs.
+    ``source`` is the original graph, whose operations are the origins of launches. ``names`` has the kernels made
+    before. ``subplan`` makes the plans of subgraphs of higher-order operators.
     """
     return (
         BuildSteps(options, source),
@@ -96,8 +96,10 @@ def plan_passes(
 
 
 def replay_passes(routines: Routines) -> tuple[Pass[Any, Any], ...]:
-    """What divides a plan for CUDA graphs when it is loaded, in order; ``routines`` says what those that it calls
-    do."""
+    """Return the passes that partition a plan for CUDA graphs when it is loaded, in order.
+
+    ``routines`` describes the routines that the plan calls.
+    """
     return (PartitionGraph(routines),)
 
 
@@ -110,11 +112,11 @@ def schedule(
     timings: Timings | None = None,
     fuel: int | None = None,
 ) -> Plan:
-    """A plan for ``graph`` on the devices whose capabilities ``context`` holds.
+    """Return the plan of ``graph`` for the devices whose capabilities are in ``context``.
 
-    ``hooks`` are called after every pass with its name, input and output, for the subgraphs of control flow too; the
-    passes of fusion and of the plan are passes ``fuse`` and ``plan`` as a whole. ``fuel`` stops the graph passes early.
-    Raises :class:`litz_ir.errors.ScheduleError`.
+    ``hooks`` are called after every pass with its name, input and output, also for subgraphs of higher-order operators.
+    The fusion passes together are also the pass ``fuse``, and those of the plan ``plan``. ``fuel`` limits the number of
+    graph passes. Raises :class:`litz_ir.errors.ScheduleError`.
     """
     watched = PassContext(context.capabilities, context.decisions, hooks, timings)
     return _schedule(graph, watched, options, KernelNames(), fuel)
@@ -128,7 +130,7 @@ def _schedule(
         try:
             return _schedule(subgraph, inner, options, names, fuel)
         except LitzError as error:
-            # Names in a subgraph are its own: what fails there must not be taken for a namesake around it.
+            # A name in a subgraph may also occur in the graph around it, so that the error names the subgraph too.
             error.node = f"{subgraph.name}.{error.node}"
             raise
 

@@ -1,4 +1,4 @@
-"""Passes that make the loop graph smaller without changing what it computes."""
+"""Canonicalisation of the loop graph: DCE, CSE, unit reductions and composition of views."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from litz_scheduler.graph_facts import (
 
 
 def has_effect(operation: Operation) -> bool:
-    """True when an operation must run though nothing reads its results."""
+    """Return whether an operation must run even if nothing reads its results."""
     if isinstance(operation, Mutation) or operation.tokens or not operation.results:
         return not isinstance(operation, HostScalar)
     if any(value.replaces is not None for value in operation.results):
@@ -49,47 +49,54 @@ def has_effect(operation: Operation) -> bool:
 
 
 def _symbols_of_inputs(graph: LoopGraph) -> frozenset[str]:
-    """The symbols that the graph's arguments settle."""
-    found = {i.symbol or i.name for i in graph.inputs if isinstance(i, ScalarInput)}
+    """Return the symbols whose values follow from the graph's inputs."""
+    symbols = {i.symbol or i.name for i in graph.inputs if isinstance(i, ScalarInput)}
     for value in graph.inputs:
         if isinstance(value, Value):
-            found.update(*map(free_symbols, (*value.type.shape, *value.type.layout.strides)))
-    return frozenset(found)
+            symbols.update(*map(free_symbols, (*value.type.shape, *value.type.layout.strides)))
+    return frozenset(symbols)
 
 
 def _decides_a_size(operation: Operation, known: frozenset[str]) -> bool:
-    """True for a call whose result's size is data: others may be as large without reading it."""
+    """Return whether a call defines an unbacked symbol by the shape of its result.
+
+    Such a call remains, because other values may have that size without reading the result.
+    """
     sizes = (size for value in operation.results for size in value.type.shape)
     return isinstance(operation, Call) and any(free_symbols(size) - known for size in sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class DeadCode:
-    """Drop operations whose results nobody reads, that have no effect and decide no size."""
+    """Remove operations whose results are not read, that have no side effect and that define no symbol (DCE)."""
 
     name: str = "dead-code"
+    """The name of the pass."""
     ulp: int = 0
+    """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         live, known = output_names(data), _symbols_of_inputs(data)
-        kept: list[Operation] = []
+        remaining: list[Operation] = []
         for operation in reversed(data.operations):
-            wanted = any(value.name in live for value in operation.results) or isinstance(
+            is_read = any(value.name in live for value in operation.results) or isinstance(
                 operation, HostScalar
             )
-            if wanted or has_effect(operation) or _decides_a_size(operation, known):
+            if is_read or has_effect(operation) or _decides_a_size(operation, known):
                 live.update(operation.reads)
                 live.update(overwritten_by(operation))
-                kept.append(operation)
-        return data.with_operations(tuple(reversed(kept)))
+                remaining.append(operation)
+        return data.with_operations(tuple(reversed(remaining)))
 
 
 @dataclass(frozen=True, slots=True)
 class UnitReductions:
-    """Turn reductions over a single point into pointwise loops, which fuse with more and can be inlined."""
+    """Replace reductions over unit axes by pointwise loops, which fuse with more operations and can be inlined."""
 
     name: str = "unit-reductions"
+    """The name of the pass."""
     ulp: int = 0
+    """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         return data.with_operations(tuple(map(_without_reduction, data.operations)))
@@ -108,45 +115,49 @@ def _without_reduction(operation: Operation) -> Operation:
 
 
 def _of_one(kind: NamedCombiner, values: tuple[Expr, ...], dtypes: tuple[DType, ...]) -> tuple[Expr, ...]:
-    """What combining one element gives; differences with itself keep the NaN of what is not finite."""
+    """Return the bodies of a combination of one element.
+
+    The difference of a value with itself stands for zero, so that a value that is not finite gives NaN.
+    """
     value, dtype = values[0], dtypes[0]
     match kind.name:
         case "sum" if dtype.is_float:
-            # Sums start at zero, so that none is a negative zero.
+            # A sum starts at positive zero, so that the sum of a negative zero is positive.
             return (op("add", cast(value, dtype), const(0.0, dtype)),)
         case "welford":
             value = cast(value, dtype)
-            apart = op("sub", value, value)
-            return value, cast(op("mul", apart, apart), dtypes[1]), const(1, dtypes[2])
+            difference = op("sub", value, value)
+            return value, cast(op("mul", difference, difference), dtypes[1]), const(1, dtypes[2])
         case "online_softmax":
             return cast(value, dtype), cast(op("exp", op("sub", value, value)), dtypes[1])
-    return tuple(cast(each, wanted) for each, wanted in zip(values, dtypes, strict=True))
+    return tuple(cast(each, dtype_) for each, dtype_ in zip(values, dtypes, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class CommonSubexpressions:
-    """Compute equal operations once.
+    """Compute equal operations once (CSE).
 
-    Values that the graph returns, itself or views of them, or that are overwritten later, stay apart: eager gives them
-    memory of their own.
+    Values that are overwritten, or returned themselves or as views, are excluded: eager gives each its own memory.
     """
 
     name: str = "common-subexpressions"
+    """The name of the pass."""
     ulp: int = 0
+    """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        apart = output_names(data) | overwritten_names(data) | output_memory(data).keys()
+        excluded = output_names(data) | overwritten_names(data) | output_memory(data).keys()
         rewriter = Rewriter(data)
-        seen: dict[tuple[Operation, tuple[object, ...]], Operation] = {}
+        representatives: dict[tuple[Operation, tuple[object, ...]], Operation] = {}
         pure = (Pointwise, Reduction, Scan, Scatter, View, ContractionCall)
         for old in data.operations:
             operation = rewriter.current(old)
             mergeable = isinstance(operation, pure) and not operation.token
-            if not mergeable or any(v.name in apart or v.replaces for v in operation.results):
+            if not mergeable or any(v.name in excluded or v.replaces for v in operation.results):
                 rewriter.append(operation)
                 continue
             key = (replace(operation, results=()), tuple(value.type for value in operation.results))
-            first = seen.setdefault(key, operation)
+            first = representatives.setdefault(key, operation)
             if first is operation:
                 rewriter.append(operation)
             else:
@@ -157,13 +168,15 @@ class CommonSubexpressions:
 
 @dataclass(frozen=True, slots=True)
 class ComposeViews:
-    """Let a view of a view index the first base directly."""
+    """Compose a view of a view into one view of the first base."""
 
     name: str = "compose-views"
+    """The name of the pass."""
     ulp: int = 0
+    """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        kept = output_names(data) | shared_output_memory(data)
+        returned = output_names(data) | shared_output_memory(data)
         versions = VersionDeadlines(data)
         values = data.values()
         views: dict[str, View] = {}
@@ -172,48 +185,57 @@ class ComposeViews:
             current = operation
             if isinstance(current, View):
                 base = views.get(current.base)
-                # Returned views keep the memory that they share: what aliases it must go through it.
-                if base is not None and current.base not in kept and _holds(base.base, position, versions):
+                # A view of a returned view remains a view of it, so that both have the same memory.
+                if (
+                    base is not None
+                    and current.base not in returned
+                    and _is_current(base.base, position, versions)
+                ):
                     current = compose(base, current, values[base.base].type, data.symbols)
                 views[current.name] = current
             operations.append(current)
         return data.with_operations(tuple(operations))
 
 
-def _holds(name: str, position: int, versions: VersionDeadlines) -> bool:
-    """True when a value is not overwritten before ``position``."""
+def _is_current(name: str, position: int, versions: VersionDeadlines) -> bool:
+    """Return whether a value is not overwritten before ``position``."""
     deadline = versions.deadline(name)
     return deadline is None or position < deadline
 
 
 def compose(base: View, view: View, root: TensorType, symbols: SymbolTable) -> View:
-    """The view of ``base``'s own base, which has type ``root``, that shows what ``view`` shows of ``base``."""
+    """Return the composition of ``view`` and its base: a view of ``base.base``, which has the type ``root``."""
     mapping: dict[str, Size] = {axis.name: term for axis, term in zip(base.axes, view.index, strict=True)}
     ranges = axis_ranges(view.axes, symbols)
     index = tuple(simplify(substitute(term, mapping), ranges) for term in base.index)
-    made = replace(
+    composed = replace(
         view, base=base.base, index=index, aliases=view.aliases and base.aliases, base_strides=None
     )
-    given = base.base_strides is not None or view.base_strides is not None
-    if made.aliases and (given or not all(isinstance(t, int) or t.is_polynomial for t in index)):
-        return replace(made, base_strides=_given(base, view, made, root, symbols))
-    return made
+    has_base_strides = base.base_strides is not None or view.base_strides is not None
+    if composed.aliases and (
+        has_base_strides or not all(isinstance(t, int) or t.is_polynomial for t in index)
+    ):
+        return replace(composed, base_strides=_base_strides(base, view, composed, root, symbols))
+    return composed
 
 
-def _given(
+def _base_strides(
     base: View, view: View, composed: View, root: TensorType, symbols: SymbolTable
 ) -> tuple[Size, ...] | None:
-    """The strides of ``root`` where those of ``view`` follow from them through ``base``, and the index of the composed
-    view does not tell."""
-    if _keeps_strides(composed, root, symbols):
+    """Return the strides of ``root`` that a composed view needs to be an alias.
+
+    ``None`` where the composed index has the strides of the view by itself, or where ``base`` or ``view`` is no alias
+    with the strides of its type.
+    """
+    if _has_own_strides(composed, root, symbols):
         return None
     for each, over in ((base, root), (view, base.results[0].type)):
-        if not _keeps_strides(each, over, symbols):
+        if not _has_own_strides(each, over, symbols):
             return None
     return root.layout.strides
 
 
-def _keeps_strides(view: View, base: TensorType, symbols: SymbolTable) -> bool:
-    """True when a view of a buffer of type ``base`` is an alias with the strides of its own type."""
-    shown = alias_type(view, base, symbols)
-    return shown is not None and same_strides(view.results[0].type, shown.layout)
+def _has_own_strides(view: View, base: TensorType, symbols: SymbolTable) -> bool:
+    """Return whether a view of a buffer of type ``base`` is an alias with the strides of its own type."""
+    alias = alias_type(view, base, symbols)
+    return alias is not None and same_strides(view.results[0].type, alias.layout)
