@@ -1,4 +1,4 @@
-"""Each pass on a small graph, in text."""
+"""Each pass over the loop graph on a small graph, with its result in text."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ graph dead(%x: f32[4] fixed, %y: f32[4] fixed) -> (%b) {
 """
 
 VIEWS = """
-graph views(%x: f32[4, 6] fixed) -> (%turned, %o) {
-  %turned = view f32[i0: 6, i1: 4] strides(1, 6) fixed { %x[i1, i0] }
-  %back = view f32[i0: 4, i1: 6] { %turned[i1, i0] }
+graph views(%x: f32[4, 6] fixed) -> (%transposed, %o) {
+  %transposed = view f32[i0: 6, i1: 4] strides(1, 6) fixed { %x[i1, i0] }
+  %back = view f32[i0: 4, i1: 6] { %transposed[i1, i0] }
   %flat = view f32[i0: 24] { %back[i0 // 6, i0 % 6] }
   %again = view f32[i0: 4, i1: 6] { %flat[i0*6 + i1] }
   %o = pointwise f32[i0: 4, i1: 6] fixed { exp(%again[i0, i1]) }
@@ -57,14 +57,14 @@ graph views(%x: f32[4, 6] fixed) -> (%turned, %o) {
 GIVEN_STRIDES = """
 graph given_strides(%x: f32[n, n] fixed) -> (%kept, %told, %lost) {
   symbols { n: int from 2 hint 4 }
-  %turned = view f32[i0: n, i1: n] strides(1, n) { %x[i1, i0] }
-  %back = view f32[i0: n, i1: n] { %turned[i1, i0] }
+  %transposed = view f32[i0: n, i1: n] strides(1, n) { %x[i1, i0] }
+  %back = view f32[i0: n, i1: n] { %transposed[i1, i0] }
   %halves = view f32[i0: 2, i1: n * n // 4, i2: 2] strides(n * n // 2, 2, 1)
     { %back[(i0*(n*n//4)*2 + i1*2 + i2) // n, (i0*(n*n//4)*2 + i1*2 + i2) % n] } given strides(n, 1)
   %kept = view f32[i0: n * n // 4, i1: 2] strides(2, n * n // 2) fixed { %halves[i1, i0, 0] }
   %shown = view f32[i0: n * n // 4, i1: 4] { %back[(i0*4 + i1) // n, (i0*4 + i1) % n] } given strides(n, 1)
   %told = view f32[i0: 4, i1: n * n // 4] strides(1, 4) fixed { %shown[i1, i0] }
-  %odd = view f32[i0: n * n // 4, i1: 4] { %turned[(i0*4 + i1) // n, (i0*4 + i1) % n] } given strides(n, 1)
+  %odd = view f32[i0: n * n // 4, i1: 4] { %transposed[(i0*4 + i1) // n, (i0*4 + i1) % n] } given strides(n, 1)
   %lost = view f32[i0: 4, i1: n * n // 4] strides(1, 4) fixed { %odd[i1, i0] }
 }
 """
@@ -78,16 +78,16 @@ graph old_view(%x: f32[4, 6] fixed) -> (%o) {
 }
 """
 
-POINTS = """
-graph points(%x: f32[4, 1] fixed) -> (%s, %v, %p) {
+UNIT_AXES = """
+graph unit_axes(%x: f32[4, 1] fixed) -> (%s, %v, %p) {
   %s = reduce.sum f32[i0: 4 | r0: 1] fixed { %x[i0, r0] }
   %m, %v, %n = reduce.welford [i0: 4 | r0: 1] -> f32[4], f32[4] fixed, f32[4] { %x[i0, r0] }
   %q, %p = reduce.argmax [i0: 4 | r0: 1] -> f32[4], i64[4] fixed { %x[i0, r0], index(r0) }
 }
 """
 
-TWINS = """
-graph twins(%x: f32[4] fixed) -> (%c, %d, %e) {
+EQUAL_OPERATIONS = """
+graph equal_operations(%x: f32[4] fixed) -> (%c, %d, %e) {
   %a = pointwise f32[i0: 4] { exp(%x[i0]) }
   %b = pointwise f32[i0: 4] { exp(%x[i0]) }
   %c = pointwise f32[i0: 4] fixed { %a[i0] + %b[i0] }
@@ -97,15 +97,15 @@ graph twins(%x: f32[4] fixed) -> (%c, %d, %e) {
 """
 
 INLINED = """
-graph inlined(%x: f32[8, 6] fixed, %w: f32[6, 6] fixed) -> (%o, %s, %product) {
+graph inlined(%x: f32[8, 6] fixed, %w: f32[6, 6] fixed) -> (%o, %s, %matmul) {
   %scaled = pointwise f32[i0: 8, i1: 6] { %x[i0, i1] * 0.5 }
-  %dear = pointwise f32[i0: 8, i1: 6] { exp(%scaled[i0, i1]) }
-  %turned = view f32[i0: 6, i1: 8] { %dear[i1, i0] }
-  %cheap = pointwise f32[i0: 6, i1: 8] { %turned[i0, i1] + 1.0 }
-  %o = pointwise f32[i0: 6, i1: 8] fixed { %cheap[i0, i1] * %turned[i0, i1] }
+  %expensive = pointwise f32[i0: 8, i1: 6] { exp(%scaled[i0, i1]) }
+  %transposed = view f32[i0: 6, i1: 8] { %expensive[i1, i0] }
+  %cheap = pointwise f32[i0: 6, i1: 8] { %transposed[i0, i1] + 1.0 }
+  %o = pointwise f32[i0: 6, i1: 8] fixed { %cheap[i0, i1] * %transposed[i0, i1] }
   %s = reduce.sum f32[i0: 8 | r0: 6] fixed { %scaled[i0, r0] }
   %called = pointwise f32[i0: 8, i1: 6] { neg(%x[i0, i1]) }
-  %product = contraction.matmul aten.mm.default(%called, %w) -> f32[8, 6] fixed
+  %matmul = contraction.matmul aten.mm.default(%called, %w) -> f32[8, 6] fixed
 }
 """
 
@@ -114,8 +114,8 @@ graph updated(%x: f32[6] fixed, %g: f32[6] fixed) -> (%o) {
   %old = view f32[i0: 3] { %x[i0*2] }
   %step = pointwise f32[i0: 6] { %x[i0] - %g[i0] * 0.25 }
   %x1 replaces %x = mutate %x with %step -> f32[6] fixed
-  %turned = view.copy f32[i0: 6] { %x1[5 - i0] }
-  %x2 replaces %x1 = mutate %x1 with %turned -> f32[6] fixed
+  %flipped = view.copy f32[i0: 6] { %x1[5 - i0] }
+  %x2 replaces %x1 = mutate %x1 with %flipped -> f32[6] fixed
   %o = pointwise f32[i0: 3] fixed { exp(%old[i0]) }
 }
 """
@@ -131,13 +131,13 @@ graph softmax(%x: f32[n, 1024] fixed) -> (%o) {
 }
 """
 
-PRODUCTS = """
-graph products(
+MATMULS = """
+graph matmuls(
   %x: f32[64, 96] fixed, %w: f32[128, 96] fixed, %b: f32[128] fixed, %m: f32[96, 128] fixed,
   %e: f32[96, 128] strides(0, 0) fixed
 ) -> (%o, %p, %few, %copied, %twice) {
-  %turned = view f32[i0: 96, i1: 128] { %w[i1, i0] }
-  %o = contraction.matmul aten.addmm.default(%b, %x, %turned) -> f32[64, 128] fixed flops 1572864
+  %transposed = view f32[i0: 96, i1: 128] { %w[i1, i0] }
+  %o = contraction.matmul aten.addmm.default(%b, %x, %transposed) -> f32[64, 128] fixed flops 1572864
   %p = contraction.matmul aten.mm.default(%x, %m) -> f32[64, 128] fixed flops 1572864
   %rows = view f32[i0: 4, i1: 96] { %x[i0, i1] }
   %few = contraction.matmul aten.mm.default(%rows, %m) -> f32[4, 128] fixed flops 98304
@@ -191,34 +191,34 @@ graph running(%x: f32[640] fixed, %y: i64[4, 96, 2] fixed, %h: f16[640] fixed) -
 }
 """
 
-TWICE = """
-graph twice(%x: f32[8, 40] fixed, %y: f32[40, 8] fixed) -> (%soft, %again, %mean, %var, %kept, %count) {
-  %most = reduce.max f32[i0: 8, i1: 1 | r0: 40] { %x[i0, r0] * 0.5 }
-  %powers = pointwise f32[i0: 8, i1: 40] { exp(%x[i0, i1] * 0.5 - %most[i0, 0]) }
-  %total = reduce.sum f32[i0: 8, i1: 1 | r0: 40] { %powers[i0, r0] }
-  %soft = pointwise f32[i0: 8, i1: 40] fixed { %powers[i0, i1] / %total[i0, 0] }
-  %again = reduce.sum f32[i0: 8 | r0: 40] fixed { exp(%x[i0, r0] * 0.5 - %most[i0, 0]) }
+DEPENDENT = """
+graph dependent(%x: f32[8, 40] fixed, %y: f32[40, 8] fixed) -> (%soft, %again, %mean, %var, %unmerged, %count) {
+  %maximum = reduce.max f32[i0: 8, i1: 1 | r0: 40] { %x[i0, r0] * 0.5 }
+  %exponentials = pointwise f32[i0: 8, i1: 40] { exp(%x[i0, i1] * 0.5 - %maximum[i0, 0]) }
+  %total = reduce.sum f32[i0: 8, i1: 1 | r0: 40] { %exponentials[i0, r0] }
+  %soft = pointwise f32[i0: 8, i1: 40] fixed { %exponentials[i0, i1] / %total[i0, 0] }
+  %again = reduce.sum f32[i0: 8 | r0: 40] fixed { exp(%x[i0, r0] * 0.5 - %maximum[i0, 0]) }
   %sum = reduce.sum f32[i0: 1, i1: 8 | r0: 40] { %y[r0, i1] }
   %mean = pointwise f32[i0: 8] fixed { %sum[0, i0] / 40.0 }
   %squares = reduce.sum f32[i0: 8 | r0: 40] {
-    let apart = %y[r0, i0] - %sum[0, i0] / 40.0;
-    apart * apart
+    let difference = %y[r0, i0] - %sum[0, i0] / 40.0;
+    difference * difference
   }
   %var = pointwise f32[i0: 8] fixed { %squares[i0] / 39.0 }
-  %kept = reduce.sum f32[i0: 8 | r0: 40] fixed {
+  %unmerged = reduce.sum f32[i0: 8 | r0: 40] fixed {
     let other = %y[r0, i0] - %sum[0, i0] / 39.0;
     other * other
   }
   %count = reduce.sum f32[i0: 8 | r0: 40] fixed { floor(%y[r0, i0]) }
   %about = reduce.sum f32[i0: 8 | r0: 40] {
-    let far = floor(%y[r0, i0]) - %count[i0] / 40.0;
-    far * far
+    let difference = floor(%y[r0, i0]) - %count[i0] / 40.0;
+    difference * difference
   }
 }
 """
 
-SUMS = """
-graph sums(%x: f32[8, 6] fixed, %w: f32[6, 4] fixed, %b: f32[4] fixed, %h: bf16[4, 4] fixed, %g: bf16[4] fixed)
+BIASES = """
+graph biases(%x: f32[8, 6] fixed, %w: f32[6, 4] fixed, %b: f32[4] fixed, %h: bf16[4, 4] fixed, %g: bf16[4] fixed)
   -> (%o, %called, %half, %z) {
   %s = contraction.matmul aten.addmm.default(%b, %x, %w) -> f32[8, 4] fixed flops 384
   %o = pointwise f32[i0: 8, i1: 4] fixed { exp(%s[i0, i1]) }
@@ -231,8 +231,8 @@ graph sums(%x: f32[8, 6] fixed, %w: f32[6, 4] fixed, %b: f32[4] fixed, %h: bf16[
 }
 """
 
-HELD = """
-graph held(%x: f32[8, 6] fixed, %w: f32[6, 6] fixed, %v: f32[6] fixed) frozen (%w, %v) -> (%o, %p, %seen) {
+FROZEN = """
+graph parameters(%x: f32[8, 6] fixed, %w: f32[6, 6] fixed, %v: f32[6] fixed) frozen (%w, %v) -> (%o, %p, %seen) {
   %narrow = pointwise bf16[i0: 6, i1: 6] { bf16(%w[i1, i0]) }
   %norm = reduce.sum f32[i0: 6 | r0: 6] { %w[i0, r0] * %w[i0, r0] }
   %scaled = pointwise f32[i0: 6] { %norm[i0] * %v[i0] }
@@ -249,40 +249,40 @@ CASES: dict[str, tuple[Pass[LoopGraph, LoopGraph], str]] = {
     "compose_views": (ComposeViews(), VIEWS),
     "compose_views_strides": (ComposeViews(), GIVEN_STRIDES),
     "compose_views_versions": (ComposeViews(), OLD_VIEW),
-    "single_points": (UnitReductions(), POINTS),
-    "common_subexpressions": (CommonSubexpressions(), TWINS),
-    "convolutions": (PrepackConvolutions(SchedulerOptions(prepack_convolutions=True)), CONVOLUTIONS),
+    "unit_reductions": (UnitReductions(), UNIT_AXES),
+    "common_subexpressions": (CommonSubexpressions(), EQUAL_OPERATIONS),
+    "prepack_convolutions": (PrepackConvolutions(SchedulerOptions(prepack_convolutions=True)), CONVOLUTIONS),
     "split_reductions": (SplitReductions(SchedulerOptions(cpu_split_bytes=64)), LONG),
-    "keep_held": (FreezeParameterLoops(), HELD),
-    "products": (LinearMatmuls(SchedulerOptions(linear_flops=1 << 20)), PRODUCTS),
+    "freeze_parameter_loops": (FreezeParameterLoops(), FROZEN),
+    "linear_matmuls": (LinearMatmuls(SchedulerOptions(linear_flops=1 << 20)), MATMULS),
     "inline": (Inline(), INLINED),
     "inline_mutations": (Inline(), UPDATED),
 }
 
 
-FACTORS = """
-graph factors(
+MATMUL_CALLS = """
+graph matmul_calls(
   %x: bf16[64, 96] fixed, %w: bf16[128, 96] fixed, %b: bf16[128] fixed, %g: bf16[64, 128] strides(1, 64) fixed,
   %t: f32[3, 64, 96] fixed, %u: f32[3, 96, 8] fixed, %d: f64[64, 96] fixed, %e: f64[96, 8] fixed
 ) -> (%o, %p, %scaled, %zero, %odd, %q, %double) {
-  %turned = view bf16[i0: 96, i1: 128] { %w[i1, i0] }
-  %o = contraction.matmul aten.addmm.default(%b, %x, %turned) -> bf16[64, 128] fixed flops 1572864
-  %p = contraction.matmul aten.mm.default(%x, %turned) -> bf16[64, 128] fixed flops 1572864
-  %scaled = contraction.matmul aten.addmm.default(%g, %x, %turned, alpha=2, beta=0.5)
+  %transposed = view bf16[i0: 96, i1: 128] { %w[i1, i0] }
+  %o = contraction.matmul aten.addmm.default(%b, %x, %transposed) -> bf16[64, 128] fixed flops 1572864
+  %p = contraction.matmul aten.mm.default(%x, %transposed) -> bf16[64, 128] fixed flops 1572864
+  %scaled = contraction.matmul aten.addmm.default(%g, %x, %transposed, alpha=2, beta=0.5)
     -> bf16[64, 128] fixed flops 1572864
-  %zero = contraction.matmul aten.addmm.default(%b, %x, %turned, beta=0) -> bf16[64, 128] fixed flops 1572864
+  %zero = contraction.matmul aten.addmm.default(%b, %x, %transposed, beta=0) -> bf16[64, 128] fixed flops 1572864
   %odd = contraction.matmul aten.mv.default(%x, %b) -> bf16[64] fixed flops 1572864
   %q = contraction.matmul aten.bmm.default(%t, %u) -> f32[3, 64, 8] fixed flops 1572864
   %double = contraction.matmul aten.mm.default(%d, %e) -> f64[64, 8] fixed flops 1572864
 }
 """
 
-WINDOWS = """
-graph windows(
+CONVOLUTION_CALLS = """
+graph convolution_calls(
   %x: bf16[2, 16, 9, 9] strides(1296, 1, 144, 16) fixed, %w: bf16[24, 16, 3, 3] fixed, %b: bf16[24] fixed,
   %v: bf16[24, 4, 3, 3] fixed, %r: f32[2, 16, 9] fixed, %u: f32[24, 16, 3] fixed, %t: bf16[16, 8, 2, 2] fixed,
   %one: bf16[32, 1, 3, 3] fixed, %c: bf16[8] fixed
-) -> (%padded, %whole, %row, %groups, %turned, %odd, %each) {
+) -> (%padded, %whole, %row, %groups, %transposed, %odd, %each) {
   %padded = contraction.convolution aten.convolution.default(%x, %w, %b, [2, 2], [1, 1], [1, 1], false, [0, 0], 1)
     -> bf16[2, 24, 5, 5] strides(600, 1, 120, 24) fixed need exact
   %whole = contraction.convolution aten.convolution.default(%x, %w, none, [1, 1], [0, 0], [2, 2], false, [0, 0], 1)
@@ -291,7 +291,7 @@ graph windows(
     -> f32[2, 24, 9] fixed need exact
   %groups = contraction.convolution aten.convolution.default(%x, %v, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 4)
     -> bf16[2, 24, 9, 9] strides(1944, 1, 216, 24) fixed need exact
-  %turned = contraction.convolution aten.convolution.default(%x, %t, none, [2, 2], [0, 0], [1, 1], true, [0, 0], 1)
+  %transposed = contraction.convolution aten.convolution.default(%x, %t, none, [2, 2], [0, 0], [1, 1], true, [0, 0], 1)
     -> bf16[2, 8, 18, 18] strides(2592, 1, 144, 8) fixed need exact
   %odd = contraction.convolution aten.convolution.default(%x, %t, %c, [2, 1], [0, 1], [1, 1], true, [1, 0], 1)
     -> bf16[2, 8, 19, 8] strides(1216, 1, 64, 8) fixed need exact
@@ -300,8 +300,8 @@ graph windows(
 }
 """
 
-SLOPES = """
-graph slopes(
+CONVOLUTION_GRADIENTS = """
+graph gradients(
   %x: bf16[2, 16, 8, 8] fixed, %w: bf16[24, 16, 3, 3] fixed, %d: bf16[2, 24, 4, 4] fixed,
   %v: f32[8, 4, 1] fixed, %r: f32[2, 8, 9] fixed, %e: f32[2, 8, 5] fixed,
   %t: bf16[16, 24, 2, 2] fixed, %l: bf16[2, 24, 16, 16] fixed
@@ -321,18 +321,18 @@ graph slopes(
 EVERY = SchedulerOptions(generated_matmuls=frozenset({"all"}))
 
 ON_A_GPU: dict[str, tuple[Pass[LoopGraph, LoopGraph], str]] = {
-    "addends": (UnfuseBias(), SUMS),
-    "generated_convolutions": (GeneratedConvolutions(EVERY), WINDOWS),
-    "generated_gradients": (GeneratedConvolutions(EVERY), SLOPES),
-    "generated_matmuls": (GeneratedMatmuls(EVERY), FACTORS),
-    "one_pass": (OnlineReductions(SchedulerOptions(long_row=32, tall_column=32)), TWICE),
+    "unfuse_bias": (UnfuseBias(), BIASES),
+    "generated_convolutions": (GeneratedConvolutions(EVERY), CONVOLUTION_CALLS),
+    "generated_gradients": (GeneratedConvolutions(EVERY), CONVOLUTION_GRADIENTS),
+    "generated_matmuls": (GeneratedMatmuls(EVERY), MATMUL_CALLS),
+    "online_reductions": (OnlineReductions(SchedulerOptions(long_row=32, tall_column=32)), DEPENDENT),
     "split_scans": (SplitScans(SchedulerOptions(gpu_split_bytes=512)), RUNNING),
     "split_reductions_sm_90": (SplitReductions(SchedulerOptions(gpu_split_bytes=512)), LONG),
 }
 
 
 @pytest.mark.parametrize("name", [*CASES, *ON_A_GPU])
-def test_a_pass(name: str, golden: Golden) -> None:
+def test_result_of_a_pass(name: str, golden: Golden) -> None:
     item, text = (CASES | ON_A_GPU)[name]
     graph = parse_graph(text)
     machine = GPU_LIKE if name in ON_A_GPU else CPU_LIKE
@@ -346,8 +346,8 @@ def test_a_pass(name: str, golden: Golden) -> None:
 
 
 @pytest.mark.parametrize("gpu_split_bytes", [16, 1 << 20])
-def test_what_one_pass_computes(gpu_split_bytes: int) -> None:
-    graph = parse_graph(TWICE)
+def test_results_of_online_reductions(gpu_split_bytes: int) -> None:
+    graph = parse_graph(DEPENDENT)
     plan = plan_of(
         graph, GPU_LIKE, SchedulerOptions(long_row=32, tall_column=32, gpu_split_bytes=gpu_split_bytes)
     )
@@ -371,8 +371,8 @@ def test_every_stage_of_a_softmax(machine: object, golden: Golden) -> None:
     golden(f"softmax_{capabilities.name}.txt", "\n".join(stages))
 
 
-def test_named_products_are_generated_and_only_on_a_gpu() -> None:
-    graph = parse_graph(FACTORS)
+def test_named_matmuls_are_generated_and_only_on_a_gpu() -> None:
+    graph = parse_graph(MATMUL_CALLS)
 
     def calls(options: SchedulerOptions, machine: Capabilities = GPU_LIKE) -> list[str]:
         plan = plan_of(graph, machine, options)
@@ -387,7 +387,7 @@ def test_named_products_are_generated_and_only_on_a_gpu() -> None:
 
 
 def test_named_convolutions_are_generated_and_only_on_a_gpu() -> None:
-    graph = parse_graph(SLOPES)
+    graph = parse_graph(CONVOLUTION_GRADIENTS)
 
     def calls(options: SchedulerOptions, machine: Capabilities = GPU_LIKE) -> list[str]:
         plan = plan_of(graph, machine, options)
@@ -398,7 +398,7 @@ def test_named_convolutions_are_generated_and_only_on_a_gpu() -> None:
     assert calls(SchedulerOptions(generated_matmuls=frozenset({"gt", "gw"}))) == ["gr"]
 
 
-def test_passes_have_names_of_their_own_and_those_that_choose_no_library_are_exact() -> None:
+def test_pass_names_are_unique_and_passes_that_change_no_arithmetic_are_exact() -> None:
     passes = graph_passes(SchedulerOptions())
     assert len({item.name for item in passes}) == len(passes)
     assert [item.name for item in passes if item.ulp] == [
@@ -408,18 +408,18 @@ def test_passes_have_names_of_their_own_and_those_that_choose_no_library_are_exa
 
 
 @pytest.mark.parametrize("gpu_split_bytes", [16, 512, 1 << 20])
-def test_what_scans_in_parts_give(gpu_split_bytes: int) -> None:
-    # what is filled in with numbers holds no narrow floats
-    wide = re.sub(r", %h: f16\[640\] fixed|, %c|  %c = .*\n", "", RUNNING)
-    graph = parse_graph(wide)
+def test_results_of_split_scans(gpu_split_bytes: int) -> None:
+    # The test inputs have no f16.
+    without_f16 = re.sub(r", %h: f16\[640\] fixed|, %c|  %c = .*\n", "", RUNNING)
+    graph = parse_graph(without_f16)
     assert_same(graph, plan_of(graph, GPU_LIKE, SchedulerOptions(gpu_split_bytes=gpu_split_bytes)))
 
 
 def no_subgraph(graph: LoopGraph) -> Plan:
-    raise AssertionError("the graph has no control flow")
+    raise AssertionError("the graph has no higher-order operator")
 
 
-def test_timings_name_every_stage_and_hooks_see_it() -> None:
+def test_timings_and_hooks_name_every_pass() -> None:
     timings, seen = Timings(), []
     schedule(
         parse_graph(SOFTMAX),
@@ -431,20 +431,20 @@ def test_timings_name_every_stage_and_hooks_see_it() -> None:
     building = plan_passes(options, parse_graph(SOFTMAX), KernelNames(), no_subgraph)
     expected = [each.name for each in (*graph_passes(options), *fusion_passes(options))] + ["fuse"]
     expected += [each.name for each in building] + ["plan"]
-    assert len({*expected}) == len(expected), "each can be named"
+    assert len({*expected}) == len(expected), "names are unique"
     assert seen == expected
     assert list(timings.seconds) == expected
 
 
 @pytest.mark.parametrize("fuel", range(7))
-def test_fewer_passes_still_make_a_plan(fuel: int) -> None:
+def test_fuel_stops_the_passes_and_the_plan_is_complete(fuel: int) -> None:
     passes = graph_passes(SchedulerOptions())
     plan = schedule(parse_graph(SOFTMAX), PassContext({CPU: CPU_LIKE}), fuel=fuel)
     assert any(isinstance(step, Launch) for step in plan.steps)
     assert fuel <= len(passes)
 
 
-def test_a_device_without_a_target_is_named() -> None:
+def test_a_device_without_capabilities_is_named_in_the_error() -> None:
     graph = parse_graph(SOFTMAX.replace("graph softmax(", "graph softmax on cuda("))
     with pytest.raises(ScheduleError, match="no target is given for device cuda"):
         schedule(graph, PassContext({CPU: CPU_LIKE}))

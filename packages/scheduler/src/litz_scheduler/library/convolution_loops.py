@@ -218,16 +218,13 @@ def _input_dimension(convolution: Convolution, k: int) -> _InputDimension:
     divisor = gcd(stride, dilation)
     period = stride // divisor
     residues, taps = min(size, period), -(-size // period)
-    summed, quotient, residue = (
-        Axis(f"r{k}", taps),
-        Axis(f"i{k + 2}", -(-length // stride)),
-        Axis(f"p{k}", residues),
-    )
+    summed, residue = Axis(f"r{k}", taps), Axis(f"p{k}", residues)
+    quotient = Axis(f"i{k + 2}", -(-length // stride))
     exact = residues == stride and length % stride == 0
     inverse = pow(dilation // divisor, -1, period)
 
     def first(point: Size) -> Size:
-        """The first filter point that reaches an input point."""
+        """Return the first filter point that reaches an input point."""
         return mod(mul(floordiv(add(point, padding), divisor), inverse), period)
 
     own = symbol(residue.name) if stride > 1 else 0
