@@ -26,11 +26,11 @@ class SchedulerOptions:
     inline_loads: int = 1
     """The most elements that such a body may load."""
     fuse: bool = True
-    """False leaves one operation in each kernel: slow, but useful to isolate a fault."""
+    """True to fuse operations. False leaves one in each kernel, which is slow but helps to isolate a fault."""
     siblings: int = 4
     """The number of recent readers of a buffer that are tried for sibling fusion with another reader."""
     sibling_bytes: int = 64 << 10
-    """Bytes moved, above which sibling loops fuse only if they share a good part of that traffic."""
+    """Bytes that a loop moves, above which it fuses with a sibling only if they share at least an eighth of that."""
     min_parallel_points: int = 2
     """Outer points that vertical fusion must leave to each CPU thread or SM."""
     foreach_bytes: int = 64 << 20
@@ -49,9 +49,10 @@ class SchedulerOptions:
     reload_cost: int = 4
     """Cost, in adds, above which later phases of a kernel load a stored value instead of recomputing it."""
     order_loops: bool = True
-    """False leaves the axes of a kernel in the order of the operations."""
+    """True to order the axes of a kernel by stride; false leaves them in the order of the operations."""
     lanes: Lanes = "best"
-    """The kind of axis that vector lanes run along, where the kernel has one of that kind."""
+    """The axis that CPU kernels vectorise: the ``best`` by cost, the last ``inner`` or ``outer`` one where there is
+    one, or ``none``."""
     unroll: int = 1
     """Vector registers for each iteration of a CPU's vector loop; 1 leaves the number to the code generator."""
     serial_bytes: int = 64 << 10
