@@ -1,14 +1,15 @@
-"""Shared by every package's tests: the Hypothesis profile, a private cache folder, and golden files."""
+"""Shared by every package's tests: the Hypothesis profile, a private cache folder, golden files and text tests."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+import text_tests
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -64,3 +65,13 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), f"{path} differs: --update-golden rewrites it"
 
     return compare
+
+
+@pytest.fixture
+def check_case(
+    request: pytest.FixtureRequest,
+) -> Callable[[text_tests.Case, Mapping[str, text_tests.Command]], None]:
+    """Return `check_case(case, commands)`, which runs a text test; `--update-golden` rewrites the checks of one that
+    fails."""
+    update = bool(request.config.getoption("--update-golden"))
+    return lambda case, commands: text_tests.check(case, commands, update=update)

@@ -28,13 +28,13 @@ def test_clear_drops_every_kind(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (tmp_path / "graphs" / half).mkdir()
         (tmp_path / "graphs" / half / "plan.json").write_text("{}")
     before = {kind for kind in FOLDERS if any((tmp_path / kind).iterdir())}
-    assert {"graphs", "binaries", "captures"} <= before
+    assert {"graphs", "binaries", "fx_graphs"} <= before
     with litz.config.patch(cache_dir=str(tmp_path)):
         assert main(["cache", "list"]) == 0
         assert main(["cache", "clear"]) == 0
     assert not [path for kind in (*FOLDERS, "reports") for path in (tmp_path / kind).iterdir()]
     printed = capsys.readouterr().out
-    assert "captures: 1 entries dropped" in printed and "reports: 1 dropped" in printed
+    assert "fx_graphs: 1 entries dropped" in printed and "reports: 1 dropped" in printed
 
 
 @pytest.mark.filterwarnings("ignore:dynamo_pgo force disabled")  # torch says so of its own profile

@@ -372,7 +372,7 @@ def _spoil(entry: Path, how: str) -> None:
 
 @pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("how", ["damaged", "nonsense", "list"])
-@pytest.mark.parametrize("kind", ["graphs", "binaries", "captures"])
+@pytest.mark.parametrize("kind", ["graphs", "binaries", "fx_graphs"])
 def test_an_entry_that_is_of_no_use(
     kind: str, how: str, folder: Path, records: list[logging.LogRecord]
 ) -> None:

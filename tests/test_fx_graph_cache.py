@@ -118,7 +118,7 @@ def test_other_graphs_are_traced_again(name: str, folder: Path) -> None:
 @pytest.mark.parametrize("name", ["a result is a view of an input", "control flow"])
 def test_nothing_is_noted_of_a_graph_that_is_not_plain(name: str, folder: Path) -> None:
     anew(OTHERS[name], X.clone(), Y)
-    assert not [each for each in (folder / "captures").iterdir() if not each.name.startswith(".")]
+    assert not [each for each in (folder / "fx_graphs").iterdir() if not each.name.startswith(".")]
 
 
 class Tagged(torch.Tensor):
@@ -243,7 +243,7 @@ def test_what_is_missing_or_damaged_is_made_again(folder: Path, traced: list[str
     shutil.rmtree(folder / "graphs")
     (folder / "graphs").mkdir(mode=0o700)
     assert_close(anew(mixed, X, Y), mixed(X, Y))
-    for entry in (folder / "captures").iterdir():
+    for entry in (folder / "fx_graphs").iterdir():
         (entry / "fx_graph.json").write_bytes(b"no such graph")
     assert_close(anew(mixed, X, Y), mixed(X, Y))
     assert traced == ["inference"] * 3

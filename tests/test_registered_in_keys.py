@@ -112,7 +112,7 @@ def test_what_has_no_identity_is_compiled_by_each_process(tmp_path: Path) -> Non
     for _ in range(2):
         found = run(tmp_path, text, SCALES.replace("SCALE", "2.0"))
         assert found == {"values": [3.0, 3.0, 3.0], "lowered": 3}
-    kept = [path for kind in ("graphs", "captures") for path in (tmp_path / "cache" / kind).iterdir()]
+    kept = [path for kind in ("graphs", "fx_graphs") for path in (tmp_path / "cache" / kind).iterdir()]
     assert not kept
 
 
@@ -187,7 +187,7 @@ def test_what_is_not_kept_says_why(
     )  # fmt: skip  # it is told once in a process
     assert [report.graphs[0].uncacheable for report in reports] == [why, why]
     assert "not kept on disk: the next process cannot tell" in str(reports[0])
-    assert not list((folder / "graphs").iterdir()) and not list((folder / "captures").iterdir())
+    assert not list((folder / "graphs").iterdir()) and not list((folder / "fx_graphs").iterdir())
 
 
 def test_a_decomposition_that_is_replaced_is_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ def test_another_target_has_its_own_kernels(monkeypatch: pytest.MonkeyPatch, fol
         monkeypatch.setattr(litz.targets, "made_target", lambda entry, options, kind=kind: kind())
         assert type(targets_for(("cpu",), litz.config.current())[CPU]) is kind
         assert anew(plus, x)[0] == expected
-    assert len(list((folder / "captures").iterdir())) == 3
+    assert len(list((folder / "fx_graphs").iterdir())) == 3
 
 
 def test_the_schema_of_an_operator_is_in_the_key(folder: Path) -> None:

@@ -255,7 +255,7 @@ def test_a_choice_that_ran_out_of_time_is_not_kept(monkeypatch: pytest.MonkeyPat
 
 
 def test_choices_of_products_are_json(tmp_path: Path) -> None:
-    store = Store(tmp_path / "products")
+    store = Store(tmp_path / "matmuls")
     NameSets(store).write("0" * 64, frozenset({"b", "a"}))
     assert store.read("0" * 64) == {MATMULS: b'["a", "b"]'}
     assert NameSets(store).read("0" * 64) == {"a", "b"}

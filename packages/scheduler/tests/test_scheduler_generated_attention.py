@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scheduler_builder import GPU_LIKE, plan_of, verify_stage
+from scheduler_builder import GPU_LIKE, plan_of
 
-from litz_ir.device import CPU
 from litz_ir.host import Executor
-from litz_ir.passes import PassContext
 from litz_ir.plan import CallStep, Launch
 from litz_ir.target import Capabilities
-from litz_ir.text import parse_graph, to_text
+from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions
-from litz_scheduler.library import GeneratedAttention
 
-Golden = Callable[[str, str], None]
 Array = npt.NDArray[Any]
 
 EVERY = SchedulerOptions(generated_matmuls=frozenset({"all"}))
@@ -93,24 +88,6 @@ def gradient(name: str = "flash", arguments: str = "", heads: int = 4, result: s
 def calls(text: str, options: SchedulerOptions = EVERY, machine: Capabilities = MACHINE) -> list[str]:
     plan = plan_of(parse_graph(text), machine, options)
     return [step.target for step in plan.steps if isinstance(step, CallStep)]
-
-
-LOOPS = {
-    "attention": (flash(", 0.0, true, scale=0.5"), efficient(), cudnn(", none, true, 0.0, true")),
-    "attention_backward": (gradient(heads=2), gradient("efficient")),
-}
-
-
-@pytest.mark.parametrize("name", LOOPS)
-def test_the_loops(name: str, golden: Golden) -> None:
-    texts = []
-    for text in LOOPS[name]:
-        graph, context = parse_graph(text), PassContext({CPU: MACHINE})
-        after = GeneratedAttention(EVERY).apply(graph, context)
-        verify_stage("generated-attention", graph, after)
-        notes = "".join(f"# {decision.describe()}\n" for decision in context.decisions)
-        texts.append(f"{to_text(after)}\n{notes}")
-    golden(f"generated_{name}.txt", "\n".join(texts))
 
 
 @pytest.mark.parametrize(

@@ -12,113 +12,15 @@ from scheduler_builder import CPU_LIKE, GPU_LIKE, assert_same, plan_of, verify_s
 from litz_ir.device import CPU
 from litz_ir.errors import ScheduleError
 from litz_ir.loops import LoopGraph
-from litz_ir.passes import Pass, PassContext, Timings
+from litz_ir.passes import PassContext, Timings
 from litz_ir.plan import CallStep, Launch, Plan
 from litz_ir.target import Capabilities
 from litz_ir.text import parse_graph, to_text
 from litz_scheduler import SchedulerOptions, fusion_passes, graph_passes, plan_passes, schedule
 from litz_scheduler.build_plan import KernelNames
-from litz_scheduler.library import (
-    FreezeParameterLoops,
-    GeneratedConvolutions,
-    GeneratedMatmuls,
-    LinearMatmuls,
-    PrepackConvolutions,
-    UnfuseBias,
-)
-from litz_scheduler.online_reduction import OnlineReductions
-from litz_scheduler.realise import Inline
-from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, UnitReductions
-from litz_scheduler.split_reduction import SplitReductions
-from litz_scheduler.split_scan import SplitScans
 
 Golden = Callable[[str, str], None]
 
-DEAD = """
-graph dead(%x: f32[4] fixed, %y: f32[4] fixed) -> (%b) {
-  %a = pointwise f32[i0: 4] { exp(%x[i0]) }
-  %b = pointwise f32[i0: 4] fixed { exp(%y[i0]) }
-  %c = pointwise f32[i0: 4] { %a[i0] + %b[i0] }
-  %d = pointwise f32[i0: 4] { %x[i0] * 2.0 }
-  %x1 replaces %x = mutate %x with %d -> f32[4] fixed
-}
-"""
-
-VIEWS = """
-graph views(%x: f32[4, 6] fixed) -> (%transposed, %o) {
-  %transposed = view f32[i0: 6, i1: 4] strides(1, 6) fixed { %x[i1, i0] }
-  %back = view f32[i0: 4, i1: 6] { %transposed[i1, i0] }
-  %flat = view f32[i0: 24] { %back[i0 // 6, i0 % 6] }
-  %again = view f32[i0: 4, i1: 6] { %flat[i0*6 + i1] }
-  %o = pointwise f32[i0: 4, i1: 6] fixed { exp(%again[i0, i1]) }
-}
-"""
-
-GIVEN_STRIDES = """
-graph given_strides(%x: f32[n, n] fixed) -> (%kept, %told, %lost) {
-  symbols { n: int from 2 hint 4 }
-  %transposed = view f32[i0: n, i1: n] strides(1, n) { %x[i1, i0] }
-  %back = view f32[i0: n, i1: n] { %transposed[i1, i0] }
-  %halves = view f32[i0: 2, i1: n * n // 4, i2: 2] strides(n * n // 2, 2, 1)
-    { %back[(i0*(n*n//4)*2 + i1*2 + i2) // n, (i0*(n*n//4)*2 + i1*2 + i2) % n] } given strides(n, 1)
-  %kept = view f32[i0: n * n // 4, i1: 2] strides(2, n * n // 2) fixed { %halves[i1, i0, 0] }
-  %shown = view f32[i0: n * n // 4, i1: 4] { %back[(i0*4 + i1) // n, (i0*4 + i1) % n] } given strides(n, 1)
-  %told = view f32[i0: 4, i1: n * n // 4] strides(1, 4) fixed { %shown[i1, i0] }
-  %odd = view f32[i0: n * n // 4, i1: 4] { %transposed[(i0*4 + i1) // n, (i0*4 + i1) % n] } given strides(n, 1)
-  %lost = view f32[i0: 4, i1: n * n // 4] strides(1, 4) fixed { %odd[i1, i0] }
-}
-"""
-
-OLD_VIEW = """
-graph old_view(%x: f32[4, 6] fixed) -> (%o) {
-  %flipped = view.copy f32[i0: 4, i1: 6] { %x[3 - i0, i1] }
-  %x1 replaces %x = mutate %x with %flipped -> f32[4, 6] fixed
-  %upper = view f32[i0: 2, i1: 6] { %flipped[i0, i1] }
-  %o = pointwise f32[i0: 2, i1: 6] fixed { exp(%upper[i0, i1]) }
-}
-"""
-
-UNIT_AXES = """
-graph unit_axes(%x: f32[4, 1] fixed) -> (%s, %v, %p) {
-  %s = reduce.sum f32[i0: 4 | r0: 1] fixed { %x[i0, r0] }
-  %m, %v, %n = reduce.welford [i0: 4 | r0: 1] -> f32[4], f32[4] fixed, f32[4] { %x[i0, r0] }
-  %q, %p = reduce.argmax [i0: 4 | r0: 1] -> f32[4], i64[4] fixed { %x[i0, r0], index(r0) }
-}
-"""
-
-EQUAL_OPERATIONS = """
-graph equal_operations(%x: f32[4] fixed) -> (%c, %d, %e) {
-  %a = pointwise f32[i0: 4] { exp(%x[i0]) }
-  %b = pointwise f32[i0: 4] { exp(%x[i0]) }
-  %c = pointwise f32[i0: 4] fixed { %a[i0] + %b[i0] }
-  %d = pointwise f32[i0: 4] fixed { %a[i0] * 2.0 }
-  %e = pointwise f32[i0: 4] fixed { %b[i0] * 2.0 }
-}
-"""
-
-INLINED = """
-graph inlined(%x: f32[8, 6] fixed, %w: f32[6, 6] fixed) -> (%o, %s, %matmul) {
-  %scaled = pointwise f32[i0: 8, i1: 6] { %x[i0, i1] * 0.5 }
-  %expensive = pointwise f32[i0: 8, i1: 6] { exp(%scaled[i0, i1]) }
-  %transposed = view f32[i0: 6, i1: 8] { %expensive[i1, i0] }
-  %cheap = pointwise f32[i0: 6, i1: 8] { %transposed[i0, i1] + 1.0 }
-  %o = pointwise f32[i0: 6, i1: 8] fixed { %cheap[i0, i1] * %transposed[i0, i1] }
-  %s = reduce.sum f32[i0: 8 | r0: 6] fixed { %scaled[i0, r0] }
-  %called = pointwise f32[i0: 8, i1: 6] { neg(%x[i0, i1]) }
-  %matmul = contraction.matmul aten.mm.default(%called, %w) -> f32[8, 6] fixed
-}
-"""
-
-UPDATED = """
-graph updated(%x: f32[6] fixed, %g: f32[6] fixed) -> (%o) {
-  %old = view f32[i0: 3] { %x[i0*2] }
-  %step = pointwise f32[i0: 6] { %x[i0] - %g[i0] * 0.25 }
-  %x1 replaces %x = mutate %x with %step -> f32[6] fixed
-  %flipped = view.copy f32[i0: 6] { %x1[5 - i0] }
-  %x2 replaces %x1 = mutate %x1 with %flipped -> f32[6] fixed
-  %o = pointwise f32[i0: 3] fixed { exp(%old[i0]) }
-}
-"""
 
 SOFTMAX = """
 graph softmax(%x: f32[n, 1024] fixed) -> (%o) {
@@ -131,56 +33,6 @@ graph softmax(%x: f32[n, 1024] fixed) -> (%o) {
 }
 """
 
-MATMULS = """
-graph matmuls(
-  %x: f32[64, 96] fixed, %w: f32[128, 96] fixed, %b: f32[128] fixed, %m: f32[96, 128] fixed,
-  %e: f32[96, 128] strides(0, 0) fixed
-) -> (%o, %p, %few, %copied, %twice) {
-  %transposed = view f32[i0: 96, i1: 128] { %w[i1, i0] }
-  %o = contraction.matmul aten.addmm.default(%b, %x, %transposed) -> f32[64, 128] fixed flops 1572864
-  %p = contraction.matmul aten.mm.default(%x, %m) -> f32[64, 128] fixed flops 1572864
-  %rows = view f32[i0: 4, i1: 96] { %x[i0, i1] }
-  %few = contraction.matmul aten.mm.default(%rows, %m) -> f32[4, 128] fixed flops 98304
-  %copied = contraction.matmul aten.mm.default(%x, %e) -> f32[64, 128] fixed flops 1572864
-  %twice = contraction.matmul aten.addmm.default(%b, %x, %m, alpha=2) -> f32[64, 128] fixed flops 1572864
-}
-"""
-
-CONVOLUTIONS = """
-graph convolutions(
-  %x: f32[1, 4, 8, 8] fixed, %w: f32[4, 4, 3, 3] fixed, %v: f32[4, 1, 1, 1] fixed, %b: f32[4] fixed,
-  %mean: f32[4] fixed, %scale: f32[4] fixed, %other: f32[1, 4, 8, 8] fixed, %u: f32[4, 4, 1, 1] fixed
-) frozen (%w, %v, %b, %mean, %scale) -> (%sum, %seen, %left) {
-  %c = contraction.convolution aten.convolution.default(%x, %w, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)
-    -> f32[1, 4, 8, 8] fixed need exact
-  %norm = pointwise f32[i0: 1, i1: 4, i2: 8, i3: 8] {
-    let t0 = (%c[0, i1, i2, i3] - %mean[i1]) * %scale[i1] + %b[i1];
-    where(t0 < 0.0, 0.0, t0)
-  }
-  %d = contraction.convolution aten.convolution.default(%norm, %v, %b, [2, 2], [0, 0], [1, 1], false, [0, 0], 4)
-    -> f32[1, 4, 4, 4] fixed need exact
-  %sharp = pointwise f32[i0: 1, i1: 4, i2: 4, i3: 4] { sigmoid(%d[0, i1, i2, i3] * %scale[i1]) }
-  %sum = reduce.sum f32[i0: 1, i1: 4 | r0: 4, r1: 4] fixed { %sharp[0, i1, r0, r1] + %norm[0, i1, r0, r1] }
-  %e = contraction.convolution aten.convolution.default(%other, %w, %b, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)
-    -> f32[1, 4, 8, 8] fixed need exact
-  %seen = pointwise f32[i0: 1, i1: 4, i2: 8, i3: 8] fixed { %e[0, i1, i2, i3] + %e[0, i1, 7 - i2, i3]
-    + %x[0, i1, i2, i3] }
-  %left = contraction.convolution aten.convolution.default(%other, %u, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)
-    -> f32[1, 4, 8, 8] fixed need exact
-}
-"""
-
-LONG = """
-graph long(%x: f32[2, 96, 64] fixed, %n: i64[n] fixed) -> (%all, %each, %rows, %odd, %moments, %counted) {
-  symbols { n: int from 1 to 4096 hint 64 }
-  %all = reduce.sum f32[ | r0: 2, r1: 96, r2: 64] fixed { exp(%x[r0, r1, r2]) }
-  %value, %each = reduce.argmax [i0: 2 | r0: 96, r1: 64] -> f32[2], i64[2] fixed { %x[i0, r0, r1], index(r0*64 + r1) }
-  %rows = reduce.max f32[i0: 2, i1: 96 | r0: 64] fixed { %x[i0, i1, r0] }
-  %odd = reduce.sum f32[ | r0: 89] fixed { %x[0, r0, 0] }
-  %moments, %squares, %count = reduce.welford [ | r0: 96] -> f32[] fixed, f32[], f32[] { %x[0, r0, 0] }
-  %counted = reduce.sum i64[ | r0: n] fixed { %n[r0] }
-}
-"""
 
 RUNNING = """
 graph running(%x: f32[640] fixed, %y: i64[4, 96, 2] fixed, %h: f16[640] fixed) -> (%a, %b, %c, %d) {
@@ -217,48 +69,6 @@ graph dependent(%x: f32[8, 40] fixed, %y: f32[40, 8] fixed) -> (%soft, %again, %
 }
 """
 
-BIASES = """
-graph biases(%x: f32[8, 6] fixed, %w: f32[6, 4] fixed, %b: f32[4] fixed, %h: bf16[4, 4] fixed, %g: bf16[4] fixed)
-  -> (%o, %called, %half, %z) {
-  %s = contraction.matmul aten.addmm.default(%b, %x, %w) -> f32[8, 4] fixed flops 384
-  %o = pointwise f32[i0: 8, i1: 4] fixed { exp(%s[i0, i1]) }
-  %t = contraction.matmul aten.addmm.default(%b, %x, %w) -> f32[8, 4] fixed flops 384
-  %shown = view f32[i0: 4, i1: 8] { %t[i1, i0] }
-  %called = contraction.matmul aten.mm.default(%shown, %o) -> f32[4, 4] fixed flops 256
-  %n = contraction.matmul aten.addmm.default(%g, %h, %h) -> bf16[4, 4] fixed flops 128
-  %half = pointwise bf16[i0: 4, i1: 4] fixed { %n[i0, i1] * 2.0:bf16 }
-  %z = contraction.matmul aten.addmm.default(%b, %x, %w) -> f32[8, 4] fixed flops 384
-}
-"""
-
-FROZEN = """
-graph parameters(%x: f32[8, 6] fixed, %w: f32[6, 6] fixed, %v: f32[6] fixed) frozen (%w, %v) -> (%o, %p, %seen) {
-  %narrow = pointwise bf16[i0: 6, i1: 6] { bf16(%w[i1, i0]) }
-  %norm = reduce.sum f32[i0: 6 | r0: 6] { %w[i0, r0] * %w[i0, r0] }
-  %scaled = pointwise f32[i0: 6] { %norm[i0] * %v[i0] }
-  %wide = pointwise f32[i0: 6, i1: 6] { %v[i0] * %v[i1] }
-  %mixed = pointwise f32[i0: 6] { %x[0, i0] * %v[i0] }
-  %seen = pointwise f32[i0: 6] fixed { neg(%v[i0]) }
-  %o = extern aten.f.default(%x, %narrow, %scaled) -> f32[8, 6] fixed
-  %p = extern aten.f.default(%x, %wide, %mixed) -> f32[8, 6] fixed
-}
-"""
-
-CASES: dict[str, tuple[Pass[LoopGraph, LoopGraph], str]] = {
-    "dead_code": (DeadCode(), DEAD),
-    "compose_views": (ComposeViews(), VIEWS),
-    "compose_views_strides": (ComposeViews(), GIVEN_STRIDES),
-    "compose_views_versions": (ComposeViews(), OLD_VIEW),
-    "unit_reductions": (UnitReductions(), UNIT_AXES),
-    "common_subexpressions": (CommonSubexpressions(), EQUAL_OPERATIONS),
-    "prepack_convolutions": (PrepackConvolutions(SchedulerOptions(prepack_convolutions=True)), CONVOLUTIONS),
-    "split_reductions": (SplitReductions(SchedulerOptions(cpu_split_bytes=64)), LONG),
-    "freeze_parameter_loops": (FreezeParameterLoops(), FROZEN),
-    "linear_matmuls": (LinearMatmuls(SchedulerOptions(linear_flops=1 << 20)), MATMULS),
-    "inline": (Inline(), INLINED),
-    "inline_mutations": (Inline(), UPDATED),
-}
-
 
 MATMUL_CALLS = """
 graph matmul_calls(
@@ -277,28 +87,6 @@ graph matmul_calls(
 }
 """
 
-CONVOLUTION_CALLS = """
-graph convolution_calls(
-  %x: bf16[2, 16, 9, 9] strides(1296, 1, 144, 16) fixed, %w: bf16[24, 16, 3, 3] fixed, %b: bf16[24] fixed,
-  %v: bf16[24, 4, 3, 3] fixed, %r: f32[2, 16, 9] fixed, %u: f32[24, 16, 3] fixed, %t: bf16[16, 8, 2, 2] fixed,
-  %one: bf16[32, 1, 3, 3] fixed, %c: bf16[8] fixed
-) -> (%padded, %whole, %row, %groups, %transposed, %odd, %each) {
-  %padded = contraction.convolution aten.convolution.default(%x, %w, %b, [2, 2], [1, 1], [1, 1], false, [0, 0], 1)
-    -> bf16[2, 24, 5, 5] strides(600, 1, 120, 24) fixed need exact
-  %whole = contraction.convolution aten.convolution.default(%x, %w, none, [1, 1], [0, 0], [2, 2], false, [0, 0], 1)
-    -> bf16[2, 24, 5, 5] strides(600, 1, 120, 24) fixed need exact
-  %row = contraction.convolution aten.convolution.default(%r, %u, none, [1], [1], [1], false, [0], 1)
-    -> f32[2, 24, 9] fixed need exact
-  %groups = contraction.convolution aten.convolution.default(%x, %v, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 4)
-    -> bf16[2, 24, 9, 9] strides(1944, 1, 216, 24) fixed need exact
-  %transposed = contraction.convolution aten.convolution.default(%x, %t, none, [2, 2], [0, 0], [1, 1], true, [0, 0], 1)
-    -> bf16[2, 8, 18, 18] strides(2592, 1, 144, 8) fixed need exact
-  %odd = contraction.convolution aten.convolution.default(%x, %t, %c, [2, 1], [0, 1], [1, 1], true, [1, 0], 1)
-    -> bf16[2, 8, 19, 8] strides(1216, 1, 64, 8) fixed need exact
-  %each = contraction.convolution aten.convolution.default(%x, %one, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 16)
-    -> bf16[2, 32, 9, 9] strides(2592, 1, 288, 32) fixed need exact
-}
-"""
 
 CONVOLUTION_GRADIENTS = """
 graph gradients(
@@ -319,30 +107,6 @@ graph gradients(
 """
 
 EVERY = SchedulerOptions(generated_matmuls=frozenset({"all"}))
-
-ON_A_GPU: dict[str, tuple[Pass[LoopGraph, LoopGraph], str]] = {
-    "unfuse_bias": (UnfuseBias(), BIASES),
-    "generated_convolutions": (GeneratedConvolutions(EVERY), CONVOLUTION_CALLS),
-    "generated_gradients": (GeneratedConvolutions(EVERY), CONVOLUTION_GRADIENTS),
-    "generated_matmuls": (GeneratedMatmuls(EVERY), MATMUL_CALLS),
-    "online_reductions": (OnlineReductions(SchedulerOptions(long_row=32, tall_column=32)), DEPENDENT),
-    "split_scans": (SplitScans(SchedulerOptions(gpu_split_bytes=512)), RUNNING),
-    "split_reductions_sm_90": (SplitReductions(SchedulerOptions(gpu_split_bytes=512)), LONG),
-}
-
-
-@pytest.mark.parametrize("name", [*CASES, *ON_A_GPU])
-def test_result_of_a_pass(name: str, golden: Golden) -> None:
-    item, text = (CASES | ON_A_GPU)[name]
-    graph = parse_graph(text)
-    machine = GPU_LIKE if name in ON_A_GPU else CPU_LIKE
-    context = PassContext({CPU: machine})
-    verify_stage("before", None, graph)
-    after = item.apply(graph, context)
-    verify_stage(item.name, graph, after)
-    assert item.apply(parse_graph(text), PassContext({CPU: machine})) == after
-    notes = "".join(f"# {decision.describe()}\n" for decision in context.decisions)
-    golden(f"{name}.txt", to_text(after) + "\n" + notes)
 
 
 @pytest.mark.parametrize("gpu_split_bytes", [16, 1 << 20])

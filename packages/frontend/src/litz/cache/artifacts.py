@@ -35,7 +35,7 @@ from litz_scheduler import SchedulerOptions
 log = logging.getLogger(__name__)
 
 PLAN, SUMMARY, BINARY, FX_GRAPH_FILE = "plan.json", "summary.json", "unit", "fx_graph.json"
-FOLDERS = ("graphs", "binaries", "captures", "tiles", "products", "demotions")
+FOLDERS = ("graphs", "binaries", "fx_graphs", "tiles", "matmuls", "demotions")
 
 
 @dataclass(slots=True, weakref_slot=True)

@@ -1,0 +1,104 @@
+"""Each pass on small inputs, in text. The cases are in `text/`; a command is a pass, its machine and its options:
+`# RUN: online-reductions gpu long_row=32`. Passes of fusion run all together, those that build the plan with all that
+come before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scheduler_builder import CPU_LIKE, GPU_LIKE, verify_stage
+from text_tests import Case, Command, cases, titles
+
+from litz_ir.device import CPU, Device
+from litz_ir.loops import LoopGraph
+from litz_ir.passes import PassContext, run_passes
+from litz_ir.plan import Plan
+from litz_ir.text import parse_graph, to_text
+from litz_scheduler import SchedulerOptions, fusion_passes, graph_passes, plan_passes, schedule
+from litz_scheduler.build_plan import KernelNames
+
+CASES = cases(Path(__file__).parent / "text")
+GPU = Device("cuda")
+MACHINES = {
+    "cpu": {CPU: CPU_LIKE},
+    "gpu": {CPU: replace(GPU_LIKE, nested_reductions=True)},
+    "horizontal": {CPU: replace(GPU_LIKE, max_subkernels=16)},
+    "mixed": {CPU: CPU_LIKE, GPU: replace(GPU_LIKE, device=GPU)},
+}
+DEFAULT = SchedulerOptions()
+
+
+def options_of(words: Sequence[str]) -> SchedulerOptions:
+    """Options as `name=value`, those of a set divided by commas."""
+    changed: dict[str, Any] = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        match getattr(DEFAULT, name):
+            case bool():
+                changed[name] = {"true": True, "false": False}[text]
+            case int():
+                changed[name] = int(text)
+            case frozenset():
+                changed[name] = frozenset(text.split(","))
+            case _:
+                changed[name] = text
+    return SchedulerOptions(**changed)
+
+
+def run_pass(name: str, source: str, arguments: Sequence[str]) -> str:
+    """What a pass makes of a loop graph, and the decisions that it records."""
+    machine, *words = arguments
+    item = next(item for item in graph_passes(options_of(words)) if item.name == name)
+    context, given = PassContext(dict(MACHINES[machine])), parse_graph(source)
+    verify_stage("before", None, given)
+    after = item.apply(given, context)
+    verify_stage(name, given, after)
+    assert item.apply(parse_graph(source), PassContext(dict(MACHINES[machine]))) == after, "not deterministic"
+    return f"{to_text(after)}\n{described(context)}"
+
+
+def run_fusion(source: str, arguments: Sequence[str]) -> str:
+    """The fusion groups of a loop graph, and the decisions of the passes that made them."""
+    machine, *words = arguments
+    context = PassContext(dict(MACHINES[machine]), hooks=[verify_stage])
+    fused = run_passes(fusion_passes(options_of(words)), parse_graph(source), context)
+    return f"{to_text(fused)}\n{described(context)}"
+
+
+def run_all(source: str, arguments: Sequence[str]) -> str:
+    """The plan of a loop graph, and the decisions of all passes."""
+    machine, *words = arguments
+    context = PassContext(dict(MACHINES[machine]))
+    plan = schedule(parse_graph(source), context, options_of(words), hooks=[verify_stage])
+    return f"{to_text(plan)}\n{described(context)}"
+
+
+def described(context: PassContext) -> str:
+    """The decisions of a context, one a line."""
+    return "".join(f"# {decision.describe()}\n" for decision in context.decisions)
+
+
+def no_subplan(graph: LoopGraph) -> Plan:
+    raise AssertionError(f"{graph.name}: no case has control flow")
+
+
+PLAN_PASSES = plan_passes(DEFAULT, parse_graph("graph empty() -> () {}"), KernelNames(), no_subplan)
+COMMANDS: Mapping[str, Command] = {
+    **{item.name: partial(run_pass, item.name) for item in graph_passes(DEFAULT)},
+    **{item.name: run_fusion for item in fusion_passes(DEFAULT)},
+    **{item.name: run_all for item in PLAN_PASSES},
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=titles(CASES))
+def test_a_case(case: Case, check_case: Callable[[Case, Mapping[str, Command]], None]) -> None:
+    check_case(case, COMMANDS)
+
+
+def test_every_pass_has_a_case() -> None:
+    assert {case.command[0] for case in CASES} == COMMANDS.keys() - {"dead-code-2"}
