@@ -16,8 +16,9 @@ from litz_codegen_triton.emit.fused_attention import FusedAttention
 from litz_codegen_triton.emit.tiles import InnerLoop, TileDim, Tiling, next_power_of_two, tiling
 from litz_codegen_triton.schedule.foreach import sms_of_subkernel
 from litz_codegen_triton.schedule.kernel import schedule_kernel
+from litz_codegen_triton.schedule.kernel_traits import sorts
 from litz_codegen_triton.schedule.matmul import LEAST_SIDE, STAGE_BYTES, STAGES
-from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE, sorts
+from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE
 from litz_ir.dtypes import f32
 from litz_ir.plan import Kernel, LookbackScan, TileRequest, with_schedules
 from litz_ir.symbols import SymbolTable, cdiv

@@ -1,163 +1,179 @@
 """The schedule of loops over tiles: tile sizes, warps and stages of maps, reductions, scans and sorts.
 
-The request decides where it names blocks. Otherwise the rule is threads in flight: each moves 16 bytes by one load,
-and there are as many as a processor holds, which hides more of the memory's delay than several loads a thread do. Rows
-stay in registers while they fit, and no tile is so large that SMs are left without one. The figures were
-measured on an H200, over programs of a quarter of a gigabyte and more.
+The request decides where it names blocks. Otherwise the aim is threads in flight: each thread moves 16 bytes with one
+load, and as many threads run as an SM holds, which hides more memory latency than several loads a thread do. Rows stay
+in registers while they fit, and no tile is so large that an SM is idle. The constants were measured on an H200, with
+kernels that move 256 MB and more.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
-from litz_codegen_triton.emit.statements import accumulates, can_flatten, targets_of, values_of
-from litz_codegen_triton.emit.tiles import next_power_of_two, tiling
-from litz_codegen_triton.schedule.register_pressure import dtype_words, index_words, point_words
+from litz_codegen_triton.emit.statements import accumulates, values_of
+from litz_codegen_triton.emit.tiles import WARP, next_power_of_two, tiling
+from litz_codegen_triton.schedule.kernel_traits import KernelTraits, sorts
+from litz_codegen_triton.schedule.register_pressure import index_words
 from litz_codegen_triton.schedule.request import named_block, names
 from litz_ir.errors import CodegenError
-from litz_ir.loops import SORT, Axis, NamedCombiner
-from litz_ir.plan import Accumulate, InnerTile, Kernel, Phase, ScanStore, Tile, TileLoops, TileRequest
-from litz_ir.scalar import OPS, Op, indirects_in, loads, nested_reductions, walk
-from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols, product
+from litz_ir.loops import Axis
+from litz_ir.plan import InnerTile, Kernel, ScanStore, Tile, TileLoops, TileRequest
+from litz_ir.scalar import indirects_in, loads
+from litz_ir.symbols import product
 
 LOAD_BYTES = 16
-"""What one thread moves by one instruction, at most."""
+"""Most bytes that a thread moves with one instruction."""
 
 MAP_THREADS = 256
-"""Threads of a program of a map."""
+"""Threads of a thread block of a map."""
 
-HEAVY = 16
-"""The cost of a point, in adds, from which half as many threads of a map have twice as many points each: what one point
-waits for, another computes meanwhile."""
+HIGH_COST = 16
+"""Cost of a point, in additions, from which on half as many threads of a map have twice as many points each, so that
+the latencies of independent points overlap."""
+
+TILE_ELEMENTS = 16
+"""Elements of a thread in a reduction of columns, or of several short rows."""
 
 ROW_ELEMENTS = 8
-"""Elements of a row that a thread holds in registers, while ``ROW_WARPS`` are enough for that; otherwise, and where a
-program has several short rows, ``TILE_ELEMENTS``. ``PAIRED_ELEMENTS`` where each comes with its index, since such pairs
-are dear to combine across threads; ``LOOPED_ELEMENTS`` where the row is read piece by piece, by ``WIDE_SCAN_WARPS`` at
-most where a scan takes more than a register for each value."""
+"""Elements of a thread in a persistent reduction of one row, as long as ``ROW_WARPS`` suffice for that."""
 
-TILE_ELEMENTS, PAIRED_ELEMENTS, LOOPED_ELEMENTS = 16, 32, 4
-ROW_WARPS = WIDE_SCAN_WARPS = 16
+PAIRED_ELEMENTS = 32
+"""Elements of a thread where each has an index with it: such pairs are expensive to combine across threads."""
 
-SQUARE_TILE, SQUARE_ELEMENTS = 64, 32
-"""The sides of a square tile, and how many of its elements a thread has."""
+LOOPED_ELEMENTS = 4
+"""Elements of a thread in a loop over tiles of one row."""
 
-POINT_REGISTERS, MOST_EACH_WARPS = 192, 8
-"""What of a thread's 255 registers the values of its points may take, and the warps up to which a thread can have that
-many: where it would take more, a map's threads have fewer points each, and others' tiles more threads."""
+ROW_WARPS = 16
+"""Most warps for ``ROW_ELEMENTS``."""
 
-GATHERS = 4
-"""Loads of 16 bytes for each thread of a map that looks up where to read: it does that once for all of them."""
+MULTIWORD_SCAN_WARPS = 16
+"""Most warps of a looped scan whose values need more than one register each."""
+
+SQUARE_TILE = 64
+"""Size of a square tile along both dimensions, for accesses with unit stride along different axes."""
+
+SQUARE_ELEMENTS = 32
+"""Elements of a thread in a square tile."""
+
+POINT_REGISTERS = 192
+"""Registers, of the 255 that a thread can have, for the values of its points. Where they need more, a thread of a map
+has fewer points, and another tile has more threads."""
+
+MAX_WARPS_FOR_REGISTERS = 8
+"""Most warps that a tile gets for the sake of ``POINT_REGISTERS``: with more, a thread cannot have 255 registers."""
+
+GATHERED_LOADS = 4
+"""Loads of 16 bytes by each thread of a map with indirect indices, which loads and checks an index once for all."""
 
 PERSISTENT_LIMIT = 16384
-"""The longest row that stays in registers, in elements."""
+"""Most elements of a row that stays in registers."""
 
-LOOPED_ROW, REREAD_ROW = 4096, 8192
-"""The elements of a tile that moves along a row. A row that later phases read again should still be in the second-level
-cache then: the larger tile lets a processor work on one row at a time."""
+LOOPED_ROW = 4096
+"""Elements of a tile in a loop over one row."""
+
+REREAD_ROW = 8192
+"""Elements of a tile in a loop over a row that later phases read again: with larger tiles an SM works on fewer rows at
+a time, which stay in the L2 cache."""
 
 COLUMN_TILE = 4096
-"""The elements of a tile that moves down several columns. Where these are combined into more than ``LIGHT_STATES``
-values each, a quarter of that leaves registers for them."""
-
-SUMMED_TILE = 1024
-"""The elements of a tile of which each sums up something for itself: registers hold what every sum reads."""
+"""Elements of a tile in a loop down several columns; a quarter of it with more than ``LIGHT_STATES`` accumulators."""
 
 LIGHT_STATES = 3
-_STATES = {"welford": 3, "online_softmax": 2, "softmax_sum": 3, "argmin": 2, "argmax": 2}
+"""Accumulators of an element of a tile that leave registers for ``COLUMN_TILE``."""
 
-STAGES, STAGED_BYTES = 3, 48 << 10
-"""The tiles that are on their way at a time, and what they may take of shared memory at the most, in loops down columns
-that programs share. Rows, and columns that one program has, lose by it."""
+NESTED_REDUCTION_TILE = 1024
+"""Elements of a tile with nested reductions, whose loads all stay in registers."""
 
-SORTED_TILE, SORTED_ELEMENTS = 1024, 8
-"""The keys of a program that sorts, unless a row has more, and those of a thread."""
+STAGES = 3
+"""Software pipelining stages of loops down columns that a cluster reduces. Other loops are slower with stages."""
+
+STAGED_BYTES = 48 << 10
+"""Most bytes of shared memory for the tiles of all stages."""
+
+SORTED_TILE = 1024
+"""Keys of a thread block that sorts, unless one row has more."""
+
+SORTED_ELEMENTS = 8
+"""Keys of a thread that sorts."""
 
 SECTOR = 32
-"""The bytes that memory brings at the least: a read of fewer brings what nobody asked for."""
+"""Bytes of a memory sector, the smallest unit of DRAM traffic."""
+
+SHORT_ROWS_TILE = 2048
+"""Elements of the rows of a thread block that has several."""
+
+MAX_COLUMNS = 64
+"""Most columns of a thread block, unless a memory sector has more."""
+
+MAX_COLUMN_WARPS = 16
+"""Most warps of a loop down columns."""
 
 LARGEST_TILE = 32768
-_LEAST_TILE = 128
-_WARP = 32
-_MOST_WARPS = 32
+"""Most elements of a tile that autotuning, or a foreach kernel with more warps, makes larger than the default."""
 
-
-def sorts(kernel: Kernel) -> bool:
-    """True for a kernel that sorts rows, which then have to stay in registers."""
-    statements = (each for phase in kernel.phases for each in phase.statements)
-    return any(isinstance(each, ScanStore) and each.combiner == SORT for each in statements)
+_MIN_MAP_TILE = 128
+_MAX_WARPS = 32
 
 
 def schedule_tile_loops(kernel: Kernel, request: TileRequest, sm_count: int) -> TileLoops:
-    """The schedule of a kernel that multiplies no tiles, on so many SMs. Raises ``CodegenError`` when a request names
-    more outer axes than a tile has dimensions, or more programs of a cluster than have points."""
+    """Schedule a kernel without matmuls on ``sm_count`` SMs.
+
+    Raises ``CodegenError`` when a request names more outer axes than a tile has dimensions, or a cluster with more
+    thread blocks than there are points.
+    """
     chooser = _Chooser(kernel, request, sm_count)
-    schedule = chooser.requested() if request.blocks else chooser.chosen()
-    _check_pieces(replace(kernel, schedule=schedule))
+    schedule = chooser.requested() if request.blocks else chooser.default()
+    _check_clusters(replace(kernel, schedule=schedule))
     return schedule
 
 
-def _check_pieces(kernel: Kernel) -> None:
+def _check_clusters(kernel: Kernel) -> None:
+    """Check that every thread block of a cluster has points, and holds them all. Raises ``CodegenError``."""
     for inner in tiling(kernel).inner:
         if inner is None or not inner.persistent or inner.cluster_size == 1:
             continue
         assert isinstance(inner.points_per_cta, int) and isinstance(inner.size, int), (
-            "a tile of known size covers it"
+            "a persistent tile has a static size"
         )
         if (
             inner.points_per_cta > inner.block
             or inner.points_per_cta * (inner.cluster_size - 1) >= inner.size
         ):
             raise CodegenError(
-                f"{inner.cluster_size} programs share the {inner.size} points of {kernel.name}",
-                hint="each has a point at least, and all of its points at once",
+                f"a cluster of {inner.cluster_size} thread blocks cannot reduce {inner.size} points of {kernel.name}",
+                hint="each thread block needs at least one point, and a tile that holds all of its points",
             )
 
 
-@dataclass(frozen=True)
-class _Access:
-    itemsize: int
-    offset: Size
-
-
 class _Chooser:
-    """The choice for one kernel: what it reads and writes, and how large its axes are taken to be."""
+    """The choice of one kernel's tiles."""
 
     def __init__(self, kernel: Kernel, request: TileRequest, sm_count: int) -> None:
         self.kernel = kernel
         self.request = request
-        self.known = SymbolTable(kernel.symbols)
         self.sm_count = sm_count
-        self.flat = can_flatten(kernel)
-        self.outer = tuple(kernel.outer) + (kernel.phases[0].axes if self.flat else ())
-        self.phases: tuple[tuple[Axis, ...], ...] = (
-            ((),) if self.flat else tuple(p.axes for p in kernel.phases)
-        )
-        self.accesses = tuple(_accesses(kernel))
+        self.traits = KernelTraits(kernel)
+        self.outer = self.traits.outer
+        self.phases = self.traits.phases
         self.cluster = request.cluster
-        self.words = point_words(kernel)
 
-    def piece(self, axes: Sequence[Axis]) -> int:
-        """How many points of the axes a program is taken to have."""
-        return cdiv_int(self.extent(axes), self.cluster)
-
-    def extent(self, axes: Sequence[Axis]) -> int:
-        """How many points the axes are taken to have."""
-        return self.known.hint(product(axis.size for axis in axes))
+    def points_per_cta(self, axes: Sequence[Axis]) -> int:
+        """Return the hinted number of points that a thread block has of inner axes."""
+        return cdiv_int(self.traits.extent(axes), self.cluster)
 
     # --- the tiles of a request ---
 
     def requested(self) -> TileLoops:
+        """Return the schedule with the blocks that the request names."""
         blocks = dict(self.request.blocks)
         by_name = {axis.name: axis for axis in self.outer}
         named = [by_name[name] for name in blocks if name in by_name]
         if len(named) > 2:
             raise CodegenError(
-                f"the schedule of {self.kernel.name} names {len(named)} outer axes",
-                hint="a tile has one outer dimension, or two",
+                f"the tile request of {self.kernel.name} names {len(named)} outer axes",
+                hint="a tile has at most two outer dimensions that are larger than one point",
             )
         outer = self.dims(named, [blocks[axis.name] for axis in named])
         inner = tuple(self.requested_inner(k, blocks) for k in range(len(self.phases)))
@@ -165,18 +181,19 @@ class _Chooser:
         return TileLoops(outer, inner, self.request.warps, stages, self.cluster)
 
     def requested_inner(self, phase: int, blocks: Mapping[str, int]) -> InnerTile | None:
+        """Return the requested cover of a phase's own axes; without a named block it has up to 1024 points."""
         serial, axes = self.split(phase)
         if not axes:
             return None
         size = product(axis.size for axis in axes)
         block = named_block(axes, blocks, 1)
-        length = next_power_of_two(self.piece(axes))
+        length = next_power_of_two(self.points_per_cta(axes))
         block = min(block if block > 1 else 1024, length)
-        fits = isinstance(size, int) and self.piece(axes) <= block
+        fits = isinstance(size, int) and self.points_per_cta(axes) <= block
         return InnerTile(names(axes), block, fits, names(serial))
 
     def dims(self, tiled: Sequence[Axis], blocks: Sequence[int]) -> tuple[Tile, ...]:
-        """The outer dimensions: two tiles of their own, or all axes flattened into one that ends with ``tiled``."""
+        """Return the outer dimensions: one for each of two ``tiled`` axes, or one of all axes that ends with them."""
         rest = tuple(axis for axis in self.outer if axis not in tiled)
         if len(tiled) < 2:
             block = blocks[0] if blocks else 1
@@ -185,120 +202,128 @@ class _Chooser:
         return ((Tile(names(rest)),) if rest else ()) + tiles
 
     def split(self, phase: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-        """(axes looped over point by point, axes tiled): a scan runs along the last axis alone."""
+        """Divide a phase's own axes into serial ones and tiled ones; a scan is tiled along its last axis alone."""
         axes = self.phases[phase]
         scans = any(isinstance(s, ScanStore) for s in self.kernel.phases[phase].statements)
         return (axes[:-1], axes[-1:]) if scans else ((), axes)
 
     # --- the default ---
 
-    def chosen(self) -> TileLoops:
+    def default(self) -> TileLoops:
+        """Return the schedule where the request names no blocks."""
         if not any(self.phases):
-            return self.chosen_map()
-        columns = self.runs_along_outer()
-        rows = self.extent(self.outer) * self.cluster
+            return self.default_map()
+        columns = self.traits.is_contiguous_along_outer()
+        rows = self.traits.extent(self.outer) * self.cluster
         longest = max(
-            (k for k in range(len(self.phases)) if self.phases[k]), key=lambda k: self.extent(self.phases[k])
+            (k for k in range(len(self.phases)) if self.phases[k]),
+            key=lambda k: self.traits.extent(self.phases[k]),
         )
         if sorts(self.kernel):
             return self.sorting(longest, rows, columns)
         block, x, persistent = (self.column_tile if columns else self.row_tile)(longest, rows)
-        if self.holds_sums():
-            block = max(1, min(block, SUMMED_TILE // x))
-        inner = tuple(self.chosen_inner(k, block, persistent) for k in range(len(self.phases)))
+        if self.traits.has_nested_reductions():
+            block = max(1, min(block, NESTED_REDUCTION_TILE // x))
+        inner = tuple(self.default_inner(k, block, persistent) for k in range(len(self.phases)))
         outer = self.flattened(x)
-        warps = self.roomy(self.warps(x, block, columns, persistent), x * block)
+        warps = self.warps_for_registers(self.warps(x, block, columns, persistent), x * block)
         return TileLoops(outer, inner, warps, self.stages(outer, inner), self.cluster)
 
     def flattened(self, block: int) -> tuple[Tile, ...]:
-        """All outer axes as one dimension, if there are any."""
+        """Return all outer axes as one dimension, if there are any."""
         return (Tile(names(self.outer), block),) if self.outer else ()
 
     def sorting(self, phase: int, rows: int, columns: bool) -> TileLoops:
-        """Whole rows, several where they are short, or as many columns as an access of memory brings."""
-        block = next_power_of_two(self.extent(self.split(phase)[1]))
-        least = min(max(1, SECTOR // self.widest()) if columns else 1, next_power_of_two(rows))
-        x = max(least, self.shared_out(max(1, SORTED_TILE // block), rows))
-        inner = tuple(self.chosen_inner(k, block, True) for k in range(len(self.phases)))
-        warps = max(1, min(_MOST_WARPS, x * block // (_WARP * SORTED_ELEMENTS)))
+        """Return the schedule of a sort: several short rows, one long row, or the columns of a memory sector."""
+        block = next_power_of_two(self.traits.extent(self.split(phase)[1]))
+        sector = max(1, SECTOR // self.traits.max_itemsize())
+        least = min(sector if columns else 1, next_power_of_two(rows))
+        x = max(least, self.rows_per_cta(max(1, SORTED_TILE // block), rows))
+        inner = tuple(self.default_inner(k, block, True) for k in range(len(self.phases)))
+        warps = max(1, min(_MAX_WARPS, x * block // (WARP * SORTED_ELEMENTS)))
         return TileLoops(self.flattened(x), inner, warps)
 
     def warps(self, x: int, block: int, columns: bool, persistent: bool) -> int:
-        """The warps for a tile of ``x`` rows, or columns, and ``block`` elements of each."""
+        """Return the warps for a tile of ``x`` rows, or columns, and ``block`` elements of each."""
 
         def at(elements: int) -> int:
-            return next_power_of_two(x * block // (_WARP * elements))
+            return next_power_of_two(x * block // (WARP * elements))
 
-        statements = (each for phase in self.kernel.phases for each in phase.statements)
-        if self.holds_sums():
+        traits = self.traits
+        if traits.has_nested_reductions():
             wanted = at(TILE_ELEMENTS // 2)
-        elif any(isinstance(each, Accumulate) and len(each.values) > 1 for each in statements):
+        elif traits.reduces_pairs():
             wanted = at(PAIRED_ELEMENTS)
-        elif columns and not persistent and self.states() > LIGHT_STATES:
+        elif columns and not persistent and traits.accumulated_values() > LIGHT_STATES:
             wanted = at(TILE_ELEMENTS // 2)
         elif columns or x > 1:
             wanted = at(TILE_ELEMENTS)
         elif persistent:
             wanted = max(min(at(ROW_ELEMENTS), ROW_WARPS), at(TILE_ELEMENTS))
         else:
-            wanted = min(at(LOOPED_ELEMENTS), WIDE_SCAN_WARPS if self.scans_wide() else _MOST_WARPS)
-        return max(1, min(wanted, 16 if columns and not persistent else _MOST_WARPS))
+            wanted = min(
+                at(LOOPED_ELEMENTS), MULTIWORD_SCAN_WARPS if traits.has_multiword_scan() else _MAX_WARPS
+            )
+        return max(1, min(wanted, MAX_COLUMN_WARPS if columns and not persistent else _MAX_WARPS))
 
-    def roomy(self, warps: int, elements: int) -> int:
-        """As many warps for a tile, or more where a thread has too few registers for its points."""
-        while warps < MOST_EACH_WARPS and elements // (_WARP * warps) > self.fitting(elements):
+    def warps_for_registers(self, warps: int, elements: int) -> int:
+        """Double the warps of a tile of ``elements`` while a thread has too few registers for its points."""
+        while warps < MAX_WARPS_FOR_REGISTERS and elements // (WARP * warps) > self.fitting(elements):
             warps *= 2
         return warps
 
-    def fitting(self, each: int) -> int:
-        """At most so many points for each thread, fewer where it has too few registers for them."""
-        while each > 1 and each * self.words > POINT_REGISTERS:
-            each //= 2
-        return each
+    def fitting(self, points: int) -> int:
+        """Halve a thread's number of points until ``POINT_REGISTERS`` suffice for them."""
+        while points > 1 and points * self.traits.words > POINT_REGISTERS:
+            points //= 2
+        return points
 
-    def chosen_inner(self, phase: int, block: int, persistent: bool) -> InnerTile | None:
+    def default_inner(self, phase: int, block: int, persistent: bool) -> InnerTile | None:
+        """Return the cover of a phase's own axes by a tile of at most ``block`` points."""
         serial, axes = self.split(phase)
         if not axes:
             return None
         size = product(axis.size for axis in axes)
-        own = min(block, next_power_of_two(self.piece(axes)))
-        fits = persistent and isinstance(size, int) and self.piece(axes) <= own
+        own = min(block, next_power_of_two(self.points_per_cta(axes)))
+        fits = persistent and isinstance(size, int) and self.points_per_cta(axes) <= own
         return InnerTile(names(axes), own, fits, names(serial))
 
     def row_tile(self, phase: int, rows: int) -> tuple[int, int, bool]:
-        """(elements of a row at once, rows per program, whether that is all of the row)."""
+        """Return elements of a row, rows of a thread block, and whether the row is persistent."""
         _, axes = self.split(phase)
-        length = next_power_of_two(self.piece(axes))
+        length = next_power_of_two(self.points_per_cta(axes))
         static = isinstance(product(axis.size for axis in axes), int)
-        limit = PERSISTENT_LIMIT // max(1, self.live_rows() - 2)
+        limit = PERSISTENT_LIMIT // max(1, self.traits.live_rows() - 2)
         persistent = static and length <= limit
-        again = sum(bool(axes) for axes in self.phases) > 1
-        looped = REREAD_ROW if again else LOOPED_ROW
-        if self.scans_wide() and index_words(self.kernel) > 1:
-            looped //= 2  # registers hold wide indices beside wide values
+        rereads = sum(bool(axes) for axes in self.phases) > 1
+        looped = REREAD_ROW if rereads else LOOPED_ROW
+        if self.traits.has_multiword_scan() and index_words(self.kernel) > 1:
+            looped //= 2  # both indices and values need two registers each
         block = length if persistent else min(length, looped)
-        x = max(1, 2048 // block)
-        return block, self.shared_out(x, rows), persistent
+        x = max(1, SHORT_ROWS_TILE // block)
+        return block, self.rows_per_cta(x, rows), persistent
 
     def column_tile(self, phase: int, rows: int) -> tuple[int, int, bool]:
-        """The same where neighbours in memory are neighbours along an outer axis."""
+        """Return elements of a column, columns of a thread block, and whether the column is persistent."""
         _, axes = self.split(phase)
-        length = next_power_of_two(self.piece(axes))
+        length = next_power_of_two(self.points_per_cta(axes))
         static = isinstance(product(axis.size for axis in axes), int)
-        sector = max(1, SECTOR // self.widest())
-        x = max(sector, self.shared_out(min(64, next_power_of_two(rows)), rows))
+        sector = max(1, SECTOR // self.traits.max_itemsize())
+        x = max(sector, self.rows_per_cta(min(MAX_COLUMNS, next_power_of_two(rows)), rows))
         block = min(length, max(1, COLUMN_TILE // x))
-        if block < length and self.states() > LIGHT_STATES:
+        if block < length and self.traits.accumulated_values() > LIGHT_STATES:
             block = max(1, block // 4)
         return block, min(x, next_power_of_two(rows)), static and length == block
 
     def stages(self, outer: Sequence[Tile], inner: Sequence[InnerTile | None]) -> int:
-        """How many tiles are on their way in loops that accumulate; 1 where these have no room for more, or where only
-        a loaded value says what to read."""
-        if self.cluster == 1 or not self.runs_along_outer():
+        """Return the software pipelining stages of loops that only accumulate.
+
+        There is 1 where shared memory cannot hold the tiles of more, or where a load has an indirect index.
+        """
+        if self.cluster == 1 or not self.traits.is_contiguous_along_outer():
             return 1
         columns = prod(dim.block for dim in outer)
-        held = 0
+        stage_bytes = 0
         for phase, each in zip(self.kernel.phases, inner):
             if each is not None and not each.persistent and accumulates(phase.statements):
                 found = set(
@@ -306,141 +331,63 @@ class _Chooser:
                 )
                 if any(indirects_in(load.index[0]) for load in found):
                     return 1
-                held = max(held, sum(load.dtype.itemsize for load in found) * each.block * columns)
-        return STAGES if 0 < held * STAGES <= STAGED_BYTES else 1
+                nbytes = sum(load.dtype.itemsize for load in found) * each.block * columns
+                stage_bytes = max(stage_bytes, nbytes)
+        return STAGES if 0 < stage_bytes * STAGES <= STAGED_BYTES else 1
 
-    def effort(self) -> int:
-        """The cost of the dearest statement at a point, in adds."""
-        bodies = (values_of(each) for phase in self.kernel.phases for each in phase.statements)
-        return max(
-            (sum(OPS[node.name].cost for node in walk(*body) if isinstance(node, Op)) for body in bodies),
-            default=0,
-        )
-
-    def holds_sums(self) -> bool:
-        """True where a body holds a sum of its own."""
-        statements = (each for phase in self.kernel.phases for each in phase.statements)
-        return any(nested_reductions(*values_of(each)) for each in statements)
-
-    def states(self) -> int:
-        """How many values an element of a tile is combined into, those of all reductions together."""
-        statements = (each for phase in self.kernel.phases for each in phase.statements)
-        accumulated = [each for each in statements if isinstance(each, Accumulate)]
-        kinds = (
-            each.combiner.name if isinstance(each.combiner, NamedCombiner) else "" for each in accumulated
-        )
-        return sum(_STATES.get(kind, len(each.values)) for kind, each in zip(kinds, accumulated))
-
-    def scans_wide(self) -> bool:
-        """True where a scan takes more than one 32-bit register for a value of an element."""
-        statements = (each for phase in self.kernel.phases for each in phase.statements)
-        scans = (each for each in statements if isinstance(each, ScanStore))
-        return any(dtype_words(value.dtype) > 1 for each in scans for value in each.values)
-
-    def shared_out(self, x: int, rows: int) -> int:
-        """At most ``x`` rows per program, fewer where SMs would be left idle."""
+    def rows_per_cta(self, x: int, rows: int) -> int:
+        """Return at most ``x`` rows of a thread block, fewer while an SM would have less than two thread blocks."""
         x = min(x, next_power_of_two(rows))
         while x > 1 and rows // x < 2 * self.sm_count:
             x //= 2
         return x
 
-    def live_rows(self) -> int:
-        """How many different rows a persistent kernel may hold at a time."""
-        inner = {axis.name for axes in self.phases for axis in axes}
-        return len({access.offset for access in self.accesses if free_symbols(access.offset) & inner})
+    def loads_per_thread(self) -> int:
+        """Return the 16-byte loads of a thread of a map; the thread block has fewer threads by the same ratio."""
+        if self.traits.has_nested_reductions():
+            return 1  # the loads of nested reductions need the registers
+        if self.traits.gathers():
+            return GATHERED_LOADS
+        return 2 if self.traits.compute_cost() >= HIGH_COST else 1
 
-    def runs_along_outer(self) -> bool:
-        """True when more bytes are neighbours along the last outer axes than along inner ones."""
-        votes = self.votes()
-        inner = {axis.name for axes in self.phases for axis in axes}
-        along_inner = sum(weight for name, weight in votes.items() if name in inner)
-        touched = sum(
-            weight
-            for name, weight in votes.items()
-            if name not in inner and any(free_symbols(a.offset) & inner for a in self.accesses)
-        )
-        return touched > along_inner
-
-    def votes(self) -> Counter[str]:
-        """Per axis, the bytes of the accesses for which it is the one with unit stride."""
-        axes = [*self.outer, *(axis for phase in self.phases for axis in phase)]
-        votes: Counter[str] = Counter()
-        for access in self.accesses:
-            names = free_symbols(access.offset)
-            moving = [axis for axis in axes if axis.name in names]
-            for axis in moving:
-                if coefficient(access.offset, axis.name) == 1:
-                    votes[axis.name] += access.itemsize * self.extent(moving)
-        return votes
-
-    def wider(self) -> int:
-        """How many times as many points as one access brings a thread of a map has, and fewer threads for it."""
-        if self.holds_sums():
-            return 1  # registers hold what every sum reads
-        if any(indirects_in(access.offset) for access in self.accesses):
-            return GATHERS
-        return 2 if self.effort() >= HEAVY else 1
-
-    def chosen_map(self) -> TileLoops:
-        votes = self.votes()
+    def default_map(self) -> TileLoops:
+        """Return the schedule of a kernel without inner axes."""
+        traffic = self.traits.unit_stride_bytes()
         axes = [axis for axis in self.outer if axis.size != 1]
-        wanted = sorted((axis for axis in axes if votes[axis.name]), key=lambda axis: -votes[axis.name])
-        inner = tuple(None for _ in self.phases)
+        contiguous = sorted(
+            (axis for axis in axes if traffic[axis.name]), key=lambda axis: -traffic[axis.name]
+        )
         if (
-            len(wanted) >= 2
-            and self.conflict(wanted[0], wanted[1])
-            and all(self.extent([a]) > 4 for a in wanted[:2])
+            len(contiguous) >= 2
+            and self.traits.is_transposed(contiguous[0], contiguous[1])
+            and all(self.traits.extent([a]) > 4 for a in contiguous[:2])
         ):
-            # Two accesses want different neighbours: a square tile serves both through shared memory.
-            y, x = wanted[1], wanted[0]
-            blocks = [min(SQUARE_TILE, next_power_of_two(self.extent([axis]))) for axis in (y, x)]
-            if (
-                min(blocks) == SQUARE_TILE
-                and self.extent(axes) < 2 * self.sm_count * SQUARE_TILE * SQUARE_TILE
-            ):
-                blocks = [SQUARE_TILE // 2] * 2
-            warps = blocks[0] * blocks[1] // (_WARP * self.fitting(SQUARE_ELEMENTS))
-            return TileLoops(self.dims([y, x], blocks), inner, max(1, warps))
-        if wanted and axes and wanted[0] is not axes[-1] and not votes[axes[-1].name]:
-            axes = [axis for axis in axes if axis is not wanted[0]] + [wanted[0]]
-        points = self.extent(axes)
-        wider = self.wider()
-        each, threads = self.fitting(LOAD_BYTES // self.widest() * wider), MAP_THREADS // wider
-        block = threads * each
-        while block > _LEAST_TILE and cdiv_int(points, block) < 2 * self.sm_count:
+            return self.square_map(contiguous[1], contiguous[0], axes)
+        if contiguous and axes and contiguous[0] is not axes[-1] and not traffic[axes[-1].name]:
+            axes = [axis for axis in axes if axis is not contiguous[0]] + [contiguous[0]]
+        points = self.traits.extent(axes)
+        count = self.loads_per_thread()
+        per_thread = self.fitting(LOAD_BYTES // self.traits.max_itemsize() * count)
+        threads = MAP_THREADS // count
+        block = threads * per_thread
+        while block > _MIN_MAP_TILE and cdiv_int(points, block) < 2 * self.sm_count:
             block //= 2
         block = min(block, next_power_of_two(points))
         outer = (Tile(names(axes), block),) if axes else ()
-        return TileLoops(outer, inner, max(1, min(threads // _WARP, block // (_WARP * each))))
+        warps = max(1, min(threads // WARP, block // (WARP * per_thread)))
+        return TileLoops(outer, (None,) * len(self.phases), warps)
 
-    def conflict(self, first: Axis, second: Axis) -> bool:
-        """True when an access runs along ``second`` and takes strides along ``first``."""
-        return any(
-            coefficient(access.offset, second.name) == 1
-            and coefficient(access.offset, first.name) not in (0, 1)
-            for access in self.accesses
-        )
-
-    def widest(self) -> int:
-        return max((access.itemsize for access in self.accesses), default=4)
+    def square_map(self, y: Axis, x: Axis, axes: Sequence[Axis]) -> TileLoops:
+        """Return a schedule with a tile of two dimensions, for accesses with unit stride along either axis: Triton
+        transposes the tile in shared memory."""
+        blocks = [min(SQUARE_TILE, next_power_of_two(self.traits.extent([axis]))) for axis in (y, x)]
+        enough = 2 * self.sm_count * SQUARE_TILE * SQUARE_TILE
+        if min(blocks) == SQUARE_TILE and self.traits.extent(axes) < enough:
+            blocks = [SQUARE_TILE // 2] * 2
+        warps = blocks[0] * blocks[1] // (WARP * self.fitting(SQUARE_ELEMENTS))
+        return TileLoops(self.dims([y, x], blocks), (None,) * len(self.phases), max(1, warps))
 
 
 def cdiv_int(a: int, b: int) -> int:
-    """``a / b`` rounded up."""
+    """Return ``a / b`` rounded up."""
     return -(-a // b)
-
-
-def _accesses(kernel: Kernel) -> Iterator[_Access]:
-    """Every distinct load and store."""
-    seen: dict[_Access, None] = {}
-    for phase in kernel.phases:
-        for buffer, offset in _touched(phase):
-            seen[_Access(kernel.parameter(buffer).dtype.itemsize, offset)] = None
-    yield from seen
-
-
-def _touched(phase: Phase) -> Iterator[tuple[str, Size]]:
-    for statement in phase.statements:
-        for load in loads(*values_of(statement)):
-            yield load.buffer, load.index[0]
-        yield from targets_of(statement)

@@ -1,0 +1,154 @@
+"""Traits of a kernel that decide its tile sizes: extents, contiguous axes, nested reductions and register pressure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from litz_codegen_triton.emit.statements import can_flatten, targets_of, values_of
+from litz_codegen_triton.schedule.register_pressure import dtype_words, point_words
+from litz_ir.loops import SORT, Axis, NamedCombiner
+from litz_ir.plan import Accumulate, Kernel, Phase, ScanStore, Statement
+from litz_ir.scalar import OPS, Op, indirects_in, loads, nested_reductions, walk
+from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols, product
+
+_STATES = {"welford": 3, "online_softmax": 2, "softmax_sum": 3, "argmin": 2, "argmax": 2}
+
+
+def sorts(kernel: Kernel) -> bool:
+    """True for a kernel that sorts rows, which have to stay in registers."""
+    statements = (each for phase in kernel.phases for each in phase.statements)
+    return any(isinstance(each, ScanStore) and each.combiner == SORT for each in statements)
+
+
+@dataclass(frozen=True)
+class _Access:
+    """A distinct load or store."""
+
+    itemsize: int
+    """Bytes of an element."""
+
+    offset: Size
+    """Offset in elements."""
+
+
+class KernelTraits:
+    """Traits of one kernel, with symbols at their hints."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.known = SymbolTable(kernel.symbols)
+        self.flat = can_flatten(kernel)
+        self.outer = tuple(kernel.outer) + (kernel.phases[0].axes if self.flat else ())
+        """Outer axes; for a pointwise kernel of one phase, all axes."""
+        self.phases: tuple[tuple[Axis, ...], ...] = (
+            ((),) if self.flat else tuple(p.axes for p in kernel.phases)
+        )
+        """Axes of each phase's own."""
+        self.accesses = tuple(_accesses(kernel))
+        self.words = point_words(kernel)
+        """Registers that the values of one point need."""
+
+    def extent(self, axes: Sequence[Axis]) -> int:
+        """Return the hinted number of points of axes."""
+        return self.known.hint(product(axis.size for axis in axes))
+
+    @property
+    def statements(self) -> Iterator[Statement]:
+        """All statements, in order."""
+        return (each for phase in self.kernel.phases for each in phase.statements)
+
+    def compute_cost(self) -> int:
+        """Return the cost of the most expensive statement at a point, in additions."""
+        bodies = (values_of(each) for each in self.statements)
+        return max(
+            (sum(OPS[node.name].cost for node in walk(*body) if isinstance(node, Op)) for body in bodies),
+            default=0,
+        )
+
+    def has_nested_reductions(self) -> bool:
+        """True where a loop body contains a reduction."""
+        return any(nested_reductions(*values_of(each)) for each in self.statements)
+
+    def accumulated_values(self) -> int:
+        """Return the accumulators of an element of a tile, over all reductions."""
+        accumulated = [each for each in self.statements if isinstance(each, Accumulate)]
+        combiners = (
+            each.combiner.name if isinstance(each.combiner, NamedCombiner) else "" for each in accumulated
+        )
+        return sum(_STATES.get(name, len(each.values)) for name, each in zip(combiners, accumulated))
+
+    def reduces_pairs(self) -> bool:
+        """True where a reduction combines several values of each element, such as a value and its index."""
+        return any(isinstance(each, Accumulate) and len(each.values) > 1 for each in self.statements)
+
+    def has_multiword_scan(self) -> bool:
+        """True where a scan needs more than one 32-bit register for a value of an element."""
+        scans = (each for each in self.statements if isinstance(each, ScanStore))
+        return any(dtype_words(value.dtype) > 1 for each in scans for value in each.values)
+
+    def live_rows(self) -> int:
+        """Return an upper bound on the rows that a persistent kernel has in registers at a time."""
+        inner = self._inner_names()
+        return len({access.offset for access in self.accesses if free_symbols(access.offset) & inner})
+
+    def is_contiguous_along_outer(self) -> bool:
+        """True where more bytes are accessed with unit stride along the outer axes than along inner ones, as in a
+        reduction of columns."""
+        traffic = self.unit_stride_bytes()
+        inner = self._inner_names()
+        along_inner = sum(nbytes for name, nbytes in traffic.items() if name in inner)
+        along_outer = sum(
+            nbytes
+            for name, nbytes in traffic.items()
+            if name not in inner and any(free_symbols(a.offset) & inner for a in self.accesses)
+        )
+        return along_outer > along_inner
+
+    def unit_stride_bytes(self) -> Counter[str]:
+        """Return for each axis the bytes of the accesses that have unit stride along it."""
+        axes = [*self.outer, *(axis for phase in self.phases for axis in phase)]
+        traffic: Counter[str] = Counter()
+        for access in self.accesses:
+            names = free_symbols(access.offset)
+            moving = [axis for axis in axes if axis.name in names]
+            for axis in moving:
+                if coefficient(access.offset, axis.name) == 1:
+                    traffic[axis.name] += access.itemsize * self.extent(moving)
+        return traffic
+
+    def gathers(self) -> bool:
+        """True where an access has an indirect index."""
+        return any(indirects_in(access.offset) for access in self.accesses)
+
+    def is_transposed(self, first: Axis, second: Axis) -> bool:
+        """True where an access has unit stride along ``second`` and another stride along ``first``."""
+        return any(
+            coefficient(access.offset, second.name) == 1
+            and coefficient(access.offset, first.name) not in (0, 1)
+            for access in self.accesses
+        )
+
+    def max_itemsize(self) -> int:
+        """Return the bytes of the largest element that is accessed."""
+        return max((access.itemsize for access in self.accesses), default=4)
+
+    def _inner_names(self) -> set[str]:
+        return {axis.name for axes in self.phases for axis in axes}
+
+
+def _accesses(kernel: Kernel) -> Iterator[_Access]:
+    """Yield every distinct load and store."""
+    found: dict[_Access, None] = {}
+    for phase in kernel.phases:
+        for buffer, offset in _buffer_offsets(phase):
+            found[_Access(kernel.parameter(buffer).dtype.itemsize, offset)] = None
+    yield from found
+
+
+def _buffer_offsets(phase: Phase) -> Iterator[tuple[str, Size]]:
+    for statement in phase.statements:
+        for load in loads(*values_of(statement)):
+            yield load.buffer, load.index[0]
+        yield from targets_of(statement)
