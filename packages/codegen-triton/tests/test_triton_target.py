@@ -114,7 +114,7 @@ def test_a_plan_is_compiled_at_once() -> None:
 
 
 def test_a_unit_without_its_flags_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ToolchainError, match="lacks"):
+    with pytest.raises(ToolchainError, match="no valid build flags"):
         CudaTarget("sm_90").build(SourceUnit("k", "triton", "", ("k",)), tmp_path)
 
 

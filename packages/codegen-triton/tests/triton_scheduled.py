@@ -44,4 +44,4 @@ def choices(
     kernel: Kernel, shared_bytes: int = SHARED_BYTES, *, described: bool = False
 ) -> tuple[Kernel, ...]:
     """The kernel and its candidates."""
-    return candidates(scheduled(kernel), MACHINE, shared_bytes, described=described)
+    return candidates(scheduled(kernel), MACHINE, shared_bytes, has_tma=described)

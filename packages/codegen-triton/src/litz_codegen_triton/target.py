@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as a litz target."""
+"""The litz target for NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from litz_ir.plan import Kernel, Matmul, Plan
 from litz_ir.target import Capabilities, SourceUnit
 
 _LAUNCH_SECONDS = 4e-6
+"""Cost of one launch in the cost model."""
 
-DESCRIBED = 90
-"""From chips of this number on memory is read by descriptors; for others Triton makes common loads of that."""
+_MIN_TMA_CHIP = 90
+"""First compute capability whose TMA reads tensor descriptors; on older ones Triton expands them to plain loads."""
 
 
 class CudaTarget:
-    """Kernels made by Triton for one kind of NVIDIA chip.
+    """Code generation through Triton for one NVIDIA chip.
 
-    ``chip`` names it (``"sm_90"``); without one it is the chip of the current device, or ``sm_90`` where no device can
-    be seen, so that plans can be made and compiled on a machine without a GPU.
+    ``chip`` is a compute capability such as ``"sm_90"``. By default it is that of the current device, or ``sm_90``
+    where there is no GPU, so that plans can be compiled on any machine.
     """
 
     name = "cuda"
@@ -37,11 +38,12 @@ class CudaTarget:
         self.chip = chip or current_chip() or DEFAULT_CHIP
 
     def capabilities(self) -> Capabilities:
-        """What the chip can do."""
+        """Return the capabilities of the chip. Raises ``TargetError`` for an unknown chip."""
         return chip_capabilities(self.chip)
 
     def seconds(self, traffic: int, flops: int, launches: int) -> float:
-        """Memory traffic at nine tenths of the nominal rate, arithmetic under it, and the launches."""
+        """Estimate the run time in seconds: the longer of memory traffic (bytes, at 90% of the nominal bandwidth) and
+        arithmetic (at half the nominal rate), which overlap, and the launches."""
         known = self.capabilities()
         return (
             max(traffic / (0.9 * known.memory_rate), flops / (0.5 * known.flop_rate))
@@ -49,11 +51,11 @@ class CudaTarget:
         )
 
     def schedule(self, plan: Plan) -> Plan:
-        """The plan with a schedule for the chip in the place of each tile request. Raises ``CodegenError``."""
+        """Replace each tile request of a plan with a schedule for the chip. Raises ``CodegenError``."""
         return schedule_plan(plan, self.capabilities())
 
     def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
-        """One unit per kernel of a scheduled plan. Raises ``CodegenError``."""
+        """Emit one source unit for each kernel of a scheduled plan. Raises ``CodegenError``."""
         return tuple(self._unit(source) for source in plan_sources(plan))
 
     def _unit(self, source: KernelSource) -> SourceUnit:
@@ -67,29 +69,29 @@ class CudaTarget:
         return SourceUnit(source.name, "triton", source.text, (source.name,), flags)
 
     def candidates(self, kernel: Kernel) -> tuple[Kernel, ...]:
-        """The kernel, and at most five like it with other tiles. Raises ``CodegenError``."""
-        described = chip_number(self.chip) >= DESCRIBED
-        return candidates(kernel, self.capabilities(), shared_memory_limit(self.chip), described=described)
+        """Return the kernel and at most five variants with other tiles, for autotuning. Raises ``CodegenError``."""
+        has_tma = chip_number(self.chip) >= _MIN_TMA_CHIP
+        return candidates(kernel, self.capabilities(), shared_memory_limit(self.chip), has_tma=has_tma)
 
     def described(self, kernel: Kernel) -> str:
-        """A kernel's tiles and warps, as in ``x 2, r 1024, 4 warps``. Raises ``CodegenError``."""
+        """Describe a kernel's tiles and warps, as in ``x 2, r 1024, 4 warps``. Raises ``CodegenError``."""
         return describe_tiling(kernel)
 
     def prepare(self) -> int:
-        """Start the processes that compile units; how many are compiled side by side."""
+        """Start the compiler processes and return how many units can be compiled in parallel."""
         pool = shared_pool()
         pool.start()
         return len(pool.workers) + 1
 
     def build(self, unit: SourceUnit, folder: Path) -> Path:
-        """Compile a unit to a file that holds its cubin; needs no GPU. Raises ``ToolchainError``."""
+        """Compile a unit to a file with its cubin; no GPU is needed. Raises ``ToolchainError``."""
         source, chip = _source(unit)
         return shared_pool().build(source, chip, folder)
 
     def load(
         self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]
     ) -> LaunchModule:
-        """Load cubins onto the current device. Raises ``ToolchainError`` where there is none."""
+        """Load cubins onto the current device. Raises ``ToolchainError`` where there is no GPU."""
         compiled = [CompiledKernel.from_bytes(path.read_bytes()) for path in binaries]
         sources = {unit.name: unit for unit in units}
 
@@ -97,7 +99,7 @@ class CudaTarget:
             source, chip = _source(sources[name])
             schedule = kernels[name].schedule
             if isinstance(schedule, Matmul) and schedule.descriptors:
-                # They describe nothing that begins anywhere.
+                # A tensor descriptor needs memory that is aligned to 16 bytes.
                 plain = replace(kernels[name], schedule=replace(schedule, descriptors=()))
                 source = emit_kernel(plain)
             with tempfile.TemporaryDirectory(prefix="litz-triton-") as folder:
@@ -108,7 +110,7 @@ class CudaTarget:
 
 
 def _source(unit: SourceUnit) -> tuple[KernelSource, str]:
-    """What a unit says about building it: the kernel's source and the chip."""
+    """Return the kernel source and the chip that a unit's flags describe. Raises ``ToolchainError``."""
     flags = dict(flag.split("=", 1) for flag in unit.flags)
     try:
         source = KernelSource(
@@ -122,5 +124,5 @@ def _source(unit: SourceUnit) -> tuple[KernelSource, str]:
         )
         return source, flags["chip"]
     except (KeyError, ValueError) as error:
-        text = f"unit {unit.name} lacks what its build depends on: {error}"
+        text = f"source unit {unit.name} has no valid build flags: {error}"
         raise ToolchainError(text, hint="emit it again") from error

@@ -1,7 +1,7 @@
-"""Other tiles that a kernel may be quicker with: what the rule chose, moved by a few steps.
+"""Candidate configs for autotuning: the chosen tiles of a kernel, moved by a few powers of two.
 
-A candidate is a kernel that differs in its schedule alone. Few are offered, those first that gained most often, since
-each costs a compilation.
+A candidate differs from the kernel in its schedule alone. Each costs a compilation, so there are few, and the moves
+that gained most often come first.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from litz_codegen_triton.emit.coordinates import TileIndices
 from litz_codegen_triton.emit.descriptor import descriptors
 from litz_codegen_triton.emit.fused_attention import FusedAttention
-from litz_codegen_triton.emit.tiles import InnerLoop, TileDim, Tiling, next_power_of_two, tiling
+from litz_codegen_triton.emit.tiles import WARP, InnerLoop, TileDim, Tiling, next_power_of_two, tiling
 from litz_codegen_triton.schedule.foreach import sms_of_subkernel
 from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_codegen_triton.schedule.kernel_traits import sorts
-from litz_codegen_triton.schedule.matmul import LEAST_SIDE, STAGE_BYTES, STAGES
+from litz_codegen_triton.schedule.matmul import MIN_BLOCK, STAGE_BYTES, STAGES
 from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE
 from litz_ir.dtypes import f32
 from litz_ir.plan import Kernel, LookbackScan, TileRequest, with_schedules
@@ -25,33 +25,45 @@ from litz_ir.symbols import SymbolTable, cdiv
 from litz_ir.target import Capabilities
 
 MAX_CANDIDATES = 6
-"""The most candidates of a kernel, itself among them."""
+"""Most candidates of a kernel, the kernel itself included."""
 
-MAX_WARPS, THREADS = 32, 32
-"""The warps of a program at most, and the threads of a warp."""
+MAX_WARPS = 32
+"""Most warps of a thread block."""
 
-REGISTERS, ATTENTION_REGISTERS = 128, 192
-"""What a thread has for the elements of all buffers together, and for the sums and left factors of a chain."""
+REGISTERS = 128
+"""Registers of a thread for the elements of all buffers, or for the results of a matmul."""
+
+ATTENTION_REGISTERS = 192
+"""Registers of a thread for the accumulators and P of fused attention."""
 
 SHARED_BYTES = 2 * STAGES * STAGE_BYTES
-"""What the tiles of factors that are on their way may take in a trial, where the chip has as much."""
+"""Bytes of shared memory for the operand tiles in flight, where the chip has as many."""
 
 WHOLE_ROW = 20
-"""More steps than any row has: the row at once."""
+"""More steps than any row has: a tile that holds the whole row."""
 
 
 @dataclass(frozen=True, slots=True)
 class TileMove:
-    """Steps by a factor of two: of the tile's outer dimensions, of the piece of a row that it holds, and of warps;
-    and ``stages`` more on their way. ``persistent``: as many programs as there are processors take the tiles of a
-    product in turn, and read its factors by descriptors."""
+    """A change of a schedule; a step of a tile size or of warps doubles it, a negative one halves it."""
 
     y: int = 0
+    """Steps of the tile along ``y``."""
+
     x: int = 0
+    """Steps of the tile along ``x``."""
+
     r: int = 0
+    """Steps of the tile along the reduction axes."""
+
     warps: int = 0
+    """Steps of the number of warps."""
+
     stages: int = 0
+    """Software pipelining stages to add."""
+
     persistent: bool = False
+    """True for a persistent matmul with one thread block an SM, which reads its operands through tensor descriptors."""
 
 
 MAP = (
@@ -148,48 +160,60 @@ HORIZONTAL_FUSION = (
     TileMove(warps=-1),
     TileMove(warps=1),
 )
-"""What is tried, in this order: for maps over one dimension and over two, for rows that stay in registers, one or
-several to a program, for those that are read in pieces, for reductions of columns in pieces, for products of matrices,
-those whose factors of f32 are rounded, which tensor cores multiply, for chains of them, and for packs."""
+"""Moves for each form of kernel, in the order in which they are tried. ``MAP`` and ``SQUARE``: pointwise kernels of one
+and of two tile dimensions. ``ROWS`` and ``SHORT_ROWS``: persistent reductions with one row and with several rows a
+thread block. ``CHUNKED_ROWS`` and ``COLUMNS``: looped reductions of rows and of columns. ``MATMUL`` and
+``ROUNDED_MATMUL``: matmuls, the latter of ``f32`` operands rounded to TF32. ``FUSED_ATTENTION``: fused attention.
+``HORIZONTAL_FUSION``: foreach kernels."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """The blocks of the outer dimensions, the largest of a phase's, the warps of a program, and the stages of a product
-    of matrices, whose programs take ``turns``."""
+    """The numbers of a schedule that a move changes."""
 
     outer: tuple[int, ...]
+    """Block sizes of the outer dimensions."""
+
     inner: int
+    """Largest block size of a phase's own axes; 1 where no phase has axes."""
+
     warps: int
+    """Warps of a thread block."""
+
     stages: int = 0
-    turns: bool = False
+    """Software pipelining stages of a matmul or attention; 0 for other kernels."""
+
+    persistent: bool = False
+    """True for a persistent matmul."""
 
     @property
     def points(self) -> int:
-        """The points that are in registers at a time: of a product the results."""
+        """Points in registers at a time; for a matmul or attention, the accumulated results."""
         return math.prod(self.outer) * (1 if self.stages else self.inner)
 
     @property
-    def each(self) -> int:
-        """The points of a thread, rounded up."""
-        return -(-self.points // (THREADS * self.warps))
+    def points_per_thread(self) -> int:
+        """Points of a thread, rounded up."""
+        return -(-self.points // (WARP * self.warps))
 
 
 def candidates(
-    kernel: Kernel, capabilities: Capabilities, shared_bytes: int = SHARED_BYTES, *, described: bool = False
+    kernel: Kernel, capabilities: Capabilities, shared_bytes: int = SHARED_BYTES, *, has_tma: bool = False
 ) -> tuple[Kernel, ...]:
-    """A scheduled kernel as it is, and at most ``MOST - 1`` more with other tiles, for a device of which a program has
-    so many bytes of shared memory, and which reads ``described`` memory by tiles. Raises ``CodegenError`` for a kernel
-    that is not scheduled for a GPU."""
+    """Return a scheduled kernel and at most ``MAX_CANDIDATES - 1`` variants of it with other tiles.
+
+    ``shared_bytes`` are the bytes of shared memory that a thread block can have. ``has_tma`` says that the device
+    reads tensor descriptors by TMA. Raises ``CodegenError`` for a kernel that is not scheduled for a GPU.
+    """
     if kernel.subkernels:
         return _foreach_candidates(kernel, capabilities, shared_bytes)
     if isinstance(kernel.schedule, LookbackScan):
-        return (kernel,)  # as many threads as a window has words
+        return (kernel,)  # it needs one thread for each word of a look-back window
     base = tiling(kernel)
-    around = _Around(kernel, base, capabilities.sm_count, shared_bytes, described)
+    search = _SearchSpace(kernel, base, capabilities.sm_count, shared_bytes, has_tma)
     found = {_shape(base): kernel}
-    for tile in filter(around.is_sensible, around.moved()):
-        other = schedule_kernel(replace(kernel, schedule=around.request(tile)), capabilities)
+    for tile in filter(search.is_sensible, search.moved()):
+        other = schedule_kernel(replace(kernel, schedule=search.request(tile)), capabilities)
         found.setdefault(_shape(tiling(other)), other)
         if len(found) == MAX_CANDIDATES:
             break
@@ -197,26 +221,29 @@ def candidates(
 
 
 def _foreach_candidates(kernel: Kernel, capabilities: Capabilities, shared_bytes: int) -> tuple[Kernel, ...]:
-    """A foreach kernel as it is, and others whose subkernels have other tiles: those of the subkernel that has most
-    points are moved, and alike all others that stay sensible; the rule cuts the rest for as many warps."""
-    own = sms_of_subkernel(kernel, capabilities)
+    """Return a foreach kernel and variants of it whose subkernels have other tiles.
+
+    A move has to be sensible for the subkernel with most points. It moves the others for which it is sensible too; the
+    rest are scheduled by default for the same number of warps.
+    """
+    sm_count = sms_of_subkernel(kernel, capabilities)
     bases = _tilings(kernel)
-    arounds = [
-        _Around(part.kernel, base, own, shared_bytes, False)
-        for part, base in zip(kernel.subkernels, bases, strict=True)
+    searches = [
+        _SearchSpace(subkernel.kernel, base, sm_count, shared_bytes, False)
+        for subkernel, base in zip(kernel.subkernels, bases, strict=True)
     ]
-    leading = max(
-        range(len(bases)), key=lambda k: len(kernel.subkernels[k].invocations) * arounds[k].extent()
+    largest = max(
+        range(len(bases)), key=lambda k: len(kernel.subkernels[k].invocations) * searches[k].extent()
     )
     found = {tuple(map(_shape, bases)): kernel}
     for move in HORIZONTAL_FUSION:
-        tiles = [around.at(move) for around in arounds]
-        sensible = [around.is_sensible(tile) for around, tile in zip(arounds, tiles, strict=True)]
-        if not sensible[leading] or tiles[leading] == arounds[leading].start:
+        tiles = [search.at(move) for search in searches]
+        sensible = [search.is_sensible(tile) for search, tile in zip(searches, tiles, strict=True)]
+        if not sensible[largest] or tiles[largest] == searches[largest].start:
             continue
         requests = [
-            around.request(tile) if fits else TileRequest()
-            for around, tile, fits in zip(arounds, tiles, sensible, strict=True)
+            search.request(tile) if fits else TileRequest()
+            for search, tile, fits in zip(searches, tiles, sensible, strict=True)
         ]
         other = schedule_kernel(with_schedules(kernel, (TileRequest(), *requests)), capabilities)
         found.setdefault(tuple(map(_shape, _tilings(other))), other)
@@ -226,14 +253,14 @@ def _foreach_candidates(kernel: Kernel, capabilities: Capabilities, shared_bytes
 
 
 def _tilings(kernel: Kernel) -> tuple[Tiling, ...]:
-    return tuple(tiling(part.kernel) for part in kernel.subkernels)
+    return tuple(tiling(subkernel.kernel) for subkernel in kernel.subkernels)
 
 
 def describe_tiling(kernel: Kernel) -> str:
-    """How a scheduled kernel is cut into tiles; of a pack how each kind of its loops is, and how many there are."""
+    """Describe the tiles of a scheduled kernel; for a foreach kernel, the invocations and tiles of each subkernel."""
     if not kernel.subkernels:
         return describe_tile(tiling(kernel))
-    counts = [len(part.invocations) for part in kernel.subkernels]
+    counts = [len(subkernel.invocations) for subkernel in kernel.subkernels]
     return " beside ".join(
         f"{count} of {describe_tile(tiles)}" for count, tiles in zip(counts, _tilings(kernel), strict=True)
     )
@@ -258,32 +285,30 @@ def _inners(tiles: Tiling) -> Iterator[InnerLoop]:
 
 
 def _shape(tiles: Tiling) -> tuple[object, ...]:
-    """What makes two tilings differ."""
+    """Return a key that is equal for equal tilings."""
     inner = tuple((each.block, each.persistent) for each in _inners(tiles))
-    turns = tiles.max_grid_size, tiles.descriptors
-    return tuple(dim.block for dim in tiles.outer), inner, tiles.warps, tiles.stages, turns
+    persistence = tiles.max_grid_size, tiles.descriptors
+    return tuple(dim.block for dim in tiles.outer), inner, tiles.warps, tiles.stages, persistence
 
 
-class _Around:
-    """The tiles near those that the rule chose for a kernel."""
+class _SearchSpace:
+    """The tiles near the chosen tiling ``base`` of a kernel."""
 
-    def __init__(
-        self, kernel: Kernel, base: Tiling, sm_count: int, shared_bytes: int, described: bool
-    ) -> None:
+    def __init__(self, kernel: Kernel, base: Tiling, sm_count: int, shared_bytes: int, has_tma: bool) -> None:
         self.base = base
         self.sm_count = sm_count
         self.shared_bytes = shared_bytes
         found = base.contraction
-        # Where no tensor cores multiply, a thread has no registers to spare for tiles that it meets in turn.
+        # Without tensor cores, a thread has no free registers for the loop over tiles of a persistent matmul.
         tensor_cores = found is not None and (found.dtype != f32 or found.multiply == "mul_tf32")
-        self.described = described and tensor_cores and all(descriptors(TileIndices(kernel, base)))
+        self.has_descriptors = has_tma and tensor_cores and all(descriptors(TileIndices(kernel, base)))
         self.parameters = len(kernel.parameters)
         self.sorts = sorts(kernel)
-        self.stored = max(
+        self.stored_itemsize = max(
             (each.dtype.itemsize for each in kernel.parameters if each.access != "in"), default=0
         )
         self.known = SymbolTable(kernel.symbols)
-        # The last two of three outer dimensions may have more than a point of a tile.
+        # Of three outer dimensions, a tile has more than one point along the last two alone.
         self.dims: tuple[TileDim, ...] = base.outer[-2:]
         self.inners = tuple(_inners(base))
         self.start = _Tile(
@@ -292,17 +317,17 @@ class _Around:
             base.warps,
             base.stages if base.uses_dot else 0,
         )
-        self.least = LEAST_SIDE if base.uses_dot else 1
+        self.least = MIN_BLOCK if base.uses_dot else 1
         self.ends = [max(self.least, next_power_of_two(self.known.hint(dim.size))) for dim in self.dims]
         rows = (next_power_of_two(self.known.hint(inner.points_per_cta)) for inner in self.inners)
         self.length = max(self.least, max(rows, default=1))
 
     def moved(self) -> Iterator[_Tile]:
-        """Those that the kernel's moves lead to."""
+        """Yield the tile after each move for this form of kernel."""
         return map(self.at, self._moves())
 
     def at(self, move: TileMove) -> _Tile:
-        """That to which a move leads, within the kernel's extents."""
+        """Return the tile after a move, within the kernel's extents."""
         steps = (move.y, move.x)[2 - len(self.ends) :]
         outer = zip(self.start.outer, steps, self.ends, strict=True)
         return _Tile(
@@ -314,7 +339,7 @@ class _Around:
         )
 
     def extent(self) -> int:
-        """About how many points there are."""
+        """Return the hinted number of points, each extent rounded up to a power of two."""
         return math.prod(self.ends) * self.length
 
     def _moves(self) -> Sequence[TileMove]:
@@ -330,61 +355,63 @@ class _Around:
         return COLUMNS if several else CHUNKED_ROWS
 
     def is_sensible(self, tile: _Tile) -> bool:
-        """True for a tile that every thread has a point of, that fits the registers and shared memory, and leaves no
-        processor idle that the rule keeps busy."""
+        """True for a tile that gives every thread a point, fits registers and shared memory, and occupies as many SMs
+        as the chosen tile."""
         found = self.base.contraction
         if self.base.attention is not None:
-            return self._holds(tile, self.base.attention) and self._busy(tile)
+            return self._attention_fits(tile, self.base.attention) and self._occupies_sms(tile)
         if found is None:
-            most = max(self.start.each, REGISTERS // max(1, self.parameters))
+            limit = max(self.start.points_per_thread, REGISTERS // max(1, self.parameters))
         else:
-            most = REGISTERS
-            held = sum(tile.outer) * tile.inner * found.dtype.itemsize * tile.stages
-            if tile.turns:
-                # The factors of the next tile come while the results of this one change places.
-                held += tile.points * self.stored
-            if held > self.shared_bytes or (tile.turns and not self._pays_in_turns(tile)):
+            limit = REGISTERS
+            shared_bytes = sum(tile.outer) * tile.inner * found.dtype.itemsize * tile.stages
+            if tile.persistent:
+                # Operands of the next tile arrive while the results of this one pass through shared memory.
+                shared_bytes += tile.points * self.stored_itemsize
+            if shared_bytes > self.shared_bytes or (tile.persistent and not self._persistence_pays(tile)):
                 return False
-        if tile.points > LARGEST_TILE or tile.each > most:
+        if tile.points > LARGEST_TILE or tile.points_per_thread > limit:
             return False
-        if tile.warps > 1 and tile.points < THREADS * tile.warps:
+        if tile.warps > 1 and tile.points < WARP * tile.warps:
             return False
-        return self._busy(tile)
+        return self._occupies_sms(tile)
 
-    def _holds(self, tile: _Tile, found: FusedAttention) -> bool:
-        """True where registers hold the sums and left factors of a chain's tile, and shared memory what is multiplied,
-        with a stage at least."""
+    def _attention_fits(self, tile: _Tile, found: FusedAttention) -> bool:
+        """True where registers hold the accumulators and P, and shared memory holds the operands of at least one
+        pipelining stage."""
         y, x = tile.outer
-        each = y * (x * len(found.statements) + tile.inner) // (THREADS * tile.warps)
-        lines = y + tile.inner * tile.stages
-        held = lines * max(found.head_dim, x) * 2 * found.dtype.itemsize
+        elements = y * (x * len(found.statements) + tile.inner) // (WARP * tile.warps)
+        rows = y + tile.inner * tile.stages
+        shared_bytes = rows * max(found.head_dim, x) * 2 * found.dtype.itemsize
         return (
-            each <= ATTENTION_REGISTERS and held <= min(SHARED_BYTES, self.shared_bytes) and tile.stages > 0
+            elements <= ATTENTION_REGISTERS
+            and shared_bytes <= min(SHARED_BYTES, self.shared_bytes)
+            and tile.stages > 0
         )
 
-    def _pays_in_turns(self, tile: _Tile) -> bool:
-        """True where both factors can be described and some program has more than one tile."""
-        return self.described and self._programs(tile) > self.sm_count
+    def _persistence_pays(self, tile: _Tile) -> bool:
+        """True where both operands have tensor descriptors and there are more tiles than SMs."""
+        return self.has_descriptors and self._tile_count(tile) > self.sm_count
 
-    def _busy(self, tile: _Tile) -> bool:
-        """True where no processor is idle that the rule keeps busy."""
-        return self._programs(tile) >= min(self.sm_count, self._programs(self.start))
+    def _occupies_sms(self, tile: _Tile) -> bool:
+        """True where the tile leaves no SM idle that the chosen tile occupies."""
+        return self._tile_count(tile) >= min(self.sm_count, self._tile_count(self.start))
 
-    def _programs(self, tile: _Tile) -> int:
+    def _tile_count(self, tile: _Tile) -> int:
         pairs = zip(self.dims, tile.outer, strict=True)
         return math.prod(self.known.hint(cdiv(dim.size, block)) for dim, block in pairs)
 
     def request(self, tile: _Tile) -> TileRequest:
-        """The request for a tile."""
+        """Return the tile request that asks for a tile."""
         dims = zip(self.dims, tile.outer, strict=True)
         blocks = {dim.axes[-1].name: block for dim, block in dims if dim.axes}
         blocks |= {inner.axes[-1].name: tile.inner for inner in self.inners}
         return TileRequest(
             cluster=self.base.cluster_size, blocks=tuple(blocks.items()), warps=tile.warps, stages=tile.stages,
-            grid=self.sm_count if tile.turns else 0, descriptors=tile.turns,
+            grid=self.sm_count if tile.persistent else 0, descriptors=tile.persistent,
         )  # fmt: skip
 
 
-def _step(number: int, steps: int, least: int, most: int) -> int:
-    """A power of two, moved by so many steps between two others."""
-    return min(max(number << steps if steps >= 0 else number >> -steps, least), most)
+def _step(number: int, steps: int, low: int, high: int) -> int:
+    """Double a power of two ``steps`` times, or halve it, and clamp it to ``low`` and ``high``."""
+    return min(max(number << steps if steps >= 0 else number >> -steps, low), high)

@@ -1,1 +1,1 @@
-"""GPU scheduling: the passes that put a form, tile sizes, warps and stages in the place of each kernel's request."""
+"""GPU scheduling: passes that replace each kernel's tile request with a form, tile sizes, warps and stages."""

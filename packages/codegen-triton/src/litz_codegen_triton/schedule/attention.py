@@ -15,22 +15,31 @@ from litz_ir.symbols import SymbolTable, product
 from litz_ir.target import Capabilities
 
 MAX_COLUMNS = 256
-"""The most columns of a program: with fewer than there are, others would compute the same left factors."""
+"""Most columns of a tile. A tile usually has all columns, since thread blocks of other columns would compute the same
+P."""
 
 MIN_TILE_ROWS = 64
-"""The smallest number of rows of a tile that idle SMs make of it: the tensor cores of sm_90 take as many."""
+"""Number of rows down to which tiles are halved so that no SM is idle: M of a warp group's MMA on sm_90."""
 
 MIN_WARPS = 4
+"""Fewest warps by default: one warp group of sm_90."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """Rows, summed points, warps and stages."""
+    """Default tile of one kind of kernel, for problems that are large enough."""
 
     rows: int
+    """Queries of the tile, in the forward direction."""
+
     summed: int
+    """Keys of the tile, in the forward direction."""
+
     warps: int
+    """Warps of a thread block."""
+
     stages: int
+    """Software pipelining stages."""
 
 
 _Rule = Mapping[int, _Tile]
@@ -45,31 +54,34 @@ _EXACT: _Rule = MappingProxyType(
 _ROUNDED: _Rule = MappingProxyType(
     {64: _Tile(64, 32, 4, 2), 128: _Tile(64, 32, 8, 2), 256: _Tile(32, 16, 8, 2)}
 )
-"""Tiles by the larger of the points of a fold and the columns: of one sum weighed by a softmax, of other sums of narrow
-floats, of ``f32``, of ``f32`` that is rounded to TF32 where it is multiplied."""
+"""Default tiles by the larger of the head dimension and the columns, as a power of two: a softmax-weighted sum of
+low-precision operands (the forward direction), other low-precision sums (gradients), exact ``f32``, ``f32`` in TF32."""
 
 
 def schedule_attention(
     request: TileRequest, found: FusedAttention, known: SymbolTable, capabilities: Capabilities
 ) -> Attention:
-    """The schedule of a kernel that computes a chain: with the tiles of its request where that names blocks, else with
-    those of the rule, cut down to what there is of rows and summed points and so that no SM is idle."""
+    """Schedule a kernel that computes the attention ``found``.
+
+    Tiles are those of the request if it names blocks; otherwise the default ones, cut down to the extents of rows and
+    summed points, and so that no SM is idle.
+    """
 
     def extent(axes: Sequence[Axis]) -> int:
         return known.hint(product(axis.size for axis in axes))
 
-    rule = _rule(found, extent(found.columns))
+    default = _default_tile(found, extent(found.columns))
     if request.blocks:
         named = dict(request.blocks)
         given = (found.rows, found.columns, found.summed)
         y, x, r = (named_block(axes, named, MIN_TILE_SIZE) for axes in given)
         x = x if found.columns else 1
-        warps, stages = request.warps, request.stages or rule.stages
+        warps, stages = request.warps, request.stages or default.stages
     else:
-        y = _rows(rule.rows, extent(found.rows), extent(found.batch), capabilities.sm_count)
+        y = _rows(default.rows, extent(found.rows), extent(found.batch), capabilities.sm_count)
         x = whole_tile(extent(found.columns)) if found.columns else 1
-        r = max(MIN_TILE_SIZE, min(rule.summed, next_power_of_two(extent(found.summed))))
-        warps, stages = min(rule.warps, max(MIN_WARPS, rule.warps * y // rule.rows)), rule.stages
+        r = max(MIN_TILE_SIZE, min(default.summed, next_power_of_two(extent(found.summed))))
+        warps, stages = min(default.warps, max(MIN_WARPS, default.warps * y // default.rows)), default.stages
     if found.row_block:
         y = _divisor(y, found.row_block)
     serial, tiled, r = _summed(found, found.summed, r)
@@ -84,43 +96,46 @@ def schedule_attention(
 
 
 def whole_tile(size: int) -> int:
-    """The tile that has all of so many points, up to ``WIDEST``."""
+    """Return the tile size that covers ``size`` columns, at most ``MAX_COLUMNS``."""
     return min(MAX_COLUMNS, max(MIN_TILE_SIZE, next_power_of_two(size)))
 
 
-def _rule(found: FusedAttention, columns: int) -> _Tile:
-    """The tile that a chain has where there is enough of everything."""
+def _default_tile(found: FusedAttention, columns: int) -> _Tile:
+    """Return the default tile of an attention with a number of columns."""
     first, *others = found.statements
-    alone = not others and isinstance(first, Accumulate) and first.combiner == SOFTMAX
-    wide = _EXACT if found.precision == "ieee" else _ROUNDED
-    rule = wide if found.dtype.bits > 16 else _WEIGHTS if alone else _SUMS
+    forward = not others and isinstance(first, Accumulate) and first.combiner == SOFTMAX
+    single_precision = _EXACT if found.precision == "ieee" else _ROUNDED
+    rule = single_precision if found.dtype.bits > 16 else _WEIGHTS if forward else _SUMS
     return rule[max(64, whole_tile(max(columns, found.head_dim)))]
 
 
-def _rows(most: int, rows: int, batch: int, sm_count: int) -> int:
-    """The rows of a tile, where there are so many rows for each of so many batches."""
-    y = min(most, max(MIN_TILE_SIZE, next_power_of_two(rows)))
+def _rows(limit: int, rows: int, batch: int, sm_count: int) -> int:
+    """Return the rows of a tile, at most ``limit``, for ``rows`` rows in each of ``batch`` batches."""
+    y = min(limit, max(MIN_TILE_SIZE, next_power_of_two(rows)))
     while y > MIN_TILE_ROWS and batch * -(-rows // y) < sm_count:
         y //= 2
     return y
 
 
 def _divisor(block: int, size: int) -> int:
-    """The largest power of two up to ``block`` that divides ``size``."""
+    """Return the largest power of two up to ``block`` that divides ``size``."""
     return min(block, size & -size)
 
 
 def _summed(
     found: FusedAttention, axes: tuple[Axis, ...], block: int
 ) -> tuple[tuple[Axis, ...], tuple[Axis, ...], int]:
-    """(axes of which a tile has one point, axes that it is a piece of, the length of that piece): a tile does not reach
-    from one point of a leading axis into the next one where pieces of that length fit."""
+    """Divide the summed axes into serial ones and tiled ones; also returns the tile size along the latter.
+
+    A tile that divides the last axis stays within one point of the leading axes, which are serial then. It is not
+    made smaller than twice ``MIN_TILE_SIZE`` for that, unless there is a loop bound.
+    """
     size = axes[-1].size
     if len(axes) > 1 and isinstance(size, int):
-        own, guard = _divisor(block, size), found.loop_bound
-        if guard is not None:
-            # What the guard cuts off has to lie behind all that it leaves.
-            return tuple(sorted(axes[:-1], key=lambda axis: axis.name != guard.axis)), axes[-1:], own
-        if own >= min(block, 2 * MIN_TILE_SIZE):
-            return axes[:-1], axes[-1:], own
+        divisor, bound = _divisor(block, size), found.loop_bound
+        if bound is not None:
+            # The axis of the loop bound is the outermost, so that the points it excludes come last.
+            return tuple(sorted(axes[:-1], key=lambda axis: axis.name != bound.axis)), axes[-1:], divisor
+        if divisor >= min(block, 2 * MIN_TILE_SIZE):
+            return axes[:-1], axes[-1:], divisor
     return (), axes, block

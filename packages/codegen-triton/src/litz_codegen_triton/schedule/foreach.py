@@ -1,4 +1,4 @@
-"""The schedules of a foreach kernel's subkernels: each kind has its own tiles, and thread blocks of one size."""
+"""The schedule of a foreach kernel: tiles of its own for each subkernel, and one number of warps for all."""
 
 from __future__ import annotations
 
@@ -12,54 +12,58 @@ from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE, schedule_tile_
 from litz_ir.plan import Foreach, Kernel, TileLoops, TileRequest, invocations_of, with_schedules
 from litz_ir.target import Capabilities
 
-MOST_WARPS = 8
-"""The warps of a program: with more of them a thread has too few registers for tiles that were made for fewer."""
+MAX_WARPS = 8
+"""Most warps by default: with more, a thread has too few registers for tiles that were chosen for fewer warps."""
 
 MAX_SUBKERNEL_ELEMENTS = 32
-"""The points of a tile that a thread has, where its kind alone would have fewer: longer rows are read in pieces."""
+"""Points of a tile that a thread may have, if the subkernel's own schedule has no more; longer rows are looped over."""
 
 
 def schedule_foreach(kernel: Kernel, capabilities: Capabilities) -> Kernel:
-    """A foreach kernel with the schedule of its launch and of each subkernel. These share the SMs, and programs have
-    the most warps that requests of subkernels name, else those of the kind that wants most, up to a limit: the tiles of
-    the others are as much larger or smaller. Raises ``CodegenError``."""
+    """Schedule a foreach kernel and each of its subkernels, which share the SMs equally.
+
+    Thread blocks have the largest number of warps that a request with blocks names. Without such a request they have
+    the largest number that a subkernel's own schedule has, at most ``MAX_WARPS``. The tiles of the other subkernels
+    are scaled to that number of warps. Raises ``CodegenError``.
+    """
     sm_count = sms_of_subkernel(kernel, capabilities)
-    asked: list[int] = []
+    requested_warps: list[int] = []
     found: list[TileLoops] = []
-    for part in kernel.subkernels:
-        request = part.kernel.schedule
-        assert isinstance(request, TileRequest), "subkernels are scheduled together"
-        check_request(part.kernel, request)
-        found.append(schedule_tile_loops(part.kernel, request, sm_count))
+    for subkernel in kernel.subkernels:
+        request = subkernel.kernel.schedule
+        assert isinstance(request, TileRequest), "all subkernels of a foreach kernel are scheduled at once"
+        check_request(subkernel.kernel, request)
+        found.append(schedule_tile_loops(subkernel.kernel, request, sm_count))
         if request.blocks:
-            asked.append(request.warps)
-    warps = max(asked) if asked else min(max(loops.warps for loops in found), MOST_WARPS)
-    own = [_with_warps(loops, warps) for loops in found]
-    pairs = zip(kernel.subkernels, own, strict=True)
-    parts = [with_prefetch(part.kernel, loops, covered(loops)) for part, loops in pairs]
-    return with_schedules(kernel, [Foreach(warps), *parts])
+            requested_warps.append(request.warps)
+    largest = max(loops.warps for loops in found)
+    warps = max(requested_warps) if requested_warps else min(largest, MAX_WARPS)
+    scaled = [_with_warps(loops, warps) for loops in found]
+    pairs = zip(kernel.subkernels, scaled, strict=True)
+    schedules = [with_prefetch(subkernel.kernel, loops, covered(loops)) for subkernel, loops in pairs]
+    return with_schedules(kernel, [Foreach(warps), *schedules])
 
 
 def sms_of_subkernel(kernel: Kernel, capabilities: Capabilities) -> int:
-    """The share that a subkernel of a foreach kernel has of a device's SMs, one at the least."""
+    """Return the SMs that one invocation of a foreach kernel can count on, at least 1."""
     return max(1, capabilities.sm_count // len(invocations_of(kernel)))
 
 
 def _with_warps(loops: TileLoops, warps: int) -> TileLoops:
-    """The same number of points for each thread of more warps, or of fewer, as far as tiles go."""
+    """Scale the tile to another number of warps, so that a thread keeps its number of points where that is possible."""
     rows = prod(tile.block for tile in loops.outer)
     length = max((each.block for each in loops.inner if each is not None), default=1)
-    each = max(MAX_SUBKERNEL_ELEMENTS, rows * length // (WARP * loops.warps))
+    points_per_thread = max(MAX_SUBKERNEL_ELEMENTS, rows * length // (WARP * loops.warps))
     outer = loops.outer
     if outer:
         *others, last = outer
-        most = max(last.block, LARGEST_TILE * last.block // (rows * length))
-        block = max(1, min(last.block * warps // loops.warps, most))
+        limit = max(last.block, LARGEST_TILE * last.block // (rows * length))
+        block = max(1, min(last.block * warps // loops.warps, limit))
         outer = (*others, replace(last, block=block))
         rows = rows * block // last.block
-    piece = max(1, each * WARP * warps // rows)
+    longest = max(1, points_per_thread * WARP * warps // rows)
     inner = tuple(
-        replace(one, block=piece, persistent=False) if one is not None and one.block > piece else one
-        for one in loops.inner
+        replace(tile, block=longest, persistent=False) if tile is not None and tile.block > longest else tile
+        for tile in loops.inner
     )
     return replace(loops, outer=outer, inner=inner, warps=warps)

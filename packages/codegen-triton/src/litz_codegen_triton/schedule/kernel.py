@@ -1,4 +1,4 @@
-"""The choice of a kernel's form, and through it of all numbers of its schedule."""
+"""The choice of a kernel's form and schedule."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from litz_ir.target import Capabilities
 
 
 def schedule_kernel(kernel: Kernel, capabilities: Capabilities) -> Kernel:
-    """The kernel with a schedule for a device in the place of its tile request; a kernel that has no request is left as
-    it is. Raises ``CodegenError`` when the request names blocks that are no powers of two or an axis that the kernel
-    lacks."""
+    """Replace a kernel's tile request with a schedule for a device; a kernel without a request is unchanged.
+
+    Raises ``CodegenError`` when the request names a block that is not a power of two, or an axis that the kernel lacks.
+    """
     request = kernel.schedule
     if not isinstance(request, TileRequest):
         return kernel
@@ -32,7 +33,7 @@ def schedule_kernel(kernel: Kernel, capabilities: Capabilities) -> Kernel:
 
 
 def _schedule(kernel: Kernel, request: TileRequest, capabilities: Capabilities) -> GpuSchedule:
-    """The schedule of a kernel by its form. Thread blocks of a cluster multiply no tiles."""
+    """Return the schedule of a kernel by its form, which is no matmul and no attention if a cluster is requested."""
     check_request(kernel, request)
     known = SymbolTable(kernel.symbols)
     if request.cluster == 1:
@@ -40,10 +41,10 @@ def _schedule(kernel: Kernel, request: TileRequest, capabilities: Capabilities) 
         if found is not None:
             attention = schedule_attention(request, found, known, capabilities)
             return with_prefetch(kernel, attention, (found.phase,))
-        product = contraction(kernel, known)
-        if product is not None:
-            matmul = schedule_matmul(kernel, request, product, known, capabilities)
-            return with_prefetch(kernel, matmul, (product.phase,))
+        gemm = contraction(kernel, known)
+        if gemm is not None:
+            matmul = schedule_matmul(kernel, request, gemm, known, capabilities)
+            return with_prefetch(kernel, matmul, (gemm.phase,))
     if request.segment:
         return schedule_lookback_scan(request)
     loops = schedule_tile_loops(kernel, request, capabilities.sm_count)

@@ -10,5 +10,5 @@ WARPS = 8
 
 
 def schedule_lookback_scan(request: TileRequest) -> LookbackScan:
-    """The requested segment of a row for each thread block."""
+    """Schedule a scan whose thread blocks have the requested segment of a row each."""
     return LookbackScan(request.segment, WARPS)

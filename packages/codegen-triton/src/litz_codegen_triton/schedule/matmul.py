@@ -18,55 +18,64 @@ from litz_ir.scalar import Masked, loads, walk
 from litz_ir.symbols import SymbolTable, product
 from litz_ir.target import Capabilities
 
-LEAST_SIDE = 16
-"""The smallest side of a tile that is multiplied."""
+MIN_BLOCK = 16
+"""Smallest tile size along M, N and K that ``tl.dot`` takes."""
 
 MIN_K_BYTES = 32
-"""What a line of summed points takes at least, where numbers of 8 bits are multiplied."""
+"""Smallest tile size along K of 8-bit operands, which have one byte an element."""
 
 STAGE_BYTES = 32 << 10
-"""What the tiles of both factors take at most: with ``STAGES`` of them on their way, all chips hold them."""
+"""Most bytes that one tile of A and one of B have together; every chip has shared memory for ``STAGES`` such pairs."""
 
 STAGES = 3
+"""Default number of software pipelining stages."""
 
 MAX_BLOCK_K = 256
-"""The most points that are summed at a time."""
+"""Largest default tile size along K."""
 
-MAX_GATHERED_K, GATHERED_BYTES = 64, 64
-"""The most points that are summed at a time of gathered factors, and the most bytes that a thread takes of a tile of
-one: elements that have an address and a test each fill its registers."""
+MAX_GATHERED_K = 64
+"""Largest default tile size along K of gathered operands, whose elements each have an address and a mask in registers,
+as the input of a convolution has."""
+
+GATHERED_BYTES = 64
+"""Most bytes that a thread has of a tile of a gathered operand."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Sides:
-    """The largest side of a tile of results, and the smallest that idle SMs make of it."""
+class _BlockLimits:
+    """Bounds of the tile size along M and N."""
 
-    most: int
-    fewest: int
+    high: int
+    """Size where the problem is large enough."""
+
+    low: int
+    """Size down to which tiles are halved so that no SM is idle."""
 
 
-_SIDES: Mapping[DType, _Sides] = MappingProxyType(
+_BLOCK_LIMITS: Mapping[DType, _BlockLimits] = MappingProxyType(
     {
-        bf16: _Sides(128, 32),
-        f16: _Sides(128, 32),
-        f8e4m3fn: _Sides(128, 32),
-        f8e5m2: _Sides(128, 32),
-        i8: _Sides(128, 32),
-        f32: _Sides(64, 32),
+        bf16: _BlockLimits(128, 32),
+        f16: _BlockLimits(128, 32),
+        f8e4m3fn: _BlockLimits(128, 32),
+        f8e5m2: _BlockLimits(128, 32),
+        i8: _BlockLimits(128, 32),
+        f32: _BlockLimits(64, 32),
     }
 )
 
 OPERANDS: tuple[Operand, Operand] = ("left", "right")
 
 EIGHT_WARP_RESULTS = 128 * 128
-"""The results of a program from which it has eight warps, not four."""
+"""Results of a tile from which on a thread block has eight warps instead of four."""
 
 
 def schedule_matmul(
     kernel: Kernel, request: TileRequest, found: Contraction, known: SymbolTable, capabilities: Capabilities
 ) -> Matmul:
-    """The schedule of a kernel that computes a contraction: with the tiles of its request where that names blocks, else
-    with tiles as large as leaves no SM without one."""
+    """Schedule a kernel that computes the contraction ``found``.
+
+    Tiles are those of the request if it names blocks; otherwise they are as large as leaves no SM idle.
+    """
 
     def extent(axes: Sequence[Axis]) -> int:
         return known.hint(product(axis.size for axis in axes))
@@ -74,18 +83,18 @@ def schedule_matmul(
     summed = kernel.phases[found.phase].axes
     if request.blocks:
         named = dict(request.blocks)
-        y, x, r = (named_block(axes, named, LEAST_SIDE) for axes in (found.rows, found.columns, summed))
+        y, x, r = (named_block(axes, named, MIN_BLOCK) for axes in (found.rows, found.columns, summed))
         r = max(r, min_block_k(found.dtype))
         warps, stages = request.warps, request.stages or STAGES
     else:
         extents = extent(found.rows), extent(found.columns), extent(found.batch)
-        y, x = _sides(found.dtype, *extents, capabilities.sm_count)
+        y, x = _blocks(found.dtype, *extents, capabilities.sm_count)
         warps, stages = (8 if y * x >= EIGHT_WARP_RESULTS else 4), STAGES
-        r = _summed(found.dtype, y + x, extent(summed))
+        r = _block_k(found.dtype, y + x, extent(summed))
         if _is_gathered(kernel, found):
             fits = GATHERED_BYTES * 32 * warps // (max(y, x) * found.dtype.itemsize)
             r = max(min_block_k(found.dtype), min(r, fits, MAX_GATHERED_K))
-    # The grid is known when the kernel is launched, so tiles that are taken in turn must be known in number.
+    # A persistent kernel has a loop over its tiles, whose number must be static.
     sizes = (axis.size for axis in (*found.batch, *found.rows, *found.columns))
     schedule = Matmul(
         batch=names(found.batch),
@@ -100,31 +109,33 @@ def schedule_matmul(
 
 
 def with_descriptors(kernel: Kernel, schedule: Matmul) -> Matmul:
-    """The schedule with those of its operands read through descriptors whose memory allows it."""
-    own = replace(kernel, schedule=schedule)
-    pairs = zip(OPERANDS, descriptors(TileIndices(own, tiling(own))), strict=True)
+    """Read those operands of a matmul through tensor descriptors whose memory allows it."""
+    scheduled = replace(kernel, schedule=schedule)
+    pairs = zip(OPERANDS, descriptors(TileIndices(scheduled, tiling(scheduled))), strict=True)
     return replace(schedule, descriptors=tuple(operand for operand, made in pairs if made is not None))
 
 
 def _is_gathered(kernel: Kernel, found: Contraction) -> bool:
-    """True where summed points lie along no line of a factor: along several axes, or where a test says that they do and
-    what is read is not linear in them."""
+    """True where K has no constant stride in an operand: it has several axes, or masked loads have an index with
+    division or remainder."""
     phase = kernel.phases[found.phase]
     values = (each for s in phase.statements if isinstance(s, Accumulate) for each in s.values)
-    tests = (node for node in walk(*values) if isinstance(node, Masked))
-    places = (term for load in loads(*tests) for term in load.index)
-    return len(phase.axes) > 1 or any(not isinstance(term, int) and not term.is_polynomial for term in places)
+    masked = (node for node in walk(*values) if isinstance(node, Masked))
+    indices = (term for load in loads(*masked) for term in load.index)
+    return len(phase.axes) > 1 or any(
+        not isinstance(term, int) and not term.is_polynomial for term in indices
+    )
 
 
-def _sides(dtype: DType, rows: int, columns: int, batch: int, sm_count: int) -> tuple[int, int]:
-    """The rows and columns of a tile: halved, the longer side first, while SMs would be left idle."""
-    sides = _SIDES[dtype]
-    y, x = (min(sides.most, max(LEAST_SIDE, next_power_of_two(size))) for size in (rows, columns))
+def _blocks(dtype: DType, rows: int, columns: int, batch: int, sm_count: int) -> tuple[int, int]:
+    """Return the tile sizes along M and N: the larger one is halved while there are fewer tiles than SMs."""
+    limits = _BLOCK_LIMITS[dtype]
+    y, x = (min(limits.high, max(MIN_BLOCK, next_power_of_two(size))) for size in (rows, columns))
 
-    def programs() -> int:
+    def tile_count() -> int:
         return batch * -(-rows // y) * -(-columns // x)
 
-    while programs() < sm_count and max(y, x) > sides.fewest:
+    while tile_count() < sm_count and max(y, x) > limits.low:
         if x >= y:
             x //= 2
         else:
@@ -132,13 +143,13 @@ def _sides(dtype: DType, rows: int, columns: int, batch: int, sm_count: int) -> 
     return y, x
 
 
-def _summed(dtype: DType, lines: int, length: int) -> int:
-    """How many points are summed at a time, of so many lines of both factors."""
-    most = min(MAX_BLOCK_K, STAGE_BYTES // (lines * dtype.itemsize))
-    fits = 1 << (most.bit_length() - 1)
+def _block_k(dtype: DType, rows: int, length: int) -> int:
+    """Return the tile size along K, of which there are ``length`` points, for ``rows`` rows of A and columns of B."""
+    limit = min(MAX_BLOCK_K, STAGE_BYTES // (rows * dtype.itemsize))
+    fits = 1 << (limit.bit_length() - 1)
     return max(min_block_k(dtype), min(fits, next_power_of_two(length)))
 
 
 def min_block_k(dtype: DType) -> int:
-    """The fewest points that are summed at a time of factors of a dtype."""
-    return MIN_K_BYTES if dtype.itemsize == 1 else LEAST_SIDE
+    """Return the smallest tile size along K for operands of a dtype."""
+    return MIN_K_BYTES if dtype.itemsize == 1 else MIN_BLOCK

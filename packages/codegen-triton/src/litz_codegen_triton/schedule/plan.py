@@ -10,8 +10,7 @@ from litz_ir.target import Capabilities
 
 
 def schedule_plan(plan: Plan, capabilities: Capabilities) -> Plan:
-    """The plan with each tile request, those of its subplans included, replaced by a schedule that leaves nothing open.
-    Raises ``CodegenError``."""
+    """Replace every tile request of a plan and of its subplans with a complete schedule. Raises ``CodegenError``."""
     kernels = tuple(schedule_kernel(kernel, capabilities) for kernel in plan.kernels)
     subplans = tuple(schedule_plan(each, capabilities) for each in plan.subplans)
     return replace(plan, kernels=kernels, subplans=subplans)

@@ -1,4 +1,4 @@
-"""The phases whose loads are issued before anything is computed."""
+"""The choice of the phases whose loads are prefetched: issued before the phase computes."""
 
 from __future__ import annotations
 
@@ -13,26 +13,29 @@ from litz_codegen_triton.emit.tiles import WARP
 from litz_ir.plan import Attention, Kernel, Matmul, Statement, Tile, TileLoops
 
 REGISTERS = 64
-"""Registers of a thread that prefetched elements may take, a quarter of what there are."""
+"""Registers of a thread that prefetched elements may take: a quarter of the 255 that a thread can have."""
 
 Tiled = TypeVar("Tiled", TileLoops, Matmul, Attention)
 
 
 def with_prefetch(kernel: Kernel, schedule: Tiled, summing: Iterable[int]) -> Tiled:
-    """A kernel's schedule with the pointwise phases, those but the ``summing`` ones, whose loads are prefetched: those
-    that have such loads, if a thread has registers for all of them at all of its points."""
+    """Choose the phases whose loads are prefetched and enter them into a kernel's schedule.
+
+    They are pointwise phases, all but those that ``summing`` numbers, that have loads to prefetch, and for which a
+    thread has enough registers for the loads of all of its points.
+    """
     points = -(-prod(tile.block for tile in _outer(schedule)) // (WARP * schedule.warps))
-    others = frozenset(summing)
+    excluded = frozenset(summing)
     found = tuple(
         number
         for number, phase in enumerate(kernel.phases)
-        if number not in others and _fits(phase.statements, points)
+        if number not in excluded and _fits(phase.statements, points)
     )
     return replace(schedule, prefetch=found)
 
 
 def covered(loops: TileLoops) -> tuple[int, ...]:
-    """The numbers of the phases that have axes of their own."""
+    """Return the numbers of the phases that have axes of their own."""
     return tuple(number for number, inner in enumerate(loops.inner) if inner is not None)
 
 
@@ -41,9 +44,11 @@ def _outer(schedule: TileLoops | Matmul | Attention) -> tuple[Tile, ...]:
 
 
 def _fits(statements: Sequence[Statement], points: int) -> bool:
-    """True where there is something to prefetch, and a thread has registers for it at so many points. Statements with
-    nothing in common are left as they are: the registers of one are free before the next begins, and to prefetch for
-    each costs more than it gains (Adam over lists of tensors takes 6% longer)."""
+    """True where statements have loads to prefetch and a thread has registers for them at ``points`` points.
+
+    False for independent statements: each frees its registers before the next starts, and prefetching for all of them
+    costs more than it gains (Adam over lists of tensors takes 6% longer).
+    """
     if len(list(independent_runs(statements))) != 1:
         return False
     loads = early_loads(value for each in statements for value in values_of(each))

@@ -1,8 +1,8 @@
-"""How many registers the values of one point take: what a thread has for each of its points while it computes them.
+"""Estimate of register pressure: the registers that the values of one point of a tile need.
 
-Values are counted as they are written, operands before what uses them and stores last, each from where it is computed
-to where it is used for the last time. Assemblers move loads ahead and compute indices again, so this is a measure to
-compare with others of its kind, not the number of a kernel's registers.
+Values are taken in the order in which they are emitted: operands before their uses, stores last. Each is live from its
+definition to its last use. The assembler hoists loads and recomputes indices, so the estimate ranks kernels; it is not
+the number of registers that a kernel has.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ Node = Expr | Term
 
 
 def point_words(kernel: Kernel) -> int:
-    """The most 32-bit registers that the values of a point take at a time, of all phases. Where a phase has axes of its
-    own, what does not vary along them is left out, unless all of its axes are treated as outer ones."""
+    """Return the largest number of 32-bit registers that the values of a point need at a time, over all phases.
+
+    In a phase with axes of its own, values that do not vary along them are not counted, unless all axes of the kernel
+    are treated as outer ones.
+    """
     whole = can_flatten(kernel)
     return max(
-        _Values(run, _along(kernel, phase, whole), index_words(kernel)).most()
+        _LiveIntervals(run, _along(kernel, phase, whole), index_words(kernel)).peak()
         for phase in kernel.phases
         for run in independent_runs(phase.statements)
     )
@@ -37,7 +40,7 @@ def _along(kernel: Kernel, phase: Phase, whole: bool) -> frozenset[str]:
 
 
 def index_words(kernel: Kernel) -> int:
-    """The registers that an index takes: one when 32-bit indices do, tiles that stick out left aside."""
+    """Return the registers of an index: 1 where 32-bit indices suffice, the overhang of tiles disregarded, else 2."""
     ranges = {info.name: info.range for info in kernel.symbols if info.kind != "float"}
     axes = (*kernel.outer, *(axis for phase in kernel.phases for axis in phase.axes))
     ranges |= {axis.name: extent(axis.size) for axis in axes}
@@ -46,9 +49,11 @@ def index_words(kernel: Kernel) -> int:
     return 1 if fits_narrow([*terms, *flattened], ranges) else 2
 
 
-class _Values:
-    """The values at a point of statements, in the order in which they are written, and where each is used last.
-    ``along`` are the axes that points differ in."""
+class _LiveIntervals:
+    """Values of statements at one point, in order of emission, and the last use of each.
+
+    ``along`` are the axes along which the points of a tile differ.
+    """
 
     def __init__(self, statements: Sequence[Statement], along: frozenset[str], index_words: int) -> None:
         self.along = along
@@ -63,17 +68,17 @@ class _Values:
             stored += values_of(statement) if isinstance(statement, Store) else ()
         self._use(stored)
 
-    def most(self) -> int:
-        """The most registers that are held at a time."""
+    def peak(self) -> int:
+        """Return the largest number of registers that are live at a time."""
         ends: Counter[int] = Counter()
-        held = most = 0
-        for place, node in enumerate(self.order):
+        live = peak = 0
+        for position, node in enumerate(self.order):
             words = self._words(node)
             ends[self.last[node]] += words
-            held += words
-            most = max(most, held)
-            held -= ends[place]
-        return most
+            live += words
+            peak = max(peak, live)
+            live -= ends[position]
+        return peak
 
     def _words(self, node: Node) -> int:
         if isinstance(node, Const | Scalar | Param) or not self.along & node.free_symbols:
@@ -89,7 +94,8 @@ class _Values:
         self._use([root])
 
     def _atoms(self, term: Size) -> list[Term]:
-        """What stands for itself in a term: its symbols, and what is computed once."""
+        """Return the parts of a term that are values of their own: symbols, indirect indices, and quotients, remainders
+        and extrema, which are computed once."""
         if not isinstance(term, Term):
             return []
         if isinstance(term, Indirect):
@@ -114,5 +120,5 @@ class _Values:
 
 
 def dtype_words(dtype: DType) -> int:
-    """The registers that a value is computed in."""
+    """Return the 32-bit registers of a value of ``dtype``, in the dtype that it is computed in."""
     return max(1, compute_dtype(dtype).itemsize // 4)

@@ -1,4 +1,4 @@
-"""Checks and readings of what a tile request asks for."""
+"""Validation of tile requests, and block sizes read from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from litz_ir.plan import Kernel, TileRequest
 
 
 def check_request(kernel: Kernel, request: TileRequest) -> None:
-    """Raise ``CodegenError`` when a request names blocks that are no powers of two or an axis that the kernel lacks."""
+    """Check a request. Raises ``CodegenError`` for a block that is no power of two, or for an unknown axis."""
     axes = [axis.name for axis in (*kernel.outer, *(axis for phase in kernel.phases for axis in phase.axes))]
     for name, block in request.blocks:
         if name not in axes or block < 1 or block & (block - 1):
@@ -21,7 +21,8 @@ def check_request(kernel: Kernel, request: TileRequest) -> None:
 
 
 def named_block(axes: Iterable[Axis], named: Mapping[str, int], least: int) -> int:
-    """The block of several axes as one dimension: the product of those that are named, ``least`` at the least."""
+    """Multiply the blocks of the axes of one dimension; axes that are not named count as 1, the result is at least
+    ``least``."""
     block = 1
     for axis in axes:
         block *= named.get(axis.name, 1)
@@ -29,5 +30,5 @@ def named_block(axes: Iterable[Axis], named: Mapping[str, int], least: int) -> i
 
 
 def names(axes: Iterable[Axis]) -> tuple[str, ...]:
-    """The names of axes, in their order."""
+    """Return the names of axes, in their order."""
     return tuple(axis.name for axis in axes)
