@@ -1,3 +1,3 @@
-"""From plans to Triton kernels for GPUs."""
+"""Triton kernels for GPUs: schedule, emit, compile and launch the kernels of a plan."""
 
 __version__ = "0.1.0"

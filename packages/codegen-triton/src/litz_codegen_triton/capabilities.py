@@ -1,4 +1,4 @@
-"""What NVIDIA's chips can do, as far as kernels made by Triton are concerned."""
+"""Capabilities of NVIDIA GPUs, by compute capability."""
 
 from __future__ import annotations
 
@@ -16,17 +16,28 @@ CUDA = Device("cuda")
 
 @dataclass(frozen=True, slots=True)
 class _Chip:
-    """SM count, L2 bytes, memory bytes per second and f32 operations per second of a chip's largest part; bytes of
-    shared memory that a program can have; the programs of a cluster, 1 where there are none; whether its tensor cores
-    multiply 8-bit floats."""
+    """Published figures of the largest GPU with a compute capability."""
 
-    processors: int
+    sm_count: int
+    """Streaming multiprocessors."""
+
     l2_bytes: int
+    """Bytes of the L2 cache."""
+
     memory_rate: float
+    """Bandwidth of device memory in bytes per second."""
+
     flop_rate: float
+    """``f32`` operations per second without tensor cores."""
+
     shared_bytes: int
-    together: int = 1
+    """Bytes of shared memory that a thread block can have."""
+
+    max_cluster_size: int = 1
+    """Most thread blocks of a cluster; 1 where the chip has no clusters."""
+
     f8: bool = False
+    """True where tensor cores multiply 8-bit floats."""
 
 
 _CHIPS: Mapping[str, _Chip] = MappingProxyType(
@@ -40,26 +51,28 @@ _CHIPS: Mapping[str, _Chip] = MappingProxyType(
 )
 
 SORTED_ROW = 2048
-"""The longest row that is sorted, all of it in registers: with 8 keys a thread 64 registers and 16 KB of shared memory
-do on every chip. Twice that compiles for ten seconds."""
+"""Most keys of a sorted row, all of which are in registers. With 8 keys a thread, 64 registers and 16 KB of shared
+memory suffice on every chip; a row twice as long takes ten seconds to compile."""
 
 DEFAULT_CHIP = "sm_90"
+"""Chip that kernels are compiled for on a machine without a GPU."""
 
 MAX_SUBKERNELS = 64
-"""The loops of a pack: a program makes as many comparisons to find its own as this has bits."""
+"""Most subkernels of a foreach kernel. A thread block finds its own by binary search, with one comparison for each bit
+of this number."""
 
 
 def shared_memory_limit(chip: str) -> int:
-    """The bytes of shared memory that a program of a chip can have; raises ``TargetError`` naming the known chips."""
+    """Return the bytes of shared memory that a thread block can have. Raises ``TargetError`` naming the known chips."""
     return _known(chip).shared_bytes
 
 
 def chip_capabilities(chip: str) -> Capabilities:
-    """The capabilities of a chip by its name; raises ``TargetError`` naming the known ones.
+    """Return the capabilities of a chip, such as ``sm_90``. Raises ``TargetError`` naming the known chips.
 
-    Local arrays are none, so that the scheduler recomputes what it would keep in one: in a Triton kernel what is kept
-    are tiles in registers. There is one thread per launch, the block its unit of work. A program that has begun keeps
-    its place on a processor until it ends, and all its threads go on, so that another may wait for it.
+    ``scratch_bytes`` is 0: a Triton kernel has tiles in registers and no scratch arrays, so the scheduler recomputes
+    values instead. ``threads`` is 1: the unit of work is the thread block. ``forward_progress`` holds: a thread block
+    that has started stays on its SM until it ends and all of its threads advance, so another block may wait for it.
     """
     found = _known(chip)
     return Capabilities(
@@ -67,7 +80,7 @@ def chip_capabilities(chip: str) -> Capabilities:
         device=CUDA,
         vector_bytes=16,
         threads=1,
-        sm_count=found.processors,
+        sm_count=found.sm_count,
         l1_bytes=228 << 10,
         l2_bytes=found.l2_bytes,
         l3_bytes=0,
@@ -76,7 +89,7 @@ def chip_capabilities(chip: str) -> Capabilities:
         scratch_bytes=0,
         max_tile_elements=32768,
         max_statements=512,
-        max_cluster_size=found.together,
+        max_cluster_size=found.max_cluster_size,
         forward_progress=True,
         dtypes=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
         atomics=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
