@@ -42,7 +42,7 @@ class Driver:
             # what ctypes.byref refers to is given back once the launch returns
             given = configuration._obj
             attributes = [(a.id, tuple(a.value[:3])) for a in given.attributes[: given.count]]
-            self.configured.append((tuple(given.programs), tuple(given.threads), given.stream, attributes))
+            self.configured.append((tuple(given.grid), tuple(given.threads), given.stream, attributes))
             return launch(configuration, *arguments)
 
         self.seen: list[tuple[Any, ...]] = []
@@ -368,7 +368,7 @@ def test_nobody_is_told_and_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_code_is_brought_to_the_device_when_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver()
     driver.cuFuncLoad = lambda function: 2  # type: ignore[attr-defined]
-    with pytest.raises(ToolchainError, match="refused kernel first"):
+    with pytest.raises(ToolchainError, match="could not load kernel first"):
         loaded(driver, list(parse_plan(COPIES).kernels), monkeypatch)
 
 

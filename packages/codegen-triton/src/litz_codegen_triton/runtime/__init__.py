@@ -1,1 +1,1 @@
-"""Triton source text to binaries and callables."""
+"""Compilation, loading, launching and interpretation of emitted Triton kernels."""

@@ -1,4 +1,4 @@
-"""From Triton source text to a cubin, with no GPU at hand."""
+"""Compile Triton source text to cubins; no GPU is needed."""
 
 from __future__ import annotations
 
@@ -29,24 +29,34 @@ _MAGIC = "litz cubin 1"
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """A kernel's binary and what launching it takes.
-
-    ``shared_bytes`` is bytes of shared memory per program, ``parameters`` the number of arguments that the binary
-    takes: those of the source, and pointers of Triton's own after them. The first of these points to ``scratch``
-    bytes of the device's memory for each program, if it needs any. ``ptx`` is the assembly that it came from.
-    """
+    """A kernel's binary and the facts that a launch needs."""
 
     name: str
+    """Name of the kernel in the plan."""
+
     cubin: bytes
+    """Machine code for one chip."""
+
     entry: str
+    """Name of the entry point in ``cubin``."""
+
     warps: int
+    """Warps of a thread block."""
+
     shared_bytes: int
+    """Bytes of shared memory of a thread block."""
+
     parameters: int
+    """Arguments of the binary: those of the source, then pointers that Triton adds."""
+
     ptx: str = ""
+    """Assembly that ``cubin`` was made from; empty where it was read from a file."""
+
     scratch: int = 0
+    """Bytes of global scratch memory of a thread block, which the first of Triton's pointers points to; 0 for none."""
 
     def to_bytes(self) -> bytes:
-        """One file's content: a line of JSON, then the cubin."""
+        """Serialise as a line of JSON and the cubin, without the assembly."""
         head = {
             "format": _MAGIC, "name": self.name, "entry": self.entry, "warps": self.warps,
             "shared_bytes": self.shared_bytes,
@@ -56,7 +66,7 @@ class CompiledKernel:
 
     @staticmethod
     def from_bytes(data: bytes) -> CompiledKernel:
-        """Read :meth:`to_bytes`, the assembly left out; raises ``ToolchainError`` on anything else."""
+        """Read the result of :meth:`to_bytes`. Raises ``ToolchainError`` for other data."""
         line, found, cubin = data.partition(b"\n")
         try:
             head = json.loads(line)
@@ -68,19 +78,21 @@ class CompiledKernel:
 
 
 def chip_number(chip: str) -> int:
-    """90 for ``sm_90``; raises ``TargetError`` for what is no NVIDIA chip."""
+    """Return the number of a compute capability, such as 90 for ``sm_90``. Raises ``TargetError`` for other names."""
     match = _CHIP.fullmatch(chip)
     if match is None:
-        raise TargetError(f"{chip!r} is no chip that Triton compiles for", hint="such as sm_90")
+        raise TargetError(
+            f"{chip!r} is no compute capability that Triton compiles for", hint="name one such as sm_90"
+        )
     return int(match.group(1))
 
 
 def compile_source(source: KernelSource, chip: str, folder: Path, *, aligned: bool = True) -> CompiledKernel:
-    """Compile a kernel for a chip; the source text is kept in ``folder``. Raises ``CompileFailed``, also for a kernel
-    that wants more shared memory than the chip has, and ``TargetError`` for a chip that is not known.
+    """Compile a kernel for a chip and keep its source text in ``folder``.
 
-    ``aligned`` takes every buffer to start at a multiple of 16 bytes, which loads and stores of 16 bytes need; without
-    it only those are that the source promises.
+    ``aligned`` promises Triton that every buffer starts at a multiple of 16 bytes, which vectorised accesses need;
+    without it, only the arguments that ``source`` marks as divisible by 16 are promised. Raises ``CompileFailed``, also
+    for a kernel that needs more shared memory than a thread block can have, and ``TargetError`` for an unknown chip.
     """
     limit = shared_memory_limit(chip)
     function = load_function(source.text, source.name, folder)
@@ -89,32 +101,33 @@ def compile_source(source: KernelSource, chip: str, folder: Path, *, aligned: bo
     pointers = {position for position, kind in enumerate(source.signature) if kind.startswith("*")}
     divisible = sorted({*source.divisible, *(pointers if aligned else ())})
     attributes = {(position,): [["tt.divisibility", 16]] for position in divisible}
-    # Index checks are device asserts, which debug mode keeps; its overflow checks are not wanted.
+    # Bounds checks are device asserts, which need debug mode; its overflow checks stay off.
     options = {"num_warps": source.warps, "debug": source.asserts, "sanitize_overflow": False}
     try:
         built = triton.compile(ASTSource(function, types, {}, attributes), target=target, options=options)
-        described = _described(source, built, target, options)
+        compiled = _compiled_kernel(source, built, target, options)
     except Exception as error:
-        # Triton raises whatever its many parts raise.
+        # Triton, MLIR, LLVM and ptxas raise exceptions of no common type.
         raise CompileFailed(
-            f"Triton refused kernel {source.name}",
+            f"Triton failed to compile kernel {source.name}",
             command=("triton.compile", chip),
             output=f"{type(error).__name__}: {error}",
             hint=f"the source is in {folder / (source.name + '.py')}",
         ) from error
-    if described.shared_bytes > limit:
+    if compiled.shared_bytes > limit:
         raise CompileFailed(
-            f"kernel {source.name} wants more shared memory than {chip} has",
+            f"kernel {source.name} needs more shared memory than {chip} has",
             command=("triton.compile", chip),
-            output=f"{described.shared_bytes} bytes, of which a program can have {limit}",
+            output=f"a thread block needs {compiled.shared_bytes} bytes and can have {limit}",
             hint="report the kernel's text form",
         )
-    return described
+    return compiled
 
 
-def _described(
+def _compiled_kernel(
     source: KernelSource, built: Any, target: GPUTarget, options: Mapping[str, Any]
 ) -> CompiledKernel:
+    """Read the facts of a launch from Triton's result, and assemble again where the PTX has to be rewritten."""
     ptx, cubin = without_paired_sums(built.asm["ptx"]), bytes(built.asm["cubin"])
     if ptx != built.asm["ptx"]:
         backend = make_backend(target)
@@ -134,24 +147,24 @@ def _described(
 
 
 def compile_plan(plan: Plan, chip: str = "sm_90", folder: Path | None = None) -> dict[str, CompiledKernel]:
-    """Compile every kernel of a plan; sources go to ``folder``, by default one that is removed again.
+    """Schedule, emit and compile every kernel of a plan; the results are by kernel name.
 
-    Raises ``CodegenError`` and ``CompileFailed``.
+    Sources are written to ``folder``, by default a temporary one. Raises ``CodegenError`` and ``CompileFailed``.
     """
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="litz-triton-") as temporary:
             return compile_plan(plan, chip, Path(temporary))
-    own = schedule_plan(plan, chip_capabilities(chip))
-    return {source.name: compile_source(source, chip, folder) for source in plan_sources(own)}
+    scheduled = schedule_plan(plan, chip_capabilities(chip))
+    return {source.name: compile_source(source, chip, folder) for source in plan_sources(scheduled)}
 
 
 def plan_sources(plan: Plan) -> tuple[KernelSource, ...]:
-    """The Triton source of each kernel of a scheduled plan, with the user's lines."""
+    """Emit the Triton source of each kernel of a scheduled plan, with comments that quote the user's lines."""
     return tuple(emit_kernel(kernel, origins=launch_origins(plan, kernel.name)) for kernel in plan.kernels)
 
 
 def launch_origins(plan: Plan, kernel: str) -> Sequence[KernelOrigin]:
-    """Where the operations that a kernel fuses came from, as its first launch says."""
+    """Return the source locations of the operations that a kernel fuses, from its first launch."""
     for step in plan.steps:
         if isinstance(step, Launch) and step.kernel == kernel:
             return step.origins
@@ -159,5 +172,5 @@ def launch_origins(plan: Plan, kernel: str) -> Sequence[KernelOrigin]:
 
 
 def write_compiled(kernel: CompiledKernel, folder: Path) -> Path:
-    """Keep a compiled kernel as one file in ``folder``."""
+    """Write a compiled kernel to one file in ``folder`` and return its path."""
     return write_atomically(folder / f"{kernel.name}.cubin", kernel.to_bytes())

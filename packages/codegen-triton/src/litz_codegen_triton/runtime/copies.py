@@ -1,4 +1,4 @@
-"""Copies of buffers that begin where no binary takes them, for one launch."""
+"""Aligned copies of unaligned buffers, for a kernel whose only binary needs alignment."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from litz_ir.symbols import evaluate
 from litz_ir.target import ByteRange
 
 ALIGNED = 15
-"""The bits of an address that are zero where it is a multiple of 16."""
+"""Bits of an address that are zero if it is a multiple of 16."""
 
 Copy = Callable[[int, int, int], None]
-"""Copies memory, in the order of the stream: where to, where from, how many bytes."""
+"""Copies device memory in stream order: target address, source address, bytes."""
 
 
 class AlignedCopies:
-    """Copies of those buffers of a launch that do not begin at a multiple of 16 bytes, each beginning at one.
+    """Copies of the unaligned buffers of one launch, each at a multiple of 16 bytes.
 
-    ``extents`` are the buffers', ``symbols`` the values of the kernel's by name. Buffers of one address are one copy,
-    so that a kernel that writes over what it reads finds it there. ``memory`` gives memory of so many bytes, which is
-    kept as long as this is. Raises ``KernelError`` where nobody knows how far a buffer reaches.
+    ``addresses`` and ``extents`` are those of the kernel's buffers, ``symbols`` its symbol values by name. Buffers with
+    one address share a copy, so that a kernel that updates a buffer in place does so in the copy too. ``memory``
+    allocates a number of bytes, which live as long as this object. Raises ``KernelError`` where the length of an
+    unaligned buffer is unknown.
     """
 
     def __init__(
@@ -45,45 +46,45 @@ class AlignedCopies:
                 known = self._ends.get(address, (low, high))
                 self._ends[address] = min(known[0], low), max(known[1], high)
                 self._written |= {address} if parameter.access != "in" else set()
-        self._places: dict[int, int] = {}
+        self._copies: dict[int, int] = {}
         self._memory = []
         for address, (low, high) in self._ends.items():
             start = low & ~ALIGNED
             self._memory.append(memory(max(1, high - start)))
-            self._places[address] = self._memory[-1].data_ptr() - start
-        self.addresses = [self._places.get(each, each) for each in addresses]
+            self._copies[address] = self._memory[-1].data_ptr() - start
+        self.addresses = [self._copies.get(each, each) for each in addresses]
 
     def fill(self) -> None:
-        """Copy what the launch may read."""
+        """Copy the buffers to their aligned copies, before the launch."""
         for address, (low, high) in self._ends.items():
             if low < high:
-                self._copy(self._places[address] + low, address + low, high - low)
+                self._copy(self._copies[address] + low, address + low, high - low)
 
     def write_back(self) -> None:
-        """Copy back what the launch may have written."""
+        """Copy back the buffers that the launch may have written."""
         for address, (low, high) in self._ends.items():
             if low < high and address in self._written:
-                self._copy(address + low, self._places[address] + low, high - low)
+                self._copy(address + low, self._copies[address] + low, high - low)
 
 
 def _ends(
     kernel: Kernel, name: str, extent: ByteRange | None, symbols: Mapping[str, int | float]
 ) -> tuple[int, int]:
-    """The bytes from a buffer's address between which a kernel may touch it."""
+    """Return the range that a kernel may access, in bytes from a buffer's address. Raises ``KernelError``."""
     if extent is not None:
         sizes = {each: int(value) for each, value in symbols.items() if not isinstance(value, float)}
         low, high = (evaluate(end, sizes) for end in extent)
         return low, high
     touched = access_ranges(kernel, symbols)[name]
     if touched.low is None or touched.high is None or _reads_under_conditions(kernel):
-        text = f"{kernel.name} is given a buffer of unknown length that begins at no multiple of 16 bytes"
+        text = f"kernel {kernel.name} got a buffer of unknown length whose address is no multiple of 16 bytes"
         raise KernelError(text, code=-1, node=kernel.name)
     itemsize = kernel.parameter(name).dtype.itemsize
     return touched.low * itemsize, (touched.high + 1) * itemsize
 
 
 def _reads_under_conditions(kernel: Kernel) -> bool:
-    """True where a kernel may touch less than its indices say."""
+    """True where a kernel has masked loads, so that it may access less than the ranges of its indices."""
     statements = [each for own in leaf_kernels(kernel) for phase in own.phases for each in phase.statements]
     values = [v for each in statements for v in ((each.value,) if isinstance(each, Store) else each.values)]
     return any(isinstance(node, Masked) and loads(node.body) for node in walk(*values))

@@ -1,4 +1,4 @@
-"""The CUDA driver: loading cubins and launching them, in the context that torch works in."""
+"""The CUDA driver API: loads and launches cubins in torch's context."""
 
 from __future__ import annotations
 
@@ -9,35 +9,38 @@ from typing import Any, ClassVar
 from litz_ir.errors import ToolchainError
 
 INVALID_CONTEXT = 201
-"""``CUDA_ERROR_INVALID_CONTEXT``: the driver's answer in a thread where nothing has made a context current."""
+"""``CUDA_ERROR_INVALID_CONTEXT``, returned in a thread that has no current context."""
 
 OUT_OF_MEMORY = 2
-"""``CUDA_ERROR_OUT_OF_MEMORY``."""
+"""``CUDA_ERROR_OUT_OF_MEMORY``, the driver's code."""
 
 _STATIC_SHARED = 48 << 10
+"""Bytes of shared memory that a kernel can have without ``_MAX_DYNAMIC_SHARED``."""
+
 _MAX_DYNAMIC_SHARED = 8
-"""``CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES``; above the static limit a kernel has to ask for it."""
+"""``CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES``."""
 
 _LAUNCH_TYPES = (ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-"""Function; programs along three dimensions; threads along three; shared bytes; stream; arguments; nothing."""
+"""Arguments of ``cuLaunchKernel``: function, three grid dimensions, three block dimensions, bytes of shared memory,
+stream, kernel arguments, extra options."""
 
 _CLUSTER_DIMENSION = 4
-"""``CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION``: how many programs along each dimension run at the same time."""
+"""``CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION``: thread blocks of a cluster along each grid dimension."""
 
 
 class _Attribute(ctypes.Structure):
-    """``CUlaunchAttribute``, whose value is any of several things."""
+    """``CUlaunchAttribute``, with its union as an array of integers."""
 
     _fields_: ClassVar = [("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_uint * 16)]
 
 
 class _Configuration(ctypes.Structure):
-    """``CUlaunchConfig``."""
+    """``CUlaunchConfig``, the first argument of ``cuLaunchKernelEx``."""
 
     _fields_: ClassVar = [
-        ("programs", ctypes.c_uint * 3),
+        ("grid", ctypes.c_uint * 3),
         ("threads", ctypes.c_uint * 3),
-        ("shared", ctypes.c_uint),
+        ("shared_bytes", ctypes.c_uint),
         ("stream", ctypes.c_void_p),
         ("attributes", ctypes.POINTER(_Attribute)),
         ("count", ctypes.c_uint),
@@ -45,10 +48,11 @@ class _Configuration(ctypes.Structure):
 
 
 class Driver:
-    """The functions of the driver's ``library``, for one device.
+    """Functions of the driver's ``library`` for the device ``ordinal``, in its primary context, which torch uses.
 
-    Its context is torch's. torch makes it current in a thread with its first call to the CUDA runtime there; in a
-    thread of autograd's, where memory may come from torch's cache, litz's call may be the first.
+    torch makes the context current in a thread with its first call of the CUDA runtime there. In a thread of the
+    autograd engine, where torch's allocator may serve all memory from its cache, a launch of litz may come first.
+    Methods that return an integer code return the driver's error code, 0 for success.
     """
 
     def __init__(self, library: Any, ordinal: int) -> None:
@@ -62,44 +66,44 @@ class Driver:
     def launch_cluster(
         self,
         function: int,
-        programs: int,
+        grid_size: int,
         threads: int,
-        shared: int,
+        shared_bytes: int,
         stream: int,
         arguments: Any,
-        together: int,
+        cluster_size: int,
     ) -> int:
-        """Launch a kernel of whose programs so many consecutive ones run at the same time; the driver's code."""
-        attribute = _Attribute(_CLUSTER_DIMENSION, 0, (together, 1, 1))
+        """Launch a kernel in clusters of ``cluster_size`` thread blocks; the error code."""
+        attribute = _Attribute(_CLUSTER_DIMENSION, 0, (cluster_size, 1, 1))
         configuration = _Configuration(
-            (programs, 1, 1), (threads, 1, 1), shared, stream, ctypes.pointer(attribute), 1
+            (grid_size, 1, 1), (threads, 1, 1), shared_bytes, stream, ctypes.pointer(attribute), 1
         )
         handle = ctypes.c_void_p(function)
         code: int = self._library.cuLaunchKernelEx(ctypes.byref(configuration), handle, arguments, None)
         return code
 
     def clear(self, address: int, nbytes: int, stream: int) -> int:
-        """Zero memory, in the order of the stream; the driver's code."""
+        """Zero device memory in stream order; the error code."""
         code: int = self._library.cuMemsetD8Async(
             ctypes.c_uint64(address), ctypes.c_ubyte(0), ctypes.c_size_t(nbytes), ctypes.c_void_p(stream)
         )
         return code
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> int:
-        """Copy memory of the device, in the order of the stream; the driver's code."""
-        places, length = (ctypes.c_uint64(target), ctypes.c_uint64(source)), ctypes.c_size_t(nbytes)
-        code: int = self._library.cuMemcpyDtoDAsync_v2(*places, length, ctypes.c_void_p(stream))
+        """Copy device memory in stream order; the error code."""
+        addresses, length = (ctypes.c_uint64(target), ctypes.c_uint64(source)), ctypes.c_size_t(nbytes)
+        code: int = self._library.cuMemcpyDtoDAsync_v2(*addresses, length, ctypes.c_void_p(stream))
         return code
 
     def make_current(self) -> None:
         """Make the context current in this thread."""
         self._library.cuCtxSetCurrent(self._context)
 
-    def load(self, cubin: bytes, entry: str, shared: int, name: str) -> int:
-        """The handle of a binary's entry point, allowed ``shared`` bytes of shared memory. It stays loaded.
+    def load(self, cubin: bytes, entry: str, shared_bytes: int, name: str) -> int:
+        """Load a binary for good and return the handle of its entry point, which may use ``shared_bytes``.
 
-        Its code is on the device then, where the driver can be asked for that: otherwise it is brought there by the
-        first launch, which may fail. Raises ``ToolchainError`` naming the kernel where the driver refuses it.
+        The code is copied to the device at once if the driver has ``cuFuncLoad``; older drivers copy it at the first
+        launch, which may then fail. Raises ``ToolchainError`` naming the kernel where the driver returns an error.
         """
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         library = self._library
@@ -107,12 +111,12 @@ class Driver:
         self._must(library.cuModuleGetFunction(ctypes.byref(function), module, entry.encode()), name)
         if self._load is not None:
             self._must(self._load(function), name)
-        if shared > _STATIC_SHARED:
-            self._must(library.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, shared), name)
+        if shared_bytes > _STATIC_SHARED:
+            self._must(library.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, shared_bytes), name)
         return function.value or 0
 
     def describe_error(self, code: int) -> str:
-        """An error code in the driver's words."""
+        """Return the driver's message for an error code."""
         text = ctypes.c_char_p()
         self._library.cuGetErrorString(code, ctypes.byref(text))
         return f"{(text.value or b'unknown error').decode()} ({code})"
@@ -125,16 +129,16 @@ class Driver:
             or self._library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
         )
         if code:
-            raise ToolchainError(f"the CUDA driver gives no context: {self.describe_error(code)}")
+            raise ToolchainError(f"the CUDA driver returned no context: {self.describe_error(code)}")
         return context
 
     def _must(self, code: int, name: str) -> None:
         if code:
-            raise ToolchainError(f"the CUDA driver refused kernel {name}: {self.describe_error(code)}")
+            raise ToolchainError(f"the CUDA driver could not load kernel {name}: {self.describe_error(code)}")
 
 
 def cuda_library() -> Any:
-    """The driver's library; raises ``ToolchainError`` where there is none."""
+    """Load the CUDA driver's library. Raises ``ToolchainError`` on a machine without it."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:

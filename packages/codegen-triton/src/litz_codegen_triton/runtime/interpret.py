@@ -1,11 +1,12 @@
-"""Kernels in Triton's interpreter: what their text computes, found out without a GPU.
+"""Run emitted kernels in Triton's interpreter, on host memory and without a GPU.
 
-Triton decides when it is imported whether functions are interpreted, so this works in a process that was started with
-``TRITON_INTERPRET=1``. Kernels are written in their interpreted form (see ``emit.ops_table``). Programs run one after
-the other, shuffled, since a GPU promises no order: what one must not see of another shows. Where they wait for one
-another, all of them run up to the first meeting, then from the start up to the next one, and so on: what they wrote
-into scratch before a meeting is there when they come to it again. Only those that go on from what others before them
-found run in order.
+Triton decides at import whether functions are interpreted, so the process must have started with
+``TRITON_INTERPRET=1``. Kernels are emitted in their interpreted form (see ``emit.ops_table``).
+
+Thread blocks run one after another, in shuffled order: a GPU promises none, so a wrong dependency shows. Those of a
+cluster wait for each other. All of them run up to the first cluster barrier, then again from the start up to the
+second, and so on; data that they wrote to the workspace before a barrier is there in the next run. The thread blocks
+of a look-back scan run in order.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ _FAULT = re.compile(r"fault (\d+): ")
 
 
 class Pointer:
-    """An address that the interpreter takes for a tensor; ``dtype`` is the element type in Triton's spelling."""
+    """An address in the form of a tensor, for the interpreter; ``dtype`` is the element type in Triton's spelling."""
 
     def __init__(self, address: int, dtype: str) -> None:
         self.address = address
         self.dtype = dtype
 
     def data_ptr(self) -> int:
-        """The address."""
+        """Return the address."""
         return self.address
 
-    # What the interpreter does to move tensors to the host and back: nothing, they are there.
+    # Methods by which the interpreter copies tensors to the host and back; the memory is on the host already.
 
     def untyped_storage(self) -> Pointer:
         return self
@@ -72,9 +73,9 @@ class Pointer:
 
 
 class InterpretedModule:
-    """Kernels that run in the interpreter on host memory; a ``KernelModule`` as ``litz_ir.target.protocol`` has it.
+    """Kernels that run in the interpreter on host memory; implements ``litz_ir.target.KernelModule``.
 
-    Source texts are written to ``folder``. Raises ``TargetError`` in a process whose Triton compiles.
+    Source texts are written to ``folder``.
     """
 
     def __init__(self, kernels: Mapping[str, Kernel], folder: Path) -> None:
@@ -82,13 +83,16 @@ class InterpretedModule:
         self.folder = folder
 
     def function(self, kernel: str) -> LaunchFunction:
-        """The launcher of a kernel on buffer addresses and symbol values; raises ``KeyError``."""
+        """Return a kernel's launcher, which takes buffer addresses and symbol values.
+
+        Raises ``KeyError`` for an unknown kernel, and ``TargetError`` in a process whose Triton compiles.
+        """
         found = self.kernels[kernel]
         source = emit_kernel(found, form="interpreted")
         function = load_function(source.text, source.name, self.folder)
         if not isinstance(function, InterpretedFunction):
             raise TargetError(
-                "Triton compiles in this process",
+                "Triton's interpreter is off in this process",
                 hint="set TRITON_INTERPRET=1 before Triton is first imported",
             )
 
@@ -105,32 +109,33 @@ def _launch(
     addresses: Sequence[int],
     symbols: Sequence[int | float],
 ) -> None:
+    """Run all thread blocks of a launch. Raises ``KernelError``, and the error of a failed bounds check."""
     values = {info.name: value for info, value in zip(kernel.symbols, symbols, strict=True)}
-    programs = evaluate(
+    grid_size = evaluate(
         source.grid_size, {name: int(v) for name, v in values.items() if not isinstance(v, float)}
     )
-    if programs == 0:
+    if grid_size == 0:
         return
-    arguments = [
+    pointers = [
         Pointer(address, kind.removeprefix("*")) for address, kind in zip(addresses, source.signature)
     ]  # fmt: skip
     _clear(kernel, addresses, {name: int(v) for name, v in values.items() if not isinstance(v, float)})
-    # A flag is an integer argument, as in the compiled form.
-    values_given = [int(value) if isinstance(value, bool) else value for value in symbols]
-    order = list(range(programs))
+    # A bool is an integer argument, as in the compiled form.
+    numbers = [int(value) if isinstance(value, bool) else value for value in symbols]
+    order = list(range(grid_size))
     if not scan_segment(kernel.schedule):
-        random.Random(f"{kernel.name} {programs}").shuffle(order)
+        random.Random(f"{kernel.name} {grid_size}").shuffle(order)
     options = interpreter_builder.options
-    # Index checks are device asserts, which only debug mode looks at.
+    # Bounds checks are device asserts, which run in debug mode alone.
     interpreter_builder.options = InterpreterOptions(debug=source.asserts, sanitize_overflow=False)
     try:
         with _in_order(order):
-            for until in range(1, source.cluster_barriers + 1):
-                function[(programs,)](*arguments, *values_given, until)
+            for barrier in range(1, source.cluster_barriers + 1):
+                function[(grid_size,)](*pointers, *numbers, barrier)
             last = (source.cluster_barriers + 1,) if source.cluster_barriers else ()
-            function[(programs,)](*arguments, *values_given, *last)
+            function[(grid_size,)](*pointers, *numbers, *last)
     except Exception as error:
-        # The interpreter wraps whatever went wrong, failed checks included, into its own error.
+        # The interpreter wraps every exception, failed device asserts included, into an error of its own.
         failed = _FAULT.search(str(error))
         if failed is not None:
             raise fault_error(BY_CODE[int(failed.group(1))], kernel.name) from error
@@ -141,7 +146,7 @@ def _launch(
 
 @contextmanager
 def _in_order(order: Sequence[int]) -> Iterator[None]:
-    """Have the interpreter run a grid's programs in this order."""
+    """Have the interpreter run the thread blocks of a grid in this order."""
     begin = interpreter_builder.set_grid_idx
     interpreter_builder.set_grid_idx = lambda x, y, z: begin(order[x], y, z)
     try:
@@ -151,7 +156,7 @@ def _in_order(order: Sequence[int]) -> Iterator[None]:
 
 
 def _clear(kernel: Kernel, addresses: Sequence[int], sizes: Mapping[str, int]) -> None:
-    """Zero what has to be zero of a kernel's scratch when it begins."""
+    """Zero the words of a kernel's workspace that have to be zero when it starts."""
     for parameter, address in zip(kernel.parameters, addresses, strict=True):
         if parameter.access == "workspace":
             ctypes.memset(address, 0, evaluate(zeroed_words(kernel), sizes) * WORD_BYTES)
@@ -160,8 +165,10 @@ def _clear(kernel: Kernel, addresses: Sequence[int], sizes: Mapping[str, int]) -
 def run_kernel(
     kernel: Kernel, buffers: Mapping[str, Any], symbols: Mapping[str, int | float], folder: Path
 ) -> None:
-    """Run one kernel in the interpreter on NumPy arrays in memory form, one per parameter, as
-    ``litz_ir.interp.kernel.run_kernel`` does; outputs are written in place."""
+    """Run one kernel in the interpreter on NumPy arrays, one per parameter, and write its outputs in place.
+
+    Arrays and symbols have the form that ``litz_ir.interp.run_kernel`` takes.
+    """
     launch = InterpretedModule({kernel.name: kernel}, folder).function(kernel.name)
     addresses = [int(buffers[parameter.name].ctypes.data) for parameter in kernel.parameters]
     launch(addresses, [symbols[info.name] for info in kernel.symbols])
@@ -176,9 +183,9 @@ def run_plan(
     externs: Externs | None = None,
     constants: Mapping[str, Any] | None = None,
 ) -> list[Any]:
-    """Run a plan with its kernels in the interpreter; its outputs as the executor gives them.
+    """Run a plan with its kernels in the interpreter and return the executor's outputs.
 
-    ``memory`` is NumPy's unless another one is given, whose tensors are in the host's memory too.
+    ``memory`` allocates tensors in host memory, by default NumPy arrays.
     """
     module = InterpretedModule({kernel.name: kernel for kernel in plan.kernels}, folder)
     launchers = {name: module.function(name) for name in module.kernels}

@@ -1,4 +1,7 @@
-"""Launching kernels on torch's current stream: a run of them is a loop over arguments that are ready."""
+"""Launch compiled kernels on torch's current stream.
+
+A segment of consecutive kernels is one call: a loop over argument arrays that were laid out when it was made.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,15 @@ from litz_ir.target import ByteRange, FailureCallback, LaunchFunction, raise_fai
 torch: ModuleType | None
 try:
     import torch
-except ImportError:  # plans can be made and compiled without it
+except ImportError:  # plans can be compiled without torch
     torch = None
 
 _WARP = 32
+"""Threads of a warp."""
 
 
 def current_chip() -> str | None:
-    """The name of the current device's chip, ``None`` where there is no NVIDIA GPU."""
+    """Return the compute capability of the current device, such as ``sm_90``; ``None`` without an NVIDIA GPU."""
     if torch is None or torch.version.cuda is None or not torch.cuda.is_available():
         return None
     major, minor = torch.cuda.get_device_capability()
@@ -40,33 +44,44 @@ def current_chip() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """A kernel on the device: the driver's handle, threads per program, bytes of shared memory, how many pointers of
-    Triton's own it takes after its arguments, how many programs run at the same time, the place among its arguments of
-    the scratch that has to be zero when it begins, -1 where none has to, and the bytes of scratch of a program to which
-    the first of Triton's pointers points."""
+    """A kernel that is loaded on the device."""
 
     kernel: Kernel
+    """The kernel as it is in the plan."""
+
     handle: int
+    """Function handle of the driver."""
+
     threads: int
-    shared: int
+    """Threads of a thread block."""
+
+    shared_bytes: int
+    """Bytes of shared memory of a thread block."""
+
     hidden: int
-    together: int
+    """Pointers that Triton adds after the arguments of the source."""
+
+    cluster_size: int
+    """Thread blocks of a cluster."""
+
     cleared: int = -1
+    """Number of the argument that is a workspace to zero before the launch; -1 for none."""
+
     scratch: int = 0
+    """Bytes of Triton's global scratch memory of a thread block, which the first hidden pointer points to."""
 
     @property
     def is_plain(self) -> bool:
-        """True for a kernel whose programs do not wait for one another."""
-        return self.together == 1 and self.cleared < 0
+        """True for a kernel whose thread blocks do not wait for each other."""
+        return self.cluster_size == 1 and self.cleared < 0
 
 
 class LaunchModule:
-    """Compiled kernels on the current device; a ``SegmentModule`` and a ``LazyModule`` as ``litz_ir.target.protocol``
-    has them.
+    """Compiled kernels on the current device; implements ``SegmentModule`` and ``LazyModule`` of ``litz_ir.target``.
 
-    The kernels take their buffers to be aligned to 16 bytes. ``unaligned`` makes one of that name that does not, and is
-    called when buffers are met that are not. Where it fails, the kernel runs on aligned copies of them. Raises
-    ``ToolchainError`` when there is no driver or it refuses a cubin.
+    The kernels need buffers that are aligned to 16 bytes. ``unaligned`` compiles the kernel of a name without that
+    promise; it is called when the first unaligned buffer arrives. If it fails, the kernel runs on aligned copies.
+    Raises ``ToolchainError`` without torch or a CUDA driver, or when the driver cannot load a cubin.
     """
 
     def __init__(
@@ -77,7 +92,8 @@ class LaunchModule:
     ) -> None:
         if torch is None:
             raise ToolchainError(
-                "kernels run on torch's stream", hint="pip install litz-codegen-triton[runtime]"
+                "kernels are launched on torch's stream, and torch is not installed",
+                hint="pip install litz-codegen-triton[runtime]",
             )
         library = cuda_library()
         self.device = torch.cuda.current_device()
@@ -85,11 +101,11 @@ class LaunchModule:
         self._kernels = dict(kernels)
         self._unaligned = unaligned
         self._any_alignment: dict[str, _Function | None] = {}
-        self._told: FailureCallback = raise_failure
+        self._on_failure: FailureCallback = raise_failure
         self._functions = {name: self._loaded(found) for name, found in compiled.items()}
 
     def function(self, kernel: str) -> LaunchFunction:
-        """The launcher of a kernel; raises ``KeyError``."""
+        """Return the launcher of one kernel. Raises ``KeyError``."""
         return self.segment((kernel,)).run
 
     def segment(
@@ -98,30 +114,33 @@ class LaunchModule:
         waits: Sequence[bool] | None = None,
         extents: Sequence[ByteRange | None] | None = None,
     ) -> NativeLaunches:
-        """A run of kernels; raises ``KeyError``. On a stream each waits for those before it, whatever is said."""
+        """Return the launcher of consecutive kernels. ``waits`` is ignored: on one stream each kernel waits for those
+        before it. ``extents`` are the byte ranges of all buffers, kernel by kernel. Raises ``KeyError``."""
         return NativeLaunches(self, [self._functions[name] for name in names], extents)
 
     def on_failure(self, told: FailureCallback) -> None:
-        """Have ``told`` hear of kernels that cannot be built for buffers at any address."""
-        self._told = told
+        """Register the callback for kernels that cannot be compiled for unaligned buffers; by default it raises."""
+        self._on_failure = told
 
     def memory(self, nbytes: int) -> Any:
-        """Memory of the device for what is launched next on torch's stream; it begins at a multiple of 512 bytes."""
+        """Allocate device memory on torch's stream, as a ``uint8`` tensor aligned to 512 bytes."""
         assert torch is not None
         return torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{self.device}")
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
-        """Copy memory of the device on torch's stream; raises ``KernelError``."""
+        """Copy device memory on torch's stream. Raises ``KernelError``."""
         code = self.driver.copy(target, source, nbytes, _stream_of(self.device)())
         if code == INVALID_CONTEXT:
             self.driver.make_current()
             code = self.driver.copy(target, source, nbytes, _stream_of(self.device)())
         if code:
-            raise _refused(self.driver, f"copying {nbytes} bytes", code)
+            raise _driver_error(self.driver, f"copying {nbytes} bytes", code)
 
     def any_alignment(self, name: str) -> _Function | None:
-        """A kernel built for buffers at any address, when it is first wanted; ``None`` where it cannot be, which is
-        told of then."""
+        """Return a kernel compiled for unaligned buffers, compiling it at the first call.
+
+        Returns ``None`` if that fails; the failure is reported once.
+        """
         if name not in self._any_alignment:
             self._any_alignment[name] = self._rebuilt(name)
         return self._any_alignment[name]
@@ -130,7 +149,9 @@ class LaunchModule:
         try:
             return self._loaded(self._unaligned(name))
         except Exception as error:
-            self._told(error, f"{name} runs on copies of buffers that begin at no multiple of 16 bytes")
+            self._on_failure(
+                error, f"{name} runs on copies of buffers whose address is no multiple of 16 bytes"
+            )
             return None
 
     def _loaded(self, compiled: CompiledKernel) -> _Function:
@@ -138,44 +159,50 @@ class LaunchModule:
         hidden = compiled.parameters - len(kernel.parameters) - len(kernel.symbols)
         if hidden < 0:
             raise ToolchainError(
-                f"kernel {kernel.name} takes fewer arguments than its plan passes", hint="build it again"
+                f"the binary of kernel {kernel.name} takes fewer arguments than its plan passes",
+                hint="build it again",
             )
         handle = self.driver.load(compiled.cubin, compiled.entry, compiled.shared_bytes, compiled.name)
-        threads, together = compiled.warps * _WARP, cluster_size(kernel.schedule)
+        threads, cluster = compiled.warps * _WARP, cluster_size(kernel.schedule)
         accesses = [each.access for each in kernel.parameters]
         cleared = accesses.index("workspace") if scan_segment(kernel.schedule) else -1
         return _Function(
-            kernel, handle, threads, compiled.shared_bytes, hidden, together, cleared, compiled.scratch
+            kernel, handle, threads, compiled.shared_bytes, hidden, cluster, cleared, compiled.scratch
         )
 
 
 class _Frame:
-    """Arguments of one call: two flat arrays, an address of scratch for each kernel, and for each kernel the addresses
-    of its arguments in them."""
+    """Argument arrays of one call.
 
-    __slots__ = ("_nothing", "addresses", "blocks", "scratch", "values")
+    ``addresses`` and ``values`` hold the buffer addresses and symbol values of all kernels, ``scratch`` the scratch
+    address of each. ``blocks`` is, for each kernel, the array of pointers to its arguments that the driver takes.
+    """
+
+    __slots__ = ("_null", "addresses", "blocks", "scratch", "values")
 
     def __init__(self, functions: Sequence[_Function]) -> None:
         buffers = [len(each.kernel.parameters) for each in functions]
         symbols = [len(each.kernel.symbols) for each in functions]
         self.addresses = (ctypes.c_uint64 * max(1, sum(buffers)))()
         self.values = (ctypes.c_uint64 * max(1, sum(symbols)))()
-        self._nothing = ctypes.c_uint64(0)
+        self._null = ctypes.c_uint64(0)
         self.scratch = (ctypes.c_uint64 * len(functions))()
-        first, second = ctypes.addressof(self.addresses), ctypes.addressof(self.values)
-        nothing, third = ctypes.addressof(self._nothing), ctypes.addressof(self.scratch)
+        addresses, values = ctypes.addressof(self.addresses), ctypes.addressof(self.values)
+        null, scratch = ctypes.addressof(self._null), ctypes.addressof(self.scratch)
         starts = zip(accumulate([0, *buffers]), accumulate([0, *symbols]), functions, strict=False)
         self.blocks = []
-        for number, (at, where, function) in enumerate(starts):
-            slots = [first + 8 * (at + k) for k in range(len(function.kernel.parameters))]
-            slots += [second + 8 * (where + k) for k in range(len(function.kernel.symbols))]
-            slots += [third + 8 * number, *[nothing] * function.hidden][: function.hidden]
-            self.blocks.append((ctypes.c_void_p * max(1, len(slots)))(*slots))
+        for number, (first_buffer, first_symbol, function) in enumerate(starts):
+            pointers = [addresses + 8 * (first_buffer + k) for k in range(len(function.kernel.parameters))]
+            pointers += [values + 8 * (first_symbol + k) for k in range(len(function.kernel.symbols))]
+            pointers += [scratch + 8 * number, *[null] * function.hidden][: function.hidden]
+            self.blocks.append((ctypes.c_void_p * max(1, len(pointers)))(*pointers))
 
 
 class NativeLaunches:
-    """Consecutive kernels. Argument arrays are kept and reused, one set per concurrent call: the driver copies what a
-    launch is given before it returns."""
+    """Launcher of consecutive kernels; implements ``litz_ir.target.NativeCall``.
+
+    Argument arrays are reused, one set per concurrent call: the driver copies arguments before a launch returns.
+    """
 
     def __init__(
         self,
@@ -193,23 +220,23 @@ class NativeLaunches:
         fixed = [(a, b) for a, b in self._counts if isinstance(a, int) and isinstance(b, int)]
         self._fixed = fixed if len(fixed) == len(functions) else None
         kinds = [info.kind for kernel in kernels for info in kernel.symbols]
-        # Signed: an empty tensor's pointer is null in PyTorch, and its storage offset is taken off that.
+        # Addresses are signed: an empty tensor's pointer is null, and its storage offset is subtracted from it.
         self._addresses = Struct(f"={sum(len(kernel.parameters) for kernel in kernels)}q")
         self._symbols = Struct("=" + "".join("d" if kind == "float" else "q" for kind in kinds))
         self._frames: list[_Frame] = []
 
     def run(self, addresses: Sequence[int], symbols: Sequence[int | float] = ()) -> None:
-        """Launch on the addresses of all kernels' buffers, one after another, and likewise the symbol values.
+        """Launch the kernels on their buffer addresses and symbol values, each concatenated in the kernels' order.
 
-        Raises ``KernelError`` where the driver refuses a launch; those after it are not made.
+        Raises ``KernelError`` where a launch fails; later kernels are not launched then.
         """
         functions: Sequence[_Function] = self._functions
         if reduce(or_, addresses, 0) & ALIGNED:
-            found = self._for_alignment(addresses)
-            if found is None:
+            unaligned = self._for_alignment(addresses)
+            if unaligned is None:
                 self._run_one_by_one(addresses, symbols)
                 return
-            functions = found
+            functions = unaligned
         counts = self._fixed or self._evaluated(symbols)
         stream, launch = self._stream(), self._launch
         frame = self._frame()
@@ -226,38 +253,50 @@ class NativeLaunches:
                         code = self._waiting(each, count, cleared, stream, block)
                     else:
                         code = launch(
-                            each.handle, count, 1, 1, each.threads, 1, 1, each.shared, stream, block, None
+                            each.handle,
+                            count,
+                            1,
+                            1,
+                            each.threads,
+                            1,
+                            1,
+                            each.shared_bytes,
+                            stream,
+                            block,
+                            None,
                         )
                     if code:
-                        self._again(code, each, count, cleared, stream, block)
+                        self._retry(code, each, count, cleared, stream, block)
         finally:
             self._frames.append(frame)
 
     def _frame(self) -> _Frame:
-        """Arrays that no other thread is using."""
+        """Take argument arrays that no other thread uses."""
         try:
             return self._frames.pop()
         except IndexError:
             return _Frame(self._functions)
 
     def _waiting(self, each: _Function, count: int, cleared: int, stream: int, block: Any) -> int:
-        """Launch a kernel whose programs wait for one another, its scratch zeroed before; the driver's code."""
+        """Launch a kernel whose thread blocks wait for each other, after zeroing its workspace; the error code."""
         driver = self._module.driver
-        if each.together > 1:
+        if each.cluster_size > 1:
             return driver.launch_cluster(
-                each.handle, count, each.threads, each.shared, stream, block, each.together
+                each.handle, count, each.threads, each.shared_bytes, stream, block, each.cluster_size
             )
         scratch = ctypes.c_uint64.from_address(block[each.cleared]).value
         code = driver.clear(scratch, cleared, stream)
         return code or self._plainly(each, count, stream, block)
 
     def _plainly(self, each: _Function, count: int, stream: int, block: Any) -> int:
-        return self._launch(each.handle, count, 1, 1, each.threads, 1, 1, each.shared, stream, block, None)
+        return self._launch(
+            each.handle, count, 1, 1, each.threads, 1, 1, each.shared_bytes, stream, block, None
+        )
 
-    def _again(
+    def _retry(
         self, code: int, function: _Function, count: int, cleared: int, stream: int, block: Any
     ) -> None:
-        """Launch in a thread where no context was current, or say why it cannot be done."""
+        """Launch again after making the context current, if none was. Raises ``KernelError`` for another error."""
         driver = self._module.driver
         if code == INVALID_CONTEXT:
             driver.make_current()
@@ -267,14 +306,14 @@ class NativeLaunches:
                 code = self._waiting(function, count, cleared, stream, block)
         if code:
             name = function.kernel.name
-            raise _refused(driver, f"launching {name}", code, name)
+            raise _driver_error(driver, f"launching {name}", code, name)
 
     def _for_alignment(self, addresses: Sequence[int]) -> list[_Function] | None:
-        """For each kernel the binary that its addresses ask for; ``None`` where one of them has none."""
-        given = iter(addresses)
+        """Return for each kernel a binary that takes its addresses; ``None`` where one has no such binary."""
+        remaining = iter(addresses)
         found = []
         for each in self._functions:
-            own = [next(given) for _ in each.kernel.parameters]
+            own = [next(remaining) for _ in each.kernel.parameters]
             unaligned = reduce(or_, own, 0) & ALIGNED
             chosen = self._module.any_alignment(each.kernel.name) if unaligned else each
             if chosen is None:
@@ -283,47 +322,47 @@ class NativeLaunches:
         return found
 
     def _run_one_by_one(self, addresses: Sequence[int], symbols: Sequence[int | float]) -> None:
-        """Launch each kernel alone, on aligned copies of its buffers where there is no other binary for them."""
-        extents = self._extents or [None] * len(addresses)
-        places, values, ends = iter(addresses), iter(symbols), iter(extents)
+        """Launch each kernel alone, on aligned copies of its buffers where no binary takes them as they are."""
+        all_extents = self._extents or [None] * len(addresses)
+        remaining = iter(addresses), iter(all_extents), iter(symbols)
         for each in self._functions:
             kernel = each.kernel
-            own = [next(places) for _ in kernel.parameters]
-            reaches = [next(ends) for _ in kernel.parameters]
-            given = [next(values) for _ in kernel.symbols]
+            own = [next(remaining[0]) for _ in kernel.parameters]
+            extents = [next(remaining[1]) for _ in kernel.parameters]
+            values = [next(remaining[2]) for _ in kernel.symbols]
             alone = NativeLaunches(self._module, [each])
             if not reduce(or_, own, 0) & ALIGNED or self._module.any_alignment(kernel.name) is not None:
-                alone.run(own, given)
+                alone.run(own, values)
                 continue
-            named = {info.name: value for info, value in zip(kernel.symbols, given, strict=True)}
+            named = {info.name: value for info, value in zip(kernel.symbols, values, strict=True)}
             module = self._module
-            copies = AlignedCopies(kernel, own, reaches, named, module.memory, module.copy)
+            copies = AlignedCopies(kernel, own, extents, named, module.memory, module.copy)
             copies.fill()
-            alone.run(copies.addresses, given)
+            alone.run(copies.addresses, values)
             copies.write_back()
 
     def _evaluated(self, symbols: Sequence[int | float]) -> list[tuple[int, int]]:
-        """How many programs each kernel has, and bytes to zero, its sizes being ``symbols``."""
-        given = iter(symbols)
+        """Evaluate each kernel's grid size, and bytes of workspace to zero, for the values of its symbols."""
+        remaining = iter(symbols)
         counts = []
         for each, (count, nbytes) in zip(self._functions, self._counts, strict=True):
-            own = {info.name: next(given) for info in each.kernel.symbols}
+            own = {info.name: next(remaining) for info in each.kernel.symbols}
             integers = {name: int(value) for name, value in own.items() if not isinstance(value, float)}
             counts.append((evaluate(count, integers), evaluate(nbytes, integers)))
         return counts
 
 
-def _refused(driver: Driver, what: str, code: int, node: str = "") -> KernelError:
-    """The error of what the driver does not do."""
+def _driver_error(driver: Driver, action: str, code: int, node: str = "") -> KernelError:
+    """Return the exception for an action that the driver failed with an error code."""
     kind = OutOfMemory if code == OUT_OF_MEMORY else KernelError
-    return kind(f"{what}: {driver.describe_error(code)}", code=code, node=node)
+    return kind(f"{action}: {driver.describe_error(code)}", code=code, node=node)
 
 
 def _stream_of(device: int) -> Callable[[], int]:
-    """What gives the handle of torch's current stream on a device."""
+    """Return a function that reads the handle of torch's current stream on a device."""
     assert torch is not None
-    quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    if quick is not None:
-        return lambda: int(quick(device))
+    raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    if raw_stream is not None:
+        return lambda: int(raw_stream(device))
     current = torch.cuda.current_stream
     return lambda: int(current(device).cuda_stream)

@@ -1,4 +1,4 @@
-"""Triton source text as Python modules: Triton reads a function's source from a file, so the text needs one."""
+"""Load Triton source text as Python modules, from files: Triton reads a function's source from one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from litz_ir.errors import ToolchainError
 
 
 def write_atomically(path: Path, data: bytes) -> Path:
-    """Write a file so that no reader ever sees a part of it."""
+    """Write a file so that no reader sees it incomplete, and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     with os.fdopen(handle, "wb") as file:
@@ -22,9 +22,9 @@ def write_atomically(path: Path, data: bytes) -> Path:
 
 
 def load_function(text: str, name: str, folder: Path) -> Any:
-    """The Triton function ``name`` that ``text`` defines; the text is kept as ``folder / name.py``.
+    """Return the Triton function ``name`` that ``text`` defines, and keep the text as ``folder / name.py``.
 
-    Raises ``ToolchainError`` when the text is no valid module or lacks the function.
+    Raises ``ToolchainError`` when the text is no valid module or does not define the function.
     """
     path = write_atomically(folder / f"{name}.py", text.encode())
     spec = importlib.util.spec_from_file_location(f"litz_triton_{name}", path)
@@ -35,5 +35,5 @@ def load_function(text: str, name: str, folder: Path) -> Any:
         return getattr(module, name)
     except (SyntaxError, AttributeError, ImportError, NameError) as error:
         raise ToolchainError(
-            f"the source of kernel {name} is broken: {error}", hint=f"read {path}"
+            f"the source of kernel {name} cannot be imported: {error}", hint=f"read {path}"
         ) from error

@@ -1,7 +1,7 @@
-"""PTX without sums of pairs of 16-bit integers, which ``ptxas`` 12.8 and 13.1 assemble wrongly for ``sm_90`` and later.
+"""Workaround for ``add.s16x2`` in PTX, which ``ptxas`` 12.8 and 13.1 assemble wrongly for ``sm_90`` and later.
 
-Where one half of ``add.s16x2`` is used and the other summand is a constant, the instruction written is ``VIADD.16x2``
-with the constant 0. LLVM makes such pairs of neighbouring elements, also of 32-bit indices that it knows to be small.
+If one half of the result is used and one summand is a constant, ``ptxas`` writes ``VIADD.16x2`` with the constant 0.
+LLVM vectorises additions of neighbouring elements to ``add.s16x2``, also of 32-bit indices that it knows to be small.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ _HALVES = (
 
 
 def without_paired_sums(ptx: str) -> str:
-    """Return ``ptx`` with each ``add.s16x2`` as two ``add.s16``; the same text where there is none."""
+    """Return ``ptx`` with each ``add.s16x2`` replaced by two ``add.s16``."""
     return _PAIR.sub(_HALVES, ptx)

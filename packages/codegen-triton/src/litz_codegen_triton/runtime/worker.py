@@ -1,6 +1,6 @@
-"""A process that compiles Triton kernels for another one: a line of JSON in, a line of JSON out, to the last one.
+"""Worker process that compiles Triton kernels: one line of JSON per request and per answer.
 
-It never imports torch, and ends when the process that started it closes its pipe or dies.
+It does not import torch, and ends when the process that started it closes the pipe or exits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from litz_ir.errors import CompileFailed, ToolchainError
 
 
 def request_of(source: KernelSource, chip: str, folder: Path, *, aligned: bool) -> dict[str, Any]:
-    """What a worker is sent: a kernel and how to compile it, into a file in ``folder``."""
+    """Build the request to compile a kernel into a file in ``folder``."""
     return {
         "name": source.name, "text": source.text, "signature": source.signature, "divisible": source.divisible,
         "warps": source.warps, "asserts": source.asserts, "chip": chip, "folder": str(folder), "aligned": aligned,
@@ -25,7 +25,7 @@ def request_of(source: KernelSource, chip: str, folder: Path, *, aligned: bool) 
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The path of a request's binary, or why there is none."""
+    """Compile a request's kernel; the answer has the binary's path, or the fields of the error."""
     source = KernelSource(
         request["name"], request["text"], tuple(request["signature"]), tuple(request["divisible"]),
         request["warps"], request["asserts"], 0,
@@ -46,14 +46,14 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def serve(requests: TextIO, answers: TextIO) -> None:
-    """Answer requests in the order in which they come."""
+    """Answer requests in order, until there are no more."""
     for line in requests:
         answers.write(json.dumps(answer(json.loads(line))) + "\n")
         answers.flush()
 
 
 def main() -> None:
-    """Serve this process's pipes. What compiling prints goes to the standard error."""
+    """Serve standard input and output; text that Triton prints to standard output goes to standard error."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     serve(sys.stdin, answers)

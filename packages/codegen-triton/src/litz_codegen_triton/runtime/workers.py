@@ -1,4 +1,4 @@
-"""Compiling kernels side by side: Triton holds Python's lock while it compiles, so each takes a process."""
+"""Pool of processes that compile kernels in parallel; threads would not help, since Triton holds the GIL."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from litz_codegen_triton.runtime.worker import request_of
 from litz_ir.errors import CompileFailed, CompileTimeout, ToolchainError
 
 SECONDS = 300.0
-"""The longest that a kernel may take: pathological ones are refused instead of waited for."""
+"""Time limit for one kernel; compilation of a pathological one is abandoned."""
 
-MOST = 8
-"""The most processes, this one among them."""
+MAX_PROCESSES = 8
+"""Most processes that compile, this one included."""
 
 _START = """
 import sys, json
@@ -29,18 +29,21 @@ sys.path[:] = json.loads(sys.argv[1])
 from litz_codegen_triton.runtime.worker import main
 main()
 """
-"""What a worker runs. It looks for modules where this process does."""
+"""Python code of a worker process, which gets this process's ``sys.path``."""
 
 
 class Worker:
-    """A process that compiles, started with the first thing that it is given, or before by :meth:`start`."""
+    """A process that compiles kernels, started by :meth:`start` or at its first kernel.
+
+    ``seconds`` is the time limit for one kernel.
+    """
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> subprocess.Popen[str]:
-        """The process, running."""
+        """Start the process unless it runs, and return it."""
         if self._process is None or self._process.poll() is not None:
             command = [sys.executable, "-c", _START, json.dumps(sys.path)]
             self._process = subprocess.Popen(
@@ -49,27 +52,30 @@ class Worker:
         return self._process
 
     def build(self, source: KernelSource, chip: str, folder: Path) -> Path:
-        """The file of a compiled kernel. Raises ``CompileFailed``, and ``CompileTimeout`` where that takes too long."""
+        """Compile a kernel and return the path of its binary.
+
+        Raises ``CompileFailed``, ``CompileTimeout`` at the time limit, and ``ToolchainError``.
+        """
         process = self.start()
         assert process.stdin is not None and process.stdout is not None
         late = threading.Event()
 
-        def give_up() -> None:
+        def abort() -> None:
             late.set()
             process.kill()
 
-        timer = threading.Timer(self._seconds, give_up)
+        timer = threading.Timer(self._seconds, abort)
         timer.start()
         try:
             process.stdin.write(json.dumps(request_of(source, chip, folder, aligned=True)) + "\n")
             process.stdin.flush()
             found = json.loads(process.stdout.readline())
         except (BrokenPipeError, json.JSONDecodeError) as error:
-            # What it would answer next might be to another question.
+            # A later answer of the process could belong to this request.
             self.close()
-            what = f"took longer than {self._seconds:.0f} s" if late.is_set() else "ended"
+            outcome = f"took longer than {self._seconds:.0f} s" if late.is_set() else "ended"
             raise (CompileTimeout if late.is_set() else CompileFailed)(
-                f"the process that compiled kernel {source.name} {what}",
+                f"the process that compiled kernel {source.name} {outcome}",
                 command=("triton.compile", chip),
                 output="",
                 hint=f"the source is in {folder / (source.name + '.py')}",
@@ -85,39 +91,42 @@ class Worker:
         raise ToolchainError(found["message"], hint=found["hint"])
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the process, if it runs."""
         if self._process is not None:
             process, self._process = self._process, None
             process.kill()
-            with contextlib.suppress(BrokenPipeError):  # a request that it never read
+            with contextlib.suppress(BrokenPipeError):  # a request that it did not read
                 process.communicate()
 
 
-class _Here:
-    """This process, which compiles one kernel at a time as well as any worker, and needs no starting."""
+class _ThisProcess:
+    """Compiles one kernel at a time in this process, which needs no start."""
 
     def build(self, source: KernelSource, chip: str, folder: Path) -> Path:
         return write_compiled(compile_source(source, chip, folder), folder)
 
 
 class Pool:
-    """This process and ``count`` workers. Threads may share it."""
+    """This process and ``count`` workers as one compiler. It is thread-safe."""
 
     def __init__(self, count: int) -> None:
         self.workers = [Worker() for _ in range(count)]
-        # The one that is there is asked first; a worker that was started comes back in front of one that was not.
-        self._free: queue.LifoQueue[Worker | _Here] = queue.LifoQueue()
+        # This process comes first. Last in, first out prefers workers that have started to those that have not.
+        self._free: queue.LifoQueue[Worker | _ThisProcess] = queue.LifoQueue()
         for worker in reversed(self.workers):
             self._free.put(worker)
-        self._free.put(_Here())
+        self._free.put(_ThisProcess())
 
     def start(self) -> None:
-        """Start the workers, which then are ready when the first kernels are."""
+        """Start all workers, so that they are ready before the first kernel is."""
         for worker in self.workers:
             worker.start()
 
     def build(self, source: KernelSource, chip: str, folder: Path) -> Path:
-        """The file of a compiled kernel, made by whoever is free. Raises ``CompileFailed``."""
+        """Compile a kernel in a free process and return the path of its binary.
+
+        Raises ``CompileFailed`` and ``ToolchainError``.
+        """
         builder = self._free.get()
         try:
             return builder.build(source, chip, folder)
@@ -127,5 +136,5 @@ class Pool:
 
 @functools.cache
 def shared_pool() -> Pool:
-    """The pool of this process: as many workers as there are cores for them."""
-    return Pool(max(0, min(MOST, len(os.sched_getaffinity(0))) - 1))
+    """Return this process's pool: one compiling process a core, at most ``MAX_PROCESSES``."""
+    return Pool(max(0, min(MAX_PROCESSES, len(os.sched_getaffinity(0))) - 1))
