@@ -1,1 +1,1 @@
-"""Kernels as Triton source text. Nothing in here imports Triton: it writes."""
+"""Emission of kernels as Triton source text; no module here imports Triton."""

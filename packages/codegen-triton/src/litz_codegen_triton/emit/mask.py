@@ -1,4 +1,4 @@
-"""Masks: which points of a tile exist, and where the bodies of masked expressions are wanted."""
+"""Masks of loads and stores: the points of a tile that exist, under the conditions of masked expressions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from litz_codegen_triton.emit.text import CodeWriter, EmittedValue
 class Masks:
     """The masks of one kernel.
 
-    ``tails`` holds, by dimension, the mask of the points that exist; dimensions that their tiles cover exactly have
-    none. ``last`` is the mask of the last point of a tile along ``r``. ``conditions`` are those of the masked
-    expressions being written: nothing may be read where one is false.
+    ``tails`` holds, by dimension, the mask of the points that exist; a dimension whose extent is a multiple of its
+    block has none. ``last`` is the mask of the last point of a tile along ``r``. ``conditions`` are those of the masked
+    expressions that enclose the one being written: a load under a false condition may be out of bounds. ``order`` is
+    the order of the dimensions, the slowest first.
     """
 
     def __init__(self, writer: CodeWriter, order: Sequence[str]) -> None:
@@ -25,7 +26,7 @@ class Masks:
 
     @contextmanager
     def under(self, condition: EmittedValue) -> Iterator[None]:
-        """Write what follows as wanted only where ``condition`` holds."""
+        """Add ``condition`` to the masks of all accesses that are written in this context."""
         outside = self.conditions
         self.conditions = outside if condition in outside else (*outside, condition)
         try:
@@ -35,24 +36,24 @@ class Masks:
 
     @property
     def condition_dims(self) -> frozenset[str]:
-        """The dimensions along which the conditions vary."""
+        """Dimensions along which the conditions vary."""
         return frozenset().union(*(condition.dims for condition in self.conditions))
 
     def guarding(self, dims: frozenset[str]) -> EmittedValue | None:
-        """The mask of an access whose address varies along ``dims``; ``None`` when it needs none."""
+        """Return the mask of an access whose address varies along ``dims``; ``None`` if it needs none."""
         dims = dims | self.condition_dims
-        parts = [self.tails[letter] for letter in self.order if letter in dims and letter in self.tails]
-        return self.conjunction([*parts, *self.conditions])
+        tails = [self.tails[letter] for letter in self.order if letter in dims and letter in self.tails]
+        return self.conjunction([*tails, *self.conditions])
 
-    def conjunction(self, parts: Sequence[EmittedValue]) -> EmittedValue | None:
-        """The points at which all of ``parts`` hold."""
-        if len(parts) < 2:
-            return parts[0] if parts else None
-        key = ("mask", *(part.text for part in parts))
+    def conjunction(self, masks: Sequence[EmittedValue]) -> EmittedValue | None:
+        """Combine masks by a logical and; ``None`` for no masks."""
+        if len(masks) < 2:
+            return masks[0] if masks else None
+        key = ("mask", *(mask.text for mask in masks))
         found = self.writer.known(key)
         if found is not None:
             return found
-        dims = frozenset().union(*(part.dims for part in parts))
-        depth = max(part.depth for part in parts)
-        mask = self.writer.define("mask", " & ".join(part.text for part in parts), dims, depth)
-        return self.writer.remember(key, mask)
+        dims = frozenset().union(*(mask.dims for mask in masks))
+        depth = max(mask.depth for mask in masks)
+        combined = self.writer.define("mask", " & ".join(mask.text for mask in masks), dims, depth)
+        return self.writer.remember(key, combined)

@@ -1,6 +1,7 @@
-"""What a left factor of a chain knows of rows alone, or of summed points alone: such is written over one dimension.
+"""Subexpressions of attention scores that vary along rows alone or along summed points alone.
 
-Triton would have each thread of a tile of products hold what it reads of a row once for every column.
+They are computed over one dimension of the tile of scores. Computed over both, each thread would hold a value that was
+loaded for a row once for every column of its own.
 """
 
 from __future__ import annotations
@@ -11,19 +12,22 @@ from litz_ir.scalar import Checked, Const, Expr, Index, Masked, NestedReduction,
 
 
 def one_dimensional_terms(values: Iterable[Expr], names: Mapping[str, frozenset[str]]) -> dict[Expr, str]:
-    """The largest parts of values that read something and know one dimension only, each with its letter; ``names`` are
-    the indices that run along each. What is read under a condition stays there."""
+    """Return the largest subexpressions that load something and vary along one dimension, each with its letter.
+
+    ``names`` holds the indices that run along each dimension. The body of a masked expression is not taken out of it,
+    since its loads need the mask.
+    """
     found: dict[Expr, str] = {}
     stack = list(values)
-    seen: set[Expr] = set()
+    visited: set[Expr] = set()
     while stack:
         expr = stack.pop()
-        if expr in seen or isinstance(expr, (Const, Index, NestedReduction, Checked)):
+        if expr in visited or isinstance(expr, (Const, Index, NestedReduction, Checked)):
             continue
-        seen.add(expr)
-        known = [letter for letter, own in names.items() if expr.free_symbols & own]
-        if len(known) == 1 and loads(expr) and not nested_reductions(expr):
-            found[expr] = known[0]
+        visited.add(expr)
+        letters = [letter for letter, own in names.items() if expr.free_symbols & own]
+        if len(letters) == 1 and loads(expr) and not nested_reductions(expr):
+            found[expr] = letters[0]
         elif isinstance(expr, Masked):
             stack += [expr.cond, expr.other]
         else:

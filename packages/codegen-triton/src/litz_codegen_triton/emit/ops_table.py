@@ -1,8 +1,8 @@
-"""The Triton spelling of every scalar operation: one row per row of ``litz_ir.scalar.ops_table.OPS``.
+"""Triton spellings of scalar operations, one row for each of ``litz_ir.scalar.OPS``.
 
-A kernel has two forms. The *compiled* form is what runs on a GPU and may call libdevice; the *interpreted* form runs in
-Triton's interpreter, which has no libdevice and whose conversions to narrow floats truncate. Most rows are spelt alike
-in both; a row that differs names a function of ``emit.library`` that the interpreter can run.
+A kernel has two forms. The *compiled* form runs on a GPU and may call libdevice. The *interpreted* form runs in
+Triton's interpreter, which has no libdevice and whose conversions to low-precision floats truncate. Most spellings are
+those of both forms; the others name a libdevice function, and a function of litz's own for the interpreter.
 """
 
 from __future__ import annotations
@@ -20,19 +20,22 @@ Form = Literal["compiled", "interpreted"]
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """``text`` takes the arguments at ``{0}``, ``{1}``, …; they are names or literals.
-
-    ``libdevice`` names the function that replaces ``text`` in the compiled form. ``typed`` asks for arguments that are
-    tensors even where they are literals. ``exact`` says that the result of narrow floats needs no rounding.
-    """
+    """The spelling of one operation for one dtype."""
 
     text: str
+    """Template with the arguments, names or literals, at ``{0}``, ``{1}`` and so on."""
+
     libdevice: str = ""
+    """libdevice function to call instead of ``text`` in the compiled form."""
+
     typed: bool = False
+    """True where literal arguments have to be tensors."""
+
     exact: bool = False
+    """True where a low-precision result, computed in ``f32``, is representable without rounding."""
 
     def in_form(self, form: Form) -> str:
-        """The template to fill in."""
+        """Return the template for a form of kernel."""
         if self.libdevice and form == "compiled":
             arguments = ", ".join(f"{{{k}}}" for k in range(3) if f"{{{k}}}" in self.text)
             return f"libdevice.{self.libdevice}({arguments})"
@@ -40,7 +43,7 @@ class Spelling:
 
     @property
     def wants_tensors(self) -> bool:
-        """True when a literal argument must be made a tensor of its dtype first."""
+        """True where a literal argument has to be a tensor of its dtype."""
         return self.typed or bool(self.libdevice) or "litz_" in self.text
 
 
@@ -62,16 +65,20 @@ POINTER_TYPES: Mapping[str, str] = MappingProxyType(
 
 
 def triton_type(dtype: DType) -> str:
-    """The type in which values of ``dtype`` are computed; narrow floats live in ``float32``."""
+    """Return the type in which values of ``dtype`` are computed; low-precision floats are computed in ``float32``."""
     return TRITON_TYPES["f32" if dtype.is_low_precision else dtype.name]
 
 
 def pointer_type(dtype: DType, form: Form = "compiled") -> str:
-    """The element type of a pointer in a kernel's signature. Bools and 8-bit floats are bytes; in the interpreted form
-    ``bf16`` is two bytes. Raises ``CodegenError`` for dtypes that the device lacks."""
+    """Return the element type of a pointer in a kernel's signature.
+
+    Bools and 8-bit floats are ``u8``; ``bf16`` is ``u16`` in the interpreted form. Raises ``CodegenError`` for a dtype
+    that Triton kernels do not support.
+    """
     if dtype.name not in POINTER_TYPES:
         raise CodegenError(
-            f"no {dtype} on this device", hint="cast it to another dtype before it reaches a kernel"
+            f"Triton kernels do not support {dtype}",
+            hint="cast it to another dtype before it reaches a kernel",
         )
     return "u16" if dtype.name == "bf16" and form == "interpreted" else POINTER_TYPES[dtype.name]
 
@@ -79,8 +86,8 @@ def pointer_type(dtype: DType, form: Form = "compiled") -> str:
 _BOTH_NAN = "tl.{}({{0}}, {{1}}, propagate_nan=tl.PropagateNan.ALL)"
 _AS_INT = "{{0}}.to(tl.int32) {} {{1}}.to(tl.int32)"
 
-# Per operation: the spelling by dtype name, else by kind of dtype, else for all.
 _Rows = Mapping[str, Spelling]
+"""Spellings of one operation: by name of dtype, else by kind of dtype, else under the empty string."""
 
 
 def _all(text: str, typed: bool = False, exact: bool = False) -> _Rows:
@@ -88,7 +95,7 @@ def _all(text: str, typed: bool = False, exact: bool = False) -> _Rows:
 
 
 def _device(name: str, arguments: int = 1) -> _Rows:
-    """libdevice's function, and ours of the same name in the interpreter."""
+    """Spell an operation as a libdevice function, and in the interpreter as litz's function of the same name."""
     return {"": Spelling(f"litz_{name}({', '.join(f'{{{k}}}' for k in range(arguments))})", name)}
 
 
@@ -124,12 +131,12 @@ SPELLINGS: Mapping[str, _Rows] = MappingProxyType(
         "mul_f8": _all("{0} * {1}"),
         "mul_f8_fast": _all("{0} * {1}"),
         "fma": _all("tl.fma({0}, {1}, {2})"),
-        # `/` and tl.sqrt are approximate in f32
+        # "/" and tl.sqrt are approximate in f32
         "div": {"f64": Spelling("{0} / {1}"), "": Spelling("tl.div_rn({0}, {1})")},
         "reciprocal": {"f64": Spelling("1.0 / {0}"), "": Spelling("tl.div_rn(1.0, {0})")},
         "sqrt": {"f64": Spelling("tl.sqrt({0})", typed=True), "": Spelling("tl.sqrt_rn({0})", typed=True)},
         "rsqrt": _all("tl.rsqrt({0})", typed=True),
-        # unary minus is 0 - x, which loses the sign of zero
+        # Triton's unary minus is 0 - x, which loses the sign of zero
         "neg": {"float": Spelling("{0} * -1.0", exact=True), "": Spelling("-{0}")},
         "abs": {"uint": Spelling("{0}"), "": Spelling("tl.abs({0})", typed=True, exact=True)},
         "sign": {"uint": Spelling("litz_sign({0})"), "": Spelling("litz_sign({0})", exact=True)},
@@ -217,7 +224,7 @@ SPELLINGS: Mapping[str, _Rows] = MappingProxyType(
                            for name in ("i32", "i16", "i8", "u32", "u16", "u8")}},
     }
 )  # fmt: skip
-"""``cast`` and ``bitcast`` are not in here: ``emit.casts`` spells them by both dtypes."""
+"""Spellings of all operations but ``cast`` and ``bitcast``, which ``emit.casts`` spells by both dtypes."""
 
 BRIEF: Mapping[str, Spelling] = MappingProxyType(
     {
@@ -226,13 +233,15 @@ BRIEF: Mapping[str, Spelling] = MappingProxyType(
         "tanh": Spelling("litz_brief_tanh({0})"),
     }
 )
-"""How ``f32`` results are computed that are rounded to ``bf16`` at once: what is short of the last places of an ``f32``
-gives the same ``bf16``. That is proven of quotients of ``bf16``, which no midpoint is nearer to than 2^-17 of them. A
-``tanh`` is one of 4,000 times on the other side of one."""
+"""Approximate spellings of ``f32`` results that are rounded to ``bf16`` at once, which hides errors in the last bits.
+
+The rounded quotient of two ``bf16`` values is exact: none is nearer to the midpoint of two ``bf16`` values than 2^-17
+of itself. One ``tanh`` of 4,000 is rounded to the other neighbour.
+"""
 
 
 def spelling(operation: str, dtype: DType) -> Spelling:
-    """The row of an operation over arguments of ``dtype``; raises ``CodegenError`` when there is none."""
+    """Return the spelling of an operation over arguments of ``dtype``. Raises ``CodegenError`` if there is none."""
     rows = SPELLINGS.get(operation, {})
     for name in (dtype.name, dtype.kind, ""):
         if name in rows:
@@ -241,5 +250,5 @@ def spelling(operation: str, dtype: DType) -> Spelling:
 
 
 def differing_rows() -> frozenset[str]:
-    """The operations whose compiled form is not what the interpreter runs."""
+    """Return the operations that the compiled and the interpreted form spell differently."""
     return frozenset(name for name, rows in SPELLINGS.items() if any(row.libdevice for row in rows.values()))

@@ -1,5 +1,7 @@
-"""Powers of e as powers of 2, which machines take: the factor that lies between them is often one with a factor that is
-there anyway."""
+"""Rewrite ``exp`` as ``exp2``, the instruction that GPUs have.
+
+The scale ``log2(e)`` between them is merged into a constant scale of the exponent if it has one.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +13,30 @@ from litz_ir.scalar import Const, Expr, Load, Masked, NestedReduction, Op, Param
 LOG2_E = math.log2(math.e)
 
 LARGE = 1e30
-"""What comes near the largest ``f32``: times a small number it may be infinite."""
+"""Bound on finite constants that can be scaled: a larger one may overflow ``f32``."""
 
 
 def is_moderate(expr: Expr) -> bool:
-    """True for what no factor makes infinite: it reads nothing but what it folds, and has no large constant. Masks that
-    are added may be the lowest number there is."""
-    stack, seen = [expr], {expr}
+    """True for an expression that a scale near 1 cannot make infinite.
+
+    It has no large finite constant, and no load outside nested reductions: a loaded additive mask may be the lowest
+    number of its dtype.
+    """
+    stack, visited = [expr], {expr}
     while stack:
         node = stack.pop()
         if isinstance(node, (Load, Scalar, Param)):
             return False
         if isinstance(node, Const) and node.dtype.is_float and LARGE < abs(node.value) < math.inf:
             return False
-        further = set() if isinstance(node, NestedReduction) else set(node.children) - seen
+        further = set() if isinstance(node, NestedReduction) else set(node.children) - visited
         stack += further
-        seen |= further
+        visited |= further
     return True
 
 
 def in_powers_of_two(expr: Expr) -> Expr:
-    """The expression with powers of 2 for those of e where nothing becomes infinite by that."""
+    """Replace ``exp`` with ``exp2`` wherever the scaled exponent cannot overflow."""
     return transform(expr, _power)
 
 
@@ -39,7 +44,7 @@ def _power(expr: Expr) -> Expr:
     if isinstance(expr, Op) and expr.name == "exp" and expr.dtype == f32:
         match expr.args[0]:
             case Op(name="sub" | "add" as name, args=(a, b)) if is_moderate(a) or is_moderate(b):
-                # Where one of them is moderate, the other decides about what is infinite, with the factor or without.
+                # If one operand is moderate, the other alone decides whether the exponent is infinite, scaled or not.
                 return op("exp2", op(name, times_log2_e(a), times_log2_e(b)))
             case exponent if is_moderate(exponent):
                 return op("exp2", times_log2_e(exponent))
@@ -47,7 +52,7 @@ def _power(expr: Expr) -> Expr:
 
 
 def times_log2_e(expr: Expr) -> Expr:
-    """An expression times the logarithm of e to base 2, which a factor that it has takes in."""
+    """Multiply an expression by log2(e), which is merged into a constant scale that it has."""
     match expr:
         case Op(name="mul", args=(body, Const() as scale)) | Op(name="mul", args=(Const() as scale, body)):
             return op("mul", body, const(scale.value * LOG2_E, expr.dtype))
@@ -65,7 +70,7 @@ def times_log2_e(expr: Expr) -> Expr:
 
 
 def _is_scaled(expr: Expr) -> bool:
-    """True for what has a constant factor."""
+    """True for an expression with a constant scale."""
     match expr:
         case Op(name="mul", args=args):
             return any(isinstance(arg, Const) for arg in args)

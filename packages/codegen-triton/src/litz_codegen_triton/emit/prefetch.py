@@ -1,7 +1,7 @@
-"""The loads that a map may issue before it computes anything.
+"""Loads that a pointwise phase can issue before it computes.
 
-Square roots and quotients that are rounded as eager's have a slow way for odd operands, which is a branch, and no
-assembler moves a load across one. Where a load stands behind them in the text, memory is idle meanwhile.
+Correctly rounded square roots and quotients have a slow path for special operands. It is a branch, and the assembler
+moves no load across a branch: a load after one in the text would leave memory idle until then.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from litz_ir.scalar import Expr, Load, Masked, Op, indirects_in
 
 
 def early_loads(bodies: Iterable[Expr]) -> tuple[Load, ...]:
-    """The loads that wait for no condition and no other load, in the order in which they are computed with."""
+    """Return the loads that depend on no mask and on no other load, in the order of their uses."""
     return tuple(dict.fromkeys(_loads(bodies)))
 
 
 def _loads(bodies: Iterable[Expr]) -> Iterator[Load]:
-    seen: set[Expr] = set()
+    visited: set[Expr] = set()
     stack = list(reversed(list(bodies)))
     while stack:
         expr = stack.pop()
-        if expr in seen:
+        if expr in visited:
             continue
-        seen.add(expr)
+        visited.add(expr)
         match expr:
             case Load() if not any(map(indirects_in, expr.index)):
                 yield expr
