@@ -1,4 +1,4 @@
-"""What the statements of a kernel evaluate, read and write."""
+"""Accessors of kernel statements: the values that they evaluate, load and store."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from litz_ir.symbols import Size
 
 
 def values_of(statement: Statement) -> tuple[Expr, ...]:
-    """The expressions that a statement evaluates, those inside its offsets' indirect indices left out."""
+    """Return the expressions that a statement evaluates, without those in indirect indices of its offsets."""
     return (statement.value,) if isinstance(statement, Store) else statement.values
 
 
 def targets_of(statement: Statement) -> tuple[tuple[str, Size], ...]:
-    """(buffer, offset) of everything that a statement stores."""
+    """Return the buffer and offset of each store of a statement."""
     match statement:
         case Store():
             return ((statement.buffer, statement.offset),)
@@ -26,13 +26,13 @@ def targets_of(statement: Statement) -> tuple[tuple[str, Size], ...]:
 
 
 def expressions(statement: Statement) -> tuple[Expr, ...]:
-    """All that a statement evaluates: its values and what its offsets' indirect indices hold."""
-    held = (atom.value for _, target in targets_of(statement) for atom in indirects_in(target))
-    return (*values_of(statement), *held)
+    """Return all expressions that a statement evaluates: its values, and the indirect indices of its offsets."""
+    indices = (atom.value for _, target in targets_of(statement) for atom in indirects_in(target))
+    return (*values_of(statement), *indices)
 
 
 def terms_of(statement: Statement) -> Iterable[Size]:
-    """The index terms of a statement."""
+    """Yield the index terms of a statement's offsets and expressions."""
     for _, target in targets_of(statement):
         yield target
     for node in walk(*expressions(statement)):
@@ -40,22 +40,22 @@ def terms_of(statement: Statement) -> Iterable[Size]:
 
 
 def is_map(statement: Statement) -> bool:
-    """True for a statement that writes every point on its own."""
+    """True for a statement whose points do not depend on each other."""
     return isinstance(statement, Store)
 
 
 def accumulates(statements: Sequence[Statement]) -> bool:
-    """True for statements of which none writes: what a loop of them reads, it may read long before."""
+    """True for statements without stores, so that loads of later iterations can be issued early."""
     return all(isinstance(statement, Accumulate) for statement in statements)
 
 
 def can_flatten(kernel: Kernel) -> bool:
-    """True when all axes may be treated as outer ones: one phase whose points do not depend on each other."""
+    """True for a kernel whose axes can all be treated as outer ones: one phase, with independent points."""
     return len(kernel.phases) == 1 and all(map(is_map, kernel.phases[0].statements))
 
 
 def independent_runs(statements: Sequence[Statement]) -> Iterator[Sequence[Statement]]:
-    """Runs of statements, each of which reads nothing that an earlier one reads or writes and vice versa."""
+    """Divide statements into runs of consecutive ones that share no buffer and no accumulated result."""
     touched = [_touched(statement) for statement in statements]
     last = {each: k for k, own in enumerate(touched) for each in own}
     start = end = 0
@@ -68,7 +68,7 @@ def independent_runs(statements: Sequence[Statement]) -> Iterator[Sequence[State
 
 
 def _touched(statement: Statement) -> set[object]:
-    """The buffers and accumulated results that a statement reads or writes."""
+    """Return the buffers and accumulated results that a statement reads or writes."""
     nodes = list(walk(*expressions(statement)))
     read: set[object] = {node.buffer for node in nodes if isinstance(node, Load)}
     read |= {node.name for node in nodes if isinstance(node, Scalar)}

@@ -1,4 +1,4 @@
-"""What the emitted text is made of: names, values, and scopes that lines are written to."""
+"""Emitted Python text: names, values, and nested scopes of lines."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _TYPED = re.compile(r"litz_\w+")
 
 
 class NameAllocator:
-    """Gives out identifiers, each once."""
+    """Allocator of unique identifiers."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
 
     def fresh(self, base: str) -> str:
-        """``base`` as an identifier that is neither taken nor a word of Python, numbered where need be."""
+        """Return ``base`` as a new identifier, with a number if it is taken or has a meaning in Python or Triton."""
         stem = _NOT_IN_NAMES.sub("_", base).strip("_") or "value"
         if stem[0].isdigit() or _TYPED.fullmatch(stem):
             stem = f"v_{stem}"
@@ -37,27 +37,38 @@ class NameAllocator:
 class EmittedValue:
     """An emitted value: a name, a literal, or a short arithmetic expression over indices.
 
-    ``dims`` are the tile dimensions along which it varies: its shape is 1 along the others, and a scalar when there is
-    none. ``depth`` is the loop depth from which on it exists.
+    Its shape is 1 along the dimensions of the tile that are not in ``dims``; without any it is a scalar.
     """
 
     text: str
+    """Python expression."""
+
     dims: frozenset[str] = frozenset()
+    """Letters of the tile dimensions along which it varies."""
+
     depth: int = 0
+    """Number of loops inside of which it is defined."""
+
     literal: bool = False
+    """True for a literal."""
 
 
 @dataclass(slots=True)
 class CodeBlock:
-    """The lines of one loop body and what has been computed in it."""
+    """One scope: the body of a loop or condition, or the whole text."""
 
     header: str = ""
+    """Line that opens the scope; empty for the whole text."""
+
     lines: list[str] = field(default_factory=list)
+    """Lines of the scope, without indentation."""
+
     memo: dict[Hashable, EmittedValue] = field(default_factory=dict)
+    """Values that are defined in the scope, for common subexpression elimination."""
 
 
 class CodeWriter:
-    """Writes lines into nested scopes; what does not depend on a loop is written in front of it."""
+    """Writer of lines into nested scopes; values that do not depend on a loop can be written before it."""
 
     def __init__(self) -> None:
         self.names = NameAllocator()
@@ -65,21 +76,21 @@ class CodeWriter:
 
     @property
     def depth(self) -> int:
-        """The number of loops that are open."""
+        """Number of open scopes inside the outermost one."""
         return len(self.scopes) - 1
 
     def line(self, text: str, depth: int | None = None) -> None:
-        """Write a line into the scope at ``depth``, by default the innermost."""
+        """Write a line to the scope at ``depth``, by default the innermost one."""
         self.scopes[self.depth if depth is None else depth].lines.append(text)
 
     def define(self, base: str, text: str, dims: frozenset[str], depth: int) -> EmittedValue:
-        """Give ``text`` a name."""
+        """Assign ``text`` to a new variable in the scope at ``depth``."""
         name = self.names.fresh(base)
         self.line(f"{name} = {text}", depth)
         return EmittedValue(name, dims, depth)
 
     def known(self, key: Hashable) -> EmittedValue | None:
-        """What was remembered under ``key`` in a scope that is open."""
+        """Return the value that was remembered under ``key`` in an open scope."""
         for scope in reversed(self.scopes):
             found = scope.memo.get(key)
             if found is not None:
@@ -87,21 +98,21 @@ class CodeWriter:
         return None
 
     def remember(self, key: Hashable, value: EmittedValue) -> EmittedValue:
-        """Remember ``value`` as long as its scope is open."""
+        """Remember ``value`` under ``key`` while its scope is open, and return it."""
         self.scopes[value.depth].memo[key] = value
         return value
 
     def open(self, header: str) -> None:
-        """Begin a loop."""
+        """Open a scope inside the innermost one, such as a loop."""
         self.scopes.append(CodeBlock(header))
 
     def close(self) -> None:
-        """End the innermost loop."""
+        """Close the innermost scope."""
         scope = self.scopes.pop()
         self.line(scope.header)
         for line in scope.lines or ["pass"]:
             self.line("    " + line)
 
     def text(self) -> str:
-        """All lines; no loop may be open."""
+        """Return all lines; no scope but the outermost may be open."""
         return "\n".join(self.scopes[0].lines)

@@ -1,4 +1,4 @@
-"""The tiles of a scheduled kernel: its schedule over the kernel's own axes, with what follows from both."""
+"""Tilings of scheduled kernels: the schedule with axes instead of names, and the sizes that follow from it."""
 
 from __future__ import annotations
 
@@ -15,121 +15,149 @@ from litz_ir.plan import Attention, InnerTile, Kernel, LookbackScan, Matmul, Ope
 from litz_ir.symbols import Size, SymbolTable, cdiv, mul, product
 
 WARP = 32
-"""The threads of a warp."""
+"""Threads of a warp."""
 
 CHUNK_ALIGNMENT = 16
-"""Pieces of a row begin at multiples of so many elements, and so where an access of 16 bytes may."""
+"""Elements of which a thread block's chunk of a row is a multiple, so that vectorised accesses of it are aligned."""
 
 
 @dataclass(frozen=True, slots=True)
 class TileDim:
-    """Outer axes flattened into one dimension of the tile, row-major; ``block`` 1 means one point per program, which
-    makes its index a scalar."""
+    """One dimension of the tile of outer points."""
 
     letter: str
+    """``x``, ``y`` or ``z``, from the fastest dimension."""
+
     axes: tuple[Axis, ...]
+    """Outer axes of the dimension, flattened in row-major order."""
+
     block: int
+    """Points of the tile along the dimension; with 1 its index is a scalar."""
 
     @property
     def size(self) -> Size:
+        """Points of the dimension."""
         return product(axis.size for axis in self.axes)
 
     @property
     def block_count(self) -> Size:
-        """How many programs lie side by side along it."""
+        """Tiles along the dimension."""
         return self.size if self.block == 1 else cdiv(self.size, self.block)
 
 
 @dataclass(frozen=True, slots=True)
 class InnerLoop:
-    """How a phase's own axes are covered: ``serial`` ones by a loop over single points, ``axes`` (flattened) by a tile
-    of ``block``, at once when ``persistent``, else in a loop. ``cluster_size`` programs have one piece of ``axes``
-    each."""
+    """The cover of a phase's own axes."""
 
     serial: tuple[Axis, ...]
+    """Axes that a loop around the tile visits point by point."""
+
     axes: tuple[Axis, ...]
+    """Axes that the tile covers, flattened in row-major order."""
+
     block: int
+    """Points of the tile along ``axes``."""
+
     persistent: bool
+    """True where the tile holds all points at once; False for a loop over tiles."""
+
     cluster_size: int = 1
+    """Thread blocks that have one chunk of ``axes`` each."""
 
     @property
     def size(self) -> Size:
+        """Points of ``axes``."""
         return product(axis.size for axis in self.axes)
 
     @property
     def points_per_cta(self) -> Size:
-        """The points of a program: the last ones have fewer where that is not a part of ``size``."""
+        """Points of ``axes`` that a thread block has; the last ones of a cluster may have fewer, or none."""
         if self.cluster_size == 1:
             return self.size
-        whole = CHUNK_ALIGNMENT if self.persistent else self.block
-        return mul(cdiv(cdiv(self.size, self.cluster_size), whole), whole)
+        unit = CHUNK_ALIGNMENT if self.persistent else self.block
+        return mul(cdiv(cdiv(self.size, self.cluster_size), unit), unit)
 
     @property
     def even(self) -> bool:
-        """True where all programs have as many points."""
+        """True where all thread blocks of a cluster have the same number of points."""
         return self.size == mul(self.points_per_cta, self.cluster_size)
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """``outer`` from slowest to fastest; one entry of ``inner`` per phase (``None``: the phase is one point).
-
-    ``contraction`` or ``attention`` is the one that the kernel computes by products of tiles, if it does: then ``y``
-    and ``x`` are its rows and columns. ``stages`` says how many tiles are on their way at a time: of its factors, or
-    of what a loop that only accumulates reads. The summed axes that a chain's ``InnerLoop`` has as serial ones are
-    one point for each tile of the others. ``cluster_size`` programs have each tile of outer points together.
-    ``lookback`` is how many points of a scanned row each of the programs has that go on from one another, 0
-    elsewhere. A contraction's tiles are taken in turn by ``max_grid_size`` programs at most, where that is not 0;
-    ``descriptors`` names those of its factors that are read by descriptors, ``prefetch`` the phases whose loads come
-    first.
-    """
+    """The tiles of a kernel."""
 
     outer: tuple[TileDim, ...]
+    """Dimensions of the tile of outer points, the slowest first; ``y`` and ``x`` of a matmul or attention are its rows
+    and columns."""
+
     inner: tuple[InnerLoop | None, ...]
+    """Cover of each phase's own axes; ``None`` for a phase of one point. The serial axes of an attention have one point
+    in each tile of the others."""
+
     warps: int
+    """Warps of a thread block."""
+
     contraction: Contraction | None = None
+    """Matmul that the kernel computes with ``tl.dot``, if it does."""
+
     stages: int = 1
+    """Software pipelining stages of a loop that uses ``tl.dot``, or that only accumulates."""
+
     attention: FusedAttention | None = None
+    """Attention that the kernel computes with ``tl.dot``, if it does."""
+
     cluster_size: int = 1
+    """Thread blocks of a cluster, which reduce each tile of outer points."""
+
     lookback: int = 0
+    """Points of a row that a thread block of a look-back scan has; 0 for other kernels."""
+
     max_grid_size: int = 0
+    """Most thread blocks of a persistent matmul; 0 for one thread block a tile."""
+
     descriptors: tuple[Operand, ...] = ()
+    """Operands of a matmul that are read through tensor descriptors."""
+
     prefetch: tuple[int, ...] = ()
+    """Numbers of the phases whose loads are issued first."""
 
     @property
     def uses_dot(self) -> bool:
-        """True where the kernel multiplies tiles."""
+        """True for a matmul or attention, which uses ``tl.dot``."""
         return self.contraction is not None or self.attention is not None
 
     @property
     def points_per_thread(self) -> int:
-        """How many outer points of a tile a thread has, rounded up."""
+        """Outer points of a tile that a thread has, rounded up."""
         return -(-prod(dim.block for dim in self.outer) // (WARP * self.warps))
 
     @property
     def grid_size(self) -> Size:
-        """How many programs a launch has; 0 when an outer axis is empty."""
+        """Thread blocks of a launch; 0 where an outer axis is empty."""
         count = mul(self.ctas_per_tile, self.tile_count)
         return min(count, self.max_grid_size) if self.max_grid_size and isinstance(count, int) else count
 
     @property
     def tile_count(self) -> Size:
-        """How many tiles of outer points there are."""
+        """Tiles of outer points."""
         return product(dim.block_count for dim in self.outer)
 
     @property
     def ctas_per_tile(self) -> Size:
-        """How many programs have parts of one tile of outer points."""
+        """Thread blocks that have one tile of outer points: those of a cluster, or the segments of a scanned row."""
         if not self.lookback:
             return self.cluster_size
         (inner,) = self.inner
-        assert inner is not None, "a relay runs along an axis"
+        assert inner is not None, "a look-back scan has an axis of its own"
         return cdiv(inner.size, self.lookback)
 
 
 def tiling(kernel: Kernel) -> Tiling:
-    """The tiles of a scheduled kernel. Raises ``CodegenError`` for one that is not scheduled, or whose schedule has a
-    form that is none of the kernel's."""
+    """Return the tiling of a scheduled kernel.
+
+    Raises ``CodegenError`` for a kernel that is not scheduled, or whose schedule has a form that the kernel does not.
+    """
     match kernel.schedule:
         case TileLoops():
             return _loops(kernel, kernel.schedule)
@@ -200,7 +228,7 @@ def _attention(kernel: Kernel, schedule: Attention) -> Tiling:
 
 
 def _lookback_scan(kernel: Kernel, schedule: LookbackScan) -> Tiling:
-    """A segment of a row for each program."""
+    """Return the tiling of a look-back scan: one segment of one row for each thread block."""
     (phase,) = kernel.phases
     outer = (TileDim("x", kernel.outer, 1),) if kernel.outer else ()
     inner = InnerLoop((), phase.axes, schedule.segment, False)
@@ -213,12 +241,14 @@ def _rows_and_columns(schedule: Matmul | Attention, known: Mapping[str, Axis]) -
 
 
 def _in_phase(kernel: Kernel, number: int, inner: InnerLoop) -> tuple[InnerLoop | None, ...]:
-    """The cover of the one phase that sums; the others are points."""
-    return tuple(inner if place == number else None for place in range(len(kernel.phases)))
+    """Return the covers of all phases: ``inner`` for phase ``number``, none for the others."""
+    return tuple(inner if phase == number else None for phase in range(len(kernel.phases)))
 
 
-def _inner(tile: InnerTile, known: Mapping[str, Axis], pieces: int) -> InnerLoop:
-    return InnerLoop(_axes(tile.serial, known), _axes(tile.axes, known), tile.block, tile.persistent, pieces)
+def _inner(tile: InnerTile, known: Mapping[str, Axis], cluster_size: int) -> InnerLoop:
+    return InnerLoop(
+        _axes(tile.serial, known), _axes(tile.axes, known), tile.block, tile.persistent, cluster_size
+    )
 
 
 def _dim(letter: str, tile: Tile, known: Mapping[str, Axis]) -> TileDim:
@@ -234,5 +264,5 @@ def _by_name(*nests: Sequence[Axis]) -> dict[str, Axis]:
 
 
 def next_power_of_two(number: int) -> int:
-    """The smallest power of two that is not below ``number``; 1 for what is below 1."""
+    """Return the smallest power of two that is at least ``number``, and at least 1."""
     return 1 << max(0, number - 1).bit_length()

@@ -1,15 +1,15 @@
-"""Which accesses of a kernel have to be of 16 bytes a thread, by what is known of them: a compiler that makes narrower
-ones of them leaves bandwidth unused.
+"""Accesses of a kernel that must be vectorised: 16 bytes a thread, or bandwidth is unused.
 
-An access has to where all of this holds:
+Tests compare this list with the assembly. An access must be vectorised where all of these hold:
 
-- each thread has 16 bytes of the tile, or more: smaller tiles are those of small tensors;
-- along one dimension of the tile, elements that fill 16 bytes and begin at a multiple of them are neighbours in memory,
-  the first at a multiple of 16 bytes. Buffers begin at one;
-- those elements exist together or not at all: the extent is a multiple of their number, or the tiles cover it exactly,
-  and every condition that it stands under is the same for all of them. An atomic operation is never wide.
+- each thread has at least 16 bytes of the tile; smaller tiles belong to small tensors;
+- along one dimension of the tile, each group of elements that fills 16 bytes is contiguous in memory and aligned to 16
+  bytes, given buffers that are aligned to 16 bytes;
+- the elements of a group have the same mask: the extent is a multiple of the group, or the tiles cover it exactly, and
+  every condition of a masked expression has one value for the group.
 
-What a product of tiles reads goes to shared memory by instructions of its own, and is not looked at.
+Atomic operations are not vectorised. The operands of ``tl.dot`` are copied to shared memory by other instructions and
+are not listed.
 """
 
 from __future__ import annotations
@@ -20,154 +20,186 @@ from math import gcd, prod
 from typing import Literal
 
 from litz_codegen_triton.emit.coordinates import TileIndices
+from litz_codegen_triton.emit.tiles import WARP
 from litz_ir.plan import Kernel
 from litz_ir.scalar import Const, Expr, Index, Indirect, Load, Op, Scalar
 from litz_ir.symbols import FloorDiv, Mod, Product, Size, Sum, Symbol, Term, add, mul
 
 VECTOR_BYTES = 16
-_WARP = 32
+"""Bytes of a vectorised access of one thread."""
 
 Direction = Literal["load", "store"]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryAccess:
-    """A load or store as it was written: its offset over the indices of the tile, the tile dimensions that it varies
-    along, and the conditions that decide about its elements besides the tile's end."""
+    """A load or store that was written."""
 
     direction: Direction
+    """Load or store."""
+
     buffer: str
+    """Buffer that is accessed."""
+
     offset: Size
+    """Offset in elements, over the indices of the tile."""
+
     dims: frozenset[str]
+    """Letters of the tile dimensions that the access has."""
+
     conditions: tuple[Expr, ...] = ()
+    """Conditions of the masked expressions that enclose the access."""
 
 
 VectorAccess = tuple[Direction, str, int]
-"""A load or store, its buffer, and how many times a thread accesses 16 bytes for it. Of a pack, the name of the part
-and a dot come before the buffer's."""
+"""A load or store, its buffer, and the number of 16-byte accesses of a thread for it. In a foreach kernel, the buffer's
+name is prefixed with the subkernel's name and a dot."""
 
 
 def vector_accesses(accesses: Iterable[MemoryAccess], coordinates: TileIndices) -> Iterator[VectorAccess]:
-    """Those of a kernel's accesses that have to be of 16 bytes, in the order in which they were written."""
+    """Yield those of a kernel's accesses that must be vectorised, in the order in which they were written."""
     kernel, tiles = coordinates.kernel, coordinates.tiles
     if tiles.uses_dot:
         return
-    spans = tuple(_spans(coordinates))
+    dims = tuple(_dimensions(coordinates))
     for access in accesses:
         itemsize = kernel.parameter(access.buffer).dtype.itemsize
-        used = [span for span in spans if span.letter in access.dims and span.is_of(access.offset)]
-        own = prod(span.block for span in used) * itemsize // (_WARP * tiles.warps)
-        if own >= VECTOR_BYTES and any(
-            _is_wide(access, span, VECTOR_BYTES // itemsize, kernel) for span in used
+        used = [dim for dim in dims if dim.letter in access.dims and dim.is_index_of(access.offset)]
+        nbytes = prod(dim.block for dim in used) * itemsize // (WARP * tiles.warps)
+        if nbytes >= VECTOR_BYTES and any(
+            _is_vectorisable(access, dim, VECTOR_BYTES // itemsize, kernel) for dim in used
         ):
-            yield access.direction, access.buffer, own // VECTOR_BYTES
+            yield access.direction, access.buffer, nbytes // VECTOR_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
-    """A dimension of the tile: its letter, the index that runs along it, its extent, and its block, of which so many
-    programs have one each."""
+class _Dimension:
+    """A dimension of the tile, outer or inner."""
 
     letter: str
-    index: str
-    size: Size
-    block: int
-    pieces: int = 1
+    """Letter of the dimension."""
 
-    def is_of(self, offset: Size) -> bool:
-        """True where an offset varies along this index."""
+    index: str
+    """Index that runs along it."""
+
+    size: Size
+    """Points along it."""
+
+    block: int
+    """Points of the tile along it."""
+
+    cluster_size: int = 1
+    """Thread blocks that have one tile each of its points."""
+
+    def is_index_of(self, offset: Size) -> bool:
+        """True where an offset varies along the dimension."""
         return isinstance(offset, Term) and self.index in offset.free_symbols
 
 
-def _spans(coordinates: TileIndices) -> Iterator[_Span]:
+def _dimensions(coordinates: TileIndices) -> Iterator[_Dimension]:
     for dim in coordinates.tiles.outer:
         if dim.block > 1:
-            yield _Span(dim.letter, coordinates.indices[dim.letter], dim.size, dim.block)
+            yield _Dimension(dim.letter, coordinates.indices[dim.letter], dim.size, dim.block)
     for number, inner in enumerate(coordinates.tiles.inner):
         if inner is not None and coordinates.space(number) == number:
-            yield _Span("r", coordinates.indices[f"r{number}"], inner.size, inner.block, inner.cluster_size)
+            yield _Dimension(
+                "r", coordinates.indices[f"r{number}"], inner.size, inner.block, inner.cluster_size
+            )
 
 
-def _is_wide(access: MemoryAccess, span: _Span, count: int, kernel: Kernel) -> bool:
-    """True where ``count`` elements along a dimension are one run of memory that is accessed as a whole."""
-    known = _Runs(span.index, count, {info.name: info.divisor for info in kernel.symbols})
-    exact = isinstance(span.size, int) and span.size % (span.block * span.pieces) == 0
-    if span.block % count or not (exact or known.starts(known.term(span.size))):
+def _is_vectorisable(access: MemoryAccess, dim: _Dimension, count: int, kernel: Kernel) -> bool:
+    """True where groups of ``count`` elements along a dimension are contiguous, aligned and have one mask each."""
+    known = _Group(dim.index, count, {info.name: info.divisor for info in kernel.symbols})
+    exact = isinstance(dim.size, int) and dim.size % (dim.block * dim.cluster_size) == 0
+    if dim.block % count or not (exact or known.is_aligned(known.term(dim.size))):
         return False
-    run = known.term(access.offset)
-    return run.step == 1 and known.starts(run) and all(map(known.same, access.conditions))
+    offset = known.term(access.offset)
+    return offset.step == 1 and known.is_aligned(offset) and all(map(known.is_uniform, access.conditions))
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """How much a term grows from one point to the next (``None``: not evenly), and a number that divides its value at
-    the first point (0: that value is 0)."""
+class _Progression:
+    """Values of a term at the points of a group."""
 
     step: int | None
+    """Difference of successive values; ``None`` where it is not constant."""
+
     divisor: int = 1
+    """Number that divides the first value; 0 where that is 0."""
 
 
-_UNEVEN, _SAME = _Run(None), _Run(0)
+_IRREGULAR, _CONSTANT = _Progression(None), _Progression(0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Runs:
-    """What terms are over ``count`` points along ``index`` that start at a multiple of it; ``divisors`` are
-    those of the kernel's symbols."""
+class _Group:
+    """Analysis of terms over a group of points along one index."""
 
     index: str
+    """Index that runs along the group."""
+
     count: int
+    """Points of the group, whose first index is a multiple of it."""
+
     divisors: Mapping[str, int]
+    """Divisors of the kernel's symbols."""
 
-    def starts(self, run: _Run) -> bool:
+    def is_aligned(self, values: _Progression) -> bool:
         """True where the first value is a multiple of the number of points."""
-        return run.divisor % self.count == 0
+        return values.divisor % self.count == 0
 
-    def term(self, term: Size) -> _Run:
-        """What is known of a term."""
+    def term(self, term: Size) -> _Progression:
+        """Return the values of a term."""
         match term:
             case int():
-                return _Run(0, abs(term))
+                return _Progression(0, abs(term))
             case Symbol():
                 return (
-                    _Run(1, self.count)
+                    _Progression(1, self.count)
                     if term.name == self.index
-                    else _Run(0, self.divisors.get(term.name, 1))
+                    else _Progression(0, self.divisors.get(term.name, 1))
                 )
             case Sum():
                 return self._sum(term)
             case Product():
-                factors = [self.term(factor) for factor in term.factors]
-                same = all(run.step == 0 for run in factors)
-                return _Run(0, prod(run.divisor for run in factors)) if same else _UNEVEN
+                operands = [self.term(operand) for operand in term.factors]
+                constant = all(each.step == 0 for each in operands)
+                return _Progression(0, prod(each.divisor for each in operands)) if constant else _IRREGULAR
             case FloorDiv() | Mod():
                 return self._quotient(term)
             case Indirect():
-                return _SAME if self.same(term.value) and self.term(term.size).step == 0 else _UNEVEN
-        return _UNEVEN if self.index in term.free_symbols else _SAME
+                uniform = self.is_uniform(term.value) and self.term(term.size).step == 0
+                return _CONSTANT if uniform else _IRREGULAR
+        return _IRREGULAR if self.index in term.free_symbols else _CONSTANT
 
-    def _sum(self, term: Sum) -> _Run:
-        runs = [(self.term(part), factor) for part, factor in term.terms]
+    def _sum(self, term: Sum) -> _Progression:
+        summands = [(self.term(operand), scale) for operand, scale in term.terms]
         step = 0
-        for run, factor in runs:
-            if run.step is None:
-                return _UNEVEN
-            step += run.step * factor
-        return _Run(step, gcd(term.constant, *(run.divisor * factor for run, factor in runs)))
+        for values, scale in summands:
+            if values.step is None:
+                return _IRREGULAR
+            step += values.step * scale
+        return _Progression(step, gcd(term.constant, *(values.divisor * scale for values, scale in summands)))
 
-    def _quotient(self, term: FloorDiv | Mod) -> _Run:
-        above, below = self.term(term.dividend), self.term(term.divisor)
-        remains = isinstance(term, Mod)
-        if above.step == below.step == 0:
-            return _Run(0, gcd(above.divisor, below.divisor)) if remains else _SAME
-        if above.step == 1 and below.step == 0 and self.starts(above) and self.starts(below):
-            # No multiple of the divisor lies inside the run.
-            return _Run(1, gcd(above.divisor, below.divisor)) if remains else _SAME
-        return _UNEVEN
+    def _quotient(self, term: FloorDiv | Mod) -> _Progression:
+        dividend, divisor = self.term(term.dividend), self.term(term.divisor)
+        is_remainder = isinstance(term, Mod)
+        common = gcd(dividend.divisor, divisor.divisor)
+        if dividend.step == divisor.step == 0:
+            return _Progression(0, common) if is_remainder else _CONSTANT
+        if (
+            dividend.step == 1
+            and divisor.step == 0
+            and self.is_aligned(dividend)
+            and self.is_aligned(divisor)
+        ):
+            # No multiple of the divisor lies inside the group.
+            return _Progression(1, common) if is_remainder else _CONSTANT
+        return _IRREGULAR
 
-    def same(self, expr: Expr) -> bool:
-        """True for an expression that has one value at all of the points, and Triton sees that it has: what is computed
-        of floats it takes for uneven."""
+    def is_uniform(self, expr: Expr) -> bool:
+        """True for an expression that has one value at all points of a group, as Triton's analysis can prove; it proves
+        nothing of results that are computed from floats."""
         match expr:
             case Const():
                 return True
@@ -176,14 +208,14 @@ class _Runs:
             case Index() | Load():
                 return all(self.term(term).step == 0 for term in expr.terms)
             case Op(name="lt" | "ge", args=(Index() | Const() as a, Index() | Const() as b)):
-                run = self.term(add(_integer(a), mul(_integer(b), -1)))
-                # A run from a multiple of its length on lies on one side of zero.
-                return run.step == 0 or (run.step == 1 and self.starts(run))
+                difference = self.term(add(_integer(a), mul(_integer(b), -1)))
+                # Values of a group that starts at a multiple of its length have one sign.
+                return difference.step == 0 or (difference.step == 1 and self.is_aligned(difference))
             case Op():
-                return all(self.same(arg) and not arg.dtype.is_float for arg in expr.args)
+                return all(self.is_uniform(arg) and not arg.dtype.is_float for arg in expr.args)
         return False
 
 
 def _integer(expr: Index | Const) -> Size:
-    """The number that an operand of a comparison is."""
+    """Return an operand of an integer comparison as an index term."""
     return expr.term if isinstance(expr, Index) else int(expr.value)
