@@ -1,4 +1,4 @@
-"""The phases of a kernel: at one point, over a tile at once, or tile by tile in a loop."""
+"""Emission of a kernel's phases: at one point, over a persistent tile, or in a loop of tiles."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from litz_ir.symbols import bounds, product
 
 
 class PhaseEmitter:
-    """Writes a kernel's phases in order into its body.
+    """Writer of a kernel's phases, in order, into its body.
 
-    ``functions`` collects the merging functions of user-given combinations, each by name with its source,
-    ``prologue`` the lines that stand before all tiles of a program.
+    ``functions`` collects the combine functions of user-given combiners, each with its name and source. ``prologue``
+    collects the lines that come before the loop over tiles of a persistent matmul.
     """
 
     def __init__(self, body: TileEmitter, coordinates: TileIndices) -> None:
@@ -48,21 +48,22 @@ class PhaseEmitter:
         self.cluster = ClusterReduction(body, coordinates)
 
     def write(self) -> None:
-        """Write all phases. Raises ``CodegenError``."""
+        """Write all phases. Raises ``CodegenError`` for a phase of an unsupported form."""
         for number, statements in enumerate(self.coordinates.phases):
             self._phase(number, statements)
 
     def _phase(self, number: int, statements: Sequence[Statement]) -> None:
+        """Write one phase, with a comment that gives its number and axes."""
         body, inner = self.body, self.tiles.inner[number]
         if len(self.coordinates.phases) > 1:
             over = ", ".join(f"{axis.name}: {axis.size}" for axis in self.kernel.phases[number].axes)
             body.writer.line(
                 f"# phase {number + 1} of {len(self.coordinates.phases)}" + (f", over {over}" if over else "")
             )
-        self._settle(statements)
+        self._barrier_between_phases(statements)
         body.masks.tails.pop("r", None)
         if inner is None:
-            self._single(number, statements)
+            self._pointwise(number, statements)
             return
         if inner.size == 0 or any(axis.size == 0 for axis in inner.serial):
             for statement in statements:
@@ -70,13 +71,14 @@ class PhaseEmitter:
                     self._reduction(statement).empty()
             return
         if self.tiles.uses_dot:
-            self._multiplied(inner, [each for each in statements if isinstance(each, Accumulate | Store)])
+            self._dot(inner, [each for each in statements if isinstance(each, Accumulate | Store)])
         elif inner.serial:
             self._serial(number, inner, statements)
         else:
             self._tiled(number, inner, statements)
 
-    def _multiplied(self, inner: InnerLoop, statements: Sequence[Accumulate | Store]) -> None:
+    def _dot(self, inner: InnerLoop, statements: Sequence[Accumulate | Store]) -> None:
+        """Write the phase of a matmul or attention that uses ``tl.dot``."""
         if self.tiles.contraction is not None:
             (statement,) = statements
             assert isinstance(statement, Accumulate), "a contraction is a sum"
@@ -84,11 +86,12 @@ class PhaseEmitter:
             dot.write(statement, self.tiles.stages)
             self.prologue += dot.prologue
         elif self.tiles.attention is not None:
-            chained = AttentionEmitter(self.body, self.coordinates, self.tiles.attention, inner)
-            chained.write(statements, self.tiles.stages)
+            attention = AttentionEmitter(self.body, self.coordinates, self.tiles.attention, inner)
+            attention.write(statements, self.tiles.stages)
 
-    def _settle(self, statements: Sequence[Statement]) -> None:
-        """Let earlier phases finish where this one reads what they stored, or overwrites what they read."""
+    def _barrier_between_phases(self, statements: Sequence[Statement]) -> None:
+        """Write a barrier where a phase accesses a buffer that earlier phases stored to, or stores to one that they
+        loaded."""
         body = self.body
         reads = {
             load.buffer
@@ -100,10 +103,12 @@ class PhaseEmitter:
         if reads & body.stored or writes & (body.loaded.keys() | body.stored):
             body.barrier()
 
-    def _read_first(self, statements: Sequence[Statement]) -> None:
-        """Let all threads read what statements overwrite. Which thread reads an element and which one stores it is
-        Triton's to choose, by the widths of all that is read and stored. The one that stores waits only for what it
-        stores to be computed."""
+    def _barrier_before_stores(self, statements: Sequence[Statement]) -> None:
+        """Write a barrier where statements overwrite a buffer that other statements load.
+
+        Triton chooses the threads that load and that store an element by the layouts of all accesses. The thread that
+        stores waits for the value that it stores alone, not for other loads of the element.
+        """
         loaded = self.body.loaded
         for statement in statements:
             own = {load.buffer for load in loads(*expressions(statement))}
@@ -111,14 +116,15 @@ class PhaseEmitter:
                 self.body.barrier()
                 return
 
-    def _single(self, number: int, statements: Sequence[Statement]) -> None:
+    def _pointwise(self, number: int, statements: Sequence[Statement]) -> None:
+        """Write a phase without axes of its own, after the loads that it prefetches."""
         if number in self.tiles.prefetch:
             for load in early_loads(value for each in statements for value in values_of(each)):
                 self.body.value(load)
-        for unrelated in independent_runs(statements):
-            self._at_a_point(unrelated)
+        for run in independent_runs(statements):
+            self._at_one_point(run)
 
-    def _at_a_point(self, statements: Sequence[Statement]) -> None:
+    def _at_one_point(self, statements: Sequence[Statement]) -> None:
         writes = []
         for statement in statements:
             match statement:
@@ -127,17 +133,17 @@ class PhaseEmitter:
                 case Accumulate():
                     self._reduction(statement).single()
                 case ScanStore():
-                    raise CodegenError("a scan needs an axis to run along", node=self.kernel.name)
-        self._read_first(statements)
+                    raise CodegenError("a scan needs an axis to scan along", node=self.kernel.name)
+        self._barrier_before_stores(statements)
         with self.cluster.by_one():
             for write in writes:
-                store(self.body, write, self._every() - {"r"})
+                store(self.body, write, self._all_dims() - {"r"})
 
     def _serial(self, number: int, inner: InnerLoop, statements: Sequence[Statement]) -> None:
-        """One scan after the other, along the last axis of the phase."""
+        """Write a loop over the serial axes of a phase, with a scan along its last axis in each iteration."""
         if any(isinstance(statement, Accumulate) for statement in statements):
             raise CodegenError(
-                "a phase of several axes both scans and reduces",
+                "a phase of several axes cannot both scan and reduce",
                 node=self.kernel.name,
                 hint="put them into two phases",
             )
@@ -153,49 +159,51 @@ class PhaseEmitter:
 
     def _tiled(self, number: int, inner: InnerLoop, statements: Sequence[Statement]) -> None:
         if self.tiles.lookback:
-            self._relayed(number, inner, statements)
+            self._lookback(number, inner, statements)
         elif inner.persistent:
             self._persistent(number, inner, statements)
         else:
             self._looped(number, inner, statements)
 
-    def _relayed(self, number: int, inner: InnerLoop, statements: Sequence[Statement]) -> None:
-        """A scan of a part of a row, which goes on from the parts before it."""
-        body, span, relay = self.body, self._span(inner), LookbackScanEmitter(self.body, self.coordinates)
-        at = relay.index(inner, span)
-        body.index.symbols[self.coordinates.indices[f"r{number}"]] = at
+    def _lookback(self, number: int, inner: InnerLoop, statements: Sequence[Statement]) -> None:
+        """Write the scan of one segment of a row, by decoupled look-back."""
+        body, span, lookback = self.body, self._span(inner), LookbackScanEmitter(self.body, self.coordinates)
+        index = lookback.index(inner, span)
+        body.index.symbols[self.coordinates.indices[f"r{number}"]] = index
         if not (isinstance(inner.size, int) and inner.size % inner.block == 0):
-            text = f"{at.text} < {body.index.unit(inner.size).text}"
-            body.masks.tails["r"] = body.writer.define("rmask", text, at.dims, 0)
+            text = f"{index.text} < {body.index.unit(inner.size).text}"
+            body.masks.tails["r"] = body.writer.define("rmask", text, index.dims, 0)
         body.masks.last = f"({span.text} == {inner.block - 1})"
         for statement in statements:
-            assert isinstance(statement, ScanStore), "all that a relayed kernel does is to scan"
-            for write in self._scan(statement).chunk(relay):
-                store(body, write, self._every())
+            assert isinstance(statement, ScanStore), "a look-back kernel has scans alone"
+            for write in self._scan(statement).chunk(lookback):
+                store(body, write, self._all_dims())
 
     def _block(self, inner: InnerLoop) -> str:
+        """Return the block size as text: the constant ``RBLOCK`` for the kernel's largest one."""
         largest = max(other.block for other in self.tiles.inner if other is not None)
         return "RBLOCK" if inner.block == largest else str(inner.block)
 
     def _span(self, inner: InnerLoop) -> EmittedValue:
-        """The points of a tile along ``r``, from 0."""
+        """Return the indices of a tile along ``r``, from 0."""
         body = self.body
         key = ("span", inner.block)
         found = body.writer.known(key)
         if found is None:
             letters = body.setting.dims
-            wide = "" if body.index.narrow else ".to(tl.int64)"
-            text = f"tl.arange(0, {self._block(inner)}){expanded(len(letters) - 1, len(letters))}{wide}"
+            cast = "" if body.index.narrow else ".to(tl.int64)"
+            text = f"tl.arange(0, {self._block(inner)}){expanded(len(letters) - 1, len(letters))}{cast}"
             found = body.writer.remember(key, body.writer.define("rspan", text, frozenset("r"), 0))
         return found
 
     def _persistent(self, number: int, inner: InnerLoop, statements: Sequence[Statement]) -> None:
+        """Write a phase whose tile holds all points."""
         body = self.body
         span = self._span(inner)
-        at = self.cluster.index(inner, span)
-        body.index.symbols[self.coordinates.indices[f"r{self.coordinates.space(number)}"]] = at
+        index = self.cluster.index(inner, span)
+        body.index.symbols[self.coordinates.indices[f"r{self.coordinates.space(number)}"]] = index
         if inner.size != inner.block * inner.cluster_size:
-            body.masks.tails["r"] = self._tail(inner, span, at)
+            body.masks.tails["r"] = self._tail(inner, span, index)
         body.masks.last = f"({span.text} == {inner.points_per_cta} - 1)"
         writes: list[PendingStore] = []
         for statement in statements:
@@ -204,31 +212,32 @@ class PhaseEmitter:
                     writes.append(prepare(body, statement))
                 case Accumulate():
                     reduction = self._reduction(statement)
-                    self.cluster.add(reduction, reduction.at_once(self.cluster.points(inner)))
+                    self.cluster.add(reduction, reduction.reduce_row(self.cluster.points(inner)))
                 case ScanStore():
                     writes.extend(self._scan(statement).tile())
-        self._read_first(statements)
+        self._barrier_before_stores(statements)
         for write in writes:
-            store(body, write, self._every())
+            store(body, write, self._all_dims())
         self.cluster.finish()
 
-    def _tail(self, inner: InnerLoop, span: EmittedValue, at: EmittedValue) -> EmittedValue:
-        """The mask of the points of a row, or of the program's piece of it, that exist."""
+    def _tail(self, inner: InnerLoop, span: EmittedValue, index: EmittedValue) -> EmittedValue:
+        """Return the mask of the points of a row, or of the thread block's chunk of it, that exist."""
         writer = self.body.writer
         key = ("tail", inner.block, inner.size)
         found = writer.known(key)
         if found is None:
-            parts = [] if inner.even and inner.cluster_size > 1 else [f"{at.text} < {inner.size}"]
-            parts += (
+            tests = [] if inner.even and inner.cluster_size > 1 else [f"{index.text} < {inner.size}"]
+            tests += (
                 []
                 if inner.points_per_cta in (inner.block, inner.size)
                 else [f"{span.text} < {inner.points_per_cta}"]
             )
-            text = " & ".join(f"({part})" if parts[1:] else part for part in parts)
+            text = " & ".join(f"({test})" if tests[1:] else test for test in tests)
             found = writer.remember(key, writer.define("rmask", text, span.dims, 0))
         return found
 
     def _looped(self, number: int, inner: InnerLoop, statements: Sequence[Statement]) -> None:
+        """Write a phase as a loop over tiles."""
         body = self.body
         span, block = self._span(inner), self._block(inner)
         exact = isinstance(inner.size, int) and inner.size % (inner.block * inner.cluster_size) == 0
@@ -250,9 +259,9 @@ class PhaseEmitter:
         body.masks.last = f"({index.text} == {stop} - 1)"
         body.eviction = self._eviction(number)
         writes = [write for step, _ in runs for write in step()]
-        self._read_first(statements)
+        self._barrier_before_stores(statements)
         for write in writes:
-            store(body, write, self._every())
+            store(body, write, self._all_dims())
         body.load_depth = 0
         body.eviction = {}
         body.writer.close()
@@ -262,19 +271,22 @@ class PhaseEmitter:
         self.cluster.finish()
 
     def _eviction(self, number: int) -> dict[str, str]:
-        """What caches should do with the rows that a loop reads: keep what a later loop reads again, drop what was read
-        for the last time."""
+        """Return the cache eviction policy of each buffer in a loop over rows: last for rows that a later phase loads
+        again, first for those that no later phase does."""
         read = [self.coordinates.reads(phase) for phase in range(len(self.tiles.inner))]
         later = frozenset().union(*read[number + 1 :])
         earlier = frozenset().union(*read[:number])
-        kept = dict.fromkeys(sorted(read[number] & later), "evict_last")
-        return kept | dict.fromkeys(sorted((read[number] & earlier) - later), "evict_first")
+        reread = dict.fromkeys(sorted(read[number] & later), "evict_last")
+        return reread | dict.fromkeys(sorted((read[number] & earlier) - later), "evict_first")
 
     def _run(
         self, statement: Statement, exact: bool
     ) -> tuple[Callable[[], list[PendingStore]], Callable[[], None]]:
-        """(what a statement does inside the loop and wants stored, what it does after the loop); accumulators are
-        written at once."""
+        """Write the accumulators of a statement before a loop.
+
+        Returns two functions: one writes the statement inside the loop and returns its stores, one writes its results
+        after the loop.
+        """
         match statement:
             case Store():
                 return lambda: [prepare(self.body, statement)], lambda: None
@@ -287,17 +299,17 @@ class PhaseEmitter:
                 scan.begin()
                 return scan.tile, lambda: None
 
-    def _every(self) -> frozenset[str]:
+    def _all_dims(self) -> frozenset[str]:
         return frozenset(letter for letter, _ in self.body.setting.dims)
 
     def _reduction(self, statement: Accumulate) -> ReductionEmitter:
-        return ReductionEmitter(self.body, statement, self._every(), self._function(statement.combiner))
+        return ReductionEmitter(self.body, statement, self._all_dims(), self._function(statement.combiner))
 
     def _scan(self, statement: ScanStore) -> ScanEmitter:
-        return ScanEmitter(self.body, statement, self._every(), self._function(statement.combiner))
+        return ScanEmitter(self.body, statement, self._all_dims(), self._function(statement.combiner))
 
     def _function(self, combiner: object) -> str:
-        """The name of a user-given combination's merging function."""
+        """Return the name of a user-given combiner's function, which is written at its first use; empty for others."""
         if not isinstance(combiner, UserCombiner):
             return ""
         if combiner not in self.functions:
@@ -307,7 +319,7 @@ class PhaseEmitter:
 
 
 def expanded(position: int, rank: int) -> str:
-    """The subscript that puts a row of points along one dimension of a tile."""
+    """Return the subscript that makes a one-dimensional tensor vary along dimension ``position`` of ``rank``."""
     if rank == 1:
         return ""
-    return f"[{', '.join(':' if place == position else 'None' for place in range(rank))}]"
+    return f"[{', '.join(':' if dim == position else 'None' for dim in range(rank))}]"

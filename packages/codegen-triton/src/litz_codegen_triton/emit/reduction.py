@@ -1,4 +1,4 @@
-"""Reductions over a tile, at once or in a loop."""
+"""Emission of reductions: over a persistent tile or in a loop of tiles."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ from litz_ir.plan import Accumulate
 
 
 class ReductionEmitter:
-    """One ``Accumulate`` of a phase that varies along ``every`` dimensions of the tile, ``r`` among them."""
+    """Writer of one ``Accumulate``.
+
+    ``all_dims`` are the dimensions of the phase's tile, ``r`` among them. ``function`` names the function of a
+    user-given combiner; it is empty for others. A *state* is the tuple of values that the combiner accumulates.
+    """
 
     def __init__(
-        self, body: TileEmitter, statement: Accumulate, every: frozenset[str], function: str
+        self, body: TileEmitter, statement: Accumulate, all_dims: frozenset[str], function: str
     ) -> None:
         self.body = body
         self.statement = statement
@@ -39,7 +43,7 @@ class ReductionEmitter:
         ):
             dtypes = [expr.dtype for expr in statement.values]
         self.spec = combiner_spec(self.combiner, dtypes, function)
-        self.every = every
+        self.all_dims = all_dims
         self.accumulators: tuple[EmittedValue, ...] = ()
         self.equal_counts = False
 
@@ -51,8 +55,8 @@ class ReductionEmitter:
         return isinstance(self.combiner, NamedCombiner) and self.combiner.name == kind
 
     @property
-    def _weighs(self) -> bool:
-        """True where sums are of weights that are relative to the maximum."""
+    def _is_softmax(self) -> bool:
+        """True for sums of exponentials relative to the maximum."""
         return self._is("online_softmax") or self._is("softmax_sum")
 
     @property
@@ -60,12 +64,12 @@ class ReductionEmitter:
         return len(self.body.setting.dims) - 1
 
     def tile(self, value: EmittedValue, component: int) -> EmittedValue:
-        """A component of the state on the whole tile, the identity where no point is."""
+        """Broadcast a component of the state to the whole tile, with the identity at points that do not exist."""
         body, dtype = self.body, self.spec.dtypes[component]
         identity = self.spec.identity[component]
         if value.literal and value.text == identity:
-            text = f"tl.full({body.shape(self.every)}, {identity}, {triton_type(dtype)})"
-            return EmittedValue(text, self.every, value.depth)
+            text = f"tl.full({body.shape(self.all_dims)}, {identity}, {triton_type(dtype)})"
+            return EmittedValue(text, self.all_dims, value.depth)
         text, dims, depth = body.typed(value, dtype), value.dims, value.depth
         tail = body.masks.tails.get("r")
         if tail is not None:
@@ -74,12 +78,12 @@ class ReductionEmitter:
                 dims | tail.dims,
                 max(depth, tail.depth),
             )
-        if dims != self.every:
-            text = f"tl.broadcast_to({text}, {body.shape(self.every)})"
-        return EmittedValue(text, self.every, max(depth, body.writer.depth))
+        if dims != self.all_dims:
+            text = f"tl.broadcast_to({text}, {body.shape(self.all_dims)})"
+        return EmittedValue(text, self.all_dims, max(depth, body.writer.depth))
 
     def tiles(self) -> tuple[EmittedValue, ...]:
-        """The state of the points of the current tile, each component under a name."""
+        """Write the state of each point of the current tile, each component as a variable."""
         state = initial_state(self.body, self.combiner, self.spec, self.statement.values)
         return tuple(self._named(self.tile(value, k), "tile") for k, value in enumerate(state))
 
@@ -90,14 +94,14 @@ class ReductionEmitter:
 
     @property
     def _ordered(self) -> bool:
-        # Nobody promised that a user-given combination is commutative.
+        """True for a user-given combiner, which may not be commutative."""
         return isinstance(self.combiner, UserCombiner)
 
     def begin(self, exact: bool) -> None:
-        """Write the accumulators, before the loop opens; ``exact`` where its tiles are all full."""
+        """Write the accumulators, before a loop; ``exact`` says that all of its tiles are full."""
         body = self.body
         self.equal_counts = exact and self._is("welford")
-        dims = self.every - {"r"} if self._ordered else self.every
+        dims = self.all_dims - {"r"} if self._ordered else self.all_dims
         shape = body.shape(dims) if dims else "[]"
         self.accumulators = tuple(
             body.writer.define(
@@ -106,16 +110,16 @@ class ReductionEmitter:
             for dtype, identity in zip(self.spec.dtypes, self.spec.identity)
         )  # fmt: skip
         if self.equal_counts:
-            # Every place of the tile has seen as many values.
+            # All accumulators of the tile have the same count.
             zero = f"tl.full([], 0.0, {triton_type(self.spec.dtypes[2])})"
             count = body.writer.define("count", zero, frozenset(), body.writer.depth)
             self.accumulators = (*self.accumulators[:2], count)
 
     def step(self) -> list[PendingStore]:
-        """Write the merging of one tile into the accumulators, inside the loop; nothing is to be stored."""
+        """Merge one tile into the accumulators, inside a loop; returns no stores."""
         names = [value.text for value in self.accumulators]
         if self.equal_counts:
-            self._one_more(*names)
+            self._welford_step(*names)
             return []
         tiles = [value.text for value in (self._in_order() if self._ordered else self.tiles())]
         if self.spec.step:
@@ -126,8 +130,8 @@ class ReductionEmitter:
         return []
 
     def end(self) -> Sequence[EmittedValue]:
-        """Write the reduction of the accumulators, after the loop; its state."""
-        if self._weighs:
+        """Reduce the accumulators, after a loop, and return the state."""
+        if self._is_softmax:
             top, *sums = (value.text for value in self.accumulators)
             return self._softmax(top, lambda weight: [f"{each} * {weight}" for each in sums])
         if self._is("welford"):
@@ -136,15 +140,15 @@ class ReductionEmitter:
             return self.accumulators
         return self._reduced([value.text for value in self.accumulators])
 
-    def at_once(self, points: EmittedValue) -> Sequence[EmittedValue]:
-        """Write the reduction of a phase of so many points that one tile covers; its state."""
-        if self._weighs:
+    def reduce_row(self, points: EmittedValue) -> Sequence[EmittedValue]:
+        """Reduce a persistent tile, of which ``points`` points exist, and return the state."""
+        if self._is_softmax:
             state = initial_state(self.body, self.combiner, self.spec, self.statement.values)
             top = self._named(self.tile(state[0], 0), "tile").text
             values = [self._named(self.tile(value, k), "tile").text for k, value in enumerate(state) if k > 1]
             return self._softmax(top, lambda weight: [weight, *(f"{weight} * {value}" for value in values)])
         if self._is("welford"):
-            return self._two_passes(points)
+            return self._two_pass_variance(points)
         if self._ordered:
             return self._in_order()
         return self._reduced([value.text for value in self.tiles()])
@@ -162,14 +166,14 @@ class ReductionEmitter:
         )
 
     def single(self) -> None:
-        """Define the results of a phase of one point."""
+        """Define the results of a reduction over one point."""
         state = initial_state(self.body, self.combiner, self.spec, self.statement.values)
         values = [
             self._named(replace(value, text=self.body.typed(value, dtype), literal=False), "single")
             for value, dtype in zip(state, self.spec.dtypes)
         ]
         if self._is("softmax_sum"):
-            # A score of minus infinity weighs nothing.
+            # A score of minus infinity has weight 0.
             top, _, value = values
             weight = f"tl.exp({top.text} - litz_finite_or_zero({top.text}))"
             total = self.body.writer.define("total", weight, top.dims, top.depth)
@@ -179,6 +183,7 @@ class ReductionEmitter:
         self.finish(values)
 
     def _reduced(self, tiles: Sequence[str]) -> list[EmittedValue]:
+        """Reduce the components of a tile along ``r``."""
         if self.spec.whole:
             return [self._define(self._name, self.spec.whole.format(tiles[0], axis=self._axis))]
         if len(tiles) == 1:
@@ -189,32 +194,33 @@ class ReductionEmitter:
         return [self._define(f"{self._name}_{k}", name) for k, name in enumerate(names)]
 
     def _in_order(self) -> list[EmittedValue]:
-        """The tile combined from left to right, which a reduction tree does not promise."""
+        """Reduce a tile in the order of its points, by a scan: ``tl.reduce`` may swap operands."""
         tiles = [value.text for value in self.tiles()]
         names = [self.body.writer.names.fresh("scanned") for _ in tiles]
         operands = tiles[0] if len(tiles) == 1 else f"({', '.join(tiles)})"
         call = f"tl.associative_scan({operands}, {self._axis}, {self.spec.function})"
         self.body.writer.line(f"{', '.join(names)} = {call}")
-        dims, depth = self.every - {"r"}, self.body.writer.depth
+        dims, depth = self.all_dims - {"r"}, self.body.writer.depth
         return [
             self.body.writer.define("reduced", last_column(self.body, name, dtype), dims, depth)
             for name, dtype in zip(names, self.spec.dtypes)
         ]
 
     def _define(self, base: str, text: str) -> EmittedValue:
-        """A name for a reduced tile."""
+        """Define a variable for a reduced tile, of size 1 along ``r``."""
         return self.body.writer.define(
-            base, keep_dims(self.body, text), self.every - {"r"}, self.body.writer.depth
+            base, keep_dims(self.body, text), self.all_dims - {"r"}, self.body.writer.depth
         )
 
-    def _softmax(self, top: str, weighed: Callable[[str], Sequence[str]]) -> Sequence[EmittedValue]:
+    def _softmax(self, top: str, summands: Callable[[str], Sequence[str]]) -> Sequence[EmittedValue]:
+        """Write the maximum of ``top``, and the sums of ``summands`` of the exponentials relative to it."""
         maximum = self._define("maximum", f"tl.reduce({top}, {self._axis}, litz_max)")
         weight = f"tl.exp({top} - litz_finite_or_zero({maximum.text}))"
-        totals = [self._define("total", f"tl.sum({each}, {self._axis})") for each in weighed(weight)]
+        totals = [self._define("total", f"tl.sum({each}, {self._axis})") for each in summands(weight)]
         return maximum, *totals
 
-    def _two_passes(self, points: EmittedValue) -> Sequence[EmittedValue]:
-        """Mean, then squares: exact where the row is at hand, and cheaper than merging."""
+    def _two_pass_variance(self, points: EmittedValue) -> Sequence[EmittedValue]:
+        """Write the mean of a row in registers, then the squared deviations: more accurate and cheaper than merging."""
         body, dtype = self.body, self.spec.dtypes[0]
         (value, *_) = initial_state(body, self.combiner, self.spec, self.statement.values)
         tile = self._named(self.tile(value, 0), "tile").text
@@ -222,43 +228,43 @@ class ReductionEmitter:
         number = f"{points.text}.0" if points.literal else f"{points.text}.to({triton_type(dtype)})"
         divisor = number if points.literal else _at_least_one(number)
         mean = body.writer.define("mean", f"{total.text} / {divisor}", total.dims, total.depth)
-        delta = EmittedValue(f"{tile} - {mean.text}", self.every, total.depth)
+        delta = EmittedValue(f"{tile} - {mean.text}", self.all_dims, total.depth)
         masked = self._named(self.tile(delta, 0), "delta").text
         squares = self._define("squares", f"tl.sum({masked} * {masked}, {self._axis})")
         count = f"tl.full([], {number}, {triton_type(dtype)})" if points.literal else number
         return mean, squares, body.writer.define("count", count, frozenset(), total.depth)
 
-    def _one_more(self, mean: str, squares: str, count: str) -> None:
-        """Welford's step where all places have seen as many values: one division for all of them."""
+    def _welford_step(self, mean: str, squares: str, count: str) -> None:
+        """Write one step of Welford's algorithm for accumulators of equal counts, with one division for all of them."""
         value = self._named(
             self.tile(initial_state(self.body, self.combiner, self.spec, self.statement.values)[0], 0), "tile"
         )
         self.body.writer.line(f"{count} = {count} + 1.0")
-        share = f"1.0 / {count}"
+        weight = f"1.0 / {count}"
         self.body.writer.line(
-            f"{mean}, {squares} = litz_welford_step({mean}, {squares}, {value.text}, {share})"
+            f"{mean}, {squares} = litz_welford_step({mean}, {squares}, {value.text}, {weight})"
         )
 
     def _merged(
         self, means: EmittedValue, squares: EmittedValue, counts: EmittedValue
     ) -> Sequence[EmittedValue]:
-        """The states of all places as one: the mean of their means, and how far these are from it."""
+        """Merge Welford's states of a tile along ``r``: the weighted mean of means, and squared deviations from it."""
         counted = self.tile(counts, 2).text
         count = self._define("count", f"tl.sum({counted}, {self._axis})")
         total = self._define("total", f"tl.sum({means.text} * {counts.text}, {self._axis})")
         divisor = count.text if self.equal_counts else _at_least_one(count.text)
         mean = self.body.writer.define("mean", f"{total.text} / {divisor}", total.dims, total.depth)
-        delta = self.body.writer.define("delta", f"{means.text} - {mean.text}", self.every, total.depth)
+        delta = self.body.writer.define("delta", f"{means.text} - {mean.text}", self.all_dims, total.depth)
         spread = f"{squares.text} + {delta.text} * {delta.text} * {counts.text}"
         return mean, self._define("squares", f"tl.sum({spread}, {self._axis})"), count
 
     def finish(self, state: Sequence[EmittedValue]) -> None:
-        """Define the results that a state stands for."""
+        """Define the results of the reduction from its final state."""
         done = combiner_results(self.body, self.combiner, state, self.spec)
         for (name, dtype), (value, source) in zip(self.statement.results, done):
             self.body.scalars[name] = (converted(self.body, value, source, dtype), dtype)
 
 
 def _at_least_one(count: str) -> str:
-    """The divisor of a mean: a program without elements has mean 0 and weight 0, so that merging it changes nothing."""
+    """Return the divisor of a mean: a thread block without points has mean 0, with weight 0 in a merge."""
     return f"tl.maximum({count}, 1.0)"

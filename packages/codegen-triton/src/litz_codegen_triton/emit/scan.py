@@ -1,4 +1,4 @@
-"""Scans: running combinations along a phase's last axis, over a tile at once or tile by tile with a carry."""
+"""Emission of scans along a phase's last axis: of a persistent tile, or of a loop of tiles with a carry."""
 
 from __future__ import annotations
 
@@ -24,16 +24,23 @@ from litz_ir.plan import ScanStore
 
 
 class ScanEmitter:
-    """One ``ScanStore`` of a phase that varies along ``every`` dimensions of the tile, ``r`` among them."""
+    """Writer of one ``ScanStore``.
 
-    def __init__(self, body: TileEmitter, statement: ScanStore, every: frozenset[str], function: str) -> None:
+    ``all_dims`` are the dimensions of the phase's tile, ``r`` among them. ``function`` names the function of a
+    user-given combiner; it is empty for others.
+    """
+
+    def __init__(
+        self, body: TileEmitter, statement: ScanStore, all_dims: frozenset[str], function: str
+    ) -> None:
         self.body = body
         self.statement = statement
-        self.every = every
+        self.all_dims = all_dims
         self.spec: CombinerSpec = combiner_spec(statement.combiner, self._dtypes(), function)
         self.carries: tuple[EmittedValue, ...] = ()
 
     def _dtypes(self) -> list[DType]:
+        """Return the dtypes of the accumulated values: those stored to, if the combiner adds or multiplies."""
         combiner = self.statement.combiner
         if isinstance(combiner, NamedCombiner) and combiner.name not in (
             "argmin",
@@ -53,10 +60,12 @@ class ScanEmitter:
         return len(self.body.setting.dims) - 1
 
     def begin(self) -> None:
-        """Write what has been combined so far, before the loop over tiles opens."""
+        """Write the carries, before a loop over tiles. Raises ``CodegenError`` for a sort, which has no carry."""
         if self.statement.combiner == SORT:
-            raise CodegenError("a row is sorted piece by piece", hint="name a block that covers it")
-        body, outer = self.body, self.every - {"r"}
+            raise CodegenError(
+                "a sorted row is larger than the tile", hint="request a block that covers the whole row"
+            )
+        body, outer = self.body, self.all_dims - {"r"}
         self.carries = tuple(
             body.writer.define(
                 "carry", f"tl.full({body.shape(outer) if outer else '[]'}, {identity}, {triton_type(dtype)})",
@@ -66,51 +75,53 @@ class ScanEmitter:
         )  # fmt: skip
 
     def tile(self) -> list[PendingStore]:
-        """Write the scan of one tile; the stores are left to the caller."""
+        """Write the scan of one tile, which continues from the carries, and return its stores."""
         body = self.body
-        names = self._own()
+        names = self._tile_scan()
         if self.carries:
-            names = self._going_on([carry.text for carry in self.carries], names)
+            names = self._continued([carry.text for carry in self.carries], names)
             for carry, name, dtype in zip(self.carries, names, self.spec.dtypes):
                 body.writer.line(f"{carry.text} = {last_column(body, name, dtype)}")
-        return self._writes([EmittedValue(name, self.every, body.writer.depth) for name in names])
+        return self._writes([EmittedValue(name, self.all_dims, body.writer.depth) for name in names])
 
-    def chunk(self, relay: LookbackScanEmitter) -> list[PendingStore]:
-        """Write the scan of one program's part of a row; the stores are left to the caller."""
+    def chunk(self, lookback: LookbackScanEmitter) -> list[PendingStore]:
+        """Write the scan of a thread block's segment of a row, by decoupled look-back, and return its stores."""
         body = self.body
-        names = self._own()
-        names = self._going_on(relay.before(self.spec, names), names)
-        relay.after(self.spec, names)
-        return self._writes([EmittedValue(name, self.every, body.writer.depth) for name in names])
+        names = self._tile_scan()
+        names = self._continued(lookback.before(self.spec, names), names)
+        lookback.after(self.spec, names)
+        return self._writes([EmittedValue(name, self.all_dims, body.writer.depth) for name in names])
 
-    def _own(self) -> list[str]:
-        """The scan of the points at hand alone."""
+    def _tile_scan(self) -> list[str]:
+        """Write the scan of the tile alone."""
         state = initial_state(self.body, self.statement.combiner, self.spec, self.statement.values)
         return self._scanned([self._full(value, k) for k, value in enumerate(state)])
 
-    def _going_on(self, before: Sequence[str], names: Sequence[str]) -> list[str]:
-        """A scan that goes on from what came before it."""
+    def _continued(self, before: Sequence[str], names: Sequence[str]) -> list[str]:
+        """Combine the state ``before`` the tile with the tile's scan."""
         body = self.body
         merged = [body.writer.names.fresh("running") for _ in names]
-        if body.form == "interpreted" and self.every == {"r"}:
-            # The interpreter takes a compared scalar for one of the type that was compared.
-            before = [f"tl.broadcast_to({each}, {body.shape(self.every)})" for each in before]
+        if body.form == "interpreted" and self.all_dims == {"r"}:
+            # In Triton's interpreter, comparing scalars gives a scalar of the operands' dtype.
+            before = [f"tl.broadcast_to({each}, {body.shape(self.all_dims)})" for each in before]
         operands = ", ".join((*before, *names))
         body.writer.line(f"{', '.join(merged)} = {self.spec.function}({operands})")
         return merged
 
     def _full(self, value: EmittedValue, component: int) -> str:
+        """Broadcast a component of the state to the whole tile."""
         body, dtype = self.body, self.spec.dtypes[component]
         text, dims = body.typed(value, dtype), value.dims
         tail = body.masks.tails.get("r")
         if tail is not None:
-            # Points past the end leave what was combined as it is.
+            # Points past the end are identities, which leave the carry unchanged.
             text, dims = f"tl.where({tail.text}, {text}, {self.spec.identity[component]})", dims | tail.dims
-        if dims != self.every:
-            text = f"tl.broadcast_to({text}, {body.shape(self.every)})"
-        return body.writer.define("tile", text, self.every, body.writer.depth).text
+        if dims != self.all_dims:
+            text = f"tl.broadcast_to({text}, {body.shape(self.all_dims)})"
+        return body.writer.define("tile", text, self.all_dims, body.writer.depth).text
 
     def _scanned(self, tiles: Sequence[str]) -> list[str]:
+        """Write the scan of the components of a tile along ``r``."""
         names = [self.body.writer.names.fresh("scanned") for _ in tiles]
         if self.spec.running:
             call = self.spec.running.format(tiles[0], axis=self._axis)
@@ -121,11 +132,12 @@ class ScanEmitter:
         return names
 
     def _writes(self, state: Sequence[EmittedValue]) -> list[PendingStore]:
+        """Convert the state to the results and return their stores."""
         body = self.body
         writes = []
         results = combiner_results(body, self.statement.combiner, state, self.spec)
         for (buffer, offset), (value, source) in zip(self.statement.targets, results):
-            wanted = body.setting.parameters[buffer].dtype
-            stored = converted(body, value, source, wanted)
+            dtype = body.setting.parameters[buffer].dtype
+            stored = converted(body, value, source, dtype)
             writes.append(PendingStore(buffer, stored, body.index.value(offset), offset))
         return writes
