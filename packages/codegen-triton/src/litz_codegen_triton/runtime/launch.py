@@ -246,25 +246,15 @@ class NativeLaunches:
             for number, (each, (count, cleared), block) in enumerate(zip(functions, counts, frame.blocks)):
                 if count:
                     if each.scratch:
-                        # Given back at once: what gets it next on this stream runs after this kernel.
+                        # The allocator gets it back at once; its next user on this stream runs after this kernel.
                         memory = self._module.memory(each.scratch * count)
                         frame.scratch[number] = memory.data_ptr()
                     if not each.is_plain:
                         code = self._waiting(each, count, cleared, stream, block)
                     else:
                         code = launch(
-                            each.handle,
-                            count,
-                            1,
-                            1,
-                            each.threads,
-                            1,
-                            1,
-                            each.shared_bytes,
-                            stream,
-                            block,
-                            None,
-                        )
+                            each.handle, count, 1, 1, each.threads, 1, 1, each.shared_bytes, stream, block, None
+                        )  # fmt: skip
                     if code:
                         self._retry(code, each, count, cleared, stream, block)
         finally:

@@ -89,7 +89,7 @@ class KernelTraits:
         return any(dtype_words(value.dtype) > 1 for each in scans for value in each.values)
 
     def live_rows(self) -> int:
-        """Return an upper bound on the rows that a persistent kernel has in registers at a time."""
+        """Return an upper bound on the rows that a persistent kernel holds at a time."""
         inner = self._inner_names()
         return len({access.offset for access in self.accesses if free_symbols(access.offset) & inner})
 
