@@ -60,7 +60,7 @@ def test_kinds_of_loops_have_programs_of_one_size() -> None:
     kernel = triton_horizontal_fusion.CUBINS[1]
     tilings = subkernel_tiles(kernel)
     assert len({tiles.warps for tiles in tilings}) == 1
-    assert describe_tiling(scheduled(kernel)) == "2 of x 4, r 128, 4 warps beside 2 of x 2048, 4 warps"
+    assert describe_tiling(scheduled(kernel)) == "2 of x 4, r 128, 4 warps; 2 of x 2048, 4 warps"
 
 
 @pytest.mark.parametrize("kernel", triton_horizontal_fusion.CUBINS, ids=lambda kernel: kernel.name)

@@ -118,10 +118,10 @@ def test_tiles_of_candidates_in_words() -> None:
         "x 1024, 8 warps", "x 512, 8 warps", "x 2048, 8 warps", "x 2048, 16 warps", "x 512, 4 warps", "x 4096, 8 warps",
     ]  # fmt: skip
     assert words["transpose"][:3] == ["y 64, x 64, 4 warps", "y 64, x 64, 8 warps", "y 32, x 64, 4 warps"]
-    assert "r 1024 in pieces, 16 warps" in words["rows"]
+    assert "r 1024 looped, 16 warps" in words["rows"]
     assert words["product"][1].endswith("4 stages") and len(set(words["product"])) == MAX_CANDIDATES
-    assert words["chain"][1] == "y 128, x 64, r 128 in pieces, 4 warps, 3 stages"
-    assert words["long rows"][0].endswith("in pieces, 32 warps")
+    assert words["chain"][1] == "y 128, x 64, r 128 looped, 4 warps, 3 stages"
+    assert words["long rows"][0].endswith("looped, 32 warps")
 
 
 def test_tiles_are_taken_in_turn_where_memory_can_be_described() -> None:
@@ -144,7 +144,7 @@ def test_tiles_are_taken_in_turn_where_memory_can_be_described() -> None:
 
 def test_factors_that_are_rounded_have_larger_tiles() -> None:
     made = product("tf32", 4096, 4096, 4096, f32, multiply="mul_tf32").kernel
-    assert describe_tile(tiled(choices(made)[1])) == "y 128, x 128, r 32 in pieces, 8 warps, 3 stages"
+    assert describe_tile(tiled(choices(made)[1])) == "y 128, x 128, r 32 looped, 8 warps, 3 stages"
 
 
 def test_candidates_fit_the_memory_of_a_program() -> None:

@@ -261,23 +261,23 @@ def describe_tiling(kernel: Kernel) -> str:
     if not kernel.subkernels:
         return describe_tile(tiling(kernel))
     counts = [len(subkernel.invocations) for subkernel in kernel.subkernels]
-    return " beside ".join(
+    return "; ".join(
         f"{count} of {describe_tile(tiles)}" for count, tiles in zip(counts, _tilings(kernel), strict=True)
     )
 
 
 def describe_tile(tiles: Tiling) -> str:
-    """Tiles in words: ``x 1024, 4 warps`` or ``x 2, r 4096 in pieces, 8 warps``."""
-    parts = [f"{dim.letter} {dim.block}" for dim in tiles.outer if dim.block > 1]
-    parts += dict.fromkeys(
-        f"r {inner.block}{'' if inner.persistent else ' in pieces'}" for inner in _inners(tiles)
+    """Describe tiles, as in ``x 1024, 4 warps`` or ``x 2, r 4096 looped, 8 warps``."""
+    words = [f"{dim.letter} {dim.block}" for dim in tiles.outer if dim.block > 1]
+    words += dict.fromkeys(
+        f"r {inner.block}{'' if inner.persistent else ' looped'}" for inner in _inners(tiles)
     )
-    parts.append(f"{tiles.warps} warp{'s' if tiles.warps > 1 else ''}")
-    parts += [f"shared by {tiles.cluster_size}"] if tiles.cluster_size > 1 else []
-    parts += ["one going on from another"] if tiles.lookback else []
-    parts += [f"{tiles.max_grid_size} programs"] if tiles.max_grid_size else []
-    parts += ["by descriptors"] if tiles.descriptors else []
-    return ", ".join([*parts, f"{tiles.stages} stages"] if tiles.uses_dot or tiles.stages > 1 else parts)
+    words.append(f"{tiles.warps} warp{'s' if tiles.warps > 1 else ''}")
+    words += [f"clusters of {tiles.cluster_size}"] if tiles.cluster_size > 1 else []
+    words += ["look-back"] if tiles.lookback else []
+    words += [f"grid of {tiles.max_grid_size}"] if tiles.max_grid_size else []
+    words += ["tensor descriptors"] if tiles.descriptors else []
+    return ", ".join([*words, f"{tiles.stages} stages"] if tiles.uses_dot or tiles.stages > 1 else words)
 
 
 def _inners(tiles: Tiling) -> Iterator[InnerLoop]:
