@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import get_args
 
 from litz_codegen_triton.emit.contraction import Contraction
 from litz_codegen_triton.emit.coordinates import TileIndices
@@ -63,7 +64,6 @@ _BLOCK_LIMITS: Mapping[DType, _BlockLimits] = MappingProxyType(
     }
 )
 
-OPERANDS: tuple[Operand, Operand] = ("left", "right")
 
 EIGHT_WARP_RESULTS = 128 * 128
 """Results of a tile from which on a thread block has eight warps instead of four."""
@@ -111,8 +111,9 @@ def schedule_matmul(
 def with_descriptors(kernel: Kernel, schedule: Matmul) -> Matmul:
     """Read those operands of a matmul through tensor descriptors whose memory allows it."""
     scheduled = replace(kernel, schedule=schedule)
-    pairs = zip(OPERANDS, descriptors(TileIndices(scheduled, tiling(scheduled))), strict=True)
-    return replace(schedule, descriptors=tuple(operand for operand, made in pairs if made is not None))
+    pairs = zip(get_args(Operand), descriptors(TileIndices(scheduled, tiling(scheduled))), strict=True)
+    found = tuple(operand for operand, descriptor in pairs if descriptor is not None)
+    return replace(schedule, descriptors=found)
 
 
 def _is_gathered(kernel: Kernel, found: Contraction) -> bool:
