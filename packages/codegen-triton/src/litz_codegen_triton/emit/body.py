@@ -199,7 +199,7 @@ class TileEmitter:
         parameter = self.setting.parameters[expr.buffer]
         offset = self.index.value(expr.index[0])
         dims = offset.dims | self.masks.condition_dims
-        mask = self.masks.guarding(dims)
+        mask = self.masks.access_mask(dims)
         mutable = parameter.access != "in"
         depth = max(offset.depth, 0 if mask is None else mask.depth, self.load_depth)
         if mutable:
@@ -415,7 +415,7 @@ class TileEmitter:
         return self.value(expr.body)
 
     def _assert(self, holds: EmittedValue, fault: Fault) -> None:
-        mask = self.masks.guarding(holds.dims)
+        mask = self.masks.access_mask(holds.dims)
         depth = max(holds.depth, mask.depth if mask else 0)
         condition = holds.text if mask is None else f"{holds.text} | ({mask.text} == 0)"
         self.writer.line(f'tl.device_assert({condition}, "fault {fault.code}: {fault.message}")', depth)

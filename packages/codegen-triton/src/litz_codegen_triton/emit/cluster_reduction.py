@@ -145,6 +145,6 @@ class ClusterReduction:
         row = mul(number * self.cluster_size * (WORD_BYTES // dtype.itemsize), self._points)
         offset = self.body.index.value(add(add(row, mul(piece, self._points)), self._outer))
         scratch = self.body.setting.pointers[self._scratch.name]
-        mask = self.body.masks.guarding(offset.dims)
+        mask = self.body.masks.access_mask(offset.dims)
         text = f"{scratch}.to(tl.pointer_type({triton_type(dtype)}), bitcast=True) + {offset.text}"
         return EmittedValue(text, offset.dims), "" if mask is None else f", mask={mask.text}"

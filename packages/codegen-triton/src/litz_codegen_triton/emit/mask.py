@@ -39,7 +39,7 @@ class Masks:
         """Dimensions along which the conditions vary."""
         return frozenset().union(*(condition.dims for condition in self.conditions))
 
-    def guarding(self, dims: frozenset[str]) -> EmittedValue | None:
+    def access_mask(self, dims: frozenset[str]) -> EmittedValue | None:
         """Return the mask of an access whose address varies along ``dims``; ``None`` if it needs none."""
         dims = dims | self.condition_dims
         tails = [self.tails[letter] for letter in self.order if letter in dims and letter in self.tails]

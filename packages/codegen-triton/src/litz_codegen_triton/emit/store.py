@@ -57,7 +57,7 @@ def store(body: TileEmitter, write: PendingStore, all_dims: frozenset[str]) -> N
     mode = "set" if write.statement is None else write.statement.mode
     dims = write.offset.dims | write.value.dims if mode == "set" else all_dims
     if mode == "set":
-        mask = body.masks.guarding(dims)
+        mask = body.masks.access_mask(dims)
         stored = casts.encode(body.typed(write.value, parameter.dtype), parameter.dtype, body.form)
         pointer = f"{body.setting.pointers[write.buffer]} + {body.spread(write.offset, dims)}"
         more = "" if mask is None else f", mask={mask.text}"
@@ -83,7 +83,7 @@ def _rounds(expr: Expr) -> bool:
 
 def _combine(body: TileEmitter, write: PendingStore, mode: str, dtype: DType, dims: frozenset[str]) -> None:
     """Write an atomic update of memory."""
-    pointer, mask = body.setting.pointers[write.buffer], body.masks.guarding(dims)
+    pointer, mask = body.setting.pointers[write.buffer], body.masks.access_mask(dims)
     value = body.typed(write.value, dtype)
     function = native(mode, dtype, body.form)
     if function is not None:
