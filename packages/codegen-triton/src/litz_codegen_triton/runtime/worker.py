@@ -16,7 +16,7 @@ from litz_codegen_triton.runtime.compile import compile_source, write_compiled
 from litz_ir.errors import CompileFailed, ToolchainError
 
 
-def request_of(source: KernelSource, chip: str, folder: Path, *, aligned: bool) -> dict[str, Any]:
+def compile_request(source: KernelSource, chip: str, folder: Path, *, aligned: bool) -> dict[str, Any]:
     """Build the request to compile a kernel into a file in ``folder``."""
     return {
         "name": source.name, "text": source.text, "signature": source.signature, "divisible": source.divisible,

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from litz_codegen_triton.emit.kernel import KernelSource
 from litz_codegen_triton.runtime.compile import compile_source, write_compiled
-from litz_codegen_triton.runtime.worker import request_of
+from litz_codegen_triton.runtime.worker import compile_request
 from litz_ir.errors import CompileFailed, CompileTimeout, ToolchainError
 
-SECONDS = 300.0
-"""Time limit for one kernel; compilation of a pathological one is abandoned."""
+TIME_LIMIT = 300.0
+"""Time limit for one kernel in seconds; compilation of a pathological one is abandoned."""
 
 MAX_PROCESSES = 8
 """Most processes that compile, this one included."""
@@ -38,7 +38,7 @@ class Worker:
     ``seconds`` is the time limit for one kernel.
     """
 
-    def __init__(self, seconds: float = SECONDS) -> None:
+    def __init__(self, seconds: float = TIME_LIMIT) -> None:
         self._seconds = seconds
         self._process: subprocess.Popen[str] | None = None
 
@@ -67,7 +67,7 @@ class Worker:
         timer = threading.Timer(self._seconds, abort)
         timer.start()
         try:
-            process.stdin.write(json.dumps(request_of(source, chip, folder, aligned=True)) + "\n")
+            process.stdin.write(json.dumps(compile_request(source, chip, folder, aligned=True)) + "\n")
             process.stdin.flush()
             found = json.loads(process.stdout.readline())
         except (BrokenPipeError, json.JSONDecodeError) as error:
