@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from litz_codegen_triton.emit import casts
 from litz_codegen_triton.emit.index import NARROW, IndexTerms
 from litz_codegen_triton.emit.mask import Masks
-from litz_codegen_triton.emit.ops_table import BRIEF, Form, Spelling, spelling, triton_type
+from litz_codegen_triton.emit.ops_table import APPROXIMATE, Form, Spelling, spelling, triton_type
 from litz_codegen_triton.emit.text import CodeWriter, EmittedValue
 from litz_codegen_triton.emit.vector_accesses import MemoryAccess
 from litz_ir.dtypes import DType, b1, bf16, f32, i32, i64
@@ -340,7 +340,7 @@ class TileEmitter:
             return None
         if not isinstance(source, Op) or self._known(source) is not None:
             return None
-        return BRIEF.get(source.name)
+        return APPROXIMATE.get(source.name)
 
     def _narrow_compare(self, expr: Op) -> EmittedValue | None:
         """A comparison of indices, written in the type of indices: 64 bits would double its cost."""

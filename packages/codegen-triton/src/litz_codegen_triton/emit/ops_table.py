@@ -226,7 +226,7 @@ SPELLINGS: Mapping[str, _Rows] = MappingProxyType(
 )  # fmt: skip
 """Spellings of all operations but ``cast`` and ``bitcast``, which ``emit.casts`` spells by both dtypes."""
 
-BRIEF: Mapping[str, Spelling] = MappingProxyType(
+APPROXIMATE: Mapping[str, Spelling] = MappingProxyType(
     {
         "div": Spelling("{0} / {1}"),
         "reciprocal": Spelling("1.0 / {0}"),
