@@ -1,4 +1,4 @@
-"""Choices and their reasons: what the scheduler decided, why, and how many bytes were at stake."""
+"""Decisions of the compiler: the choice, its reason, and the bytes at stake."""
 
 from __future__ import annotations
 
@@ -10,96 +10,102 @@ from litz_ir.symbols.term import Size
 
 REASONS: Mapping[str, str] = MappingProxyType(
     {
-        "inline.view": "an index map costs nothing in its reader's loop",
-        "inline.single": "its only reader recomputes it for free",
+        "inline.view": "a view is only an index map, which costs nothing in its reader's loop",
+        "inline.single": "its only reader computes it at no extra cost",
         "inline.loop_invariant": "its only reader computes it outside its inner loop",
-        "inline.operand": "a product of matrices computes it as it reads its tiles, for next to nothing",
-        "inline.cheap": "recomputing costs less than a round trip through memory",
-        "realise.expensive": "several readers and too dear to compute again",
-        "realise.size": "the reader's body would exceed the statement cap",
+        "inline.operand": "a matmul computes it while it loads tiles of its operand, at almost no cost",
+        "inline.cheap": "recomputing it costs less than a round trip through memory",
+        "realise.expensive": "it has several readers and is too expensive to recompute",
+        "realise.size": "inlining it would exceed the statement limit of its reader's kernel",
         "realise.raises": "it may report an error at an element that its readers do not read",
         "realise.called": "a call reads it, so it must be in memory",
         "realise.output": "the graph returns it",
-        "realise.matmul": "it ends a product of matrices, whose sums in full precision are not stored",
-        "realise.operand": "a product of matrices would compute it again for every tile",
-        "realise.version": "it is the new content of memory that exists",
-        "fuse.producer": "reads what the group computes, at the same points",
-        "fuse.sibling": "reads what the group reads, over the same points",
-        "fuse.foreach": "both run over the same points, and move too little for a launch each",
+        "realise.matmul": "it is the epilogue of a matmul, whose full-precision sums are not stored",
+        "realise.operand": "a matmul that inlined it would recompute it for every tile",
+        "realise.version": "it is the new content of an existing buffer",
+        "fuse.producer": "it reads a value that the group computes, at the same points",
+        "fuse.sibling": "it reads a buffer that the group reads, over the same points",
+        "fuse.foreach": "both run over the same points and move too few bytes for a launch each",
         "refuse.domain": "the loops do not run over the same points",
-        "refuse.order": "fusing would make a cycle",
-        "refuse.index": "reads another point of what the group computes",
-        "refuse.version": "one writes the buffer that the other reads",
+        "refuse.order": "fusing them would create a dependency cycle",
+        "refuse.index": "it reads another element of a value that the group computes",
+        "refuse.version": "one overwrites a buffer that the other reads",
         "refuse.device": "they run on different devices",
-        "refuse.parallel": "too few points would be left to run side by side",
-        "refuse.size": "the fused kernel would exceed the statement cap",
-        "refuse.buffers": "the fused kernel would touch too many buffers",
-        "refuse.matmul": "a product of matrices shares its kernel with what uses its result alone",
-        "refuse.traffic": "they share too few bytes to gain from one loop",
+        "refuse.parallel": "the fused kernel would have too few points to run in parallel",
+        "refuse.size": "the fused kernel would exceed the statement limit",
+        "refuse.buffers": "the fused kernel would access too many buffers",
+        "refuse.matmul": "a matmul is fused only with operations that use its result",
+        "refuse.traffic": "they share too few bytes for fusion to pay off",
         "refuse.kind": "this kind of operation is not fused",
-        "alias.view": "a view of memory that exists",
-        "copy.layout": "the reader needs another layout",
-        "memory.reuse": "takes the memory of a value that is dead",
-        "memory.inplace": "written over its last input",
-        "memory.arena": "only kernels see it: it lies beside others in one allocation",
+        "alias.view": "it is a view of existing memory",
+        "copy.layout": "its reader needs another layout",
+        "memory.reuse": "it takes the memory of a value that is dead",
+        "memory.inplace": "it overwrites an input after that input's last use",
+        "memory.arena": "only kernels access it, so it is placed in an allocation with other values",
         "memory.fresh": "no dead memory fits",
-        "order.eager": "no other order that was tried holds clearly less memory at once",
-        "order.peak": "it holds less memory at once than eager's order",
-        "sink.constant": "it is made of nothing, so that it is made where it was copied to",
-        "share.kernel": "equal to a kernel that exists, up to buffer names",
-        "scan.lookback": "its rows are few and long: programs scan parts of them, each going on from those before it",
-        "reduce.cluster": "its rows or columns are too few, or too long, for a program each: several share one",
-        "fuse.horizontal": "loops that have nothing to do with one another, and move too little for a launch each",
-        "refuse.peak": "loops side by side would hold more memory at once",
-        "merge.online": "two reductions read the same elements, which do not stay where they are read: one does both",
-        "split.threads": "too few results for the threads at hand: parts are reduced side by side, then their results",
+        "order.eager": "no other order that was tried has a clearly lower memory peak",
+        "order.peak": "its memory peak is lower than that of eager's order",
+        "sink.constant": "it is a constant, so it is created on the device that it was copied to",
+        "share.kernel": "it equals an existing kernel, up to buffer names",
+        "scan.lookback": "its rows are few and long, so thread blocks scan chunks of them by decoupled look-back",
+        "reduce.cluster": "its rows or columns are too few or too long for a block each, so a cluster reduces each",
+        "fuse.horizontal": "the kernels are independent and move too few bytes for a launch each",
+        "refuse.peak": "one launch of the independent kernels would raise the memory peak",
+        "merge.online": "both reductions read elements that leave the registers, so one online reduction computes both",
+        "split.threads": "it has too few results for the threads, so chunks are reduced in parallel and combined",
         "library.linear": "the host's routine for linear layers is faster than ATen's at this size",
-        "library.bias": "kernels that read the sum add on the way, and the product alone has more routines",
-        "library.generated": "it was asked for as a loop, which what surrounds it can join",
-        "library.padding": "a library reads rows better that begin with a line of memory",
-        "library.convolution": "its weight is packed once, and images in channels-last suit the host's routine best",
-        "library.channels_last": "in channels-last its routine reorders less than is converted at other layouts",
-        "library.frozen": "it depends on parameters alone: it is kept until one of them changes",
-        "library.scale": "what it does to each channel is part of the convolution's weight and bias",
+        "library.bias": "its readers add the bias in their loops, and a matmul without bias has more library routines",
+        "library.generated": "it was chosen to run as a loop, which its prologue and epilogue can be fused into",
+        "library.padding": "library routines read rows faster that start at a cache line",
+        "library.convolution": "its weight is prepacked once, and the host's routine is fastest on channels-last data",
+        "library.channels_last": "channels-last saves its routine more reordering than the conversions around it cost",
+        "library.frozen": "it depends only on parameters, so it is computed once and reused until one of them changes",
+        "library.scale": "its scale and shift of each channel become part of the convolution's weight and bias",
         "library.activation": "the convolution's routine applies it",
-        "attention.kernel": "written by hand; the library's kernel runs it wherever numbers and masks allow",
-        "attention.read": "something else reads what stands between the products, which the kernel does not give",
-        "attention.step": "an operation between the products is none that the kernel has",
-        "attention.scale": "the scores are scaled by what is not known before the graph runs",
-        "attention.mask": "its mask is none that the kernel has",
-        "attention.order": "a step between the products sees dimensions in another order",
+        "attention.kernel": "it is attention of matmuls and a softmax, which a library kernel runs where masks allow",
+        "attention.read": "another operation reads a value between the matmuls, which the fused kernel does not return",
+        "attention.step": "the fused kernel does not support an operation between the matmuls",
+        "attention.scale": "the scale of its scores is not known before the graph runs",
+        "attention.mask": "the fused kernel does not support its mask",
+        "attention.order": "an operation between the matmuls has its dimensions in another order",
         "attention.dimension": "its softmax is not over the keys",
-        "attention.dtype": "eager rounds scores and weights to a narrow float, which the kernel does not",
-        "attention.heads": "queries and values have different sizes",
+        "attention.dtype": "eager rounds scores and weights to a low-precision float, which the fused kernel does not",
+        "attention.heads": "its queries and values have different head dimensions",
         "attention.symbols": "its sizes are not known before the graph runs",
-        "attention.device": "the kernel runs on the CPU alone",
-        "attention.small": "too few operations for the kernel to pay",
-        "flex_attention.fused": "who weighs by its scores computes them on the way: they are never in memory",
-        "flex_attention.function": "its score or mask function is no expression of one query and one key",
-        "flex_attention.dtype": "its operands are no floats of 16 or 32 bits of one dtype",
-        "flex_attention.empty": "there is nothing to attend to",
-        "flex_attention.gradient": "gradients are wanted that have to repeat, or are of no element that is looked up",
-        "library.no_template": "the target has no template; its library routine runs it",
+        "attention.device": "the fused kernel runs on the CPU only",
+        "attention.small": "it has too few operations for the fused kernel to pay off",
+        "flex_attention.fused": "the loop that uses its scores computes them, so they are never in memory",
+        "flex_attention.function": "its score_mod or mask_mod is not an expression of one query and one key",
+        "flex_attention.dtype": "its operands are not all 16-bit or 32-bit floats of one dtype",
+        "flex_attention.empty": "it has no queries, no keys or no heads",
+        "flex_attention.gradient": "its gradient is unused, must be deterministic, or reads a whole captured tensor",
+        "library.no_template": "the target cannot generate this contraction, so a library routine runs it",
     }
 )
+"""Explanations of the reasons for decisions, by key: complete sentences about the subject, as ``explain``
+prints them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``subject`` (a value, a group, or ``"g0 + g1"``) got ``verdict`` for ``reason`` (a key of :data:`REASONS`).
-
-    ``bytes`` is the memory traffic at stake per call; ``note`` adds what the reason cannot know.
-    """
+    """A choice of the compiler about one subject, with its reason."""
 
     stage: str
+    """Pass or stage that decided."""
     subject: str
+    """A value, a group, or two groups as ``"g0 + g1"``."""
     verdict: str
+    """The choice, such as ``fuse`` or ``inline``."""
     reason: str
+    """A key of :data:`REASONS`."""
     bytes: Size = 0
+    """Memory traffic at stake in one call, in bytes."""
     note: str = ""
+    """Details of this case that the reason does not say."""
 
     def describe(self) -> str:
-        """One line for a person."""
+        """The decision as one line of text."""
         stake = f" ({self.bytes} B)" if self.bytes != 0 else ""
         note = f"; {self.note}" if self.note else ""
         return f"{self.stage}: {self.verdict} {self.subject}: {REASONS.get(self.reason, self.reason)}{stake}{note}"
