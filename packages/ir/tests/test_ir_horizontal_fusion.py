@@ -113,21 +113,21 @@ def test_a_pack_touches_what_its_loops_touch() -> None:
 WRONG = {
     "a result that another loop reads": ("independent", "invoke (%z, %c, %x)", "invoke (%z, %c, %a)"),
     "a result that another loop writes": ("independent", "invoke (%y, %b, s0*2, q)", "invoke (%y, %a, s0*2, q)"),
-    "a name that is no parameter": ("pack", "invoke (%z, %c, %x)", "invoke (%w, %c, %x)"),
-    "too few buffers": ("pack", "invoke (%z, %c, %x)", "invoke (%z, %c)"),
-    "too few symbols": ("pack", "5, q)", "5)"),
-    "a size that it cannot be": ("pack", "%a, 5, q", "%a, 129, q"),
-    "a size that it may not be": ("pack", "s0*2, q", "s0*3, q"),
-    "a float for a size": ("pack", "%a, 5, q", "%a, q, q"),
+    "a name that is no parameter": ("invocation", "invoke (%z, %c, %x)", "invoke (%w, %c, %x)"),
+    "too few buffers": ("invocation", "invoke (%z, %c, %x)", "invoke (%z, %c)"),
+    "too few symbols": ("invocation", "5, q)", "5)"),
+    "a size that it cannot be": ("invocation", "%a, 5, q", "%a, 129, q"),
+    "a size that it may not be": ("invocation", "s0*2, q", "s0*3, q"),
+    "a float for a size": ("invocation", "%a, 5, q", "%a, q, q"),
     "a symbol that nobody gives": ("free-symbols", "s0*2, q", "s1*2, q"),
-    "another dtype": ("pack", "in %z: f32", "in %z: f64"),
-    "less alignment": ("pack", "kernel scaled(in %p0: f32", "kernel scaled(in %p0: f32 align 16"),
+    "another dtype": ("invocation", "in %z: f32", "in %z: f64"),
+    "less alignment": ("invocation", "kernel scaled(in %p0: f32", "kernel scaled(in %p0: f32 align 16"),
     "what is written is an input": ("access", "out %a: f32", "in %a: f32"),
     "what is read is a result": ("access", "in %y: f32", "inout %y: f32"),
-    "a parameter that no loop is bound to": ("pack", "in %z: f32,", "in %z: f32, in %w: f32,"),
-    "two parts of one name": ("pack", "kernel sums", "kernel scaled"),
-    "loops of its own": ("pack", "    invoke (%z, %c, %x)\n", "    invoke (%z, %c, %x)\n  phase [] { %a[0] = 0.0; }\n"),
-    "programs that share": ("sharing", "outer [i0: n]", "schedule tile_request cluster 4 outer [i0: n]"),
+    "a parameter that no invocation uses": ("invocation", "in %z: f32,", "in %z: f32, in %w: f32,"),
+    "two subkernels of one name": ("subkernels", "kernel sums", "kernel scaled"),
+    "phases": ("subkernels", "    invoke (%z, %c, %x)\n", "    invoke (%z, %c, %x)\n  phase [] { %a[0] = 0.0; }\n"),
+    "a cluster": ("cluster", "outer [i0: n]", "schedule tile_request cluster 4 outer [i0: n]"),
 }  # fmt: skip
 
 
@@ -189,7 +189,7 @@ def test_a_plan_says_which_loop_an_operation_is_in() -> None:
     (step,) = [each for each in found.steps if isinstance(each, Launch) and each.origins]
     assert [(each.operation, each.invocation) for each in step.origins] == [("a", 0), ("b", 1)]
     assert to_text(from_json(to_json(found))) == text
-    with pytest.raises(VerifyError, match="b came to be loop 2"):
+    with pytest.raises(VerifyError, match="b is the origin of invocation 2"):
         plan(text.replace("invocation 1", "invocation 2"))
 
 

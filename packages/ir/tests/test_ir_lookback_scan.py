@@ -186,7 +186,7 @@ def test_scratch_has_words_for_each_part() -> None:
         (running_sum("tile_request segment 48"), "power of two"),
         (
             running_sum("tile_request segment 64", "%o[i0*1000 + r0] = %x[i0*1000 + r0];"),
-            "does not scan alone",
+            "one scan along one axis and nothing else",
         ),
     ],
 )

@@ -73,7 +73,7 @@ RIGHT = [
 ]
 
 WRONG = {
-    "a request for no axis": (ROWS, "tile_request blocks(j: 4)", "which is no axis"),
+    "a request for no axis": (ROWS, "tile_request blocks(j: 4)", "which is not an axis"),
     "an empty block": (ROWS, "tile_request blocks(i0: 0)", "the block of i0 is 0"),
     "a phase without a cover": (ROWS, "tile_loops outer((i0: 2)) inner(point) warps 1", "1 phases of 2"),
     "another phase's axes": (
@@ -82,7 +82,11 @@ WRONG = {
         "are not the phase's",
     ),
     "no power of two": (ROWS, "tile_loops outer((i0: 3)) inner((r0: 8), point) warps 1", "power of two"),
-    "an axis twice": (ROWS, "tile_loops outer((i0), (i0)) inner((r0: 8), point) warps 1", "in another one"),
+    "an axis twice": (
+        ROWS,
+        "tile_loops outer((i0), (i0)) inner((r0: 8), point) warps 1",
+        "in another dimension",
+    ),
     "an axis that is left out": (
         ROWS,
         "tile_loops outer((i1)) inner((r0: 8), point) warps 1",
@@ -103,9 +107,9 @@ WRONG = {
     "rows that are none": (
         PRODUCT,
         "matmul rows(k: 64) columns(j: 32) summed(k: 16) warps 4 stages 3",
-        "no outer axis",
+        "not an outer axis",
     ),
-    "subkernels that are not there": (ROWS, "foreach warps 4", "no subkernels"),
+    "subkernels that are not there": (ROWS, "foreach warps 4", "without subkernels"),
 }
 
 
@@ -123,16 +127,16 @@ def test_a_schedule_that_does_not_suit_its_kernel_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "part"),
+    ("own", "subkernel"),
     [
         ("foreach warps 4", "tile_loops outer((i: 8)) inner(point) warps 8"),
         ("foreach warps 4", "tile_request"),
         ("lookback_scan segment 16 warps 4", "tile_loops outer((i: 8)) inner(point) warps 4"),
     ],
 )
-def test_subkernels_have_the_warps_of_their_launch(own: str, part: str) -> None:
+def test_subkernels_have_the_warps_of_their_launch(own: str, subkernel: str) -> None:
     with pytest.raises(VerifyError) as caught:
-        verify_kernel(parse_kernel(FOREACH.format(schedule=own, part=part)))
+        verify_kernel(parse_kernel(FOREACH.format(schedule=own, part=subkernel)))
     assert caught.value.check == "schedule"
 
 

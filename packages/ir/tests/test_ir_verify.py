@@ -289,9 +289,9 @@ WRONG_GROUPS = {
     "an unknown member": ("partition", "run %o", "run %z"),
     "an axis twice": ("axes", "| r0: 8]", "| i0: 8]"),
     "an axis over nothing known": ("free-symbols", "| r0: 8]", "| r0: s0]"),
-    "a fate missing": ("fates", "register %m", ""),
-    "a fate twice": ("fates", "register %m", "register %m store %m"),
-    "stored, not written": ("fates", "out (%o)", "out ()"),
+    "a storage class missing": ("storage-classes", "register %m", ""),
+    "a storage class twice": ("storage-classes", "register %m", "register %m store %m"),
+    "stored, not written": ("storage-classes", "out (%o)", "out ()"),
     "reads too little": ("group-reads", "in (%x)", "in ()"),
     "too few bodies": ("member-bodies", "{ %e[i0, r0] * 2.0 }", ""),
     "another dtype": ("member-bodies", "{ %e[i0, r0] * 2.0 }", "{ 2 }"),
@@ -400,7 +400,7 @@ def test_each_check_of_a_kernel_finds_its_fault(name: str) -> None:
     assert caught.value.check == check
 
 
-SHARED = """
+CLUSTER = """
 kernel k(in %a: f32, out %b: f32, out %c: f32, workspace %w: i64, inout %d: f32) {
   schedule tile_request cluster 4
   outer [i0: 6]
@@ -410,30 +410,30 @@ kernel k(in %a: f32, out %b: f32, out %c: f32, workspace %w: i64, inout %d: f32)
 }
 """
 
-WRONG_SHARED = {
-    "nobody to share with": ("schedule", "cluster 4", "cluster 0"),
-    "no scratch": ("sharing", ", workspace %w: i64", ""),
-    "scratch of floats": ("sharing", "workspace %w: i64", "workspace %w: f32"),
-    "scratch that is read": ("access", "%a[i0*8 + r0] - $m", "%w[i0] - 1"),
-    "scratch that is stored to": ("access", "%c[i0] = $m", "%w[i0] = 1"),
-    "several nests": ("sharing", "phase [r0: 8] { %b", "phase [r1: 8] { %b[i0*8 + r1] = 0.0; } phase [r0: 8] { %b"),
-    "combining in memory": ("sharing", "%d[i0] = %d[i0] + $m", "%d[i0] add = $m"),
-    "a point": ("sharing", "[r0: 8] { $m: f32 = reduce.max { %a[i0*8 + r0]", "[] { $m: f32 = reduce.max { %a[0]"),
-    "another program's store": ("sharing", "%a[i0*8 + r0] - $m", "%d[i0]"),
-    "a store by all and by one": ("sharing", "%c[i0] = $m", "%b[i0] = $m"),
+WRONG_CLUSTER = {
+    "an empty cluster": ("schedule", "cluster 4", "cluster 0"),
+    "no workspace": ("cluster", ", workspace %w: i64", ""),
+    "a workspace of floats": ("cluster", "workspace %w: i64", "workspace %w: f32"),
+    "a workspace that is read": ("access", "%a[i0*8 + r0] - $m", "%w[i0] - 1"),
+    "a workspace that is stored to": ("access", "%c[i0] = $m", "%w[i0] = 1"),
+    "several nests": ("cluster", "phase [r0: 8] { %b", "phase [r1: 8] { %b[i0*8 + r1] = 0.0; } phase [r0: 8] { %b"),
+    "combining in memory": ("cluster", "%d[i0] = %d[i0] + $m", "%d[i0] add = $m"),
+    "a point": ("cluster", "[r0: 8] { $m: f32 = reduce.max { %a[i0*8 + r0]", "[] { $m: f32 = reduce.max { %a[0]"),
+    "a load of what another thread block stores": ("cluster", "%a[i0*8 + r0] - $m", "%d[i0]"),
+    "a store in phases with and without axes": ("cluster", "%c[i0] = $m", "%b[i0] = $m"),
 }  # fmt: skip
 
 
-def test_programs_may_share_outer_points() -> None:
-    kernel(SHARED)
+def test_a_cluster_may_divide_outer_points() -> None:
+    kernel(CLUSTER)
 
 
-@pytest.mark.parametrize("name", WRONG_SHARED)
-def test_sharing_is_refused_where_a_program_needs_what_another_stores(name: str) -> None:
-    check, right, wrong = WRONG_SHARED[name]
-    assert right in SHARED
+@pytest.mark.parametrize("name", WRONG_CLUSTER)
+def test_a_kernel_that_no_cluster_can_divide_is_refused(name: str) -> None:
+    check, right, wrong = WRONG_CLUSTER[name]
+    assert right in CLUSTER
     with pytest.raises(VerifyError) as caught:
-        kernel(SHARED.replace(right, wrong))
+        kernel(CLUSTER.replace(right, wrong))
     assert caught.value.check == check
 
 
@@ -486,7 +486,7 @@ WRONG_PLANS = {
     "two definitions of a symbol": ("defined-once", "define u0 {", "define s0 {"),
     "a result twice": ("defined-once", "free a", "%y = call g() free a"),
     "no storage": ("placement", "in a at 32", "in z at 32"),
-    "two homes": ("placement", "in a at 32", "in a at 32 shares %x"),
+    "a storage and a base": ("placement", "in a at 32", "in a at 32 shares %x"),
     "shares nothing": ("placement", "shares %y", "shares %z"),
     "shares itself": ("placement", "shares %y", "shares %v"),
     "another device": ("placement", "storage a: 128", "storage a: 128 on cuda"),

@@ -1,4 +1,4 @@
-"""The fused graph: groups of operations, and the choices that made them."""
+"""The fused graph: operations in groups that each run as one kernel, and the decisions that made them."""
 
 from litz_ir.fused.decision import REASONS, Decision
 from litz_ir.fused.group import FusedGraph, Group, Member, StorageClass

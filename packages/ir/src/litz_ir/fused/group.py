@@ -1,4 +1,7 @@
-"""The fused graph: which operations run in one kernel, and what becomes of each value. Target-neutral."""
+"""The fused graph: fusion groups, each of which runs as one kernel, and the storage class of each value.
+
+It is the same for all targets.
+"""
 
 from __future__ import annotations
 
@@ -11,45 +14,54 @@ from litz_ir.scalar.expr import Expr
 from litz_ir.symbols.term import Size
 
 StorageClass = Literal["inline", "register", "scratch", "store"]
+"""Storage of a value that a group defines.
+
+``inline``: recomputed in each reader; ``register``: held in a register; ``scratch``: in an array for each outer point;
+``store``: written to memory.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An operation of a group, by its name, seen over the group's axes.
+    """An operation of a group, rewritten over the group's axes.
 
-    ``index`` is the logical index of its results and ``bodies`` its bodies, both as terms over the group's axes.
-    ``inner`` is true when it runs over the inner axes too (reductions and scans always do); ``phase`` orders the loops
-    inside the kernel: members of one phase share one loop nest, phase 0 runs first. Only pointwise operations and
-    reductions have an index and bodies.
+    Only pointwise operations and reductions have an index and bodies.
     """
 
     operation: str
+    """Name of the operation."""
     phase: int = 0
+    """Number of the loop nest inside the kernel, which members of one phase have in common; phase 0 runs first."""
     inner: bool = False
+    """True if the operation runs over the inner axes too, as reductions and scans always do."""
     index: tuple[Size, ...] = ()
+    """Logical index of the results, as terms over the group's axes."""
     bodies: tuple[Expr, ...] = ()
+    """Bodies over the group's axes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Operations over one iteration space: ``outer`` axes shared by all, ``inner`` ones reduced or mapped inside.
-
-    A group of one call has no axes. ``storage_classes`` says for every value defined inside: ``inline`` (computed
-    where it is read), ``keep`` in a scalar, ``local`` in an array per outer point, or ``store`` to memory.
-    """
+    """Operations that run over one iteration space in one kernel. A group of one call has no axes."""
 
     name: str
     outer: tuple[Axis, ...]
+    """Axes that all members run over."""
     inner: tuple[Axis, ...]
+    """Axes that some members reduce over or map over inside each outer point."""
     members: tuple[Member, ...]
+    """Operations of the group, in program order."""
     storage_classes: tuple[tuple[str, StorageClass], ...]
+    """Storage class of each value that the group defines."""
     reads: tuple[str, ...]
+    """Buffers that the group reads and does not define."""
     writes: tuple[str, ...]
+    """Values that the group stores to memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class FusedGraph:
-    """A loop graph after inlining, its groups in the order they run, and the choices made."""
+    """A loop graph after inlining, its groups in the order in which they run, and the decisions that made them."""
 
     graph: LoopGraph
     groups: tuple[Group, ...]

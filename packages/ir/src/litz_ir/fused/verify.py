@@ -17,29 +17,29 @@ STAGE = "fused graph"
 
 
 def verify_fused(fused: FusedGraph) -> None:
-    """Check the graph, then every invariant of its groups. Raises :class:`VerifyError`."""
+    """Check the loop graph, then every invariant of its groups; raises :class:`VerifyError`."""
     verify_graph(fused.graph)
     operations = fused.graph.named()
     check_partition(fused, operations)
     check_group_order(fused, operations)
     known = _Known(fused.graph)
     for group in fused.groups:
-        place = ErrorLocation(STAGE, group.name)
-        check_group_axes(group, known, place)
-        check_storage_classes(group, operations, place)
-        check_traffic(group, operations, place)
+        location = ErrorLocation(STAGE, group.name)
+        check_group_axes(group, known, location)
+        check_storage_classes(group, operations, location)
+        check_traffic(group, operations, location)
         for member in group.members:
             operation = operations[member.operation]
             inside = ErrorLocation(STAGE, f"{member.operation} in {group.name}", operation.origin)
             check_member(member, operation, inside)
             check_member_bodies(group, member, known, inside)
-        check_phases(group, operations, place)
+        check_phases(group, operations, location)
     for decision in fused.decisions:
         check_decision(decision)
 
 
 class _Known:
-    """What member bodies may refer to besides their group's axes."""
+    """Buffers, symbols and scalars that member bodies may refer to besides their group's axes."""
 
     def __init__(self, graph: LoopGraph) -> None:
         self.buffers = {name: BufferInfo(v.type.dtype, v.type.shape) for name, v in graph.values().items()}
@@ -63,11 +63,11 @@ def check_partition(fused: FusedGraph, operations: Mapping[str, Operation]) -> N
     owner: dict[str, str] = {}
     for group in fused.groups:
         for member in group.members:
-            place = ErrorLocation(STAGE, group.name)
+            location = ErrorLocation(STAGE, group.name)
             if member.operation not in operations:
-                place.fail("partition", f"{member.operation} is no operation of the graph")
+                location.fail("partition", f"{member.operation} is no operation of the graph")
             if member.operation in owner:
-                place.fail("partition", f"{member.operation} is a member of {owner[member.operation]} too")
+                location.fail("partition", f"{member.operation} is a member of {owner[member.operation]} too")
             owner[member.operation] = group.name
     for name, operation in operations.items():
         if name not in owner:
@@ -75,19 +75,19 @@ def check_partition(fused: FusedGraph, operations: Mapping[str, Operation]) -> N
 
 
 def check_group_order(fused: FusedGraph, operations: Mapping[str, Operation]) -> None:
-    """A group runs after the groups that define what it reads, and before those that overwrite what it reads."""
+    """A group runs after the groups that define its reads, and before those that overwrite them."""
     group_of = {member.operation: group.name for group in fused.groups for member in group.members}
     done = {item.name for item in (*fused.graph.inputs, *fused.graph.constants)}
     replaced: dict[str, str] = {}
     for group in fused.groups:
-        place = ErrorLocation(STAGE, group.name)
+        location = ErrorLocation(STAGE, group.name)
         inside = [operations[member.operation] for member in group.members]
         own = {value.name for operation in inside for value in operation.results}
         for name in dict.fromkeys(name for operation in inside for name in operation.reads):
             if name not in done and name not in own:
-                place.fail("group-order", f"%{name} is read before the group that defines it")
+                location.fail("group-order", f"%{name} is read before the group that defines it")
             if name in replaced:
-                place.fail("group-order", f"%{name} is read after {replaced[name]} has overwritten it")
+                location.fail("group-order", f"%{name} is read after {replaced[name]} has overwritten it")
         done |= own
         for operation in inside:
             replaced.update(
@@ -95,95 +95,101 @@ def check_group_order(fused: FusedGraph, operations: Mapping[str, Operation]) ->
             )
 
 
-def check_group_axes(group: Group, known: _Known, place: ErrorLocation) -> None:
-    """A group's axes have names of their own, and sizes over known symbols."""
+def check_group_axes(group: Group, known: _Known, location: ErrorLocation) -> None:
+    """The axes of a group have distinct names, and sizes over known symbols."""
     names = [axis.name for axis in (*group.outer, *group.inner)]
     for name in names:
         if names.count(name) > 1 or name in known.names:
-            place.fail("axes", f"the axis name {name} is taken")
-    around = BodyScope(names=frozenset(known.names))
-    verify_bodies((), around, place, [axis.size for axis in (*group.outer, *group.inner)])
+            location.fail("axes", f"the axis name {name} is taken")
+    scope = BodyScope(names=frozenset(known.names))
+    verify_bodies((), scope, location, [axis.size for axis in (*group.outer, *group.inner)])
 
 
-def check_storage_classes(group: Group, operations: Mapping[str, Operation], place: ErrorLocation) -> None:
-    """Every value that a member defines has one fate, and no other has; what is stored is what is written."""
+def check_storage_classes(group: Group, operations: Mapping[str, Operation], location: ErrorLocation) -> None:
+    """Every value that a member defines has one storage class, and no other value has one; ``writes`` are the stored
+    values.
+    """
     defined = [value.name for member in group.members for value in operations[member.operation].results]
     named = [name for name, _ in group.storage_classes]
     if sorted(defined) != sorted(named):
         odd = sorted(set(defined) ^ set(named)) or sorted(name for name in named if named.count(name) > 1)
-        place.fail("fates", f"what becomes of {', '.join(f'%{name}' for name in odd)} is not said once")
-    stored = {name for name, fate in group.storage_classes if fate == "store"}
+        names = ", ".join(f"%{name}" for name in odd)
+        location.fail("storage-classes", f"{names}: one storage class expected for each value")
+    stored = {name for name, storage_class in group.storage_classes if storage_class == "store"}
     if stored != set(group.writes):
-        odd = sorted(stored ^ set(group.writes))
-        place.fail("fates", f"{', '.join(f'%{name}' for name in odd)}: stored and written differ")
+        names = ", ".join(f"%{name}" for name in sorted(stored ^ set(group.writes)))
+        location.fail("storage-classes", f"{names}: stored values and the group's writes differ")
 
 
-def check_traffic(group: Group, operations: Mapping[str, Operation], place: ErrorLocation) -> None:
-    """``reads`` names all that members read of what the group does not define."""
+def check_traffic(group: Group, operations: Mapping[str, Operation], location: ErrorLocation) -> None:
+    """``reads`` names every buffer that members read and the group does not define."""
     inside = [operations[member.operation] for member in group.members]
     own = {value.name for operation in inside for value in operation.results}
     needed = {name for operation in inside for name in operation.reads} - own
     missing = sorted(needed - set(group.reads))
     if missing:
-        place.fail(
+        location.fail(
             "group-reads",
             f"{', '.join(f'%{name}' for name in missing)} is read, but not among the group's reads",
         )
 
 
-def check_member(member: Member, operation: Operation, place: ErrorLocation) -> None:
-    """Loops carry their bodies and the index of their results; calls carry neither."""
+def check_member(member: Member, operation: Operation, location: ErrorLocation) -> None:
+    """A loop has its bodies and the index of its results, with the operation's dtypes and rank."""
     if not isinstance(operation, (Pointwise, Reduction)):
         return
     if len(member.bodies) != len(operation.bodies):
-        place.fail(
+        location.fail(
             "member-bodies", f"{len(operation.bodies)} bodies expected, the member has {len(member.bodies)}"
         )
     for body, own in zip(member.bodies, operation.bodies, strict=True):
         if body.dtype != own.dtype:
-            place.fail("member-bodies", f"the operation computes {own.dtype}, the member {body.dtype}")
+            location.fail("member-bodies", f"the operation computes {own.dtype}, the member {body.dtype}")
     rank = len(operation.results[0].type.shape) if operation.results else 0
     if len(member.index) != rank:
-        place.fail(
+        location.fail(
             "member-index", f"the results have {rank} dimensions, the member's index has {len(member.index)}"
         )
 
 
-def check_member_bodies(group: Group, member: Member, known: _Known, place: ErrorLocation) -> None:
-    """Bodies and indices use the group's axes, the inner ones only where the member runs over them."""
+def check_member_bodies(group: Group, member: Member, known: _Known, location: ErrorLocation) -> None:
+    """Bodies and indices use the group's axes; inner axes only if the member runs over them."""
     axes = (*group.outer, *group.inner) if member.inner else group.outer
     ranges, exact = axis_ranges({axis.name: axis.size for axis in axes})
-    around = BodyScope(
+    scope = BodyScope(
         buffers=known.buffers,
         names=frozenset(known.names) | ranges.keys(),
         ranges={**known.ranges, **ranges},
         exact=exact,
         scalars=known.scalars,
     )
-    verify_bodies(member.bodies, around, place, member.index)
+    verify_bodies(member.bodies, scope, location, member.index)
 
 
-def check_phases(group: Group, operations: Mapping[str, Operation], place: ErrorLocation) -> None:
-    """What a member reads of its group is computed in no later phase; what is reduced, in an earlier one."""
+def check_phases(group: Group, operations: Mapping[str, Operation], location: ErrorLocation) -> None:
+    """A member reads a value of its group in the phase that computes it or later, and a reduction's result only
+    later."""
     producer = {v.name: member for member in group.members for v in operations[member.operation].results}
     for member in group.members:
         if member.phase < 0:
-            place.fail("phases", f"{member.operation} runs in phase {member.phase}")
+            location.fail("phases", f"{member.operation} runs in phase {member.phase}")
         for name in dict.fromkeys(load.buffer for load in loads(*member.bodies)):
             source = producer.get(name)
             if source is None:
                 continue
             ready = source.phase + isinstance(operations[source.operation], Reduction)
             if ready > member.phase:
-                place.fail(
+                location.fail(
                     "phases",
                     f"{member.operation} in phase {member.phase} reads %{name}, ready in phase {ready}",
                 )
 
 
 def check_decision(decision: Decision) -> None:
-    """A decision's reason is one that can be explained."""
+    """The reason of a decision is a key of :data:`REASONS`."""
     if decision.reason not in REASONS:
         ErrorLocation(STAGE, decision.subject).fail(
-            "decision-reason", f"{decision.reason!r} is no reason", "add it to litz_ir.fused.decision.REASONS"
+            "decision-reason",
+            f"{decision.reason!r} is not a reason",
+            "add it to litz_ir.fused.decision.REASONS",
         )

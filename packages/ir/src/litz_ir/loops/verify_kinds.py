@@ -33,50 +33,50 @@ from litz_ir.symbols.term import Size, free_symbols
 # --- types and shapes -----------------------------------------------------------------------------------
 
 
-def check_type(value: Value, state: VerifierState, place: ErrorLocation) -> None:
+def check_type(value: Value, state: VerifierState, location: ErrorLocation) -> None:
     """A type has a stride per dimension and no negative size, and uses known symbols only."""
     type_ = value.type
     if len(type_.layout.strides) != len(type_.shape):
-        place.fail(
+        location.fail(
             "type", f"%{value.name} has {len(type_.shape)} dimensions and {len(type_.layout.strides)} strides"
         )
     for size in type_.shape:
         if isinstance(size, int) and size < 0:
-            place.fail("type", f"%{value.name} has the negative size {size}")
+            location.fail("type", f"%{value.name} has the negative size {size}")
     for term in (*type_.shape, *type_.layout.strides, type_.layout.offset):
         unknown = free_symbols(term) - state.symbols
         if unknown:
-            place.fail(
+            location.fail(
                 "free-symbols", f"the type of %{value.name} uses {', '.join(sorted(unknown))}, not known here"
             )
 
 
-def check_axes(axes: tuple[Axis, ...], state: VerifierState, place: ErrorLocation) -> None:
+def check_axes(axes: tuple[Axis, ...], state: VerifierState, location: ErrorLocation) -> None:
     """Axes have names of their own, and sizes over known symbols."""
     names = [axis.name for axis in axes]
     for name in names:
         if names.count(name) > 1:
-            place.fail("axes", f"two axes are called {name}")
+            location.fail("axes", f"two axes are called {name}")
         if name in state.symbols:
-            place.fail("axes", f"an axis and a symbol are called {name}")
+            location.fail("axes", f"an axis and a symbol are called {name}")
     for axis in axes:
         unknown = free_symbols(axis.size) - state.symbols
         if unknown:
-            place.fail(
+            location.fail(
                 "free-symbols",
                 f"the size of axis {axis.name} uses {', '.join(sorted(unknown))}, not known here",
             )
 
 
 def check_shapes(
-    operation: Operation, sizes: Sequence[Size], state: VerifierState, place: ErrorLocation
+    operation: Operation, sizes: Sequence[Size], state: VerifierState, location: ErrorLocation
 ) -> None:
     """Results have the shape of the loop."""
     for value in operation.results:
-        check_shape(value, sizes, state, place)
+        check_shape(value, sizes, state, location)
 
 
-def check_combined_shapes(operation: Reduction, state: VerifierState, place: ErrorLocation) -> None:
+def check_combined_shapes(operation: Reduction, state: VerifierState, location: ErrorLocation) -> None:
     """Results have the shape of the loop; what is the same along an axis may have one element there."""
     for position, value in enumerate(operation.results):
         sizes = [axis.size for axis in operation.axes]
@@ -85,36 +85,38 @@ def check_combined_shapes(operation: Reduction, state: VerifierState, place: Err
             known = frozenset[str]().union(*(body.free_symbols for body in bodies))
             pairs = zip(value.type.shape, operation.axes, strict=True)
             sizes = [1 if size == 1 and axis.name not in known else axis.size for size, axis in pairs]
-        check_shape(value, sizes, state, place)
+        check_shape(value, sizes, state, location)
 
 
-def check_shape(value: Value, sizes: Sequence[Size], state: VerifierState, place: ErrorLocation) -> None:
+def check_shape(value: Value, sizes: Sequence[Size], state: VerifierState, location: ErrorLocation) -> None:
     """A result has the shape of what is computed for it."""
     if not state.equal_shapes(value.type.shape, sizes):
         shape, loop = (", ".join(map(str, part)) for part in (value.type.shape, sizes))
-        place.fail("result-shape", f"%{value.name} has shape [{shape}], the loop makes [{loop}]")
+        location.fail("result-shape", f"%{value.name} has shape [{shape}], the loop makes [{loop}]")
 
 
-def check_pointwise_dtypes(operation: Pointwise, place: ErrorLocation) -> None:
+def check_pointwise_dtypes(operation: Pointwise, location: ErrorLocation) -> None:
     """There is a body for each result, of its dtype."""
     if len(operation.bodies) != len(operation.results):
-        place.fail("result-count", f"{len(operation.results)} results, but {len(operation.bodies)} bodies")
+        location.fail("result-count", f"{len(operation.results)} results, but {len(operation.bodies)} bodies")
     for value, body in zip(operation.results, operation.bodies, strict=True):
-        check_dtype(value, body.dtype, place)
+        check_dtype(value, body.dtype, location)
 
 
-def check_combined_dtypes(operation: Reduction | Scan, place: ErrorLocation) -> None:
+def check_combined_dtypes(operation: Reduction | Scan, location: ErrorLocation) -> None:
     """The combiner fits the bodies, and the results have the dtypes that it gives."""
     scans = isinstance(operation, Scan)
-    dtypes = verify_combiner(operation.combiner, operation.bodies, len(operation.results), place, scans=scans)
+    dtypes = verify_combiner(
+        operation.combiner, operation.bodies, len(operation.results), location, scans=scans
+    )
     for value, dtype in zip(operation.results, dtypes, strict=True):
-        check_dtype(value, dtype, place)
+        check_dtype(value, dtype, location)
 
 
-def check_dtype(value: Value, dtype: DType, place: ErrorLocation) -> None:
+def check_dtype(value: Value, dtype: DType, location: ErrorLocation) -> None:
     """A result has the dtype that is computed for it."""
     if value.type.dtype != dtype:
-        place.fail(
+        location.fail(
             "result-dtype",
             f"%{value.name} is {value.type.dtype}, what is computed is {dtype}",
             "cast the body",
@@ -124,111 +126,113 @@ def check_dtype(value: Value, dtype: DType, place: ErrorLocation) -> None:
 # --- single operations ----------------------------------------------------------------------------------
 
 
-def check_scan_dimension(operation: Scan, place: ErrorLocation) -> None:
+def check_scan_dimension(operation: Scan, location: ErrorLocation) -> None:
     """The scanned axis is one of the result's dimensions."""
     if operation.dimension not in range(len(operation.axes) + 1):
-        place.fail("scan-dimension", f"dimension {operation.dimension} of {len(operation.axes) + 1}")
+        location.fail("scan-dimension", f"dimension {operation.dimension} of {len(operation.axes) + 1}")
 
 
-def check_scatter(operation: Scatter, state: VerifierState, place: ErrorLocation) -> None:
+def check_scatter(operation: Scatter, state: VerifierState, location: ErrorLocation) -> None:
     """The result is a copy of the base; the index has the base's rank, the body its dtype."""
-    value = _one_result(operation, place)
-    base = state.type(operation.base, place)
+    value = _one_result(operation, location)
+    base = state.type(operation.base, location)
     if value.type.dtype != base.dtype or not state.equal_shapes(value.type.shape, base.shape):
-        place.fail("result-shape", f"%{value.name} differs from its base %{operation.base} in dtype or shape")
-    check_dtype(value, operation.body.dtype, place)
-    check_index(operation.base, operation.index, operation.axes, state, place)
+        location.fail(
+            "result-shape", f"%{value.name} differs from its base %{operation.base} in dtype or shape"
+        )
+    check_dtype(value, operation.body.dtype, location)
+    check_index(operation.base, operation.index, operation.axes, state, location)
 
 
-def check_view(operation: View, state: VerifierState, place: ErrorLocation) -> None:
+def check_view(operation: View, state: VerifierState, location: ErrorLocation) -> None:
     """A view has its base's dtype or shows its bits as another one, the loop's shape, an index of the base's rank."""
-    value = _one_result(operation, place)
-    own, base = value.type.dtype, state.type(operation.base, place).dtype
+    value = _one_result(operation, location)
+    own, base = value.type.dtype, state.type(operation.base, location).dtype
     if own.bits != base.bits or own.is_bool != base.is_bool:
-        check_dtype(value, base, place)
-    check_shapes(operation, [axis.size for axis in operation.axes], state, place)
-    check_index(operation.base, operation.index, operation.axes, state, place)
+        check_dtype(value, base, location)
+    check_shapes(operation, [axis.size for axis in operation.axes], state, location)
+    check_index(operation.base, operation.index, operation.axes, state, location)
     given = operation.base_strides
     if given is not None and len(given) != len(operation.index):
-        place.fail(
+        location.fail(
             "index-arity",
             f"%{operation.base} has {len(operation.index)} dimensions, {len(given)} strides are given",
         )
 
 
 def check_index(
-    base: str, index: tuple[Size, ...], axes: tuple[Axis, ...], state: VerifierState, place: ErrorLocation
+    base: str, index: tuple[Size, ...], axes: tuple[Axis, ...], state: VerifierState, location: ErrorLocation
 ) -> None:
     """An index has the rank of what it indexes, and is not known to leave it."""
-    shape = state.type(base, place).shape
+    shape = state.type(base, location).shape
     if len(index) != len(shape):
-        place.fail("index-arity", f"%{base} has {len(shape)} dimensions, the index has {len(index)}")
+        location.fail("index-arity", f"%{base} has {len(shape)} dimensions, the index has {len(index)}")
     around = state.body_scope(axes)
     for dimension, (term, size) in enumerate(zip(index, shape, strict=True)):
         if isinstance(size, int) and leaves(term, size, around):
-            place.fail(
+            location.fail(
                 "index-bounds", f"{term} leaves dimension {dimension} of %{base}, whose size is {size}"
             )
 
 
-def check_sort(operation: Sort, state: VerifierState, place: ErrorLocation) -> None:
+def check_sort(operation: Sort, state: VerifierState, location: ErrorLocation) -> None:
     """A sort gives values like its source and ``i64`` positions, along a dimension that exists."""
-    source = state.type(operation.source, place)
+    source = state.type(operation.source, location)
     if len(operation.results) != 2:
-        place.fail(
+        location.fail(
             "result-count", f"a sort gives values and positions, {len(operation.results)} results are named"
         )
     if operation.dimension not in range(max(len(source.shape), 1)):
-        place.fail("sort-dimension", f"dimension {operation.dimension} of {len(source.shape)}")
+        location.fail("sort-dimension", f"dimension {operation.dimension} of {len(source.shape)}")
     for value, dtype in zip(operation.results, (source.dtype, i64), strict=True):
-        check_dtype(value, dtype, place)
-    check_shapes(operation, source.shape, state, place)
+        check_dtype(value, dtype, location)
+    check_shapes(operation, source.shape, state, location)
 
 
-def check_mutation(operation: Mutation, state: VerifierState, place: ErrorLocation) -> None:
+def check_mutation(operation: Mutation, state: VerifierState, location: ErrorLocation) -> None:
     """The result is the target's next version; the source has its dtype and shape."""
-    value = _one_result(operation, place)
+    value = _one_result(operation, location)
     if value.replaces != operation.target:
-        place.fail("mutation", f"%{value.name} should replace %{operation.target}, which is overwritten")
-    target, source = (state.type(name, place) for name in (operation.target, operation.source))
+        location.fail("mutation", f"%{value.name} should replace %{operation.target}, which is overwritten")
+    target, source = (state.type(name, location) for name in (operation.target, operation.source))
     if source.dtype != target.dtype or not state.equal_shapes(source.shape, target.shape):
-        place.fail("mutation", f"%{operation.source} and %{operation.target} differ in dtype or shape")
+        location.fail("mutation", f"%{operation.source} and %{operation.target} differ in dtype or shape")
 
 
-def check_pairs(name: str, type_: TensorType, place: ErrorLocation) -> None:
+def check_pairs(name: str, type_: TensorType, location: ErrorLocation) -> None:
     """What stands for a complex tensor is floats, their last dimension the two parts."""
     if not type_.dtype.is_float or not type_.shape or type_.shape[-1] != 2:
-        place.fail(
+        location.fail(
             "pairs", f"%{name} stands for a complex tensor, but is {type_.dtype} of shape {type_.shape}"
         )
 
 
-def check_call(operation: Call, state: VerifierState, place: ErrorLocation) -> None:
+def check_call(operation: Call, state: VerifierState, location: ErrorLocation) -> None:
     """What a call mutates and aliases are its own arguments and results, symbols in its arguments are known, and what
     it takes or returns as complex tensors are pairs."""
     for size in sizes_in((*operation.arguments, *(value for _, value in operation.attributes))):
         unknown = free_symbols(size) - state.symbols
         if unknown:
-            place.fail("free-symbols", f"an argument uses {', '.join(sorted(unknown))}, not known here")
+            location.fail("free-symbols", f"an argument uses {', '.join(sorted(unknown))}, not known here")
     results = {value.name: value for value in operation.results}
     for name in complex_references((*operation.arguments, *(value for _, value in operation.attributes))):
-        check_pairs(name, state.type(name, place), place)
+        check_pairs(name, state.type(name, location), location)
     for value in operation.results:
         if isinstance(value, ComplexValue):
-            check_pairs(value.name, value.type, place)
+            check_pairs(value.name, value.type, location)
     for old, new in operation.mutates:
         if old not in operation.reads:
-            place.fail("call-mutates", f"%{old} is mutated, but no argument")
+            location.fail("call-mutates", f"%{old} is mutated, but no argument")
         if new not in results or results[new].replaces != old:
-            place.fail("call-mutates", f"%{new} should be a result that replaces %{old}")
+            location.fail("call-mutates", f"%{new} should be a result that replaces %{old}")
     for name in operation.unreturned:
         if name not in results:
-            place.fail("call-results", f"%{name} is not returned, but it is no result either")
+            location.fail("call-results", f"%{name} is not returned, but it is no result either")
     for result, base in operation.aliases:
         if result not in results:
-            place.fail("call-aliases", f"%{result} is no result of the call")
+            location.fail("call-aliases", f"%{result} is no result of the call")
         if base not in operation.reads:
-            place.fail("call-aliases", f"%{result} shares memory with %{base}, which is no argument")
+            location.fail("call-aliases", f"%{result} shares memory with %{base}, which is no argument")
 
 
 _SUBGRAPHS: Mapping[str, int] = {
@@ -236,42 +240,46 @@ _SUBGRAPHS: Mapping[str, int] = {
 }  # fmt: skip
 
 
-def check_region(operation: Region, place: ErrorLocation) -> None:
+def check_region(operation: Region, location: ErrorLocation) -> None:
     """A region has as many subgraphs as its kind asks for, and they give its results."""
     count = _SUBGRAPHS[operation.kind]
     if len(operation.subgraphs) != count:
-        place.fail("region", f"a {operation.kind} has {count} subgraphs, this one {len(operation.subgraphs)}")
+        location.fail(
+            "region", f"a {operation.kind} has {count} subgraphs, this one {len(operation.subgraphs)}"
+        )
     loops = operation.kind in ("while_loop", "while_stack")
     giving = operation.subgraphs[1:] if loops else operation.subgraphs
     for graph in giving:
         if len(graph.outputs) != len(operation.results):
-            place.fail(
+            location.fail(
                 "region",
                 f"{graph.name} gives {len(graph.outputs)} values, the region has {len(operation.results)}",
             )
 
 
-def check_frozen_region(region: Region, held: Collection[str], place: ErrorLocation) -> None:
+def check_frozen_region(region: Region, held: Collection[str], location: ErrorLocation) -> None:
     """What is kept depends on held inputs alone, and on nothing that has an order."""
     others = [name for name in region.reads if name not in held]
     if others:
-        place.fail("frozen", f"what is kept reads %{others[0]}, which may be another tensor in the next call")
+        location.fail(
+            "frozen", f"what is kept reads %{others[0]}, which may be another tensor in the next call"
+        )
     if region.tokens or any(value.replaces is not None for value in region.results):
-        place.fail("frozen", "what is kept has an effect, which would be missing when it is not run again")
+        location.fail("frozen", "what is kept has an effect, which would be missing when it is not run again")
 
 
-def check_host_scalar(operation: HostScalar, state: VerifierState, place: ErrorLocation) -> None:
+def check_host_scalar(operation: HostScalar, state: VerifierState, location: ErrorLocation) -> None:
     """A symbol is defined once, by a body of its kind."""
     info = state.table.get(operation.symbol)
     if info is not None and operation.body.dtype not in SCALAR_DTYPES[info.kind]:
-        place.fail(
+        location.fail(
             "host-scalar", f"{operation.symbol} is a {info.kind}, the body gives {operation.body.dtype}"
         )
     if operation.symbol in state.symbols:
-        place.fail("host-scalar", f"{operation.symbol} is defined twice")
+        location.fail("host-scalar", f"{operation.symbol} is defined twice")
 
 
-def _one_result(operation: Operation, place: ErrorLocation) -> Value:
+def _one_result(operation: Operation, location: ErrorLocation) -> Value:
     if len(operation.results) != 1:
-        place.fail("result-count", f"one result expected, {len(operation.results)} are named")
+        location.fail("result-count", f"one result expected, {len(operation.results)} are named")
     return operation.results[0]

@@ -60,10 +60,10 @@ class VerifierState:
         """True when a value or an opaque object of that name is defined."""
         return name in self.values or name in self.objects
 
-    def type(self, name: str, place: ErrorLocation) -> TensorType:
+    def type(self, name: str, location: ErrorLocation) -> TensorType:
         """The type of a value that is read; an opaque object has none."""
         if name not in self.values:
-            place.fail("defined-before-use", f"%{name} is used as a buffer, but none is defined before")
+            location.fail("defined-before-use", f"%{name} is used as a buffer, but none is defined before")
         return self.values[name].type
 
     def equal_shapes(self, a: Iterable[Size], b: Iterable[Size]) -> bool:

@@ -1,4 +1,4 @@
-"""Passes and the runner that applies them."""
+"""Passes: named values with one ``apply`` from data to data, and the pipeline that runs and checks them."""
 
 from litz_ir.passes.base import Hook, Pass, PassContext, Timings
 from litz_ir.passes.pipeline import Pipeline, run_pass, run_passes

@@ -1,4 +1,4 @@
-"""The plan: a fused graph scheduled for one target."""
+"""The plan: kernels, schedules, memory and steps that a host needs to run a fused graph on one target."""
 
 from litz_ir.plan.accessed_ranges import AccessRange, access_ranges
 from litz_ir.plan.buffer_uses import (

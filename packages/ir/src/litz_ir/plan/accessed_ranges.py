@@ -1,4 +1,4 @@
-"""What of its buffers a kernel touches: between which elements, and how many bytes it has to move."""
+"""Ranges of elements that a kernel accesses in each buffer, and the bytes that it moves."""
 
 from __future__ import annotations
 
@@ -15,61 +15,64 @@ from litz_ir.symbols.term import Size, evaluate, free_symbols
 
 @dataclass(frozen=True, slots=True)
 class AccessRange:
-    """A kernel touches no element of a buffer below ``low`` or above ``high`` (``None``: nothing is known); ``read``
-    and ``written`` are bytes, each element counted once."""
+    """Elements of a buffer that a kernel may access, and the bytes that it reads and writes there."""
 
     low: int | None
+    """Lowest element accessed; ``None`` if unknown."""
     high: int | None
+    """Highest element accessed; ``None`` if unknown."""
     read: int
+    """Bytes read, each element counted once; an upper bound."""
     written: int
+    """Bytes written, each element counted once; an upper bound."""
 
 
 def access_ranges(kernel: Kernel, symbols: Mapping[str, int | float]) -> dict[str, AccessRange]:
-    """What a kernel touches of each of its parameters, its symbols having these values.
+    """Access range of each parameter of a kernel, for given values of its symbols.
 
-    What is read under a condition counts as read wherever the kernel runs, so that ``read`` may be too much.
+    A load under a condition counts wherever the kernel runs, so ``read`` may exceed the bytes that are read. A
+    workspace counts no bytes: thread blocks exchange values through caches.
     """
     if kernel.subkernels:
-        return _together(kernel, symbols)
+        return _fused_ranges(kernel, symbols)
     sizes = {name: int(value) for name, value in symbols.items() if not isinstance(value, float)}
     ranges = {name: Range(value, value) for name, value in sizes.items()}
     points: dict[str, int] = {}
     for axis in (*kernel.outer, *(axis for phase in kernel.phases for axis in phase.axes)):
         points[axis.name] = max(points.get(axis.name, 0), evaluate(axis.size, sizes))
-    for fold in nested_reductions(
+    for nested in nested_reductions(
         *(value for phase in kernel.phases for s in phase.statements for value in _values(s))
     ):
-        points |= {name: evaluate(size, sizes) for name, size in fold.axes}
+        points |= {name: evaluate(size, sizes) for name, size in nested.axes}
     ranges |= {name: extent(size) for name, size in points.items()}
     read, written = _accesses(kernel)
     found = {}
     for parameter in kernel.parameters:
         if parameter.access == "workspace":
-            # What programs tell one another stays in caches.
             found[parameter.name] = AccessRange(0, evaluate(workspace_words(kernel), sizes) - 1, 0, 0)
             continue
-        seen = [bounds(each, ranges) for each in (*read[parameter.name], *written[parameter.name])]
-        lows = [each.low for each in seen if each.low is not None]
-        highs = [each.high for each in seen if each.high is not None]
-        low = min(lows, default=0) if len(lows) == len(seen) else None
-        high = max(highs, default=-1) if len(highs) == len(seen) else None
-        most = None if low is None or high is None else (high - low + 1) * parameter.dtype.itemsize
+        accessed = [bounds(each, ranges) for each in (*read[parameter.name], *written[parameter.name])]
+        lows = [each.low for each in accessed if each.low is not None]
+        highs = [each.high for each in accessed if each.high is not None]
+        low = min(lows, default=0) if len(lows) == len(accessed) else None
+        high = max(highs, default=-1) if len(highs) == len(accessed) else None
+        limit = None if low is None or high is None else (high - low + 1) * parameter.dtype.itemsize
         counts = [
             sum(_points(offset, points) for offset in offsets) * parameter.dtype.itemsize
             for offsets in (read[parameter.name], written[parameter.name])
         ]
         found[parameter.name] = AccessRange(
-            low, high, *(count if most is None else min(count, most) for count in counts)
+            low, high, *(count if limit is None else min(count, limit) for count in counts)
         )
     return found
 
 
-def _together(kernel: Kernel, symbols: Mapping[str, int | float]) -> dict[str, AccessRange]:
-    """What the loops of a pack touch: what several of them read counts once."""
+def _fused_ranges(kernel: Kernel, symbols: Mapping[str, int | float]) -> dict[str, AccessRange]:
+    """Access ranges of a horizontally fused kernel; elements that several invocations read count once."""
     found: dict[str, AccessRange] = {}
-    for part, binding in invocations_of(kernel):
-        own = access_ranges(part, invocation_symbols(part, binding, symbols))
-        for parameter, name in zip(part.parameters, binding.buffers, strict=True):
+    for subkernel, invocation in invocations_of(kernel):
+        own = access_ranges(subkernel, invocation_symbols(subkernel, invocation, symbols))
+        for parameter, name in zip(subkernel.parameters, invocation.buffers, strict=True):
             known, more = found.get(name), own[parameter.name]
             found[name] = more if known is None else _hull(known, more)
     return found
@@ -82,13 +85,13 @@ def _hull(one: AccessRange, other: AccessRange) -> AccessRange:
 
 
 def _accesses(kernel: Kernel) -> tuple[dict[str, dict[Size, None]], dict[str, dict[Size, None]]]:
-    """By buffer, the offsets that are read and those that are written, each once."""
-    names = [parameter.name for parameter in kernel.parameters] + [local.name for local in kernel.scratch]
+    """Offsets that are read and offsets that are written, by buffer, each once."""
+    names = [parameter.name for parameter in kernel.parameters] + [array.name for array in kernel.scratch]
     read: dict[str, dict[Size, None]] = {name: {} for name in names}
     written: dict[str, dict[Size, None]] = {name: {} for name in names}
     for statement in (statement for phase in kernel.phases for statement in phase.statements):
-        held = (atom.value for _, offset in _targets(statement) for atom in indirects_in(offset))
-        for load in loads(*_values(statement), *held):
+        index_values = (atom.value for _, offset in _targets(statement) for atom in indirects_in(offset))
+        for load in loads(*_values(statement), *index_values):
             read[load.buffer][load.index[0]] = None
         for buffer, offset in _targets(statement):
             written[buffer][offset] = None
@@ -112,7 +115,7 @@ def _targets(statement: Statement) -> Iterator[tuple[str, Size]]:
 
 
 def _points(offset: Size, sizes: Mapping[str, int]) -> int:
-    """How many elements an access has at most: one for each point of the axes that it depends on."""
+    """Upper bound of the elements that an access touches: the points of the axes that its offset depends on."""
     count = 1
     for name in free_symbols(offset):
         count *= sizes.get(name, 1)

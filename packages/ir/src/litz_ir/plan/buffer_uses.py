@@ -1,4 +1,4 @@
-"""Which memory the steps of a plan touch, where that is, and which of it they may write."""
+"""The buffers that each step of a plan reads and writes, and the devices that it runs on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from litz_ir.scalar.expr import Expr, loads
 
 
 def touched_by(step: Step) -> tuple[str, ...]:
-    """The buffers that a step touches, results included."""
+    """The buffers that a step reads or writes, results included."""
     match step:
         case Launch():
             return step.buffers
@@ -45,8 +45,11 @@ def touched_by(step: Step) -> tuple[str, ...]:
 def written_by(
     step: Step, kernels: Mapping[str, Kernel], mutates: Callable[[str], bool] = lambda target: True
 ) -> tuple[str, ...]:
-    """The buffers that a step may write, its results left out. Of what it gives to a routine or to control flow a plan
-    does not say which, so it is all of that, but for the routines of which ``mutates`` says that they write to none."""
+    """The buffers that a step may write, except its results.
+
+    A plan does not say which arguments a routine or a region writes, so all of them count. ``mutates`` returns
+    False for the routines that write to no argument.
+    """
     match step:
         case Launch():
             parameters = kernels[step.kernel].parameters
@@ -59,8 +62,10 @@ def written_by(
 
 
 def written_buffers(plan: Plan, mutates: Callable[[str], bool] = lambda target: True) -> frozenset[str]:
-    """The buffers, each at the end of its chain of bases, that :func:`written_by` gives for the steps of a plan. Of
-    what is given to a subplan that is run as it is, those that its own steps write."""
+    """The memory roots of all buffers that :func:`written_by` gives for the steps of a plan.
+
+    Of the arguments of an ``invoke`` or ``frozen`` region, only those that the subplan writes count.
+    """
     kernels, placements = {kernel.name: kernel for kernel in plan.kernels}, dict(plan.buffers)
     names: list[str] = []
     for step in plan.steps:
@@ -77,7 +82,7 @@ def written_buffers(plan: Plan, mutates: Callable[[str], bool] = lambda target: 
 
 
 def alias_chain(name: str, placements: Mapping[str, Placement]) -> Iterator[str]:
-    """A buffer, what it is a view of, and so on."""
+    """Yield a buffer, the base whose memory it shares, that base's own base, and so on."""
     at: str | None = name
     while at is not None:
         yield at
@@ -86,18 +91,21 @@ def alias_chain(name: str, placements: Mapping[str, Placement]) -> Iterator[str]
 
 
 def memory_root(name: str, placements: Mapping[str, Placement]) -> str:
-    """The buffer whose memory ``name`` is in the end."""
+    """The last buffer of the alias chain of ``name``: the one that has memory of its own."""
     *_, last = alias_chain(name, placements)
     return last
 
 
 def launched_on(launch: Launch, placements: Mapping[str, Placement]) -> Device:
-    """The device that a launch runs on: that of its buffers."""
+    """The device that a launch runs on, which is that of its buffers."""
     return placements[launch.buffers[0]].type.device
 
 
 def kernel_devices(plan: Plan) -> dict[str, tuple[Device, ...]]:
-    """By name, the devices that the kernels of a plan and of all below it are launched on: all of one kind."""
+    """Devices that each kernel of a plan and its subplans is launched on, by the kernel's name.
+
+    A verified plan launches a kernel on devices of one kind.
+    """
     found: dict[str, dict[Device, None]] = {kernel.name: {} for kernel in kernels_in(plan)}
     for each in plans_in(plan):
         placements = dict(each.buffers)

@@ -1,8 +1,9 @@
-"""Kernels whose outer points several programs have together, each a part of the points of every phase.
+"""Kernels whose outer points several thread blocks (CTAs) share, each with some of the points of every phase.
 
-A program combines its own points, writes that down in the kernel's scratch, waits for the others of its outer points,
-and combines what all of them wrote, in their order. A phase of a single point stores once, whoever runs it. So nothing
-but the order of combining differs from a kernel whose outer points have a program each.
+A thread block combines its own points, writes the partial result to the kernel's workspace, waits at a barrier
+for the other blocks of its outer points, and combines the partial results of all in block order. A phase
+without axes stores once, whichever block runs it. Only the order of combination differs from a kernel with one
+thread block for each outer point.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from litz_ir.scalar.expr import Load, indirects_in, loads
 from litz_ir.symbols.term import Size, mul, product
 
 WORD_BYTES = 8
-"""The bytes of an element of scratch, which holds a component of any accumulation."""
+"""Bytes of a workspace element, which holds one component of any accumulation."""
 
 
 def can_use_cluster(phases: Sequence[Phase]) -> bool:
-    """True where every part of an outer point's points can be left to another program.
+    """True if the points of each outer point can be divided among thread blocks.
 
-    The phases are all over the same axes, or over none; they accumulate over these, and store. What a phase of a single
-    point stores only such phases read, and what others store is read at the very point that stores it.
+    All phases that have axes have the same ones; they accumulate over these axes, or store. A value stored by a
+    phase without axes is read by such phases alone; any other stored value is read only at the point that
+    stores it.
     """
     nests = {phase.axes for phase in phases if phase.axes}
     statements = [(bool(phase.axes), each) for phase in phases for each in phase.statements]
@@ -57,14 +59,17 @@ def _loads(statement: Statement) -> tuple[Load, ...]:
 
 
 def state_components(statement: Accumulate) -> int:
-    """How many values what has been combined so far is made of, at the most."""
+    """Number of components of the running state of an accumulation; an upper bound."""
     own = len(statement.combiner.identity) if isinstance(statement.combiner, UserCombiner) else 0
     return max(own, len(statement.results))
 
 
 def workspace_words(kernel: Kernel) -> Size:
-    """The elements that a kernel's scratch has: one for each component of each accumulation, each outer point and each
-    program that has a part of it, or what a relay takes; 0 where programs tell one another nothing."""
+    """Elements of a kernel's workspace, 0 for a kernel whose thread blocks do not communicate.
+
+    A cluster needs one for each component of each accumulation, outer point and thread block of the cluster; a
+    look-back scan needs :func:`~litz_ir.plan.lookback_scan.lookback_words`.
+    """
     if scan_segment(kernel.schedule):
         return lookback_words(kernel)
     cluster = cluster_size(kernel.schedule)
@@ -76,10 +81,10 @@ def workspace_words(kernel: Kernel) -> Size:
 
 
 def zeroed_words(kernel: Kernel) -> Size:
-    """How many elements of a kernel's scratch, from the first on, have to be zero when a launch begins."""
+    """Leading elements of a kernel's workspace that must be zero when a launch begins."""
     return workspace_words(kernel) if scan_segment(kernel.schedule) else 0
 
 
 def workspace_of(kernel: Kernel) -> Parameter | None:
-    """The parameter that is a kernel's scratch."""
+    """The workspace parameter of a kernel, if it has one."""
     return next((each for each in kernel.parameters if each.access == "workspace"), None)

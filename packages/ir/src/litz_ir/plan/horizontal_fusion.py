@@ -1,8 +1,9 @@
-"""Packs: kernels whose loops have nothing to do with one another, so that one launch runs them side by side.
+"""Horizontally fused kernels: independent subkernels that run in one launch.
 
-A loop of a pack is a kernel on some of the pack's parameters and with values over the pack's symbols, as a launch is
-one on buffers of a plan. Loops that are alike are one part: their code is there once. What a loop writes no other loop
-touches, so that nobody can tell in which order they run.
+An invocation runs a subkernel on some of the fused kernel's parameters and with values over its symbols, as a
+launch runs a kernel on buffers of a plan. Equal kernels are one subkernel with several invocations, so their
+code is emitted once. No invocation touches memory that another one writes, so the order in which they run has
+no effect.
 """
 
 from __future__ import annotations
@@ -21,45 +22,53 @@ SymbolValue = int | float
 
 
 def leaf_kernels(kernel: Kernel) -> tuple[Kernel, ...]:
-    """The kernels that have axes and phases of their own: those of a pack's parts, or the kernel itself."""
-    return tuple(part.kernel for part in kernel.subkernels) or (kernel,)
+    """The kernels that have axes and phases: the subkernels of a horizontally fused kernel, or the kernel itself."""
+    return tuple(subkernel.kernel for subkernel in kernel.subkernels) or (kernel,)
 
 
 def invocations_of(kernel: Kernel) -> tuple[tuple[Kernel, Invocation], ...]:
-    """The loops of a pack, each with what it runs on, in their order."""
-    return tuple((part.kernel, binding) for part in kernel.subkernels for binding in part.invocations)
+    """The invocations of a horizontally fused kernel in order, each with its subkernel."""
+    return tuple(
+        (subkernel.kernel, invocation)
+        for subkernel in kernel.subkernels
+        for invocation in subkernel.invocations
+    )
 
 
 def schedules_of(kernel: Kernel) -> tuple[Schedule, ...]:
-    """The schedule of a kernel, and after it those of a pack's parts."""
-    return (kernel.schedule, *(part.kernel.schedule for part in kernel.subkernels))
+    """The schedule of a kernel, followed by those of its subkernels."""
+    return (kernel.schedule, *(subkernel.kernel.schedule for subkernel in kernel.subkernels))
 
 
 def with_schedules(kernel: Kernel, schedules: Sequence[Schedule]) -> Kernel:
-    """The kernel with other schedules, as many as :func:`schedules_of` gives."""
+    """The kernel with other schedules, in the order of :func:`schedules_of`."""
     own, *others = schedules
     pairs = zip(kernel.subkernels, others, strict=True)
-    parts = tuple(replace(part, kernel=replace(part.kernel, schedule=each)) for part, each in pairs)
-    return replace(kernel, schedule=own, subkernels=parts)
+    subkernels = tuple(
+        replace(subkernel, kernel=replace(subkernel.kernel, schedule=each)) for subkernel, each in pairs
+    )
+    return replace(kernel, schedule=own, subkernels=subkernels)
 
 
 def split_subkernels(kernel: Kernel) -> tuple[Kernel, ...]:
-    """A pack for each part of a pack, with what its loops are bound to."""
+    """Divide a horizontally fused kernel into one for each subkernel, each with all of that subkernel's
+    invocations.
+    """
 
-    def pack(part: Subkernel) -> Kernel:
-        bound = {name for binding in part.invocations for name in binding.buffers}
-        parameters = tuple(each for each in kernel.parameters if each.name in bound)
-        name = f"{kernel.name}_{part.kernel.name}"
-        return replace(kernel, name=name, parameters=parameters, subkernels=(part,))
+    def fused_kernel(subkernel: Subkernel) -> Kernel:
+        used = {name for invocation in subkernel.invocations for name in invocation.buffers}
+        parameters = tuple(each for each in kernel.parameters if each.name in used)
+        name = f"{kernel.name}_{subkernel.kernel.name}"
+        return replace(kernel, name=name, parameters=parameters, subkernels=(subkernel,))
 
-    return tuple(map(pack, kernel.subkernels))
+    return tuple(map(fused_kernel, kernel.subkernels))
 
 
 def origins_by_subkernel(
     kernel: Kernel, origins: Sequence[KernelOrigin]
 ) -> tuple[tuple[KernelOrigin, ...], ...]:
-    """Where the loops of each part of a pack came from; a kernel that is none has no parts."""
-    ends = list(accumulate(len(part.invocations) for part in kernel.subkernels))
+    """Origins of a horizontally fused kernel, by subkernel; empty for other kernels."""
+    ends = list(accumulate(len(subkernel.invocations) for subkernel in kernel.subkernels))
     found: list[list[KernelOrigin]] = [[] for _ in ends]
     for each in origins if kernel.subkernels else ():
         found[bisect_right(ends, each.invocation)].append(each)
@@ -67,30 +76,35 @@ def origins_by_subkernel(
 
 
 def invocation_symbols(
-    kernel: Kernel, binding: Invocation, symbols: Mapping[str, SymbolValue]
+    kernel: Kernel, invocation: Invocation, symbols: Mapping[str, SymbolValue]
 ) -> dict[str, SymbolValue]:
-    """The values of the symbols of a loop of a pack, whose own are ``symbols``."""
+    """Values of a subkernel's symbols in one invocation, given the values of the fused kernel's symbols."""
     integers = {name: int(value) for name, value in symbols.items() if not isinstance(value, float)}
 
     def value(term: Size) -> SymbolValue:
         return symbols[term.name] if isinstance(term, Symbol) else evaluate(term, integers)
 
-    return {info.name: value(term) for info, term in zip(kernel.symbols, binding.symbols, strict=True)}
+    return {info.name: value(term) for info, term in zip(kernel.symbols, invocation.symbols, strict=True)}
 
 
 def invocations_by_buffer(kernel: Kernel, names: Iterable[str]) -> dict[str, frozenset[int]]:
-    """The loops of a pack, by number, that touch each of ``names``: those of the memory that its parameters are bound
-    to, one for each parameter."""
+    """Numbers of the invocations that touch each memory.
+
+    ``names`` gives the memory of each parameter of the horizontally fused kernel, in order.
+    """
     memory = dict(zip((parameter.name for parameter in kernel.parameters), names, strict=True))
     found: dict[str, set[int]] = {}
-    for number, (_, binding) in enumerate(invocations_of(kernel)):
-        for buffer in binding.buffers:
+    for number, (_, invocation) in enumerate(invocations_of(kernel)):
+        for buffer in invocation.buffers:
             found.setdefault(memory[buffer], set()).add(number)
     return {name: frozenset(numbers) for name, numbers in found.items()}
 
 
 def conflicting_buffer(kernel: Kernel, names: Iterable[str]) -> str | None:
-    """The first memory of ``names``, as :func:`touching` has them, that a loop writes and another one touches."""
+    """The first memory that one invocation writes and another one touches, or ``None``.
+
+    ``names`` is that of :func:`invocations_by_buffer`.
+    """
     given = tuple(names)
     loops = invocations_by_buffer(kernel, given)
     written = (n for p, n in zip(kernel.parameters, given, strict=True) if p.access != "in")

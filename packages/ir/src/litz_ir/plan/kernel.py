@@ -1,14 +1,15 @@
 """Kernels: the unit that a code generator turns into one function.
 
-Layout is applied here: a kernel sees each buffer as a flat run of elements, and a ``Load`` or ``Store`` gives one term,
-the element offset from the buffer's start. So equal layers become equal kernels, whatever their buffers are called.
+Layout is applied here: a kernel sees each buffer as a flat array of elements, and a ``Load`` or ``Store`` has
+one index term, the element offset from the buffer's start. So equal layers become equal kernels, whatever their
+buffers are called.
 
-A kernel runs its phases in order for every point of its outer axes. A phase is a loop nest over its own axes (none:
-one point) in which every statement runs at every point. Between phases of one outer point there is a barrier: a later
-phase may read all that earlier phases of the same outer point stored or accumulated.
+A kernel runs its phases in order for every point of its outer axes. A phase is a loop nest over its own axes
+(without axes: one point) in which every statement runs at every point. Between phases of one outer point there
+is a barrier: a later phase may read all that earlier phases of the same outer point stored or accumulated.
 
-A kernel may also be a pack: several loops that have nothing to do with one another and run in any order, or at the
-same time.
+A horizontally fused kernel has subkernels instead, whose invocations are independent and run in any order or in
+parallel.
 """
 
 from __future__ import annotations
@@ -25,38 +26,41 @@ from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size
 
 Access = Literal["in", "out", "inout", "workspace"]
-"""What a kernel does with a buffer. ``scratch`` is memory for its programs to tell one another what they found: no
-statement names it, and what it holds before and after a launch means nothing; a launch begins with zeros in what
-:func:`litz_ir.plan.cluster.zeroed_words` counts."""
+"""The use that a kernel makes of a buffer.
+
+A ``workspace`` is memory by which the thread blocks of a kernel communicate: no statement names it, and its
+contents before and after a launch have no meaning, except that a launch begins with zeros in the elements that
+:func:`litz_ir.plan.cluster.zeroed_words` counts.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A buffer argument. ``access`` says what the kernel does with it; ``alignment`` is a promise in bytes."""
+    """A buffer argument of a kernel."""
 
     name: str
     dtype: DType
     access: Access
+    """The use that the kernel makes of the buffer."""
     alignment: int = 1
+    """Bytes that the buffer's address is known to be a multiple of."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScratchArray:
-    """Scratch of ``size`` elements per outer point, private to it; read and written by flat offset like a parameter.
-
-    A size over the kernel's symbols is allocated when the kernel runs.
-    """
+    """Memory private to one outer point, read and written by flat offset like a parameter."""
 
     name: str
     dtype: DType
     size: Size
+    """Elements; a size over the kernel's symbols is allocated when the kernel runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """``buffer[offset] = value`` (or combined into it) at every point of the phase.
+    """``buffer[offset] = value``, or the value combined into that element, at every point of the phase.
 
-    Statements of other modes than ``set`` run in row-major order of the phase's axes.
+    Statements of modes other than ``set`` run in row-major order of the phase's axes.
     """
 
     buffer: str
@@ -69,26 +73,26 @@ class Store:
 class Accumulate:
     """Combine ``values`` over all points of the phase, starting from the identity.
 
-    Later phases of the same outer point read the results as ``Scalar(name, dtype)``. ``results`` holds (name, dtype)
-    for each result of the combiner.
+    Later phases of the same outer point read the results as ``Scalar(name, dtype)``.
     """
 
     results: tuple[tuple[str, DType], ...]
+    """Name and dtype of each result of the combiner."""
     combiner: Combiner
     values: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ScanStore:
-    """A running combination along the phase's last axis, restarted whenever another axis of the phase moves.
+    """A running combination along the phase's last axis, restarted for each point of the other axes.
 
-    After each point the ``k``-th running result is stored to ``targets[k] = (buffer, offset)``. With the combiner
-    ``sort`` these are the points along that axis in order, the largest first.
+    With the combiner ``sort`` the results are the points along that axis, sorted in descending order.
     """
 
     combiner: Combiner
     values: tuple[Expr, ...]
     targets: tuple[tuple[str, Size], ...]
+    """Buffer and element offset to which each running result is stored after each point."""
 
 
 Statement = Store | Accumulate | ScanStore
@@ -96,7 +100,7 @@ Statement = Store | Accumulate | ScanStore
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A loop nest inside one outer point. All statements of a phase are over all of its axes."""
+    """A loop nest inside one outer point; every statement runs at every point of all axes."""
 
     axes: tuple[Axis, ...]
     statements: tuple[Statement, ...]
@@ -104,35 +108,37 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class KernelOrigin:
-    """What a kernel came from: a fused operation's node and the user's line, and the ``invocation`` of a pack, by its
-    number,
-    that it is in. Not part of a kernel's identity."""
+    """A fused operation that a kernel computes, and the user's source line; not part of a kernel's identity."""
 
     operation: str
+    """Name of the operation's FX node."""
     origin: Origin
     invocation: int = 0
+    """Number of the invocation that computes it; 0 unless the kernel is horizontally fused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One function of the generated program.
-
-    ``parameters`` are passed in order as pointers, ``symbols`` (name and kind: ``int`` as ``int64_t``, ``float`` as
-    double, ``bool`` as ``int64_t``) after them. A pack has ``subkernels``, and neither axes, locals, phases nor a
-    schedule of its own (see :mod:`litz_ir.plan.horizontal_fusion`).
-    """
+    """One function of the generated program."""
 
     name: str
     parameters: tuple[Parameter, ...]
+    """Buffer arguments, passed in order as pointers."""
     symbols: tuple[SymbolInfo, ...]
+    """Numbers, passed after the pointers: ``int`` and ``bool`` as ``int64_t``, ``float`` as double."""
     outer: tuple[Axis, ...]
+    """Axes for each point of which the phases run."""
     scratch: tuple[ScratchArray, ...]
     phases: tuple[Phase, ...]
     schedule: Schedule
     subkernels: tuple[Subkernel, ...] = ()
+    """Subkernels of a horizontally fused kernel, which has no axes, scratch arrays or phases of its own.
+
+    See :mod:`litz_ir.plan.horizontal_fusion`.
+    """
 
     def parameter(self, name: str) -> Parameter:
-        """The parameter of that name; raises ``KeyError``."""
+        """The parameter called ``name``; raises ``KeyError``."""
         for parameter in self.parameters:
             if parameter.name == name:
                 return parameter
@@ -141,16 +147,17 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What one loop of a pack runs on: a parameter of the pack, by name, for each parameter of its kernel, and a value
-    over the pack's symbols for each symbol."""
+    """The arguments that one invocation of a subkernel runs on."""
 
     buffers: tuple[str, ...]
+    """For each parameter of the subkernel, the name of a parameter of the fused kernel."""
     symbols: tuple[Size, ...] = ()
+    """For each symbol of the subkernel, a value over the fused kernel's symbols."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subkernel:
-    """Loops of a pack that are one ``kernel``, each on buffers and sizes of its own."""
+    """A kernel of a horizontally fused one, and the invocations that run it."""
 
     kernel: Kernel
     invocations: tuple[Invocation, ...]

@@ -1,13 +1,15 @@
-"""Kernels whose long rows one program after another scans, each a part of a row, and every element is read once.
+"""Kernels that scan long rows in chunks, one for each thread block, by a decoupled look-back (Merrill and
+Garland, 2016).
 
-A program takes a number, the next one, and with it a part. It scans its points, writes down what they come to, looks
-back at what the parts before it came to, and goes on from there. Parts come in windows. What everything before a window
-comes to is one word, which the last part of the window before it writes; the others write what they alone come to. A
-part so reads at most one window of words, from the first on, and combines them in their order: whichever program is
-ahead, the same values are combined in the same order, and results are the same to the last bit.
+A thread block takes the next ticket number, which gives its chunk. It scans its points, publishes their
+combination, reads those of the chunks before it, and adds them to its own. Chunks form windows. The combination
+of all chunks before a window is one word, written by the last chunk of the window before it; other chunks
+publish their own combination alone. So a chunk reads at most one window of words, and combines them in chunk
+order: results are the same to the last bit, whatever the order in which thread blocks run.
 
-A word has a value's 32 bits and, above them, one that says that it has been written. Values of 64 bits are two words.
-So nothing has to be seen before something else, and scratch has to be zero when a launch begins.
+A word has the 32 bits of a value in its lower half, and above them a bit that says that it has been written; a
+64-bit value takes two words. No memory fence is needed between value and flag, but the workspace must be zero
+when a launch begins.
 """
 
 from __future__ import annotations
@@ -20,20 +22,23 @@ from litz_ir.plan.schedule import scan_segment
 from litz_ir.symbols.term import Size, add, cdiv, mul, product
 
 LOOKBACK_WINDOW = 256
-"""The parts of a window."""
+"""Chunks of a window."""
 
 COUNTER_WORDS = 16
-"""What the counter of programs has to itself of scratch, at its start: a cache line."""
+"""Words at the start of the workspace reserved for the ticket counter: 128 bytes, so that it shares no cache line."""
 
 MAX_WORDS_PER_VALUE = 2
-"""The words of a value, at the most."""
+"""Most words that one value takes."""
 
 _WIDTHS = (32, 64)
 
 
 def lookback_scan_of(phases: Sequence[Phase]) -> tuple[Axis, ScanStore] | None:
-    """What a kernel scans if it does that alone, in one phase over one axis, and what is combined fits words: the axis
-    and the statement."""
+    """The axis and statement of a kernel that only scans, or ``None``.
+
+    A look-back scan needs one phase over one axis with one scan, other than a sort, whose components have 32 or
+    64 bits.
+    """
     if len(phases) != 1 or len(phases[0].axes) != 1 or len(phases[0].statements) != 1:
         return None
     (statement,) = phases[0].statements
@@ -50,15 +55,18 @@ def lookback_scan_of(phases: Sequence[Phase]) -> tuple[Axis, ScanStore] | None:
 
 
 def chunk_count(kernel: Kernel) -> Size:
-    """How many parts a row of a relayed kernel has."""
+    """Number of chunks of a row of a look-back scan."""
     return cdiv(kernel.phases[0].axes[0].size, scan_segment(kernel.schedule))
 
 
 def lookback_words(kernel: Kernel) -> Size:
-    """The elements that a relayed kernel's scratch has: the counter, and for each half of each component of what is
-    combined a word for each part of each row."""
+    """Elements of a look-back scan's workspace.
+
+    The ticket counter comes first; then, for each half of each component of the combined state, one word for
+    each chunk of each row.
+    """
     found = lookback_scan_of(kernel.phases)
-    assert found is not None, "a relayed kernel scans"
+    assert found is not None, "a kernel with a look-back schedule scans"
     _, statement = found
     own = len(statement.combiner.identity) if isinstance(statement.combiner, UserCombiner) else 0
     count = max(own, len(statement.values), len(statement.targets))

@@ -1,4 +1,4 @@
-"""The plan: kernels, memory and the steps that a host program takes."""
+"""The plan: kernels, memory, and the steps that a host program takes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from litz_ir.symbols.term import Size
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A run of ``nbytes`` bytes on a device, allocated and freed by steps of the plan."""
+    """An allocation of bytes on a device, made and freed by steps of the plan."""
 
     name: str
     nbytes: Size
@@ -36,69 +36,76 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a buffer lives. Exactly one holds: in ``storage`` at byte ``offset``; or ``base`` names the buffer (an
-    input, a call's result, another placed buffer) whose memory it shares, its own layout's offset counted from the
-    start of the base's memory; or neither: a step of the plan defines it (an input, a constant, a call's result)."""
+    """The memory of a buffer: a storage, the memory of a base, or memory that a step defines.
+
+    At most one of ``storage`` and ``base`` is given. With neither, the buffer is an input, a constant or a
+    call's result.
+    """
 
     type: TensorType
     storage: str | None = None
+    """Storage that the buffer lies in."""
     offset: Size = 0
+    """Bytes from the start of the storage."""
     base: str | None = None
+    """Buffer whose memory this one shares: an input, a call's result or another placed buffer.
+
+    The offset of this buffer's layout counts from the start of the base's memory.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Make a storage available."""
+    """Allocate a storage."""
 
     storage: str
 
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Give a storage back, or drop a call's result."""
+    """Free a storage, or drop a call's result."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Run a kernel on buffers (one per parameter) and symbol values (one per kernel symbol, over the plan's symbols).
-
-    ``origins`` say where the fused operations came from.
-    """
+    """Run a kernel on buffers and symbol values."""
 
     kernel: str
     buffers: tuple[str, ...]
+    """One buffer for each parameter of the kernel."""
     symbols: tuple[Size, ...] = ()
+    """One value over the plan's symbols for each symbol of the kernel."""
     origins: tuple[KernelOrigin, ...] = field(default=(), compare=False)
+    """Fused operations that the kernel computes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallStep:
-    """Call a routine of the extern table; ``results`` names what it returns (``None``: not wanted).
-
-    ``unpack`` is true when the routine returns a tuple or list; ``pairs`` names the results that it returns as complex
-    tensors, whose memory the plan reads as pairs.
-    """
+    """Call a routine of the extern table."""
 
     target: str
     arguments: tuple[Argument, ...]
     attributes: Attributes
     results: tuple[str | None, ...]
+    """Name of each value that the routine returns; ``None`` for one that nothing reads."""
     unpack: bool = False
+    """True if the routine returns a tuple or list."""
     reason: str = ""
+    """Reason for the call, as in the decisions of the graph."""
     origin: Origin = field(default=UNKNOWN, compare=False)
     pairs: tuple[str, ...] = ()
+    """Results that the routine returns as complex tensors, whose memory the plan reads as (real, imaginary) pairs."""
 
 
 SymbolSource = tuple[Literal["size", "stride", "argument"], str, int]
-"""What is read off a tensor, the tensor and the dimension; or an argument as it is."""
+"""The source of a symbol: the size or stride of a tensor in a dimension, or a scalar argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class DefineStep:
-    """Bind a symbol: from a dimension or stride of a tensor that came from outside, or from a 0-d body evaluated on
-    the host."""
+    """Bind a symbol to a size or stride of a tensor, to an argument, or to a 0-d body evaluated on the host."""
 
     symbol: str
     source: SymbolSource | Expr
@@ -106,7 +113,7 @@ class DefineStep:
 
 @dataclass(frozen=True, slots=True)
 class CheckStep:
-    """Raise ``message``, an ``error``, unless the 0-d ``b1`` body holds on the host."""
+    """Raise ``message`` as an ``error`` unless the 0-d ``b1`` body holds on the host."""
 
     condition: Expr
     message: str
@@ -116,10 +123,11 @@ class CheckStep:
 
 @dataclass(frozen=True, slots=True)
 class RegionStep:
-    """Run structured control flow whose branches are subplans, named in the order of the region's subgraphs."""
+    """Run a higher-order operator over subplans."""
 
     kind: RegionKind
     plans: tuple[str, ...]
+    """Names of the subplans, in the order of the region's subgraphs."""
     arguments: tuple[Argument, ...]
     results: tuple[str, ...]
     origin: Origin = field(default=UNKNOWN, compare=False)
@@ -130,49 +138,54 @@ Step = Allocate | Free | Launch | CallStep | DefineStep | CheckStep | RegionStep
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that a host needs: no torch, no closures, printable and serialisable.
+    """All that a host needs to run a graph: data without torch or closures, printable and serialisable.
 
-    ``device`` is the one that the plan is for, a GPU where any value is on one, and ``capability`` the name of its
-    instruction set or chip. A launch runs on the device of its buffers, and copies between devices are calls.
-    ``buffers`` places every value that steps name; ``peak`` is the modelled number of bytes that a run of it has
-    allocated at once: its storages, what calls return and what they take while they run, without its inputs and what is
-    kept from run to run. ``donated`` names the inputs that the plan writes over for want of memory: what they held is
-    lost when it has run. ``subplans`` are what its control flow runs: each stands once, however many steps run it.
-    Kernels that have one name, here and in subplans, are one kernel.
+    A launch runs on the device of its buffers; copies between devices are calls. Kernels of one name, here and
+    in subplans, are one kernel.
     """
 
     name: str
     device: Device
+    """Device that the plan is for: a GPU if any value is on one."""
     capability: str
+    """Name of the device's instruction set or chip."""
     symbols: SymbolTable
     inputs: tuple[Input, ...]
     constants: tuple[Value, ...]
     buffers: tuple[tuple[str, Placement], ...]
+    """Placement of every buffer that steps name."""
     storages: tuple[Storage, ...]
     kernels: tuple[Kernel, ...]
     steps: tuple[Step, ...]
     outputs: tuple[Output, ...]
     peak: Size = 0
+    """Modelled maximum of bytes that a run has allocated at once.
+
+    Storages, results of calls and memory that calls take while they run count; inputs and frozen results do
+    not.
+    """
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
     subplans: tuple[Plan, ...] = ()
+    """Plans that regions run, each once, however many steps run it."""
     donated: tuple[str, ...] = ()
+    """Inputs whose memory the plan reuses; their contents are lost after a run."""
 
     def kernel(self, name: str) -> Kernel:
-        """The kernel of that name; raises ``KeyError``."""
+        """The kernel called ``name``; raises ``KeyError``."""
         for kernel in self.kernels:
             if kernel.name == name:
                 return kernel
         raise KeyError(name)
 
     def subplan(self, name: str) -> Plan:
-        """The subplan of that name; raises ``KeyError``."""
+        """The subplan called ``name``; raises ``KeyError``."""
         for plan in self.subplans:
             if plan.name == name:
                 return plan
         raise KeyError(name)
 
     def placement(self, name: str) -> Placement:
-        """Where a buffer lives; raises ``KeyError``."""
+        """The memory of the buffer called ``name``; raises ``KeyError``."""
         for buffer, placement in self.buffers:
             if buffer == name:
                 return placement
@@ -180,12 +193,12 @@ class Plan:
 
 
 def plans_in(plan: Plan) -> Iterator[Plan]:
-    """The plan and every plan below it, outer ones first."""
+    """Yield the plan and every subplan below it, outer ones first."""
     yield plan
     for each in plan.subplans:
         yield from plans_in(each)
 
 
 def kernels_in(plan: Plan) -> tuple[Kernel, ...]:
-    """The kernels of a plan and of all below it, each once."""
+    """The kernels of a plan and of all its subplans, each once."""
     return tuple({kernel.name: kernel for each in plans_in(plan) for kernel in each.kernels}.values())

@@ -38,18 +38,20 @@ class CpuLoops:
 class TileRequest:
     """Constraints on a GPU kernel that its target has not scheduled yet; the target decides the rest.
 
-    Without ``blocks`` the target chooses tile sizes, warps and stages. With them, axes left out have one point in a
-    tile. Two outer axes that are named are two dimensions of the tile, the second the faster one; one that is named is
-    the faster end of a dimension that all outer axes are flattened into. A matmul or attention has its rows, columns
-    and summed points for dimensions, each flattened.
+    Without ``blocks`` the target chooses tile sizes, warps and stages. With them, an axis that is left out has
+    one point in a tile. Two named outer axes are two dimensions of the tile, the second the faster one; a
+    single one is the faster end of a dimension into which all outer axes are flattened. The dimensions of a
+    matmul or attention are its rows, columns and summed points, each flattened.
     """
 
     cluster: int = 1
     """Thread blocks that reduce each outer point together; 1 for a reduction within a thread block."""
 
     segment: int = 0
-    """Points of a scanned row that a thread block of a decoupled look-back scan has, a power of two; 0 for a scan
-    within a thread block."""
+    """Points of a scanned row for each thread block of a decoupled look-back scan, a power of two.
+
+    0 for a scan within a thread block.
+    """
 
     blocks: tuple[tuple[str, int], ...] = ()
     """Points of a tile along axes, powers of two."""
@@ -61,10 +63,10 @@ class TileRequest:
     """Software pipelining stages of the innermost loop; 0 leaves the number to the target."""
 
     grid: int = 0
-    """Most thread blocks of a persistent matmul, which take its tiles in turn; 0 for a thread block a tile."""
+    """Most thread blocks of a persistent matmul, each of which loops over tiles; 0 for one thread block per tile."""
 
     descriptors: bool = False
-    """True where a matmul reads its operands through tensor descriptors, if their memory allows it."""
+    """True if a matmul reads its operands through tensor descriptors (TMA), where their memory allows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class InnerTile:
     """Points of the tile, a power of two."""
 
     persistent: bool = False
-    """True where the tile holds all points at once, in registers between phases; False for a loop over tiles."""
+    """True if the tile covers all points at once, in registers between phases; False for a loop over tiles."""
 
     serial: tuple[str, ...] = ()
     """Axes that a loop around the tile visits point by point."""
@@ -97,11 +99,13 @@ class InnerTile:
 
 @dataclass(frozen=True, slots=True)
 class TileLoops:
-    """A kernel whose thread blocks each have a tile of outer points and pass through its phases in order."""
+    """A kernel whose thread blocks each run its phases in order over a tile of outer points."""
 
     outer: tuple[Tile, ...]
-    """Dimensions of the tile of outer points, at most three, the slowest first; all axes of a kernel whose phase is
-    pointwise are outer ones."""
+    """Dimensions of the tile of outer points, at most three, the slowest first.
+
+    All axes of a kernel whose phase is pointwise are outer ones.
+    """
 
     inner: tuple[InnerTile | None, ...]
     """Cover of each phase's own axes; ``None`` for a phase of one point."""
@@ -116,20 +120,21 @@ class TileLoops:
     """Thread blocks of a cluster, which reduce one tile of outer points together."""
 
     prefetch: tuple[int, ...] = ()
-    """Numbers of pointwise phases whose loads are issued before anything is computed; the registers of a thread bound
-    them."""
+    """Numbers of pointwise phases whose loads are issued before the kernel computes, as far as registers allow."""
 
 
 Operand = Literal["left", "right"]
-"""An operand of a matmul: that of rows by summed points, or that of summed points by columns."""
+"""An operand of a matmul: the left one (A) of rows by summed points, or the right one (B) of summed points by
+columns.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """A contraction whose tiles tensor cores, or fused multiply-adds, compute."""
+    """A contraction whose tiles are computed by tensor cores or fused multiply-adds."""
 
     batch: tuple[str, ...]
-    """Outer axes that both operands have; a thread block has one point of them."""
+    """Outer axes that both operands have; a tile has one point of them."""
 
     rows: Tile
     """Outer axes of the left operand alone (M)."""
@@ -147,20 +152,20 @@ class Matmul:
     """Software pipelining stages: tiles of both operands in flight."""
 
     grid: int = 0
-    """Most thread blocks of a persistent kernel, which take the tiles in turn; 0 for a thread block a tile."""
+    """Most thread blocks of a persistent kernel, each of which loops over tiles; 0 for one thread block per tile."""
 
     descriptors: tuple[Operand, ...] = ()
     """Operands that are read through tensor descriptors of their memory."""
 
     prefetch: tuple[int, ...] = ()
-    """Numbers of pointwise phases whose loads are issued before anything is computed; the registers of a thread bound
-    them."""
+    """Numbers of pointwise phases whose loads are issued before the kernel computes, as far as registers allow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Sums over points of a product with a factor that is computed of matmuls itself: flash attention and its
-    gradients."""
+    """Sums whose summand contains a matmul, multiplied by another operand: fused (flash) attention and its
+    gradients.
+    """
 
     batch: tuple[str, ...]
     """Outer axes that all operands have; a thread block has one point of them."""
@@ -169,7 +174,9 @@ class Attention:
     """Outer axes of the inner matmul's left operand: queries in the forward direction."""
 
     columns: Tile
-    """Outer axes of the right factor: elements of a value; no axes where there is no right factor."""
+    """Outer axes of the operand that the scores are multiplied by, such as the head dimension of V; empty
+    without one.
+    """
 
     summed: InnerTile
     """Axes that are summed over: keys in the forward direction."""
@@ -181,17 +188,18 @@ class Attention:
     """Software pipelining stages of the loop over the summed axes."""
 
     prefetch: tuple[int, ...] = ()
-    """Numbers of pointwise phases whose loads are issued before anything is computed; the registers of a thread bound
-    them."""
+    """Numbers of pointwise phases whose loads are issued before the kernel computes, as far as registers allow."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookbackScan:
-    """A decoupled look-back scan (Merrill and Garland, 2016): each thread block scans one segment of a row and combines
-    it with what the segments before it come to."""
+    """A decoupled look-back scan (Merrill and Garland, 2016).
+
+    Each thread block scans one segment of a row and combines it with the results of the segments before it.
+    """
 
     segment: int
-    """Points of a row that a thread block has, a power of two."""
+    """Points of a row for each thread block, a power of two."""
 
     warps: int
     """Warps of a thread block."""
@@ -199,16 +207,17 @@ class LookbackScan:
 
 @dataclass(frozen=True, slots=True)
 class Foreach:
-    """A launch of independent subkernels, each of which has :class:`TileLoops` of its own."""
+    """A launch of independent subkernels, each with :class:`TileLoops` of its own."""
 
     warps: int
     """Warps of a thread block, the same for all subkernels."""
 
 
 GpuSchedule = TileLoops | Matmul | Attention | LookbackScan | Foreach
-"""Forms that a GPU target decides; code is emitted for these alone."""
+"""Forms that a GPU target decides on; code is emitted for these alone."""
 
 Schedule = CpuLoops | TileRequest | GpuSchedule
+"""The schedule of a kernel in any form."""
 
 
 def cluster_size(schedule: Schedule) -> int:
@@ -222,10 +231,10 @@ def scan_segment(schedule: Schedule) -> int:
 
 
 def cpu_loops(schedule: Schedule) -> CpuLoops:
-    """The schedule, which is one of a CPU; raises ``CodegenError`` for others."""
+    """The schedule as one of a CPU; raises ``CodegenError`` if it has another form."""
     if isinstance(schedule, CpuLoops):
         return schedule
     raise CodegenError(
-        f"a kernel of a CPU has a schedule of the form {type(schedule).__name__}",
+        f"a CPU kernel has a schedule of the form {type(schedule).__name__}",
         hint="schedule the graph for the capabilities of the target that emits it",
     )

@@ -48,62 +48,67 @@ T = TypeVar("T")
 
 
 def verify_plan(plan: Plan) -> None:
-    """Check every invariant of a plan, its kernels and its branches. Raises :class:`VerifyError`."""
-    place = ErrorLocation(STAGE, plan.name)
+    """Check every invariant of a plan, its kernels and its subplans; raises :class:`VerifyError`."""
+    location = ErrorLocation(STAGE, plan.name)
     for kernel in plan.kernels:
         verify_kernel(kernel)
-    check_kernel_names(plan, place)
-    check_donated(plan, place)
-    unique("subplans", [(each.name, each) for each in plan.subplans], place)
+    check_kernel_names(plan, location)
+    check_donated(plan, location)
+    unique("subplans", [(each.name, each) for each in plan.subplans], location)
     for branch in plan.subplans:
         verify_plan(branch)
-    state = _start(plan, place)
+    state = _start(plan, location)
     prover = Prover(plan.symbols)
     for name, placement in plan.buffers:
         check_placement(name, placement, state, prover)
     for step in plan.steps:
         _verify_step(step, state)
-    check_kernel_devices(plan, place)
-    check_outputs(state, place)
+    check_kernel_devices(plan, location)
+    check_outputs(state, location)
     check_storage_overlap(plan)
 
 
 @dataclass(slots=True)
 class _State:
-    """What exists at some point of the plan. ``live`` holds allocated storages and what inputs and calls define."""
+    """Values that exist at some step of the plan."""
 
     plan: Plan
     kernels: dict[str, Kernel]
     storages: dict[str, Storage]
     buffers: dict[str, Placement]
     symbols: set[str]
+    """Symbols that have a value."""
     scalars: dict[str, tuple[DType, ...]]
+    """Dtypes in which bodies may read each symbol."""
     live_storages: set[str] = field(default_factory=set)
+    """Storages that are allocated."""
     live_values: set[str] = field(default_factory=set)
+    """Inputs, constants and results of calls that have not been freed."""
     objects: set[str] = field(default_factory=set)
+    """Names of object inputs."""
 
-    def root(self, name: str, place: ErrorLocation) -> str:
-        """The buffer whose memory a placed buffer shares; raises where the chain of bases does not end."""
-        seen = {name}
+    def root(self, name: str, location: ErrorLocation) -> str:
+        """The buffer at the end of the alias chain of ``name``; fails if the chain has a cycle or a missing buffer."""
+        visited = {name}
         while (base := self.buffers[name].base) is not None:
             if base not in self.buffers:
-                place.fail("placement", f"%{name} shares the memory of %{base}, which is not placed")
-            if base in seen:
-                place.fail("placement", f"%{base} shares its own memory")
-            seen.add(base)
+                location.fail("placement", f"%{name} shares the memory of %{base}, which is not placed")
+            if base in visited:
+                location.fail("placement", f"%{base} shares its own memory")
+            visited.add(base)
             name = base
         return name
 
 
-def _start(plan: Plan, place: ErrorLocation) -> _State:
-    """What exists before the first step."""
+def _start(plan: Plan, location: ErrorLocation) -> _State:
+    """The state before the first step."""
     later = {step.symbol for step in plan.steps if isinstance(step, DefineStep)}
     known = [info for info in plan.symbols if info.name not in later]
     state = _State(
         plan,
-        unique("kernels", [(kernel.name, kernel) for kernel in plan.kernels], place),
-        unique("storages", [(storage.name, storage) for storage in plan.storages], place),
-        unique("buffers", list(plan.buffers), place),
+        unique("kernels", [(kernel.name, kernel) for kernel in plan.kernels], location),
+        unique("storages", [(storage.name, storage) for storage in plan.storages], location),
+        unique("buffers", list(plan.buffers), location),
         {info.name for info in known},
         {info.name: SCALAR_DTYPES[info.kind] for info in known},
     )
@@ -118,12 +123,12 @@ def _start(plan: Plan, place: ErrorLocation) -> _State:
     return state
 
 
-def unique(what: str, items: list[tuple[str, T]], place: ErrorLocation) -> dict[str, T]:
-    """The items by name; no two share one."""
+def unique(what: str, items: list[tuple[str, T]], location: ErrorLocation) -> dict[str, T]:
+    """The items by name; fails if two have one name."""
     found: dict[str, T] = {}
     for name, item in items:
         if name in found:
-            place.fail("defined-once", f"two {what} are called {name}")
+            location.fail("defined-once", f"two {what} are called {name}")
         found[name] = item
     return found
 
@@ -137,44 +142,48 @@ def _verify_step(step: Step, state: _State) -> None:
         case Launch():
             check_launch(step, state)
         case CallStep():
-            place = ErrorLocation(STAGE, f"call {step.target}", step.origin)
-            check_arguments((*step.arguments, *(value for _, value in step.attributes)), state, place)
-            check_results(tuple(name for name in step.results if name is not None), state, place)
+            location = ErrorLocation(STAGE, f"call {step.target}", step.origin)
+            check_arguments((*step.arguments, *(value for _, value in step.attributes)), state, location)
+            check_results(tuple(name for name in step.results if name is not None), state, location)
         case DefineStep():
             check_define(step, state)
         case CheckStep():
-            place = ErrorLocation(STAGE, "check", step.origin)
-            check_host_body(step.condition, state, place)
+            location = ErrorLocation(STAGE, "check", step.origin)
+            check_host_body(step.condition, state, location)
             if step.condition.dtype != b1:
-                place.fail("result-dtype", f"a check's condition is b1, this one is {step.condition.dtype}")
+                location.fail(
+                    "result-dtype", f"a check's condition is b1, this one is {step.condition.dtype}"
+                )
         case RegionStep():
-            place = ErrorLocation(STAGE, f"region.{step.kind}", step.origin)
-            check_arguments(step.arguments, state, place)
-            check_branches(step, state, place)
-            check_results(step.results, state, place)
+            location = ErrorLocation(STAGE, f"region.{step.kind}", step.origin)
+            check_arguments(step.arguments, state, location)
+            check_branches(step, state, location)
+            check_results(step.results, state, location)
 
 
 # --- memory ---------------------------------------------------------------------------------------------
 
 
 def check_placement(name: str, placement: Placement, state: _State, prover: Prover) -> None:
-    """A buffer lives in a storage that exists and is large enough, or shares the memory of one, or neither."""
-    place = ErrorLocation(STAGE, name)
-    state.root(name, place)
+    """A buffer lies in a storage of the plan that is on its device and large enough, or shares the memory of a
+    base, or neither.
+    """
+    location = ErrorLocation(STAGE, name)
+    state.root(name, location)
     if placement.storage is None:
         return
     if placement.base is not None:
-        place.fail(
+        location.fail(
             "placement", f"%{name} is in {placement.storage} and shares the memory of %{placement.base}"
         )
     storage = state.storages.get(placement.storage)
     if storage is None:
-        place.fail("placement", f"%{name} is in {placement.storage}, which is no storage of the plan")
+        location.fail("placement", f"%{name} is in {placement.storage}, which is no storage of the plan")
     if storage.device != placement.type.device:
-        place.fail("placement", f"%{name} is on {placement.type.device}, its storage on {storage.device}")
+        location.fail("placement", f"%{name} is on {placement.type.device}, its storage on {storage.device}")
     end = add(placement.offset, nbytes(placement.type))
     if prover.prove(Predicate("lt", storage.nbytes, end)) is True:
-        place.fail(
+        location.fail(
             "storage-size", f"%{name} ends at byte {end} of {storage.name}, which has {storage.nbytes}"
         )
 
@@ -185,17 +194,17 @@ def nbytes(type_: TensorType) -> Size:
 
 
 def check_allocate(step: Allocate, state: _State) -> None:
-    """A storage that exists is allocated while it is free."""
-    place = ErrorLocation(STAGE, f"allocate {step.storage}")
+    """An allocated storage belongs to the plan and is free before."""
+    location = ErrorLocation(STAGE, f"allocate {step.storage}")
     if step.storage not in state.storages:
-        place.fail("allocate", f"{step.storage} is no storage of the plan")
+        location.fail("allocate", f"{step.storage} is no storage of the plan")
     if step.storage in state.live_storages:
-        place.fail("allocate", f"{step.storage} is allocated already")
+        location.fail("allocate", f"{step.storage} is allocated already")
     state.live_storages.add(step.storage)
 
 
 def check_free(step: Free, state: _State) -> None:
-    """What is freed is an allocated storage, or a value that an earlier step defined."""
+    """A freed name is an allocated storage, or a value that an earlier step defined."""
     if step.name in state.live_storages:
         state.live_storages.discard(step.name)
     elif step.name in state.live_values:
@@ -206,16 +215,16 @@ def check_free(step: Free, state: _State) -> None:
         )
 
 
-def check_live(name: str, state: _State, place: ErrorLocation) -> None:
-    """A buffer that a step names is placed, and its memory exists at that point."""
+def check_live(name: str, state: _State, location: ErrorLocation) -> None:
+    """A buffer that a step names is placed, and its memory exists at that step."""
     if name not in state.buffers:
-        place.fail("placed", f"%{name} has no placement")
-    root = state.root(name, place)
+        location.fail("placed", f"%{name} has no placement")
+    root = state.root(name, location)
     storage = state.buffers[root].storage
     if storage is not None and storage not in state.live_storages:
-        place.fail("live", f"%{name} is in {storage}, which is not allocated here")
+        location.fail("live", f"%{name} is in {storage}, which is not allocated here")
     if storage is None and root not in state.live_values:
-        place.fail("live", f"%{root} is not defined here, or freed before", "a step must define it first")
+        location.fail("live", f"%{root} is not defined here, or freed before", "a step must define it first")
 
 
 # --- steps ----------------------------------------------------------------------------------------------
@@ -224,154 +233,157 @@ def check_live(name: str, state: _State, place: ErrorLocation) -> None:
 def check_launch(step: Launch, state: _State) -> None:
     """A launch passes each parameter a live buffer of its dtype, all on one device, and each symbol a value."""
     origin = step.origins[0].origin if step.origins else ErrorLocation(STAGE).origin
-    place = ErrorLocation(STAGE, f"launch {step.kernel}", origin)
+    location = ErrorLocation(STAGE, f"launch {step.kernel}", origin)
     kernel = state.kernels.get(step.kernel)
     if kernel is None:
-        place.fail("launch", f"{step.kernel} is no kernel of the plan")
+        location.fail("launch", f"{step.kernel} is no kernel of the plan")
     if len(step.buffers) != len(kernel.parameters):
-        place.fail("launch", f"{len(kernel.parameters)} parameters, but {len(step.buffers)} buffers")
+        location.fail("launch", f"{len(kernel.parameters)} parameters, but {len(step.buffers)} buffers")
     if not step.buffers:
-        place.fail("launch", "it is passed no buffer, so that nothing says where it runs")
+        location.fail("launch", "it is passed no buffer, which would give its device")
     if len(step.symbols) != len(kernel.symbols):
-        place.fail("launch", f"{len(kernel.symbols)} symbols, but {len(step.symbols)} values")
+        location.fail("launch", f"{len(kernel.symbols)} symbols, but {len(step.symbols)} values")
     devices: dict[Device, str] = {}
     for parameter, name in zip(kernel.parameters, step.buffers, strict=True):
-        check_live(name, state, place)
+        check_live(name, state, location)
         given = state.buffers[name].type
         if given.dtype != parameter.dtype:
-            place.fail(
+            location.fail(
                 "launch",
                 f"%{parameter.name} is {parameter.dtype}, it is passed %{name}, which is {given.dtype}",
             )
         devices.setdefault(given.device, name)
     if len(devices) > 1:
         where = " and ".join(f"%{name} on {device}" for device, name in devices.items())
-        place.fail("launch", f"it is passed {where}")
+        location.fail("launch", f"it is passed {where}")
     for term in step.symbols:
-        check_symbols(term, state, place)
+        check_symbols(term, state, location)
     stray = next(
         (each for each in step.origins if each.invocation >= max(1, len(invocations_of(kernel)))), None
     )
     if stray is not None:
-        place.fail(
-            "launch", f"{stray.operation} came to be loop {stray.invocation}, which {kernel.name} has not"
+        location.fail(
+            "launch",
+            f"{stray.operation} is the origin of invocation {stray.invocation}, which {kernel.name} does not have",
         )
-    written = conflicting_buffer(kernel, [state.root(name, place) for name in step.buffers])
+    written = conflicting_buffer(kernel, [state.root(name, location) for name in step.buffers])
     if written is not None:
-        place.fail("independent", f"a loop of the pack writes %{written}, and another one touches its memory")
+        location.fail("independent", f"an invocation writes %{written}, and another one touches its memory")
 
 
-def check_symbols(term: Size, state: _State, place: ErrorLocation) -> None:
-    """The symbols of a term have values at that point."""
+def check_symbols(term: Size, state: _State, location: ErrorLocation) -> None:
+    """The symbols of a term have values at that step."""
     unknown = term.free_symbols - state.symbols if isinstance(term, Term) else frozenset()
     if unknown:
-        place.fail("free-symbols", f"{', '.join(sorted(unknown))} has no value here")
+        location.fail("free-symbols", f"{', '.join(sorted(unknown))} has no value here")
 
 
-def check_arguments(arguments: tuple[Argument, ...], state: _State, place: ErrorLocation) -> None:
-    """Values among the arguments are live, scalars and symbols known."""
+def check_arguments(arguments: tuple[Argument, ...], state: _State, location: ErrorLocation) -> None:
+    """Buffers among the arguments are live; scalars and symbols have values."""
     for argument in arguments:
         match argument:
             case tuple():
-                check_arguments(argument, state, place)
+                check_arguments(argument, state, location)
             case Ref():
                 if argument.name not in state.objects:
-                    check_live(argument.name, state, place)
+                    check_live(argument.name, state, location)
             case StridedRef():
-                check_live(argument.name, state, place)
+                check_live(argument.name, state, location)
                 for size in sizes_in(argument):
-                    check_symbols(size, state, place)
+                    check_symbols(size, state, location)
             case ScalarRef():
-                check_scalar(argument, state, place)
+                check_scalar(argument, state, location)
             case Term():
-                check_symbols(argument, state, place)
+                check_symbols(argument, state, location)
 
 
-def check_scalar(argument: ScalarRef, state: _State, place: ErrorLocation) -> None:
-    """A scalar that is named has a value."""
+def check_scalar(argument: ScalarRef, state: _State, location: ErrorLocation) -> None:
+    """A scalar argument has a value at that step."""
     if argument.name not in state.scalars:
-        place.fail("scalar-known", f"${argument.name} is named, but nothing before defines it")
+        location.fail("scalar-known", f"${argument.name} is named, but nothing before defines it")
 
 
-def check_results(names: tuple[str, ...], state: _State, place: ErrorLocation) -> None:
-    """What a call gives is placed, and not defined already."""
+def check_results(names: tuple[str, ...], state: _State, location: ErrorLocation) -> None:
+    """A result of a call is placed and not defined before."""
     for name in names:
         if name not in state.buffers:
-            place.fail("placed", f"%{name} has no placement")
+            location.fail("placed", f"%{name} has no placement")
         if name in state.live_values:
-            place.fail("defined-once", f"%{name} is defined twice")
+            location.fail("defined-once", f"%{name} is defined twice")
         state.live_values.add(name)
 
 
-def check_kernel_names(plan: Plan, place: ErrorLocation) -> None:
+def check_kernel_names(plan: Plan, location: ErrorLocation) -> None:
     """Kernels of one name, here and in subplans, are equal."""
     known: dict[str, Kernel] = {}
     for kernel in (kernel for each in plans_in(plan) for kernel in each.kernels):
         if known.setdefault(kernel.name, kernel) != kernel:
-            place.fail("kernel-names", f"two kernels that differ are called {kernel.name}")
+            location.fail("kernel-names", f"two different kernels are called {kernel.name}")
 
 
-def check_kernel_devices(plan: Plan, place: ErrorLocation) -> None:
-    """A kernel is launched on one kind of device, whose code generator makes it."""
+def check_kernel_devices(plan: Plan, location: ErrorLocation) -> None:
+    """A kernel is launched on devices of one kind, for which its code is generated."""
     for name, devices in kernel_devices(plan).items():
         if len({device.kind for device in devices}) > 1:
-            place.fail("kernel-devices", f"{name} is launched on {' and '.join(map(str, devices))}")
+            location.fail("kernel-devices", f"{name} is launched on {' and '.join(map(str, devices))}")
 
 
-def check_donated(plan: Plan, place: ErrorLocation) -> None:
-    """Inputs that are written over are tensors."""
+def check_donated(plan: Plan, location: ErrorLocation) -> None:
+    """Donated inputs are tensors."""
     tensors = {item.name for item in plan.inputs if isinstance(item, Value)}
     for name in plan.donated:
         if name not in tensors:
-            place.fail("donated", f"%{name} is donated, but no tensor that the plan is given")
+            location.fail("donated", f"%{name} is donated, but is no tensor input of the plan")
 
 
-def check_branches(step: RegionStep, state: _State, place: ErrorLocation) -> None:
-    """What a region runs are subplans."""
+def check_branches(step: RegionStep, state: _State, location: ErrorLocation) -> None:
+    """The plans that a region runs are subplans."""
     known = {each.name for each in state.plan.subplans}
     for name in step.plans:
         if name not in known:
-            place.fail("region", f"{name} is no subplan of the plan")
+            location.fail("region", f"{name} is no subplan of the plan")
 
 
 def check_define(step: DefineStep, state: _State) -> None:
-    """A symbol is defined once, from a dimension or stride that exists or from a body of its kind."""
-    place = ErrorLocation(STAGE, f"define {step.symbol}")
+    """A symbol is defined once, from a dimension or stride that exists or from a body of the symbol's kind."""
+    location = ErrorLocation(STAGE, f"define {step.symbol}")
     if step.symbol in state.symbols:
-        place.fail("defined-once", f"{step.symbol} has a value already")
+        location.fail("defined-once", f"{step.symbol} has a value already")
     info = state.plan.symbols.get(step.symbol)
     if isinstance(step.source, Expr):
-        check_host_body(step.source, state, place)
+        check_host_body(step.source, state, location)
         if info is not None and step.source.dtype not in SCALAR_DTYPES[info.kind]:
-            place.fail("result-dtype", f"{step.symbol} is a {info.kind}, the body gives {step.source.dtype}")
+            location.fail(
+                "result-dtype", f"{step.symbol} is a {info.kind}, the body gives {step.source.dtype}"
+            )
         state.scalars[step.symbol] = (step.source.dtype,)
     else:
         kind, name, position = step.source
         if kind != "argument":
-            check_live(name, state, place)
+            check_live(name, state, location)
             rank = len(state.buffers[name].type.shape)
             if position not in range(rank):
-                place.fail("define", f"{kind} {position} of %{name}, which has {rank} dimensions")
+                location.fail("define", f"{kind} {position} of %{name}, which has {rank} dimensions")
         if info is not None:
             state.scalars[step.symbol] = SCALAR_DTYPES[info.kind]
     state.symbols.add(step.symbol)
 
 
-def check_host_body(body: Expr, state: _State, place: ErrorLocation) -> None:
-    """A body on the host reads live buffers, by logical index, and known symbols."""
+def check_host_body(body: Expr, state: _State, location: ErrorLocation) -> None:
+    """A body on the host reads live buffers, by logical index, and symbols that have values."""
     read = tuple(dict.fromkeys(load.buffer for load in loads(body)))
     for name in read:
-        check_live(name, state, place)
+        check_live(name, state, location)
     types = {name: state.buffers[name].type for name in read}
-    around = BodyScope(
+    scope = BodyScope(
         buffers={name: BufferInfo(type_.dtype, type_.shape) for name, type_ in types.items()},
         names=frozenset(state.symbols),
         ranges=state.plan.symbols.ranges(),
         scalars=state.scalars,
     )
-    verify_bodies((body,), around, place)
+    verify_bodies((body,), scope, location)
 
 
-def check_outputs(state: _State, place: ErrorLocation) -> None:
-    """What the plan returns is live at its end."""
-    check_arguments(state.plan.outputs, state, place)
+def check_outputs(state: _State, location: ErrorLocation) -> None:
+    """The outputs of the plan are live after its last step."""
+    check_arguments(state.plan.outputs, state, location)

@@ -1,4 +1,6 @@
-"""The invariants of packs: loops that are whole kernels, run on what the pack has, and are independent."""
+"""The invariants of horizontally fused kernels: whole, independent subkernels that run on the fused kernel's
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -11,81 +13,103 @@ from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size, Symbol, free_symbols, symbol
 
 
-def check_horizontal_fusion(kernel: Kernel, place: ErrorLocation) -> None:
-    """A pack has loops and nothing else, whose kernels share and keep nothing; every parameter is bound; what a loop
-    writes no other one touches."""
+def check_horizontal_fusion(kernel: Kernel, location: ErrorLocation) -> None:
+    """A horizontally fused kernel has subkernels and nothing else.
+
+    Subkernels have no scratch and no workspace; every parameter is used; no invocation touches a buffer that
+    another one writes.
+    """
     if not kernel.subkernels:
         return
     if kernel.outer or kernel.scratch or kernel.phases:
-        place.fail("pack", "it has loops of its own beside those of its parts")
-    for part in kernel.subkernels:
-        own = part.kernel
+        location.fail("subkernels", "it has axes, scratch or phases besides its subkernels")
+    for subkernel in kernel.subkernels:
+        own = subkernel.kernel
         if own.subkernels:
-            place.fail("pack", f"{own.name} is a pack itself")
+            location.fail("subkernels", f"the subkernel {own.name} has subkernels itself")
         if cluster_size(own.schedule) != 1 or scan_segment(own.schedule) or own.scratch:
-            place.fail("pack", f"the programs of {own.name} wait for one another, or keep arrays")
-    names = [part.kernel.name for part in kernel.subkernels]
+            location.fail("subkernels", f"thread blocks of {own.name} communicate, or it has scratch arrays")
+    names = [subkernel.kernel.name for subkernel in kernel.subkernels]
     if len(set(names)) < len(names):
-        place.fail("pack", f"two of its parts have one name, of {', '.join(names)}")
-    for own, binding in invocations_of(kernel):
-        check_invocation(kernel, own, binding, place)
+        location.fail("subkernels", f"two of its subkernels have one name: {', '.join(names)}")
+    for own, invocation in invocations_of(kernel):
+        check_invocation(kernel, own, invocation, location)
     written = conflicting_buffer(kernel, [parameter.name for parameter in kernel.parameters])
     if written is not None:
-        place.fail("independent", f"a loop writes %{written}, and another one touches it")
-    check_parameters_used(kernel, place)
-    check_subkernels(kernel, place)
+        location.fail("independent", f"an invocation writes %{written}, and another one touches it")
+    check_parameters_used(kernel, location)
+    check_subkernels(kernel, location)
 
 
-def check_subkernels(kernel: Kernel, place: ErrorLocation) -> None:
-    """The schedules of a pack's parts suit its own: loops over tiles, of as many warps, once it is scheduled."""
+def check_subkernels(kernel: Kernel, location: ErrorLocation) -> None:
+    """A scheduled horizontally fused kernel has a :class:`Foreach` schedule, and its subkernels tile loops of
+    as many warps.
+    """
     own = kernel.schedule
     if own in (CpuLoops(), TileRequest()):
         return
     if not isinstance(own, Foreach):
-        place.fail("schedule", f"a pack has a schedule of the form {type(own).__name__}")
-    for part in kernel.subkernels:
-        found = part.kernel.schedule
+        location.fail(
+            "schedule", f"a horizontally fused kernel has a schedule of the form {type(own).__name__}"
+        )
+    for subkernel in kernel.subkernels:
+        found = subkernel.kernel.schedule
         if not isinstance(found, TileLoops) or found.warps != own.warps:
-            place.fail("schedule", f"{part.kernel.name} has no loops over tiles of {own.warps} warps")
+            location.fail(
+                "schedule", f"{subkernel.kernel.name} is not scheduled as tile loops of {own.warps} warps"
+            )
 
 
-def check_invocation(kernel: Kernel, own: Kernel, binding: Invocation, place: ErrorLocation) -> None:
-    """A loop is bound to a parameter of the pack for each of its own, of the same dtype and not less aligned, and to
-    values over the pack's symbols that its own may have."""
-    if len(binding.buffers) != len(own.parameters) or len(binding.symbols) != len(own.symbols):
-        place.fail("pack", f"a loop of {own.name} is given more or fewer values than that takes")
+def check_invocation(kernel: Kernel, own: Kernel, invocation: Invocation, location: ErrorLocation) -> None:
+    """An invocation gives each parameter and symbol of its subkernel a fitting argument.
+
+    Buffers have the parameter's dtype and at least its alignment; values are terms over the fused kernel's
+    symbols within the symbol's range.
+    """
+    if len(invocation.buffers) != len(own.parameters) or len(invocation.symbols) != len(own.symbols):
+        location.fail("invocation", f"an invocation of {own.name} has the wrong number of arguments")
     known = {parameter.name: parameter for parameter in kernel.parameters}
-    for parameter, name in zip(own.parameters, binding.buffers, strict=True):
+    for parameter, name in zip(own.parameters, invocation.buffers, strict=True):
         given = known.get(name)
         if given is None:
-            place.fail("pack", f"a loop of {own.name} is bound to %{name}, which is no parameter")
+            location.fail("invocation", f"an invocation of {own.name} names %{name}, which is no parameter")
         if given.dtype != parameter.dtype or given.alignment % parameter.alignment:
-            place.fail("pack", f"%{parameter.name} of {own.name} is bound to %{name} of another kind")
+            location.fail(
+                "invocation", f"%{parameter.name} of {own.name} differs from %{name} in dtype or alignment"
+            )
     infos = {info.name: info for info in kernel.symbols}
     sizes = {axis.size for axis in own.outer}
-    for info, term in zip(own.symbols, binding.symbols, strict=True):
+    for info, term in zip(own.symbols, invocation.symbols, strict=True):
         if not free_symbols(term) <= infos.keys():
-            place.fail("free-symbols", f"{info.name} of {own.name} is {term}, which the pack does not know")
-        # A size is 0 at the least, even where its term's bounds do not say so.
+            location.fail(
+                "free-symbols", f"{info.name} of {own.name} is {term}, a symbol of which is unknown"
+            )
+        # A size is at least 0, even if the bounds of its term allow less.
         if not _may_be(info, term, infos, 0 if symbol(info.name) in sizes else None):
-            place.fail("pack", f"{info.name} of {own.name} is {term}, which it cannot be")
+            location.fail(
+                "invocation", f"{info.name} of {own.name} is {term}, which may lie outside its range"
+            )
 
 
-def check_parameters_used(kernel: Kernel, place: ErrorLocation) -> None:
-    """Every parameter is bound by a loop, and written where one of its loops writes it."""
-    seen: dict[str, set[str]] = {}
-    for own, binding in invocations_of(kernel):
-        for parameter, name in zip(own.parameters, binding.buffers, strict=True):
-            seen.setdefault(name, set()).add(parameter.access)
+def check_parameters_used(kernel: Kernel, location: ErrorLocation) -> None:
+    """Every parameter is used by an invocation, and declared written if an invocation writes it."""
+    accesses: dict[str, set[str]] = {}
+    for own, invocation in invocations_of(kernel):
+        for parameter, name in zip(own.parameters, invocation.buffers, strict=True):
+            accesses.setdefault(name, set()).add(parameter.access)
     for parameter in kernel.parameters:
-        if parameter.name not in seen:
-            place.fail("pack", f"no loop is bound to %{parameter.name}")
-        if (parameter.access == "in") != (seen[parameter.name] == {"in"}):
-            place.fail("access", f"%{parameter.name} is {parameter.access}, unlike what its loops do with it")
+        if parameter.name not in accesses:
+            location.fail("invocation", f"no invocation uses %{parameter.name}")
+        if (parameter.access == "in") != (accesses[parameter.name] == {"in"}):
+            location.fail(
+                "access", f"%{parameter.name} is {parameter.access}, but its invocations use it otherwise"
+            )
 
 
 def _may_be(info: SymbolInfo, term: Size, infos: dict[str, SymbolInfo], least: int | None) -> bool:
-    """False for a value that is not known to be one of a symbol's, or of another kind. It is at ``least`` so much."""
+    """True if a term is known to be a legal value of a symbol. ``least`` is a lower bound of the term that is
+    known besides.
+    """
     if info.kind != "int":
         return isinstance(term, Symbol) and infos[term.name].kind == info.kind
     if isinstance(term, Symbol) and infos[term.name].kind == "float":

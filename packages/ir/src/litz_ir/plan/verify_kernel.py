@@ -17,44 +17,44 @@ STAGE = "kernel"
 
 
 def verify_kernel(kernel: Kernel) -> None:
-    """Check every invariant of a kernel. Raises :class:`VerifyError`."""
-    place = ErrorLocation(STAGE, kernel.name)
-    check_kernel_names(kernel, place)
-    for part in kernel.subkernels:
-        verify_kernel(part.kernel)
-    check_horizontal_fusion(kernel, place)
-    check_kernel_axes(kernel, place)
-    check_schedule(kernel, place)
-    check_cluster(kernel, place)
-    check_lookback(kernel, place)
+    """Check every invariant of a kernel; raises :class:`VerifyError`."""
+    location = ErrorLocation(STAGE, kernel.name)
+    check_kernel_names(kernel, location)
+    for subkernel in kernel.subkernels:
+        verify_kernel(subkernel.kernel)
+    check_horizontal_fusion(kernel, location)
+    check_kernel_axes(kernel, location)
+    check_schedule(kernel, location)
+    check_cluster(kernel, location)
+    check_lookback(kernel, location)
     scalars = {info.name: SCALAR_DTYPES[info.kind] for info in kernel.symbols}
     for number, phase in enumerate(kernel.phases):
         here = ErrorLocation(STAGE, f"{kernel.name}, phase {number}")
-        around = _around(kernel, phase, scalars)
+        scope = _phase_scope(kernel, phase, scalars)
         defined: dict[str, tuple[DType, ...]] = {}
         for statement in phase.statements:
             match statement:
                 case Store():
-                    _verify_bodies(kernel, (statement.value,), around, here, (statement.offset,))
+                    _verify_bodies(kernel, (statement.value,), scope, here, (statement.offset,))
                     dtype = statement.value.dtype
-                    check_store(kernel, statement.buffer, statement.offset, dtype, around, here)
+                    check_store(kernel, statement.buffer, statement.offset, dtype, scope, here)
                     check_combining_store(kernel, statement, here)
                 case Accumulate():
-                    _verify_bodies(kernel, statement.values, around, here)
+                    _verify_bodies(kernel, statement.values, scope, here)
                     check_accumulate(statement, scalars, defined, here)
                 case ScanStore():
                     offsets = tuple(offset for _, offset in statement.targets)
-                    _verify_bodies(kernel, statement.values, around, here, offsets)
-                    check_scan(kernel, phase, statement, around, here)
+                    _verify_bodies(kernel, statement.values, scope, here, offsets)
+                    check_scan(kernel, phase, statement, scope, here)
         scalars |= defined
 
 
-def _around(kernel: Kernel, phase: Phase, scalars: dict[str, tuple[DType, ...]]) -> BodyScope:
-    """What the statements of a phase may refer to."""
+def _phase_scope(kernel: Kernel, phase: Phase, scalars: dict[str, tuple[DType, ...]]) -> BodyScope:
+    """The scope of a phase: everything that its statements may refer to."""
     buffers = {parameter.name: BufferInfo(parameter.dtype, (None,)) for parameter in kernel.parameters}
     buffers |= {
-        local.name: BufferInfo(local.dtype, (local.size if isinstance(local.size, int) else None,))
-        for local in kernel.scratch
+        array.name: BufferInfo(array.dtype, (array.size if isinstance(array.size, int) else None,))
+        for array in kernel.scratch
     }
     ranges, exact = axis_ranges({axis.name: axis.size for axis in (*kernel.outer, *phase.axes)})
     known = {info.name: info.range if info.kind != "float" else Range() for info in kernel.symbols}
@@ -65,97 +65,109 @@ def _around(kernel: Kernel, phase: Phase, scalars: dict[str, tuple[DType, ...]])
 def _verify_bodies(
     kernel: Kernel,
     bodies: tuple[Expr, ...],
-    around: BodyScope,
-    place: ErrorLocation,
+    scope: BodyScope,
+    location: ErrorLocation,
     offsets: tuple[Size, ...] = (),
 ) -> None:
-    verify_bodies(bodies, around, place, offsets)
-    check_load_access(kernel, bodies, place)
+    verify_bodies(bodies, scope, location, offsets)
+    check_load_access(kernel, bodies, location)
 
 
-def check_kernel_names(kernel: Kernel, place: ErrorLocation) -> None:
-    """No two parameters, locals or symbols share a name."""
-    buffers = [parameter.name for parameter in kernel.parameters] + [local.name for local in kernel.scratch]
+def check_kernel_names(kernel: Kernel, location: ErrorLocation) -> None:
+    """No two buffers and no two symbols have one name, and scratch arrays have elements."""
+    buffers = [parameter.name for parameter in kernel.parameters] + [array.name for array in kernel.scratch]
     symbols = [info.name for info in kernel.symbols]
     for names in (buffers, symbols):
         for name in names:
             if names.count(name) > 1:
-                place.fail("kernel-names", f"{name} is declared twice")
-    for local in kernel.scratch:
-        if isinstance(local.size, int) and local.size < 1:
-            place.fail("kernel-names", f"the local %{local.name} has {local.size} elements")
-    verify_bodies((), BodyScope(names=frozenset(symbols)), place, [local.size for local in kernel.scratch])
+                location.fail("kernel-names", f"{name} is declared twice")
+    for array in kernel.scratch:
+        if isinstance(array.size, int) and array.size < 1:
+            location.fail("kernel-names", f"the scratch array %{array.name} has {array.size} elements")
+    verify_bodies((), BodyScope(names=frozenset(symbols)), location, [array.size for array in kernel.scratch])
 
 
-def check_kernel_axes(kernel: Kernel, place: ErrorLocation) -> None:
-    """The axes that a phase runs over have names of their own, and sizes over the kernel's symbols."""
+def check_kernel_axes(kernel: Kernel, location: ErrorLocation) -> None:
+    """The axes that a phase runs over have distinct names, and sizes over the kernel's symbols."""
     symbols = frozenset(info.name for info in kernel.symbols)
     for axes in ((kernel.outer), *((*kernel.outer, *phase.axes) for phase in kernel.phases)):
         names = [axis.name for axis in axes]
         for name in names:
             if names.count(name) > 1 or name in symbols:
-                place.fail("axes", f"the axis name {name} is taken")
-        verify_bodies((), BodyScope(names=symbols), place, [axis.size for axis in axes])
+                location.fail("axes", f"the axis name {name} is taken")
+        verify_bodies((), BodyScope(names=symbols), location, [axis.size for axis in axes])
 
 
-def check_load_access(kernel: Kernel, bodies: tuple[Expr, ...], place: ErrorLocation) -> None:
-    """What is only written, and scratch, is not read."""
+def check_load_access(kernel: Kernel, bodies: tuple[Expr, ...], location: ErrorLocation) -> None:
+    """``out`` and ``workspace`` parameters are not loaded from."""
     access = {parameter.name: parameter.access for parameter in kernel.parameters}
     for load in loads(*bodies):
         if access.get(load.buffer) in ("out", "workspace"):
-            what = f"%{load.buffer} is an {access[load.buffer]} parameter, but it is read"
-            place.fail("access", what, "declare it inout")
+            message = f"%{load.buffer} is an {access[load.buffer]} parameter, but it is read"
+            location.fail("access", message, "declare it inout")
 
 
 def check_store(
-    kernel: Kernel, buffer: str, offset: Size, dtype: DType, around: BodyScope, place: ErrorLocation
+    kernel: Kernel, buffer: str, offset: Size, dtype: DType, scope: BodyScope, location: ErrorLocation
 ) -> None:
-    """What is stored to is a local or a writable parameter, of the value's dtype; no offset leaves a local."""
-    known = around.buffers.get(buffer)
+    """A store goes to a scratch array or a writable parameter of the value's dtype, and within a scratch
+    array's bounds.
+    """
+    known = scope.buffers.get(buffer)
     if known is None:
-        place.fail("kernel-buffer", f"%{buffer} is stored to, but is no parameter nor local")
+        location.fail(
+            "kernel-buffer", f"%{buffer} is stored to, but is neither a parameter nor a scratch array"
+        )
     access = next((parameter.access for parameter in kernel.parameters if parameter.name == buffer), "out")
     if access in ("in", "workspace"):
-        place.fail(
+        location.fail(
             "access", f"%{buffer} is an {access} parameter, but it is stored to", "declare it out or inout"
         )
     if known.dtype != dtype:
-        place.fail("store-dtype", f"%{buffer} holds {known.dtype}, {dtype} is stored to it", "cast the value")
+        location.fail(
+            "store-dtype",
+            f"%{buffer} has the dtype {known.dtype}, but {dtype} is stored to it",
+            "cast the value",
+        )
     size = known.shape[0]
-    if isinstance(size, int) and leaves(offset, size, around):
-        place.fail("index-bounds", f"the offset {offset} leaves the local %{buffer} of {size} elements")
+    if isinstance(size, int) and leaves(offset, size, scope):
+        location.fail(
+            "index-bounds", f"the offset {offset} is outside the scratch array %{buffer} of {size} elements"
+        )
 
 
-def check_combining_store(kernel: Kernel, statement: Store, place: ErrorLocation) -> None:
-    """A store that combines reads what it writes."""
+def check_combining_store(kernel: Kernel, statement: Store, location: ErrorLocation) -> None:
+    """A store that combines goes to an ``inout`` parameter or a scratch array."""
     written = any(p.name == statement.buffer and p.access == "out" for p in kernel.parameters)
     if statement.mode != "set" and written:
-        what = f"%{statement.buffer} is an out parameter, but {statement.mode} reads it"
-        place.fail("access", what, "declare it inout")
+        message = f"%{statement.buffer} is an out parameter, but {statement.mode} reads it"
+        location.fail("access", message, "declare it inout")
 
 
 def check_accumulate(
     statement: Accumulate,
     before: dict[str, tuple[DType, ...]],
     defined: dict[str, tuple[DType, ...]],
-    place: ErrorLocation,
+    location: ErrorLocation,
 ) -> None:
-    """A combiner fits its values and results; results are new names, which ``defined`` receives."""
-    dtypes = verify_combiner(statement.combiner, statement.values, len(statement.results), place)
+    """A combiner fits its values and results; results have new names, which are added to ``defined``."""
+    dtypes = verify_combiner(statement.combiner, statement.values, len(statement.results), location)
     for (name, dtype), given in zip(statement.results, dtypes, strict=True):
         if name in before or name in defined:
-            place.fail("defined-once", f"${name} is accumulated twice, or is a symbol")
+            location.fail("defined-once", f"${name} is accumulated twice, or is a symbol")
         if dtype != given:
-            place.fail("result-dtype", f"${name} is {dtype}, what is accumulated is {given}")
+            location.fail("result-dtype", f"${name} is {dtype}, but its combiner gives {given}")
         defined[name] = (dtype,)
 
 
 def check_scan(
-    kernel: Kernel, phase: Phase, statement: ScanStore, around: BodyScope, place: ErrorLocation
+    kernel: Kernel, phase: Phase, statement: ScanStore, scope: BodyScope, location: ErrorLocation
 ) -> None:
-    """A scan runs along an axis, and stores each result where it may."""
+    """A scan runs along an axis, and stores each result to a writable buffer of its dtype."""
     if not phase.axes:
-        place.fail("scan-axis", "a scan runs along the phase's last axis, but the phase has none")
-    dtypes = verify_combiner(statement.combiner, statement.values, len(statement.targets), place, scans=True)
+        location.fail("scan-axis", "a scan runs along the phase's last axis, but the phase has none")
+    dtypes = verify_combiner(
+        statement.combiner, statement.values, len(statement.targets), location, scans=True
+    )
     for (buffer, offset), dtype in zip(statement.targets, dtypes, strict=True):
-        check_store(kernel, buffer, offset, dtype, around, place)
+        check_store(kernel, buffer, offset, dtype, scope, location)

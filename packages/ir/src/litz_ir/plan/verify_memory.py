@@ -1,4 +1,4 @@
-"""The invariant of storages that several buffers lie in: none is overwritten while it is wanted."""
+"""The invariant of storages with several buffers: none is overwritten before its last use."""
 
 from __future__ import annotations
 
@@ -15,59 +15,66 @@ from litz_ir.symbols.term import Size, add, mul
 
 
 @dataclass(slots=True)
-class _Tenant:
-    """A buffer in a storage, its bytes there, and the first and last step that touch it or what shares its memory."""
+class _PlacedBuffer:
+    """A buffer in a storage, and the steps during which its memory is in use."""
 
     name: str
     storage: str
     begin: Size
+    """First byte in the storage."""
     end: Size
+    """Byte after the last one in the storage."""
     first: int
+    """First step that touches the buffer, or one that shares its memory."""
     last: int
+    """Last such step; the number of steps if it is an output of the plan."""
 
 
 def check_storage_overlap(plan: Plan) -> None:
-    """No two buffers have a byte of a storage at the same step, but for a launch that writes one over the other, from
-    the same byte on; of a pack it is one loop that touches both. What is returned is wanted to the end. Sizes that are
-    not known overlap with everything."""
-    packs = _Packs(plan)
-    for storage, tenants in _tenants(plan).items():
-        present: list[_Tenant] = []
-        for tenant in sorted(tenants, key=lambda each: each.first):
-            present = [each for each in present if each.last >= tenant.first]
-            for other in present:
-                over = other.last == tenant.first and other.begin == tenant.begin
-                over = over and not packs.apart(tenant, other)
-                if _overlap(other, tenant) and not over:
-                    ErrorLocation("plan", tenant.name).fail(
+    """No two buffers occupy a byte of a storage at the same step, except in a launch that overwrites one with
+    the other.
+
+    Such buffers begin at the same byte, and in a horizontally fused kernel one invocation touches both. Outputs
+    are in use to the end. Buffers whose offsets or sizes are symbolic overlap with all others.
+    """
+    fused = _FusedLaunches(plan)
+    for storage, buffers in _buffers_by_storage(plan).items():
+        live: list[_PlacedBuffer] = []
+        for buffer in sorted(buffers, key=lambda each: each.first):
+            live = [each for each in live if each.last >= buffer.first]
+            for other in live:
+                reused = other.last == buffer.first and other.begin == buffer.begin
+                reused = reused and not fused.in_different_invocations(buffer, other)
+                if _overlap(other, buffer) and not reused:
+                    ErrorLocation("plan", buffer.name).fail(
                         "overlap",
-                        f"%{tenant.name} lies over %{other.name} in {storage} at step {tenant.first}, which is wanted",
+                        f"%{buffer.name} overwrites %{other.name}, which is live, in {storage} at step {buffer.first}",
                     )
-            present.append(tenant)
+            live.append(buffer)
 
 
-class _Packs:
-    """Which buffers the loops of packs touch."""
+class _FusedLaunches:
+    """Invocations of horizontally fused kernels that touch each buffer."""
 
     def __init__(self, plan: Plan) -> None:
         self._steps = plan.steps
         self._placements = dict(plan.buffers)
-        self._packs = {kernel.name: kernel for kernel in plan.kernels if kernel.subkernels}
+        self._kernels = {kernel.name: kernel for kernel in plan.kernels if kernel.subkernels}
 
-    def apart(self, one: _Tenant, other: _Tenant) -> bool:
-        """True where different loops of the first launch that touches ``one`` touch it and ``other``."""
+    def in_different_invocations(self, one: _PlacedBuffer, other: _PlacedBuffer) -> bool:
+        """True if different invocations of the first launch that touches ``one`` touch it and ``other``."""
         step = self._steps[one.first] if one.first < len(self._steps) else None
-        if not isinstance(step, Launch) or step.kernel not in self._packs:
+        if not isinstance(step, Launch) or step.kernel not in self._kernels:
             return False
         memory = [memory_root(name, self._placements) for name in step.buffers]
-        loops = invocations_by_buffer(self._packs[step.kernel], memory)
+        loops = invocations_by_buffer(self._kernels[step.kernel], memory)
         return len(loops[one.name] | loops[other.name]) > 1
 
 
-def _tenants(plan: Plan) -> dict[str, list[_Tenant]]:
-    """The buffers that steps touch, by their storage."""
+def _buffers_by_storage(plan: Plan) -> dict[str, list[_PlacedBuffer]]:
+    """The buffers that steps touch, by storage."""
     placements = dict(plan.buffers)
-    found: dict[str, _Tenant] = {}
+    found: dict[str, _PlacedBuffer] = {}
     for name, position in _uses(plan):
         owner = memory_root(name, placements)
         placement = placements.get(owner)
@@ -76,16 +83,16 @@ def _tenants(plan: Plan) -> dict[str, list[_Tenant]]:
         if owner not in found:
             nbytes = mul(span(placement.type.shape, placement.type.layout), placement.type.dtype.itemsize)
             end = add(placement.offset, nbytes)
-            found[owner] = _Tenant(owner, placement.storage, placement.offset, end, position, position)
+            found[owner] = _PlacedBuffer(owner, placement.storage, placement.offset, end, position, position)
         found[owner].last = position
-    storages: dict[str, list[_Tenant]] = {}
-    for tenant in found.values():
-        storages.setdefault(tenant.storage, []).append(tenant)
+    storages: dict[str, list[_PlacedBuffer]] = {}
+    for buffer in found.values():
+        storages.setdefault(buffer.storage, []).append(buffer)
     return storages
 
 
 def _uses(plan: Plan) -> Iterator[tuple[str, int]]:
-    """What each step touches, then what is returned."""
+    """Yield the buffers that each step touches, then those that the plan returns, each with its step."""
     for position, step in enumerate(plan.steps):
         for name in touched_by(step):
             yield name, position
@@ -93,7 +100,7 @@ def _uses(plan: Plan) -> Iterator[tuple[str, int]]:
         yield name, len(plan.steps)
 
 
-def _overlap(a: _Tenant, b: _Tenant) -> bool:
+def _overlap(a: _PlacedBuffer, b: _PlacedBuffer) -> bool:
     match a.begin, a.end, b.begin, b.end:
         case int(start), int(end), int(other_start), int(other_end):
             return max(start, other_start) < min(end, other_end)

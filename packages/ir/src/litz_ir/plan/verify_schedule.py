@@ -26,59 +26,61 @@ from litz_ir.scalar.verify import ErrorLocation
 CHECK = "schedule"
 
 
-def check_schedule(kernel: Kernel, place: ErrorLocation) -> None:
-    """A schedule names axes of its kernel, each of its tiles covers what it has to, and numbers are in their ranges."""
+def check_schedule(kernel: Kernel, location: ErrorLocation) -> None:
+    """A schedule names axes of its kernel, its tiles cover all of them, and its numbers are in range."""
     schedule = kernel.schedule
     if isinstance(schedule, TileLoops | Matmul | Attention):
-        check_prefetch(kernel, schedule, place)
+        check_prefetch(kernel, schedule, location)
     match schedule:
         case CpuLoops():
-            check_cpu_loops(kernel, schedule, place)
+            check_cpu_loops(kernel, schedule, location)
         case TileRequest():
-            check_tile_request(kernel, schedule, place)
+            check_tile_request(kernel, schedule, location)
         case TileLoops():
-            check_tile_loops(kernel, schedule, place)
+            check_tile_loops(kernel, schedule, location)
         case Matmul():
             tiles = (schedule.rows, schedule.columns, schedule.summed)
-            check_tiles(tiles, place)
-            check_outer(kernel, (*schedule.batch, *schedule.rows.axes, *schedule.columns.axes), place)
-            check_inner(kernel, schedule.summed.axes, place)
+            check_tiles(tiles, location)
+            check_outer(kernel, (*schedule.batch, *schedule.rows.axes, *schedule.columns.axes), location)
+            check_inner(kernel, schedule.summed.axes, location)
             check_numbers(
-                place, warps=(schedule.warps, 1), stages=(schedule.stages, 1), grid=(schedule.grid, 0)
+                location, warps=(schedule.warps, 1), stages=(schedule.stages, 1), grid=(schedule.grid, 0)
             )
         case Attention():
-            check_attention(kernel, schedule, place)
+            check_attention(kernel, schedule, location)
         case LookbackScan():
-            check_numbers(place, segment=(schedule.segment, 1), warps=(schedule.warps, 1))
+            check_numbers(location, segment=(schedule.segment, 1), warps=(schedule.warps, 1))
         case Foreach():
-            check_numbers(place, warps=(schedule.warps, 1))
+            check_numbers(location, warps=(schedule.warps, 1))
             if not kernel.subkernels:
-                place.fail(CHECK, "it has no subkernels, which a foreach schedule is for")
+                location.fail(CHECK, "a foreach schedule is given for a kernel without subkernels")
 
 
-def check_cpu_loops(kernel: Kernel, schedule: CpuLoops, place: ErrorLocation) -> None:
+def check_cpu_loops(kernel: Kernel, schedule: CpuLoops, location: ErrorLocation) -> None:
     """``parallel`` is a prefix of the outer axes, ``vector`` an inner or the last outer axis."""
     outer = tuple(axis.name for axis in kernel.outer)
     inner = {axis.name for phase in kernel.phases for axis in phase.axes}
     if schedule.parallel != outer[: len(schedule.parallel)]:
-        place.fail(CHECK, f"the parallel axes {schedule.parallel} are no prefix of the outer axes {outer}")
-    if schedule.vector is not None and schedule.vector not in inner | set(outer[-1:]):
-        place.fail(
-            CHECK, f"{schedule.vector} runs along the lanes, but is no inner axis nor the last outer one"
+        location.fail(
+            CHECK, f"the parallel axes {schedule.parallel} are not a prefix of the outer axes {outer}"
         )
-    check_numbers(place, lanes=(schedule.lanes, 0), unroll=(schedule.unroll, 1), grain=(schedule.grain, 1))
+    if schedule.vector is not None and schedule.vector not in inner | set(outer[-1:]):
+        location.fail(
+            CHECK, f"{schedule.vector} is vectorised, but is neither an inner axis nor the last outer one"
+        )
+    check_numbers(location, lanes=(schedule.lanes, 0), unroll=(schedule.unroll, 1), grain=(schedule.grain, 1))
 
 
-def check_tile_request(kernel: Kernel, schedule: TileRequest, place: ErrorLocation) -> None:
+def check_tile_request(kernel: Kernel, schedule: TileRequest, location: ErrorLocation) -> None:
     """Blocks are given for axes of the kernel."""
     names = {axis.name for axis in kernel.outer} | {a.name for phase in kernel.phases for a in phase.axes}
     for axis, size in schedule.blocks:
         if axis not in names:
-            place.fail(CHECK, f"a block is given for {axis}, which is no axis")
+            location.fail(CHECK, f"a block is given for {axis}, which is not an axis")
         if size < 1:
-            place.fail(CHECK, f"the block of {axis} is {size}")
+            location.fail(CHECK, f"the block of {axis} is {size}")
     check_numbers(
-        place,
+        location,
         cluster=(schedule.cluster, 1),
         segment=(schedule.segment, 0),
         warps=(schedule.warps, 1),
@@ -87,109 +89,114 @@ def check_tile_request(kernel: Kernel, schedule: TileRequest, place: ErrorLocati
     )
 
 
-def check_tile_loops(kernel: Kernel, schedule: TileLoops, place: ErrorLocation) -> None:
-    """The tile has each outer axis in one dimension, and each phase either is a point of the tile or has all of its own
-    axes covered."""
+def check_tile_loops(kernel: Kernel, schedule: TileLoops, location: ErrorLocation) -> None:
+    """Each outer axis is in one dimension of the tile, and each phase is pointwise or has all of its own axes
+    covered.
+    """
     if len(schedule.inner) != len(kernel.phases):
-        place.fail(CHECK, f"it covers {len(schedule.inner)} phases of {len(kernel.phases)}")
+        location.fail(CHECK, f"it covers {len(schedule.inner)} phases of {len(kernel.phases)}")
     if len(schedule.outer) > 3:
-        place.fail(CHECK, f"a tile has {len(schedule.outer)} dimensions, three at most expected")
-    check_tiles(schedule.outer, place)
+        location.fail(CHECK, f"a tile has {len(schedule.outer)} dimensions, three at most expected")
+    check_tiles(schedule.outer, location)
     pointwise: list[str] = []
     for phase, inner in zip(kernel.phases, schedule.inner, strict=True):
         own = [axis.name for axis in phase.axes]
         if inner is None:
             pointwise += own
             continue
-        check_tiles((Tile(inner.axes, inner.block),), place)
+        check_tiles((Tile(inner.axes, inner.block),), location)
         if Counter(own) != Counter((*inner.serial, *inner.axes)):
-            place.fail(CHECK, f"the axes {(*inner.serial, *inner.axes)} are not the phase's, {tuple(own)}")
-    check_outer(kernel, [name for tile in schedule.outer for name in tile.axes], place, pointwise)
+            location.fail(CHECK, f"the axes {(*inner.serial, *inner.axes)} are not the phase's, {tuple(own)}")
+    check_outer(kernel, [name for tile in schedule.outer for name in tile.axes], location, pointwise)
     check_numbers(
-        place, warps=(schedule.warps, 1), stages=(schedule.stages, 1), cluster=(schedule.cluster, 1)
+        location, warps=(schedule.warps, 1), stages=(schedule.stages, 1), cluster=(schedule.cluster, 1)
     )
 
 
-def check_attention(kernel: Kernel, schedule: Attention, place: ErrorLocation) -> None:
-    """Its dimensions have the outer axes and those of the phase that sums, each once; where that phase stores at every
-    point, either may be rows or summed ones."""
+def check_attention(kernel: Kernel, schedule: Attention, location: ErrorLocation) -> None:
+    """The dimensions have the outer axes and those of one phase, each once."""
     inner = schedule.summed
-    check_tiles((schedule.rows, schedule.columns, Tile(inner.axes, inner.block)), place)
+    check_tiles((schedule.rows, schedule.columns, Tile(inner.axes, inner.block)), location)
     named = Counter(
         (*schedule.batch, *schedule.rows.axes, *schedule.columns.axes, *inner.serial, *inner.axes)
     )
     nests = [Counter(axis.name for axis in (*kernel.outer, *phase.axes)) for phase in kernel.phases]
     if named not in nests:
-        place.fail(CHECK, f"its dimensions have the axes {tuple(named)}, which are those of no phase")
-    check_numbers(place, warps=(schedule.warps, 1), stages=(schedule.stages, 1))
+        location.fail(CHECK, f"its dimensions have the axes {tuple(named)}, which are those of no phase")
+    check_numbers(location, warps=(schedule.warps, 1), stages=(schedule.stages, 1))
 
 
-def check_outer(kernel: Kernel, named: Iterable[str], place: ErrorLocation, more: Iterable[str] = ()) -> None:
-    """The tile's dimensions have every outer axis once; axes of one point may be left out. ``more`` are axes of
-    pointwise phases, which are outer ones."""
+def check_outer(
+    kernel: Kernel, named: Iterable[str], location: ErrorLocation, more: Iterable[str] = ()
+) -> None:
+    """The dimensions of a tile have every outer axis once; axes of one point may be left out.
+
+    ``more`` are axes of pointwise phases, which count as outer ones.
+    """
     pointwise = frozenset(more)
     axes = (*kernel.outer, *(a for phase in kernel.phases for a in phase.axes if a.name in pointwise))
     counts, sizes = Counter(named), {axis.name: axis.size for axis in axes}
     for name, count in counts.items():
         if name not in sizes or count > 1:
-            place.fail(
-                CHECK, f"a dimension of the tile has {name}, which is no outer axis, or in another one"
+            location.fail(
+                CHECK,
+                f"a dimension of the tile has {name}, which is not an outer axis or is in another dimension",
             )
     for name, size in sizes.items():
         if size != 1 and name not in counts:
-            place.fail(CHECK, f"no dimension of the tile has the outer axis {name}")
+            location.fail(CHECK, f"no dimension of the tile has the outer axis {name}")
 
 
-def check_inner(kernel: Kernel, named: Iterable[str], place: ErrorLocation) -> None:
+def check_inner(kernel: Kernel, named: Iterable[str], location: ErrorLocation) -> None:
     """The summed axes are those of a phase."""
     own = Counter(named)
     if all(own != Counter(axis.name for axis in phase.axes) for phase in kernel.phases):
-        place.fail(CHECK, f"the summed axes {tuple(own)} are those of no phase")
+        location.fail(CHECK, f"the summed axes {tuple(own)} are those of no phase")
 
 
-def check_tiles(tiles: Iterable[Tile], place: ErrorLocation) -> None:
-    """A block is a power of two."""
+def check_tiles(tiles: Iterable[Tile], location: ErrorLocation) -> None:
+    """The block of each tile is a power of two."""
     for tile in tiles:
         if tile.block < 1 or tile.block & tile.block - 1:
-            place.fail(CHECK, f"the block of {tile.axes} is {tile.block}, a power of two expected")
+            location.fail(CHECK, f"the block of {tile.axes} is {tile.block}, a power of two expected")
 
 
-def check_prefetch(kernel: Kernel, schedule: TileLoops | Matmul | Attention, place: ErrorLocation) -> None:
-    """Loads are prefetched in phases that there are."""
+def check_prefetch(kernel: Kernel, schedule: TileLoops | Matmul | Attention, location: ErrorLocation) -> None:
+    """Phases with prefetched loads exist."""
     for number in schedule.prefetch:
         if number >= len(kernel.phases):
-            place.fail(CHECK, f"loads of phase {number} are prefetched, of {len(kernel.phases)} phases")
+            location.fail(CHECK, f"loads of phase {number} are prefetched, of {len(kernel.phases)} phases")
 
 
-def check_numbers(place: ErrorLocation, **numbers: tuple[int, int]) -> None:
-    """Each number, by name, is not below its least value."""
+def check_numbers(location: ErrorLocation, **numbers: tuple[int, int]) -> None:
+    """Each number, given by name with its least value, is not below that value."""
     for name, (number, least) in numbers.items():
         if number < least:
-            place.fail(CHECK, f"{name} is {number}, at least {least} expected")
+            location.fail(CHECK, f"{name} is {number}, at least {least} expected")
 
 
-def check_cluster(kernel: Kernel, place: ErrorLocation) -> None:
-    """Thread blocks reduce outer points together only where they can, and have scratch of words for it."""
+def check_cluster(kernel: Kernel, location: ErrorLocation) -> None:
+    """A cluster has a kernel whose outer points can be divided, and a workspace."""
     if cluster_size(kernel.schedule) == 1:
         return
     if not can_use_cluster(kernel.phases):
-        place.fail("sharing", "programs share its outer points, but each needs what another one stores")
-    check_workspace(kernel, "sharing", "programs share its outer points", place)
+        location.fail("cluster", "its outer points cannot be divided among the thread blocks of a cluster")
+    check_workspace(kernel, "cluster", location)
 
 
-def check_lookback(kernel: Kernel, place: ErrorLocation) -> None:
-    """Thread blocks scan segments of rows only where a kernel does nothing else, and have scratch of words for it."""
+def check_lookback(kernel: Kernel, location: ErrorLocation) -> None:
+    """A look-back scan has a kernel that only scans, a segment that is a power of two, and a workspace."""
     segment = scan_segment(kernel.schedule)
     if not segment:
         return
     if segment & segment - 1:
-        place.fail("relay", f"a part has {segment} points, a power of two expected")
+        location.fail("lookback", f"a segment has {segment} points, a power of two expected")
     if lookback_scan_of(kernel.phases) is None:
-        place.fail("relay", "programs scan parts of its rows, but it does not scan alone, along one axis")
-    check_workspace(kernel, "relay", "programs scan parts of its rows", place)
+        location.fail("lookback", "a look-back scan needs one scan along one axis and nothing else")
+    check_workspace(kernel, "lookback", location)
 
 
-def check_workspace(kernel: Kernel, rule: str, what: str, place: ErrorLocation) -> None:
-    """Thread blocks that wait for one another have one scratch parameter of words."""
+def check_workspace(kernel: Kernel, rule: str, location: ErrorLocation) -> None:
+    """A kernel whose thread blocks communicate has one workspace parameter of ``i64``."""
     if [each.dtype for each in kernel.parameters if each.access == "workspace"] != [i64]:
-        place.fail(rule, f"{what} without one scratch parameter of i64")
+        location.fail(rule, "its thread blocks communicate, so it needs one workspace parameter of i64")

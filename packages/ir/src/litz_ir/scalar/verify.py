@@ -71,124 +71,124 @@ class BodyScope:
 
 
 def verify_bodies(
-    bodies: Iterable[Expr], around: BodyScope, place: ErrorLocation, indices: Iterable[Size] = ()
+    bodies: Iterable[Expr], around: BodyScope, location: ErrorLocation, indices: Iterable[Size] = ()
 ) -> None:
     """Check everything about bodies and the index terms beside them. Raises :class:`VerifyError`."""
     terms = tuple(indices)
     roots = (*bodies, *(atom.value for term in terms for atom in indirects_in(term)))
     for term in terms:
-        check_term_names(term, around, place)
+        check_term_names(term, around, location)
     for root in roots:
-        check_names("the body", root.free_symbols, around, place)
-    around = nested_scope(roots, around, place)
+        check_names("the body", root.free_symbols, around, location)
+    around = nested_scope(roots, around, location)
     for node in walk(*roots):
         match node:
             case Op():
-                check_operation(node, place)
+                check_operation(node, location)
             case Const():
-                check_literal(node, place)
+                check_literal(node, location)
             case Load():
-                check_load(node, around, place)
+                check_load(node, around, location)
             case Scalar():
-                check_scalar(node, around, place)
+                check_scalar(node, around, location)
             case Param():
-                check_parameter(node, around, place)
+                check_parameter(node, around, location)
             case Checked():
-                check_fault(node.fault, place)
+                check_fault(node.fault, location)
         for term in node.terms:
-            check_term_names(term, around, place)
+            check_term_names(term, around, location)
             for atom in indirects_in(term):
-                check_fault(atom.fault, place)
+                check_fault(atom.fault, location)
     for load in unconditional_loads(roots):
-        check_load_bounds(load, around, place)
+        check_load_bounds(load, around, location)
 
 
-def check_operation(node: Op, place: ErrorLocation) -> None:
+def check_operation(node: Op, location: ErrorLocation) -> None:
     """The operation is a row of the table, with as many arguments, over dtypes that the row accepts."""
     row = OPS.get(node.name)
     if row is None:
-        place.fail(
+        location.fail(
             "scalar-operation", f"{node.name!r} is no scalar operation", "see litz_ir.scalar.ops_table.OPS"
         )
     if len(node.args) != row.arity:
-        place.fail("scalar-operation", f"{node.name} takes {row.arity} arguments, it has {len(node.args)}")
+        location.fail("scalar-operation", f"{node.name} takes {row.arity} arguments, it has {len(node.args)}")
     try:
         dtype = result_dtype(row, tuple(arg.dtype for arg in node.args), node.dtype)
     except DTypeError as error:
-        place.fail("scalar-dtype", error.message, error.hint)
+        location.fail("scalar-dtype", error.message, error.hint)
     if dtype != node.dtype:
-        place.fail("scalar-dtype", f"{node.name} gives {dtype} here, it is declared {node.dtype}")
+        location.fail("scalar-dtype", f"{node.name} gives {dtype} here, it is declared {node.dtype}")
 
 
-def check_fault(name: str, place: ErrorLocation) -> None:
+def check_fault(name: str, location: ErrorLocation) -> None:
     """What is raised is a row of the table of faults."""
     if name not in FAULTS:
-        place.fail("fault", f"{name!r} is no fault", "see litz_ir.faults.FAULTS")
+        location.fail("fault", f"{name!r} is no fault", "see litz_ir.faults.FAULTS")
 
 
-def check_literal(node: Const, place: ErrorLocation) -> None:
+def check_literal(node: Const, location: ErrorLocation) -> None:
     """An integer literal fits its dtype."""
     value = node.value
     if node.dtype.is_integer and wrap_integer(int(value), node.dtype) != value:
-        place.fail("literal", f"{value} does not fit {node.dtype}", "litz_ir.scalar.build.const wraps")
+        location.fail("literal", f"{value} does not fit {node.dtype}", "litz_ir.scalar.build.const wraps")
 
 
-def check_load(node: Load, around: BodyScope, place: ErrorLocation) -> None:
+def check_load(node: Load, around: BodyScope, location: ErrorLocation) -> None:
     """The buffer is known here, has the load's dtype, and as many dimensions as there are indices."""
     buffer = around.buffers.get(node.buffer)
     if buffer is None:
-        place.fail("defined-before-use", f"%{node.buffer} is read, but not defined here")
+        location.fail("defined-before-use", f"%{node.buffer} is read, but not defined here")
     if node.dtype != buffer.dtype:
-        place.fail("load-dtype", f"%{node.buffer} holds {buffer.dtype}, it is read as {node.dtype}")
+        location.fail("load-dtype", f"%{node.buffer} holds {buffer.dtype}, it is read as {node.dtype}")
     if len(node.index) != len(buffer.shape):
-        place.fail(
+        location.fail(
             "index-arity",
             f"%{node.buffer} has {len(buffer.shape)} dimensions, it is read with {len(node.index)} indices",
         )
 
 
-def check_scalar(node: Scalar, around: BodyScope, place: ErrorLocation) -> None:
+def check_scalar(node: Scalar, around: BodyScope, location: ErrorLocation) -> None:
     """The scalar is known here and has that dtype."""
     dtypes = around.scalars.get(node.name)
     if dtypes is None:
-        place.fail("scalar-known", f"${node.name} is read, but nothing before defines it")
+        location.fail("scalar-known", f"${node.name} is read, but nothing before defines it")
     if node.dtype not in dtypes:
         allowed = " or ".join(map(str, dtypes))
-        place.fail("scalar-known", f"${node.name} is {allowed}, it is read as {node.dtype}")
+        location.fail("scalar-known", f"${node.name} is {allowed}, it is read as {node.dtype}")
 
 
-def check_parameter(node: Param, around: BodyScope, place: ErrorLocation) -> None:
+def check_parameter(node: Param, around: BodyScope, location: ErrorLocation) -> None:
     """Parameters occur in combine bodies only, within their number and with their dtype."""
     if node.position not in range(len(around.parameters)):
-        place.fail("combine-parameter", f"${node.position} has no meaning here")
+        location.fail("combine-parameter", f"${node.position} has no meaning here")
     dtype = around.parameters[node.position]
     if node.dtype != dtype:
-        place.fail("combine-parameter", f"${node.position} is {dtype}, it is read as {node.dtype}")
+        location.fail("combine-parameter", f"${node.position} is {dtype}, it is read as {node.dtype}")
 
 
-def check_term_names(term: Size, around: BodyScope, place: ErrorLocation) -> None:
+def check_term_names(term: Size, around: BodyScope, location: ErrorLocation) -> None:
     """Only own axes and known symbols occur free in a term."""
-    check_names(f"the index term {term}", free_symbols(term), around, place)
+    check_names(f"the index term {term}", free_symbols(term), around, location)
 
 
-def check_names(what: str, free: frozenset[str], around: BodyScope, place: ErrorLocation) -> None:
+def check_names(what: str, free: frozenset[str], around: BodyScope, location: ErrorLocation) -> None:
     """Only names that are known here are free."""
     unknown = free - around.names
     if unknown:
         known = ", ".join(sorted(around.names)) or "none"
         names = ", ".join(sorted(unknown))
-        place.fail("free-symbols", f"{what} uses {names}, known here: {known}")
+        location.fail("free-symbols", f"{what} uses {names}, known here: {known}")
 
 
-def nested_scope(bodies: Iterable[Expr], around: BodyScope, place: ErrorLocation) -> BodyScope:
+def nested_scope(bodies: Iterable[Expr], around: BodyScope, location: ErrorLocation) -> BodyScope:
     """What may be referred to inside of the folds of bodies: their axes too, whose names are new."""
     sizes: dict[str, Size] = {}
     for fold in nested_reductions(*bodies):
         for name, size in fold.axes:
             if name in around.names:
-                place.fail("axes", f"a fold binds {name}, which has a meaning around it")
+                location.fail("axes", f"a fold binds {name}, which has a meaning around it")
             if sizes.setdefault(name, size) != size:
-                place.fail("axes", f"two folds bind {name}, over {sizes[name]} and over {size}")
+                location.fail("axes", f"two folds bind {name}, over {sizes[name]} and over {size}")
     if not sizes:
         return around
     ranges, exact = axis_ranges(sizes)
@@ -200,12 +200,12 @@ def nested_scope(bodies: Iterable[Expr], around: BodyScope, place: ErrorLocation
     )
 
 
-def check_load_bounds(node: Load, around: BodyScope, place: ErrorLocation) -> None:
+def check_load_bounds(node: Load, around: BodyScope, location: ErrorLocation) -> None:
     """No index is known to leave its dimension."""
     buffer = around.buffers[node.buffer]
     for dimension, (term, size) in enumerate(zip(node.index, buffer.shape, strict=True)):
         if isinstance(size, int) and leaves(term, size, around):
-            place.fail(
+            location.fail(
                 "index-bounds",
                 f"%{node.buffer} is read at {term} along dimension {dimension}, whose size is {size}",
                 "mask the load, or check how the index was derived",
