@@ -56,8 +56,8 @@ def test_a_right_graph_is_accepted() -> None:
     verify_graph(parse_graph(GRAPH))
 
 
-def small(body: str, outputs: str = "", inputs: str = "%x: f32[4, 8], %y: f32[4, 8]", held: str = "") -> str:
-    return f"graph g({inputs}) {held} -> ({outputs}) {{ symbols {{ s0: int from 2 to 9 }} {body} }}"
+def small(body: str, outputs: str = "", inputs: str = "%x: f32[4, 8], %y: f32[4, 8]", marks: str = "") -> str:
+    return f"graph g({inputs}) {marks} -> ({outputs}) {{ symbols {{ s0: int from 2 to 9 }} {body} }}"
 
 
 WRONG_GRAPHS = {
@@ -157,25 +157,25 @@ WRONG_GRAPHS = {
         "result-dtype",
         small("region.invoke() { graph a() -> () { %a = pointwise i64[] { 1.0:f32 } } }"),
     ),
-    "what is held is no input": ("held", small("", held="frozen (%z)")),
-    "what is held is no tensor": ("held", small("", inputs="object %z: gen", held="frozen (%z)")),
-    "what is held is overwritten": (
-        "held",
-        small("%x1 replaces %x = mutate %x with %y -> f32[4, 8]", held="frozen (%x)"),
+    "what is frozen is no input": ("frozen", small("", marks="frozen (%z)")),
+    "what is frozen is no tensor": ("frozen", small("", inputs="object %z: gen", marks="frozen (%z)")),
+    "what is frozen is overwritten": (
+        "frozen",
+        small("%x1 replaces %x = mutate %x with %y -> f32[4, 8]", marks="frozen (%x)"),
     ),
-    "what is donated is no input": ("donated", small("", held="donated (%z)")),
-    "what is donated is no tensor": ("donated", small("", inputs="object %z: gen", held="donated (%z)")),
-    "what is donated is held": ("donated", small("", held="frozen (%x) donated (%x)")),
+    "what is donated is no input": ("donated", small("", marks="donated (%z)")),
+    "what is donated is no tensor": ("donated", small("", inputs="object %z: gen", marks="donated (%z)")),
+    "what is donated is held": ("donated", small("", marks="frozen (%x) donated (%x)")),
     "what is donated is overwritten": (
         "donated",
-        small("%x1 replaces %x = mutate %x with %y -> f32[4, 8]", held="donated (%x)"),
+        small("%x1 replaces %x = mutate %x with %y -> f32[4, 8]", marks="donated (%x)"),
     ),
     "what is saved is not returned": ("saved", small("", outputs="s0) saved (%x")),
     "what is kept reads more": (
         "frozen",
         small(
             "%a = region.frozen(%x, %y) -> f32[] { graph k() -> (%x) { const %x: f32[] } }",
-            held="frozen (%x)",
+            marks="frozen (%x)",
         ),
     ),
     "what is kept has an effect": (

@@ -1,4 +1,4 @@
-"""The loop graph: tensor operations as loops and calls."""
+"""The loop graph: tensor operations as loops and calls, in single-assignment form and program order."""
 
 from litz_ir.loops.layout import Layout, contiguous, is_dense, span, stride_order
 from litz_ir.loops.nodes import (

@@ -1,4 +1,4 @@
-"""What calls are passed, and what an argument reads."""
+"""Arguments of calls, and the values and sizes that they refer to."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from litz_ir.symbols.term import Size, Term
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A value passed to a call."""
+    """A buffer as an argument of a call."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ComplexRef(Ref):
-    """Pairs (real, imaginary) on a last dimension of two, passed to a call or returned as a complex tensor over the
-    same memory."""
+    """A buffer of (real, imaginary) pairs, passed or returned as a complex tensor over the same memory.
+
+    The last dimension of the buffer has size two.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class StridedRef:
-    """Part of a value's memory passed to a call as a tensor of its own, so that the call can overwrite it there.
-
-    ``layout`` counts elements from the value's first one; it goes by eager's strides of the value.
-    """
+    """A strided view of a buffer's memory as an argument, so that the call can write to it."""
 
     name: str
     shape: tuple[Size, ...]
     layout: Layout
+    """Strides and offset in elements, counted from the buffer's first one under eager's strides of the buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarRef:
-    """A float or bool symbol passed to a call; integer symbols are passed as terms."""
+    """A float or bool symbol as an argument of a call; integer symbols are passed as terms."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Keyword:
-    """A name that belongs to the caller's vocabulary: ``Keyword("memory_format", "channels_last")``."""
+    """An enumeration value of the caller, such as ``Keyword("memory_format", "channels_last")``."""
 
     kind: str
     name: str
@@ -55,11 +55,13 @@ Argument = (
     Ref | ComplexRef | StridedRef | ScalarRef | Keyword | DType | Device | Size | float | bool | complex | str | None
     | tuple["Argument", ...]
 )  # fmt: skip
+"""An argument of a call: a reference, an enumeration value, a literal, a size, or a tuple of arguments."""
 Attributes = tuple[tuple[str, Argument], ...]
+"""Keyword arguments of a call: names and values."""
 
 
 def references(argument: Argument) -> Iterator[str]:
-    """The values that an argument reads."""
+    """Yield the names of the buffers that an argument refers to."""
     if isinstance(argument, Ref | StridedRef):
         yield argument.name
     elif isinstance(argument, tuple):
@@ -68,7 +70,7 @@ def references(argument: Argument) -> Iterator[str]:
 
 
 def sizes_in(argument: Argument) -> Iterator[Size]:
-    """The sizes and index terms in an argument."""
+    """Yield the sizes and index terms in an argument."""
     if isinstance(argument, Term):
         yield argument
     elif isinstance(argument, StridedRef):
@@ -79,7 +81,7 @@ def sizes_in(argument: Argument) -> Iterator[Size]:
 
 
 def complex_references(argument: Argument) -> Iterator[str]:
-    """The values that an argument passes as complex tensors."""
+    """Yield the names of the buffers that an argument passes as complex tensors."""
     if isinstance(argument, ComplexRef):
         yield argument.name
     elif isinstance(argument, tuple):

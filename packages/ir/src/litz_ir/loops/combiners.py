@@ -1,4 +1,4 @@
-"""How reductions and scans combine."""
+"""Combiners of reductions and scans."""
 
 from __future__ import annotations
 
@@ -22,51 +22,54 @@ _RESULTS: Mapping[str, int] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class NamedCombiner:
-    """A named way to combine. What goes in and comes out:
+    """A combiner of the table, by name, with its inputs and results.
 
-    ``sum prod min max any all xor``: one value to one. ``argmin argmax``: (value, index) to (value, index); the first
-    index wins ties and NaN wins over numbers. ``welford``: one value to (mean, sum of squared differences, count).
-    ``online_softmax``: one value to (maximum, sum of exponentials relative to it). ``softmax_sum``: (score, value) to
-    (maximum score, sum of exponentials relative to it, sum of these times the values), the sums 0 where no score is
-    above minus infinity. ``min`` and ``max`` propagate NaN.
-
-    ``sort`` is for scans alone, and for integers: what they have at the k-th point is no combination of what came
-    before, but the k-th largest of all points along the axis.
+    - ``sum prod min max any all xor``: one value to one. ``min`` and ``max`` propagate NaN.
+    - ``argmin argmax``: (value, index) to (value, index). The first index wins ties; NaN wins over numbers.
+    - ``welford``: one value to (mean, sum of squared differences from it, count).
+    - ``online_softmax``: one value to (maximum, sum of exponentials relative to it).
+    - ``softmax_sum``: (score, value) to (maximum score, sum of exponentials relative to it, sum of these times the
+      values). The sums are 0 if no score is above minus infinity.
+    - ``sort``: one integer to one, in scans only. The k-th result is not a combination of the first k points, but the
+      k-th largest of all points along the axis.
     """
 
     name: ReductionName
 
     @property
     def inputs(self) -> int:
+        """Number of values combined at each point."""
         return 2 if self.name in ("argmin", "argmax", "softmax_sum") else 1
 
     @property
     def results(self) -> int:
+        """Number of results."""
         return _RESULTS.get(self.name, 1)
 
 
 SORT = NamedCombiner("sort")
-"""What gives a scan its axis in order."""
+"""The combiner that sorts the scanned axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserCombiner:
-    """A user-given associative combination over tuples of ``n`` values.
-
-    ``body`` holds ``n`` expressions over ``Param(0..n-1)`` (what is accumulated) and ``Param(n..2n-1)`` (the new
-    element); ``identity`` ``n`` literals; ``finish`` expressions over ``Param(0..n-1)`` that make the results.
-    """
+    """A user-given associative combination of tuples of ``n`` values."""
 
     body: tuple[Expr, ...]
+    """``n`` expressions over ``Param(0..n-1)``, the accumulated values, and ``Param(n..2n-1)``, the new element."""
     identity: tuple[Expr, ...]
+    """``n`` literals."""
     finish: tuple[Expr, ...]
+    """Expressions over ``Param(0..n-1)`` that compute the results from the accumulated values."""
 
     @property
     def inputs(self) -> int:
+        """Number of values combined at each point."""
         return len(self.identity)
 
     @property
     def results(self) -> int:
+        """Number of results."""
         return len(self.finish)
 
 
@@ -74,7 +77,7 @@ Combiner = NamedCombiner | UserCombiner
 
 
 def result_operands(combiner: Combiner, position: int) -> frozenset[int]:
-    """Which of the combined values the result at ``position`` depends on, by their positions."""
+    """Positions of the combined values that the result at ``position`` depends on."""
     if isinstance(combiner, NamedCombiner):
         scores_alone = combiner.name == "softmax_sum" and position < 2
         return frozenset(range(1 if scores_alone else combiner.inputs))

@@ -1,4 +1,4 @@
-"""The graph itself, and the control flow that holds graphs."""
+"""The loop graph, its inputs and outputs, and higher-order operators over subgraphs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size
 
 RegionKind = Literal["cond", "while_loop", "while_stack", "scan", "invoke", "frozen"]
+"""Kind of a higher-order operator; ``invoke`` runs its subgraph once, ``frozen`` until a parameter changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Region(Operation):
-    """Structured control flow over subgraphs; ``litz_ir.interp.regions`` says what each kind's arguments are.
+    """A higher-order operator (HOP) over subgraphs.
 
-    Its results have memory of their own: they share none with an argument. Arguments are passed in eager's layout.
+    :mod:`litz_ir.interp.regions` defines the arguments of each kind. Arguments are passed in eager's layout; results
+    share no memory with them.
     """
 
     kind: RegionKind
@@ -28,6 +30,7 @@ class Region(Operation):
 
     @property
     def reads(self) -> tuple[str, ...]:
+        """Names of the buffers among the arguments, each once."""
         return tuple(dict.fromkeys(references(self.arguments)))
 
     @cached_property
@@ -37,18 +40,20 @@ class Region(Operation):
 
     @property
     def tokens(self) -> tuple[str, ...]:
+        """The operation's own token and those of the operations in its subgraphs."""
         return tuple(dict.fromkeys((*super().tokens, *self._inner_tokens)))
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarInput:
-    """A scalar argument of the graph. ``symbol`` is what it binds; when ``term`` is given the argument is that term of
-    other symbols and binds nothing."""
+    """A number that the graph is given."""
 
     name: str
     kind: Literal["int", "float", "bool"]
     symbol: str | None = None
+    """Symbol that the argument binds."""
     term: Size | None = None
+    """Term over other symbols that the argument equals; it then binds no symbol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,48 +66,47 @@ class ObjectInput:
 
 Input = Value | ComplexValue | ScalarInput | ObjectInput
 Output = Ref | ComplexRef | ScalarRef | Size | float | bool | None
+"""An output of a graph: a buffer, a term, a symbol, a literal or ``None``."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopGraph:
-    """Inputs, constants, operations in program order (eager's order) and outputs.
-
-    ``constants`` are tensors that travel beside the graph by name; an output is a value, a term, a literal or ``None``.
-    ``frozen`` names the inputs that are likely the same tensors, with the same elements, call after call: parameters.
-    ``donated`` names inputs that nobody reads after the graph has run: it may write what it likes over them.
-    ``saved`` names outputs that nobody looks at but who was told the strides that they come with: these may be others
-    than eager's.
-    """
+    """Tensor operations as loops and calls, in single-assignment form and program order."""
 
     name: str
     symbols: SymbolTable
     inputs: tuple[Input, ...]
     constants: tuple[Value, ...]
+    """Tensors that the graph refers to by name and that are stored outside it."""
     operations: tuple[Operation, ...]
+    """Operations in the order of eager's program."""
     outputs: tuple[Output, ...]
     frozen: tuple[str, ...] = ()
+    """Inputs that are likely the same tensors with the same elements in each call: parameters."""
     donated: tuple[str, ...] = ()
+    """Inputs that are not read after the graph has run, so that it may overwrite them."""
     saved: tuple[str, ...] = ()
+    """Outputs that only the backward reads, whose strides may differ from eager's."""
 
     def values(self) -> dict[str, Value]:
-        """Every value by name."""
+        """Every buffer by name."""
         found = {v.name: v for v in (*self.inputs, *self.constants) if isinstance(v, Value)}
         for operation in self.operations:
             found.update((v.name, v) for v in operation.results)
         return found
 
     def named(self) -> dict[str, Operation]:
-        """Every operation by name, in order; those that define no value are told apart by a number."""
+        """Every operation by name, in order; operations without results get distinct names by a number."""
         found: dict[str, Operation] = {}
-        met: dict[str, int] = {}
+        repeats: dict[str, int] = {}
         for operation in self.operations:
-            name = called = operation.name
+            name = base_name = operation.name
             while name in found and not operation.results:
-                met[called] = met.get(called, 0) + 1
-                name = f"{called[:-1]} {met[called]}>"
+                repeats[base_name] = repeats.get(base_name, 0) + 1
+                name = f"{base_name[:-1]} {repeats[base_name]}>"
             found[name] = operation
         return found
 
     def with_operations(self, operations: tuple[Operation, ...]) -> LoopGraph:
-        """The same graph around other operations."""
+        """The same graph with other operations."""
         return replace(self, operations=operations)

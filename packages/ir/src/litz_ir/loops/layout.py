@@ -1,4 +1,4 @@
-"""How a buffer's logical index maps to memory."""
+"""The map from a buffer's logical index to memory."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from litz_ir.symbols.term import Size, add, maximum, mul
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Strides and offset, in elements.
-
-    ``fixed`` layouts are promises to the outside (inputs, outputs, what an extern returns); the others are the order
-    that eager would have chosen, which the scheduler may change.
-    """
+    """Strides and offset of a buffer, in elements."""
 
     strides: tuple[Size, ...]
     offset: Size = 0
     fixed: bool = False
+    """True if the layout is promised to the caller or given from outside: inputs, outputs, results of externs.
+
+    Other layouts are those that eager would choose; the scheduler may change them.
+    """
 
     def element(self, index: Sequence[Size]) -> Size:
         """The element offset of a logical index."""
@@ -26,7 +26,7 @@ class Layout:
 
 
 def contiguous_strides(shape: Sequence[Size]) -> tuple[Size, ...]:
-    """Row-major strides of a dense buffer; a size-0 or size-1 dimension counts as 1, as in PyTorch."""
+    """Row-major strides of a dense buffer; a dimension of size 0 or 1 counts as size 1, as in PyTorch."""
     strides: list[Size] = []
     step: Size = 1
     for size in reversed(shape):
@@ -42,7 +42,7 @@ def contiguous(shape: Sequence[Size], *, fixed: bool = False) -> Layout:
 
 
 def stride_order(layout: Layout) -> tuple[int, ...]:
-    """Dimensions from slowest to fastest; unknown comparisons keep the given order."""
+    """Dimensions from the slowest to the fastest; the given order if a stride is symbolic."""
 
     def weight(dim: int) -> int:
         stride = layout.strides[dim]
@@ -54,7 +54,7 @@ def stride_order(layout: Layout) -> tuple[int, ...]:
 
 
 def span(shape: Sequence[Size], layout: Layout) -> Size:
-    """The number of elements from the start of memory to one past the last element reached."""
+    """Number of elements from the start of memory to just after the last element of the layout."""
     if any(s == 0 for s in shape):
         return layout.offset
     reach = [mul(add(n, -1), s) for n, s in zip(shape, layout.strides, strict=True) if n != 1]
@@ -62,17 +62,17 @@ def span(shape: Sequence[Size], layout: Layout) -> Size:
 
 
 def is_dense(shape: Sequence[Size], layout: Layout) -> bool:
-    """True when the strides are a permutation of row-major ones: every element of the span is used exactly once.
+    """True if the strides are a permutation of row-major ones: each element of the span belongs to one index.
 
-    A dimension that may be empty counts as itself or as 1, since only tensors with elements have a span.
+    A symbolic size may be 0 and is tried as itself and as at least 1, since only tensors with elements have a span.
     """
     steps: set[Size] = {1}
-    left = [dim for dim, size in enumerate(shape) if size != 1]
-    while left:
-        fastest = next((dim for dim in reversed(left) if layout.strides[dim] in steps), None)
+    remaining = [dim for dim, size in enumerate(shape) if size != 1]
+    while remaining:
+        fastest = next((dim for dim in reversed(remaining) if layout.strides[dim] in steps), None)
         if fastest is None:
             return False
-        left.remove(fastest)
+        remaining.remove(fastest)
         step, size = layout.strides[fastest], shape[fastest]
         if size == 0:
             continue

@@ -1,11 +1,11 @@
-"""The loop graph: what lowering hands to the scheduler.
+"""The loop graph, which lowering gives to the scheduler.
 
 Buffers are values in single-assignment form: a name is defined once, by an input, a constant or an operation. A
-mutation defines a new version (a new name) of its target, and every read names the version it wants, so order is
-data: an operation runs after what defines its reads, a mutation after every read of the version it overwrites, and
-operations that share a ``token`` in the order of the graph.
+mutation defines a new version, under a new name, of its target, and every read names the version that it needs. So the
+order is data: an operation runs after those that define its reads, a mutation after every read of the version that it
+overwrites, and operations with the same ``token`` in the order of the graph.
 
-Every noun of the graph is imported from here. The modules beside define them, each over those before it: ``values``,
+All classes of the graph can be imported from here. Their modules build on one another in this order: ``values``,
 ``arguments``, ``combiners``, ``operations``, ``calls``, ``graph``.
 """
 

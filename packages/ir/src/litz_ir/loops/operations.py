@@ -1,4 +1,4 @@
-"""Operations whose meaning is written out: loops, views, mutations, and what the host computes."""
+"""Operations with a meaning of their own: loops, views, mutations, and computations of the host."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ from litz_ir.scalar.expr import Expr, indirects_in, loads
 from litz_ir.symbols.term import Size
 
 ScatterMode = Literal["set", "add", "mul", "min", "max"]
+"""Combination of a scattered element with the one in memory; ``set`` overwrites it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """Base of all operations. ``results`` are the values it defines; ``token`` orders it among others of that token."""
+    """Base of all operations of a loop graph."""
 
     results: tuple[Value, ...]
+    """Values that the operation defines."""
     origin: Origin = field(default=UNKNOWN, compare=False)
+    """Source of the operation in the user's program."""
     token: str = ""
+    """Name of the order that the operation keeps with others of the same token; empty for none."""
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Names of the values read, each once, in order of appearance."""
+        """Names of the buffers read, each once, in order of appearance."""
         return ()
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """Every token that orders it: its own, and for control flow those of what happens inside."""
+        """Every token that orders the operation: its own, and for regions those of the operations inside."""
         return (self.token,) if self.token else ()
 
     @property
@@ -41,7 +45,7 @@ class Operation:
 
 
 def load_names(bodies: tuple[Expr, ...]) -> tuple[str, ...]:
-    """The buffers that bodies read, each once, in order of appearance."""
+    """Names of the buffers that bodies load from, each once, in order of appearance."""
     return tuple(dict.fromkeys(load.buffer for load in loads(*bodies)))
 
 
@@ -59,10 +63,10 @@ class Pointwise(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Reduction(Operation):
-    """``results[k][axes] = combine over reduce_axes of bodies``; over no point it is the identity.
+    """``results[k][axes] = combine over reduce_axes of bodies``; the identity if there is no point.
 
-    A result may have one element along an axis that nothing knows which it is combined from: the maximum of a
-    ``softmax_sum``, say, along those that the score does not know.
+    A result may have one element along an axis that none of its combined bodies depends on, such as the maximum of a
+    ``softmax_sum`` along axes that the score does not use.
     """
 
     axes: tuple[Axis, ...]
@@ -79,13 +83,13 @@ class Reduction(Operation):
 class Scan(Operation):
     """``results[k][axes, scan_axis] = combine over the points up to and including this one along scan_axis``.
 
-    The results' dimensions are ``axes`` with the scanned one at position ``dimension``. With the combiner ``sort`` they
-    are the points along scan_axis in order, the largest first.
+    With the combiner ``sort`` the results are the points along ``scan_axis``, sorted in descending order.
     """
 
     axes: tuple[Axis, ...]
     scan_axis: Axis
     dimension: int
+    """Position of the scanned axis among the dimensions of the results; the others are ``axes``."""
     combiner: Combiner
     bodies: tuple[Expr, ...]
 
@@ -96,12 +100,15 @@ class Scan(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Scatter(Operation):
-    """A copy of ``base`` in which ``body`` is combined into element ``index`` for every point of the axes, in row-major
-    order of the points (so the last write wins under ``set``). ``index`` is a logical index of the result."""
+    """A copy of ``base`` into whose elements ``index`` the body is combined, for every point of the axes.
+
+    Points are visited in row-major order, so the last write wins under ``set``.
+    """
 
     base: str
     axes: tuple[Axis, ...]
     index: tuple[Size, ...]
+    """Logical index of the result."""
     body: Expr
     mode: ScatterMode = "set"
 
@@ -112,7 +119,7 @@ class Scatter(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Sort(Operation):
-    """(sorted values, their positions) of ``source`` along ``dimension``; positions are ``i64``."""
+    """The sorted values of ``source`` along ``dimension``, and their ``i64`` positions."""
 
     source: str
     dimension: int
@@ -126,19 +133,24 @@ class Sort(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class View(Operation):
-    """``result[axes] = base[index]``: the same elements under another index. Eager's result shares memory with the
-    base; ``aliases`` is false where it is a copy (``reshape`` of what cannot be viewed). A result of another dtype of
-    the same width shows the same bits.
+    """``result[axes] = base[index]``: the elements of a base under another index.
 
-    ``base_strides`` says what symbolic sizes leave unproven: where the base has these strides, the place of an element
-    is linear in the axes, and the result has the strides of its type. None where the index alone tells it.
+    A result of another dtype of the same width has the same bits.
     """
 
     base: str
     axes: tuple[Axis, ...]
     index: tuple[Size, ...]
     aliases: bool = True
+    """True if eager's result shares memory with the base; False for a copy, such as ``reshape`` of a tensor that has
+    no view.
+    """
     base_strides: tuple[Size, ...] | None = None
+    """Strides of the base under which an element's offset is linear in the axes, so that the result has its type's
+    strides.
+
+    Needed if symbolic sizes hide this; ``None`` if the index alone shows it.
+    """
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -147,7 +159,7 @@ class View(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Mutation(Operation):
-    """Overwrite ``target`` with ``source`` (same shape and dtype): the result is the target's next version."""
+    """Overwrite ``target`` with ``source`` of the same shape and dtype; the result is the target's next version."""
 
     target: str
     source: str
@@ -158,18 +170,17 @@ class Mutation(Operation):
 
 
 AssertedError = Literal["RuntimeError", "IndexError", "AssertionError"]
+"""Exception class that eager raises for a failed assertion."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assert(Operation):
-    """Raise ``message`` unless ``condition`` (a 0-d ``b1`` body) holds; it carries the token ``assert``.
-
-    ``error`` is the class of Python's that eager raises.
-    """
+    """Raise ``message`` unless ``condition``, a 0-d ``b1`` body, holds; ordered by the token ``assert``."""
 
     condition: Expr
     message: str
     error: AssertedError = "RuntimeError"
+    """Exception class of Python that eager raises."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -178,7 +189,9 @@ class Assert(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class HostScalar(Operation):
-    """Define ``symbol`` once per call from a 0-d body: what index terms cannot express, or data (``item``)."""
+    """Define ``symbol`` once per call from a 0-d body: data (``item``), or a number that index terms cannot
+    express.
+    """
 
     symbol: str
     body: Expr
@@ -193,7 +206,7 @@ class HostScalar(Operation):
 
 
 def index_reads(terms: tuple[Size, ...]) -> Iterator[str]:
-    """The buffers read by the indirect indices in ``terms``."""
+    """Yield the buffers that the indirect indices in ``terms`` load from."""
     for term in terms:
         for atom in indirects_in(term):
             yield from load_names((atom.value,))

@@ -1,4 +1,4 @@
-"""Editing operations and graphs without losing track of who reads what."""
+"""Edits of operations and graphs that rename every read of a replaced value."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from litz_ir.symbols.term import Size
 
 
 def map_bodies(operation: Operation, change: Callable[[Expr], Expr]) -> Operation:
-    """The operation with every body replaced by ``change(body)``, those inside a scatter's or view's index too."""
+    """The operation with every body replaced by ``change(body)``, including bodies inside indices."""
 
     def index(terms: tuple[Size, ...]) -> tuple[Size, ...]:
         def indirect(atom: Indirect) -> Size:
@@ -53,7 +53,7 @@ def map_bodies(operation: Operation, change: Callable[[Expr], Expr]) -> Operatio
 
 
 def rename_argument(argument: Argument, names: Mapping[str, str]) -> Argument:
-    """The argument with the values it refers to renamed."""
+    """The argument with its references renamed."""
     if isinstance(argument, Ref | StridedRef):
         return replace(argument, name=names.get(argument.name, argument.name))
     if isinstance(argument, tuple):
@@ -62,7 +62,7 @@ def rename_argument(argument: Argument, names: Mapping[str, str]) -> Argument:
 
 
 def rename_loads(body: Expr, names: Mapping[str, str]) -> Expr:
-    """The body with the buffers it loads from renamed."""
+    """The body with the buffers that it loads from renamed."""
 
     def visit(node: Expr) -> Expr:
         if isinstance(node, Load) and node.buffer in names:
@@ -73,7 +73,7 @@ def rename_loads(body: Expr, names: Mapping[str, str]) -> Expr:
 
 
 def rename_reads(operation: Operation, names: Mapping[str, str]) -> Operation:
-    """The operation reading other values: ``names`` maps old to new; what it does not hold stays."""
+    """The operation with its reads renamed by ``names``, which maps old to new; other names stay."""
     if not any(name in names for name in operation.reads):
         return operation
     new = map_bodies(operation, lambda body: rename_loads(body, names))
@@ -104,17 +104,17 @@ def rename_reads(operation: Operation, names: Mapping[str, str]) -> Operation:
 
 
 def rename_output(output: Output, names: Mapping[str, str]) -> Output:
-    """The output with its value renamed."""
+    """The output with its reference renamed."""
     if not isinstance(output, Ref):
         return output
     return replace(output, name=names.get(output.name, output.name))
 
 
 class Rewriter:
-    """Builds the next version of a graph: one pass makes one, appends operations in order, and freezes it once.
+    """Builds the next version of a graph: a pass appends operations in order and calls :meth:`freeze` once.
 
-    ``rename`` redirects later reads of a value, outputs included, so that a pass drops an operation by renaming its
-    result. Nothing is quadratic: each operation is visited once.
+    :meth:`rename` redirects later reads of a value, outputs included, so a pass drops an operation by renaming its
+    result. Each operation is visited once, so the cost is linear.
     """
 
     def __init__(self, graph: LoopGraph) -> None:
@@ -127,11 +127,11 @@ class Rewriter:
         return rename_reads(operation, self.names) if self.names else operation
 
     def append(self, operation: Operation) -> None:
-        """Keep an operation, as given."""
+        """Add an operation as it is."""
         self.operations.append(operation)
 
     def rename(self, old: Value, new: str) -> None:
-        """Let every later read of ``old`` read ``new``."""
+        """Make every later read of ``old`` read ``new``."""
         self.names[old.name] = self.names.get(new, new)
 
     def freeze(self) -> LoopGraph:

@@ -1,4 +1,4 @@
-"""Buffers by name and type, and the axes that loops run over."""
+"""Buffers, their types, and the axes of loops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from litz_ir.symbols.term import Size
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """dtype, logical shape, memory layout and device of a buffer."""
+    """Dtype, logical shape, memory layout and device of a buffer."""
 
     dtype: DType
     shape: tuple[Size, ...]
@@ -21,28 +21,31 @@ class TensorType:
 
 
 def tensor_type(dtype: DType, *shape: Size, device: Device = CPU) -> TensorType:
-    """A contiguous type, its layout free to change."""
+    """A row-major type whose layout the scheduler may change."""
     return TensorType(dtype, shape, contiguous(shape), device)
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A named buffer. ``replaces`` is set on a new version: the name of the version that it overwrites in place."""
+    """A named buffer."""
 
     name: str
     type: TensorType
     replaces: str | None = None
+    """Name of the version that this new version overwrites in place; ``None`` for a buffer's first version."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComplexValue(Value):
-    """Pairs (real, imaginary) on a last dimension of two that come from outside as a complex tensor: an input, or the
-    result of a call. Whoever runs the graph reads the complex tensor's memory as such pairs; nothing is copied."""
+    """A complex tensor from outside (an input or a call's result) as (real, imaginary) pairs.
+
+    Its last dimension has size two. The executor reads the complex tensor's memory as such pairs; nothing is copied.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A loop variable and its extent: it runs over ``[0, size)``."""
+    """A loop variable that runs over ``[0, size)``."""
 
     name: str
     size: Size

@@ -50,12 +50,13 @@ from litz_ir.symbols.term import Term
 
 STAGE = "loop graph"
 TOKENS: dict[type[Operation], str] = {Random: "rng", Collective: "collective", Assert: "assert"}
-"""The token that every operation of a class carries."""
+"""The token that every operation of a class has."""
 
 
 def verify_graph(graph: LoopGraph) -> None:
-    """Check every invariant of a loop graph and of its subgraphs, each by itself: a subgraph's own table names the
-    symbols that it takes from around it. Raises :class:`VerifyError`.
+    """Check every invariant of a loop graph and of its subgraphs; raises :class:`VerifyError`.
+
+    Each subgraph is checked on its own, since its symbol table has the symbols of the enclosing graph that it uses.
     """
     _verify(graph, VerifierState(graph))
 
@@ -147,37 +148,35 @@ def _verify_kind(operation: Operation, state: VerifierState, location: ErrorLoca
         case Assert():
             verify_bodies((operation.condition,), state.body_scope(), location)
             if operation.condition.dtype != b1:
-                location.fail(
-                    "result-dtype", f"an assertion's condition is b1, this one is {operation.condition.dtype}"
-                )
+                location.fail("result-dtype", f"the condition is {operation.condition.dtype}, b1 expected")
         case HostScalar():
             verify_bodies((operation.body,), state.body_scope(), location)
 
 
 def check_frozen(graph: LoopGraph, location: ErrorLocation) -> None:
-    """Inputs that are held are tensors, and nothing overwrites them."""
-    _check_inputs("held", graph.frozen, graph, location)
+    """Frozen inputs are tensors that no operation overwrites."""
+    _check_inputs("frozen", graph.frozen, graph, location)
 
 
 def check_donated(graph: LoopGraph, location: ErrorLocation) -> None:
-    """Inputs that are donated are tensors that are not held, and nothing overwrites them: that would be seen."""
+    """Donated inputs are tensors that are not frozen and that no operation overwrites, which the caller would see."""
     _check_inputs("donated", graph.donated, graph, location)
     for name in graph.donated:
         if name in graph.frozen:
-            location.fail("donated", f"%{name} is donated, but also held: the next call reads it")
+            location.fail("donated", f"%{name} is donated, but also frozen, so that the next call reads it")
 
 
-def _check_inputs(what: str, names: tuple[str, ...], graph: LoopGraph, location: ErrorLocation) -> None:
+def _check_inputs(role: str, names: tuple[str, ...], graph: LoopGraph, location: ErrorLocation) -> None:
     """The named inputs are tensors that no operation overwrites."""
     tensors = {item.name for item in graph.inputs if isinstance(item, Value)}
     for name in names:
         if name not in tensors:
-            location.fail(what, f"%{name} is {what}, but no tensor that the graph is given")
+            location.fail(role, f"%{name} is {role}, but is not a tensor input of the graph")
     for operation in graph.operations:
         overwritten = {value.replaces for value in operation.results}.intersection(names)
         if overwritten:
             location.fail(
-                what, f"%{min(map(str, overwritten))} is {what}, but {operation.name} overwrites it"
+                role, f"%{min(map(str, overwritten))} is {role}, but {operation.name} overwrites it"
             )
 
 
@@ -191,7 +190,7 @@ def check_defined_once(value: Value, state: VerifierState, location: ErrorLocati
 
 
 def check_reads(operation: Operation, state: VerifierState, location: ErrorLocation) -> None:
-    """What is read was defined before, and is the newest version of its buffer."""
+    """A buffer that is read was defined before and has not been overwritten."""
     for name in operation.reads:
         if not state.knows(name):
             location.fail("defined-before-use", f"%{name} is read, but not defined before")
@@ -199,18 +198,18 @@ def check_reads(operation: Operation, state: VerifierState, location: ErrorLocat
 
 
 def check_devices(operation: Operation, state: VerifierState, location: ErrorLocation) -> None:
-    """What is no call and no work of the host reads and writes on one device."""
+    """An operation other than a call, a region or host work reads and writes on one device."""
     if isinstance(operation, Call | Region | Assert | HostScalar):
         return
     types = [state.values[name].type for name in operation.reads if name in state.values]
     devices = dict.fromkeys(str(type_.device) for type_ in (*types, *(v.type for v in operation.results)))
     if len(devices) > 1:
         text = f"it reads and writes on {' and '.join(devices)}"
-        location.fail("devices", text, "copy what it reads to one of them by a call before")
+        location.fail("devices", text, "copy its inputs to one device by a call before it")
 
 
 def check_newest(name: str, state: VerifierState, location: ErrorLocation) -> None:
-    """Nothing reads a version after the operation that overwrites it."""
+    """No operation reads a version after it has been overwritten."""
     if name in state.replaced:
         location.fail(
             "version-order",
@@ -220,7 +219,7 @@ def check_newest(name: str, state: VerifierState, location: ErrorLocation) -> No
 
 
 def check_version(value: Value, state: VerifierState, location: ErrorLocation) -> None:
-    """A new version replaces a value that exists, has its dtype and shape, and was not replaced before."""
+    """A new version replaces a value of its dtype and shape that exists and was not replaced before."""
     if value.replaces is None:
         return
     old = state.values.get(value.replaces)
@@ -236,16 +235,16 @@ def check_version(value: Value, state: VerifierState, location: ErrorLocation) -
 
 
 def check_token(operation: Operation, location: ErrorLocation) -> None:
-    """Operations with an order of their own carry its token."""
+    """Operations with side effects have the token of their class."""
     for kind, token in TOKENS.items():
         if isinstance(operation, kind) and operation.token != token:
             location.fail(
-                "token", f"a {kind.__name__} carries the token {token!r}, this one has {operation.token!r}"
+                "token", f"a {kind.__name__} has the token {token!r}, this one has {operation.token!r}"
             )
 
 
 def check_outputs(graph: LoopGraph, state: VerifierState, location: ErrorLocation) -> None:
-    """What the graph returns is defined and the newest version; terms use known symbols."""
+    """Outputs are defined and not overwritten; terms among them use known symbols."""
     for output in graph.outputs:
         if isinstance(output, Ref):
             if not state.knows(output.name):
@@ -262,8 +261,8 @@ def check_outputs(graph: LoopGraph, state: VerifierState, location: ErrorLocatio
 
 
 def check_saved(graph: LoopGraph, location: ErrorLocation) -> None:
-    """What is saved is what the graph returns as plain tensors."""
+    """Saved values are outputs of the graph and plain tensors."""
     returned = {output.name for output in graph.outputs if type(output) is Ref}
     for name in graph.saved:
         if name not in returned:
-            location.fail("saved", f"%{name} is saved, but no tensor that the graph returns")
+            location.fail("saved", f"%{name} is saved, but the graph does not return it as a tensor")

@@ -16,8 +16,10 @@ def verify_combiner(
     *,
     scans: bool = False,
 ) -> tuple[DType, ...]:
-    """Check that a combiner takes and gives as many values as there are; gives the dtypes of its results. ``scans``
-    where a scan combines."""
+    """Check that a combiner fits its values and results; returns the dtypes of the results.
+
+    ``scans`` is true for the combiner of a scan.
+    """
     check_combiner_arity(combiner, len(bodies), results, location)
     values = tuple(body.dtype for body in bodies)
     check_sort(combiner, values, scans, location)
@@ -34,7 +36,7 @@ def verify_combiner(
 
 
 def check_combiner_arity(combiner: Combiner, values: int, results: int, location: ErrorLocation) -> None:
-    """As many values are combined and results named as the combiner takes and gives."""
+    """The numbers of values and results are those of the combiner."""
     if values != combiner.inputs:
         location.fail("combiner-arity", f"the combiner takes {combiner.inputs} values, {values} are given")
     if results != combiner.results:
@@ -42,25 +44,25 @@ def check_combiner_arity(combiner: Combiner, values: int, results: int, location
 
 
 def check_sort(combiner: Combiner, values: tuple[DType, ...], scans: bool, location: ErrorLocation) -> None:
-    """Scans sort, and integers are sorted."""
+    """A sort is the combiner of a scan, and of integers."""
     if combiner != SORT:
         return
     if not scans:
-        location.fail("combiner-sort", "a row in order is no one value", "scan it")
+        location.fail("combiner-sort", "a reduction cannot sort", "sort by a scan")
     if not values[0].is_integer:
-        location.fail("combiner-sort", f"{values[0]} is sorted", "make keys of integers")
+        location.fail("combiner-sort", f"{values[0]} values are sorted", "map them to integer keys")
 
 
 def check_combine(combiner: UserCombiner, values: tuple[DType, ...], location: ErrorLocation) -> None:
-    """A combine body maps two tuples of values to one, and reads nothing else."""
+    """The body of a user combiner maps two tuples of values to one and refers only to its parameters."""
     if len(combiner.body) != len(combiner.identity):
         identities, bodies = len(combiner.identity), len(combiner.body)
-        location.fail("combiner-arity", f"{identities} identities, but {bodies} combining bodies")
-    for what, exprs in (("identity", combiner.identity), ("combining body", combiner.body)):
+        location.fail("combiner-arity", f"{identities} identities, but {bodies} bodies")
+    for role, exprs in (("identity", combiner.identity), ("body", combiner.body)):
         dtypes = tuple(expr.dtype for expr in exprs)
         if dtypes != values:
-            shown = [", ".join(map(str, part)) for part in (dtypes, values)]
-            location.fail("combiner-dtype", f"the {what} is ({shown[0]}), the values are ({shown[1]})")
+            shown = [", ".join(map(str, each)) for each in (dtypes, values)]
+            location.fail("combiner-dtype", f"the {role} is ({shown[0]}), the values are ({shown[1]})")
     verify_bodies(combiner.identity, BodyScope(), location)
     verify_bodies(combiner.body, BodyScope(parameters=values + values), location)
     verify_bodies(combiner.finish, BodyScope(parameters=values), location)

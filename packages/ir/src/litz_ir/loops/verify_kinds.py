@@ -34,7 +34,7 @@ from litz_ir.symbols.term import Size, free_symbols
 
 
 def check_type(value: Value, state: VerifierState, location: ErrorLocation) -> None:
-    """A type has a stride per dimension and no negative size, and uses known symbols only."""
+    """A type has one stride for each dimension, no negative size, and known symbols only."""
     type_ = value.type
     if len(type_.layout.strides) != len(type_.shape):
         location.fail(
@@ -52,7 +52,7 @@ def check_type(value: Value, state: VerifierState, location: ErrorLocation) -> N
 
 
 def check_axes(axes: tuple[Axis, ...], state: VerifierState, location: ErrorLocation) -> None:
-    """Axes have names of their own, and sizes over known symbols."""
+    """Axes have distinct names, and sizes over known symbols."""
     names = [axis.name for axis in axes]
     for name in names:
         if names.count(name) > 1:
@@ -77,7 +77,7 @@ def check_shapes(
 
 
 def check_combined_shapes(operation: Reduction, state: VerifierState, location: ErrorLocation) -> None:
-    """Results have the shape of the loop; what is the same along an axis may have one element there."""
+    """Results have the shape of the loop, or one element along an axis that their bodies do not depend on."""
     for position, value in enumerate(operation.results):
         sizes = [axis.size for axis in operation.axes]
         if len(value.type.shape) == len(sizes) and 1 in value.type.shape:
@@ -89,14 +89,14 @@ def check_combined_shapes(operation: Reduction, state: VerifierState, location: 
 
 
 def check_shape(value: Value, sizes: Sequence[Size], state: VerifierState, location: ErrorLocation) -> None:
-    """A result has the shape of what is computed for it."""
+    """A result has the shape that is computed for it."""
     if not state.equal_shapes(value.type.shape, sizes):
-        shape, loop = (", ".join(map(str, part)) for part in (value.type.shape, sizes))
-        location.fail("result-shape", f"%{value.name} has shape [{shape}], the loop makes [{loop}]")
+        shape, loop = (", ".join(map(str, each)) for each in (value.type.shape, sizes))
+        location.fail("result-shape", f"%{value.name} has shape [{shape}], but the loop computes [{loop}]")
 
 
 def check_pointwise_dtypes(operation: Pointwise, location: ErrorLocation) -> None:
-    """There is a body for each result, of its dtype."""
+    """Each result has one body, of its dtype."""
     if len(operation.bodies) != len(operation.results):
         location.fail("result-count", f"{len(operation.results)} results, but {len(operation.bodies)} bodies")
     for value, body in zip(operation.results, operation.bodies, strict=True):
@@ -104,7 +104,7 @@ def check_pointwise_dtypes(operation: Pointwise, location: ErrorLocation) -> Non
 
 
 def check_combined_dtypes(operation: Reduction | Scan, location: ErrorLocation) -> None:
-    """The combiner fits the bodies, and the results have the dtypes that it gives."""
+    """The combiner fits the bodies, and the results have its dtypes."""
     scans = isinstance(operation, Scan)
     dtypes = verify_combiner(
         operation.combiner, operation.bodies, len(operation.results), location, scans=scans
@@ -118,7 +118,7 @@ def check_dtype(value: Value, dtype: DType, location: ErrorLocation) -> None:
     if value.type.dtype != dtype:
         location.fail(
             "result-dtype",
-            f"%{value.name} is {value.type.dtype}, what is computed is {dtype}",
+            f"%{value.name} is {value.type.dtype}, but {dtype} is computed",
             "cast the body",
         )
 
@@ -133,7 +133,7 @@ def check_scan_dimension(operation: Scan, location: ErrorLocation) -> None:
 
 
 def check_scatter(operation: Scatter, state: VerifierState, location: ErrorLocation) -> None:
-    """The result is a copy of the base; the index has the base's rank, the body its dtype."""
+    """The result has the base's dtype and shape; the index has the base's rank and the body its dtype."""
     value = _one_result(operation, location)
     base = state.type(operation.base, location)
     if value.type.dtype != base.dtype or not state.equal_shapes(value.type.shape, base.shape):
@@ -145,7 +145,7 @@ def check_scatter(operation: Scatter, state: VerifierState, location: ErrorLocat
 
 
 def check_view(operation: View, state: VerifierState, location: ErrorLocation) -> None:
-    """A view has its base's dtype or shows its bits as another one, the loop's shape, an index of the base's rank."""
+    """A view has the loop's shape, an index of the base's rank, and the base's dtype or one of the same width."""
     value = _one_result(operation, location)
     own, base = value.type.dtype, state.type(operation.base, location).dtype
     if own.bits != base.bits or own.is_bool != base.is_bool:
@@ -163,24 +163,26 @@ def check_view(operation: View, state: VerifierState, location: ErrorLocation) -
 def check_index(
     base: str, index: tuple[Size, ...], axes: tuple[Axis, ...], state: VerifierState, location: ErrorLocation
 ) -> None:
-    """An index has the rank of what it indexes, and is not known to leave it."""
+    """An index has the rank of its buffer and is not known to be out of bounds."""
     shape = state.type(base, location).shape
     if len(index) != len(shape):
         location.fail("index-arity", f"%{base} has {len(shape)} dimensions, the index has {len(index)}")
-    around = state.body_scope(axes)
+    scope = state.body_scope(axes)
     for dimension, (term, size) in enumerate(zip(index, shape, strict=True)):
-        if isinstance(size, int) and leaves(term, size, around):
+        if isinstance(size, int) and leaves(term, size, scope):
             location.fail(
-                "index-bounds", f"{term} leaves dimension {dimension} of %{base}, whose size is {size}"
+                "index-bounds",
+                f"{term} is out of bounds for dimension {dimension} of %{base}, whose size is {size}",
             )
 
 
 def check_sort(operation: Sort, state: VerifierState, location: ErrorLocation) -> None:
-    """A sort gives values like its source and ``i64`` positions, along a dimension that exists."""
+    """A sort returns values like its source and ``i64`` positions, along a dimension that exists."""
     source = state.type(operation.source, location)
     if len(operation.results) != 2:
         location.fail(
-            "result-count", f"a sort gives values and positions, {len(operation.results)} results are named"
+            "result-count",
+            f"a sort has two results, values and positions, {len(operation.results)} are named",
         )
     if operation.dimension not in range(max(len(source.shape), 1)):
         location.fail("sort-dimension", f"dimension {operation.dimension} of {len(source.shape)}")
@@ -200,7 +202,7 @@ def check_mutation(operation: Mutation, state: VerifierState, location: ErrorLoc
 
 
 def check_pairs(name: str, type_: TensorType, location: ErrorLocation) -> None:
-    """What stands for a complex tensor is floats, their last dimension the two parts."""
+    """A buffer that stands for a complex tensor has a float dtype and a last dimension of two."""
     if not type_.dtype.is_float or not type_.shape or type_.shape[-1] != 2:
         location.fail(
             "pairs", f"%{name} stands for a complex tensor, but is {type_.dtype} of shape {type_.shape}"
@@ -208,8 +210,10 @@ def check_pairs(name: str, type_: TensorType, location: ErrorLocation) -> None:
 
 
 def check_call(operation: Call, state: VerifierState, location: ErrorLocation) -> None:
-    """What a call mutates and aliases are its own arguments and results, symbols in its arguments are known, and what
-    it takes or returns as complex tensors are pairs."""
+    """A call mutates and aliases its own arguments and results, and its complex arguments and results are pairs.
+
+    Symbols in its arguments are known.
+    """
     for size in sizes_in((*operation.arguments, *(value for _, value in operation.attributes))):
         unknown = free_symbols(size) - state.symbols
         if unknown:
@@ -222,17 +226,17 @@ def check_call(operation: Call, state: VerifierState, location: ErrorLocation) -
             check_pairs(value.name, value.type, location)
     for old, new in operation.mutates:
         if old not in operation.reads:
-            location.fail("call-mutates", f"%{old} is mutated, but no argument")
+            location.fail("call-mutates", f"%{old} is mutated, but is not an argument")
         if new not in results or results[new].replaces != old:
             location.fail("call-mutates", f"%{new} should be a result that replaces %{old}")
     for name in operation.unreturned:
         if name not in results:
-            location.fail("call-results", f"%{name} is not returned, but it is no result either")
+            location.fail("call-results", f"%{name} is unreturned, but is not a result of the call")
     for result, base in operation.aliases:
         if result not in results:
-            location.fail("call-aliases", f"%{result} is no result of the call")
+            location.fail("call-aliases", f"%{result} is not a result of the call")
         if base not in operation.reads:
-            location.fail("call-aliases", f"%{result} shares memory with %{base}, which is no argument")
+            location.fail("call-aliases", f"%{result} shares memory with %{base}, which is not an argument")
 
 
 _SUBGRAPHS: Mapping[str, int] = {
@@ -241,31 +245,29 @@ _SUBGRAPHS: Mapping[str, int] = {
 
 
 def check_region(operation: Region, location: ErrorLocation) -> None:
-    """A region has as many subgraphs as its kind asks for, and they give its results."""
+    """A region has as many subgraphs as its kind needs, with as many outputs as the region has results."""
     count = _SUBGRAPHS[operation.kind]
     if len(operation.subgraphs) != count:
         location.fail(
             "region", f"a {operation.kind} has {count} subgraphs, this one {len(operation.subgraphs)}"
         )
     loops = operation.kind in ("while_loop", "while_stack")
-    giving = operation.subgraphs[1:] if loops else operation.subgraphs
-    for graph in giving:
+    with_results = operation.subgraphs[1:] if loops else operation.subgraphs
+    for graph in with_results:
         if len(graph.outputs) != len(operation.results):
             location.fail(
                 "region",
-                f"{graph.name} gives {len(graph.outputs)} values, the region has {len(operation.results)}",
+                f"{graph.name} has {len(graph.outputs)} outputs, the region has {len(operation.results)} results",
             )
 
 
-def check_frozen_region(region: Region, held: Collection[str], location: ErrorLocation) -> None:
-    """What is kept depends on held inputs alone, and on nothing that has an order."""
-    others = [name for name in region.reads if name not in held]
+def check_frozen_region(region: Region, frozen: Collection[str], location: ErrorLocation) -> None:
+    """A frozen region reads frozen values only and has no side effect."""
+    others = [name for name in region.reads if name not in frozen]
     if others:
-        location.fail(
-            "frozen", f"what is kept reads %{others[0]}, which may be another tensor in the next call"
-        )
+        location.fail("frozen", f"a frozen region reads %{others[0]}, which is not frozen")
     if region.tokens or any(value.replaces is not None for value in region.results):
-        location.fail("frozen", "what is kept has an effect, which would be missing when it is not run again")
+        location.fail("frozen", "a frozen region has a side effect, but does not run in every call")
 
 
 def check_host_scalar(operation: HostScalar, state: VerifierState, location: ErrorLocation) -> None:
@@ -273,7 +275,7 @@ def check_host_scalar(operation: HostScalar, state: VerifierState, location: Err
     info = state.table.get(operation.symbol)
     if info is not None and operation.body.dtype not in SCALAR_DTYPES[info.kind]:
         location.fail(
-            "host-scalar", f"{operation.symbol} is a {info.kind}, the body gives {operation.body.dtype}"
+            "host-scalar", f"{operation.symbol} is a {info.kind}, but its body is {operation.body.dtype}"
         )
     if operation.symbol in state.symbols:
         location.fail("host-scalar", f"{operation.symbol} is defined twice")

@@ -1,4 +1,4 @@
-"""What a loop graph's verifier knows after the operations that it has seen."""
+"""The state of a loop graph's verifier."""
 
 from __future__ import annotations
 
@@ -19,17 +19,24 @@ SCALAR_DTYPES: dict[SymbolKind, tuple[DType, ...]] = {"int": (i64,), "float": (f
 
 @dataclass(slots=True)
 class VerifierState:
-    """What is known after the operations verified so far."""
+    """Values, symbols and versions known after the operations verified so far."""
 
     graph: LoopGraph
     table: SymbolTable = field(init=False)
     values: dict[str, Value] = field(default_factory=dict)
+    """Buffers defined so far."""
     buffers: dict[str, BufferInfo] = field(default_factory=dict)
+    """Dtype and shape of each, for bodies."""
     replaced: dict[str, str] = field(default_factory=dict)
+    """Overwritten versions, each with the operation that overwrote it."""
     symbols: set[str] = field(default_factory=set)
+    """Symbols that have a value."""
     scalars: dict[str, tuple[DType, ...]] = field(default_factory=dict)
+    """Dtypes in which bodies may read each symbol."""
     ranges: dict[str, Range] = field(default_factory=dict)
+    """Range of each symbol."""
     objects: set[str] = field(default_factory=set)
+    """Names of object inputs."""
     prover: Prover = field(init=False)
 
     def __post_init__(self) -> None:
@@ -49,30 +56,30 @@ class VerifierState:
 
     @property
     def frozen_values(self) -> set[str]:
-        """The values that are likely the same in the next call: held inputs, and constants."""
+        """Values that are likely the same in the next call: frozen inputs and constants."""
         return {*self.graph.frozen, *(value.name for value in self.graph.constants)}
 
     def equal(self, a: Size, b: Size) -> bool:
-        """False only when the sizes certainly differ."""
+        """False only if the sizes are known to differ."""
         return a == b or self.prover.prove(Predicate("eq", a, b)) is not False
 
     def knows(self, name: str) -> bool:
-        """True when a value or an opaque object of that name is defined."""
+        """True if a buffer or an object input of that name is defined."""
         return name in self.values or name in self.objects
 
     def type(self, name: str, location: ErrorLocation) -> TensorType:
-        """The type of a value that is read; an opaque object has none."""
+        """The type of a buffer; fails for an object input."""
         if name not in self.values:
             location.fail("defined-before-use", f"%{name} is used as a buffer, but none is defined before")
         return self.values[name].type
 
     def equal_shapes(self, a: Iterable[Size], b: Iterable[Size]) -> bool:
-        """False only when the shapes certainly differ."""
+        """False only if the shapes are known to differ."""
         left, right = tuple(a), tuple(b)
         return len(left) == len(right) and all(map(self.equal, left, right))
 
     def body_scope(self, axes: Iterable[Axis] = ()) -> BodyScope:
-        """What a body over these axes may refer to."""
+        """The scope of a body over these axes."""
         sizes = {axis.name: axis.size for axis in axes}
         ranges, exact = axis_ranges(sizes)
         names = frozenset(self.symbols) | sizes.keys()
