@@ -48,7 +48,7 @@ def test_substitution_reaches_body_and_size() -> None:
 
 
 def test_only_wide_floats_are_summed() -> None:
-    with pytest.raises(GraphError, match="a fold sums f32 or f64, got bf16"):
+    with pytest.raises(GraphError, match="a nested reduction sums f32 or f64, got bf16"):
         NestedReduction((("e", 4),), load("x", (e,), bf16))
 
 
@@ -84,7 +84,7 @@ def test_names_are_new_and_stay_inside() -> None:
     assert complaint(fold_of(8, "i")).check == "axes"
     assert complaint(fold_of(8), fold_of(4)).check == "axes"
     escaped = op("add", fold_of(8), cast(load("x", (0, e), f32), f32))
-    with pytest.raises(VerifyError, match="the body uses e, known here: i, n"):
+    with pytest.raises(VerifyError, match="the body uses e, in scope are: i, n"):
         verify_bodies([escaped], AROUND, ErrorLocation("test"))
 
 

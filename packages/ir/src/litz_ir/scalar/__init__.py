@@ -1,4 +1,4 @@
-"""Scalar operations and the bodies made of them."""
+"""Loop bodies: scalar expressions evaluated at each point of a loop, and the table of their operations."""
 
 from litz_ir.scalar.attention import FullRange, Heads, QueryKeyPoint, SummedPosition, normalized
 from litz_ir.scalar.build import cast, checked, const, index, logical_and, masked, op, where

@@ -1,4 +1,4 @@
-"""Where attention finds a query and a key: heads that share keys, and places along what is summed."""
+"""Heads and positions of attention scores: query heads that share a KV head, and positions on the summed axes."""
 
 from __future__ import annotations
 
@@ -13,34 +13,39 @@ from litz_ir.symbols.term import Size, add, floordiv, mod, mul
 
 @dataclass(frozen=True, slots=True)
 class QueryKeyPoint:
-    """A query and a key: batch, the query's head and the key's, and their positions."""
+    """Batch, heads and positions of one attention score."""
 
     batch: Size
     head: Size
+    """Query head."""
     kv_head: Size
+    """Head of keys and values that the query head uses."""
     query: Size
+    """Position of the query."""
     key: Size
+    """Position of the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """How loops run over the heads of queries, ``group_size`` of which share one of keys: over both, or, where they
-    are not
-    ``split``, over all those of queries at once."""
+    """The loops over query heads, in groups that share one KV head (GQA)."""
 
     kv_heads: Size
+    """Number of KV heads."""
     group_size: Size
+    """Query heads that share one KV head."""
     split: bool = True
+    """True for two loops, over KV heads and over the heads of a group; False for one loop over all query heads."""
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        """The extents of the loops."""
+        """Extents of the loops."""
         if self.group_size == 1:
             return (self.kv_heads,)
         return (self.kv_heads, self.group_size) if self.split else (mul(self.kv_heads, self.group_size),)
 
     def divided(self, head: Size) -> tuple[Size, ...]:
-        """Where the loops meet a head of the queries."""
+        """Indices of the loops at which a query head is computed."""
         if self.group_size == 1 or not self.split:
             return (head,)
         if self.kv_heads == 1:
@@ -48,7 +53,7 @@ class Heads:
         return floordiv(head, self.group_size), mod(head, self.group_size)
 
     def at(self, indices: Sequence[Size]) -> tuple[Size, Size]:
-        """The heads of queries and keys at a point of the loops."""
+        """Query head and KV head at a point of the loops."""
         if len(indices) > 1:
             return add(mul(indices[0], self.group_size), indices[1]), indices[0]
         return indices[0], indices[0] if self.group_size == 1 else floordiv(indices[0], self.group_size)
@@ -56,52 +61,56 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class SummedPosition:
-    """A position along what is summed, where it is read (``mask`` holds, if there is one), and which is one of a
-    block's positions beyond the end unless ``in_range`` holds."""
+    """A key or query position on the summed axes, with its masks."""
 
     position: Size
     mask: Expr | None = None
+    """Condition under which memory at the position may be read; ``None`` if it always may."""
     in_range: Expr | None = None
+    """Condition under which a position of a block lies within the sequence; ``None`` if it always does."""
 
     def or_else(self, value: Expr, other: Expr) -> Expr:
-        """What is computed at the position; ``other`` where there is none."""
+        """The value computed at the position, or ``other`` if the position is masked or out of range."""
         if self.in_range is not None:
             value = build.where(self.in_range, value, other)
         return self.read(value, other)
 
     def read(self, value: Expr, other: Expr) -> Expr:
-        """What is read at the position; ``other`` where nothing may be."""
+        """The value loaded at the position, or ``other`` if it may not be read."""
         return value if self.mask is None else build.masked(self.mask, value, other)
 
-    def term(self, left: Expr, right: Expr) -> Expr:
-        """What the position adds to a sum of products, in f32: ``left`` is computed there, ``right`` is read."""
-        nothing = build.const(0.0, f32)
-        computed, read = (build.cast(each, f32) for each in (left, right))
-        return build.op("mul", self.or_else(computed, nothing), self.read(read, nothing))
+    def term(self, computed: Expr, loaded: Expr) -> Expr:
+        """The f32 summand of the position: the product of a computed and a loaded value; 0 if the position is
+        masked.
+        """
+        zero = build.const(0.0, f32)
+        computed, loaded = (build.cast(each, f32) for each in (computed, loaded))
+        return build.op("mul", self.or_else(computed, zero), self.read(loaded, zero))
 
 
 @dataclass(frozen=True, slots=True)
 class FullRange:
-    """All positions below ``length``."""
+    """All positions below a length, where no block mask applies."""
 
     length: Size
+    """Number of positions."""
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        """The extents of the summed axes."""
+        """Extents of the summed axes."""
         return (self.length,)
 
     @property
     def heads(self) -> bool:
-        """True where heads have positions of their own."""
+        """True if the positions depend on the head."""
         return False
 
     def at(self, batch: Size, head: Size, row: Size, inner: Sequence[Size]) -> SummedPosition:
-        """The place at a point of the summed axes, for a row."""
+        """The position at a point of the summed axes, for one row."""
         return SummedPosition(inner[0])
 
 
 def normalized(weighted: Expr, total: Expr) -> Expr:
-    """The mean that weights of a ``total`` give; zero where nothing weighs anything."""
-    nothing = build.const(0.0, f32)
-    return build.where(build.op("eq", total, nothing), nothing, build.op("div", weighted, total))
+    """The softmax-weighted mean, given the weighted sum and the total weight; zero if the total is zero."""
+    zero = build.const(0.0, f32)
+    return build.where(build.op("eq", total, zero), zero, build.op("div", weighted, total))

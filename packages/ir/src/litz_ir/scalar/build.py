@@ -1,4 +1,4 @@
-"""Constructors of loop bodies: they check dtypes against the operation table and fold what is trivially known."""
+"""Constructors of loop bodies, which check dtypes against the operation table and evaluate literal operands."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ def wrap_integer(value: int, dtype: DType) -> int:
 
 
 def load(buffer: str, index: tuple[Size, ...], dtype: DType) -> Load:
-    """An element of ``buffer``, whose dtype is ``dtype``."""
+    """The element of ``buffer`` at ``index``."""
     return Load(buffer, index, dtype)
 
 
 def index(term: Size) -> Expr:
-    """The value of an index term, ``i64``."""
+    """The value of an index term as ``i64``."""
     return Const(term, i64) if isinstance(term, int) else Index(term)
 
 
 def op(name: str, *args: Expr, dtype: DType | None = None) -> Expr:
     """Apply an operation of the table.
 
-    ``dtype`` is wanted by the rules ``cast``, ``bitcast`` and ``random`` only. Raises :class:`DTypeError` when the
-    arguments do not agree or the row does not accept them, :class:`GraphError` for an unknown name or wrong arity.
+    ``dtype`` is needed by the rules ``cast``, ``bitcast`` and ``random`` only. Raises :class:`DTypeError` if the
+    arguments have different dtypes or the row does not accept them, :class:`GraphError` for an unknown name or a wrong
+    number of arguments.
     """
     row = OPS.get(name)
     if row is None:
@@ -52,7 +53,7 @@ def result_dtype(row: ScalarOp, args: tuple[DType, ...], dtype: DType | None) ->
     """The dtype of an operation over arguments of these dtypes; raises :class:`DTypeError`."""
     if row.rule in ("cast", "bitcast", "random"):
         if dtype is None:
-            raise DTypeError(f"{row.name} needs the dtype to produce")
+            raise DTypeError(f"{row.name} needs a result dtype")
         if row.rule == "bitcast" and dtype.bits != args[0].bits:
             raise DTypeError(f"bitcast between widths: {args[0]} to {dtype}")
         if row.rule == "random" and args != (i64, i64):
@@ -92,13 +93,15 @@ def _accepts(row: ScalarOp, dtype: DType) -> bool:
 
 
 def cast(value: Expr, dtype: DType) -> Expr:
-    """``value`` rounded to ``dtype``; nothing when it already has it. Literals are converted in place where exact."""
+    """``value`` converted to ``dtype``, or itself if it has that dtype; literals are converted at once if that is
+    exact.
+    """
     if value.dtype == dtype:
         return value
     if isinstance(value, Const):
-        folded = _cast_literal(value.value, value.dtype, dtype)
-        if folded is not None:
-            return folded
+        literal = _cast_literal(value.value, value.dtype, dtype)
+        if literal is not None:
+            return literal
     return Op("cast", (value,), dtype)
 
 
@@ -106,10 +109,10 @@ def _cast_literal(value: int | float | bool, source: DType, dtype: DType) -> Con
     if dtype.is_bool:
         return Const(value != 0, dtype)
     if dtype.is_float:
-        # Small integers are exact everywhere; narrowing a float is left to the machine that rounds.
+        # Small integers are exact in every float; a narrower float is left to the machine's rounding.
         if source.is_float and dtype.mantissa >= source.mantissa and dtype.bits >= source.bits:
-            held = _rounded(float(value), source)
-            return None if held is None else Const(held, dtype)
+            rounded = _rounded(float(value), source)
+            return None if rounded is None else Const(rounded, dtype)
         small = abs(value) <= 128 and float(value).is_integer() and dtype.bits >= 16
         return Const(float(value), dtype) if small else None
     if source.is_float:
@@ -119,8 +122,10 @@ def _cast_literal(value: int | float | bool, source: DType, dtype: DType) -> Con
 
 
 def _rounded(value: float, dtype: DType) -> float | None:
-    """The nearest value of a float dtype, ties to even and narrow ones by way of f32, as casts go; None where that is
-    subnormal or nearly too large."""
+    """The nearest value of a float dtype, ties to even, or ``None`` if it is subnormal or nearly overflows.
+
+    A dtype below 32 bits is rounded to by way of f32, as casts do.
+    """
     if value == 0 or not math.isfinite(value):
         return value
     if dtype.bits < f32.bits:
@@ -144,21 +149,21 @@ def where(cond: Expr, a: Expr, b: Expr) -> Expr:
 
 
 def masked(cond: Expr, body: Expr, other: Expr) -> Expr:
-    """``body`` where ``cond`` holds, else ``other``; ``body`` reads nothing where it does not."""
+    """``body`` where ``cond`` holds, else ``other``; ``body`` loads nothing where ``cond`` is false."""
     if isinstance(cond, Const):
         return body if cond.value else other
     return Masked(cond, body, other)
 
 
 def checked(cond: Expr, body: Expr, fault: str) -> Expr:
-    """``body``; where ``cond`` does not hold, ``fault`` is raised after the kernel."""
+    """``body``, with ``fault`` reported after the kernel if ``cond`` is false at some point."""
     if isinstance(cond, Const) and cond.value:
         return body
     return Checked(cond, body, fault)
 
 
 def logical_and(*conds: Expr) -> Expr:
-    """The conjunction of ``b1`` values; true when there is none."""
+    """The conjunction of ``b1`` values; true if there are none."""
     result: Expr | None = None
     for cond in conds:
         if isinstance(cond, Const):

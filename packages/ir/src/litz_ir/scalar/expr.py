@@ -1,8 +1,8 @@
-"""Loop bodies: an explicit, hash-consed DAG of scalar expressions.
+"""Loop bodies: a hash-consed DAG of scalar expressions.
 
-Equal expressions are usually one object (a weak intern table), and equality is structural with a cached hash, so a body
-can be printed, compared, hashed and shared. Nothing here simplifies: see ``litz_ir.scalar.build`` for the constructors
-that check dtypes.
+Equal expressions are usually one object, by a weak intern table. Equality is structural with a cached hash, so a body
+can be printed, compared, hashed and shared. The constructors here do not simplify; those of ``litz_ir.scalar.build``
+check dtypes.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from litz_ir.symbols.ranges import Range, extent
 from litz_ir.symbols.term import Atom, Size, Term, free_symbols, substitute
 
 BoundsCheck = Literal["assumed", "clamped", "raised"]
+"""Treatment of an indirect index outside its dimension: assumed not to occur, clamped, or raised as an error."""
 E = TypeVar("E", bound="Expr")
 
 
 class Expr:
-    """Base of all body nodes. Immutable; construct through the subclasses, which intern.
-
-    ``dtype`` is the type of the value, ``children`` the sub-expressions in order and ``terms`` the index terms.
-    """
+    """Base of all body nodes: immutable, interned by the constructors of its subclasses."""
 
     __slots__ = ("__weakref__", "_below", "_free", "_hash", "_key", "dtype", "fields")
 
     dtype: DType
+    """Dtype of the value."""
     fields: tuple[Hashable, ...]
+    """Constructor arguments of the subclass."""
     _hash: int
     _free: frozenset[str] | None
     _key: str | None
     _below: tuple[Expr, ...] | None
     _table: ClassVar[weakref.WeakValueDictionary[tuple[Hashable, ...], Any]] = weakref.WeakValueDictionary()
-    """Nodes by class, dtype and fields, so that what is found under a key is of the class in it."""
+    """Nodes by class, dtype and fields, so that a node found under a key is of the class in it."""
 
     @classmethod
     def _make(cls: type[E], dtype: DType, *fields: Hashable) -> E:
@@ -74,29 +74,31 @@ class Expr:
 
     @property
     def children(self) -> tuple[Expr, ...]:
+        """Sub-expressions in order."""
         return ()
 
     @property
     def terms(self) -> tuple[Size, ...]:
+        """Index terms in order."""
         return ()
 
     @property
     def bound(self) -> frozenset[str]:
-        """The names that have a meaning in the children alone."""
+        """Names of axes that this node defines for its children."""
         return frozenset()
 
     @property
     def below(self) -> tuple[Expr, ...]:
-        """Every node that this one holds: its children, then what the indirect indices in its terms hold."""
+        """All nodes directly below this one: its children, and the values of indirect indices in its terms."""
         if self._below is None:
-            held = (atom.value for atom in indirects(self))
-            object.__setattr__(self, "_below", (*self.children, *held))
+            values = (atom.value for atom in indirects(self))
+            object.__setattr__(self, "_below", (*self.children, *values))
         assert self._below is not None
         return self._below
 
     @property
     def free_symbols(self) -> frozenset[str]:
-        """Axes and symbols that the value depends on, through index terms and indirect indices too."""
+        """Axes and symbols that the value depends on, including those in index terms and indirect indices."""
         stack: list[Expr] = [] if self._free is not None else [self]
         while stack:
             node = stack[-1]
@@ -114,7 +116,7 @@ class Expr:
 
     @property
     def key(self) -> str:
-        """A digest of the structure: equal in every process, of bounded size, usable as a sort key."""
+        """A digest of the structure: equal in every process, of fixed size, usable as a sort key."""
         if self._key is None:
             parts = [type(self).__name__, self.dtype.name]
             for field in self.fields:
@@ -124,7 +126,7 @@ class Expr:
         return self._key
 
     def rebuild(self, children: tuple[Expr, ...], terms: tuple[Size, ...]) -> Expr:
-        """The same node over other children and terms."""
+        """The same node with other children and terms."""
         return self
 
 
@@ -137,12 +139,14 @@ def _field_key(field: Hashable) -> str:
 
 
 def _field(position: int) -> Any:
-    """The field at a position, of the type that the class declares for it."""
+    """A property for the field at a position, of the type that the class declares."""
     return property(lambda node: node.fields[position])
 
 
 class Const(Expr):
-    """A literal. Floats keep their bits: ``0.0``, ``-0.0`` and NaN are distinct values, none equal to an integer."""
+    """A literal. Floats are compared by their bits: ``0.0``, ``-0.0`` and NaN are distinct, and none equals an
+    integer.
+    """
 
     __slots__ = ()
 
@@ -155,6 +159,7 @@ class Const(Expr):
 
     @property
     def value(self) -> int | float | bool:
+        """The value as a Python number."""
         raw = self.fields[0]
         if isinstance(raw, str):
             return float.fromhex(raw)
@@ -163,7 +168,7 @@ class Const(Expr):
 
 
 class Index(Expr):
-    """The value of an index term, as ``i64``."""
+    """The value of an index term as ``i64``."""
 
     __slots__ = ()
 
@@ -181,7 +186,7 @@ class Index(Expr):
 
 
 class Scalar(Expr):
-    """A float or bool symbol, or a value that a kernel's earlier phase left behind; read by name."""
+    """A float or bool symbol, or a result of an earlier phase of the kernel, read by name."""
 
     __slots__ = ()
 
@@ -192,7 +197,7 @@ class Scalar(Expr):
 
 
 class Param(Expr):
-    """The ``position``-th argument of a combine body; it has no meaning outside one."""
+    """The ``position``-th argument of a user-given combiner; it occurs in combiner bodies only."""
 
     __slots__ = ()
 
@@ -203,8 +208,11 @@ class Param(Expr):
 
 
 class Load(Expr):
-    """An element of a buffer. In a loop graph ``index`` is logical, one term per dimension; in a kernel it is one term,
-    the element offset from the buffer's start (see ``litz_ir.plan.kernel``)."""
+    """An element of a buffer.
+
+    In a loop graph ``index`` has one term for each dimension; in a kernel it is one term, the element offset from the
+    buffer's start.
+    """
 
     __slots__ = ()
 
@@ -223,7 +231,7 @@ class Load(Expr):
 
 
 class Op(Expr):
-    """A scalar operation of the table, applied."""
+    """The application of a scalar operation of the table."""
 
     __slots__ = ()
 
@@ -242,7 +250,7 @@ class Op(Expr):
 
 
 class Masked(Expr):
-    """``body`` where ``cond`` holds, else ``other``. Lazy: nothing in ``body`` is read where ``cond`` is false."""
+    """``body`` where ``cond`` holds, else ``other``. Lazy: ``body`` loads nothing where ``cond`` is false."""
 
     __slots__ = ()
 
@@ -252,7 +260,7 @@ class Masked(Expr):
 
     def __new__(cls, cond: Expr, body: Expr, other: Expr) -> Masked:
         if cond.dtype != b1 or body.dtype != other.dtype:
-            raise GraphError(f"masked wants (b1, T, T), got ({cond.dtype}, {body.dtype}, {other.dtype})")
+            raise GraphError(f"masked takes (b1, T, T), got ({cond.dtype}, {body.dtype}, {other.dtype})")
         return cls._make(body.dtype, cond, body, other)
 
     @property
@@ -264,7 +272,10 @@ class Masked(Expr):
 
 
 class Checked(Expr):
-    """``body``; where ``cond`` does not hold, ``fault`` (a name in ``litz_ir.faults``) is raised after the kernel."""
+    """``body`` with a condition whose violation is reported after the kernel.
+
+    ``fault`` is a name in :mod:`litz_ir.faults`.
+    """
 
     __slots__ = ()
 
@@ -274,7 +285,7 @@ class Checked(Expr):
 
     def __new__(cls, cond: Expr, body: Expr, fault: str) -> Checked:
         if cond.dtype != b1:
-            raise GraphError(f"checked wants a b1 condition, got {cond.dtype}")
+            raise GraphError(f"checked takes a b1 condition, got {cond.dtype}")
         return cls._make(body.dtype, cond, body, fault)
 
     @property
@@ -287,9 +298,9 @@ class Checked(Expr):
 
 
 class NestedReduction(Expr):
-    """The sum of ``body``, ``f32`` or ``f64``, over every point of ``axes`` (names and sizes): a reduction in a body.
+    """The sum of ``body``, ``f32`` or ``f64``, over every point of ``axes`` (names and sizes), inside a loop body.
 
-    The names are bound here: nothing around the node, and no other axis or symbol that its body knows, is called so.
+    The names of the axes are bound here and differ from all other axes and symbols in scope.
     """
 
     __slots__ = ()
@@ -299,7 +310,7 @@ class NestedReduction(Expr):
 
     def __new__(cls, axes: tuple[tuple[str, Size], ...], body: Expr) -> NestedReduction:
         if body.dtype not in (f32, f64):
-            raise GraphError(f"a fold sums f32 or f64, got {body.dtype}", hint="cast the body")
+            raise GraphError(f"a nested reduction sums f32 or f64, got {body.dtype}", hint="cast the body")
         return cls._make(body.dtype, axes, body)
 
     @property
@@ -320,20 +331,20 @@ class NestedReduction(Expr):
 
 
 class Indirect(Atom):
-    """An index that comes from a value: the only way from a body's value into an index term.
-
-    ``value`` is an integer expression; ``wrap`` adds ``size`` to negative values; then ``check`` says what happens
-    outside ``[0, size)``: ``assumed`` not to happen, ``clamped`` into it, or ``raised`` as an error after the kernel,
-    that of ``fault`` (a name in ``litz_ir.faults``).
-    """
+    """An index loaded from memory: the only way from a body's value into an index term."""
 
     __slots__ = ("check", "fault", "size", "value", "wrap")
 
     value: Expr
+    """Integer expression."""
     size: Size
+    """Size of the indexed dimension."""
     wrap: bool
+    """True if ``size`` is added to negative values."""
     check: BoundsCheck
+    """Treatment of a value outside ``[0, size)`` after wrapping."""
     fault: str
+    """Name in :mod:`litz_ir.faults` of the error that ``raised`` reports after the kernel."""
 
     def __new__(
         cls, value: Expr, size: Size, wrap: bool = False, check: BoundsCheck = "raised", fault: str = "index"
@@ -344,46 +355,50 @@ class Indirect(Atom):
 
     @property
     def atom_key(self) -> str:
+        """A digest of the index, as of other atoms."""
         return (
             f"indirect({self.value.key},{_field_key(self.size)},{int(self.wrap)},{self.check},{self.fault})"
         )
 
     def atom_free_symbols(self) -> frozenset[str]:
+        """Symbols of the value and the size."""
         return self.value.free_symbols | free_symbols(self.size)
 
     def bounds(self) -> Range | None:
+        """The range ``[0, size)``."""
         return extent(self.size)
 
     def of(self, value: Expr) -> Indirect:
-        """The same index from another value."""
+        """The same index with another value."""
         return Indirect(value, self.size, self.wrap, self.check, self.fault)
 
     def substitute_atom(self, mapping: Mapping[str, Size]) -> Size:
+        """The index with symbols replaced in its value and size."""
         value, size = substitute_expr(self.value, mapping), substitute(self.size, mapping)
         return Indirect(value, size, self.wrap, self.check, self.fault)
 
 
 def indirects_in(term: Size) -> tuple[Indirect, ...]:
-    """The indirect indices in a term, outermost ones only, each once."""
+    """The outermost indirect indices in a term, each once."""
     if not isinstance(term, Term):
         return ()
     return tuple(atom for atom in term.atoms() if isinstance(atom, Indirect))
 
 
 def map_indirects(term: Size, change: Callable[[Indirect], Size]) -> Size:
-    """The term with every indirect index replaced, outermost ones only."""
+    """The term with its outermost indirect indices replaced."""
     if not isinstance(term, Term):
         return term
     return term.map_atoms(lambda atom: change(atom) if isinstance(atom, Indirect) else atom)
 
 
 def walk(*roots: Expr) -> Iterator[Expr]:
-    """Every distinct node once, children (and what indirect indices hold) before parents."""
+    """Yield every distinct node once; children and the values of indirect indices come before their parents."""
     seen: set[Expr] = set()
     stack: list[Expr | None] = [*reversed(roots)]
     while stack:
         node = stack.pop()
-        if node is None:  # all below the next one was served
+        if node is None:  # all nodes below the next one have been yielded
             ready = stack.pop()
             assert ready is not None
             yield ready
@@ -396,18 +411,18 @@ def walk(*roots: Expr) -> Iterator[Expr]:
 
 
 def indirects(node: Expr) -> Iterator[Indirect]:
-    """The indirect indices in a node's own terms."""
+    """Yield the indirect indices in a node's own terms."""
     for term in node.terms:
         yield from indirects_in(term)
 
 
 def loads(*roots: Expr) -> tuple[Load, ...]:
-    """All distinct loads, those inside indirect indices included."""
+    """All distinct loads, including those inside indirect indices."""
     return tuple(node for node in walk(*roots) if isinstance(node, Load))
 
 
 def nested_reductions(*roots: Expr) -> tuple[NestedReduction, ...]:
-    """All distinct folds, those inside indirect indices included."""
+    """All distinct nested reductions, including those inside indirect indices."""
     return tuple(node for node in walk(*roots) if isinstance(node, NestedReduction))
 
 
@@ -417,9 +432,9 @@ def transform(
     term: Callable[[Size], Size] | None = None,
     memo: dict[Any, Any] | None = None,
 ) -> Expr:
-    """Rewrite bottom-up: children first, then terms (``term``, after what indirect indices hold), then the node.
+    """Rewrite an expression bottom-up: the children, then the terms by ``term``, then the node by ``node``.
 
-    ``memo`` may be shared between calls with the same functions.
+    Values of indirect indices are rewritten before the terms. Calls with the same functions may share a ``memo``.
     """
     cache: dict[Any, Any] = {} if memo is None else memo
 
@@ -449,9 +464,10 @@ def transform(
 
 
 def _unvisited(root: Expr, cache: Mapping[Any, Any]) -> Iterator[Expr]:
-    """Nodes below ``root`` that are not in ``cache``, which whoever iterates fills: what a node holds comes before it.
+    """Yield the nodes from ``root`` down that are not in ``cache``, each after all nodes below it; the caller fills
+    the cache.
 
-    Without recursion: fused bodies may be deeper than Python's stack.
+    It does not recurse, since fused bodies may be deeper than Python's stack.
     """
     stack = [root]
     while stack:
@@ -467,9 +483,9 @@ def _unvisited(root: Expr, cache: Mapping[Any, Any]) -> Iterator[Expr]:
 
 
 def substitute_expr(root: Expr, mapping: Mapping[str, Size], memo: dict[Expr, Expr] | None = None) -> Expr:
-    """Replace axes and symbols by terms, everywhere, simultaneously.
+    """Replace axes and symbols by terms, everywhere and simultaneously.
 
-    ``memo`` may be shared between calls with the same mapping.
+    Calls with the same mapping may share a ``memo``.
     """
     if not (root.free_symbols & mapping.keys()):
         return root
@@ -483,7 +499,7 @@ def substitute_expr(root: Expr, mapping: Mapping[str, Size], memo: dict[Expr, Ex
             cache[expr] = expr
             continue
         children = tuple(cache[c] for c in expr.children)
-        # What indirect indices hold was served before: chains of them would be walked once per path else.
+        # Values of indirect indices are in the cache; recursion would visit nested ones once for each path.
         terms = tuple(substitute(t, mapping, {a: change(a) for a in indirects_in(t)}) for t in expr.terms)
         cache[expr] = expr.rebuild(children, terms)
     return cache[root]

@@ -1,8 +1,7 @@
-"""The scalar operation table: one row per operation that a loop body may hold.
+"""The scalar operation table: one row for each operation of loop bodies.
 
-Every operation has one dtype: its arguments agree and casts are explicit. What a row means is stated by the reference
-interpreter (``litz_ir.interp.scalar``), how it is spelled by each code generator; a test fails where a row lacks
-either.
+The arguments of an operation have one dtype; casts are explicit. The reference interpreter (``litz_ir.interp.scalar``)
+defines the meaning of a row, and each code generator its spelling; a test fails if a row lacks either.
 """
 
 from __future__ import annotations
@@ -13,31 +12,38 @@ from types import MappingProxyType
 from typing import Literal
 
 DTypeRule = Literal["same", "compare", "test", "where", "cast", "bitcast", "random"]
+"""Rule that gives the dtype of an operation's result.
+
+``same``: that of the arguments. ``compare``, ``test``: ``b1``. ``where``: that of the second and third argument; the
+first is ``b1``. ``cast``, ``bitcast``: the requested one. ``random``: the requested one; the arguments are an ``i64``
+seed and an ``i64`` counter.
+"""
 AcceptedDTypes = Literal["any", "number", "float", "integer", "bits", "bool"]
+"""Dtypes that an operation accepts; ``bits`` means integers and ``b1``, ``number`` all but ``b1``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarOp:
-    """A row: ``cost`` is in units of one add; above :data:`HEAVY` recomputing is worth avoiding.
-
-    ``rule`` gives the result's dtype: ``same`` as the arguments; ``compare`` and ``test`` give ``b1``; ``where`` takes
-    a ``b1`` and two alike; ``cast`` and ``bitcast`` convert to the dtype asked for; ``random`` takes an ``i64`` seed
-    and an ``i64`` counter and gives the dtype asked for.
-    ``accepts`` restricts the arguments: ``bits`` means integers and ``b1``.
-    """
+    """A row of the scalar operation table."""
 
     name: str
     arity: int
+    """Number of arguments."""
     rule: DTypeRule = "same"
+    """Rule that gives the result's dtype."""
     accepts: AcceptedDTypes = "any"
+    """Dtypes of the arguments."""
     cost: int = 1
+    """Estimated time in units of one addition."""
     commutative: bool = False
+    """True if the arguments may be exchanged."""
 
 
 HEAVY = 8
+"""Cost above which a value is not worth recomputing."""
 
 MULTIPLICATIONS = frozenset({"mul", "mul_tf32", "mul_f8", "mul_f8_fast"})
-"""What multiplies two factors, as precisely as it may."""
+"""Operations that multiply two values, exactly rounded or at reduced precision."""
 
 
 _ROWS = (
@@ -49,10 +55,10 @@ _ROWS = (
     ScalarOp("add", 2, accepts="number", commutative=True),
     ScalarOp("sub", 2, accepts="number"),
     ScalarOp("mul", 2, accepts="number", commutative=True),
-    # mul, where factors of f32 may be rounded to TF32 (11 significant bits) first
+    # mul of f32 operands that may first be rounded to TF32 (11 significant bits)
     ScalarOp("mul_tf32", 2, accepts="float", commutative=True),
-    # mul of factors that 8-bit floats hold, where sums of products may be as rough as the machine's own of such are;
-    # mul_f8_fast where these sums need not be brought to f32 on the way
+    # mul of operands that are representable in fp8; a sum over it may have the precision of the device's fp8 matmul,
+    # and for mul_f8_fast need not be promoted to an f32 accumulator on the way
     ScalarOp("mul_f8", 2, accepts="float", commutative=True),
     ScalarOp("mul_f8_fast", 2, accepts="float", commutative=True),
     ScalarOp("fma", 3, accepts="float"),
@@ -142,3 +148,4 @@ _ROWS = (
 )
 
 OPS: Mapping[str, ScalarOp] = MappingProxyType({row.name: row for row in _ROWS})
+"""The rows by name."""

@@ -1,4 +1,4 @@
-"""The invariants of a body, given what surrounds it. The verifiers of all levels use them."""
+"""The invariants of a loop body in its scope, which the verifiers of all levels check."""
 
 from __future__ import annotations
 
@@ -32,14 +32,17 @@ from litz_ir.symbols.term import Size, Sum, Symbol, free_symbols
 
 @dataclass(frozen=True, slots=True)
 class ErrorLocation:
-    """Where a check looks: the stage, the operation and its origin, for errors."""
+    """Stage, node and origin that a verifier's error names."""
 
     stage: str
+    """Level of the program, such as ``loop graph``."""
     node: str = ""
+    """Operation, kernel or buffer."""
     origin: Origin = UNKNOWN
+    """Source of the node in the user's program."""
 
     def fail(self, check: str, message: str, hint: str = "") -> NoReturn:
-        """Raise :class:`VerifyError`."""
+        """Raise :class:`VerifyError` for the check called ``check``."""
         raise VerifyError(
             message, check=check, stage=self.stage, node=self.node, origin=self.origin, hint=hint
         )
@@ -47,40 +50,44 @@ class ErrorLocation:
 
 @dataclass(frozen=True, slots=True)
 class BufferInfo:
-    """What a body may know of a buffer: its dtype and the extent of each index, None where it is not known."""
+    """Dtype and shape of a buffer that a body may load from."""
 
     dtype: DType
     shape: tuple[Size | None, ...]
+    """Extent of each index; ``None`` if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class BodyScope:
-    """What a body may refer to.
-
-    ``names`` are the axes and symbols that index terms may use, ``ranges`` what is known of them, ``exact`` those that
-    take every value of their range, whatever the others are. ``scalars`` gives the dtypes that a scalar of that name
-    may have, ``parameters`` the dtypes of a combine body's arguments.
-    """
+    """Buffers, symbols and scalars that a body may refer to."""
 
     buffers: Mapping[str, BufferInfo] = field(default_factory=dict)
+    """Buffers by name."""
     names: frozenset[str] = frozenset()
+    """Axes and symbols that index terms may use."""
     ranges: Mapping[str, Range] = field(default_factory=dict)
+    """Known ranges of axes and symbols."""
     exact: frozenset[str] = frozenset()
+    """Axes that take every value of their range, independently of the others."""
     scalars: Mapping[str, tuple[DType, ...]] = field(default_factory=dict)
+    """Dtypes in which each scalar may be read."""
     parameters: tuple[DType, ...] = ()
+    """Dtypes of the arguments of a user-given combiner."""
 
 
 def verify_bodies(
-    bodies: Iterable[Expr], around: BodyScope, location: ErrorLocation, indices: Iterable[Size] = ()
+    bodies: Iterable[Expr], scope: BodyScope, location: ErrorLocation, indices: Iterable[Size] = ()
 ) -> None:
-    """Check everything about bodies and the index terms beside them. Raises :class:`VerifyError`."""
+    """Check every invariant of bodies and of ``indices``, the index terms used with them; raises
+    :class:`VerifyError`.
+    """
     terms = tuple(indices)
     roots = (*bodies, *(atom.value for term in terms for atom in indirects_in(term)))
     for term in terms:
-        check_term_names(term, around, location)
+        check_term_names(term, scope, location)
     for root in roots:
-        check_names("the body", root.free_symbols, around, location)
-    around = nested_scope(roots, around, location)
+        check_names("the body", root.free_symbols, scope, location)
+    scope = nested_scope(roots, scope, location)
     for node in walk(*roots):
         match node:
             case Op():
@@ -88,27 +95,27 @@ def verify_bodies(
             case Const():
                 check_literal(node, location)
             case Load():
-                check_load(node, around, location)
+                check_load(node, scope, location)
             case Scalar():
-                check_scalar(node, around, location)
+                check_scalar(node, scope, location)
             case Param():
-                check_parameter(node, around, location)
+                check_parameter(node, scope, location)
             case Checked():
                 check_fault(node.fault, location)
         for term in node.terms:
-            check_term_names(term, around, location)
+            check_term_names(term, scope, location)
             for atom in indirects_in(term):
                 check_fault(atom.fault, location)
     for load in unconditional_loads(roots):
-        check_load_bounds(load, around, location)
+        check_load_bounds(load, scope, location)
 
 
 def check_operation(node: Op, location: ErrorLocation) -> None:
-    """The operation is a row of the table, with as many arguments, over dtypes that the row accepts."""
+    """The operation is a row of the table, with the row's number of arguments and accepted dtypes."""
     row = OPS.get(node.name)
     if row is None:
         location.fail(
-            "scalar-operation", f"{node.name!r} is no scalar operation", "see litz_ir.scalar.ops_table.OPS"
+            "scalar-operation", f"{node.name!r} is not a scalar operation", "see litz_ir.scalar.ops_table.OPS"
         )
     if len(node.args) != row.arity:
         location.fail("scalar-operation", f"{node.name} takes {row.arity} arguments, it has {len(node.args)}")
@@ -117,13 +124,13 @@ def check_operation(node: Op, location: ErrorLocation) -> None:
     except DTypeError as error:
         location.fail("scalar-dtype", error.message, error.hint)
     if dtype != node.dtype:
-        location.fail("scalar-dtype", f"{node.name} gives {dtype} here, it is declared {node.dtype}")
+        location.fail("scalar-dtype", f"{node.name} has the dtype {dtype} here, but is declared {node.dtype}")
 
 
 def check_fault(name: str, location: ErrorLocation) -> None:
-    """What is raised is a row of the table of faults."""
+    """The fault is a row of the table of faults."""
     if name not in FAULTS:
-        location.fail("fault", f"{name!r} is no fault", "see litz_ir.faults.FAULTS")
+        location.fail("fault", f"{name!r} is not a fault", "see litz_ir.faults.FAULTS")
 
 
 def check_literal(node: Const, location: ErrorLocation) -> None:
@@ -133,13 +140,13 @@ def check_literal(node: Const, location: ErrorLocation) -> None:
         location.fail("literal", f"{value} does not fit {node.dtype}", "litz_ir.scalar.build.const wraps")
 
 
-def check_load(node: Load, around: BodyScope, location: ErrorLocation) -> None:
-    """The buffer is known here, has the load's dtype, and as many dimensions as there are indices."""
-    buffer = around.buffers.get(node.buffer)
+def check_load(node: Load, scope: BodyScope, location: ErrorLocation) -> None:
+    """The buffer is in scope, has the load's dtype, and one dimension for each index."""
+    buffer = scope.buffers.get(node.buffer)
     if buffer is None:
         location.fail("defined-before-use", f"%{node.buffer} is read, but not defined here")
     if node.dtype != buffer.dtype:
-        location.fail("load-dtype", f"%{node.buffer} holds {buffer.dtype}, it is read as {node.dtype}")
+        location.fail("load-dtype", f"%{node.buffer} is {buffer.dtype}, but is read as {node.dtype}")
     if len(node.index) != len(buffer.shape):
         location.fail(
             "index-arity",
@@ -147,64 +154,66 @@ def check_load(node: Load, around: BodyScope, location: ErrorLocation) -> None:
         )
 
 
-def check_scalar(node: Scalar, around: BodyScope, location: ErrorLocation) -> None:
-    """The scalar is known here and has that dtype."""
-    dtypes = around.scalars.get(node.name)
+def check_scalar(node: Scalar, scope: BodyScope, location: ErrorLocation) -> None:
+    """The scalar is in scope and has that dtype."""
+    dtypes = scope.scalars.get(node.name)
     if dtypes is None:
-        location.fail("scalar-known", f"${node.name} is read, but nothing before defines it")
+        location.fail("scalar-known", f"${node.name} is read, but not defined before")
     if node.dtype not in dtypes:
         allowed = " or ".join(map(str, dtypes))
-        location.fail("scalar-known", f"${node.name} is {allowed}, it is read as {node.dtype}")
+        location.fail("scalar-known", f"${node.name} is {allowed}, but is read as {node.dtype}")
 
 
-def check_parameter(node: Param, around: BodyScope, location: ErrorLocation) -> None:
-    """Parameters occur in combine bodies only, within their number and with their dtype."""
-    if node.position not in range(len(around.parameters)):
-        location.fail("combine-parameter", f"${node.position} has no meaning here")
-    dtype = around.parameters[node.position]
+def check_parameter(node: Param, scope: BodyScope, location: ErrorLocation) -> None:
+    """A combiner parameter is in scope and has that dtype."""
+    if node.position not in range(len(scope.parameters)):
+        location.fail("combine-parameter", f"the parameter ${node.position} is not in scope")
+    dtype = scope.parameters[node.position]
     if node.dtype != dtype:
-        location.fail("combine-parameter", f"${node.position} is {dtype}, it is read as {node.dtype}")
+        location.fail("combine-parameter", f"${node.position} is {dtype}, but is read as {node.dtype}")
 
 
-def check_term_names(term: Size, around: BodyScope, location: ErrorLocation) -> None:
-    """Only own axes and known symbols occur free in a term."""
-    check_names(f"the index term {term}", free_symbols(term), around, location)
+def check_term_names(term: Size, scope: BodyScope, location: ErrorLocation) -> None:
+    """The free names of a term are in scope."""
+    check_names(f"the index term {term}", free_symbols(term), scope, location)
 
 
-def check_names(what: str, free: frozenset[str], around: BodyScope, location: ErrorLocation) -> None:
-    """Only names that are known here are free."""
-    unknown = free - around.names
+def check_names(user: str, free: frozenset[str], scope: BodyScope, location: ErrorLocation) -> None:
+    """The free names are in scope."""
+    unknown = free - scope.names
     if unknown:
-        known = ", ".join(sorted(around.names)) or "none"
+        known = ", ".join(sorted(scope.names)) or "none"
         names = ", ".join(sorted(unknown))
-        location.fail("free-symbols", f"{what} uses {names}, known here: {known}")
+        location.fail("free-symbols", f"{user} uses {names}, in scope are: {known}")
 
 
-def nested_scope(bodies: Iterable[Expr], around: BodyScope, location: ErrorLocation) -> BodyScope:
-    """What may be referred to inside of the folds of bodies: their axes too, whose names are new."""
+def nested_scope(bodies: Iterable[Expr], scope: BodyScope, location: ErrorLocation) -> BodyScope:
+    """The scope inside the nested reductions of bodies, which has their axes too; those have new names."""
     sizes: dict[str, Size] = {}
-    for fold in nested_reductions(*bodies):
-        for name, size in fold.axes:
-            if name in around.names:
-                location.fail("axes", f"a fold binds {name}, which has a meaning around it")
+    for reduction in nested_reductions(*bodies):
+        for name, size in reduction.axes:
+            if name in scope.names:
+                location.fail("axes", f"a nested reduction binds {name}, which is already in scope")
             if sizes.setdefault(name, size) != size:
-                location.fail("axes", f"two folds bind {name}, over {sizes[name]} and over {size}")
+                location.fail(
+                    "axes", f"two nested reductions bind {name}, over {sizes[name]} and over {size}"
+                )
     if not sizes:
-        return around
+        return scope
     ranges, exact = axis_ranges(sizes)
     return replace(
-        around,
-        names=around.names | sizes.keys(),
-        ranges={**around.ranges, **ranges},
-        exact=around.exact | exact,
+        scope,
+        names=scope.names | sizes.keys(),
+        ranges={**scope.ranges, **ranges},
+        exact=scope.exact | exact,
     )
 
 
-def check_load_bounds(node: Load, around: BodyScope, location: ErrorLocation) -> None:
-    """No index is known to leave its dimension."""
-    buffer = around.buffers[node.buffer]
+def check_load_bounds(node: Load, scope: BodyScope, location: ErrorLocation) -> None:
+    """No index is known to be out of bounds."""
+    buffer = scope.buffers[node.buffer]
     for dimension, (term, size) in enumerate(zip(node.index, buffer.shape, strict=True)):
-        if isinstance(size, int) and leaves(term, size, around):
+        if isinstance(size, int) and leaves(term, size, scope):
             location.fail(
                 "index-bounds",
                 f"%{node.buffer} is read at {term} along dimension {dimension}, whose size is {size}",
@@ -212,35 +221,35 @@ def check_load_bounds(node: Load, around: BodyScope, location: ErrorLocation) ->
             )
 
 
-def leaves(term: Size, size: int, around: BodyScope) -> bool:
-    """True when ``term`` certainly takes a value outside ``[0, size)`` at some point."""
+def leaves(term: Size, size: int, scope: BodyScope) -> bool:
+    """True if ``term`` is known to take a value outside ``[0, size)`` at some point."""
     if size == 0:
         return False
-    found = bounds(term, around.ranges)
+    found = bounds(term, scope.ranges)
     if (found.low is not None and found.low >= size) or (found.high is not None and found.high < 0):
         return True
-    if not _attains_ends(term, around.exact):
+    if not _attains_ends(term, scope.exact):
         return False
     return (found.low is not None and found.low < 0) or (found.high is not None and found.high >= size)
 
 
 def _attains_ends(term: Size, exact: frozenset[str]) -> bool:
-    """True when interval arithmetic is exact: a sum of independent variables that take every value of their range."""
+    """True if interval arithmetic is exact: a sum of independent variables that take every value of their range."""
     if isinstance(term, int):
         return True
-    parts = [part for part, _ in term.terms] if isinstance(term, Sum) else [term]
-    return all(isinstance(part, Symbol) and part.name in exact for part in parts)
+    summands = [summand for summand, _ in term.terms] if isinstance(term, Sum) else [term]
+    return all(isinstance(summand, Symbol) and summand.name in exact for summand in summands)
 
 
 def unconditional_loads(roots: Iterable[Expr]) -> Iterator[Load]:
-    """Loads that happen at every point: those that no ``masked`` guards."""
-    seen: set[Expr] = set()
+    """Yield the loads that run at every point, since no ``masked`` surrounds them."""
+    visited: set[Expr] = set()
     stack = list(roots)
     while stack:
         node = stack.pop()
-        if node in seen:
+        if node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         if isinstance(node, Load):
             yield node
         stack += (node.cond,) if isinstance(node, Masked) else node.children
@@ -248,7 +257,10 @@ def unconditional_loads(roots: Iterable[Expr]) -> Iterator[Load]:
 
 
 def axis_ranges(sizes: Mapping[str, Size]) -> tuple[dict[str, Range], frozenset[str]]:
-    """The ranges of loop variables, and which of them take every value: all, unless some loop may run over nothing."""
+    """Ranges of loop variables, and those that take every value of their range.
+
+    If some loop may be empty, none does, and the ranges are unknown.
+    """
     ranges: dict[str, Range] = {}
     for name, size in sizes.items():
         ranges[name] = Range(0, size - 1) if isinstance(size, int) else Range(0, None, size)
