@@ -216,7 +216,7 @@ def test_evaluation_says_what_is_missing() -> None:
 def test_names_of_symbols() -> None:
     assert symbol("s0.rows") is symbol("s0.rows")
     for name in ("", "1x", "a b", "a-b"):
-        with pytest.raises(SymbolError, match="no name for a symbol"):
+        with pytest.raises(SymbolError, match="not a symbol's name"):
             symbol(name)
 
 

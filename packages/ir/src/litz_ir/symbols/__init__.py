@@ -1,7 +1,4 @@
-"""Symbols: the index term language, what is known of its symbols, and proofs about it.
-
-`litz_ir.symbols.sympy_io`, the exchange with sympy, is not imported here: nothing else needs sympy.
-"""
+"""Index terms: integer expressions over symbols, their ranges, their simplification, and proofs about them."""
 
 from litz_ir.symbols.proofs import Predicate, Prover, known_divides, known_equal, known_le, known_lt, prove
 from litz_ir.symbols.ranges import bounds, extent, interval_bounds

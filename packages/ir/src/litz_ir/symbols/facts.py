@@ -1,8 +1,8 @@
-"""What follows from the ranges of symbols: intervals and signs of terms.
+"""Facts that follow from the ranges of symbols: intervals and signs of terms.
 
-Intervals settle static shapes. Symbolic ones need more: that `s1 - 1 - i1` is not negative follows only
-from `i1 < s1`. `Facts.nonnegative` proves such claims by replacing one quantity after another by its worst
-case, which leaves a polynomial over sizes; it answers True only for what holds, and False for "not proven".
+Intervals suffice for static shapes. Symbolic ones need more: that `s1 - 1 - i1` is not negative follows only from `i1
+< s1`. `Facts.nonnegative` proves such claims by replacing one quantity after another by its worst case, which leaves a
+polynomial over sizes. It answers True only for what holds, and False for "not proven".
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _MAX_DEPTH = 3
 
 
 def _implied(ranges: Mapping[str, Range]) -> Iterator[tuple[Term, int]]:
-    """What the ranges say of the sizes that limit indices, as lower bounds on terms.
+    """Lower bounds on terms that follow from ranges: bounds of the sizes that limit indices.
 
-    Where an index below `s0*s1` exists, `s0*s1` is at least 1, and so are its factors if none is negative.
+    If an index below `s0*s1` exists, `s0*s1` is at least 1, and so are its factors if none is negative.
     """
     memo: dict[Term, Interval] = {}
     for known in ranges.values():
@@ -66,7 +66,7 @@ def _implied(ranges: Mapping[str, Range]) -> Iterator[tuple[Term, int]]:
 
 
 class Facts:
-    """Ranges of symbols, and a memory of what was derived from them; made for one call or one pass."""
+    """Ranges of symbols and a cache of facts derived from them; created for one call or one pass."""
 
     __slots__ = ("_intervals", "_signs", "ranges")
 
@@ -78,7 +78,7 @@ class Facts:
             self._learn(list(_implied(ranges)))
 
     def _learn(self, lows: list[tuple[Term, int]]) -> None:
-        """Takes in lower bounds on terms: those on symbols first, as those on other terms build on them."""
+        """Add lower bounds on terms: those on symbols first, since bounds of other terms follow from them."""
         tightened = dict(self.ranges)
         for term, least in lows:
             if isinstance(term, Symbol):
@@ -92,15 +92,15 @@ class Facts:
                 self._intervals[term] = least, high
 
     def interval(self, x: Size) -> Interval:
-        """Lowest and highest value of `x`, None for an open end."""
+        """Lowest and highest value of `x`; None for an open end."""
         return interval_bounds(x, self.ranges, self._intervals)
 
     def nonnegative(self, x: Size) -> bool:
-        """Whether `x >= 0` is proven."""
+        """True if `x >= 0` is proven."""
         return self._nonnegative(x, _MAX_DEPTH)
 
     def constant_quotient(self, a: Size, b: Size) -> int | None:
-        """The value of `a // b` if that is proven to be one and the same constant and `b` to be positive."""
+        """The value of `a // b` if it is proven to be constant and `b` to be positive, else None."""
         low, high = self.interval(a)
         if isinstance(b, int):
             if b <= 0:
@@ -132,7 +132,7 @@ class Facts:
         return known
 
     def _by_cases(self, x: Term, depth: int) -> bool:
-        """Replaces one minimum or maximum by its arguments: by each, or by one that is worse than it."""
+        """Prove a sign by replacing one minimum or maximum by all its arguments, or by one that is a worse case."""
         for factors, _ in addends(x):
             for factor in factors:
                 if not isinstance(factor, (Min, Max)) or (split := linear_in(x, factor)) is None:
@@ -146,7 +146,7 @@ class Facts:
         return False
 
     def _by_worst_case(self, x: Term, depth: int) -> bool:
-        """Replaces quantities in `x` by their worst case, most dependent first, as long as any can be."""
+        """Prove a sign by replacing quantities in `x` by their worst case, the most dependent first."""
         current: Size = x
         for _ in range(_MAX_STEPS):
             following = self._one_worst_case(current, depth)
@@ -161,7 +161,7 @@ class Facts:
         return self._nonnegative_from_lows(current)
 
     def _one_worst_case(self, x: Size, depth: int) -> Size | None:
-        """A size that is negative if `x` is, with one quantity less; None if none is left."""
+        """A size with one quantity less that is negative if `x` is; None if no quantity can be replaced."""
         for quantity in self._quantities(x):
             split = linear_in(x, quantity)
             if split is None:
@@ -178,7 +178,7 @@ class Facts:
         return None
 
     def _quantities(self, x: Size) -> list[Term]:
-        """What may be replaced in `x`: what depends on indices first, then indices, then sizes."""
+        """Terms in `x` that may be replaced: first those that depend on indices, then indices, then sizes."""
         found: dict[Term, int] = {}
         for factors, _ in addends(x):
             for factor in factors:
@@ -199,9 +199,9 @@ class Facts:
         return any(each.below is not None or each.high is not None for each in known)
 
     def _least(self, quantity: Term, slope: Size, rest: Size, rising: bool) -> Size | None:
-        """A size that is negative if `slope*quantity + rest` is; `rising` is the slope's sign."""
+        """A size that is negative if `slope*quantity + rest` is; `rising` is true for a slope that is not negative."""
         if isinstance(quantity, FloorDiv):
-            # Where the quotient exists its divisor is not zero.
+            # A quotient that exists has a divisor other than zero.
             divisor = quantity.divisor
             if not self.nonnegative(divisor):
                 return None
@@ -212,7 +212,7 @@ class Facts:
                 return add(rest, mul(worst, share))
             if isinstance(slope, Term) and self.interval(quantity)[0 if rising else 1] is not None:
                 return add(rest, mul(slope, self.interval(quantity)[0 if rising else 1] or 0))
-            # An integer whose divisor-fold exceeds -divisor is not negative.
+            # An integer is not negative if its product with the positive divisor exceeds -divisor.
             return add(mul(rest, divisor), mul(worst, slope), divisor, -1)
         extreme = self._lowest(quantity) if rising else self._highest(quantity)
         return None if extreme is None else add(rest, mul(slope, extreme))
@@ -235,13 +235,13 @@ class Facts:
         return self.interval(quantity)[1]
 
     def _nonnegative_from_lows(self, x: Size) -> bool:
-        """Counts every factor from its lowest value: then it is enough that no coefficient is negative."""
+        """True if no coefficient is negative once every factor counts from its lowest value."""
         shifted: list[Size] = []
         for factors, scale in addends(x):
             lows = [self.interval(factor)[0] for factor in factors]
             if None in lows or any(isinstance(factor, Sum) for factor in factors):
                 return False
-            # Each factor now stands for how far it is above its lowest value.
+            # Each factor now stands for its distance from its lowest value.
             shifted.append(mul(scale, *[add(factor, low or 0) for factor, low in zip(factors, lows)]))
         # A sum among the factors (a product too long to expand) would hide the signs inside it.
         return all(
@@ -251,7 +251,7 @@ class Facts:
 
 
 def linear_in(x: Size, quantity: Term) -> tuple[Size, Size] | None:
-    """`(slope, rest)` with `x == slope*quantity + rest`; None where the quantity occurs in a higher power.
+    """`(slope, rest)` with `x == slope*quantity + rest`; None if the quantity occurs in a higher power.
 
     Occurrences inside other quantities count as part of those.
     """

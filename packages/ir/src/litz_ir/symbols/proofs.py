@@ -1,7 +1,7 @@
-"""Proofs about sizes: yes, no or unknown, and never a guess.
+"""Proofs about sizes, which answer true, false or unknown.
 
-Unknown means that the code for the general case is used. Hints play no part here. A predicate over a term
-that divides by zero is meaningless and may get any answer.
+Callers treat unknown as the general case. Hints are not used. A predicate over a term that divides by zero has no
+meaning, and any answer is correct.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ from litz_ir.symbols.term import (
 )
 
 PredicateKind = Literal["eq", "ne", "lt", "le", "divides"]
+"""Relation of a predicate."""
 
 Knowledge: TypeAlias = SymbolTable | Mapping[str, Range]
-"""What proofs start from: a table, or ranges alone."""
+"""The basis of proofs: a symbol table, or ranges alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """`a == b`, `a != b`, `a < b`, `a <= b`, or `a` divides `b` (there is an integer `k` with `b == k*a`)."""
+    """A relation of two sizes: `a == b`, `a != b`, `a < b`, `a <= b`, or `a` divides `b` (`b == k*a` for an integer
+    `k`).
+    """
 
     kind: PredicateKind
     a: Size
@@ -43,7 +46,7 @@ class Predicate:
 
 
 class Prover:
-    """Proofs from one body of knowledge, remembering what was derived on the way."""
+    """Proofs from one symbol table or one set of ranges, with a cache of derived facts."""
 
     __slots__ = ("_mapping", "_simplifier")
 
@@ -53,12 +56,12 @@ class Prover:
         self._simplifier = Simplifier(ranges)
 
     def prove(self, predicate: Predicate) -> bool | None:
-        """True or False where the predicate holds or fails for all values of the symbols, else None."""
+        """True or False if the predicate holds or fails for all values of the symbols, else None."""
         kind = predicate.kind
         try:
             a, b = self._normal(predicate.a), self._normal(predicate.b)
         except ValueError:
-            # What is known makes a divisor zero: the predicate says nothing.
+            # The knowledge implies a zero divisor, so the predicate has no meaning.
             return None
         if kind == "eq":
             return self._equal(a, b)
@@ -92,10 +95,10 @@ class Prover:
         above, below = self._never_negative(difference), self._never_negative(mul(difference, -1))
         if above and below:
             return True
-        apart = (above and self._never_negative(add(difference, -1))) or (
+        unequal = (above and self._never_negative(add(difference, -1))) or (
             below and self._never_negative(add(mul(difference, -1), -1))
         )
-        return False if apart else None
+        return False if unequal else None
 
     def _at_most(self, a: Size, b: Size) -> bool | None:
         if self._never_negative(add(b, mul(a, -1))):
@@ -129,38 +132,40 @@ def _without_mods(x: Size) -> Size:
         return x
     parts: list[Size] = []
     for factors, scale in addends(x):
-        spelt: list[Size] = [_spelt_out(factor) if isinstance(factor, Mod) else factor for factor in factors]
-        parts.append(mul(scale, *spelt))
+        expanded: list[Size] = [
+            _as_difference(factor) if isinstance(factor, Mod) else factor for factor in factors
+        ]
+        parts.append(mul(scale, *expanded))
     return add(*parts)
 
 
-def _spelt_out(x: Mod) -> Size:
+def _as_difference(x: Mod) -> Size:
     return _without_mods(x.dividend - mul(x.divisor, floordiv(x.dividend, x.divisor)))
 
 
 def prove(predicate: Predicate, knowledge: Knowledge) -> bool | None:
-    """True or False where the predicate holds or fails for all values that `knowledge` allows, else None.
+    """True or False if the predicate holds or fails for all values that `knowledge` allows, else None.
 
-    Many proofs from the same knowledge are faster by one `Prover`.
+    For many proofs from the same knowledge, one `Prover` is faster.
     """
     return Prover(knowledge).prove(predicate)
 
 
 def known_equal(a: Size, b: Size, knowledge: Knowledge) -> bool:
-    """Whether `a == b` is proven."""
+    """True if `a == b` is proven."""
     return a == b or prove(Predicate("eq", a, b), knowledge) is True
 
 
 def known_le(a: Size, b: Size, knowledge: Knowledge) -> bool:
-    """Whether `a <= b` is proven."""
+    """True if `a <= b` is proven."""
     return a == b or prove(Predicate("le", a, b), knowledge) is True
 
 
 def known_lt(a: Size, b: Size, knowledge: Knowledge) -> bool:
-    """Whether `a < b` is proven."""
+    """True if `a < b` is proven."""
     return prove(Predicate("lt", a, b), knowledge) is True
 
 
 def known_divides(a: Size, b: Size, knowledge: Knowledge) -> bool:
-    """Whether `b` is proven to be a multiple of `a`."""
+    """True if `b` is proven to be a multiple of `a`."""
     return prove(Predicate("divides", a, b), knowledge) is True

@@ -1,4 +1,4 @@
-"""Interval arithmetic: between which integers a term must lie, given ranges of its symbols."""
+"""Interval arithmetic: bounds of a term's value, given ranges of its symbols."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from litz_ir.symbols.term import (
 __all__ = ["ANY", "Range", "bounds", "extent", "interval_bounds", "widest"]
 
 ANY = Range()
-"""The range of a symbol of which nothing is known."""
+"""The range of a symbol without known bounds."""
 
 Interval = tuple[int | None, int | None]
-"""Lowest and highest value, both attained at most; None for an open end."""
+"""Lower and upper bound of a value, inclusive; None for an open end."""
 
 
 def extent(size: Size) -> Range:
     """The range of an index along an axis of `size`: `0 <= index < size`.
 
-    An axis of size 0 has no index of which anything could be wrong; its range is that of size 1.
+    An axis of size 0 has no index, and gets the range of size 1.
     """
     return Range(0, max(size - 1, 0)) if isinstance(size, int) else Range(0, None, size)
 
 
 def bounds(x: Size, ranges: Mapping[str, Range]) -> Range:
-    """The narrowest range that interval arithmetic finds for `x`; symbols without a range may be anything.
+    """The narrowest range that interval arithmetic finds for `x`; a symbol without a range may have any value.
 
-    Where the term has no value (a division by zero) any answer is right, and none is needed.
+    A term without a value (a division by zero) may get any range.
     """
     if isinstance(x, int):
         return Range(x, x)
@@ -49,7 +49,7 @@ def bounds(x: Size, ranges: Mapping[str, Range]) -> Range:
 
 
 def interval_bounds(x: Size, ranges: Mapping[str, Range], memo: dict[Term, Interval]) -> Interval:
-    """`bounds` as a pair, remembering in `memo` what it learns about parts of `x`."""
+    """`bounds` as a pair; `memo` caches the bounds of sub-terms."""
     if isinstance(x, int):
         return x, x
     if isinstance(x, Symbol):
@@ -61,7 +61,7 @@ def interval_bounds(x: Size, ranges: Mapping[str, Range], memo: dict[Term, Inter
 
 
 def _numeric(known: Range, ranges: Mapping[str, Range], memo: dict[Term, Interval]) -> Interval:
-    """A range's own ends, with `below` replaced by the highest value that it can have."""
+    """The ends of a range, with `below` replaced by the highest value that it can have."""
     if known.below is None:
         return known.low, known.high
     limit = interval_bounds(known.below, ranges, memo)[1]
@@ -102,7 +102,7 @@ def _compound(x: Term, ranges: Mapping[str, Range], memo: dict[Term, Interval]) 
 
 
 def widest(a: Interval, b: Interval) -> Interval:
-    """The smallest interval that holds both."""
+    """The smallest interval that contains both."""
     return (
         None if a[0] is None or b[0] is None else min(a[0], b[0]),
         None if a[1] is None or b[1] is None else max(a[1], b[1]),
@@ -141,7 +141,7 @@ def _times_nonnegative(low: int, high: int | None, other: Interval) -> Interval:
 
 
 def _quotient(a: Interval, b: Interval) -> Interval:
-    """`a // b`, of which only divisors of one sign say anything."""
+    """`a // b`; bounded only if all divisors have one sign."""
     low, high = b
     if low is not None and low >= 0:
         return _quotient_positive(a, max(low, 1), high)
@@ -181,7 +181,10 @@ def _remainder(a: Interval, b: Interval) -> Interval:
 
 
 def _extremum(x: Min | Max, parts: list[Interval]) -> Interval:
-    """A minimum is at least the least of all lower ends and at most any upper end; a maximum mirrored."""
+    """Bounds of a minimum or maximum.
+
+    A minimum is at least the least lower bound and at most every upper bound; a maximum is the reverse.
+    """
     lows = [low for low, _ in parts if low is not None]
     highs = [high for _, high in parts if high is not None]
     if isinstance(x, Min):

@@ -1,9 +1,8 @@
-"""Range-aware rewriting of index terms: what makes the index maps of reshapes clean.
+"""Range-aware rewriting of index terms, which simplifies the index maps of reshapes.
 
-The structural rules of `litz_ir.symbols.term` hold for all values. Here ranges decide the rest:
-`(i*n + j)//n` is `i` and `(i*n + j) % n` is `j` where `0 <= j < n`; what is smaller than its divisor vanishes
-or stays; quotients of quotients become one; a quotient and a remainder that were split apart find together
-again.
+The structural rules of `litz_ir.symbols.term` hold for all values. Here ranges decide further ones: `(i*n + j)//n` is
+`i` and `(i*n + j) % n` is `j` if `0 <= j < n`; the quotient of a smaller dividend is 0 and its remainder the dividend;
+nested quotients become one; a quotient and a remainder of one dividend are combined again.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from litz_ir.symbols.term import (
 def simplify(x: Size, ranges: Mapping[str, Range]) -> Size:
     """`x` in a simpler form that has the same value wherever the symbols lie in their ranges.
 
-    Many terms over the same ranges are simplified faster by one `Simplifier`.
+    For many terms over the same ranges, one `Simplifier` is faster.
     """
     if isinstance(x, int):
         return x
@@ -53,9 +52,9 @@ def _fixed(known: Range | None) -> bool:
 
 
 class Simplifier:
-    """`simplify` under fixed ranges, remembering what it did.
+    """`simplify` under fixed ranges, with a cache of results.
 
-    Where a term has a value its divisors are not zero, so for a divisor "not negative" is as good as "positive".
+    A term that has a value has no zero divisor, so a divisor that is not negative counts as positive.
     """
 
     __slots__ = ("_done", "facts")
@@ -90,7 +89,7 @@ class Simplifier:
         if isinstance(x, (FloorDiv, Mod)):
             divisor = self.simplify(x.divisor)
             if divisor == 0:
-                # No value anywhere: nothing that runs can depend on it.
+                # It has no value, so no program depends on it.
                 return x
             dividend = self.simplify(x.dividend)
             if dividend == x.dividend and divisor == x.divisor:
@@ -100,12 +99,12 @@ class Simplifier:
             least = minimum(*[self.simplify(arg) for arg in x.args])
             return minimum(*self._least(least.args, 1)) if isinstance(least, Min) else least
         if isinstance(x, Max):
-            most = maximum(*[self.simplify(arg) for arg in x.args])
-            return maximum(*self._least(most.args, -1)) if isinstance(most, Max) else most
+            greatest = maximum(*[self.simplify(arg) for arg in x.args])
+            return maximum(*self._least(greatest.args, -1)) if isinstance(greatest, Max) else greatest
         return x
 
     def _least(self, args: Iterable[Size], sign: int) -> Iterable[Size]:
-        """The arguments less those that another one never exceeds (times `sign`)."""
+        """The arguments without those that another one never exceeds (times `sign`)."""
         kept: list[Size] = []
         for arg in args:
             if any(self.facts.nonnegative(mul(arg - other, sign)) for other in kept):
@@ -115,18 +114,18 @@ class Simplifier:
         return kept
 
     def _floordiv(self, a: Size, b: Size) -> Size:
-        """`a // b` of simplified parts."""
+        """`a // b` of simplified operands."""
         whole, rest = divide(a, b)
         if whole != 0:
             return self._joined(add(whole, self._floordiv(rest, b)))
         plain = floordiv(a, b)
         if not isinstance(plain, FloorDiv):
-            # A structural rule applied; what it left is smaller and may hold another quotient.
+            # A structural rule applied; its result is smaller and may contain another quotient.
             return self.simplify(plain)
         return self._reduced_quotient(plain)
 
     def _reduced_quotient(self, x: FloorDiv) -> Size:
-        """What ranges make of a quotient of simplified parts that no structural rule applies to."""
+        """A quotient of simplified operands rewritten by ranges, after no structural rule applied."""
         a, b = x.dividend, x.divisor
         constant = self.facts.constant_quotient(a, b)
         if constant is not None:
@@ -145,14 +144,14 @@ class Simplifier:
         return x
 
     def _mod(self, a: Size, b: Size) -> Size:
-        """`a % b` of simplified parts."""
+        """`a % b` of simplified operands."""
         plain = mod(a, b)
         if not isinstance(plain, Mod):
             return self.simplify(plain)
         return self._reduced_remainder(plain)
 
     def _reduced_remainder(self, x: Mod) -> Size:
-        """What ranges make of a remainder of simplified parts that no structural rule applies to."""
+        """A remainder of simplified operands rewritten by ranges, after no structural rule applied."""
         a, b = x.dividend, x.divisor
         constant = self.facts.constant_quotient(a, b)
         if constant is not None:
@@ -166,7 +165,7 @@ class Simplifier:
         return x
 
     def _steps(self, a: Size, b: Size) -> list[Size]:
-        """Factors of `b` that divide some addend of `a`, and of `a` the greater part: the coarsest first."""
+        """Factors that `b` has in common with some addend of `a`, the coarsest first."""
         if isinstance(a, int):
             return []
         if isinstance(b, int):
@@ -182,7 +181,7 @@ class Simplifier:
         return high, low, divide(b, step)[0]
 
     def _joined(self, x: Size) -> Size:
-        """A sum in which quotients and remainders of one dividend have been put together."""
+        """The sum with quotients and remainders of one dividend combined."""
         while isinstance(x, Sum) and not x.is_polynomial:
             better = self._one_join(x)
             if better is None:
@@ -198,7 +197,7 @@ class Simplifier:
         return None
 
     def _joins(self, x: Sum) -> Iterable[Size]:
-        """Other forms of the sum, one quotient or remainder at a time."""
+        """Yield other forms of the sum, each with one quotient or remainder rewritten."""
         for part in _divisions(x):
             split = linear_in(x, part)
             if split is None:
@@ -237,5 +236,5 @@ def _divisions(x: Size) -> list[FloorDiv | Mod]:
 
 
 def _cost(x: Size) -> tuple[int, int]:
-    """Divisions in a sum, then addends: what joining must lessen."""
+    """Number of divisions in a sum, then of addends; combining has to lower it."""
     return len(_divisions(x)), len(addends(x))

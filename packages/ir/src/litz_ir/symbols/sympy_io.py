@@ -1,7 +1,6 @@
-"""Exchange with sympy: the only module of the package that imports it.
+"""Conversion from and to sympy, in the only module of the package that imports it.
 
-Torch's ShapeEnv speaks sympy with function classes of its own; those are known here by the names of their
-classes, so that torch is not needed to read them.
+Torch's ShapeEnv uses function classes of its own; they are recognised by their class names, so torch is not imported.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _HINT = "give the size as integer arithmetic, or compute the value once per call
 
 
 def to_sympy(x: Size, symbols: Mapping[str, sympy.Symbol] | None = None) -> sympy.Expr:
-    """`x` as a sympy expression over `symbols`; those not given become integer symbols of the same name.
+    """`x` as a sympy expression over `symbols`; other symbols become integer symbols of the same name.
 
     Floor division becomes `floor(a/b)`, a remainder `Mod(a, b)`. Raises SymbolError for atoms.
     """
@@ -63,11 +62,11 @@ def to_sympy(x: Size, symbols: Mapping[str, sympy.Symbol] | None = None) -> symp
 
 
 def from_sympy(expr: sympy.Basic) -> Size:
-    """The size that a sympy expression stands for.
+    """A sympy expression as a size.
 
-    Reads sums, products, natural powers, floor and ceiling of quotients, Mod, Min, Max, Abs, and torch's heads
-    (FloorDiv, CleanDiv, Mod, PythonMod, ModularIndexing, CeilDiv, CeilToInt, FloorToInt, PowByNatural, LShift,
-    RShift, Identity). Raises SymbolError, naming the part at fault, for what terms cannot express.
+    Accepts sums, products, natural powers, floor and ceiling of quotients, Mod, Min, Max, Abs, and torch's functions
+    (FloorDiv, CleanDiv, Mod, PythonMod, ModularIndexing, CeilDiv, CeilToInt, FloorToInt, PowByNatural, LShift, RShift,
+    Identity). Raises SymbolError, naming the offending part, for what terms cannot express.
     """
     if isinstance(expr, sympy.Integer):
         return int(expr)
@@ -83,7 +82,7 @@ def from_sympy(expr: sympy.Basic) -> Size:
 
 
 def predicate_from_sympy(expr: sympy.Basic) -> Predicate:
-    """A relation between integers as a predicate. Raises SymbolError for anything but a single relation."""
+    """A relation between integers as a predicate; raises SymbolError for anything but a single relation."""
     relation = _RELATIONS.get(type(expr).__name__)
     if relation is None:
         raise _refusal(expr, f"'{type(expr).__name__}' is not a single relation")
@@ -133,7 +132,7 @@ def _variadic(function: Callable[..., Size]) -> Callable[[sympy.Basic], Size]:
 
 
 def _ceildiv(a: Size, b: Size) -> Size:
-    """`a / b` rounded up, whatever the sign of `b`."""
+    """`a / b` rounded up, for either sign of `b`."""
     return cdiv(a, b) if isinstance(b, int) and b > 0 else mul(floordiv(mul(a, -1), b), -1)
 
 
@@ -151,7 +150,7 @@ def _number(expr: sympy.Basic) -> Size:
 
 
 def _rounded(divide: Callable[[Size, Size], Size]) -> Callable[[sympy.Basic], Size]:
-    """Reads the rounding of a quotient, or of what is an integer already."""
+    """A reader of the floor or ceiling of a quotient, or of an integer."""
 
     def read(expr: sympy.Basic) -> Size:
         inner = expr.args[0]

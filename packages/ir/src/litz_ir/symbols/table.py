@@ -1,4 +1,4 @@
-"""The symbol table: everything that is known of a program's symbols, as data."""
+"""The symbol table: ranges, divisors, hints and equalities of a program's symbols."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from litz_ir.symbols.term import (
 __all__ = ["DEFAULT_HINT", "SymbolInfo", "SymbolKind", "SymbolTable"]
 
 SymbolKind = Literal["int", "float", "bool"]
+"""Kind of a symbol's value."""
 
 DEFAULT_HINT = 4096
-"""What a size without a hint is taken for, moved into its range and onto a multiple of its divisor."""
+"""Value assumed for a size without a hint, before it is moved into its range and to a multiple of its divisor."""
 
 
 @dataclass(frozen=True, slots=True)
 class SymbolInfo:
-    """One symbol: `low <= value <= high` (None for an open end), a multiple of `divisor`.
-
-    `hint` is a value seen when the program was captured; it steers costs and never decides what is right.
-    `source` says where the value comes from at run time, for people and for whoever binds the symbol: an
-    input's dimension, an argument, the result of an extern call. Floats and bools have no range and
-    divisor 1.
-    """
+    """Known facts of one symbol. Floats and bools have no range and divisor 1."""
 
     name: str
     kind: SymbolKind = "int"
     low: int | None = None
+    """Lowest value; None for an open end."""
     high: int | None = None
+    """Highest value; None for an open end."""
     divisor: int = 1
+    """Number that the value is a multiple of."""
     hint: int | float | bool | None = None
+    """Value when the program was captured; it steers costs, never legality."""
     source: str = ""
+    """Source of the value at run time: an input's dimension, an argument, the result of an extern call."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("int", "float", "bool"):
@@ -71,7 +71,7 @@ class SymbolInfo:
         return Range(0, 1) if self.kind == "bool" else Range(self.low, self.high)
 
     def typical(self) -> int:
-        """The hint as an int, or what stands in for a hint that is missing."""
+        """The hint as an int, or the default hint moved into the range and to a multiple of the divisor."""
         if self.hint is not None:
             return int(self.hint)
         value = DEFAULT_HINT if self.kind == "int" else 1
@@ -86,9 +86,9 @@ class SymbolInfo:
 
 @dataclass(frozen=True)
 class SymbolTable:
-    """Symbols in order of declaration, and pairs of sizes that are known to be equal.
+    """Symbols in order of declaration, and pairs of sizes known to be equal.
 
-    Raises SymbolError when a name is declared twice or an equality speaks of an undeclared symbol.
+    Raises SymbolError if a name is declared twice or an equality uses an undeclared symbol.
     """
 
     infos: tuple[SymbolInfo, ...] = ()
@@ -118,10 +118,10 @@ class SymbolTable:
 
     @cached_property
     def solved(self) -> tuple[Mapping[str, Size], Mapping[str, Range]]:
-        """Symbols in terms of independent ones, and the ranges of those.
+        """Symbols as terms of independent ones, and the ranges of those.
 
-        A multiple of 8 called `s0` becomes eight times a symbol of its own, and of two equal symbols one is
-        replaced. An equality from which no symbol can be isolated is left unused.
+        A symbol that is a multiple of 8 becomes eight times a new symbol, and of two equal symbols one is replaced. An
+        equality from which no symbol can be isolated is not used.
         """
         facts = dict(self._by_name)
         mapping: dict[str, Size] = {}
@@ -150,7 +150,7 @@ class SymbolTable:
         return name in self._by_name
 
     def __getitem__(self, name: str) -> SymbolInfo:
-        """The symbol called `name`. Raises SymbolError when there is none."""
+        """The symbol called `name`; raises SymbolError if there is none."""
         try:
             return self._by_name[name]
         except KeyError:
@@ -162,32 +162,32 @@ class SymbolTable:
         return self._by_name.get(name)
 
     def ranges(self) -> Mapping[str, Range]:
-        """The ranges of all int and bool symbols; not to be changed."""
+        """The ranges of all int and bool symbols, read-only."""
         return self._ranges
 
     def hint(self, x: Size) -> int:
-        """A typical value of `x`, for costs: every symbol at its hint.
+        """A typical value of `x`, for cost models: every symbol at its hint.
 
-        A symbol without a hint counts as DEFAULT_HINT, moved into its range and onto a multiple of its
-        divisor. Raises SymbolError for undeclared symbols.
+        A symbol without a hint counts as DEFAULT_HINT, moved into its range and to a multiple of its divisor. Raises
+        SymbolError for undeclared symbols.
         """
         return x if isinstance(x, int) else evaluate(x, self._hints)
 
     def add(self, *infos: SymbolInfo) -> SymbolTable:
-        """A table with these symbols too."""
+        """The table with further symbols."""
         return replace(self, infos=(*self.infos, *infos))
 
     def add_equality(self, left: Size, right: Size) -> SymbolTable:
-        """A table that also knows `left == right`."""
+        """The table with the further equality `left == right`."""
         return replace(self, equalities=(*self.equalities, (left, right)))
 
     def replace_info(self, info: SymbolInfo) -> SymbolTable:
-        """A table with `info` in place of the symbol of that name. Raises SymbolError if there is none."""
+        """The table with `info` in place of the symbol of that name; raises SymbolError if there is none."""
         before = self[info.name]
         return replace(self, infos=tuple(info if each is before else each for each in self.infos))
 
     def restricted_to(self, names: frozenset[str]) -> SymbolTable:
-        """The part of the table that speaks of `names` only."""
+        """The table with only the symbols in `names`, and the equalities among them."""
         return SymbolTable(
             tuple(info for info in self.infos if info.name in names),
             tuple(
@@ -199,7 +199,7 @@ class SymbolTable:
 
 
 def _isolate(left: Size, right: Size, mapping: dict[str, Size], facts: dict[str, SymbolInfo]) -> None:
-    """Solves `left == right` for one symbol, if one has the factor 1 or -1, and replaces it in `mapping`."""
+    """Solve `left == right` for a symbol with coefficient 1 or -1, if there is one, and replace it in `mapping`."""
     difference = add(left, mul(right, -1))
     for name in sorted(free_symbols(difference), reverse=True):
         slope = coefficient(difference, name)
@@ -221,7 +221,7 @@ def _isolate(left: Size, right: Size, mapping: dict[str, Size], facts: dict[str,
 
 
 def _carry_over(info: SymbolInfo, value: Term, facts: dict[str, SymbolInfo]) -> None:
-    """Gives what is known of a symbol to the one in `value`, where that is `slope*other + constant`."""
+    """Transfer the facts of a replaced symbol to the symbol in `value`, if that is `slope*other + constant`."""
     names = value.free_symbols
     if not value.is_polynomial or len(names) != 1 or info.kind != "int":
         return
@@ -240,7 +240,7 @@ def _carry_over(info: SymbolInfo, value: Term, facts: dict[str, SymbolInfo]) -> 
 
 
 def _narrowed(info: SymbolInfo, low: int | None, high: int | None, divisor: int) -> SymbolInfo:
-    """What is known of a symbol that is also in `[low, high]` and a multiple of `divisor`."""
+    """The facts of a symbol that is also in `[low, high]` and a multiple of `divisor`."""
     if info.kind != "int":
         return info
     lows = [end for end in (info.low, low) if end is not None]

@@ -1,11 +1,11 @@
 """The index term language: integer sizes and indices over named symbols.
 
-A `Size` is a plain int or a `Term`. Terms are immutable, interned and simplified on construction by rules
-that hold for every value of the symbols; rules that need value ranges live in `litz_ir.symbols.simplification`.
-`//` and `%` are Python's: the quotient is floored and the remainder has the divisor's sign. A term that
-divides by zero has no value, so a rule may only be wrong where the divisor is zero.
+A `Size` is a plain int or a `Term`. Terms are immutable, interned and simplified on construction by rules that hold
+for every value of the symbols; rules that need value ranges are in `litz_ir.symbols.simplification`. `//` and `%` are
+Python's: the quotient is floored and the remainder has the divisor's sign. A term that divides by zero has no value,
+so a rule may give a wrong result only where the divisor is zero.
 
-Sums are kept expanded (`i*(a + b)` becomes `i*a + i*b`), hence two equal polynomials are one object.
+Sums are kept expanded (`i*(a + b)` becomes `i*a + i*b`), so two equal polynomials are one object.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Memo: TypeAlias = "dict[Term, Size]"
 _MAX_KEY = 96
 _MAX_EXPANDED_TERMS = 64
 
-# Binding strength of a text form, weakest first: a part weaker than its place is bracketed.
+# Binding strength of a text form, weakest first: a part weaker than its context is parenthesised.
 _SUM, _PRODUCT, _ATOM = 0, 1, 2
 
 
 class _TermRef(ref["Term"]):
-    """A weak reference that knows its place in the intern table, to clear it when its term dies."""
+    """A weak reference with its key in the intern table, to remove the entry of a collected term."""
 
     __slots__ = ("slot",)
     slot: tuple[Any, ...]
@@ -46,19 +46,19 @@ def _forget(dead: ref[Term]) -> None:
 
 
 def _bounded(text: str) -> str:
-    """`text`, or a digest of it when it is long: sort keys must not grow with the term."""
+    """`text`, or a digest of it if it is long, so that sort keys do not grow with the term."""
     if len(text) <= _MAX_KEY:
         return text
     return "~#" + blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class Term:
-    """A non-constant integer expression, built with the operators or the functions of this module."""
+    """A non-constant integer expression, built with operators or the functions of this module."""
 
     __slots__ = ("__weakref__", "_atoms", "_free_symbols", "_hash", "_key", "is_polynomial")
 
     is_polynomial: bool
-    """True when no floor division, remainder, minimum, maximum or atom occurs in the term."""
+    """True if the term contains no floor division, remainder, minimum, maximum or atom."""
     _hash: int
     _key: str
     _free_symbols: frozenset[str]
@@ -102,7 +102,7 @@ class Term:
             return names
 
     def children(self) -> Iterable[Term]:
-        """The terms that this one is directly made of."""
+        """The direct sub-terms."""
         return ()
 
     def atoms(self) -> tuple[Atom, ...]:
@@ -117,7 +117,7 @@ class Term:
             return found
 
     def map_atoms(self, visit: Callable[[Atom], Size]) -> Size:
-        """The term with every atom replaced by `visit(atom)`, and simplified anew."""
+        """The term with every atom replaced by `visit(atom)`, simplified again."""
         atoms = self.atoms()
         return _substituted(self, {}, {atom: visit(atom) for atom in atoms}) if atoms else self
 
@@ -184,11 +184,10 @@ Size: TypeAlias = int | Term
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The values that an integer may take: `low <= value <= high`, and `value < below` when that is given.
+    """The values that an integer may take: `low <= value <= high`, and `value < below` if given.
 
-    `None` leaves an end open. `below` is for limits that are terms themselves: the loop index of an axis
-    of size `s0` has `Range(0, None, s0)`. A range speaks of places where the value exists, so
-    `Range(0, None, s0)` also says that `s0` is at least 1 there.
+    `None` leaves an end open. `below` is a limit that is a term: the loop index of an axis of size `s0` has `Range(0,
+    None, s0)`. A range holds where the value exists, so `Range(0, None, s0)` implies that `s0` is at least 1.
     """
 
     low: int | None = None
@@ -228,10 +227,10 @@ class Symbol(Term):
 
 
 class Atom(Term):
-    """Base of leaves that other modules define, such as an index that was loaded from a buffer.
+    """Base of leaves that other modules define, such as an index loaded from a buffer.
 
-    A subclass lists its fields as slots, makes its instances by `cls._intern(field=value, …)` with hashable
-    values, and answers `atom_key`, `atom_free_symbols`, `bounds`, `substitute_atom` and `evaluate_atom`.
+    A subclass lists its fields as slots, makes its instances by `cls._intern(field=value, …)` with hashable values,
+    and defines `atom_key`, `atom_free_symbols`, `bounds`, `substitute_atom` and `evaluate_atom`.
     """
 
     __slots__ = ()
@@ -254,7 +253,7 @@ class Atom(Term):
         raise NotImplementedError
 
     def atoms(self) -> tuple[Atom, ...]:
-        """The atom itself; atoms inside it are its own affair."""
+        """The atom itself, without atoms inside it."""
         return (self,)
 
     def atom_free_symbols(self) -> frozenset[str]:
@@ -262,7 +261,7 @@ class Atom(Term):
         return frozenset()
 
     def bounds(self) -> Range | None:
-        """What is known of the atom's value, or None."""
+        """The range of the atom's value, or None if unknown."""
         return None
 
     def substitute_atom(self, mapping: Mapping[str, Size]) -> Size:
@@ -270,7 +269,7 @@ class Atom(Term):
         return self
 
     def evaluate_atom(self, env: Mapping[str, int]) -> int:
-        """The atom's value, if the environment suffices for one; raises SymbolError otherwise."""
+        """The atom's value in an environment; raises SymbolError if it has none."""
         raise SymbolError(f"the index '{self.atom_key}' has no value outside its loop body")
 
     @property
@@ -302,7 +301,7 @@ class Atom(Term):
 
 
 class Sum(Term):
-    """`terms[0][0]*terms[0][1] + … + constant`; terms are no sums themselves and are sorted by key."""
+    """`terms[0][0]*terms[0][1] + … + constant`; the terms are not sums and are sorted by key."""
 
     __slots__ = ("constant", "terms")
     terms: tuple[tuple[Term, int], ...]
@@ -349,7 +348,7 @@ class Sum(Term):
 
 
 class Product(Term):
-    """The product of two or more factors, sorted by key; a constant factor belongs to the sum around it."""
+    """The product of two or more factors, sorted by key; a constant factor belongs to the enclosing sum."""
 
     __slots__ = ("factors",)
     factors: Factors
@@ -378,7 +377,7 @@ class Product(Term):
 
 
 class _Quotient(Term):
-    """What floor division and remainder have in common."""
+    """Base of floor division and remainder."""
 
     __slots__ = ("dividend", "divisor")
     dividend: Size
@@ -395,7 +394,7 @@ class _Quotient(Term):
         return [part for part in (self.dividend, self.divisor) if isinstance(part, Term)]
 
     def _text(self, strength: int) -> str:
-        # `//` and `%` associate to the left as `*` does, but nobody should have to know.
+        # `//` and `%` associate to the left as `*` does; parentheses make that explicit.
         text = f"{_text_of(self.dividend, _ATOM)}{self.sign}{_text_of(self.divisor, _ATOM)}"
         return text if strength == _SUM else f"({text})"
 
@@ -433,7 +432,7 @@ class Mod(_Quotient):
 
 
 class _Extremum(Term):
-    """What minimum and maximum have in common."""
+    """Base of minimum and maximum."""
 
     __slots__ = ("args",)
     args: tuple[Size, ...]
@@ -478,7 +477,7 @@ class Max(_Extremum):
         return max([evaluate(arg, env) for arg in self.args])
 
 
-# The slots' own setters: terms refuse assignment, and these are the quickest way past that.
+# Setters of the slots: terms forbid assignment, and these are the fastest way to fill one in.
 _set_hash: Callable[[Term, int], None] = Term.__dict__["_hash"].__set__
 _set_key: Callable[[Term, str], None] = Term.__dict__["_key"].__set__
 _set_free_symbols: Callable[[Term, frozenset[str]], None] = Term.__dict__["_free_symbols"].__set__
@@ -494,7 +493,7 @@ _set_args: Callable[[_Extremum, tuple[Size, ...]], None] = _Extremum.__dict__["a
 
 
 def _enter(slot: tuple[Any, ...], fresh: Term, is_polynomial: bool) -> None:
-    """Completes a term whose fields are set and enters it in the table under `slot`."""
+    """Complete a term whose fields are set, and enter it in the intern table under `slot`."""
     _set_hash(fresh, hash(slot))
     _set_polynomial(fresh, is_polynomial)
     reference = _TermRef(fresh, _forget)
@@ -508,15 +507,12 @@ def _known(slot: tuple[Any, ...]) -> Any:
 
 
 def symbol(name: str) -> Symbol:
-    """The symbol called `name`, which must be an identifier (dots are allowed).
-
-    Raises SymbolError for other names.
-    """
+    """The symbol called `name`, which must be an identifier; dots are allowed. Raises SymbolError for other names."""
     slot = (name,)
     term: Symbol | None = _known(slot)
     if term is None:
         if not isinstance(name, str) or not name.replace(".", "_").isidentifier():
-            raise SymbolError(f"{name!r} is no name for a symbol; use letters, digits, '_' and '.'")
+            raise SymbolError(f"{name!r} is not a symbol's name; use letters, digits, '_' and '.'")
         term = Symbol.__new__(Symbol)
         _set_name(term, name)
         _set_free_symbols(term, frozenset((name,)))
@@ -553,7 +549,7 @@ def _item_key(item: tuple[Term, int]) -> str:
 
 
 def _gather(gathered: dict[Term, int], x: Size, factor: int) -> int:
-    """Adds `x*factor` to the mapping; the constant part is returned."""
+    """Add `x*factor` to the mapping and return its constant part."""
     if isinstance(x, int):
         return x * factor
     if type(x) is Sum:
@@ -620,12 +616,12 @@ def _scale(term: Term, by: int) -> Size:
 
 
 def factors_of(term: Term) -> Factors:
-    """The factors of a product; anything else is its own only factor."""
+    """The factors of a product; any other term is its own only factor."""
     return term.factors if type(term) is Product else (term,)
 
 
 def addends(x: Size) -> list[tuple[Factors, int]]:
-    """`x` as a list of (factors, coefficient); the constant, if any, has no factors and comes last."""
+    """`x` as a list of (factors, coefficient); a constant has no factors and comes last."""
     if isinstance(x, int):
         return [((), x)] if x else []
     if type(x) is not Sum:
@@ -637,7 +633,7 @@ def addends(x: Size) -> list[tuple[Factors, int]]:
 
 
 def monomial(factors: Factors) -> Size:
-    """The product of factors that are neither products nor to be expanded; 1 for none."""
+    """The product of factors that are neither products nor sums to be expanded; 1 for none."""
     if not factors:
         return 1
     if len(factors) == 1:
@@ -653,7 +649,7 @@ def monomial(factors: Factors) -> Size:
 
 
 def without(factors: Factors, part: Factors) -> Factors | None:
-    """`factors` less `part`, or None when `part` is not contained in it."""
+    """`factors` without those of `part`, or None if some are missing."""
     if not part:
         return factors
     rest = list(factors)
@@ -665,11 +661,11 @@ def without(factors: Factors, part: Factors) -> Factors | None:
 
 
 def divide(a: Size, b: Size) -> tuple[Size, Size]:
-    """Polynomials `(q, r)` with `a == q*b + r` for all values of the symbols, `r` without multiples of `b`.
+    """Polynomials `(q, r)` with `a == q*b + r` for all values of the symbols, and no visible multiple of `b` in `r`.
 
-    This is long division of polynomials with integer coefficients: whatever is no visible multiple of `b`
-    stays in `r`, whose value may well exceed `b`. Where the division makes the dividend longer (`a` over a
-    sum), the answer is `(0, a)`. Raises ValueError when `b` is the constant 0.
+    This is long division of polynomials with integer coefficients; the value of `r` may exceed that of `b`. If the
+    division would make the dividend longer (`a` over a sum), the result is `(0, a)`. Raises ValueError if `b` is the
+    constant 0.
     """
     if isinstance(b, int):
         if b == 0:
@@ -704,7 +700,7 @@ def _divide_by_int(a: Term, b: int) -> tuple[Size, Size]:
 
 
 def _long_division(a: Size, b: Size, divisor: list[tuple[Factors, int]]) -> tuple[Size, Size]:
-    """`divide` by a sum: cancels its leading monomial (graded, then by key) wherever it divides."""
+    """`divide` by a sum: cancel its leading monomial (graded, then by key) wherever it divides."""
     lead, scale = min(divisor, key=lambda part: (-len(part[0]), [factor.key for factor in part[0]]))
     quotient: Size = 0
     rest = a
@@ -722,7 +718,7 @@ def _long_division(a: Size, b: Size, divisor: list[tuple[Factors, int]]) -> tupl
 
 
 def common_factor(a: Size, b: Size) -> Size:
-    """The greatest monomial (with a positive coefficient) that divides all addends of both; 1 for zeros."""
+    """The greatest monomial, with a positive coefficient, that divides all addends of both; 1 for zeros."""
     scale = 0
     shared: Factors | None = None
     for factors, coefficient in addends(a) + addends(b):
@@ -754,7 +750,7 @@ def _quotient_term(kind: type[_Quotient], dividend: Size, divisor: Size) -> Term
 
 
 def floordiv(a: Size, b: Size) -> Size:
-    """`a // b`, rounded down. Raises ValueError when `b` is the constant 0."""
+    """`a // b`, rounded down; raises ValueError if `b` is the constant 0."""
     if isinstance(b, int):
         if isinstance(a, int):
             if b == 0:
@@ -802,7 +798,7 @@ def _floordiv_int(a: Term, b: int) -> Size:
 
 
 def mod(a: Size, b: Size) -> Size:
-    """`a % b`, with the sign of `b`. Raises ValueError when `b` is the constant 0."""
+    """`a % b`, with the sign of `b`; raises ValueError if `b` is the constant 0."""
     if isinstance(b, int):
         if b == 0:
             raise ValueError(f"remainder of '{a}' by zero")
@@ -828,15 +824,15 @@ def _without_inner_mods(a: Size, b: Size) -> Size:
     constant = 0
     changed = False
     for factors, coefficient in addends(a):
-        piece = _multiply(monomial(factors), coefficient)
+        reduced_addend = _multiply(monomial(factors), coefficient)
         for factor in factors:
             if type(factor) is Mod:
                 others = _multiply(monomial(without(factors, (factor,)) or ()), coefficient)
                 if divide(mul(others, factor.divisor), b)[1] == 0:
-                    piece = mul(others, factor.dividend)
+                    reduced_addend = mul(others, factor.dividend)
                     changed = True
                     break
-        constant += _gather(gathered, piece, 1)
+        constant += _gather(gathered, reduced_addend, 1)
     return _without_inner_mods(_sum(gathered, constant), b) if changed else a
 
 
@@ -861,7 +857,7 @@ def _mod_int(a: Size, b: int) -> Size:
 
 
 def _extremum(kind: type[Min] | type[Max], pick: Callable[[int, int], int], xs: tuple[Size, ...]) -> Size:
-    """Flattens, and keeps one of all arguments that differ by a constant only."""
+    """A minimum or maximum, flattened; of arguments that differ by a constant only one remains."""
     best: dict[Size, int] = {}
     pending = list(reversed(xs))
     while pending:
@@ -888,12 +884,12 @@ def _extremum(kind: type[Min] | type[Max], pick: Callable[[int, int], int], xs: 
 
 
 def minimum(*xs: Size) -> Size:
-    """The least of the arguments, of which there must be one."""
+    """The least of one or more arguments."""
     return _extremum(Min, min, xs)
 
 
 def maximum(*xs: Size) -> Size:
-    """The greatest of the arguments, of which there must be one."""
+    """The greatest of one or more arguments."""
     return _extremum(Max, max, xs)
 
 
@@ -908,9 +904,9 @@ def free_symbols(x: Size) -> frozenset[str]:
 
 
 def substitute(x: Size, mapping: Mapping[str, Size], known: Memo | None = None) -> Size:
-    """`x` with every symbol named in `mapping` replaced, all at once, and simplified anew.
+    """`x` with the symbols in `mapping` replaced simultaneously, simplified again.
 
-    `known` says what becomes of terms whose replacement is known already.
+    `known` holds terms whose replacement is known already.
     """
     return x if isinstance(x, int) else _substituted(x, mapping, {} if known is None else known)
 
@@ -928,12 +924,12 @@ def _substituted(x: Size, mapping: Mapping[str, Size], memo: Memo) -> Size:
 
 
 def evaluate(x: Size, env: Mapping[str, int]) -> int:
-    """The value of `x` under `env`. Raises SymbolError for an unbound symbol or a division by zero."""
+    """The value of `x` in the environment `env`; raises SymbolError for an unbound symbol or a division by zero."""
     return x if isinstance(x, int) else x._evaluate(env)
 
 
 def coefficient(x: Size, name: str) -> Size | None:
-    """The symbol's factor in `x` as a linear function of it; 0 if absent, None if `x` is not linear."""
+    """The coefficient of a symbol in `x` as a linear function of it; 0 if absent, None if `x` is not linear."""
     if isinstance(x, int) or name not in x.free_symbols:
         return 0
     total: Size = 0
@@ -958,7 +954,7 @@ def _text_of(x: Size, strength: int) -> str:
 
 
 def _rebuild(kind: type[Term], fields: tuple[Any, ...]) -> Size:
-    """Unpickles and copies a term: through the constructors, hence interned."""
+    """Construct an unpickled or copied term by the interning constructors."""
     if kind is Symbol:
         return symbol(*fields)
     if kind is Sum:
