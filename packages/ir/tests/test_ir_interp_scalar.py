@@ -154,7 +154,9 @@ def test_nan_has_a_sign_where_zero_has_one() -> None:
 
 
 def test_a_wrong_array_is_refused_by_name() -> None:
-    with pytest.raises(DTypeError, match=r"input x is bf16 and must be held in a uint16 array, got float32"):
+    with pytest.raises(
+        DTypeError, match=r"input x is bf16 and must be stored as a uint16 array, got float32"
+    ):
         check_storage(np.zeros(3, np.float32), bf16, "input x")
 
 

@@ -154,7 +154,7 @@ WRONG = {
     "graph g() -> () { host u { exp(1) } }": (1, 28, "exp is not defined over (i64)"),
     "graph g() -> () { host u { 1.5:i64 } }": (1, 28, "a float literal where i64 is expected"),
     "graph g() -> () { host u { 256:u8 } }": (1, 28, "256 does not fit u8"),
-    "graph g() -> () { host u { t0 } }": (1, 28, "no let binds this name"),
+    "graph g() -> () { host u { t0 } }": (1, 28, "no let defines this name"),
     "graph g() -> () { host u { index(i0//0) } }": (1, 36, "division by zero"),
     "graph g() -> () { extern f(a=1, 2) }": (1, 33, "a positional argument after a named one"),
     "graph g() -> () { extern f() @ m.py }\n}": (1, 30, "expected an origin's"),
@@ -162,7 +162,7 @@ WRONG = {
     'graph g() -> () { assert { true } "\\q" }': (1, 35, "cannot read the escapes"),
     "kernel k(in %x: f32) { phase [] { %x[0] -= 1.0; } }": (1, 41, "expected '=' or a scatter mode"),
     'plan p on cpu "any" () -> () { lunch k() }': (1, 32, "expected a step"),
-    "fused { graph g() -> () { } group g [] in () out () { drop %x } }": (1, 55, "what becomes of a value"),
+    "fused { graph g() -> () { } group g [] in () out () { drop %x } }": (1, 55, "a storage class"),
     "program": (1, 1, "expected one of graph, fused, plan, kernel"),
 }
 

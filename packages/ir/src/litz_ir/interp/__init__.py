@@ -1,4 +1,4 @@
-"""The reference interpreter: what every operation means, in NumPy."""
+"""The reference interpreter: the meaning of loop graphs and kernels, computed in NumPy."""
 
 from litz_ir.interp.body import with_origin
 from litz_ir.interp.calls import Externs

@@ -1,4 +1,4 @@
-"""Symbols from what a graph or plan is called with."""
+"""Values of symbols, solved from the arguments of a graph or plan."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from litz_ir.loops.nodes import Input, ScalarInput, TensorType, Value
 from litz_ir.symbols.term import Size, coefficient, evaluate, free_symbols, substitute
 
 Geometry = Callable[[Any], tuple[tuple[int, ...], tuple[int, ...]]]
-"""Shape and strides (both in elements) of a tensor."""
+"""A function that returns shape and strides of a tensor; strides are in elements."""
 Symbols = dict[str, Any]
+"""Values of symbols by name."""
 
 
 def bind_inputs(inputs: Sequence[Input], arguments: Sequence[Any], geometry: Geometry) -> Symbols:
-    """The symbols that ``arguments`` settle: scalars, then dimensions, then strides of free layouts and fixed ones.
+    """Values of the symbols that ``arguments`` determine: scalars first, then sizes, then strides.
 
-    Raises :class:`GraphError` when the number of arguments, a rank or a size disagrees with the inputs.
+    Raises :class:`GraphError` if the number of arguments, a rank or a size disagrees with the inputs.
     """
     if len(inputs) != len(arguments):
         raise GraphError(f"takes {len(inputs)} inputs, got {len(arguments)}", stage="inputs")
@@ -32,10 +33,10 @@ def bind_inputs(inputs: Sequence[Input], arguments: Sequence[Any], geometry: Geo
             _solve(size, actual, symbols)
         if len(symbols) == known:
             break
-    for what, size, actual in equations:
-        if what and free_symbols(size) <= symbols.keys() and evaluate(size, symbols) != actual:
+    for description, size, actual in equations:
+        if description and free_symbols(size) <= symbols.keys() and evaluate(size, symbols) != actual:
             raise GraphError(
-                f"{what} is {actual}, expected {size} = {evaluate(size, symbols)}", stage="inputs"
+                f"{description} is {actual}, expected {size} = {evaluate(size, symbols)}", stage="inputs"
             )
     return symbols
 
@@ -50,14 +51,14 @@ def _scalar(each: ScalarInput, argument: Any) -> int | float | bool:
 def _equations(
     inputs: Sequence[Input], arguments: Sequence[Any], geometry: Geometry
 ) -> Iterator[tuple[str, Size, int]]:
-    """(what it is, or nothing where a difference is no error; size; actual value)."""
+    """Yield (description, size, actual value); the description is empty if a difference is not an error."""
     strides: list[tuple[str, Size, int]] = []
     for each, argument in zip(inputs, arguments):
         if isinstance(each, ScalarInput) and each.term is not None:
             yield f"argument {each.name}", each.term, int(argument)
         if not isinstance(each, Value):
             continue
-        shape, steps = geometry(argument)
+        shape, actual_strides = geometry(argument)
         if len(shape) != len(each.type.shape):
             raise GraphError(
                 f"input {each.name} has {len(shape)} dimensions, expected {len(each.type.shape)}",
@@ -65,12 +66,12 @@ def _equations(
             )
         for dimension, (size, actual) in enumerate(zip(each.type.shape, shape)):
             yield f"size {dimension} of input {each.name}", size, actual
-        strides += [("", stride, actual) for stride, actual in zip(each.type.layout.strides, steps)]
+        strides += [("", stride, actual) for stride, actual in zip(each.type.layout.strides, actual_strides)]
     yield from strides
 
 
 def _solve(size: Size, actual: int, symbols: Symbols) -> None:
-    """Bind the one unknown of ``size == actual``, if it is linear with a whole solution."""
+    """Bind the only unknown symbol of ``size == actual``, if the equation is linear with an integer solution."""
     unknown = [name for name in free_symbols(size) if name not in symbols]
     if len(unknown) != 1:
         return
@@ -85,7 +86,7 @@ def _solve(size: Size, actual: int, symbols: Symbols) -> None:
 
 
 def bind_result(type_: TensorType, tensor: Any, geometry: Geometry, symbols: Symbols) -> None:
-    """Learn the symbols that a call's result settles, such as the length of ``nonzero``'s."""
+    """Bind the symbols that a call's result determines, such as the length of ``nonzero``'s result."""
     shape, strides = geometry(tensor)
     for size, actual in zip((*type_.shape, *type_.layout.strides), (*shape, *strides)):
         _solve(size, actual, symbols)

@@ -1,7 +1,7 @@
-"""The value of a body at every point of a grid at once.
+"""Evaluation of loop bodies at every point of a grid at once.
 
-An axis is an ``int64`` array that varies along its own dimension of the grid and has size 1 along the others, so what
-depends on few axes stays small; results broadcast against the grid's shape.
+An axis is an ``int64`` array that varies along its own dimension of the grid and has size 1 along the others. Values
+that depend on few axes therefore stay small; results broadcast against the grid's shape.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ from litz_ir.scalar.expr import (
 from litz_ir.symbols.term import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, Term
 
 Reader = Callable[[Load, tuple[Array, ...], "Array | None"], Array]
-"""Gives the values of a load at these indices; where the mask (if any) is false, nothing may be read and any value
-will do."""
+"""A function that returns the values of a load at given indices.
+
+Where the mask is false, it reads no memory and may return any value.
+"""
 
 
 @contextmanager
 def with_origin(node: str, origin: Origin) -> Iterator[None]:
-    """Name ``node`` and ``origin`` in litz errors raised inside that name no operation of their own."""
+    """Add ``node`` and ``origin`` to litz errors raised inside that name no operation."""
     try:
         yield
     except LitzError as error:
@@ -55,14 +57,16 @@ def with_origin(node: str, origin: Origin) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class PointGrid:
-    """Points: ``coordinates`` gives each axis' value, an array that broadcasts against ``shape``."""
+    """The points of a loop nest."""
 
     shape: tuple[int, ...]
+    """Extents of the axes."""
     coordinates: Mapping[str, Array]
+    """Values of each axis, as an array that broadcasts against ``shape``."""
 
 
 def grid_of(axes: Sequence[tuple[str, int]]) -> PointGrid:
-    """The grid of all points of ``axes``: (name, extent), slowest first."""
+    """The grid of all points of ``axes``: (name, extent), the slowest first."""
     rank = len(axes)
     coordinates = {
         name: np.arange(size, dtype=np.int64).reshape([-1 if d == k else 1 for d in range(rank)])
@@ -72,7 +76,9 @@ def grid_of(axes: Sequence[tuple[str, int]]) -> PointGrid:
 
 
 def gather(array: Array, load: Load, index: tuple[Array, ...], mask: Array | None) -> Array:
-    """The decoded elements of ``array``; raises :class:`IndexOutOfRange` for one outside it that is not masked off."""
+    """Load elements of ``array`` and decode them; raises :class:`IndexOutOfRange` for an unmasked index out
+    of bounds.
+    """
     safe = check_index(load.buffer, array.shape, index, mask)
     if array.size == 0:
         return np.zeros(np.broadcast_shapes(*(i.shape for i in index)), compute_type(load.dtype))
@@ -82,7 +88,7 @@ def gather(array: Array, load: Load, index: tuple[Array, ...], mask: Array | Non
 def check_index(
     buffer: str, shape: tuple[int, ...], index: tuple[Array, ...], mask: Array | None
 ) -> tuple[Array, ...]:
-    """The index, moved into ``shape`` where masked off; raises where it is outside ``shape`` and not masked off."""
+    """The index, with masked values clipped into ``shape``; raises for an unmasked index out of bounds."""
     if len(index) != len(shape):
         raise GraphError(
             f"{buffer} has {len(shape)} dimensions and is read with {len(index)} indices", node=buffer
@@ -95,7 +101,7 @@ def check_index(
 
 
 def _check_range(
-    position: Array, size: Array, mask: Array | None, dimension: int | None, what: str, fault: Fault
+    position: Array, size: Array, mask: Array | None, dimension: int | None, reader: str, fault: Fault
 ) -> None:
     outside = (position < 0) | (position >= size)
     if mask is not None:
@@ -104,23 +110,25 @@ def _check_range(
         return
     first = np.broadcast_to(position, outside.shape)[outside][0]
     limit = np.broadcast_to(size, outside.shape)[outside][0]
-    where = "a dimension" if dimension is None else f"dimension {dimension}"
-    detail = f"index {first} is out of bounds for {where} with size {limit}, reading {what}"
+    location = "a dimension" if dimension is None else f"dimension {dimension}"
+    detail = f"index {first} is out of bounds for {location} with size {limit}, reading {reader}"
     raise fault_error(fault, detail=detail)
 
 
 @dataclass
 class _Scope:
-    """What has been evaluated under one mask, and the scopes of masks inside it."""
+    """Values computed under one mask, and the scopes of masks inside it."""
 
     mask: Array | None
+    """Points at which memory may be read; ``None`` for all."""
     outer: _Scope | None = None
+    """Scope of the enclosing mask."""
     values: dict[Expr, Array] = field(default_factory=dict)
     terms: dict[Term, Array] = field(default_factory=dict)
     inner: dict[Expr, _Scope] = field(default_factory=dict)
 
     def find(self, expr: Expr) -> Array | None:
-        """What is known of ``expr``: a value under a wider mask serves too."""
+        """The value of ``expr`` in this scope or an enclosing one, whose mask covers more points."""
         scope: _Scope | None = self
         while scope is not None:
             found = scope.values.get(expr)
@@ -133,8 +141,8 @@ class _Scope:
 class BodyEvaluator:
     """Evaluates expressions and index terms over one grid, each distinct node once.
 
-    ``symbols`` holds int, float and bool symbols; ``scalars`` arrays that ``Scalar`` nodes read by name; ``params``
-    what ``Param`` nodes stand for.
+    ``symbols`` has values of int, float and bool symbols, ``scalars`` the arrays of ``Scalar`` nodes by name,
+    ``params`` the values of ``Param`` nodes.
     """
 
     def __init__(
@@ -154,7 +162,7 @@ class BodyEvaluator:
         self._root = _Scope(None)
 
     def value(self, expr: Expr) -> Array:
-        """The value at every point, of the grid's full shape (read-only)."""
+        """The value at every point, in the grid's full shape; read-only."""
         return np.broadcast_to(self._evaluate(expr, self._root), self.grid.shape)
 
     def broadcastable(self, expr: Expr) -> Array:
@@ -166,7 +174,7 @@ class BodyEvaluator:
         return self._term(size, self._root)
 
     def _evaluate(self, root: Expr, scope: _Scope) -> Array:
-        """Children first, without recursion: inlined bodies may be thousands of nodes deep."""
+        """Evaluate children first, without recursion, since inlined bodies may be thousands of nodes deep."""
         stack = [root]
         while stack:
             expr = stack[-1]
@@ -206,7 +214,7 @@ class BodyEvaluator:
             case Param():
                 return self._params[expr.position]
             case Load() if 0 in self.grid.shape:
-                # No point reads anything, so an index that is the same at all of them may be out of range.
+                # There is no point, so an index that is constant over the grid may be out of bounds.
                 return np.zeros(self.grid.shape, compute_type(expr.dtype))
             case Load():
                 return self._reader(expr, tuple(self._term(t, scope) for t in expr.index), scope.mask)
@@ -218,8 +226,8 @@ class BodyEvaluator:
             case Checked():
                 return self._checked(expr, scope)
             case NestedReduction():
-                return self._fold(expr, scope)
-        raise GraphError(f"no meaning for a body node {type(expr).__name__}")
+                return self._nested_reduction(expr, scope)
+        raise GraphError(f"a body has an unknown node {type(expr).__name__}")
 
     def _masked(self, expr: Masked, scope: _Scope) -> Array:
         cond = self._evaluate(expr.cond, scope)
@@ -242,8 +250,10 @@ class BodyEvaluator:
             raise fault_error(FAULTS[expr.fault])
         return self._evaluate(expr.body, scope)
 
-    def _fold(self, expr: NestedReduction, scope: _Scope) -> Array:
-        """The sum in ``f64``, rounded once; point by point, since all at once would multiply the grid."""
+    def _nested_reduction(self, expr: NestedReduction, scope: _Scope) -> Array:
+        """The sum in ``f64``, rounded once; computed point by point, since all points at once would multiply the
+        grid's size.
+        """
         sizes = [range(int(self._term(size, scope).max(initial=0))) for _, size in expr.axes]
         total = np.zeros((), np.float64)
         for point in product(*sizes):
@@ -266,7 +276,7 @@ class BodyEvaluator:
 
     def _unbound(self, name: str) -> SymbolError:
         known = ", ".join(sorted({*self.grid.coordinates, *self._symbols, *self._scalars})) or "none"
-        return SymbolError(f"'{name}' is bound nowhere; bound: {known}")
+        return SymbolError(f"'{name}' has no value; known: {known}")
 
     def _term(self, size: Size, scope: _Scope) -> Array:
         if isinstance(size, int):
@@ -296,7 +306,7 @@ class BodyEvaluator:
                 return reduce(np.maximum, [self._term(arg, scope) for arg in term.args])
             case Indirect():
                 return self._indirect(term, scope)
-        raise GraphError(f"no meaning for an index {type(term).__name__}")
+        raise GraphError(f"an index term has an unknown node {type(term).__name__}")
 
     def _axis_or_symbol(self, name: str) -> Array:
         found = self.grid.coordinates.get(name)

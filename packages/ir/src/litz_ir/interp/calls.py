@@ -1,4 +1,4 @@
-"""Calls of the host's routines: what their arguments become, and what is said when one is missing."""
+"""Calls of the host's routines: resolution of their arguments, and the error for an unknown routine."""
 
 from __future__ import annotations
 
@@ -12,46 +12,49 @@ from litz_ir.loops.nodes import Argument, Attributes, ComplexRef, Ref, ScalarRef
 from litz_ir.symbols.term import Term, evaluate
 
 Externs = Mapping[str, Callable[..., Any]]
-"""Routines by name. They take a call's arguments in order and its attributes by keyword: tensors are what the memory at
-hand makes of them, sequences are tuples, terms are ints, pairs that
-are passed as complex tensors are complex arrays; ``Keyword``, ``DType`` and ``Device`` are passed as such."""
+"""Routines by name.
+
+A routine takes a call's arguments in order and its attributes by keyword: buffers as tensors of the memory in use,
+sequences as tuples, terms as ints, complex references as complex arrays. ``Keyword``, ``DType`` and ``Device`` are
+passed as they are.
+"""
 Lookup = Callable[[str], Any]
-"""Gives the value of a name."""
+"""A function that returns the value of a name."""
 OpenStridedRef = Callable[[StridedRef], Any]
-"""Gives the tensor over part of a value's memory."""
+"""A function that returns the tensor of a strided view of a buffer's memory."""
 
 
 def find_extern(externs: Externs, name: str) -> Callable[..., Any]:
-    """The routine of that name; raises :class:`ExternNotFound` naming near matches."""
+    """The routine called ``name``; raises :class:`ExternNotFound` with similar names."""
     if name in externs:
         return externs[name]
     near = get_close_matches(name, list(externs), n=3, cutoff=0.5)
     hint = (
         f"did you mean {' or '.join(near)}?"
         if near
-        else f"the table holds {len(externs)} routines, none like it"
+        else f"the table has {len(externs)} routines, none with a similar name"
     )
     raise ExternNotFound(f"no routine named {name!r}", hint=hint)
 
 
 def resolve(
-    argument: Argument, lookup: Lookup, open_window: OpenStridedRef, symbols: Mapping[str, Any]
+    argument: Argument, lookup: Lookup, open_strided: OpenStridedRef, symbols: Mapping[str, Any]
 ) -> Any:
-    """What a routine receives for an argument."""
+    """The value that a routine receives for an argument."""
     if isinstance(argument, ComplexRef):
         return as_complex(lookup(argument.name))
     if isinstance(argument, Ref):
         return lookup(argument.name)
     if isinstance(argument, StridedRef):
-        return open_window(argument)
+        return open_strided(argument)
     if isinstance(argument, ScalarRef):
         if argument.name not in symbols:
-            raise SymbolError(f"'{argument.name}' is bound nowhere")
+            raise SymbolError(f"'{argument.name}' has no value")
         return symbols[argument.name]
     if isinstance(argument, Term):
         return evaluate(argument, symbols)
     if isinstance(argument, tuple):
-        return tuple(resolve(item, lookup, open_window, symbols) for item in argument)
+        return tuple(resolve(item, lookup, open_strided, symbols) for item in argument)
     return argument
 
 
@@ -61,11 +64,11 @@ def call(
     arguments: tuple[Argument, ...],
     attributes: Attributes,
     lookup: Lookup,
-    open_window: OpenStridedRef,
+    open_strided: OpenStridedRef,
     symbols: Mapping[str, Any],
 ) -> Any:
-    """Call the routine ``target``."""
+    """Call the routine ``target`` with resolved arguments."""
     routine = find_extern(externs, target)
-    positional = [resolve(argument, lookup, open_window, symbols) for argument in arguments]
-    named = {name: resolve(value, lookup, open_window, symbols) for name, value in attributes}
+    positional = [resolve(argument, lookup, open_strided, symbols) for argument in arguments]
+    named = {name: resolve(value, lookup, open_strided, symbols) for name, value in attributes}
     return routine(*positional, **named)

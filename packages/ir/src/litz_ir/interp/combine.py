@@ -1,8 +1,7 @@
 """Reductions and scans over the last axis of arrays.
 
 Sums, products and Welford's moments of floats are computed in ``f64`` and rounded once: the meaning is the nearest
-value. Integers wrap in their own width. A user-given combination folds neighbours in order, as its associativity
-allows.
+value. Integers wrap at their own width. A user-given combiner combines neighbours in order, as associativity allows.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ def reduce_last(
     results: Sequence[DType],
     symbols: Mapping[str, int | float],
 ) -> list[Array]:
-    """Combine ``values``, equally shaped arrays of dtypes ``sources``, over their last axis.
+    """Combine ``values``, arrays of one shape and of dtypes ``sources``, over their last axis.
 
-    Gives one array per result, without that axis, rounded to ``results``. Over no element it gives the identity.
+    Returns one array for each result, without that axis, rounded to ``results``; the identity if the axis is empty.
     """
     with np.errstate(all="ignore"):
         if isinstance(combiner, UserCombiner):
@@ -49,7 +48,7 @@ def scan_last(
     results: Sequence[DType],
     symbols: Mapping[str, int | float],
 ) -> list[Array]:
-    """The running combination along the last axis, each element included, or the axis in order; shapes stay."""
+    """The inclusive running combination along the last axis, or the sorted axis; shapes do not change."""
     with np.errstate(all="ignore"):
         if isinstance(combiner, UserCombiner):
             running = _prefixes(values, lambda a, b: evaluate_params(combiner.body, (*a, *b), symbols))
@@ -61,7 +60,7 @@ def scan_last(
 
 
 def convert(value: Array, dtype: DType) -> Array:
-    """A combination's value in the dtype asked for."""
+    """A combined value converted to a dtype."""
     if dtype.is_bool:
         return np.asarray(value != 0)
     return round_to(np.asarray(value), dtype) if dtype.is_float else value.astype(compute_type(dtype))
@@ -70,18 +69,18 @@ def convert(value: Array, dtype: DType) -> Array:
 def evaluate_params(
     bodies: Sequence[Expr], params: Values, symbols: Mapping[str, int | float]
 ) -> list[Array]:
-    """Bodies over ``Param`` nodes, evaluated elementwise."""
+    """Evaluate bodies over ``Param`` nodes elementwise."""
     shape = np.broadcast_shapes(*(p.shape for p in params)) if params else ()
     body = BodyEvaluator(PointGrid(shape, {}), _no_loads, symbols, params=params)
     return [np.asarray(body.value(expr)) for expr in bodies]
 
 
 def _no_loads(load: Load, index: tuple[Array, ...], mask: Array | None) -> Array:
-    raise GraphError(f"a combine body may not read buffers, this one reads {load.buffer}")
+    raise GraphError(f"a combiner's body may not read buffers, this one reads {load.buffer}")
 
 
 def extreme(dtype: DType, largest: bool) -> Array:
-    """The largest (or smallest) value of a dtype, infinities included."""
+    """The largest or smallest value of a dtype, infinities included."""
     if dtype.is_float:
         return np.asarray(np.inf if largest else -np.inf, compute_type(dtype))
     if dtype.is_bool:
@@ -124,18 +123,18 @@ def _reduce_by_name(name: str, values: Values, sources: Sequence[DType]) -> list
             base = np.where(np.isfinite(peak), peak, 0)
             weights = np.exp(x.astype(np.float64) - base[..., None])
             return [peak, weights.sum(axis=-1), (weights * values[1].astype(np.float64)).sum(axis=-1)]
-    raise GraphError(f"no meaning for the combination {name!r}")
+    raise GraphError(f"unknown combiner {name!r}")
 
 
 def _widened(x: Array, dtype: DType) -> Array:
-    """As added up: floats in ``f64``, bools counted, integers in their own width."""
+    """The operand as sums use it: floats in ``f64``, bools as integers, integers at their own width."""
     if dtype.is_float:
         return x.astype(np.float64)
     return x.astype(np.int64) if dtype.is_bool else x
 
 
 def _reduce_position(largest: bool, x: Array, position: Array, dtype: DType) -> list[Array]:
-    """The extreme value and, among its places, the smallest position; NaN beats numbers."""
+    """The extreme value and the smallest position at which it occurs; NaN wins over numbers."""
     ufunc = np.maximum if largest else np.minimum
     best = ufunc.reduce(x, axis=-1, initial=extreme(dtype, not largest))
     tied = x == best[..., None]
@@ -148,7 +147,7 @@ def _reduce_position(largest: bool, x: Array, position: Array, dtype: DType) -> 
 def _reduce_by_body(
     combiner: UserCombiner, values: Values, symbols: Mapping[str, int | float]
 ) -> list[Array]:
-    """A tree over neighbours: as many rounds as the length has bits, an odd last one waits for the next round."""
+    """Combine neighbours as a tree; an odd last element waits for the next round."""
     shape = values[0].shape[:-1]
     identity = evaluate_params(combiner.identity, (), symbols)
     parts = [np.asarray(v) for v in values]
@@ -199,15 +198,15 @@ def _scan_by_name(name: str, values: Values, sources: Sequence[DType]) -> list[A
             return _prefixes((wide, weight, weight * value), _merge_softmax)
         case "sort":
             return [np.sort(x, axis=-1)[..., ::-1]]
-    raise GraphError(f"no meaning for the combination {name!r}")
+    raise GraphError(f"unknown combiner {name!r}")
 
 
-def _prefixes(values: Values, fold: CombineFunction) -> list[Array]:
-    """Inclusive prefixes by doubling distances (Hillis and Steele, 1986), which keeps the order of operands."""
+def _prefixes(values: Values, combine: CombineFunction) -> list[Array]:
+    """Inclusive prefixes by doubling distances (Hillis and Steele, 1986), which preserves the order of operands."""
     running = [np.array(v) for v in values]
     distance = 1
     while distance < running[0].shape[-1]:
-        merged = fold([r[..., :-distance] for r in running], [r[..., distance:] for r in running])
+        merged = combine([r[..., :-distance] for r in running], [r[..., distance:] for r in running])
         running = [np.concatenate([r[..., :distance], m], axis=-1) for r, m in zip(running, merged)]
         distance *= 2
     return running
@@ -221,14 +220,14 @@ def _better(largest: bool, a: Values, b: Values, dtype: DType) -> list[Array]:
 
 
 def _merge_moments(a: Values, b: Values) -> list[Array]:
-    """Chan, Golub and LeVeque, 1979."""
+    """Merge (mean, sum of squared differences, count) of two parts (Chan, Golub and LeVeque, 1979)."""
     count = a[2] + b[2]
     delta = b[0] - a[0]
     return [a[0] + delta * b[2] / count, a[1] + b[1] + delta * delta * a[2] * b[2] / count, count]
 
 
 def _merge_softmax(a: Values, b: Values) -> list[Array]:
-    """A maximum, and sums relative to it."""
+    """Merge a maximum, and sums relative to it, of two parts."""
     peak = np.maximum(a[0], b[0])
     shares = [np.where(v[1] == 0, 0.0, np.exp(v[0] - peak)) for v in (a, b)]
     return [peak, *(x * shares[0] + y * shares[1] for x, y in zip(a[1:], b[1:]))]

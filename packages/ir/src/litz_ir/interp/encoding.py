@@ -1,8 +1,8 @@
-"""How values of a dtype are held: in memory, and while the interpreter computes with them.
+"""NumPy representations of values: in memory, and while the interpreter computes.
 
-In memory ``bf16`` is a ``uint16`` array and the 8-bit floats are ``uint8`` arrays that hold the bits; every other dtype
-is its NumPy namesake. While computing, floats narrower than 32 bits are ``float32`` arrays whose values all fit the
-narrow type; :func:`decode` and :func:`encode` convert between the two.
+In memory ``bf16`` is a ``uint16`` array and the 8-bit floats are ``uint8`` arrays of their bits; every other dtype is
+the NumPy dtype of that name. During computation, floats of less than 32 bits are ``float32`` arrays whose values are
+all representable in the narrower dtype; :func:`decode` and :func:`encode` convert between the two.
 """
 
 from __future__ import annotations
@@ -30,19 +30,22 @@ _COMPUTE = {d: np.dtype(np.float32) if d.is_low_precision else _STORAGE[d] for d
 
 @dataclass(frozen=True, slots=True)
 class _Narrow:
-    """An 8-bit float: ``largest`` is the code of its largest finite value, ``overflow`` the code of what exceeds it,
-    ``nan`` that of NaN, which has a sign; a format without negative zero uses that code for NaN."""
+    """The format of an 8-bit float."""
 
     mantissa: int
     bias: int
     largest: int
+    """Code of the largest finite value."""
     overflow: int
+    """Code of values that are too large."""
     nan: int
+    """Code of NaN."""
     negative_zero: bool
+    """True if the format has a negative zero; others use that code for NaN."""
 
 
 _NARROW = {
-    # Too large a value saturates in e4m3fn, which has no infinity, and becomes NaN in the fnuz formats, as in PyTorch.
+    # Overflow saturates in e4m3fn, which has no infinity, and gives NaN in the fnuz formats, as in PyTorch.
     f8e4m3fn: _Narrow(3, 7, 0x7E, 0x7E, 0x7F, True),
     f8e5m2: _Narrow(2, 15, 0x7B, 0x7C, 0x7F, True),
     f8e4m3fnuz: _Narrow(3, 8, 0x7F, 0x80, 0x80, False),
@@ -58,21 +61,21 @@ def storage_dtype(dtype: DType) -> np.dtype[Any]:
 
 
 def compute_type(dtype: DType) -> np.dtype[Any]:
-    """The NumPy dtype of arrays that the interpreter computes with."""
+    """The NumPy dtype of arrays during computation."""
     return _COMPUTE[dtype]
 
 
 def check_storage(array: Array, dtype: DType, name: str) -> None:
-    """Raise :class:`DTypeError` unless ``array``, called ``name``, is one that holds ``dtype`` in memory."""
+    """Raise :class:`DTypeError` unless ``array``, called ``name``, has the NumPy dtype that stores ``dtype``."""
     if array.dtype != _STORAGE[dtype]:
         raise DTypeError(
-            f"{name} is {dtype} and must be held in a {_STORAGE[dtype]} array, got {array.dtype}",
-            hint="bf16 and 8-bit floats are passed as the unsigned integers that hold their bits",
+            f"{name} is {dtype} and must be stored as a {_STORAGE[dtype]} array, got {array.dtype}",
+            hint="bf16 and 8-bit floats are passed as the unsigned integers of their bits",
         )
 
 
 def decode(array: Array, dtype: DType) -> Array:
-    """The values held by an array in memory."""
+    """The values of an array in memory."""
     if dtype is bf16:
         return (np.asarray(array).astype(np.uint32) << 16).view(np.float32)
     if dtype in _NARROW:
@@ -82,9 +85,9 @@ def decode(array: Array, dtype: DType) -> Array:
 
 
 def encode(values: Array, dtype: DType) -> Array:
-    """``values`` as an array in memory, rounded to nearest, ties to even; NaN stays NaN.
+    """``values`` as an array in memory, rounded to nearest with ties to even; NaN stays NaN.
 
-    Narrow floats are rounded from ``float32``, as PyTorch converts everything to ``float`` on the way to them.
+    Floats below 32 bits are rounded from ``float32``, since PyTorch converts everything to ``float`` first.
     """
     values = np.asarray(values)
     with np.errstate(all="ignore"):
@@ -98,7 +101,7 @@ def encode(values: Array, dtype: DType) -> Array:
 
 
 def round_to(values: Array, dtype: DType) -> Array:
-    """``values`` rounded to what ``dtype`` can hold, still as an array to compute with."""
+    """``values`` rounded to ``dtype``, still as an array for computation."""
     return (
         decode(encode(values, dtype), dtype)
         if dtype.is_low_precision
@@ -108,7 +111,7 @@ def round_to(values: Array, dtype: DType) -> Array:
 
 def _encode_bf16(values: Array) -> Array:
     bits = np.atleast_1d(values).view(np.uint32)
-    # Adding just under half of the last kept bit, plus that bit, rounds ties to even.
+    # Adding just under half of the last remaining bit, plus that bit, rounds ties to even.
     rounded = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
     rounded = np.where(np.isnan(np.atleast_1d(values)), np.uint16(0x7FC0), rounded)
     return rounded.reshape(np.shape(values))
@@ -138,7 +141,7 @@ def _codes(dtype: DType) -> Array:
 def _encode_narrow(values: Array, dtype: DType) -> Array:
     form = _NARROW[dtype]
     finite = _codes(dtype)[: form.largest + 1].astype(np.float64)
-    # One step past the largest value: what rounds to it has overflowed.
+    # One step past the largest value: a value that rounds to it has overflowed.
     ladder = np.append(finite, 2 * finite[-1] - finite[-2])
     magnitude = np.abs(values.astype(np.float64))
     above = np.clip(np.searchsorted(ladder, magnitude), 1, len(ladder) - 1)

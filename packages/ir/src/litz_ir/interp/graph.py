@@ -1,8 +1,8 @@
 """The meaning of a loop graph: every operation in program order, on NumPy arrays.
 
-Arrays are in memory form (``litz_ir.interp.encoding``). Every operation makes a new array, views too; only a result
-that replaces a version and a call that mutates write into an array that exists, so a caller sees its inputs change as
-eager would change them.
+Arrays are in memory form (``litz_ir.interp.encoding``). Every operation creates a new array, views too. Only a result
+that replaces a version and a call that mutates write to an existing array, so a caller sees its inputs change as eager
+would change them.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from litz_ir.scalar.expr import Expr, Load
 from litz_ir.symbols.term import Size, Term, evaluate
 
 NO_EXTERNS: Externs = {}
+"""The empty table of routines."""
 
 
 def run_graph(
@@ -62,9 +63,10 @@ def run_graph(
 ) -> list[Any]:
     """The outputs of ``graph``: arrays, Python scalars and ``None``.
 
-    ``inputs`` are arrays in memory form, Python scalars or opaque objects, one per input of the graph; ``symbols`` are
-    those that surround a subgraph. Raises :class:`GraphError` for inputs that do not fit, :class:`IndexOutOfRange` for
-    a read or write outside a buffer, :class:`AssertionFailed`, and what the graph's calls raise.
+    ``inputs`` are arrays in memory form, Python scalars or objects, one for each input of the graph; ``symbols`` are
+    those of the graph around a subgraph. Raises :class:`GraphError` for inputs that do not fit,
+    :class:`IndexOutOfRange` for an access outside a buffer, :class:`AssertionFailed`, and the errors of the graph's
+    calls.
     """
     run = _Run(externs, dict(symbols or {}))
     run.start(graph, inputs, constants or {})
@@ -91,7 +93,7 @@ class _Run:
                 self.values[each.name] = argument
         for constant in graph.constants:
             if constant.name not in constants:
-                raise GraphError(f"constant {constant.name} was not given", stage="inputs")
+                raise GraphError(f"the constant {constant.name} is missing", stage="inputs")
             check_storage(constants[constant.name], constant.type.dtype, f"constant {constant.name}")
             self.values[constant.name] = constants[constant.name]
 
@@ -129,7 +131,7 @@ class _Run:
             case HostScalar():
                 self.symbols[operation.symbol] = self.body(()).value(operation.body).item()
             case _:
-                raise GraphError(f"no meaning for an operation {type(operation).__name__}")
+                raise GraphError(f"unknown operation {type(operation).__name__}")
 
     def size(self, size: Size) -> int:
         return evaluate(size, self.symbols)
@@ -148,28 +150,30 @@ class _Run:
         return gather(array, load, index, mask)
 
     def define(self, operation: Operation, values: Sequence[Array]) -> None:
-        """Store computed values as the operation's results, whose shapes they broadcast to."""
+        """Store computed values as the operation's results, to whose shapes they broadcast."""
         for result, value in zip(operation.results, values, strict=True):
             self.store(result, encode(value, result.type.dtype))
 
     def store(self, result: Value, stored: Array) -> None:
         shape = tuple(map(self.size, result.type.shape))
         if stored.shape != shape:
-            raise GraphError(f"{result.name} has shape {stored.shape}, its type says {shape}")
+            raise GraphError(f"{result.name} has shape {stored.shape}, but its type has {shape}")
         if result.replaces is None:
             self.values[result.name] = self.with_strides(result, stored)
         else:
             self.overwrite(result.replaces, result, stored)
 
     def overwrite(self, old: str, new: Value, stored: Array) -> None:
-        """Write ``stored`` (perhaps a view of what it overwrites) into the old version's array: the new version."""
+        """Write ``stored``, which may be a view of the old version, into the old version's array, which becomes the
+        new version.
+        """
         if old not in self.values:
-            raise GraphError(f"{new.name} overwrites {old}, which nothing defines")
+            raise GraphError(f"{new.name} overwrites {old}, which is not defined")
         target = self.values[new.name] = self.values[old]
         np.copyto(target, np.array(stored))
 
     def with_strides(self, result: Value, stored: Array) -> Array:
-        """A fresh array with the strides that a fixed layout promises, where those are a permutation of dense ones."""
+        """A new array with the strides of a fixed layout, if they are a permutation of dense ones."""
         layout = result.type.layout
         strides = tuple(map(self.size, layout.strides))
         if not layout.fixed or strides == contiguous_strides(stored.shape):
@@ -180,20 +184,24 @@ class _Run:
 
     def reduction(self, operation: Reduction) -> None:
         body = self.body((*operation.axes, *operation.reduce_axes))
-        kept = body.grid.shape[: len(operation.axes)]
+        outer_shape = body.grid.shape[: len(operation.axes)]
         found = reduce_last(
             operation.combiner,
             [
-                body.value(expr).reshape(*kept, prod(body.grid.shape[len(kept) :]))
+                body.value(expr).reshape(*outer_shape, prod(body.grid.shape[len(outer_shape) :]))
                 for expr in operation.bodies
             ],
             [expr.dtype for expr in operation.bodies],
             [result.type.dtype for result in operation.results],
             self.symbols,
         )
-        # A result with one element along an axis is the same at each of its points.
-        parts = (tuple(slice(self.size(s)) for s in result.type.shape) for result in operation.results)
-        self.define(operation, [value[part] for value, part in zip(found, parts, strict=True)])
+        # A result with one element along an axis has the same value at all points of that axis.
+        slices_of_results = (
+            tuple(slice(self.size(s)) for s in result.type.shape) for result in operation.results
+        )
+        self.define(
+            operation, [value[slices] for value, slices in zip(found, slices_of_results, strict=True)]
+        )
 
     def scan(self, operation: Scan) -> None:
         body = self.body((*operation.axes, operation.scan_axis))
@@ -245,7 +253,7 @@ class _Run:
             operation.arguments,
             operation.attributes,
             self.values.__getitem__,
-            self.window,
+            self.strided_view,
             self.symbols,
         )
         results = [result for result in operation.results if result.name not in operation.unreturned]
@@ -257,20 +265,20 @@ class _Run:
         for old, new in operation.mutates:
             self.values[new] = self.values[old]
 
-    def window(self, window: StridedRef) -> Array:
-        """The elements themselves: a routine that writes into them overwrites the value."""
-        base = self.values[window.name]
-        start, *strides = map(self.size, (window.layout.offset, *window.layout.strides))
+    def strided_view(self, ref: StridedRef) -> Array:
+        """A view of the elements, so that a routine that writes to it overwrites the value."""
+        base = self.values[ref.name]
+        start, *strides = map(self.size, (ref.layout.offset, *ref.layout.strides))
         reach = np.lib.stride_tricks.as_strided(base, (start + 1,), (base.itemsize,))[start:]
         steps = [stride * base.itemsize for stride in strides]
-        return np.lib.stride_tricks.as_strided(reach, tuple(map(self.size, window.shape)), steps)
+        return np.lib.stride_tricks.as_strided(reach, tuple(map(self.size, ref.shape)), steps)
 
     def region(self, operation: Region) -> None:
         def runner(graph: LoopGraph) -> Any:
             return lambda inputs: run_graph(graph, inputs, self.values, self.externs, symbols=self.symbols)
 
         lookup = self.values.__getitem__
-        arguments = [resolve(each, lookup, self.window, self.symbols) for each in operation.arguments]
+        arguments = [resolve(each, lookup, self.strided_view, self.symbols) for each in operation.arguments]
         found = run_region(operation.kind, list(map(runner, operation.subgraphs)), arguments, _Arrays())
         for result, tensor in zip(operation.results, found, strict=True):
             bind_result(result.type, tensor, numpy_geometry, self.symbols)
@@ -278,7 +286,7 @@ class _Run:
 
 
 class _Arrays:
-    """What control flow does with arrays."""
+    """Operations on arrays that regions need."""
 
     def stack(self, tensors: Sequence[Any]) -> Array:
         return np.stack(tensors)

@@ -1,4 +1,4 @@
-"""Whether the outer points of a kernel run may have disturbed each other."""
+"""Detection of conflicts between outer points of a kernel that run at the same time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stored_buffers(statement: Statement) -> tuple[str, ...]:
 
 
 def loaded_buffers(statement: Statement) -> set[str]:
-    """The buffers that a statement reads, those read to find an offset included."""
+    """The buffers that a statement reads, including those read to compute an offset."""
     values, offsets = _parts(statement)
     values += tuple(atom.value for offset in offsets for atom in _atoms(offset))
     return {load.buffer for load in loads(*values)}
@@ -41,10 +41,10 @@ def _atoms(offset: Size) -> Iterator[Indirect]:
 
 
 def racy_buffers(kernel: Kernel, buffers: Mapping[str, Array]) -> frozenset[str]:
-    """The buffers through which one outer point could meet what another one wrote.
+    """The buffers through which one outer point may read or overwrite a value of another one.
 
-    A buffer qualifies when it is written by several statements, or written and read, or shares memory with such a one.
-    A single statement cannot disturb itself: it serves its points in order.
+    A buffer qualifies if several statements write it, if it is written and read, or if it shares memory with such a
+    buffer. A single statement has no conflict with itself, since it visits its points in order.
     """
     statements = [statement for phase in kernel.phases for statement in phase.statements]
     writes = [name for s in statements for name in stored_buffers(s) if name in buffers]
@@ -59,28 +59,32 @@ def racy_buffers(kernel: Kernel, buffers: Mapping[str, Array]) -> frozenset[str]
 
 @dataclass
 class AccessLog:
-    """Which outer point read or wrote which byte addresses, of the buffers under suspicion."""
+    """Byte addresses that outer points read or wrote in some buffers."""
 
     names: frozenset[str]
+    """Buffers to watch."""
     addresses: list[Array] = field(default_factory=list)
+    """Addresses of accesses, by call of :meth:`record`."""
     owners: list[Array] = field(default_factory=list)
+    """Number of the outer point of each access."""
     writes: list[Array] = field(default_factory=list)
+    """True for each access that is a write."""
 
     def record(
         self, name: str, array: Array, offsets: Array, owners: Array, mask: Array | None, write: bool
     ) -> None:
-        """Note accesses to elements ``offsets`` of ``array``, by the outer points ``owners``."""
+        """Log accesses to elements ``offsets`` of ``array`` by the outer points ``owners``."""
         if name not in self.names:
             return
-        parts = np.broadcast_arrays(offsets, owners, True if mask is None else mask)
-        kept = parts[2].reshape(-1)
+        broadcast = np.broadcast_arrays(offsets, owners, True if mask is None else mask)
+        active = broadcast[2].reshape(-1)
         start = array.__array_interface__["data"][0]
-        self.addresses.append(parts[0].reshape(-1)[kept] * array.strides[0] + start)
-        self.owners.append(parts[1].reshape(-1)[kept])
-        self.writes.append(np.full(int(kept.sum()), write))
+        self.addresses.append(broadcast[0].reshape(-1)[active] * array.strides[0] + start)
+        self.owners.append(broadcast[1].reshape(-1)[active])
+        self.writes.append(np.full(int(active.sum()), write))
 
     def conflict(self) -> bool:
-        """True when an element that was written was touched by more than one outer point."""
+        """True if several outer points accessed one element and at least one of them wrote it."""
         if not self.addresses:
             return False
         addresses, owners = np.concatenate(self.addresses), np.concatenate(self.owners)

@@ -1,9 +1,9 @@
 """The meaning of a kernel: its phases in order for every point of its outer axes.
 
-Many outer points run at once, phase by phase, which is the same unless one of them touches what another one writes.
-That is watched, and where it happens the kernel starts over and runs point by point. Within a phase all values are
-computed before anything is stored, so a kernel may write over its own input at the points that it reads. The loops of
-a pack run one after the other.
+Many outer points run at once, phase by phase, which gives the same result unless one of them accesses an element that
+another one writes. Such conflicts are detected, and the kernel then starts over and runs point by point. Within a
+phase all values are computed before any is stored, so a kernel may overwrite its own input at the points that it
+reads. The invocations of a horizontally fused kernel run one after another.
 """
 
 from __future__ import annotations
@@ -32,18 +32,22 @@ _UNWRITTEN = 0xA5
 
 
 def run_kernel(kernel: Kernel, buffers: Mapping[str, Array], symbols: Mapping[str, int | float]) -> None:
-    """Run ``kernel`` on flat arrays in memory form, one per parameter, by name; outputs are written in place.
+    """Run ``kernel`` on flat arrays in memory form, one for each parameter by name; outputs are written in place.
 
-    ``symbols`` gives a value for each of the kernel's symbols. Raises :class:`GraphError` for a buffer that is missing
+    ``symbols`` has a value for each of the kernel's symbols. Raises :class:`GraphError` for a buffer that is missing
     or of the wrong dtype, :class:`IndexOutOfRange` for an access outside a buffer.
     """
     for parameter in kernel.parameters:
         if parameter.name not in buffers:
-            raise GraphError(f"kernel {kernel.name} was given no buffer {parameter.name}", node=kernel.name)
+            raise GraphError(
+                f"kernel {kernel.name} has no buffer for the parameter {parameter.name}", node=kernel.name
+            )
         check_storage(buffers[parameter.name], parameter.dtype, f"buffer {parameter.name}")
-    for part, binding in invocations_of(kernel):
-        own = {p.name: buffers[name] for p, name in zip(part.parameters, binding.buffers, strict=True)}
-        run_kernel(part, own, invocation_symbols(part, binding, symbols))
+    for subkernel, invocation in invocations_of(kernel):
+        own = {
+            p.name: buffers[name] for p, name in zip(subkernel.parameters, invocation.buffers, strict=True)
+        }
+        run_kernel(subkernel, own, invocation_symbols(subkernel, invocation, symbols))
     if kernel.subkernels:
         return
     outer = _extents(kernel.outer, symbols)
@@ -84,7 +88,7 @@ def _run(
 
 
 class _Points:
-    """Some outer points of a kernel (by number, row-major), their locals and what they have accumulated."""
+    """Some outer points of a kernel, by row-major number, with their scratch arrays and accumulated scalars."""
 
     def __init__(
         self,
@@ -103,11 +107,11 @@ class _Points:
         )
         self.buffers = buffers
         sizes = _extents(kernel.scratch, symbols)
-        self.locals = {
-            local.name: self._unwritten(size, local.dtype) for local, size in zip(kernel.scratch, sizes)
+        self.scratch = {
+            each.name: self._unwritten(size, each.dtype) for each, size in zip(kernel.scratch, sizes)
         }
         self.dtypes = {parameter.name: parameter.dtype for parameter in kernel.parameters}
-        self.dtypes.update((local.name, local.dtype) for local in kernel.scratch)
+        self.dtypes.update((each.name, each.dtype) for each in kernel.scratch)
         self.rank = 0
         self.scalars: dict[str, Array] = {}
 
@@ -117,7 +121,7 @@ class _Points:
         return content.view(stored)
 
     def _column(self, values: Array) -> Array:
-        """One value per outer point, laid out against the grid of the phase that runs."""
+        """One value for each outer point, shaped to broadcast against the grid of the running phase."""
         return np.asarray(values).reshape(-1, *([1] * self.rank))
 
     def run(self, phase: Phase) -> None:
@@ -151,25 +155,25 @@ class _Points:
     def read(self, load: Load, index: tuple[Array, ...], mask: Array | None) -> Array:
         (offset,) = index
         if self.dtypes.get(load.buffer) != load.dtype:
-            held = self.dtypes.get(load.buffer, "nothing: it is neither a parameter nor a local")
-            raise GraphError(f"{load.buffer} is read as {load.dtype} but holds {held}", node=load.buffer)
-        array, place = self.place(load.buffer, offset)
+            known = self.dtypes.get(load.buffer, "neither a parameter nor a scratch array")
+            raise GraphError(f"{load.buffer} is read as {load.dtype}, but is {known}", node=load.buffer)
+        array, position = self.element(load.buffer, offset)
         if load.buffer in self.buffers:
             self.log.record(load.buffer, array, offset, self._column(self.numbers), mask, write=False)
-        return gather(array, load, place, mask)
+        return gather(array, load, position, mask)
 
-    def place(self, buffer: str, offset: Array) -> tuple[Array, tuple[Array, ...]]:
-        """The array that holds a buffer, and the index in it; a local has a row for each outer point."""
-        if buffer in self.locals:
-            return self.locals[buffer], (self._column(np.arange(len(self.numbers))), offset)
+    def element(self, buffer: str, offset: Array) -> tuple[Array, tuple[Array, ...]]:
+        """The array of a buffer, and the index in it; a scratch array has a row for each outer point."""
+        if buffer in self.scratch:
+            return self.scratch[buffer], (self._column(np.arange(len(self.numbers))), offset)
         return self.buffers[buffer], (offset,)
 
     def write(self, buffer: str, grid: PointGrid, offset: Array, value: Array, mode: ScatterMode) -> None:
         offset = np.broadcast_to(offset, grid.shape)
-        array, place = self.place(buffer, offset)
-        check_index(buffer, array.shape, place, None)
-        if buffer in self.locals:
-            offset = place[0] * array.shape[1] + offset
+        array, position = self.element(buffer, offset)
+        check_index(buffer, array.shape, position, None)
+        if buffer in self.scratch:
+            offset = position[0] * array.shape[1] + offset
         else:
             self.log.record(buffer, array, offset, self._column(self.numbers), None, write=True)
         scatter_into(array.reshape(-1), self.dtypes[buffer], offset.reshape(-1), value.reshape(-1), mode)

@@ -1,4 +1,6 @@
-"""Complex tensors in NumPy: pairs (real, imaginary) on a last dimension of two are their form in memory."""
+"""Conversion between complex NumPy arrays and their memory form, (real, imaginary) pairs on a last
+dimension of two.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,10 @@ _REAL = MappingProxyType({whole: part for part, whole in _COMPLEX.items()})
 
 
 def as_complex(pairs: Array) -> Array:
-    """The complex array over the memory of pairs; raises :class:`DTypeError` where NumPy has none."""
+    """The complex array over the memory of pairs; raises :class:`DTypeError` if NumPy has no such dtype."""
     dtype = _COMPLEX.get(pairs.dtype)
     if dtype is None:
-        raise DTypeError(f"NumPy has no complex numbers whose parts are {pairs.dtype}")
+        raise DTypeError(f"NumPy has no complex dtype with parts of {pairs.dtype}")
     return np.asarray(pairs.view(dtype)[..., 0])
 
 

@@ -5,7 +5,7 @@ block, the other two are zero. A block gives four words ``w0 .. w3``:
 
 - *bits*: the low bits of ``w0`` for types of up to 32 bits (the lowest one for ``b1``), ``w0 | w1 << 32`` for 64 bits;
 - *uniform* in ``[0, 1)``: the top ``m + 1`` bits of ``w0`` (of ``w1 << 32 | w0`` for ``f64``) times ``2**-(m + 1)``,
-  where ``m`` is the mantissa width of the type asked for, so that no value rounds up to one;
+  where ``m`` is the mantissa width of the requested type, so that no value rounds up to one;
 - *normal*: ``sqrt(-2 log(1 - u)) * cos(2 pi v)`` (Box and Muller), where ``u`` and ``v`` are uniform ``f32`` values
   from ``w0`` and ``w1`` (``f64`` values from ``w1 << 32 | w0`` and ``w3 << 32 | w2`` for ``f64``), then rounded.
 """
@@ -45,7 +45,7 @@ def philox(seed: Array, counter: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def random_bits(seed: Array, counter: Array, dtype: DType) -> Array:
-    """Random integers (or bools) of ``dtype``."""
+    """Random integers or bools of ``dtype``."""
     words = philox(seed, counter)
     if dtype.is_bool:
         return (words[0] & np.uint64(1)).astype(bool)
@@ -54,7 +54,7 @@ def random_bits(seed: Array, counter: Array, dtype: DType) -> Array:
 
 
 def random_uniform(seed: Array, counter: Array, dtype: DType) -> Array:
-    """Floats in ``[0, 1)``, as ``float64`` values that ``dtype`` holds exactly."""
+    """Floats in ``[0, 1)``, as ``float64`` values that are exact in ``dtype``."""
     words = philox(seed, counter)
     return _unit(words[0], words[1], dtype.mantissa)
 

@@ -1,19 +1,19 @@
-"""Structured control flow over whatever runs a subgraph.
+"""Execution of regions over any executor of their subgraphs.
 
-What a region's arguments are, by kind (tuples are nested arguments, anything else is one operand):
+The arguments of a region, by kind (tuples are nested arguments, any other argument is one operand):
 
-- ``cond``: a truth value, then the operands; the first subgraph runs if it is true, else the second.
-- ``while_loop``: a tuple of carried values, then perhaps a tuple of others; the first subgraph gives the condition, the
-  second the next carried values, and both take the carried values followed by the others. Where the body never runs,
-  the results are copies.
-- ``while_stack``: the same, but the results are the carried values after each step, stacked; where the body never runs,
+- ``cond``: a truth value, then the operands. The first subgraph runs if it is true, else the second.
+- ``while_loop``: a tuple of carried values, then optionally a tuple of other operands. The first subgraph gives the
+  condition, the second the next carried values; both take the carried values followed by the others. If the body never
+  runs, the results are copies.
+- ``while_stack``: the same, but the results are the carried values after each step, stacked; if the body never runs,
   the initial ones in a stack of one.
-- ``scan``: tuples of initial carried values, of tensors to go along (their first dimension) and perhaps of others; the
-  subgraph takes carried values, one row of each tensor and the others, and gives the next carried values followed by
-  rows, which are stacked.
+- ``scan``: tuples of initial carried values, of tensors to iterate over (along their first dimension) and optionally of
+  other operands. The subgraph takes carried values, one row of each tensor and the others, and gives the next carried
+  values followed by rows, which are stacked.
 - ``invoke``: the operands of the one subgraph.
-- ``keep``: the same. The subgraph is pure and its operands seldom change: whoever runs it may keep the results for the
-  next time that it meets the same operands with the same elements. They may have forms that only routines can read.
+- ``frozen``: the same. The subgraph is pure and its operands seldom change: an executor may store the results and reuse
+  them while it gets the same operands with the same elements. They may have formats that only routines can read.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from typing import Any, Protocol
 from litz_ir.errors import GraphError
 
 Runner = Callable[[Sequence[Any]], Sequence[Any]]
-"""Runs a subgraph on its inputs and gives its outputs."""
+"""A function that runs a subgraph on its inputs and returns its outputs."""
 
 
 class RegionTensors(Protocol):
-    """What control flow itself does with tensors."""
+    """Operations on tensors that regions need."""
 
     def stack(self, tensors: Sequence[Any]) -> Any:
-        """Equally shaped tensors along a new first dimension."""
+        """Tensors of one shape, stacked along a new first dimension."""
 
     def copy(self, tensor: Any) -> Any:
-        """The same elements in memory of their own."""
+        """The same elements in new memory."""
 
 
 def run_region(
@@ -56,7 +56,7 @@ def run_region(
 
 
 def _while(condition: Runner, body: Runner, arguments: Sequence[Any], tensors: RegionTensors) -> list[Any]:
-    initial, others = _parts(arguments, 2)
+    initial, others = _argument_groups(arguments, 2)
     carried = initial
     while bool(condition([*carried, *others])[0]):
         carried = list(body([*carried, *others]))
@@ -66,7 +66,7 @@ def _while(condition: Runner, body: Runner, arguments: Sequence[Any], tensors: R
 def _while_stack(
     condition: Runner, body: Runner, arguments: Sequence[Any], tensors: RegionTensors
 ) -> list[Any]:
-    carried, others = _parts(arguments, 2)
+    carried, others = _argument_groups(arguments, 2)
     steps: list[Sequence[Any]] = []
     while bool(condition([*carried, *others])[0]):
         carried = list(body([*carried, *others]))
@@ -75,18 +75,18 @@ def _while_stack(
 
 
 def _scan(runner: Runner, arguments: Sequence[Any], tensors: RegionTensors) -> list[Any]:
-    carried, along, others = _parts(arguments, 3)
-    if not along or len(along[0]) == 0:
-        raise GraphError("a scan goes along nothing", hint="the tensors to go along need at least one row")
+    carried, iterated, others = _argument_groups(arguments, 3)
+    if not iterated or len(iterated[0]) == 0:
+        raise GraphError("a scan has no rows", hint="the tensors that it iterates over need at least one row")
     rows: list[Sequence[Any]] = []
-    for step in range(len(along[0])):
-        found = list(runner([*carried, *(tensor[step] for tensor in along), *others]))
+    for step in range(len(iterated[0])):
+        found = list(runner([*carried, *(tensor[step] for tensor in iterated), *others]))
         carried, row = found[: len(carried)], found[len(carried) :]
         rows.append(row)
     return [*carried, *(tensors.stack(column) for column in zip(*rows))]
 
 
-def _parts(arguments: Sequence[Any], count: int) -> list[list[Any]]:
+def _argument_groups(arguments: Sequence[Any], count: int) -> list[list[Any]]:
     if arguments and not any(isinstance(argument, tuple) for argument in arguments):
         arguments = (tuple(arguments),)
     return [list(arguments[k]) if k < len(arguments) else [] for k in range(count)]

@@ -1,26 +1,26 @@
-"""What each row of the scalar operation table means.
+"""The meaning of each row of the scalar operation table.
 
-The rules are PyTorch's on a CPU. Arrays hold values as ``litz_ir.interp.encoding`` says; an operation on a float
-narrower than 32 bits computes in ``f32`` and rounds its result, so a body that wants no rounding casts to ``f32``
-first. Transcendental functions of ``f32`` are computed in ``f64`` and rounded: the meaning is the nearest value, and
-how far a code generator may stray is its own business. The rules that are not IEEE's or two's complement's:
+The rules are PyTorch's on a CPU. Arrays have the forms of ``litz_ir.interp.encoding``. An operation on floats
+of less than 32 bits computes in ``f32`` and rounds its result; a body that needs no rounding casts to ``f32``
+first. Transcendental functions of ``f32`` are computed in ``f64`` and rounded: the meaning is the nearest
+value, and each code generator documents its own error. The rules beyond IEEE and two's complement:
 
-- *cast of a float to an integer* truncates. What does not fit, and NaN, gives what x86's ``cvtt`` instructions give:
+- *cast of a float to an integer* truncates. NaN and overflow give the results of x86's ``cvtt`` instructions:
   the smallest ``i32`` for ``i32``, whose low bits are the result for ``i16`` and ``i8``; the smallest ``i64`` for
   ``i64``, whose low bits are the result for ``u8``, ``u16`` and ``u32``; for ``u64``, 2**63 below the range of ``i64``
   and for NaN, 0 above the range of ``u64``, and other negative values wrap.
-- *division of integers by zero* gives 0, and so do its remainders; nobody may rely on it. The smallest integer
+- *division of integers by zero* gives 0, and so do its remainders; programs may not rely on it. The smallest integer
   divided by -1 wraps. ``pow`` of integers wraps; a negative exponent gives 0, except for the bases 1 and -1.
 - *remainder* of floats is C's ``fmod``, plus the divisor where the signs differ; ``x % 0`` is NaN.
-- *gcd* is Euclid's over the absolute values; the smallest integer has none and may give a negative result.
+- *gcd* is Euclid's over the absolute values; the smallest integer has no absolute value and may give a negative result.
 - *zeta* is Hurwitz's: infinite where the first argument is 1 or the second a pole, NaN where the first is below 1.
 - *gamma_series* of ``a`` and ``x`` is the sum of ``x ** k / ((a + 1) ... (a + k))`` over ``k >= 0``, and
   *gamma_fraction* is ``1 / (x + 1 - a + 1 (a - 1) / (x + 3 - a + 2 (a - 2) / (x + 5 - a + ...)))``: the incomplete
-  gamma functions but for powers. Both end where they no longer change in ``f64``, and after 2000 terms in any case.
+  gamma functions without their power factors. Both end when they no longer change in ``f64``, or after 2000 terms.
 - *three_term* of ``n, first, a, b, c, d, e`` is the term ``n``, truncated, of the sequence that begins with 1 and
-  ``first`` and goes on as ``q[k + 1] = ((a k + b) q[k] - (c + d k) q[k - 1]) / (e k + 1)``. Terms before the first,
-  NaN's, and those beyond the range of ``i64`` are 0. What is multiplied by ``q[k]``, and the difference, are fused.
-- *sign* of NaN is 0. *round* goes half to even. ``minimum`` and ``maximum`` give NaN when either side is.
+  ``first`` and continues as ``q[k + 1] = ((a k + b) q[k] - (c + d k) q[k - 1]) / (e k + 1)``. Terms before the first,
+  of NaN, and beyond the range of ``i64`` are 0. The coefficient of ``q[k]`` and the difference are computed by fma.
+- *sign* of NaN is 0. *round* goes half to even. ``minimum`` and ``maximum`` give NaN if either operand is NaN.
 - *shifts* by a negative amount count as shifts past the width.
 """
 
@@ -40,19 +40,23 @@ from litz_ir.interp.encoding import Array, compute_type, decode, encode, round_t
 
 @dataclass(frozen=True, slots=True)
 class OperandDTypes:
-    """``source`` is the dtype of an operation's last argument, ``result`` that of its result."""
+    """Dtypes of an operation."""
 
     source: DType
+    """Dtype of the last argument."""
     result: DType
+    """Dtype of the result."""
 
 
 Meaning = Callable[[Sequence[Array], OperandDTypes], Array]
+"""A function that computes an operation."""
 
 
 def apply(name: str, args: Sequence[Array], source: DType, result: DType) -> Array:
     """The value of operation ``name`` over ``args``, which broadcast against each other.
 
-    ``source`` is the dtype of the last argument (of all but the condition of ``where``), ``result`` that of the result.
+    ``source`` is the dtype of the last argument (of all but the condition of ``where``), ``result`` that of the
+    result.
     """
     with np.errstate(all="ignore"):
         value = np.asarray(MEANINGS[name](args, OperandDTypes(source, result)))
@@ -60,12 +64,14 @@ def apply(name: str, args: Sequence[Array], source: DType, result: DType) -> Arr
 
 
 def _plain(function: Callable[..., Any]) -> Meaning:
-    """Computed in the dtype itself (``f32`` for narrow floats), whose result is exact or rounded once."""
+    """An operation computed in its dtype (``f32`` for narrower floats), with a result that is exact or
+    rounded once.
+    """
     return lambda args, types: np.asarray(function(*args))
 
 
 def _precise(function: Callable[..., Any]) -> Meaning:
-    """Computed in ``f64``, to be rounded once."""
+    """An operation computed in ``f64`` and rounded once."""
     return lambda args, types: np.asarray(function(*(np.asarray(a, np.float64) for a in args)))
 
 
@@ -175,7 +181,7 @@ def _nextafter(args: Sequence[Array], types: OperandDTypes) -> Array:
     a, b = np.broadcast_arrays(*args)
     if not types.result.is_low_precision:
         return np.asarray(np.nextafter(a, b))
-    # One step along the codes, which are ordered like the values once the sign is folded in.
+    # One step along the codes, which have the order of the values once the sign is applied.
     sign = 1 << (types.result.bits - 1)
     bits = storage_dtype(types.result) if types.result.bits == 8 else np.dtype(np.uint16)
     codes = encode(a, types.result).view(bits).astype(np.int64)
@@ -294,3 +300,4 @@ MEANINGS: Mapping[str, Meaning] = MappingProxyType(
         "random_bits": _random(philox.random_bits),
     }
 )
+"""The function of each row of the scalar operation table."""

@@ -1,4 +1,4 @@
-"""Combining values into elements of an array in memory, in the order given."""
+"""Combination of values into elements of an array in memory, in the given order."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ _UFUNCS = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maxim
 
 
 def scatter_into(flat: Array, dtype: DType, offsets: Array, values: Array, mode: ScatterMode) -> None:
-    """``flat[offsets] = values``, or combined with what is there; ``flat`` is a 1-d array in memory and is changed.
+    """Set ``flat[offsets] = values``, or combine them with the present elements; ``flat`` is a 1-d array in memory
+    form.
 
-    Equal offsets are served in order: the last one wins under ``set``. Narrow floats are combined in ``f32`` and
-    rounded once at the end.
+    Equal offsets are visited in order: the last one wins under ``set``. Floats below 32 bits are combined in ``f32``
+    and rounded once at the end.
     """
     if mode == "set":
         flat[offsets] = encode(values, dtype)
         return
-    touched, places = np.unique(offsets, return_inverse=True)
+    touched, positions = np.unique(offsets, return_inverse=True)
     current = decode(flat[touched], dtype)
     with np.errstate(all="ignore"):
-        _UFUNCS[mode].at(current, places.reshape(-1), values)
+        _UFUNCS[mode].at(current, positions.reshape(-1), values)
     flat[touched] = encode(current, dtype)

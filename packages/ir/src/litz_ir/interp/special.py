@@ -1,4 +1,4 @@
-"""Functions that NumPy lacks, over ``float64`` arrays."""
+"""Special functions that NumPy lacks, over ``float64`` arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _lgamma(x: float) -> float:
     try:
         return math.lgamma(x)
     except (ValueError, OverflowError):
-        return math.inf  # a pole, or too large to hold
+        return math.inf  # a pole, or an overflow
 
 
 erf = _elementwise(math.erf)
@@ -68,7 +68,7 @@ def digamma(x: Array) -> Array:
     for coefficient in (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12):
         series = (series + coefficient) * inverse
     result = np.log(y) - 0.5 / y - series + shift
-    # tan has period pi, so the integer part may go first, which keeps large arguments exact.
+    # tan has period pi, so the integer part is removed first, which is exact for large arguments.
     reflected = result - math.pi / np.tan(math.pi * np.where(negative, x - np.trunc(x), 0.5))
     result = np.where(negative, reflected, result)
     return np.where(pole, np.where(x == 0, np.copysign(np.inf, -x), np.nan), result)
@@ -77,8 +77,8 @@ def digamma(x: Array) -> Array:
 def zeta(x: Array, q: Array) -> Array:
     """Hurwitz's zeta function: the sum of ``(q + k) ** -x`` over ``k >= 0``.
 
-    A negative ``q`` lies ``n = -floor(q)`` steps below ``f = q - floor(q)``. The terms of those steps are, but for the
-    sign of ``(-1) ** x``, those of the sum from ``1 - f``, less the sum from ``1 - q``.
+    A negative ``q`` lies ``n = -floor(q)`` steps below ``f = q - floor(q)``. The terms of those steps are, except for
+    the sign of ``(-1) ** x``, those of the sum from ``1 - f`` minus the sum from ``1 - q``.
     """
     x, q = np.broadcast_arrays(x, q)
     below = q < 0
@@ -98,7 +98,7 @@ _ZETA = (
 
 
 def _zeta_of_positive(x: Array, q: Array) -> Array:
-    """Ten terms of the sum, then Euler and Maclaurin's formula; the constants are (2k)! over Bernoulli's numbers."""
+    """Ten terms of the sum, then the Euler-Maclaurin formula; the constants are (2k)! over Bernoulli's numbers."""
     total = np.power(q, -x)
     for _ in range(9):
         q = q + 1
@@ -117,10 +117,11 @@ def _zeta_of_positive(x: Array, q: Array) -> Array:
 
 
 LONGEST_SERIES = 2000
+"""Most terms of a series or fraction."""
 
 
 def gamma_series(a: Array, x: Array) -> Array:
-    """The sum of ``x ** k / ((a + 1) ... (a + k))`` over ``k >= 0``, while its terms count."""
+    """The sum of ``x ** k / ((a + 1) ... (a + k))`` over ``k >= 0``, as long as its terms change it."""
     a, x = np.broadcast_arrays(a, x)
     term = np.where(np.isnan(a), a, np.where(np.isnan(x), x, 1.0))
     total = term
@@ -164,8 +165,8 @@ def three_term(n: Array, first: Array, a: Array, b: Array, c: Array, d: Array, e
     """
     n, first, a, b, c, d, e = np.broadcast_arrays(n, first, a, b, c, d, e)
     real = first.dtype.type
-    held = (n > -1) & (n < 2.0**63)
-    last = np.trunc(np.where(held, n, -1))
+    representable = (n > -1) & (n < 2.0**63)
+    last = np.trunc(np.where(representable, n, -1))
     before, value = np.ones_like(first), first
     k = 1
     while (going := (k < last) & ~np.isnan(value)).any():
@@ -179,7 +180,7 @@ def three_term(n: Array, first: Array, a: Array, b: Array, c: Array, d: Array, e
 def fma(a: Array, b: Array, c: Array) -> Array:
     """``a * b + c`` rounded once, by error-free transformations and rounding to odd (Boldo and Melquiond, 2008).
 
-    Where an intermediate overflows or is not finite the plain expression stands.
+    The plain expression is used if an intermediate value overflows or is not finite.
     """
     product, product_error = _two_product(a, b)
     low, low_error = _two_sum(c, product_error)
@@ -196,7 +197,7 @@ def fma_narrow(a: Array, b: Array, c: Array) -> Array:
 
 
 def round_to_odd(a: Array, b: Array) -> Array:
-    """``a + b`` such that an inexact sum has an odd last bit, which survives a second rounding unharmed."""
+    """``a + b`` with an odd last bit if the sum is inexact, so that a second rounding is exact."""
     total, error = _two_sum(a, b)
     even = np.atleast_1d(total).view(np.int64).reshape(np.shape(total)) % 2 == 0
     adjust = (error != 0) & np.isfinite(total) & np.isfinite(error) & even

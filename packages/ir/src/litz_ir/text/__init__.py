@@ -1,8 +1,4 @@
-"""One text form for loop graphs, fused graphs, plans and kernels: the bug report, the golden test and the docs.
-
-``from_text(to_text(x)) == x`` for each of them. A reader who knows one level reads all: names of values start with
-``%``, of scalars with ``$``; ``name: size`` is an axis, ``{ … }`` a body, ``# …`` a comment and ``@ …`` an origin.
-"""
+"""The text form of every level: printers, and the parsers that read it back to equal data."""
 
 from litz_ir.text.parse_bodies import parse_expr, parse_term
 from litz_ir.text.parse_fused import parse_fused

@@ -1,4 +1,4 @@
-"""Tokens of the text form, and a stream of them that knows where it is."""
+"""The lexer of the text form, and a stream of its tokens."""
 
 from __future__ import annotations
 
@@ -34,16 +34,18 @@ T = TypeVar("T")
 
 
 class Token(NamedTuple):
-    """``kind`` is a group of the lexer's expression or ``end``; ``text`` is a name's or string's content, without
-    sigil, quotes and escapes, otherwise what stands in the source at ``offset``."""
+    """A token of the text form."""
 
     kind: str
+    """Group of the lexer's regular expression, or ``end``."""
     text: str
+    """A name's or string's content without sigil, quotes and escapes; the source text of other tokens."""
     offset: int
+    """Position of the token in the source."""
 
 
 def tokenize(source: str) -> list[Token]:
-    """All tokens, an ``end`` token last; raises :class:`ParseError` at what is none."""
+    """All tokens, ending with an ``end`` token; raises :class:`ParseError` for an unexpected character."""
     tokens: list[Token] = []
     offset = 0
     while offset < len(source):
@@ -74,7 +76,7 @@ def fail(source: str, offset: int, message: str) -> NoReturn:
 
 
 class Stream:
-    """Reads tokens one after the other; every ``expect`` says what it wanted where it did not find it."""
+    """A stream of tokens; its methods raise :class:`ParseError` with the expected construct if another one follows."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -91,28 +93,28 @@ class Stream:
         return token
 
     def rewind(self, position: int) -> None:
-        """Return to a token seen before."""
+        """Return to an earlier token."""
         self.position = position
         self.token = self.tokens[position]
 
     def next_is(self, text: str) -> bool:
-        """True when the token after the current one is this word or sign."""
+        """True if the token after the current one is this word or sign."""
         following = self.tokens[min(self.position + 1, len(self.tokens) - 1)]
         return following.text == text and following.kind in ("punct", "name")
 
     def at(self, text: str) -> bool:
-        """True when the current token is this word or sign."""
+        """True if the current token is this word or sign."""
         return self.token.text == text and self.token.kind in ("punct", "name")
 
     def accept(self, text: str) -> bool:
-        """Consume the word or sign if it stands here."""
+        """Consume the word or sign if it is the current token."""
         if self.at(text):
             self.advance()
             return True
         return False
 
     def expect(self, text: str) -> Token:
-        """Consume the word or sign; raises :class:`ParseError` when another stands here."""
+        """Consume the word or sign; raises :class:`ParseError` for another token."""
         if not self.at(text):
             self.expected(f"'{text}'")
         return self.advance()
@@ -124,7 +126,7 @@ class Stream:
         fail(self.source, token.offset, f"expected {what}, found {found}")
 
     def fail(self, message: str, at: Token | None = None) -> NoReturn:
-        """Raise :class:`ParseError` at a token, the current one by default."""
+        """Raise :class:`ParseError` at a token, by default the current one."""
         fail(self.source, (at or self.token).offset, message)
 
     def _take(self, kind: str, what: str) -> str:
@@ -133,12 +135,12 @@ class Stream:
         return self.advance().text
 
     def end(self) -> None:
-        """Nothing may follow; raises :class:`ParseError` when something does."""
+        """Raise :class:`ParseError` unless the text ends here."""
         if self.token.kind != "end":
             self.expected("the end of the text")
 
     def value(self) -> str:
-        """A value's name, without its sigil."""
+        """A buffer's name, without its sigil."""
         return self._take("value", "a value such as %x")
 
     def scalar(self) -> str:
@@ -174,7 +176,7 @@ class Stream:
         return dtype(self.advance().text)
 
     def at_dtype(self) -> bool:
-        """True when a dtype's name stands here."""
+        """True if the current token is a dtype's name."""
         return self.token.kind == "name" and self.token.text in DTYPE_NAMES
 
     def device(self) -> Device:
@@ -183,7 +185,7 @@ class Stream:
         return Device(kind, self.integer() if self.accept(":") else 0)
 
     def origin(self) -> Origin:
-        """An origin, if one stands here."""
+        """An origin, or the unknown origin if none follows."""
         if self.token.kind != "origin":
             return UNKNOWN
         token = self.advance()
@@ -195,11 +197,11 @@ class Stream:
 
 
 def read_whole(text: str, rule: Callable[[Stream], T]) -> T:
-    """What ``rule`` reads, which must be all of the text. Raises :class:`ParseError`."""
+    """Parse all of the text by ``rule``; raises :class:`ParseError`."""
     stream = Stream(text)
     try:
         found = rule(stream)
     except RecursionError:
-        stream.fail("brackets are nested too deeply here")
+        stream.fail("parentheses are nested too deeply here")
     stream.end()
     return found

@@ -1,4 +1,4 @@
-"""Parses fused graphs."""
+"""Parser of fused graphs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from litz_ir.text.parse_types import axes, separated, term
 from litz_ir.text.scope import DTypeScope, graph_scope
 
 STORAGE_CLASSES: tuple[str, ...] = get_args(StorageClass)
+"""Names of the storage classes."""
 
 
 def parse_fused(text: str) -> FusedGraph:
-    """Read the text form of a fused graph. Raises :class:`ParseError`."""
+    """Parse the text form of a fused graph; raises :class:`ParseError`."""
     return read_whole(text, fused)
 
 
@@ -31,9 +32,9 @@ def fused(stream: Stream) -> FusedGraph:
     groups: list[Group] = []
     while stream.at("group"):
         groups.append(_group(stream, scope))
-    choices = decisions(stream)
+    parsed_decisions = decisions(stream)
     stream.expect("}")
-    return FusedGraph(loops, tuple(groups), choices)
+    return FusedGraph(loops, tuple(groups), parsed_decisions)
 
 
 def decisions(stream: Stream) -> tuple[Decision, ...]:
@@ -44,9 +45,9 @@ def decisions(stream: Stream) -> tuple[Decision, ...]:
         verdict = stream.name("a verdict")
         subject = stream.string("a subject")
         reason = stream.name("a reason")
-        stake = term(stream) if stream.accept("bytes") else 0
+        nbytes = term(stream) if stream.accept("bytes") else 0
         note = stream.string("a note") if stream.accept("note") else ""
-        found.append(Decision(stage, subject, verdict, reason, stake, note))
+        found.append(Decision(stage, subject, verdict, reason, nbytes, note))
     return tuple(found)
 
 
@@ -62,13 +63,13 @@ def _group(stream: Stream, scope: DTypeScope) -> Group:
     members: list[Member] = []
     while stream.at("run"):
         members.append(_member(stream, scope))
-    fates: list[tuple[str, StorageClass]] = []
+    storage_classes: list[tuple[str, StorageClass]] = []
     while not stream.accept("}"):
-        fate = cast(StorageClass, stream.word("a member (run) or what becomes of a value", STORAGE_CLASSES))
-        fates.append((stream.value(), fate))
+        storage_class = cast(StorageClass, stream.word("a member (run) or a storage class", STORAGE_CLASSES))
+        storage_classes.append((stream.value(), storage_class))
         while stream.accept(","):
-            fates.append((stream.value(), fate))
-    return Group(name, outer, inner or (), tuple(members), tuple(fates), reads, writes)
+            storage_classes.append((stream.value(), storage_class))
+    return Group(name, outer, inner or (), tuple(members), tuple(storage_classes), reads, writes)
 
 
 def _member(stream: Stream, scope: DTypeScope) -> Member:

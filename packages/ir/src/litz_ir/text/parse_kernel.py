@@ -1,4 +1,4 @@
-"""Parses kernels."""
+"""Parser of kernels."""
 
 from __future__ import annotations
 
@@ -34,13 +34,16 @@ _ACCESS = get_args(Access)
 
 
 def parse_kernel(text: str) -> Kernel:
-    """Read the text form of a kernel. Raises :class:`ParseError`."""
+    """Parse the text form of a kernel; raises :class:`ParseError`."""
     return read_whole(text, kernel)
 
 
 def kernel(stream: Stream) -> Kernel:
-    """``kernel name(parameters) { symbols schedule outer locals phases }``, or ``kernel name(parameters) { symbols
-    parts }`` with kernels for parts, each with what its loops run ``on``."""
+    """``kernel name(parameters) { symbols schedule outer scratch phases }``.
+
+    A horizontally fused kernel is ``kernel name(parameters) { symbols subkernels }``; ``invoke (…)`` lines follow each
+    subkernel.
+    """
     stream.expect("kernel")
     name = stream.name("the kernel's name")
     parameters = separated(stream, lambda: _parameter(stream))
@@ -52,34 +55,34 @@ def kernel(stream: Stream) -> Kernel:
             infos.append(info(stream))
     own: Schedule = schedule(stream) if stream.accept("schedule") else CpuLoops()
     outer: tuple[Axis, ...] = one_part(stream) if stream.accept("outer") else ()
-    locals_: list[ScratchArray] = []
+    arrays: list[ScratchArray] = []
     while stream.accept("scratch"):
-        locals_.append(_local(stream))
+        arrays.append(_scratch_array(stream))
     scope = DTypeScope()
     scope.declare_symbols(infos)
     scope.buffers.update((parameter.name, parameter.dtype) for parameter in parameters)
-    scope.buffers.update((local.name, local.dtype) for local in locals_)
+    scope.buffers.update((array.name, array.dtype) for array in arrays)
     phases: list[Phase] = []
-    parts: list[Subkernel] = []
+    subkernels: list[Subkernel] = []
     while not stream.accept("}"):
         if stream.at("kernel"):
-            parts.append(_part(stream))
+            subkernels.append(_subkernel(stream))
             continue
         phases.append(_phase(stream, scope))
         for statement in phases[-1].statements:
             if isinstance(statement, Accumulate):
                 scope.scalars.update(statement.results)
-    return Kernel(name, parameters, tuple(infos), outer, tuple(locals_), tuple(phases), own, tuple(parts))
+    return Kernel(name, parameters, tuple(infos), outer, tuple(arrays), tuple(phases), own, tuple(subkernels))
 
 
-def _part(stream: Stream) -> Subkernel:
+def _subkernel(stream: Stream) -> Subkernel:
     own = kernel(stream)
-    bindings: list[Invocation] = []
+    invocations: list[Invocation] = []
     while stream.accept("invoke"):
         given = separated(stream, lambda: stream.value() if stream.token.kind == "value" else term(stream))
         names = tuple(each for each in given if isinstance(each, str))
-        bindings.append(Invocation(names, tuple(each for each in given if not isinstance(each, str))))
-    return Subkernel(own, tuple(bindings))
+        invocations.append(Invocation(names, tuple(each for each in given if not isinstance(each, str))))
+    return Subkernel(own, tuple(invocations))
 
 
 def _parameter(stream: Stream) -> Parameter:
@@ -90,7 +93,7 @@ def _parameter(stream: Stream) -> Parameter:
     return Parameter(name, dtype, access, stream.integer() if stream.accept("align") else 1)
 
 
-def _local(stream: Stream) -> ScratchArray:
+def _scratch_array(stream: Stream) -> ScratchArray:
     name = stream.value()
     stream.expect(":")
     dtype = stream.dtype()
@@ -126,17 +129,17 @@ def _statement(stream: Stream, parser: BodyParser) -> Statement:
             stream.expect("=")
             break
     token = stream.token
-    word, _, way = stream.name("a statement").partition(".")
+    word, _, combiner_name = stream.name("a statement").partition(".")
     if word == "scan" and not results:
-        return _scan(stream, parser, way, token)
+        return _scan(stream, parser, combiner_name, token)
     if word != "reduce":
         stream.fail("expected a store (%x[…] = …), reduce.… or scan.…", token)
-    kind = combiner(stream, parser.scope, way, token)
+    kind = combiner(stream, parser.scope, combiner_name, token)
     return Accumulate(tuple(results), kind, _values(stream, parser))
 
 
 def _store(stream: Stream, parser: BodyParser) -> Store:
-    buffer, offset = _place(stream, parser)
+    buffer, offset = _element(stream, parser)
     mode: ScatterMode = "set"
     if not stream.at("="):
         mode = cast(ScatterMode, stream.word("'=' or a scatter mode", SCATTER_MODES))
@@ -144,7 +147,7 @@ def _store(stream: Stream, parser: BodyParser) -> Store:
     return Store(buffer, offset, parser.expression(parser.scope.buffers.get(buffer)), mode)
 
 
-def _place(stream: Stream, parser: BodyParser) -> tuple[str, Size]:
+def _element(stream: Stream, parser: BodyParser) -> tuple[str, Size]:
     buffer = stream.value()
     stream.expect("[")
     offset = parser.term()
@@ -152,13 +155,13 @@ def _place(stream: Stream, parser: BodyParser) -> tuple[str, Size]:
     return buffer, offset
 
 
-def _scan(stream: Stream, parser: BodyParser, way: str, token: Token) -> ScanStore:
-    kind = combiner(stream, parser.scope, way, token)
+def _scan(stream: Stream, parser: BodyParser, combiner_name: str, token: Token) -> ScanStore:
+    kind = combiner(stream, parser.scope, combiner_name, token)
     values = _values(stream, parser)
     stream.expect("->")
     targets: list[tuple[str, Size]] = []
     while stream.token.kind == "value":
-        targets.append(_place(stream, parser))
+        targets.append(_element(stream, parser))
         if not stream.accept(","):
             break
     return ScanStore(kind, values, tuple(targets))

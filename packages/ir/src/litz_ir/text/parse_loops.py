@@ -1,4 +1,4 @@
-"""Parses loop graphs."""
+"""Parser of loop graphs."""
 
 from __future__ import annotations
 
@@ -57,23 +57,28 @@ from litz_ir.text.parse_types import (
 from litz_ir.text.scope import DTypeScope
 
 ResultNames = tuple[tuple[str, str | None], ...]
-"""Results as they stand left of ``=``: name, and the version that it replaces."""
+"""Results to the left of ``=``: name, and the version that the result replaces."""
 
 COMBINERS: tuple[str, ...] = get_args(ReductionName)
+"""Names of combiners."""
 SCATTER_MODES: tuple[str, ...] = get_args(ScatterMode)
-_NEEDS: tuple[str, ...] = get_args(LayoutRequirement)
+"""Names of scatter modes."""
+_LAYOUT_REQUIREMENTS: tuple[str, ...] = get_args(LayoutRequirement)
 _CONTRACTIONS = ("matmul", "convolution", "attention")
 REGIONS = get_args(RegionKind)
+"""Names of region kinds."""
 
 
 def parse_graph(text: str) -> LoopGraph:
-    """Read the text form of a loop graph. Raises :class:`ParseError`."""
+    """Parse the text form of a loop graph; raises :class:`ParseError`."""
     return read_whole(text, graph)
 
 
 def graph(stream: Stream) -> LoopGraph:
-    """``graph name on device (inputs) held (inputs) donated (inputs) -> (outputs) saved (outputs) { symbols constants
-    operations }``. What is held, donated or saved may be left out.
+    """Parse a loop graph.
+
+    ``graph name on device (inputs) frozen (inputs) donated (inputs) -> (outputs) saved (outputs) { symbols constants
+    operations }``. The parts ``on``, ``frozen``, ``donated`` and ``saved`` are optional.
     """
     stream.expect("graph")
     name = stream.name("the graph's name")
@@ -103,7 +108,7 @@ def graph(stream: Stream) -> LoopGraph:
 
 
 class _OperationParser:
-    """Parses one operation."""
+    """Parser of one operation."""
 
     def __init__(self, stream: Stream, scope: DTypeScope, device: Device) -> None:
         self.stream = stream
@@ -116,11 +121,11 @@ class _OperationParser:
         names = self._result_names()
         token = stream.token
         word = stream.name("an operation")
-        kind, _, way = word.partition(".")
+        kind, _, variant = word.partition(".")
         rule = _RULES.get(kind)
         if rule is None or token.kind != "name":
             stream.fail(f"unknown operation {word!r}; known: {', '.join(_RULES)}", token)
-        make, fields = rule(self, names, way, token)
+        make, fields = rule(self, names, variant, token)
         order = stream.name("a token") if stream.accept("token") else ""
         return make(**fields, token=order, origin=stream.origin())
 
@@ -147,7 +152,7 @@ class _OperationParser:
             self.stream.fail(f"{len(names)} results, but {len(types)} types")
 
     def results(self, names: ResultNames) -> tuple[Value, ...]:
-        """``-> type, complex type``; nothing where there is no result."""
+        """``-> type, complex type``, or nothing for an operation without results."""
         types: list[TensorType] = []
         made: list[type[Value]] = []
         while self.stream.accept("," if types else "->"):
@@ -189,26 +194,26 @@ class _OperationParser:
             self.stream.fail(f"expected one expression, found {len(found)}", token)
         return found[0]
 
-    # --- operations: each gives the class and its fields
+    # --- operations: each method returns the class and its fields
 
-    def pointwise(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
+    def pointwise(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
         results, outer, inner = self.typed_axes(names)
         if inner:
             self.stream.fail("a pointwise operation has no axes after '|'", token)
         return Pointwise, {"results": results, "axes": outer, "bodies": self.bodies(results)}
 
-    def reduce(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
+    def reduce(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
         results, outer, inner = self.typed_axes(names)
-        fields = {"combiner": combiner(self.stream, self.scope, way, token), "bodies": self.bodies()}
+        fields = {"combiner": combiner(self.stream, self.scope, variant, token), "bodies": self.bodies()}
         return Reduction, {"results": results, "axes": outer, "reduce_axes": inner, **fields}
 
-    def scan(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
+    def scan(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
         self.stream.expect("dimension")
         dimension = self.stream.integer()
         results, outer, inner = self.typed_axes(names, dimension)
         if len(inner) != 1:
             self.stream.fail("a scan has one axis after '|'", token)
-        fields = {"combiner": combiner(self.stream, self.scope, way, token), "bodies": self.bodies()}
+        fields = {"combiner": combiner(self.stream, self.scope, variant, token), "bodies": self.bodies()}
         return Scan, {
             "results": results,
             "axes": outer,
@@ -217,10 +222,10 @@ class _OperationParser:
             **fields,
         }
 
-    def scatter(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
+    def scatter(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
         stream = self.stream
-        if way not in SCATTER_MODES:
-            stream.fail(f"unknown scatter mode {way!r}; known: {', '.join(SCATTER_MODES)}", token)
+        if variant not in SCATTER_MODES:
+            stream.fail(f"unknown scatter mode {variant!r}; known: {', '.join(SCATTER_MODES)}", token)
         outer = one_part(stream)
         results = self.results(names)
         stream.expect("{")
@@ -231,10 +236,16 @@ class _OperationParser:
         stream.expect("=")
         body = parser.expression(results[0].type.dtype if results else None)
         stream.expect("}")
-        fields = {"base": base, "axes": outer, "index": index, "body": body, "mode": cast(ScatterMode, way)}
+        fields = {
+            "base": base,
+            "axes": outer,
+            "index": index,
+            "body": body,
+            "mode": cast(ScatterMode, variant),
+        }
         return Scatter, {"results": results, **fields}
 
-    def view(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
+    def view(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
         stream = self.stream
         results, outer, _ = self.typed_axes(names)
         stream.expect("{")
@@ -252,11 +263,11 @@ class _OperationParser:
             "base": base,
             "axes": outer,
             "index": index,
-            "aliases": way != "copy",
+            "aliases": variant != "copy",
             "base_strides": given,
         }
 
-    def sort(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
+    def sort(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
         stream = self.stream
         source = stream.value()
         stream.expect("dimension")
@@ -264,16 +275,16 @@ class _OperationParser:
         fields = {"descending": stream.accept("descending"), "stable": not stream.accept("unstable")}
         return Sort, {"results": self.results(names), "source": source, "dimension": dimension, **fields}
 
-    def mutate(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
+    def mutate(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
         target = self.stream.value()
         self.stream.expect("with")
         source = self.stream.value()
         return Mutation, {"results": self.results(names), "target": target, "source": source}
 
-    def region(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
+    def region(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
         stream = self.stream
-        if way not in REGIONS:
-            stream.fail(f"unknown region {way!r}; known: {', '.join(REGIONS)}", token)
+        if variant not in REGIONS:
+            stream.fail(f"unknown region {variant!r}; known: {', '.join(REGIONS)}", token)
         given, attributes = arguments(stream)
         if attributes:
             stream.fail("a region takes no named arguments", token)
@@ -282,9 +293,9 @@ class _OperationParser:
         graphs: list[LoopGraph] = []
         while not stream.accept("}"):
             graphs.append(graph(stream))
-        return Region, {"results": results, "kind": way, "subgraphs": tuple(graphs), "arguments": given}
+        return Region, {"results": results, "kind": variant, "subgraphs": tuple(graphs), "arguments": given}
 
-    def check(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
+    def check(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
         results = self.results(names)
         condition = self.one_body()
         return Assert, {
@@ -294,15 +305,15 @@ class _OperationParser:
             "message": self.stream.string("a message"),
         }
 
-    def host(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
+    def host(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
         symbol = self.stream.name("a symbol")
         results = self.results(names)
         return HostScalar, {"results": results, "symbol": symbol, "body": self.one_body()}
 
     def call(self, names: ResultNames) -> dict[str, Any]:
-        """What all calls share."""
+        """The fields that all calls have."""
         stream = self.stream
-        target = stream.name("what to call")
+        target = stream.name("a routine")
         given, attributes = arguments(stream)
         fields: dict[str, Any] = {"target": target, "arguments": given, "attributes": attributes}
         fields["results"] = self.results(names)
@@ -310,7 +321,7 @@ class _OperationParser:
             if stream.accept(word):
                 fields[word] = separated(stream, self._pair)
         if stream.accept("need"):
-            fields["layout_requirement"] = stream.word("a need", _NEEDS)
+            fields["layout_requirement"] = stream.word("a layout requirement", _LAYOUT_REQUIREMENTS)
         if stream.accept("silent"):
             fields["unreturned"] = separated(stream, stream.value)
         fields["unpack"] = stream.accept("unpack")
@@ -323,26 +334,27 @@ class _OperationParser:
         self.stream.expect("->")
         return first, self.stream.value()
 
-    def extern(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
+    def extern(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
         fields = self.call(names)
         return Extern, {**fields, "reason": self.stream.string() if self.stream.accept("reason") else ""}
 
-    def contraction(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
-        if way not in _CONTRACTIONS:
-            self.stream.fail(f"unknown contraction {way!r}; known: {', '.join(_CONTRACTIONS)}", token)
+    def contraction(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
+        if variant not in _CONTRACTIONS:
+            self.stream.fail(f"unknown contraction {variant!r}; known: {', '.join(_CONTRACTIONS)}", token)
         return ContractionCall, {
             **self.call(names),
-            "kind": cast(Literal["matmul", "convolution", "attention"], way),
+            "kind": cast(Literal["matmul", "convolution", "attention"], variant),
         }
 
-    def random(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
+    def random(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
         return Random, self.call(names)
 
-    def collective(self, names: ResultNames, way: str, token: Token) -> ParsedOperation:
+    def collective(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
         return Collective, self.call(names)
 
 
 ParsedOperation = tuple[type[Operation], dict[str, Any]]
+"""Class of an operation, and its fields."""
 _RULES: Mapping[str, Callable[[_OperationParser, ResultNames, str, Token], ParsedOperation]] = (
     MappingProxyType(
         {
@@ -366,7 +378,7 @@ _RULES: Mapping[str, Callable[[_OperationParser, ResultNames, str, Token], Parse
 
 
 def combiner(stream: Stream, scope: DTypeScope, name: str, token: Token) -> Combiner:
-    """A combiner of that name; ``combine`` is followed by its identity, body and finish."""
+    """The combiner called ``name``; after ``combine`` follow its identity, body and finish."""
     if name in COMBINERS:
         return NamedCombiner(cast(ReductionName, name))
     if name != "combine":

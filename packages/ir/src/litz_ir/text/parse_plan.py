@@ -1,4 +1,4 @@
-"""Parses plans."""
+"""Parser of plans."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SOURCES = ("size", "stride", "argument")
 
 
 def parse_plan(text: str) -> Plan:
-    """Read the text form of a plan. Raises :class:`ParseError`."""
+    """Parse the text form of a plan; raises :class:`ParseError`."""
     return read_whole(text, plan)
 
 
@@ -86,12 +86,12 @@ def plan(stream: Stream) -> Plan:
     steps: list[Step] = []
     while not (stream.at("}") or stream.at("decision")):
         steps.append(_step(stream, scope))
-    choices = decisions(stream)
+    parsed_decisions = decisions(stream)
     stream.expect("}")
     return Plan(
         name=name, device=device, capability=capability, symbols=table, inputs=inputs, constants=tuple(constants),
         buffers=tuple(buffers), storages=tuple(storages), kernels=tuple(kernels), steps=tuple(steps), outputs=outputs,
-        peak=peak, decisions=choices, subplans=tuple(subplans), donated=donated,
+        peak=peak, decisions=parsed_decisions, subplans=tuple(subplans), donated=donated,
     )  # fmt: skip
 
 
@@ -112,10 +112,10 @@ def _step(stream: Stream, scope: DTypeScope) -> Step:
     if stream.accept("call"):
         return _call(stream, tuple(names))
     if stream.token.kind == "name" and stream.token.text.startswith("region."):
-        wanted = tuple(name for name in names if name is not None)
-        if len(wanted) != len(names):
+        results = tuple(name for name in names if name is not None)
+        if len(results) != len(names):
             stream.fail("a region names all its results", token)
-        return _region(stream, wanted)
+        return _region(stream, results)
     if names:
         stream.expected("a call or a region")
     if stream.accept("allocate"):
@@ -159,13 +159,13 @@ def _launch(stream: Stream) -> Launch:
     origins: list[KernelOrigin] = []
     while stream.accept("for"):
         operation = stream.name("an operation")
-        loop = stream.integer() if stream.accept("invocation") else 0
-        origins.append(KernelOrigin(operation, stream.origin(), loop))
+        invocation = stream.integer() if stream.accept("invocation") else 0
+        origins.append(KernelOrigin(operation, stream.origin(), invocation))
     return Launch(name, tuple(buffers), tuple(values), tuple(origins))
 
 
 def _call(stream: Stream, names: tuple[str | None, ...]) -> CallStep:
-    target = stream.name("what to call")
+    target = stream.name("a routine")
     given, attributes = arguments(stream)
     unpack = stream.accept("unpack")
     pairs = separated(stream, stream.value) if stream.accept("complex") else ()

@@ -1,4 +1,4 @@
-"""Parses schedules."""
+"""Parser of schedules."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from litz_ir.text.parse_types import separated
 
 
 def parse_schedule(text: str) -> Schedule:
-    """Read the text form of a schedule. Raises :class:`ParseError`."""
+    """Parse the text form of a schedule; raises :class:`ParseError`."""
     return read_whole(text, schedule)
 
 
 def schedule(stream: Stream) -> Schedule:
-    """The name of a form, then its fields in their order."""
+    """The name of a form, then its fields in order."""
     return _FORMS[stream.word("the form of a schedule", tuple(_FORMS))](stream)
 
 
@@ -131,7 +131,7 @@ def _inner(stream: Stream, word: str = "") -> InnerTile:
 
 
 def _tile(stream: Stream, word: str = "") -> Tile:
-    """``(axis, axis: block)``, after its word if it has one."""
+    """``(axis, axis: block)``, after ``word`` if it is given."""
     if word:
         stream.expect(word)
     stream.expect("(")
@@ -159,8 +159,8 @@ def _block(stream: Stream) -> tuple[str, int]:
     return name, stream.integer()
 
 
-def _number(stream: Stream, word: str, usual: int) -> int:
-    return stream.integer() if stream.accept(word) else usual
+def _number(stream: Stream, word: str, default: int) -> int:
+    return stream.integer() if stream.accept(word) else default
 
 
 def _required(stream: Stream, word: str) -> int:

@@ -1,4 +1,4 @@
-"""Parses what all levels share: tensor types, symbols, inputs, arguments of calls."""
+"""Parser of the parts that all levels have: tensor types, symbols, inputs, arguments of calls."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from litz_ir.text.scope import DTypeScope
 
 T = TypeVar("T")
 KINDS = ("int", "float", "bool")
+"""Kinds of symbols and scalar inputs."""
 
 
 def separated(stream: Stream, item: Callable[[], T], *, start: str = "(", stop: str = ")") -> tuple[T, ...]:
@@ -50,12 +51,12 @@ def separated(stream: Stream, item: Callable[[], T], *, start: str = "(", stop: 
 
 
 def term(stream: Stream) -> Size:
-    """An index term outside a body, where nothing tells the dtype of a load."""
+    """An index term outside a body, whose loads state their dtypes."""
     return BodyParser(stream, DTypeScope()).term()
 
 
 def tail(stream: Stream, shape: tuple[Size, ...], device: Device) -> tuple[Layout, Device]:
-    """What follows a type's shape."""
+    """The layout and device after a type's shape."""
     strides = contiguous_strides(shape)
     if stream.accept("strides"):
         strides = separated(stream, lambda: term(stream))
@@ -68,8 +69,8 @@ def tensor_type(stream: Stream, device: Device) -> TensorType:
     """``f32[4, 5] strides(1, 4) fixed on cuda``."""
     dtype = stream.dtype()
     shape = separated(stream, lambda: term(stream), start="[", stop="]")
-    layout, place = tail(stream, shape, device)
-    return TensorType(dtype, shape, layout, place)
+    layout, type_device = tail(stream, shape, device)
+    return TensorType(dtype, shape, layout, type_device)
 
 
 def result_name(stream: Stream) -> tuple[str, str | None]:
@@ -94,7 +95,7 @@ def axis(stream: Stream) -> Axis:
 
 
 def axes(stream: Stream) -> tuple[tuple[Axis, ...], tuple[Axis, ...] | None]:
-    """``[i0: 4096, i1: 4 | r0: 1024]``; the second part is None without a bar."""
+    """``[i0: 4096, i1: 4 | r0: 1024]``: outer and inner axes; the inner ones are None without a bar."""
     stream.expect("[")
     outer = _axis_list(stream)
     inner = _axis_list(stream) if stream.accept("|") else None
@@ -115,7 +116,7 @@ def one_part(stream: Stream) -> tuple[Axis, ...]:
     """Axes without a bar."""
     outer, inner = axes(stream)
     if inner is not None:
-        stream.fail("these axes have one part only: no '|' belongs here")
+        stream.fail("no inner axes (after '|') are allowed here")
     return outer
 
 
@@ -124,7 +125,7 @@ def parse_input(stream: Stream, device: Device) -> Input:
     if stream.accept("object"):
         name = stream.value()
         stream.expect(":")
-        return ObjectInput(name, stream.name("what it is"))
+        return ObjectInput(name, stream.name("the kind of object"))
     if stream.token.kind != "scalar":
         return declaration(stream, device)
     name = stream.scalar()
@@ -231,7 +232,7 @@ def arguments(stream: Stream) -> tuple[tuple[Argument, ...], Attributes]:
 
 
 def asserted_error(stream: Stream) -> AssertedError:
-    """The class that an assertion raises."""
+    """The exception class that an assertion raises."""
     for error in get_args(AssertedError):
         if stream.accept(error):
             return cast(AssertedError, error)
@@ -264,7 +265,7 @@ def _hint(stream: Stream) -> int | float | bool:
 
 
 def symbols(stream: Stream) -> SymbolTable:
-    """``symbols { … }``, an empty table where none stands."""
+    """``symbols { … }``, or an empty table if it is missing."""
     start = stream.token
     if not stream.accept("symbols"):
         return SymbolTable()

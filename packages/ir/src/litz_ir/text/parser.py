@@ -1,4 +1,4 @@
-"""Parses any level."""
+"""Parser of any level."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from litz_ir.text.parse_loops import graph
 from litz_ir.text.parse_plan import plan
 
 Level = LoopGraph | FusedGraph | Plan | Kernel
+"""Data of any level that has a text form."""
 _LEVELS: dict[str, Callable[[Stream], Level]] = {
     "graph": graph,
     "fused": fused,
@@ -24,7 +25,7 @@ _LEVELS: dict[str, Callable[[Stream], Level]] = {
 
 
 def from_text(text: str) -> Level:
-    """Read any text form; its first word says which. Raises :class:`ParseError` with line and column."""
+    """Parse any text form, chosen by its first word; raises :class:`ParseError` with line and column."""
     return read_whole(text, _level)
 
 

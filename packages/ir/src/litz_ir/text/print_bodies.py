@@ -1,4 +1,4 @@
-"""Prints index terms and loop bodies. Expressions that are large and shared, or very large, get a ``let`` line."""
+"""Printer of index terms and loop bodies; large common sub-expressions get a ``let`` line."""
 
 from __future__ import annotations
 
@@ -33,47 +33,47 @@ from litz_ir.text.scope import (
 )
 from litz_ir.text.spelling import float_text, is_plain, name_text, scalar_text, value_text
 
-_SHARED_SIZE = 3
-"""A shared expression of more nodes than this is bound by a let."""
+_REPEATED_SIZE = 3
+"""Most nodes of an expression that is repeated rather than defined by a let."""
 _LINE_SIZE = 30
-"""Any expression of more nodes than this is: lines stay readable and printing never recurses deeply."""
+"""Most nodes of any expression without a let, so that lines stay readable and printing does not recurse deeply."""
 _TERM_SUM, _TERM_PRODUCT, _TERM_ATOM = 0, 1, 2
 
 
 def print_term(term: Size, bodies: BodyPrinter | None = None) -> str:
-    """An index term. What indirect indices hold is printed inline, by ``bodies`` where given."""
+    """The text of an index term; values of indirect indices are printed inline, by ``bodies`` if given."""
     return (bodies or BodyPrinter((), DTypeScope())).term(term)
 
 
 def print_expr(expr: Expr, scope: DTypeScope | None = None, expected: DType | None = None) -> str:
-    """A body by itself: its let lines, each ended by ``;``, then the expression.
+    """The text of a single body: its let lines, each ended by ``;``, then the expression.
 
-    Without a ``scope`` every load and scalar states its dtype. A literal leaves out the dtype that is ``expected``.
+    Without a ``scope`` every load and scalar states its dtype. A literal of the ``expected`` dtype does not state it.
     """
     printer = BodyPrinter((expr,), scope or DTypeScope())
     return "\n".join((*printer.lets(), printer.root(expr, expected)))
 
 
 class BodyPrinter:
-    """Prints bodies that share one scope and one set of lets."""
+    """Printer of bodies that have one scope and one set of lets."""
 
     def __init__(self, roots: Sequence[Expr], scope: DTypeScope, terms: Sequence[Size] = ()) -> None:
-        """``roots`` are the bodies, ``terms`` further index terms whose indirect indices may share with them."""
+        """``roots`` are the bodies, ``terms`` further index terms whose indirect indices may use the same lets."""
         self.scope = scope
-        held = [atom.value for term in terms for atom in _indirects(term)]
+        index_values = [atom.value for term in terms for atom in _indirects(term)]
         self._names: dict[Expr, str] = {}
-        self._name_large(list(roots) + held)
+        self._name_large(list(roots) + index_values)
 
     def _name_large(self, roots: list[Expr]) -> None:
         nodes = list(walk(*roots))
         uses = Counter(roots)
         for node in nodes:
-            uses.update(_parts(node))
+            uses.update(_operands_of(node))
         sizes: dict[Expr, int] = {}
         for node in nodes:
-            size = 1 + sum(sizes.get(part, 1) for part in _parts(node))
+            size = 1 + sum(sizes.get(part, 1) for part in _operands_of(node))
             alone = uses[node] == 1 and node in roots
-            if (size > _LINE_SIZE and not alone) or (uses[node] > 1 and size > _SHARED_SIZE):
+            if (size > _LINE_SIZE and not alone) or (uses[node] > 1 and size > _REPEATED_SIZE):
                 self._names[node] = f"t{len(self._names)}"
                 size = 1
             sizes[node] = size
@@ -83,18 +83,18 @@ class BodyPrinter:
         return [f"let {name} = {self._expression(node, 0)};" for node, name in self._names.items()]
 
     def root(self, expr: Expr, expected: DType | None = None) -> str:
-        """A body, after its lets; a literal leaves out the ``expected`` dtype."""
+        """The text of a body, after its lets; a literal of the ``expected`` dtype does not state it."""
         return self._argument(expr, expected, 0)
 
     def term(self, term: Size) -> str:
-        """An index term."""
+        """The text of an index term."""
         if isinstance(term, int):
             return str(term)
         if not term.atoms() and all(is_plain(name) for name in term.free_symbols):
             return str(term)
         return self._term(term, _TERM_SUM)
 
-    # --- terms: the same brackets as str(term), names quoted and indirect indices in full
+    # --- terms: parenthesised like str(term), with quoted names and complete indirect indices
 
     def _term(self, term: Size, strength: int) -> str:
         match term:
@@ -139,7 +139,7 @@ class BodyPrinter:
     # --- expressions
 
     def _argument(self, expr: Expr, expected: DType | None, strength: int) -> str:
-        """An expression where one is used: by its let's name if it has one."""
+        """The text of an expression as an operand: the name of its let, if it has one."""
         name = self._names.get(expr)
         if name is not None:
             return name
@@ -206,19 +206,22 @@ class BodyPrinter:
         return f"{name_text(expr.name)}({', '.join(args)})" + ("" if regular else f":{expr.dtype}")
 
     def _operands(self, name: str, args: tuple[Expr, ...]) -> str:
-        shared = _shared_dtype(args)
-        return ", ".join(self._argument(arg, shared, 0) for arg in args)
+        implied_dtype = _implied_dtype(args)
+        return ", ".join(self._argument(arg, implied_dtype, 0) for arg in args)
 
     def _infix(self, expr: Op, strength: int) -> str:
         sign, own = INFIX[expr.name]
-        shared = _shared_dtype(expr.args)
-        left = self._argument(expr.args[0], shared, own + (own == COMPARE))
-        text = f"{left} {sign} {self._argument(expr.args[1], shared, own + 1)}"
+        implied_dtype = _implied_dtype(expr.args)
+        left = self._argument(expr.args[0], implied_dtype, own + (own == COMPARE))
+        text = f"{left} {sign} {self._argument(expr.args[1], implied_dtype, own + 1)}"
         return text if strength <= own else f"({text})"
 
 
-def _shared_dtype(args: tuple[Expr, ...]) -> DType | None:
-    """The dtype that literals among these arguments need not state: the first other argument's, else the first's."""
+def _implied_dtype(args: tuple[Expr, ...]) -> DType | None:
+    """The dtype that literals among these operands need not state.
+
+    It is that of the first operand that is not a literal, or else that of the first operand.
+    """
     for arg in args:
         if not _is_number(arg):
             return arg.dtype
@@ -230,8 +233,8 @@ def _is_number(expr: Expr) -> bool:
     return isinstance(expr, Const) and not expr.dtype.is_bool
 
 
-def _parts(node: Expr) -> Iterator[Expr]:
-    """The expressions that a node's text contains, each as often as it occurs in it."""
+def _operands_of(node: Expr) -> Iterator[Expr]:
+    """Yield the expressions in a node's text, each as often as it occurs."""
     yield from node.children
     for term in node.terms:
         for atom in _indirects(term):
@@ -239,7 +242,7 @@ def _parts(node: Expr) -> Iterator[Expr]:
 
 
 def _indirects(term: Size) -> Iterator[Indirect]:
-    """The indirect indices that a term's text contains, each as often as it occurs in it."""
+    """Yield the indirect indices in a term's text, each as often as it occurs."""
     if isinstance(term, Term):
         if isinstance(term, Indirect):
             yield term

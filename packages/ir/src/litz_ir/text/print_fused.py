@@ -1,4 +1,4 @@
-"""Prints fused graphs."""
+"""Printer of fused graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from litz_ir.text.spelling import name_text, string_text, value_text
 
 
 def print_fused(fused: FusedGraph) -> str:
-    """The text form of a fused graph; :func:`litz_ir.text.parse_fused` reads it back."""
+    """The text form of a fused graph, which :func:`litz_ir.text.parse_fused` parses."""
     return "\n".join(fused_lines(fused)) + "\n"
 
 
@@ -41,7 +41,7 @@ def _group_lines(group: Group, scope: DTypeScope) -> list[str]:
     head = f"group {name_text(group.name)} {axes_text(group.outer, group.inner)}"
     head += f" in ({values_text(group.reads)}) out ({values_text(group.writes)})"
     lines = [line for member in group.members for line in _member_lines(member, scope)]
-    return [f"{head} {{", *indented([*lines, *_fate_lines(group.storage_classes)]), "}"]
+    return [f"{head} {{", *indented([*lines, *_storage_class_lines(group.storage_classes)]), "}"]
 
 
 def _member_lines(member: Member, scope: DTypeScope) -> list[str]:
@@ -52,18 +52,18 @@ def _member_lines(member: Member, scope: DTypeScope) -> list[str]:
         return [text]
     printer = BodyPrinter(member.bodies, scope)
     bodies = [printer.root(body) for body in member.bodies]
-    block = braced(printer.lets(), bodies, room=WIDTH - len(text) - 2 * len(INDENT))
+    block = braced(printer.lets(), bodies, width=WIDTH - len(text) - 2 * len(INDENT))
     return [f"{text} {block[0]}", *block[1:]]
 
 
-def _fate_lines(fates: tuple[tuple[str, StorageClass], ...]) -> list[str]:
-    """One line for each run of values of one fate."""
+def _storage_class_lines(storage_classes: tuple[tuple[str, StorageClass], ...]) -> list[str]:
+    """One line for each run of values of one storage class."""
     lines: list[str] = []
     last: StorageClass | None = None
-    for name, fate in fates:
-        if fate == last:
+    for name, storage_class in storage_classes:
+        if storage_class == last:
             lines[-1] += f", {value_text(name)}"
         else:
-            lines.append(f"{fate} {value_text(name)}")
-        last = fate
+            lines.append(f"{storage_class} {value_text(name)}")
+        last = storage_class
     return lines

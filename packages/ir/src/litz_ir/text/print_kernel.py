@@ -1,4 +1,4 @@
-"""Prints kernels."""
+"""Printer of kernels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from litz_ir.text.spelling import name_text, scalar_text, value_text
 
 
 def print_kernel(kernel: Kernel) -> str:
-    """The text form of a kernel; :func:`litz_ir.text.parse_kernel` reads it back."""
+    """The text form of a kernel, which :func:`litz_ir.text.parse_kernel` parses."""
     return "\n".join(kernel_lines(kernel)) + "\n"
 
 
@@ -40,20 +40,22 @@ def kernel_lines(kernel: Kernel) -> list[str]:
     if kernel.outer:
         lines.append(f"outer {axes_text(kernel.outer)}")
     lines += [
-        f"scratch {value_text(local.name)}: {local.dtype}[{print_term(local.size)}]"
-        for local in kernel.scratch
+        f"scratch {value_text(array.name)}: {array.dtype}[{print_term(array.size)}]"
+        for array in kernel.scratch
     ]
     for phase in kernel.phases:
         lines += _phase_lines(phase, scope)
         define_phase(phase, scope)
-    for part in kernel.subkernels:
-        lines += [*kernel_lines(part.kernel), *indented(map(_binding_text, part.invocations))]
+    for subkernel in kernel.subkernels:
+        lines += [*kernel_lines(subkernel.kernel), *indented(map(_invocation_text, subkernel.invocations))]
     parameters = ", ".join(map(_parameter_text, kernel.parameters))
     return [f"kernel {name_text(kernel.name)}({parameters}) {{", *indented(lines), "}"]
 
 
-def _binding_text(binding: Invocation) -> str:
-    return f"invoke ({', '.join([*map(value_text, binding.buffers), *map(print_term, binding.symbols)])})"
+def _invocation_text(invocation: Invocation) -> str:
+    return (
+        f"invoke ({', '.join([*map(value_text, invocation.buffers), *map(print_term, invocation.symbols)])})"
+    )
 
 
 def kernel_scope(kernel: Kernel) -> DTypeScope:
@@ -61,12 +63,12 @@ def kernel_scope(kernel: Kernel) -> DTypeScope:
     scope = DTypeScope()
     scope.declare_symbols(kernel.symbols)
     scope.buffers.update((parameter.name, parameter.dtype) for parameter in kernel.parameters)
-    scope.buffers.update((local.name, local.dtype) for local in kernel.scratch)
+    scope.buffers.update((array.name, array.dtype) for array in kernel.scratch)
     return scope
 
 
 def define_phase(phase: Phase, scope: DTypeScope) -> None:
-    """Make known to later phases what a phase accumulates."""
+    """Make the results that a phase accumulates known to later phases."""
     for statement in phase.statements:
         if isinstance(statement, Accumulate):
             scope.scalars.update(statement.results)
@@ -108,9 +110,11 @@ def _statement_lines(statement: Statement, printer: BodyPrinter) -> list[str]:
             head = f"{names} = " if names else ""
             return _combined(f"{head}reduce", statement.combiner, statement.values, printer, "")
         case ScanStore():
-            places = [f"{value_text(buffer)}[{printer.term(offset)}]" for buffer, offset in statement.targets]
+            targets = [
+                f"{value_text(buffer)}[{printer.term(offset)}]" for buffer, offset in statement.targets
+            ]
             return _combined(
-                "scan", statement.combiner, statement.values, printer, f" -> {', '.join(places)}"
+                "scan", statement.combiner, statement.values, printer, f" -> {', '.join(targets)}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Prints loop graphs."""
+"""Printer of loop graphs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from litz_ir.text.spelling import name_text, origin_text, string_text, value_tex
 
 
 def print_graph(graph: LoopGraph) -> str:
-    """The text form of a loop graph; :func:`litz_ir.text.parse_graph` reads it back."""
+    """The text form of a loop graph, which :func:`litz_ir.text.parse_graph` parses."""
     return "\n".join(graph_lines(graph)) + "\n"
 
 
@@ -71,23 +71,23 @@ def graph_lines(graph: LoopGraph) -> list[str]:
         scope.define(operation)
     inputs = ", ".join(input_text(item, device) for item in graph.inputs)
     outputs = ", ".join(map(argument_text, graph.outputs))
-    place = "" if device == CPU else f" on {device_text(device)} "
-    lasting = named_values("frozen", graph.frozen) + named_values("donated", graph.donated)
+    device_part = "" if device == CPU else f" on {device_text(device)} "
+    marks = named_values("frozen", graph.frozen) + named_values("donated", graph.donated)
     saved = named_values("saved", graph.saved)
     return [
-        f"graph {name_text(graph.name)}{place}({inputs}){lasting} -> ({outputs}){saved} {{",
+        f"graph {name_text(graph.name)}{device_part}({inputs}){marks} -> ({outputs}){saved} {{",
         *indented(lines),
         "}",
     ]
 
 
-def named_values(what: str, names: tuple[str, ...]) -> str:
-    """The inputs or outputs of which something is said, after the list of all: `` held (%a, %b)``."""
-    return f" {what} ({values_text(names)})" if names else ""
+def named_values(mark: str, names: tuple[str, ...]) -> str:
+    """A marked subset of inputs or outputs, after the list of all: `` frozen (%a, %b)``."""
+    return f" {mark} ({values_text(names)})" if names else ""
 
 
 def operation_lines(operation: Operation, scope: DTypeScope, device: Device) -> list[str]:
-    """One operation: its results, its kind, and what that kind has."""
+    """The lines of an operation: its results, its kind and its fields."""
     printer = _OperationPrinter(scope, device, _opening(operation))
     lines = printer.lines(operation)
     if operation.token:
@@ -104,7 +104,7 @@ def _opening(operation: Operation) -> str:
 
 
 class _OperationPrinter:
-    """Prints one operation after its ``opening``, the results' names."""
+    """Printer of one operation after its ``opening``, the names of its results."""
 
     def __init__(self, scope: DTypeScope, device: Device, opening: str) -> None:
         self.scope = scope
@@ -151,7 +151,7 @@ class _OperationPrinter:
                 raise TypeError(f"no text form for an operation of type {type(operation).__name__}")
         return [self.opening + head + self._types(operation.results)]
 
-    # --- parts
+    # --- fields
 
     def _types(self, results: Sequence[Value]) -> str:
         return f" -> {', '.join(value_type_text(value, self.device) for value in results)}" if results else ""
@@ -163,7 +163,7 @@ class _OperationPrinter:
         axes: Sequence[Axis],
         inner: Sequence[Axis] = (),
     ) -> str:
-        """Axes and result types; as one, ``f32[i0: 4]``, when there is one result of the loop's own shape."""
+        """Axes and result types; as one, ``f32[i0: 4]``, if there is one result of the loop's shape."""
         if len(results) == 1 and results[0].type.shape == tuple(shape):
             type_ = results[0].type
             return f"{type_.dtype}{axes_text(axes, inner)}{tail_text(type_, self.device)}"
@@ -175,15 +175,15 @@ class _OperationPrinter:
     def _bodies(
         self, bodies: tuple[Expr, ...], results: Sequence[Value] = (), scope: DTypeScope | None = None
     ) -> list[str]:
-        """A block of bodies; literals leave out the dtypes of the results."""
+        """A block of bodies; literals of the results' dtypes do not state them."""
         printer = BodyPrinter(bodies, scope or self.scope)
         expected = [value.type.dtype for value in results[: len(bodies)]]
         expected_or_none = [*expected, *[None] * (len(bodies) - len(expected))]
         texts = [printer.root(body, dtype) for body, dtype in zip(bodies, expected_or_none, strict=True)]
-        return braced(printer.lets(), texts, room=WIDTH - len(self.opening) - 2 * len(INDENT))
+        return braced(printer.lets(), texts, width=WIDTH - len(self.opening) - 2 * len(INDENT))
 
     def _combined(self, head: str, combiner: Combiner, block: list[str]) -> list[str]:
-        """A combiner's own bodies, if it has any, before the bodies that it combines."""
+        """The bodies of a user combiner, if any, before the bodies that it combines."""
         if not isinstance(combiner, UserCombiner):
             return self._block(head, block)
         return [f"{self.opening}{head}", *indented([*combine_lines(combiner, self.scope), *block])]
@@ -210,7 +210,7 @@ class _OperationPrinter:
         element = self._element(printer, operation.base, operation.index)
         text = f"{element} = {printer.root(operation.body, expected)}"
         head = f"scatter.{operation.mode} {axes_text(operation.axes)}{self._types(operation.results)}"
-        return self._block(head, braced(printer.lets(), [text], room=WIDTH - len(head)))
+        return self._block(head, braced(printer.lets(), [text], width=WIDTH - len(head)))
 
     def _view(self, operation: View) -> list[str]:
         printer = BodyPrinter((), self.scope, operation.index)
@@ -220,7 +220,7 @@ class _OperationPrinter:
         head = f"{kind} {self._typed(operation.results, shape, operation.axes)}"
         given = operation.base_strides
         tail = "" if given is None else f" given strides({', '.join(map(print_term, given))})"
-        lines = self._block(head, braced(printer.lets(), [element], room=WIDTH))
+        lines = self._block(head, braced(printer.lets(), [element], width=WIDTH))
         return [*lines[:-1], lines[-1] + tail]
 
     def _call(self, operation: Call) -> str:
@@ -254,15 +254,15 @@ def combiner_name(combiner: Combiner) -> str:
 
 def combine_lines(combiner: UserCombiner, scope: DTypeScope) -> list[str]:
     """``from { identity } by { body } to { finish }``."""
-    inside = scope.combining(tuple(expr.dtype for expr in combiner.identity))
+    parameters_scope = scope.combining(tuple(expr.dtype for expr in combiner.identity))
     lines: list[str] = []
     for word, bodies, known in (
         ("from", combiner.identity, scope),
-        ("by", combiner.body, inside),
-        ("to", combiner.finish, inside),
+        ("by", combiner.body, parameters_scope),
+        ("to", combiner.finish, parameters_scope),
     ):
         printer = BodyPrinter(bodies, known)
-        block = braced(printer.lets(), [printer.root(body) for body in bodies], room=WIDTH - 2 * len(INDENT))
+        block = braced(printer.lets(), [printer.root(body) for body in bodies], width=WIDTH - 2 * len(INDENT))
         lines += [f"{word} {block[0]}", *block[1:]]
     return lines
 

@@ -1,4 +1,4 @@
-"""Prints plans: storages, buffers, kernels and steps."""
+"""Printer of plans: storages, buffers, kernels and steps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from litz_ir.text.spelling import name_text, origin_text, string_text, value_tex
 
 
 def print_plan(plan: Plan) -> str:
-    """The text form of a plan and its kernels; :func:`litz_ir.text.parse_plan` reads it back."""
+    """The text form of a plan and its kernels, which :func:`litz_ir.text.parse_plan` parses."""
     return "\n".join(plan_lines(plan)) + "\n"
 
 
@@ -78,8 +78,8 @@ def plan_scope(plan: Plan) -> DTypeScope:
 
 
 def _storage_text(storage: Storage, device: Device) -> str:
-    place = "" if storage.device == device else f" on {device_text(storage.device)}"
-    return f"storage {name_text(storage.name)}: {print_term(storage.nbytes)}{place}"
+    device_part = "" if storage.device == device else f" on {device_text(storage.device)}"
+    return f"storage {name_text(storage.name)}: {print_term(storage.nbytes)}{device_part}"
 
 
 def _placement_text(name: str, placement: Placement, device: Device) -> str:
@@ -125,7 +125,7 @@ def _block(frame: str, body: Expr, scope: DTypeScope) -> list[str]:
     """The frame with the body's block in place of its ``{}``."""
     printer = BodyPrinter((body,), scope)
     before, _, after = frame.partition("{}")
-    block = braced(printer.lets(), [printer.root(body)], room=WIDTH - len(frame))
+    block = braced(printer.lets(), [printer.root(body)], width=WIDTH - len(frame))
     block[0] = before + block[0]
     block[-1] += after
     return block
@@ -135,8 +135,10 @@ def _launch_lines(step: Launch) -> list[str]:
     symbols = f"; {', '.join(map(print_term, step.symbols))}" if step.symbols else ""
     lines = [f"launch {name_text(step.kernel)}({values_text(step.buffers)}{symbols})"]
     for item in step.origins:
-        loop = f" invocation {item.invocation}" if item.invocation else ""
-        lines.append(f"{INDENT}for {name_text(item.operation)}{loop} {origin_text(item.origin)}".rstrip())
+        invocation = f" invocation {item.invocation}" if item.invocation else ""
+        lines.append(
+            f"{INDENT}for {name_text(item.operation)}{invocation} {origin_text(item.origin)}".rstrip()
+        )
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Prints schedules."""
+"""Printer of schedules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from litz_ir.text.spelling import name_text
 
 
 def print_schedule(schedule: Schedule) -> str:
-    """The text form of a schedule: the name of its form, then what differs from the form's defaults."""
+    """The text form of a schedule: the name of its form, then the fields that differ from their defaults."""
     match schedule:
         case CpuLoops():
             words = _cpu_loops(schedule)
@@ -122,5 +122,5 @@ def _names(word: str, names: Sequence[str]) -> list[str]:
     return [f"{word}({', '.join(map(name_text, names))})"] if names else []
 
 
-def _number(word: str, number: int, usual: int) -> list[str]:
-    return [f"{word} {number}"] if number != usual else []
+def _number(word: str, number: int, default: int) -> list[str]:
+    return [f"{word} {number}"] if number != default else []

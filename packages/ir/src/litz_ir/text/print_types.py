@@ -1,4 +1,4 @@
-"""Prints what all levels share: tensor types, symbols, inputs, arguments of calls."""
+"""Printer of the parts that all levels have: tensor types, symbols, inputs, arguments of calls."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ from litz_ir.text.print_bodies import print_term
 from litz_ir.text.spelling import float_text, name_text, scalar_text, string_text, value_text
 
 INDENT = "  "
+"""Indentation of one level."""
 WIDTH = 110
-"""Longest line that is kept on one line where there is a choice."""
+"""Most columns of a block that is printed on one line."""
 
 
 def indented(lines: Iterable[str]) -> list[str]:
-    """The lines, one level further in."""
+    """The lines, indented by one level."""
     return [INDENT + line for line in lines]
 
 
@@ -46,13 +47,13 @@ def device_text(device: Device) -> str:
 
 
 def default_device(types: Iterable[TensorType]) -> Device:
-    """The device that most of the types name, which is then left out of each; the first of several."""
+    """The most frequent device of the types, which is omitted from each; of several, the first."""
     counts = Counter(type_.device for type_ in types)
     return counts.most_common(1)[0][0] if counts else CPU
 
 
 def layout_text(layout: Layout, shape: tuple[Size, ...]) -> str:
-    """What is special about a layout, each part led by a space: strides unless row-major, offset, ``fixed``."""
+    """The text of a layout, each part led by a space: strides unless row-major, offset, ``fixed``."""
     text = ""
     if layout.strides != contiguous_strides(shape):
         text += f" strides({', '.join(map(print_term, layout.strides))})"
@@ -62,7 +63,7 @@ def layout_text(layout: Layout, shape: tuple[Size, ...]) -> str:
 
 
 def tail_text(type_: TensorType, device: Device) -> str:
-    """What follows a type's shape: layout, and its device where it is not the usual one."""
+    """The text after a type's shape: the layout, and the device unless it is the default ``device``."""
     other = "" if type_.device == device else f" on {device_text(type_.device)}"
     return layout_text(type_.layout, type_.shape) + other
 
@@ -74,7 +75,7 @@ def type_text(type_: TensorType, device: Device) -> str:
 
 
 def value_type_text(value: Value, device: Device) -> str:
-    """A value's type, led by ``complex`` where it comes from outside as a complex tensor."""
+    """A value's type, led by ``complex`` for a complex tensor from outside."""
     return ("complex " if isinstance(value, ComplexValue) else "") + type_text(value.type, device)
 
 
@@ -104,7 +105,7 @@ def axes_text(axes: Iterable[Axis], inner: Sequence[Axis] = ()) -> str:
 
 
 def input_text(item: Input, device: Device) -> str:
-    """``%x: f32[4]``, ``$n: int as s0``, ``$m: int = s0*2`` or ``opaque %g: generator``."""
+    """``%x: f32[4]``, ``$n: int as s0``, ``$m: int = s0*2`` or ``object %g: generator``."""
     match item:
         case Value():
             return declaration(item, device)
@@ -117,8 +118,11 @@ def input_text(item: Input, device: Device) -> str:
 
 
 def argument_text(argument: Argument) -> str:
-    """An argument of a call: ``%x``, ``complex(%x)``, ``%x strided[2] offset 4``, ``$s``, ``kind::name``, ``f32``,
-    ``device(cpu)``, a term or a literal, ``complex(0.0, 1.0)`` among them."""
+    """An argument of a call.
+
+    ``%x``, ``complex(%x)``, ``%x strided[2] offset 4``, ``$s``, ``kind::name``, ``f32``, ``device(cpu)``, a term, or a
+    literal such as ``complex(0.0, 1.0)``.
+    """
     match argument:
         case None:
             return "none"
@@ -159,7 +163,7 @@ def arguments_text(arguments: Iterable[Argument], attributes: Attributes = ()) -
 
 
 def info_text(info: SymbolInfo) -> str:
-    """``s0: int from 2 to 4096 multiple 8 hint 1024 source "…"``, without what is not known."""
+    """``s0: int from 2 to 4096 multiple 8 hint 1024 source "…"``, without unknown fields."""
     text = f"{name_text(info.name)}: {info.kind}"
     if info.low is not None:
         text += f" from {info.low}"
@@ -173,22 +177,22 @@ def info_text(info: SymbolInfo) -> str:
 
 
 def symbols_lines(table: SymbolTable) -> list[str]:
-    """``symbols { … }``; nothing for an empty table."""
+    """``symbols { … }``; no line for an empty table."""
     facts = [info_text(info) for info in table.infos]
     facts += [f"equal {print_term(left)} = {print_term(right)}" for left, right in table.equalities]
     return ["symbols {", *indented(facts), "}"] if facts else []
 
 
 def error_text(error: AssertedError) -> str:
-    """The class that an assertion raises, where it is not the usual one, and a space."""
+    """The exception class that an assertion raises, and a space; empty for ``RuntimeError``."""
     return "" if error == "RuntimeError" else f"{error} "
 
 
-def braced(lets: list[str], bodies: list[str], *, room: int) -> list[str]:
-    """A block of bodies: on one line when it fits into ``room`` columns, else a line for each let and body."""
+def braced(lets: list[str], bodies: list[str], *, width: int) -> list[str]:
+    """A block of bodies: one line if it fits into ``width`` columns, else a line for each let and body."""
     if not lets:
         short = f"{{ {', '.join(bodies)} }}" if bodies else "{ }"
-        if len(short) <= room:
+        if len(short) <= width:
             return [short]
     separated = [body + "," for body in bodies[:-1]] + bodies[-1:]
     return ["{", *indented([*lets, *separated]), "}"]

@@ -1,4 +1,4 @@
-"""Prints any level."""
+"""Printer of any level."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from litz_ir.text.print_plan import print_plan
 
 
 def to_text(data: LoopGraph | FusedGraph | Plan | Kernel) -> str:
-    """The text form, which :func:`litz_ir.text.from_text` reads back. Raises ``TypeError`` for anything else."""
+    """The text form, which :func:`litz_ir.text.from_text` parses; raises ``TypeError`` for other data."""
     match data:
         case LoopGraph():
             return print_graph(data)

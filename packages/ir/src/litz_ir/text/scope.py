@@ -1,7 +1,7 @@
-"""What a body may leave unsaid because its surroundings say it: the dtypes of buffers, scalars and parameters.
+"""Dtypes known in a scope, which a body's text need not state: those of buffers, scalars and combiner parameters.
 
-The printer and the parser build the same scopes from the same declarations; what a scope does not know is written out
-as a suffix: ``%x[i0]:f32``.
+Printer and parser build the same scopes from the same declarations. A dtype that a scope does not have is a suffix:
+``%x[i0]:f32``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.table import SymbolInfo, SymbolKind
 
 SYMBOL_DTYPES: dict[SymbolKind, DType] = {"int": i64, "float": f64, "bool": b1}
-"""The dtype in which a body sees a symbol of each kind."""
+"""The dtype in which a body reads a symbol of each kind."""
 
 INFIX: dict[str, tuple[str, int]] = {
     "eq": ("==", 1),
@@ -33,26 +33,28 @@ INFIX: dict[str, tuple[str, int]] = {
     "mul": ("*", 5),
     "div": ("/", 5),
 }
-"""Operations written between their arguments: sign and binding strength. All but comparisons associate to the left."""
+"""Operations written between their operands: sign and binding strength. All but comparisons associate to the left."""
 
 COMPARE = 1
+"""Binding strength of comparisons, the weakest."""
 UNARY = 6
+"""Binding strength of the unary minus."""
 
 
 @dataclass(slots=True)
 class DTypeScope:
-    """Dtypes by the name of a buffer, the name of a scalar and the position of a combine body's parameter."""
+    """Dtypes of buffers and scalars by name, and of combiner parameters by position."""
 
     buffers: dict[str, DType] = field(default_factory=dict)
     scalars: dict[str, DType] = field(default_factory=dict)
     parameters: tuple[DType, ...] = ()
 
     def combining(self, dtypes: tuple[DType, ...]) -> DTypeScope:
-        """The scope of a combine body over tuples of these dtypes: accumulated values first, then new ones."""
+        """The scope of a combiner's body over tuples of these dtypes: accumulated values first, then new ones."""
         return DTypeScope(self.buffers, self.scalars, dtypes + dtypes)
 
     def declare(self, items: Iterable[Input]) -> None:
-        """Make inputs or constants known."""
+        """Add inputs or constants."""
         for item in items:
             if isinstance(item, Value):
                 self.buffers[item.name] = item.type.dtype
@@ -60,22 +62,22 @@ class DTypeScope:
                 self.scalars[item.symbol or item.name] = SYMBOL_DTYPES[item.kind]
 
     def define(self, operation: Operation) -> None:
-        """Make known what an operation defines."""
+        """Add the results of an operation."""
         self.declare(operation.results)
         if isinstance(operation, HostScalar):
             self.scalars[operation.symbol] = operation.body.dtype
 
     def declare_symbols(self, infos: Iterable[SymbolInfo]) -> None:
-        """Make symbols known."""
+        """Add symbols."""
         self.scalars.update((info.name, SYMBOL_DTYPES[info.kind]) for info in infos)
 
     def parameter(self, position: int) -> DType | None:
-        """The dtype of a combine body's parameter, if known."""
+        """The dtype of a combiner's parameter, if known."""
         return self.parameters[position] if 0 <= position < len(self.parameters) else None
 
 
 def graph_scope(graph: LoopGraph) -> DTypeScope:
-    """The scope of bodies that may read anything in a graph."""
+    """The scope of bodies that may read any buffer of a graph."""
     scope = DTypeScope()
     scope.declare_symbols(graph.symbols)
     scope.declare((*graph.inputs, *graph.constants))
@@ -85,12 +87,12 @@ def graph_scope(graph: LoopGraph) -> DTypeScope:
 
 
 def literal_dtype(value: int | float) -> DType:
-    """The dtype of a literal that nothing else decides."""
+    """The default dtype of a literal."""
     return f32 if isinstance(value, float) else i64
 
 
 def operation_dtype(name: str, args: tuple[DType, ...], wanted: DType | None) -> DType | None:
-    """The dtype of an operation of the table over these arguments; None where there is none."""
+    """The dtype of an operation over arguments of these dtypes; None if the table has no such operation."""
     row = OPS.get(name)
     if row is None or len(args) != row.arity:
         return None
@@ -101,11 +103,11 @@ def operation_dtype(name: str, args: tuple[DType, ...], wanted: DType | None) ->
 
 
 def names_dtype(name: str) -> bool:
-    """True for operations that state the dtype they produce as a last argument."""
+    """True for operations whose last argument in the text is their result's dtype."""
     row = OPS.get(name)
     return row is not None and row.rule in ("bitcast", "random")
 
 
 def first_operand(name: str) -> int:
-    """The position of the first argument whose dtype the others share: a choice's condition stands apart."""
+    """Position of the first argument whose dtype the later ones have: 1 after a condition, else 0."""
     return 1 if name in ("where", "masked") else 0

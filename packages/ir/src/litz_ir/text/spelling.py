@@ -1,4 +1,4 @@
-"""How names, literals and origins are spelt in the text form; the lexer's regular expressions are the other half."""
+"""Spelling of names, literals and origins in the text form; the lexer has the matching regular expressions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from litz_ir.errors import LitzError
 from litz_ir.origin import UNKNOWN, Origin
 
 PLAIN = r"[^\W\d]\w*(?:\.\w+)*"
-"""Regular expression of a name that needs no quotes: an identifier, dots inside."""
+"""Regular expression of a name that needs no quotes: an identifier, possibly with dots."""
 
 DTYPE_NAMES = frozenset(d.name for d in ALL)
+"""Names of all dtypes."""
 RESERVED = DTYPE_NAMES | {
     "complex",
     "device",
@@ -25,23 +26,23 @@ RESERVED = DTYPE_NAMES | {
     "none",
     "true",
 }
-"""Words with a meaning of their own wherever a name may stand; a thing that is called so is quoted."""
+"""Words with a meaning of their own where a name may stand; an equal name is quoted."""
 
 _plain = re.compile(PLAIN).fullmatch
 
 
 def is_plain(name: str) -> bool:
-    """True when the name is written as it is."""
+    """True if a name needs no quotes."""
     return _plain(name) is not None and name not in RESERVED
 
 
 def name_text(name: str) -> str:
-    """A bare name, quoted ``'like this'`` where it is no identifier or a reserved word."""
+    """The name, quoted ``'like this'`` if it is not an identifier or is reserved."""
     return name if is_plain(name) else quoted(name)
 
 
 def value_text(name: str) -> str:
-    """A value's name with its sigil: ``%x``."""
+    """A buffer's name with its sigil: ``%x``."""
     return "%" + (name if _plain(name) else quoted(name))
 
 
@@ -56,7 +57,7 @@ def quoted(name: str) -> str:
 
 
 def unquoted(text: str) -> str:
-    """What :func:`quoted` was given; raises ``ValueError`` for an unknown escape."""
+    """The argument of :func:`quoted` that gave ``text``; raises ``ValueError`` for an unknown escape."""
     return str(json.loads('"' + text[1:-1] + '"'))
 
 
@@ -66,7 +67,7 @@ def string_text(text: str) -> str:
 
 
 def float_text(value: float) -> str:
-    """The shortest literal that reads back as the same double, never mistaken for an integer."""
+    """The shortest literal that parses to the same double; it never looks like an integer."""
     return repr(value)
 
 
@@ -88,7 +89,7 @@ _ORIGIN_PART = re.compile(
 
 
 def origin_text(origin: Origin) -> str:
-    """``@ node (operation) in module "source" file:line``, without what is empty; nothing for an unknown origin."""
+    """``@ node (operation) in module "source" file:line``, without empty fields; empty for an unknown origin."""
     if origin == UNKNOWN:
         return ""
     parts = ["@"]
@@ -109,7 +110,7 @@ def origin_text(origin: Origin) -> str:
 
 
 def parse_origin(text: str) -> Origin:
-    """Read what :func:`origin_text` wrote; raises :class:`LitzError` with what cannot be read."""
+    """Parse the output of :func:`origin_text`; raises :class:`LitzError` naming the text that is not understood."""
     fields: dict[str, str] = {}
     position = 1
     text = text.rstrip()
