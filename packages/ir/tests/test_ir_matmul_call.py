@@ -132,14 +132,14 @@ def test_the_nest_of_a_call_is_the_matmul_that_is_found_in_it(name: str) -> None
     call, result, product = NESTS[name]
     found = named(call, result)
     nest = found.nest()
-    assert nest.product == parse_expr(product)
+    assert nest.summand == parse_expr(product)
     assert nest.k == (Axis("r0", 20),) and tuple(axis.size for axis in nest.outer) == found.result.type.shape
-    assert matmul_nest(NamedCombiner("sum"), [nest.product], nest.outer, nest.k) == nest
+    assert matmul_nest(NamedCombiner("sum"), [nest.summand], nest.outer, nest.k) == nest
 
 
 def test_a_nest_multiplies_as_precisely_as_asked() -> None:
     nest = named("aten.mm.default(%x, %w)").nest("mul_tf32")
-    assert nest.product == parse_expr("mul_tf32(f32(%x[i0, r0]:bf16), f32(%w[r0, i1]:bf16))")
+    assert nest.summand == parse_expr("mul_tf32(f32(%x[i0, r0]:bf16), f32(%w[r0, i1]:bf16))")
 
 
 def test_a_plain_call_has_operands_and_maybe_a_bias() -> None:

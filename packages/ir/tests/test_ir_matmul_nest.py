@@ -62,7 +62,7 @@ def test_operands_accumulator_and_multiplication_are_named() -> None:
     assert (nest.a, nest.b) == (parse_expr("%x[i, k]:f32"), parse_expr("exp(%y[k, j]:f32)"))
     assert (nest.accumulator, nest.multiply, nest.weights, nest.nested) == (f32, "mul_tf32", "none", False)
     assert nest.k == (K,) and nest.outer == (B, M, N)
-    assert nest.product == parse_expr("mul_tf32(%x[i, k]:f32, exp(%y[k, j]:f32))")
+    assert nest.summand == parse_expr("mul_tf32(%x[i, k]:f32, exp(%y[k, j]:f32))")
     integers = found("i32(%x[i, k]:i8) * i32(%y[k, j]:i8)")
     assert integers is not None and integers.accumulator == i32
 
@@ -114,7 +114,7 @@ def test_a_nested_operand_makes_any_sum_a_matmul() -> None:
     multiplied, alone = found(f"{FOLD} * %v[k, j]:f32"), found(FOLD)
     assert multiplied is not None and multiplied.nested and sides(multiplied) == ("b", "i", "j")
     assert alone is not None and alone.b is None and alone.nested
-    assert sides(alone) == ("bj", "i", "") and alone.product == parse_expr(FOLD)
+    assert sides(alone) == ("bj", "i", "") and alone.summand == parse_expr(FOLD)
     assert found(FOLD, combiner=NamedCombiner("max")) is None
 
 

@@ -1,7 +1,7 @@
-"""The nouns of litz: what is passed between stages, and what each of them means.
+"""The intermediate representations of litz: loop graphs, fused graphs, plans and kernels.
 
-The names here are fetched from their modules when they are first asked for, so `import litz_ir` costs nothing and a
-program that runs a stored plan never loads the parser.
+Names are imported from their modules on first use, so `import litz_ir` is cheap and a program that runs a stored plan
+never loads the parser.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = {
+_MODULES = {
     "FusedGraph": "litz_ir.fused.group",
     "Kernel": "litz_ir.plan.kernel",
     "LitzError": "litz_ir.errors",
@@ -51,8 +51,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Fetch a public name from the module that defines it."""
-    home = _HOMES.get(name)
-    if home is None:
+    """Import a public name from the module that defines it."""
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module 'litz_ir' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(home), name)
+    return getattr(import_module(module), name)

@@ -1,4 +1,4 @@
-"""Where a buffer lives: a device kind and nothing that differs between equal machines."""
+"""Devices of buffers, without anything that differs between equal machines."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device kind (``"cpu"``, ``"cuda"``) and, where one plan spans several, which of them.
-
-    ``index`` is relative to the plan, not the machine's ordinal: two ranks that run the same graph have equal plans.
-    """
+    """A device kind (``"cpu"``, ``"cuda"``) and, in a plan over several devices, the number of one."""
 
     kind: str
+    """Kind of device, as torch names it."""
     index: int = 0
+    """Number within the plan, not the machine's ordinal: two ranks that run the same graph have equal plans."""
 
     def __str__(self) -> str:
         return self.kind if self.index == 0 else f"{self.kind}:{self.index}"
 
     @staticmethod
     def parse(text: str) -> Device:
-        """Read ``cpu`` or ``cuda:1``."""
+        """Parse ``cpu`` or ``cuda:1``."""
         kind, _, index = text.partition(":")
         return Device(kind, int(index or 0))
 
 
 CPU = Device("cpu")
+"""The CPU."""

@@ -1,6 +1,6 @@
-"""Scalar types and their promotion.
+"""Scalar dtypes and their promotion.
 
-Complex numbers are pairs of scalars on a trailing dimension of two, so no complex dtype exists here.
+Complex numbers are pairs of scalars on a last dimension of two, so there is no complex dtype.
 """
 
 from __future__ import annotations
@@ -11,46 +11,49 @@ from typing import Literal
 from litz_ir.errors import DTypeError
 
 DTypeKind = Literal["float", "int", "uint", "bool"]
+"""Kind of a dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """A scalar type. ``name`` is its spelling in the text form, ``bits`` its width in memory.
-
-    ``mantissa`` counts explicit mantissa bits of a float (0 for the others). Instances are the module's constants;
-    compare with ``==`` or ``is``.
-    """
+    """A scalar dtype. Instances are the constants of this module; compare with ``==`` or ``is``."""
 
     name: str
+    """Spelling in the text form."""
     kind: DTypeKind
     bits: int
+    """Width in memory, in bits."""
     mantissa: int = 0
+    """Explicit mantissa bits of a float; 0 for others."""
 
     @property
     def itemsize(self) -> int:
-        """Bytes per element in memory."""
+        """Bytes of an element in memory."""
         return (self.bits + 7) // 8
 
     @property
     def is_float(self) -> bool:
+        """True for floats."""
         return self.kind == "float"
 
     @property
     def is_integer(self) -> bool:
-        """True for signed and unsigned integers, false for ``b1``."""
+        """True for signed and unsigned integers, False for ``b1``."""
         return self.kind in ("int", "uint")
 
     @property
     def is_bool(self) -> bool:
+        """True for ``b1``."""
         return self.kind == "bool"
 
     @property
     def is_signed(self) -> bool:
+        """True for floats and signed integers."""
         return self.kind in ("float", "int")
 
     @property
     def is_low_precision(self) -> bool:
-        """Floats narrower than 32 bits: computed in ``f32``, rounded where the body says ``cast``."""
+        """True for floats below 32 bits, which are computed in ``f32`` and rounded."""
         return self.kind == "float" and self.bits < 32
 
     def __str__(self) -> str:
@@ -78,11 +81,12 @@ b1 = DType("b1", "bool", 8)
 ALL: tuple[DType, ...] = (
     f64, f32, bf16, f16, f8e4m3fn, f8e5m2, f8e4m3fnuz, f8e5m2fnuz, i64, i32, i16, i8, u64, u32, u16, u8, b1,
 )  # fmt: skip
+"""All dtypes."""
 _BY_NAME = {d.name: d for d in ALL}
 
 
 def dtype(name: str) -> DType:
-    """The dtype of that name; raises :class:`DTypeError` naming the known ones."""
+    """The dtype called ``name``; raises :class:`DTypeError` with the known names."""
     try:
         return _BY_NAME[name]
     except KeyError:
@@ -90,12 +94,12 @@ def dtype(name: str) -> DType:
 
 
 def compute_dtype(d: DType) -> DType:
-    """The dtype in which arithmetic on ``d`` happens: ``f32`` for narrow floats, else ``d``."""
+    """The dtype of arithmetic on ``d``: ``f32`` for floats below 32 bits, else ``d``."""
     return f32 if d.is_low_precision else d
 
 
 def accumulate_dtype(d: DType) -> DType:
-    """The dtype in which sums over ``d`` accumulate: ``f32`` for narrow floats, ``i64`` for integers and bools."""
+    """The dtype of sums over ``d``: ``f32`` for floats below 32 bits, ``i64`` for integers and bools, else ``d``."""
     if d.is_float:
         return compute_dtype(d)
     return i64
@@ -105,11 +109,11 @@ _SIGNED_ABOVE = {8: i16, 16: i32, 32: i64}
 
 
 def promote(a: DType, b: DType) -> DType:
-    """The dtype that holds both operands, by the rules of the array API as PyTorch applies them between tensors.
+    """The dtype to which two operands are promoted, by PyTorch's rules between tensors.
 
-    Bool yields to integers, integers to floats; ``bf16`` with ``f16`` gives ``f32``; ``u8`` with a signed integer gives
-    the smallest signed type that holds both. Raises :class:`DTypeError` where PyTorch has no rule (``u64`` with a
-    signed integer, two different 8-bit floats).
+    Bool yields to integers, integers to floats; ``bf16`` with ``f16`` gives ``f32``; ``u8`` with a signed integer
+    gives the smallest signed dtype that represents both. Raises :class:`DTypeError` if PyTorch has no rule (``u64``
+    with a signed integer, two different 8-bit floats).
     """
     if a == b:
         return a

@@ -1,4 +1,4 @@
-"""The error tree. Each error names the stage, the node, the user's line and what to do next."""
+"""The error tree. Each error names the stage, the operation, the user's line and a next step."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from litz_ir.origin import UNKNOWN, Origin
 class LitzError(Exception):
     """Root of every error that litz raises on purpose.
 
-    ``message`` says what is wrong; ``stage`` which part of the pipeline noticed; ``node`` the operation or value at
-    fault; ``origin`` the user's line; ``hint`` what to do next.
+    ``message`` describes the fault, ``stage`` the part of the pipeline that found it, ``node`` the operation or value,
+    ``origin`` the user's line, ``hint`` a next step.
     """
 
     stage = "litz"
@@ -47,12 +47,14 @@ class LitzError(Exception):
 
 
 class InternalError(LitzError):
-    """A stage raised an exception that is none of litz's: a defect, or no memory, disk or stack left. The exception is
-    its ``__cause__``."""
+    """An exception inside a stage that is not one of litz's: a defect, or memory, disk or stack exhausted.
+
+    The exception is its ``__cause__``.
+    """
 
     @staticmethod
     def of(error: Exception, stage: str, *, node: str = "", origin: Origin = UNKNOWN) -> InternalError:
-        """The error of a ``stage`` that raised ``error``; names the line of code that did."""
+        """The error of a ``stage`` that raised ``error``, with the line of code that raised it."""
         frames = list(traceback.walk_tb(error.__traceback__))
         where = ""
         if frames:
@@ -63,7 +65,7 @@ class InternalError(LitzError):
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Raise ``InternalError`` of this stage, from it, for every exception inside that is no ``LitzError``."""
+    """Convert every exception inside that is not a ``LitzError`` to an ``InternalError`` of this stage."""
     try:
         yield
     except LitzError:
@@ -91,7 +93,7 @@ class GraphError(LitzError):
 
 
 class VerifyError(LitzError):
-    """A verifier found a broken invariant; ``check`` names which."""
+    """A verifier found a violated invariant, named by ``check``."""
 
     stage = "verify"
 
@@ -110,7 +112,7 @@ class VerifyError(LitzError):
 
 
 class ParseError(LitzError):
-    """Text form that cannot be read; ``line`` and ``column`` are 1-based."""
+    """Text form that cannot be parsed; ``line`` and ``column`` are 1-based."""
 
     stage = "parse"
 
@@ -127,23 +129,23 @@ class SerialError(LitzError):
 
 
 class PassError(LitzError):
-    """A pass failed or changed a value that it promised to keep."""
+    """A pass failed, or changed a value beyond its bound."""
 
     stage = "pass"
 
 
 class UnsupportedOperation(LitzError):
-    """Lowering met an operation that it cannot express, not even as an extern call."""
+    """An operation that lowering cannot express, not even as an extern call."""
 
     stage = "lowering"
 
 
 class NotCompiled(UnsupportedOperation):
-    """A graph is of a kind that runs as ATen operations on purpose: no failure."""
+    """A graph of a kind that runs as ATen operations by design; not a failure."""
 
 
 class ScheduleError(LitzError):
-    """The scheduler cannot make a plan from a graph."""
+    """The scheduler cannot make a plan of a graph."""
 
     stage = "scheduler"
 
@@ -155,13 +157,13 @@ class CodegenError(LitzError):
 
 
 class ToolchainError(LitzError):
-    """Root of what goes wrong between source text and a loaded binary."""
+    """Root of errors between source text and loaded binary."""
 
     stage = "toolchain"
 
 
 class CompilerNotFound(ToolchainError):
-    """No usable compiler; ``looked_for`` lists what was tried."""
+    """No usable compiler was found; ``looked_for`` lists the candidates."""
 
     def __init__(self, message: str, *, looked_for: tuple[str, ...] = (), hint: str = "") -> None:
         self.looked_for = looked_for
@@ -169,7 +171,7 @@ class CompilerNotFound(ToolchainError):
 
 
 class CompileFailed(ToolchainError):
-    """The compiler refused a source; ``output`` is what it printed, ``command`` how it was called."""
+    """The compiler rejected a source; ``output`` is its output, ``command`` its command line."""
 
     def __init__(
         self, message: str, *, command: tuple[str, ...] = (), output: str = "", hint: str = ""
@@ -180,19 +182,19 @@ class CompileFailed(ToolchainError):
 
 
 class CompileTimeout(CompileFailed):
-    """The compiler did not finish in time; ``kernels`` are those that it was given, where they are known."""
+    """The compiler did not finish in time; ``kernels`` are those that it compiled, if known."""
 
     kernels: tuple[str, ...] = ()
 
 
 class ExternNotFound(LitzError):
-    """A plan calls an extern that the table at hand does not hold."""
+    """A plan calls a routine that the extern table does not have."""
 
     stage = "executor"
 
 
 class KernelError(LitzError):
-    """A kernel reported an error code while it ran; ``code`` is what it returned."""
+    """A kernel reported the error ``code`` while it ran."""
 
     stage = "kernel"
 
@@ -204,29 +206,29 @@ class KernelError(LitzError):
 
 
 class IndexOutOfRange(KernelError, IndexError):
-    """An indirect index was outside its dimension; an ``IndexError`` too, as eager raises."""
+    """An indirect index was out of bounds; an ``IndexError`` too, as eager raises."""
 
 
 class ValueRefused(KernelError, RuntimeError):
-    """A value that an operation does not take; a ``RuntimeError`` too, as eager raises."""
+    """A value that an operation does not accept; a ``RuntimeError`` too, as eager raises."""
 
 
 class OutOfMemory(KernelError, RuntimeError):
-    """A kernel got no memory for its scratch; a ``RuntimeError`` too, as torch's allocators raise."""
+    """A kernel could not allocate its scratch memory; a ``RuntimeError`` too, as torch's allocators raise."""
 
 
 class AssertionFailed(LitzError, RuntimeError):
-    """An assertion of the program does not hold; a ``RuntimeError`` too, as eager raises."""
+    """An assertion of the program failed; a ``RuntimeError`` too, as eager raises."""
 
     stage = "assert"
 
 
 class AssertedIndex(AssertionFailed, IndexError):
-    """An index that an assertion of the program forbids; an ``IndexError`` too."""
+    """An assertion of the program about an index failed; an ``IndexError`` too."""
 
 
 class AssertedByPython(AssertionFailed, AssertionError):
-    """What eager asserts in Python does not hold; an ``AssertionError`` too."""
+    """An assertion that eager makes in Python failed; an ``AssertionError`` too."""
 
 
 _ASSERTED: dict[str, type[AssertionFailed]] = {
@@ -237,18 +239,18 @@ _ASSERTED: dict[str, type[AssertionFailed]] = {
 
 
 def asserted(error: str, message: str) -> AssertionFailed:
-    """The error of an assertion that is to raise Python's class ``error``."""
+    """The error of a failed assertion for which eager raises Python's class ``error``."""
     return _ASSERTED[error](message)
 
 
 class NanFound(AssertedByPython):
-    """A graph was given, or computed, NaN where that is asserted against; an ``AssertionError`` too."""
+    """An input or a computed value is NaN, against an assertion; an ``AssertionError`` too."""
 
     stage = "nan_asserts"
 
 
 class WrongResult(LitzError):
-    """Compiled kernels gave other results than ATen, beyond what rounding explains."""
+    """Compiled kernels gave results that differ from ATen's by more than rounding."""
 
     stage = "self-check"
 
@@ -266,6 +268,6 @@ class ConfigError(LitzError):
 
 
 class CacheError(LitzError):
-    """A cache folder cannot be used; a damaged entry is a miss, never this."""
+    """A cache folder cannot be used; a damaged entry is a miss instead."""
 
     stage = "cache"

@@ -1,4 +1,4 @@
-"""What a kernel may find wrong with the values it is given, as a table: error code, eager's class and words."""
+"""Faults that a kernel may find in the values of its inputs: error code, eager's exception class and message."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from litz_ir.errors import IndexOutOfRange, KernelError, ValueRefused
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``code`` is what a kernel returns, ``error`` the class that is raised then, ``message`` eager's words."""
+    """A row of the table of faults."""
 
     name: str
     code: int
+    """Error code that a kernel returns."""
     error: type[KernelError]
+    """Exception class that is raised for the code."""
     message: str
+    """Eager's message."""
     hint: str = "check the values of the index tensor"
+    """Next step for the user."""
 
 
 _ROWS = (
@@ -33,10 +37,12 @@ _ROWS = (
     ),
 )
 FAULTS: Mapping[str, Fault] = MappingProxyType({fault.name: fault for fault in _ROWS})
+"""The rows by name."""
 BY_CODE: Mapping[int, Fault] = MappingProxyType({fault.code: fault for fault in _ROWS})
+"""The rows by error code."""
 
 
 def fault_error(fault: Fault, node: str = "", detail: str = "") -> KernelError:
-    """The error of a fault in the kernel or operation ``node``; ``detail`` is what else is known of it."""
+    """The error of a fault in the kernel or operation ``node``; ``detail`` is added to the message."""
     message = f"{fault.message} ({detail})" if detail else fault.message
     return fault.error(message, code=fault.code, node=node, hint=fault.hint)

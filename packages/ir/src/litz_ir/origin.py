@@ -1,4 +1,4 @@
-"""Where a node came from: carried by every operation, named by every error and report, part of no cache key."""
+"""Origins of operations in the user's program, named by every error and report and part of no cache key."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The source of a node: the captured graph's node, the module that held it and the user's line.
-
-    ``node`` is the name in the captured graph (``"relu_1"``), ``operation`` what was called (``"aten.relu.default"``),
-    ``module`` the dotted module path in the user's model, ``file`` and ``line`` the user's source position (``line`` is
-    1-based; 0 is unknown) and ``source`` the text of that line.
-    """
+    """The source of an operation: FX node, module and the user's line."""
 
     node: str = ""
+    """Name of the FX node, such as ``"relu_1"``."""
     operation: str = ""
+    """The operator that it calls, such as ``"aten.relu.default"``."""
     module: str = ""
+    """Dotted path of the module in the user's model."""
     file: str = ""
+    """File of the user's line."""
     line: int = 0
+    """Number of the user's line, from 1; 0 if unknown."""
     source: str = ""
+    """Text of the user's line."""
 
     def __bool__(self) -> bool:
         return bool(self.node or self.file)
 
     def describe(self) -> str:
-        """One line for a person: ``relu_1 (aten.relu.default) at model.py:12: x = x.relu()``."""
+        """One line of text: ``relu_1 (aten.relu.default) at model.py:12: x = x.relu()``."""
         parts = [self.node or "<unknown>"]
         if self.operation:
             parts.append(f"({self.operation})")
@@ -36,13 +37,14 @@ class Origin:
 
 
 UNKNOWN = Origin()
+"""The origin of an operation without a known source."""
 
 MAX_NAMES = 3
-"""How many names are written out where there are many."""
+"""Most names that an abbreviated list spells out."""
 
 
 def abbreviated_list(names: Iterable[str]) -> str:
-    """Names for a person, the first few of many: ``a, b, c and 5 more``."""
+    """A list of names as text, the first few of many: ``a, b, c and 5 more``."""
     given = list(dict.fromkeys(names))
     rest = len(given) - MAX_NAMES
     shown = given if rest < 2 else [*given[:MAX_NAMES], f"and {rest} more"]
@@ -50,10 +52,13 @@ def abbreviated_list(names: Iterable[str]) -> str:
 
 
 def describe_locations(origins: Iterable[Origin]) -> tuple[str, ...]:
-    """One line for a person for each place that nodes came from: what :meth:`Origin.describe` says of one of them, with
-    the names of all."""
+    """One line of text for each source location, as :meth:`Origin.describe` gives it, with the names of all
+    its nodes.
+    """
     found: dict[Origin, list[str]] = {}
     for each in origins:
         if each:
             found.setdefault(replace(each, node="", module=""), []).append(each.node)
-    return tuple(replace(place, node=abbreviated_list(nodes)).describe() for place, nodes in found.items())
+    return tuple(
+        replace(location, node=abbreviated_list(nodes)).describe() for location, nodes in found.items()
+    )

@@ -1,4 +1,4 @@
-"""Verifies any form of a program."""
+"""Verification of any level of a program."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from litz_ir.plan.verify_kernel import verify_kernel
 
 @singledispatch
 def verify(data: object) -> None:
-    """Check every invariant of a graph, plan or kernel, or of a form that a package registers with its verifier.
+    """Check every invariant of a graph, plan or kernel, or of data for which a package registers a verifier.
 
     Raises :class:`litz_ir.errors.VerifyError`, which names the check, the operation and the user's line, and
-    ``TypeError`` for anything else.
+    ``TypeError`` for other data.
     """
     raise TypeError(f"no verifier for {type(data).__name__}")
 

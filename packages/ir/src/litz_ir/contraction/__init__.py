@@ -1,4 +1,4 @@
-"""Contractions, recognised in one place: matmuls among loop nests and calls, and calls of convolutions."""
+"""Contractions: recognition of matmuls among loop nests and calls, and of convolutions among calls."""
 
 from litz_ir.contraction.convolution_calls import (
     CONVOLUTION,

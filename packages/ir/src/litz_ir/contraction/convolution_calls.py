@@ -1,4 +1,4 @@
-"""Calls of convolutions and of their gradients: what their arguments are, and what they compute."""
+"""Calls of convolutions and of their gradients: their arguments, and the convolutions that they compute."""
 
 from __future__ import annotations
 
@@ -25,37 +25,38 @@ CONVOLUTIONS: Mapping[str, str] = MappingProxyType(
         f" {_GEOMETRY} output_mask=output_mask",
     }
 )
-"""The calls, by their signatures."""
+"""Signatures of the calls, by target."""
 
-Part = Literal["input", "output", "weight"]
+ConvolutionTensor = Literal["input", "output", "weight"]
+"""A tensor of a convolution."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionArguments:
-    """The arguments of a convolution of real tensors, or of its gradients, as the call is given them."""
+    """Arguments of a call of a convolution of real tensors, or of its gradients."""
 
     input: Ref
     weight: Ref
     bias: Ref | None
-    """``None`` too for gradients, which do not read it."""
+    """``None`` without a bias, and for gradients, which do not read it."""
     stride: Argument
     padding: Argument
     dilation: Argument
     transposed: bool
     groups: Argument
     grad_output: Ref | None
-    """The gradient of the output, for gradients."""
+    """Gradient of the output; ``None`` for a forward convolution."""
     output_mask: tuple[Argument, ...]
-    """For gradients: whether that of the input, of the weight and of the bias is wanted."""
+    """For gradients: True for each of input, weight and bias whose gradient is requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
     """``output[n, o, y] = sum over i and r of input[n, i, y * stride + r * dilation - padding] * weight[o, i, r]``.
 
-    Points outside of the input count as zero, and ``i`` runs over the channels of the group that ``o`` is in. One of
-    the three is computed: the output, or the gradient of one of the others with respect to them, which takes the same
-    products and sums them over what that other one does not vary with. A transposed convolution computes the input.
+    Points outside the input count as zero; ``i`` runs over the channels of the group of ``o``. One of the three
+    tensors is computed: the output, or the gradient of another one with respect to the output, which sums the same
+    terms over the indices that the computed tensor does not have. A transposed convolution computes the input.
     """
 
     input: Value
@@ -65,35 +66,38 @@ class Convolution:
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
-    computed: Part
+    computed: ConvolutionTensor
+    """The tensor that is computed."""
 
     @property
     def kernel_size(self) -> tuple[int, ...]:
-        """The spatial sizes of the weight."""
+        """Spatial sizes of the weight."""
         return tuple(size for size in self.weight.type.shape[2:] if isinstance(size, int))
 
     @property
     def result(self) -> Value:
-        """The tensor that is computed."""
+        """The value of the computed tensor."""
         return {"input": self.input, "output": self.output, "weight": self.weight}[self.computed]
 
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionCall:
-    """The convolution, or the wanted gradients of one, that a call computes."""
+    """The convolution, or the requested gradients of one, that a call computes."""
 
     convolutions: tuple[Convolution, ...]
     bias: Value | None = None
-    """It is added to the channels of the only convolution."""
+    """Bias that is added to the channels of the only convolution."""
     bias_gradient: tuple[Value, Value] | None = None
-    """The gradient of the bias, if it is wanted, and the tensor whose channels it sums."""
+    """Gradient of the bias, if requested, and the tensor whose channels it sums."""
 
 
 def convolution_arguments(
     target: str, arguments: tuple[Argument, ...], attributes: Attributes = ()
 ) -> ConvolutionArguments | None:
-    """Return the arguments of a call of :data:`CONVOLUTIONS`, which are all given in order; ``None`` for other calls,
-    and for complex tensors."""
+    """The arguments of a call of :data:`CONVOLUTIONS` that gives all of them in order.
+
+    ``None`` for other calls, and for complex tensors.
+    """
     signature = CONVOLUTIONS.get(target)
     if signature is None or attributes or len(arguments) != len(signature.split()):
         return None
@@ -111,9 +115,9 @@ def convolution_arguments(
 
 
 def convolution_call(operation: Operation, values: Mapping[str, Value]) -> ConvolutionCall | None:
-    """Return what a convolution, transposed or not, or the gradients of one compute.
+    """The convolution, transposed or not, or the gradients of one, that a call computes.
 
-    ``None`` for anything else, and where a size is not known or is 0.
+    ``None`` for other operations, and if a size is unknown or 0.
     """
     if not isinstance(operation, ContractionCall):
         return None
@@ -150,7 +154,7 @@ def _gradients(
 
 
 def _convolution(x: Value, y: Value, weight: Value, given: ConvolutionArguments) -> Convolution | None:
-    """Return the convolution of ``x`` whose result, or whose result's gradient, is ``y``."""
+    """The convolution of ``x`` whose result, or whose result's gradient, is ``y``."""
     if not all(_is_known(value.type) for value in (x, y, weight)) or not isinstance(given.groups, int):
         return None
     rank = len(x.type.shape) - 2
@@ -160,7 +164,7 @@ def _convolution(x: Value, y: Value, weight: Value, given: ConvolutionArguments)
     if stride is None or padding is None or dilation is None or len(weight.type.shape) != rank + 2:
         return None
     source, target = (y, x) if given.transposed else (x, y)
-    computed: Part = "input" if given.transposed else "output"
+    computed: ConvolutionTensor = "input" if given.transposed else "output"
     return Convolution(source, target, weight, stride, padding, dilation, given.groups, computed)
 
 
@@ -169,7 +173,7 @@ def _is_known(type_: TensorType) -> bool:
 
 
 def _numbers(argument: Argument, rank: int) -> tuple[int, ...] | None:
-    """Return a number for each dimension, where all are known; one may stand for all."""
+    """A number for each dimension, if all are known; a single one counts for all dimensions."""
     if not isinstance(argument, tuple):
         return None
     found = tuple(each for each in argument if isinstance(each, int))

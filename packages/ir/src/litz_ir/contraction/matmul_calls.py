@@ -1,4 +1,4 @@
-"""Calls of matmuls: what their arguments are, and the matmul that loops compute in their place."""
+"""Calls of matmuls: their arguments, and the loop nests that compute the same."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ MATMULS: Mapping[str, str] = MappingProxyType(
         "aten._grouped_mm.default": "a=self b=mat2 offsets=offs bias=bias dtype=out_dtype",
     }
 )  # fmt: skip
-"""The calls that loops can stand for, by their signatures. B, or ``b_transposed``, has N as its last dimension, or as
-its last but one."""
+"""Signatures of the calls that loops can replace, by target.
+
+N is the last dimension of ``b``, and the last but one of ``b_transposed``.
+"""
 
 OTHER_MATMULS: Mapping[str, str] = MappingProxyType(
     {
@@ -49,22 +51,26 @@ OTHER_MATMULS: Mapping[str, str] = MappingProxyType(
         "aten.addbmm.default": "bias=self a=batch1 b=batch2 beta=beta alpha=alpha",
     }
 )  # fmt: skip
-"""The calls that stay calls: a library computes them as well as loops would."""
+"""Signatures of the calls that are not replaced, since a library is as fast as loops."""
 
 _OPERANDS = frozenset({"a", "b", "b_transposed"})
 
 NARROW = (bf16, f16, f32)
-"""The dtypes that every library sums in f32, and rounds back to."""
+"""Dtypes that every library sums in f32 and rounds back to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """Operands of the dtypes ``a`` and ``b`` are summed in ``accumulator``; the result is one of ``results``."""
+    """Dtypes of a matmul's operands, sums and results."""
 
     a: frozenset[DType]
+    """Dtypes of A."""
     b: frozenset[DType]
+    """Dtypes of B."""
     accumulator: DType
+    """Dtype of the sums."""
     results: frozenset[DType]
+    """Dtypes of the result."""
 
 
 ACCUMULATIONS = (
@@ -73,7 +79,7 @@ ACCUMULATIONS = (
     Accumulation(F8, F8, f32, frozenset(NARROW)),
     Accumulation(frozenset({i8}), frozenset({i8}), i32, frozenset({i32})),
 )
-"""As every library sums them."""
+"""Dtypes that every library supports."""
 
 _PLAIN: Mapping[str, tuple[Argument, ...]] = MappingProxyType(
     {
@@ -85,8 +91,10 @@ _PLAIN: Mapping[str, tuple[Argument, ...]] = MappingProxyType(
         "swizzle_b": (None, (), (0,)),
     }
 )
-"""The values that loops take of arguments that may ask for more: one scale of an operand, or one of each row of A and
-of each column of B, not swizzled."""
+"""Values of further arguments for which loops can replace the call.
+
+Scales are one for each operand, or one for each row of A and each column of B, not swizzled.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +103,13 @@ class Epilogue:
 
     scales: tuple[Value, ...] = ()
     bias: Value | None = None
-    """``None`` too where ``beta`` is 0: libraries do not read it then, so it may hold NaN."""
+    """``None`` without a bias, and if ``beta`` is 0: libraries then do not read it, so it may be NaN."""
     alpha: float = 1.0
     beta: float = 1.0
 
     @property
     def is_identity(self) -> bool:
-        """True where the result is the sum, rounded."""
+        """True if the result is the rounded sum."""
         return self.bias is None and self.alpha == 1 and not self.scales
 
 
@@ -116,18 +124,21 @@ class MatmulCall:
     b: Value
     result: Value
     b_transposed: bool
-    """True where ``b`` is (batch, N, K)."""
+    """True if ``b`` is (batch, N, K)."""
     accumulator: DType
-    """The dtype of the sums: f32, or i32 for integers."""
+    """Dtype of the sums: f32, or i32 for integers."""
     epilogue: Epilogue = Epilogue()
     fast: bool = False
-    """True where sums of 8-bit floats may be as imprecise as the machine's."""
+    """True if sums of 8-bit floats may have the precision of the device's accumulator."""
     offsets: Value | None = None
-    """Of a grouped GEMM: the row of A at which each group ends. B is (groups, K, N), and M is not batched; scales are
-    of each row of A, and of each column of each group of B."""
+    """Rows of A at which the groups of a grouped GEMM end; ``None`` for other matmuls.
+
+    B is (groups, K, N), and M is not batched; scales are one for each row of A, and for each column of each group of
+    B.
+    """
 
     def nest(self, multiply: str = "mul") -> MatmulNest:
-        """Return the loop nest of a matmul that is not grouped: over the axes ``i0`` ... of the result and ``r0``."""
+        """The loop nest of a matmul that is not grouped, over the axes ``i0``, … of the result and ``r0``."""
         assert self.offsets is None, "a grouped GEMM looks up the matrix of each row"
         *batch, m, n = (Axis(f"i{d}", size) for d, size in enumerate(self.result.type.shape))
         k = Axis("r0", self.a.type.shape[-1])
@@ -146,18 +157,18 @@ class MatmulCall:
 def matmul_arguments(
     target: str, arguments: tuple[Argument, ...], attributes: Attributes
 ) -> Mapping[str, Argument]:
-    """Return the arguments of a call of :data:`MATMULS` by role; empty where the call has others."""
+    """The arguments of a call of :data:`MATMULS` by role; empty if the call has others."""
     return by_role(MATMULS[target], arguments, attributes)
 
 
 def operand_a(target: str, arguments: Sequence[T], attributes: Iterable[tuple[str, T]]) -> T:
-    """Return A of a call of :data:`MATMULS` or :data:`OTHER_MATMULS`; its last dimension is K."""
+    """A of a call of :data:`MATMULS` or :data:`OTHER_MATMULS`; its last dimension is K."""
     signature = MATMULS.get(target) or OTHER_MATMULS[target]
     return by_role(signature, arguments, attributes)["a"]
 
 
 def plain_operands(call: ContractionCall) -> tuple[str | None, str, str] | None:
-    """Return the names of bias, A and B of an ``mm`` or ``addmm`` that is given these alone, in order.
+    """The names of bias, A and B of an ``mm`` or ``addmm`` with these arguments alone, in order.
 
     ``None`` for other calls.
     """
@@ -171,7 +182,7 @@ def plain_operands(call: ContractionCall) -> tuple[str | None, str, str] | None:
 
 
 def matmul_call(call: ContractionCall, values: Mapping[str, Value]) -> MatmulCall | None:
-    """Return the matmul that a call of :data:`MATMULS` computes; ``None`` where loops cannot compute it."""
+    """The matmul that a call of :data:`MATMULS` computes; ``None`` if loops cannot compute it."""
     given = dict(matmul_arguments(call.target, call.arguments, call.attributes))
     result = call.results[0]
     if any(given.pop(role, None) not in plain for role, plain in _PLAIN.items()):
@@ -209,14 +220,14 @@ def matmul_call(call: ContractionCall, values: Mapping[str, Value]) -> MatmulCal
 
 
 def _tensor(given: Argument, values: Mapping[str, Value]) -> Value | None:
-    """Return the tensor that an argument is, or the only one that it lists."""
+    """The tensor that an argument refers to, or the only one that it lists."""
     if isinstance(given, tuple) and len(given) == 1:
         (given,) = given
     return values.get(given.name) if type(given) is Ref else None
 
 
 def _suits(given: Mapping[str, TensorType], shape: tuple[Size, ...]) -> bool:
-    """True where the bias is of numbers, and scales are those of all results, of each row, or of each column."""
+    """True if bias and scales have float dtypes, and scales one value, or one for each row of A or column of B."""
     of_rows, of_columns = (shape[-2], 1), (1, shape[-1])
     shapes = {"scale_a": (of_rows,), "scale_b": (of_columns, of_columns[1:])}
     if any(type_.dtype not in NARROW for role, type_ in given.items() if role not in _OPERANDS):
@@ -226,7 +237,7 @@ def _suits(given: Mapping[str, TensorType], shape: tuple[Size, ...]) -> bool:
 
 
 def _suits_groups(given: Mapping[str, TensorType], shape: tuple[Size, ...]) -> bool:
-    """True without a bias, where scales are those of each row, and of each column of each group."""
+    """True without a bias, if scales have a value for each row of A and each column of each group of B."""
     shapes = {"scale_a": shape[:1], "scale_b": (given["b"].shape[0], shape[-1])}
     scales = {role: type_ for role, type_ in given.items() if role in shapes}
     return (

@@ -1,4 +1,4 @@
-"""The two operands of a product, and the dtypes that they are multiplied in."""
+"""The two operands of a multiplication, and the dtypes in which they are multiplied."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from litz_ir.scalar.expr import Const, Expr, Masked, Op
 from litz_ir.scalar.ops_table import MULTIPLICATIONS
 
 F8 = frozenset({f8e4m3fn, f8e5m2})
-"""The 8-bit floats that machines multiply."""
+"""The 8-bit floats that tensor cores multiply."""
 
-HELD_EXACTLY: Mapping[DType, frozenset[DType]] = MappingProxyType(
+EXACT_OPERANDS: Mapping[DType, frozenset[DType]] = MappingProxyType(
     {bf16: frozenset({bf16, i8, u8}) | F8, f16: frozenset({f16, i8, u8}) | F8}
 )
-"""The dtypes whose numbers a narrow float holds exactly. Operands of these are multiplied as that float; f32 holds
-their products."""
+"""Dtypes whose values a 16-bit float represents exactly, by that float.
+
+Operands of these dtypes are multiplied in that float; the results are exact in f32.
+"""
 
 
 def operands(expr: Expr) -> tuple[Expr, Expr] | None:
-    """Return A and B of a product in f32, or in i32 of two 8-bit integers, which machines compute for whole tiles.
+    """A and B of a multiplication in f32, or in i32 of two 8-bit integers, which tensor cores compute for whole tiles.
 
     ``None`` for any other expression.
     """
@@ -32,29 +34,29 @@ def operands(expr: Expr) -> tuple[Expr, Expr] | None:
 
 
 def cast_from(expr: Expr) -> DType | None:
-    """Return the dtype that a cast converts; ``None`` for any other expression."""
+    """The dtype of the operand of a cast; ``None`` for any other expression."""
     return expr.args[0].dtype if isinstance(expr, Op) and expr.name == "cast" else None
 
 
 def as_multiplied(a: Expr, b: Expr, multiply: str = "mul") -> tuple[Expr, Expr]:
-    """Return A and B in the dtypes that the scalar operation ``multiply`` multiplies them in.
+    """A and B in the dtypes in which the scalar operation ``multiply`` multiplies them.
 
-    They are 8-bit numbers where the machine's products of such are asked for, narrow floats of one dtype where that
-    holds both exactly, and else as they are.
+    Those are 8-bit dtypes if the operation allows the device's fp8 or int8 matmul, a 16-bit float if it represents
+    both operands exactly, else the operands' own dtypes.
     """
     own, other = uncast(a), uncast(b)
     if own is None or other is None:
         return a, b
     if a.dtype == i32 or (multiply.startswith("mul_f8") and F8 >= {own.dtype, other.dtype}):
         return own, other
-    for dtype, held in HELD_EXACTLY.items():
-        if held >= {own.dtype, other.dtype}:
+    for dtype, exact in EXACT_OPERANDS.items():
+        if exact >= {own.dtype, other.dtype}:
             return cast(own, dtype), cast(other, dtype)
     return a, b
 
 
 def uncast(expr: Expr) -> Expr | None:
-    """Return what a cast converts, masked as the cast is where zero stands in its place; ``None`` without a cast."""
+    """The operand of a cast, with the cast's zero mask if it has one; ``None`` for any other expression."""
     match expr:
         case Op(name="cast", args=(source,)):
             return source
@@ -65,6 +67,8 @@ def uncast(expr: Expr) -> Expr | None:
 
 
 def narrow_float(expr: Expr) -> Expr | None:
-    """Return the bf16 or f16 that an expression casts, masked likewise; ``None`` where it casts none."""
+    """The bf16 or f16 operand of a cast, with the cast's zero mask if it has one; ``None`` for any other
+    expression.
+    """
     found = uncast(expr)
     return found if found is not None and found.dtype in (bf16, f16) else None

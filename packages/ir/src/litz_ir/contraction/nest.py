@@ -1,4 +1,4 @@
-"""Matmuls among loop nests: sums over K of a product whose operands share no other axes than those of the batch."""
+"""Matmuls among loop nests: sums over K of ``a * b`` whose operands have no common axes except the batch."""
 
 from __future__ import annotations
 
@@ -15,43 +15,44 @@ from litz_ir.scalar.expr import Expr, Op, nested_reductions
 SUM, SOFTMAX_SUM = NamedCombiner("sum"), NamedCombiner("softmax_sum")
 
 Weights = Literal["none", "softmax"]
+"""Weights of a sum: none, or the softmax of the scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatmulNest:
     """A loop nest that sums ``a * b`` over the axes ``k``, at every point of the axes ``batch``, ``m`` and ``n``.
 
-    Axes keep the order that they have in the nest. A reduction ``softmax_sum`` sums ``exp(a - max(a)) * b``.
+    Axes have the order of the nest. A reduction ``softmax_sum`` sums ``exp(a - max(a)) * b``.
     """
 
     batch: tuple[Axis, ...]
-    """The outer axes that both operands vary along, or neither."""
+    """Outer axes that both operands depend on, or neither."""
     m: tuple[Axis, ...]
-    """The outer axes that A alone varies along."""
+    """Outer axes that only A depends on."""
     n: tuple[Axis, ...]
-    """The outer axes that B alone varies along."""
+    """Outer axes that only B depends on."""
     k: tuple[Axis, ...]
-    """The axes that are summed over."""
+    """Axes that are summed over."""
     a: Expr
-    """An element of A: over ``batch``, ``m`` and ``k``."""
+    """Element of A, over ``batch``, ``m`` and ``k``."""
     b: Expr | None
-    """An element of B: over ``batch``, ``n`` and ``k``; ``None`` where A, which is nested, is summed as it is."""
+    """Element of B, over ``batch``, ``n`` and ``k``; ``None`` if A, which is nested, is summed alone."""
     accumulator: DType
-    """The dtype of the sum."""
+    """Dtype of the sum."""
     multiply: str = "mul"
-    """The scalar operation that multiplies A and B; it says how precisely."""
+    """Scalar operation that multiplies A and B, at its precision."""
     weights: Weights = "none"
-    """``softmax``: A is a score, and B is multiplied by its softmax."""
+    """``softmax`` if A is a score whose softmax B is multiplied by."""
     nested: bool = False
-    """True where an operand holds a reduction of its own, as the scores of attention do."""
+    """True if an operand contains a nested reduction, as the scores of attention do."""
 
     @property
     def outer(self) -> tuple[Axis, ...]:
-        """The axes of the result, as a matmul has them: batch, M, N."""
+        """The axes of the result in the order of a matmul: batch, M, N."""
         return (*self.batch, *self.m, *self.n)
 
     @property
-    def product(self) -> Expr:
+    def summand(self) -> Expr:
         """The value that is summed over ``k``."""
         return self.a if self.b is None else op(self.multiply, self.a, self.b)
 
@@ -59,9 +60,9 @@ class MatmulNest:
 def matmul_nest(
     combiner: Combiner, values: Sequence[Expr], outer: Sequence[Axis], k: Sequence[Axis]
 ) -> MatmulNest | None:
-    """Return the matmul that a reduction of ``values`` over ``k`` is, at every point of the ``outer`` axes.
+    """The matmul that a reduction of ``values`` over ``k`` computes at every point of the ``outer`` axes.
 
-    ``None`` for any other reduction, and, unless it is nested, for one whose M or N is 1: it reuses no element.
+    ``None`` for any other reduction and, unless it is nested, for one whose M or N is 1, which reuses no element.
     """
     nested = bool(nested_reductions(*values))
     found = _operands(combiner, values, nested)
@@ -69,7 +70,7 @@ def matmul_nest(
         return None
     a, b, multiply = found
     batch, m, n = axes_by_operand(outer, a.free_symbols, frozenset() if b is None else b.free_symbols)
-    if not nested and not (_is_wide(m) and _is_wide(n)):
+    if not nested and not (_has_points(m) and _has_points(n)):
         return None
     weights: Weights = "softmax" if combiner == SOFTMAX_SUM else "none"
     return MatmulNest(batch, m, n, tuple(k), a, b, values[0].dtype, multiply, weights, nested)
@@ -81,7 +82,7 @@ def axes_by_operand(
     b: frozenset[str],
     name: Callable[[Axis], str] = lambda axis: axis.name,
 ) -> tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...]]:
-    """Divide axes into batch, M and N by the symbols that A and B vary with; ``name`` gives an axis's symbol."""
+    """Divide axes into batch, M and N by the symbols that A and B depend on; ``name`` gives an axis's symbol."""
     m = tuple(axis for axis in axes if name(axis) in a - b)
     n = tuple(axis for axis in axes if name(axis) in b - a)
     return tuple(axis for axis in axes if axis not in m + n), m, n
@@ -90,19 +91,19 @@ def axes_by_operand(
 def _operands(
     combiner: Combiner, values: Sequence[Expr], nested: bool
 ) -> tuple[Expr, Expr | None, str] | None:
-    """Return A and B of a reduction and the operation that multiplies them; no B where a nested A is summed alone."""
+    """A and B of a reduction and the operation that multiplies them; no B if a nested A is summed alone."""
     if combiner == SOFTMAX_SUM:
         score, value = values
         return score, value, "mul"
     if combiner != SUM:
         return None
-    (product,) = values
-    found = operands(product)
+    (summand,) = values
+    found = operands(summand)
     if found is None:
-        return (product, None, "mul") if nested else None
-    assert isinstance(product, Op)
-    return *found, product.name
+        return (summand, None, "mul") if nested else None
+    assert isinstance(summand, Op)
+    return *found, summand.name
 
 
-def _is_wide(axes: Sequence[Axis]) -> bool:
+def _has_points(axes: Sequence[Axis]) -> bool:
     return any(axis.size != 1 for axis in axes)

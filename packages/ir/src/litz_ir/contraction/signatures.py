@@ -1,4 +1,4 @@
-"""Arguments of calls by their role: a signature names the role of each argument, in order."""
+"""Arguments of calls by their role: a signature gives the role of each argument, in order."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ T = TypeVar("T")
 
 
 def by_role(signature: str, arguments: Sequence[T], attributes: Iterable[tuple[str, T]]) -> dict[str, T]:
-    """Return the arguments of a call by role; empty where the signature does not have them all.
+    """The arguments of a call by role; empty if the signature does not have all of them.
 
-    ``signature`` has ``role=name`` of each argument, in order and separated by blanks; ``attributes`` are given by
+    ``signature`` has ``role=name`` for each argument, in order and separated by blanks; ``attributes`` are given by
     name.
     """
     pairs = [pair.partition("=")[::2] for pair in signature.split()]

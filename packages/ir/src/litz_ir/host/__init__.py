@@ -1,4 +1,4 @@
-"""Running a plan: memory, routines of the host, the executor."""
+"""Execution of plans: memory, the extern table and the executor."""
 
 from litz_ir.host.executor import Executor
 from litz_ir.host.memory import Memory

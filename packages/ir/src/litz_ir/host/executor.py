@@ -1,4 +1,4 @@
-"""Runs a plan, step by step, over any memory and table of routines."""
+"""Execution of a plan, step by step, over any memory and table of routines."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from litz_ir.scalar.expr import Expr, loads
 from litz_ir.symbols.term import Size, Term, evaluate
 
 Launcher = Callable[[Sequence[int], Sequence[int | float]], None]
-"""Runs a kernel on buffer addresses and symbol values (``litz_ir.target.protocol.LaunchFunction``)."""
+"""A function that runs a kernel on buffer addresses and symbol values (``litz_ir.target.protocol.LaunchFunction``)."""
 
 
 class Executor:
-    """Runs a plan.
+    """Runs a plan over any memory and table of routines.
 
-    ``launchers`` gives each kernel's function by name; without it kernels run in the reference interpreter.
-    ``constants`` gives the plan's constants by name. An executor keeps nothing between runs; threads may share it.
+    ``launchers`` has each kernel's function by name; without it kernels run in the reference interpreter.
+    ``constants`` has the plan's constants by name. An executor has no state between runs, so threads may share it.
     """
 
     def __init__(
@@ -77,9 +77,7 @@ class Executor:
         self.written = written_buffers(plan)
         absent = [value.name for value in plan.constants if value.name not in self.constants]
         if absent:
-            raise GraphError(
-                f"constants were not given: {', '.join(absent)}", stage="executor", node=plan.name
-            )
+            raise GraphError(f"constants are missing: {', '.join(absent)}", stage="executor", node=plan.name)
         if launchers is not None and (lacking := sorted(self.kernels.keys() - launchers.keys())):
             raise GraphError(
                 f"kernels have no launcher: {', '.join(lacking)}", stage="executor", node=plan.name
@@ -88,8 +86,8 @@ class Executor:
     def run(self, inputs: Sequence[Any], *, symbols: Mapping[str, Any] | None = None) -> list[Any]:
         """The plan's outputs: tensors with the strides of their placements, scalars and ``None``.
 
-        Inputs that the plan mutates change in place. ``symbols`` are those that surround a region's plan. Raises
-        :class:`GraphError` for inputs that do not fit, and what kernels, routines and checks raise.
+        Inputs that the plan mutates change in place. ``symbols`` are those of the plan around a region's plan. Raises
+        :class:`GraphError` for inputs that do not fit, and the errors of kernels, routines and checks.
         """
         return _Execution(self, inputs, symbols or {}).run()
 
@@ -158,7 +156,7 @@ class _Execution:
         return self.executor.placements[name].type
 
     def tensor(self, name: str) -> Any:
-        """The tensor of a buffer, made on first use."""
+        """The tensor of a buffer, created on first use."""
         found = self.tensors.get(name)
         if found is None:
             found = self.tensors[name] = self.make(name)
@@ -168,7 +166,7 @@ class _Execution:
         placement = self.executor.placements.get(name)
         if placement is None:
             if name not in self.given:
-                raise GraphError(f"nothing defines {name}", stage="executor", node=self.executor.plan.name)
+                raise GraphError(f"{name} is not defined", stage="executor", node=self.executor.plan.name)
             return self.given[name]
         own = self.size(placement.type.layout.offset) * placement.type.dtype.itemsize
         if placement.storage is not None:
@@ -192,32 +190,34 @@ class _Execution:
         return self.memory.view(storage, type_.dtype, tuple(shape), tuple(strides), offset)
 
     def conform(self, name: str, tensor: Any, type_: TensorType) -> Any:
-        """The tensor itself where it has the type's strides, else a copy that has."""
+        """The tensor itself if it has the type's strides, else a copy that has."""
         shape, strides = self.memory.geometry(tensor)
-        wanted = tuple(map(self.size, type_.layout.strides))
+        strides_needed = tuple(map(self.size, type_.layout.strides))
         if tuple(map(self.size, type_.shape)) != shape:
-            raise GraphError(f"{name} has shape {shape}, its type says {type_.shape}", stage="executor")
-        if 0 in shape or all(n == 1 or a == b for n, a, b in zip(shape, strides, wanted, strict=True)):
+            raise GraphError(f"{name} has shape {shape}, but its type has {type_.shape}", stage="executor")
+        if 0 in shape or all(
+            n == 1 or a == b for n, a, b in zip(shape, strides, strides_needed, strict=True)
+        ):
             return tensor
-        reach = 1 + sum((n - 1) * stride for n, stride in zip(shape, wanted))
+        reach = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides_needed))
         storage = self.memory.empty(reach * type_.dtype.itemsize, type_.device)
-        copy = self.memory.view(storage, type_.dtype, shape, wanted, 0)
+        copy = self.memory.view(storage, type_.dtype, shape, strides_needed, 0)
         self.memory.write(copy, self.memory.read(tensor, type_.dtype))
         if name in self.arguments:
             self.copied_in.append((name, copy))
         return copy
 
     def free(self, name: str) -> None:
-        """Give back a storage, or drop a call's result, with every tensor over it."""
+        """Free a storage, or drop a call's result, with every tensor over it."""
         self.storages.pop(name, None)
         self.given.pop(name, None)
-        for held in [held for held in self.tensors if self.lives_in(held, name)]:
-            del self.tensors[held]
+        for view_name in [view_name for view_name in self.tensors if self.lives_in(view_name, name)]:
+            del self.tensors[view_name]
 
     def lives_in(self, buffer: str, name: str) -> bool:
-        home = memory_root(buffer, self.executor.placements)
-        placement = self.executor.placements.get(home)
-        return home == name or (placement is not None and placement.storage == name)
+        root = memory_root(buffer, self.executor.placements)
+        placement = self.executor.placements.get(root)
+        return root == name or (placement is not None and placement.storage == name)
 
     def launch(self, kernel: Kernel, step: Launch) -> None:
         values = [self.symbol_value(term) for term in step.symbols]
@@ -256,21 +256,21 @@ class _Execution:
             step.arguments,
             step.attributes,
             self.tensor,
-            self.window,
+            self.strided_view,
             self.symbols,
         )
         for name, tensor in zip(step.results, returned if step.unpack else (returned,)):
             if name is not None and tensor is not None:
                 self.define_tensor(name, as_pairs(tensor) if name in step.pairs else tensor)
 
-    def window(self, window: StridedRef) -> Any:
-        """A tensor over part of a buffer's memory."""
-        type_ = replace(self.type(window.name), shape=window.shape, layout=window.layout)
-        start = self.size(window.layout.offset) * type_.dtype.itemsize
-        return self.view(self.tensor(window.name), type_, start)
+    def strided_view(self, ref: StridedRef) -> Any:
+        """The tensor of a strided view of a buffer's memory."""
+        type_ = replace(self.type(ref.name), shape=ref.shape, layout=ref.layout)
+        start = self.size(ref.layout.offset) * type_.dtype.itemsize
+        return self.view(self.tensor(ref.name), type_, start)
 
     def define_tensor(self, name: str, tensor: Any) -> None:
-        """Enter what a call or region returned; one that shares another's memory is read through that."""
+        """Enter a result of a call or region; a result that aliases another buffer is read through that one."""
         placement = self.executor.placements.get(name)
         if placement is not None and placement.base is None:
             bind_result(placement.type, tensor, self.memory.geometry, self.symbols)
@@ -301,18 +301,18 @@ class _Execution:
             inner = Executor(plan, outer.launchers, outer.memory, outer.externs, constants=constants)
             return lambda inputs: inner.run(inputs, symbols=self.symbols)
 
-        arguments = [resolve(each, self.tensor, self.window, self.symbols) for each in step.arguments]
+        arguments = [resolve(each, self.tensor, self.strided_view, self.symbols) for each in step.arguments]
         found = run_region(step.kind, list(map(runner, step.plans)), arguments, self.memory)
         for name, tensor in zip(step.results, found, strict=True):
             self.define_tensor(name, tensor)
 
     def output(self, output: Output) -> Any:
         if isinstance(output, Ref):
-            home = memory_root(output.name, self.executor.placements)
-            whole = home in self.arguments and (
-                output.name == home or self.type(output.name) == self.type(home)
+            root = memory_root(output.name, self.executor.placements)
+            whole = root in self.arguments and (
+                output.name == root or self.type(output.name) == self.type(root)
             )
-            return self.given[home] if whole else self.tensor(output.name)
+            return self.given[root] if whole else self.tensor(output.name)
         if isinstance(output, ScalarRef):
             return self.symbols[output.name]
         return evaluate(output, self.symbols) if isinstance(output, Term) else output

@@ -1,4 +1,4 @@
-"""The routines that a plan calls, by name, and those that NumPy can run."""
+"""The table of routines that a plan calls, and the routines that NumPy can run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from litz_ir.interp.graph import sort_positions
 
 
 class ExternTable(Mapping[str, Callable[..., Any]]):
-    """Names to callables; what a callable receives is said by ``litz_ir.interp.calls.Externs``."""
+    """Routines by name; ``litz_ir.interp.calls.Externs`` defines their arguments."""
 
     def __init__(self, routines: Mapping[str, Callable[..., Any]]) -> None:
         self._routines = dict(routines)
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
-        """The routine of that name; raises :class:`ExternNotFound` naming near matches."""
+        """The routine called ``name``; raises :class:`ExternNotFound` with similar names."""
         return find_extern(self._routines, name)
 
     def __contains__(self, name: object) -> bool:
@@ -34,14 +34,14 @@ class ExternTable(Mapping[str, Callable[..., Any]]):
         return len(self._routines)
 
     def extended(self, routines: Mapping[str, Callable[..., Any]]) -> ExternTable:
-        """A table that also holds ``routines``, which take precedence."""
+        """The table with further ``routines``, which take precedence."""
         return ExternTable({**self._routines, **routines})
 
 
 def numpy_externs() -> ExternTable:
-    """Matrix products and sorting over NumPy arrays in memory form.
+    """Matmuls and sorts over NumPy arrays in memory form.
 
-    A ``uint16`` array counts as ``bf16``: matrix products of unsigned 16-bit integers exist nowhere else either.
+    A ``uint16`` array counts as ``bf16``, since no library has matmuls of unsigned 16-bit integers.
     """
     return ExternTable(
         {
@@ -60,11 +60,11 @@ def numpy_externs() -> ExternTable:
 
 
 def _narrow(array: Array) -> DType | None:
-    """The narrow float that an array holds, if it does."""
+    """The 16-bit float that an array stores, or ``None``."""
     if array.dtype == np.uint8:
         raise DTypeError(
-            "a matrix product of 8-bit arrays is ambiguous in NumPy",
-            hint="cast 8-bit floats to f32 before the product",
+            "a matmul of 8-bit arrays is ambiguous in NumPy",
+            hint="cast 8-bit floats to f32 before the matmul",
         )
     return {np.dtype(np.uint16): bf16, np.dtype(np.float16): f16}.get(array.dtype)
 
@@ -83,23 +83,23 @@ def _matmul(a: Array, b: Array) -> Array:
     return _as(np.matmul(_values(a), _values(b)), a)
 
 
-def _matmul_plus(start: Array, a: Array, b: Array, *, beta: float = 1, alpha: float = 1) -> Array:
-    product = np.matmul(_values(a), _values(b))
+def _matmul_plus(bias: Array, a: Array, b: Array, *, beta: float = 1, alpha: float = 1) -> Array:
+    result = np.matmul(_values(a), _values(b))
     if alpha != 1:
-        product = product * product.dtype.type(alpha)
-    if beta == 0:  # what is not read may hold NaN
-        return _as(np.asarray(product), a)
-    added = _values(start)
-    return _as(np.asarray(product + (added if beta == 1 else added * added.dtype.type(beta))), a)
+        result = result * result.dtype.type(alpha)
+    if beta == 0:  # the bias is not read, so it may be NaN
+        return _as(np.asarray(result), a)
+    added = _values(bias)
+    return _as(np.asarray(result + (added if beta == 1 else added * added.dtype.type(beta))), a)
 
 
 def _linear(x: Array, weight: Array, bias: Array | None) -> Array:
-    turned = np.swapaxes(weight, 0, 1)
-    return _matmul(x, turned) if bias is None else _matmul_plus(bias, x, turned)
+    transposed = np.swapaxes(weight, 0, 1)
+    return _matmul(x, transposed) if bias is None else _matmul_plus(bias, x, transposed)
 
 
 def _sort(source: Array, dimension: int, descending: bool, stable: bool) -> tuple[Array, Array]:
-    """Bits of ``bf16`` are decoded; NumPy's sort is stable whether asked or not."""
+    """Sort by decoded values; NumPy's sort is always stable."""
     narrow = {np.dtype(np.uint16): bf16}.get(source.dtype)
     positions = sort_positions(source if narrow is None else decode(source, narrow), dimension, descending)
     ordered = np.take_along_axis(source, positions, dimension) if source.ndim else source.copy()

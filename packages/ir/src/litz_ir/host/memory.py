@@ -1,4 +1,4 @@
-"""Where a plan's tensors live, as the executor sees it, and that in NumPy."""
+"""Memory of a plan's tensors: the protocol that the executor uses, and its NumPy implementation."""
 
 from __future__ import annotations
 
@@ -14,54 +14,54 @@ from litz_ir.interp.bind import numpy_geometry
 from litz_ir.interp.encoding import Array, storage_dtype
 
 ALIGNMENT = 64
-"""Fresh storages start at a multiple of this many bytes."""
+"""Bytes that the address of a new storage is a multiple of: a cache line."""
 
 
 class Memory(Protocol):
-    """Makes storages and tensors; what they are is its own affair."""
+    """Creates storages and tensors, in a representation of its own."""
 
     def empty(self, nbytes: int, device: Device) -> Any:
-        """A fresh storage of ``nbytes`` bytes, aligned to :data:`ALIGNMENT`; its content is undefined."""
+        """A new storage of ``nbytes`` bytes, aligned to :data:`ALIGNMENT`, with undefined contents."""
 
     def view(
         self, storage: Any, dtype: DType, shape: Sequence[int], strides: Sequence[int], offset: int
     ) -> Any:
-        """A tensor over the memory of ``storage``: what :meth:`empty` gave, or a tensor.
+        """A tensor over the memory of ``storage``, a result of :meth:`empty` or a tensor.
 
-        ``strides`` count elements; ``offset`` counts bytes from the storage's (or tensor's) first element to the new
-        one's and may be negative.
+        ``strides`` are in elements; ``offset`` is in bytes from the first element of the storage or tensor to that of
+        the new tensor, and may be negative.
         """
 
     def address(self, tensor: Any) -> int:
         """The address of a tensor's first element."""
 
     def geometry(self, tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Shape and strides, in elements."""
+        """Shape and strides of a tensor, in elements."""
 
     def read(self, tensor: Any, dtype: DType) -> Array:
-        """The elements as a NumPy array in memory form, sharing memory where that is possible."""
+        """The elements as a NumPy array in memory form, which shares memory if possible."""
 
     def write(self, tensor: Any, array: Array) -> None:
-        """Overwrite the elements; nothing happens where ``array`` is the tensor's own memory."""
+        """Overwrite the elements; does nothing if ``array`` is the tensor's own memory."""
 
     def stack(self, tensors: Sequence[Any]) -> Any:
-        """Equally shaped tensors along a new first dimension."""
+        """Tensors of one shape, stacked along a new first dimension."""
 
     def copy(self, tensor: Any) -> Any:
-        """A tensor of the same elements and strides in memory of its own."""
+        """A tensor of the same elements and strides in new memory."""
 
 
 class NumpyMemory:
-    """Tensors are NumPy arrays in memory form, whatever device they are said to be on.
+    """Tensors as NumPy arrays in memory form, for any device.
 
-    ``fill`` gives fresh storages a known content, byte by byte, so that a read of what nobody wrote is repeatable.
+    ``fill`` is the value of each byte of a new storage, so that reads of unwritten memory are repeatable.
     """
 
     def __init__(self, fill: int | None = None) -> None:
         self._fill = fill
 
     def empty(self, nbytes: int, device: Device) -> Array:
-        """A ``uint8`` array."""
+        """A new ``uint8`` array."""
         block = np.empty(nbytes + ALIGNMENT, np.uint8)
         start = -self.address(block) % ALIGNMENT
         storage = block[start : start + nbytes]
@@ -81,7 +81,7 @@ class NumpyMemory:
         return address
 
     def geometry(self, tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Shape and strides, in elements; raises :class:`GraphError` for what is no array."""
+        """Shape and strides, in elements; raises :class:`GraphError` unless ``tensor`` is an array."""
         if not isinstance(tensor, np.ndarray):
             raise GraphError(f"expected a NumPy array, got {type(tensor).__name__}", stage="inputs")
         return numpy_geometry(tensor)
@@ -91,21 +91,21 @@ class NumpyMemory:
         return np.asarray(tensor)
 
     def write(self, tensor: Any, array: Array) -> None:
-        """Copy, unless ``array`` is the tensor."""
+        """Copy the elements, unless ``array`` is the tensor."""
         if tensor is not array:
             np.copyto(tensor, array)
 
     def stack(self, tensors: Sequence[Any]) -> Array:
-        """A fresh array."""
+        """A new array."""
         return np.stack(tensors)
 
     def copy(self, tensor: Any) -> Array:
-        """A fresh array, dimensions in the same order of strides."""
+        """A new array, whose dimensions have the same order of strides."""
         return np.copy(tensor, order="K")
 
 
 class _Span:
-    """An array to be: NumPy reads ``__array_interface__`` and keeps this object, which keeps the memory's owner."""
+    """An array interface over memory: NumPy keeps this object alive, and it keeps the memory's owner alive."""
 
     def __init__(
         self, owner: Array, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], offset: int

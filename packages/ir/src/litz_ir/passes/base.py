@@ -1,4 +1,4 @@
-"""The type of a pass: a named value that maps data to data, watched by hooks."""
+"""The protocol of passes, and the context in which they run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
 
 Hook = Callable[[str, object, object], None]
-"""A function called after each pass with the pass's name, its input and its output: it verifies, dumps or checks."""
+"""A function called after each pass with the pass's name, its input and its output, such as a verifier or a dump."""
 
 
 @dataclass(slots=True)
 class Timings:
-    """Seconds per pass, in the order run."""
+    """Seconds of each pass, in order of execution."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -29,41 +29,43 @@ class Timings:
 
 @dataclass(slots=True)
 class PassContext:
-    """What passes are given: the capabilities of the devices at hand, and a place to record choices.
+    """Data that passes get: capabilities of the devices, and a list for decisions.
 
-    ``hooks`` are called after each pass, ``timings`` takes the seconds of each. One context belongs to one compilation;
-    it is not shared between threads.
+    A context belongs to one compilation; it is not shared between threads.
     """
 
     capabilities: dict[Device, Capabilities]
+    """Capabilities of each device."""
     decisions: list[Decision] = field(default_factory=list)
+    """Decisions recorded so far."""
     hooks: Sequence[Hook] = ()
+    """Functions called after each pass."""
     timings: Timings | None = None
+    """Collects the seconds of each pass, if given."""
 
     def machine(self, device: Device) -> Capabilities | None:
-        """What is known of the machine that a device is, whichever of its kind; ``None`` where nothing is."""
+        """The capabilities of any device of the same kind; ``None`` if unknown."""
         return next((known for each, known in self.capabilities.items() if each.kind == device.kind), None)
 
     def decide(self, decision: Decision) -> None:
-        """Record a choice."""
+        """Record a decision."""
         self.decisions.append(decision)
 
 
 @runtime_checkable
 class Pass(Protocol[In, Out]):
-    """A step of a compilation, from one form of a program to the same form or the next one.
+    """A step of a compilation, from data of one level to the same or the next level.
 
-    ``exact`` passes change no bit of any result; others declare a bound in units of the last place. Each form has a
-    verifier (:func:`litz_ir.verifier.verify`), which a hook may run on what a pass gives.
+    Each level has a verifier (:func:`litz_ir.verifier.verify`), which a hook may run on the output.
     """
 
     @property
     def name(self) -> str:
-        """What errors, timings and reports call the pass."""
+        """Name of the pass in errors, timings and reports."""
 
     @property
     def ulp(self) -> int:
-        """By how many units of the last place a result may change; 0 for an exact pass."""
+        """Bound by which results may change, in units in the last place; 0 for an exact pass, which changes no bit."""
 
     def apply(self, data: In, context: PassContext) -> Out:
-        """Data in, data out; the input is not modified."""
+        """The transformed data; the input is not modified."""

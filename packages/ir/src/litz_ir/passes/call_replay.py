@@ -1,4 +1,4 @@
-"""Calls during a check: recorded in one run, answered from the record in the other."""
+"""Record and replay of calls during a check of a pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLOSE = 1e-3
 
 @dataclass(frozen=True)
 class _Record:
-    """Arguments before and after a call, and what it returned."""
+    """Arguments before and after a call, and its results."""
 
     before: tuple[Any, ...]
     after: tuple[Any, ...]
@@ -29,8 +29,8 @@ class _Record:
 class CallRecorder:
     """Routines for two runs of the same calls.
 
-    A call of the first run goes to ``externs``, or is answered with random tensors of the types that the graph promises
-    when nobody has the routine. The second run gets the answers that the first one got for the same arguments.
+    A call of the first run goes to ``externs``, or returns random tensors of the result types if the routine is
+    missing. The second run returns the results of the first one for the same arguments.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class CallRecorder:
         return {target: self._recorder(target) for target in self._pending}
 
     def replaying(self) -> dict[str, Callable[..., Any]]:
-        """Routines for the second run; one that meets arguments it has not seen raises ``KeyError``."""
+        """Routines for the second run, which raise ``KeyError`` for arguments that did not occur in the first one."""
         return {target: self._player(target) for target in self._records}
 
     def _recorder(self, target: str) -> Callable[..., Any]:
@@ -61,13 +61,13 @@ class CallRecorder:
             if target in self._externs:
                 returned = self._externs[target](*arguments, **attributes)
             else:
-                returned = self._made_up(call)
+                returned = self._random_results(call)
             self._records[target].append(_Record(before, _frozen(everything), _frozen(returned)))
             return returned
 
         return routine
 
-    def _made_up(self, call: Call) -> Any:
+    def _random_results(self, call: Call) -> Any:
         values = [value for value in call.results if value.name not in call.unreturned]
         found = tuple(draw_array(value.type, self._symbols, 2, self._rng) for value in values)
         return found if call.unpack else found[0] if found else None
@@ -76,7 +76,7 @@ class CallRecorder:
         def routine(*arguments: Any, **attributes: Any) -> Any:
             everything = (*arguments, *attributes.values())
             for record in self._records[target]:
-                if _alike(record.before, everything):
+                if _equal(record.before, everything):
                     _restore(everything, record.after)
                     return _frozen(record.returned)
             raise KeyError(f"{target} is called with arguments that it was not called with before the pass")
@@ -90,22 +90,22 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, (tuple, list)) else value
 
 
-def _alike(a: Any, b: Any) -> bool:
+def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        return a.shape == b.shape and a.dtype == b.dtype and _near(a, b)
+        return a.shape == b.shape and a.dtype == b.dtype and _close(a, b)
     if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(_alike, a, b))
+        return len(a) == len(b) and all(map(_equal, a, b))
     return type(a) is type(b) and bool(a == b)
 
 
-def _near(a: Array, b: Array) -> bool:
+def _close(a: Array, b: Array) -> bool:
     if a.dtype.kind != "f":
         return bool(np.array_equal(a, b))
     return bool(np.allclose(a, b, rtol=_CLOSE, atol=_CLOSE, equal_nan=True))
 
 
 def _restore(value: Any, content: Any) -> None:
-    """Write what the recorded call left in its arguments."""
+    """Write the contents of the recorded call's arguments after the call."""
     if isinstance(value, np.ndarray):
         if value.flags.writeable:
             np.copyto(value, content)

@@ -1,4 +1,4 @@
-"""Did a pass keep its promise? The reference interpreter runs both sides on random inputs and compares."""
+"""Check of a pass: the reference interpreter runs its input and output on random values and compares the results."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from litz_ir.passes.samples import Sample, draw, points
 from litz_ir.plan.program import Plan
 
 LIMIT = 1 << 22
-"""A graph with a loop of more points than this is not checked."""
+"""Most points of a loop in a graph that is checked."""
 
 PLAN_ULP = 64
-"""What planning may change by default: a reduction that is split adds up in another order."""
+"""Bound of planning, in units in the last place: a split reduction adds in another order."""
 
 _ATTEMPTS = 3
 
@@ -43,12 +43,13 @@ def check_pass(
     seed: int = 0,
     limit: int = LIMIT,
 ) -> bool:
-    """Run both on the same random inputs; raise :class:`PassError` naming the pass and the first output that differs.
+    """Run ``before`` and ``after`` on the same random inputs; raises :class:`PassError` for the first output that
+    differs.
 
     Outputs, and inputs that are mutated, may differ by ``ulp`` units in the last place of the largest value of their
-    tensor. Routines that are missing from ``externs`` (by default NumPy's matrix products) give random results, the
-    same on both sides. False means that nothing was compared: a loop exceeds ``limit`` points, there is control flow,
-    or no inputs were found that the graph accepts.
+    tensor. Routines that are missing from ``externs`` (by default NumPy's matmuls) give random results, the same in
+    both runs. False means that nothing was compared: a loop exceeds ``limit`` points, there are regions, or no inputs
+    were found that the graph accepts.
     """
     graph = before.graph if isinstance(before, FusedGraph) else before
     for attempt in range(_ATTEMPTS):
@@ -57,23 +58,23 @@ def check_pass(
         if points(graph, sample.symbols) > limit or _has_regions(graph) or _has_regions(after):
             return False
         recorder = CallRecorder(graph, numpy_externs() if externs is None else externs, sample.symbols, rng)
-        inputs, held = sample.fresh()
+        inputs, sample_constants = sample.fresh()
         try:
-            expected = run_graph(graph, inputs, held, recorder.recording())
+            expected = run_graph(graph, inputs, sample_constants, recorder.recording())
         except (KernelError, AssertionFailed, SymbolError):
             continue  # the graph does not accept these inputs
-        mutated, held = sample.fresh()
+        mutated, sample_constants = sample.fresh()
         try:
-            found = _run(after, mutated, held, recorder.replaying())
+            found = _run(after, mutated, sample_constants, recorder.replaying())
         except (LitzError, KeyError) as error:
             raise PassError(
-                f"pass {name} gives a graph that fails: {error}", hint=_repeat(sample, seed + attempt)
+                f"the output of pass {name} fails to run: {error}", hint=_repeat(sample, seed + attempt)
             ) from error
-        for what, dtype, origin, a, b in _pairs(graph, (*expected, *inputs), (*found, *mutated)):
+        for description, dtype, origin, a, b in _pairs(graph, (*expected, *inputs), (*found, *mutated)):
             complaint = difference(a, b, dtype, ulp)
             if complaint:
                 raise PassError(
-                    f"pass {name} changed {what}: {complaint}",
+                    f"pass {name} changed {description}: {complaint}",
                     origin=origin,
                     hint=_repeat(sample, seed + attempt),
                 )
@@ -109,7 +110,7 @@ def _repeat(sample: Sample, seed: int) -> str:
 def _pairs(
     graph: LoopGraph, expected: Sequence[Any], found: Sequence[Any]
 ) -> list[tuple[str, DType, Origin, Any, Any]]:
-    """What to compare: (what it is, its dtype, where it comes from, before, after)."""
+    """The values to compare: (description, dtype, origin, before, after)."""
     values = graph.values()
     makers: dict[str, Operation] = {v.name: o for o in graph.operations for v in o.results}
     pairs = []
@@ -125,7 +126,7 @@ def _pairs(
 
 
 def difference(a: Any, b: Any, dtype: DType, ulp: int) -> str:
-    """How ``b`` differs from ``a`` by more than ``ulp`` units of the largest value; nothing where it does not.
+    """A description of the first difference beyond ``ulp`` units of the largest value; empty if there is none.
 
     Arrays are in memory form, of ``dtype``. NaN equals NaN.
     """
@@ -134,7 +135,7 @@ def difference(a: Any, b: Any, dtype: DType, ulp: int) -> str:
     if a.shape != np.shape(b):
         return f"its shape was {a.shape} and is {np.shape(b)}"
     if a.dtype != b.dtype:
-        return f"it was held in {a.dtype} and is in {b.dtype}"
+        return f"its dtype was {a.dtype} and is {b.dtype}"
     before, after = decode(a, dtype), decode(b, dtype)
     wrong = before != after
     if dtype.is_float:
@@ -145,8 +146,8 @@ def difference(a: Any, b: Any, dtype: DType, ulp: int) -> str:
             wrong &= ~(np.abs(before.astype(np.float64) - after) <= allowed)
     if not wrong.any():
         return ""
-    place = tuple(int(k) for k in np.argwhere(wrong)[0])
-    return f"element {place} was {before[place]} and is {after[place]} ({int(wrong.sum())} of {wrong.size} differ)"
+    index = tuple(int(k) for k in np.argwhere(wrong)[0])
+    return f"element {index} was {before[index]} and is {after[index]} ({int(wrong.sum())} of {wrong.size} differ)"
 
 
 def check_hook_for(
@@ -156,8 +157,10 @@ def check_hook_for(
     constants: Mapping[str, Array] | None = None,
     seed: int = 0,
 ) -> Hook:
-    """A hook that holds every pass to its own bound; stages that are no such pass must be exact,
-    except the one called ``plan``, which gets :data:`PLAN_ULP`."""
+    """A hook that checks every pass against its own bound.
+
+    Other stages must be exact, except the one called ``plan``, whose bound is :data:`PLAN_ULP`.
+    """
     bounds = {"plan": PLAN_ULP, **{item.name: item.ulp for item in passes}}
 
     def hook(name: str, before: object, after: object) -> None:
@@ -176,4 +179,4 @@ def check_hook_for(
 
 
 check_hook: Hook = check_hook_for(())
-"""The hook for passes that promise to be exact."""
+"""The hook for exact passes."""

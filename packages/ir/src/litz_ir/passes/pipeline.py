@@ -1,4 +1,4 @@
-"""Lists of passes, run in order."""
+"""Pipelines: passes that run in order."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Out = TypeVar("Out")
 
 @dataclass(frozen=True)
 class Pipeline(Generic[In, Out]):
-    """Passes in order as one pass, from what the first takes to what the last gives."""
+    """Passes in order as one pass, from the input of the first to the output of the last."""
 
     name: str
     passes: tuple[Pass[Any, Any], ...]
 
     @property
     def ulp(self) -> int:
-        """The bounds of the passes added up."""
+        """The sum of the bounds of the passes."""
         return sum(item.ulp for item in self.passes)
 
     def apply(self, data: In, context: PassContext) -> Out:
-        """Apply the passes in order, and the context's hooks after each."""
+        """Apply the passes in order, with the context's hooks after each."""
         result: Any = data
         for item in self.passes:
             result = run_pass(item, result, context)
@@ -36,8 +36,10 @@ class Pipeline(Generic[In, Out]):
 
 
 def run_passes(passes: Sequence[Pass[T, T]], data: T, context: PassContext, *, fuel: int | None = None) -> T:
-    """Apply ``passes`` to ``data``, and the context's hooks after each. ``fuel`` stops after so many passes, for
-    bisecting. Raises what :func:`run_pass` does."""
+    """Apply ``passes`` to ``data``, with the context's hooks after each.
+
+    ``fuel`` is the number of passes to run, for bisecting; by default all. Raises the errors of :func:`run_pass`.
+    """
     for item in passes if fuel is None else passes[:fuel]:
         data = run_pass(item, data, context)
     return data
@@ -46,7 +48,7 @@ def run_passes(passes: Sequence[Pass[T, T]], data: T, context: PassContext, *, f
 def run_pass(item: Pass[In, Out], data: In, context: PassContext) -> Out:
     """Apply one pass to ``data``, then the context's hooks.
 
-    An exception that is no litz error is reported as :class:`PassError` naming the pass.
+    An exception that is not a litz error is raised as :class:`PassError` with the name of the pass.
     """
     start = time.perf_counter()
     try:

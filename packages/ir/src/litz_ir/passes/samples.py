@@ -1,4 +1,4 @@
-"""Random inputs for a loop graph, small and inside what its symbols and indirect indices allow."""
+"""Random inputs of a loop graph, small and within the bounds of its symbols and indirect indices."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, Term, evaluate, free_symbols
 
 SMALL = (2, 7)
-"""Sizes of which nothing is known are drawn from this range, the end excluded."""
+"""Range from which unknown sizes are drawn, without its end."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Inputs and constants of a graph, and the symbols that they were made for."""
+    """Inputs and constants of a graph, and the symbols that they fit."""
 
     inputs: tuple[Any, ...]
     constants: Mapping[str, Array]
     symbols: Mapping[str, Any]
 
     def fresh(self) -> tuple[list[Any], dict[str, Array]]:
-        """Copies, which a run may change."""
+        """Copies, which a run may modify."""
         inputs = [value.copy() if isinstance(value, np.ndarray) else value for value in self.inputs]
         return inputs, {name: value.copy() for name, value in self.constants.items()}
 
 
 def draw(graph: LoopGraph, rng: np.random.Generator, constants: Mapping[str, Array] | None = None) -> Sample:
-    """Inputs for one run of ``graph``; constants that are not given are drawn too."""
+    """Random inputs for one run of ``graph``, and random constants where ``constants`` has none."""
     symbols = draw_symbols(graph.symbols, rng)
     limits = index_limits(graph, symbols)
     inputs: list[Any] = []
@@ -65,17 +65,17 @@ def draw(graph: LoopGraph, rng: np.random.Generator, constants: Mapping[str, Arr
             case ObjectInput():
                 inputs.append(None)
     given = constants or {}
-    held = {
+    sample_constants = {
         value.name: given[value.name]
         if value.name in given
         else draw_array(value.type, symbols, limits.get(value.name), rng)
         for value in graph.constants
     }
-    return Sample(tuple(inputs), held, symbols)
+    return Sample(tuple(inputs), sample_constants, symbols)
 
 
 def draw_symbols(table: SymbolTable, rng: np.random.Generator) -> dict[str, Any]:
-    """A value for each symbol that keeps every fact of the table."""
+    """A value for each symbol that satisfies every fact of the table."""
     replaced, ranges = table.solved
     free: dict[str, Any] = {}
     for name, known in ranges.items():
@@ -101,7 +101,7 @@ def _within(known: Range, rng: np.random.Generator) -> int:
 def draw_array(
     type_: TensorType, symbols: Mapping[str, int], limit: int | None, rng: np.random.Generator
 ) -> Array:
-    """An array in memory form; integers stay in ``[0, limit)`` where a limit is known."""
+    """A random array in memory form, of integers in ``[0, limit)`` if a limit is given."""
     shape = tuple(evaluate(size, symbols) for size in type_.shape)
     if type_.dtype.is_float:
         values = rng.normal(size=shape) * 2
@@ -113,10 +113,10 @@ def draw_array(
 
 
 def index_limits(graph: LoopGraph, symbols: Mapping[str, int]) -> dict[str, int]:
-    """Below which limit the integers of a buffer must stay, because they become indices.
+    """Exclusive upper bounds of integers in buffers that are used as indices.
 
-    Limits travel from a reader to what it reads, through views and through operations on integers. Integers that go
-    into a call are kept below 2: what they index there is not known.
+    Bounds propagate from a reader to its operands, through views and integer operations. Integers passed to a call
+    stay below 2, since the tensors that they index there are unknown.
     """
     limits: dict[str, int] = {}
     for operation in reversed(graph.operations):
@@ -170,7 +170,7 @@ def _atoms(operation: Operation) -> Iterator[Indirect]:
 
 
 def points(graph: LoopGraph, symbols: Mapping[str, int]) -> int:
-    """An estimate of the work of a run: points of the longest loop, or elements of the largest value."""
+    """An estimate of the work of a run: points of the largest loop, or elements of the largest value."""
     largest = 0
     for operation in graph.operations:
         axes = (

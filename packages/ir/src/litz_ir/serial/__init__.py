@@ -1,4 +1,4 @@
-"""Serial form of graphs and plans: JSON that is versioned, checked on the way in, and never executed."""
+"""The serial form of graphs and plans: versioned JSON, checked when it is read, and never executed."""
 
 from litz_ir.serial.document import digest, from_json, to_json
 

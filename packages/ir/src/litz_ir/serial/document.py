@@ -17,26 +17,28 @@ from litz_ir.serial.nodes import Json, NodeReader, expect
 from litz_ir.serial.schema import CLASSES, SchemaWriter, codec_of
 
 FORMAT = "litz"
+"""Name of the format."""
 VERSION = 1
-"""Raised when an entry changes its meaning; that fields were added or renamed is noticed without it."""
+"""Version of the format; it changes if an entry changes its meaning. The schema digest covers changed fields."""
 
 Document = LoopGraph | FusedGraph | Plan | Kernel
+"""Data of any level that has a serial form."""
 _ROOTS: dict[str, type[Document]] = {cls.__name__: cls for cls in (LoopGraph, FusedGraph, Plan, Kernel)}
 
 
 def to_json(data: Document) -> str:
-    """Serialise a loop graph, fused graph, plan or kernel, origins and decisions included.
+    """Serialise a loop graph, fused graph, plan or kernel, including origins and decisions.
 
-    Equal data with equal origins give equal texts, in every process. Raises ``TypeError`` for anything else.
+    Equal data with equal origins give equal texts, in every process. Raises ``TypeError`` for other data.
     """
     return _dump(data, SchemaWriter())
 
 
 def from_json(text: str) -> Document:
-    """Read what :func:`to_json` wrote; ``from_json(to_json(x)) == x``.
+    """Parse the output of :func:`to_json`; ``from_json(to_json(x)) == x``.
 
-    Only the classes of the schema are made, and every field is checked. Raises :class:`SerialError` for text that is
-    damaged, or that another version wrote.
+    Only classes of the schema are instantiated, and every field is checked. Raises :class:`SerialError` for damaged
+    text, or text of another version.
     """
     try:
         document = expect(json.loads(text), dict)
@@ -57,11 +59,11 @@ def from_json(text: str) -> Document:
         ValueError,
     ) as error:
         message = error.message if isinstance(error, LitzError) else f"{type(error).__name__}: {error}"
-        raise SerialError(f"damaged data: {message}", hint="delete it; it will be made again") from error
+        raise SerialError(f"damaged data: {message}", hint="delete it; it will be created again") from error
 
 
 def check_header(document: dict[str, Json]) -> None:
-    """The text is of this format, version and schema."""
+    """The text has this format, version and schema; raises :class:`SerialError`."""
     expected = {"format": FORMAT, "version": VERSION, "schema": schema_digest()}
     for key, value in expected.items():
         if document.get(key) != value:
@@ -72,16 +74,16 @@ def check_header(document: dict[str, Json]) -> None:
 
 
 def digest(data: Document | Expr) -> str:
-    """A hash of everything that compares: 64 hexadecimal digits, equal for equal data, in every process.
+    """A hash of all fields that compare: 64 hexadecimal digits, equal for equal data, in every process.
 
-    Origins and decisions play no part.
+    Origins and decisions are left out.
     """
     return sha256(_dump(data, SchemaWriter(identity=True)).encode()).hexdigest()
 
 
 @cache
 def schema_digest() -> str:
-    """A hash of all classes and their fields: it changes when a field is added, renamed or moved."""
+    """A hash of all classes and their fields, which changes if a field is added, renamed or moved."""
     text = ";".join(
         f"{cls.__name__}({','.join(f'{f.name}: {f.type}' for f in fields(cls))})" for cls in CLASSES
     )

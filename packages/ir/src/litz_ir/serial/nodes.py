@@ -1,7 +1,7 @@
-"""Terms and bodies as one table of nodes: each entry refers to earlier ones, so what is shared is written once.
+"""Terms and expressions as one table of nodes, in which each entry refers to earlier ones, so common nodes occur once.
 
 An entry is a list that starts with its tag. Sizes inside are ints, or ``[k]`` for the term in entry ``k``; expressions
-are positions. Terms and expressions share the table because indirect indices hold expressions.
+are positions. Terms and expressions share the table because indirect indices contain expressions.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from litz_ir.symbols.term import (
 )
 
 Json = Any
-"""What the JSON module reads and writes: there is no better type for it."""
+"""Data of the JSON module, which has no more exact type."""
 
 
 class NodeWriter:
@@ -58,7 +58,7 @@ class NodeWriter:
         self._positions: dict[Term | Expr, int] = {}
 
     def size(self, size: Size) -> Json:
-        """A size where one stands inside an entry."""
+        """A size inside an entry."""
         return size if isinstance(size, int) else [self.term(size)]
 
     def term(self, term: Term) -> int:
@@ -86,7 +86,7 @@ class NodeWriter:
             case Symbol():
                 return ["s", term.name]
             case Sum():
-                return ["+", term.constant, [[self.term(part), factor] for part, factor in term.terms]]
+                return ["+", term.constant, [[self.term(child), factor] for child, factor in term.terms]]
             case Product():
                 return ["*", [self.term(factor) for factor in term.factors]]
             case FloorDiv():
@@ -128,7 +128,7 @@ class NodeWriter:
 
 
 class NodeReader:
-    """Rebuilds the nodes of a table, in order. Raises :class:`SerialError` and what broken entries provoke."""
+    """Rebuilds the nodes of a table in order; damaged entries raise :class:`SerialError` or a built-in exception."""
 
     def __init__(self, entries: Json) -> None:
         self._nodes: list[Size | Expr] = []
@@ -137,21 +137,21 @@ class NodeReader:
 
     def _node(self, position: Json) -> Size | Expr:
         if type(position) is not int or not 0 <= position < len(self._nodes):
-            raise SerialError(f"{position!r} is no earlier node")
+            raise SerialError(f"{position!r} is not an earlier node")
         return self._nodes[position]
 
     def term(self, position: Json) -> Size:
         """The term in an entry."""
         found = self._node(position)
         if isinstance(found, Expr):
-            raise SerialError(f"node {position} is an expression, a term is expected")
+            raise SerialError(f"node {position} is an expression, but a term is expected")
         return found
 
     def expr(self, position: Json) -> Expr:
         """The expression in an entry."""
         found = self._node(position)
         if not isinstance(found, Expr):
-            raise SerialError(f"node {position} is a term, an expression is expected")
+            raise SerialError(f"node {position} is a term, but an expression is expected")
         return found
 
     def size(self, data: Json) -> Size:
@@ -167,26 +167,26 @@ class NodeReader:
 
 
 def expect(data: Json, kind: type) -> Json:
-    """The data, if it is of exactly that kind."""
+    """The data, if it has exactly that type; raises :class:`SerialError`."""
     if type(data) is not kind:
         raise SerialError(f"expected {kind.__name__}, found {data!r:.60}")
     return data
 
 
-def _sum(reader: NodeReader, constant: Json, parts: Json) -> Size:
-    terms = [mul(reader.term(position), expect(factor, int)) for position, factor in expect(parts, list)]
+def _sum(reader: NodeReader, constant: Json, children: Json) -> Size:
+    terms = [mul(reader.term(position), expect(factor, int)) for position, factor in expect(children, list)]
     return add(expect(constant, int), *terms)
 
 
 def _indirect(reader: NodeReader, value: Json, size: Json, wrap: Json, check: Json, fault: Json) -> Size:
     if check not in ("assumed", "clamped", "raised"):
-        raise SerialError(f"{check!r} is no way to check an index")
+        raise SerialError(f"{check!r} is not a bounds check")
     return Indirect(reader.expr(value), reader.size(size), expect(wrap, bool), check, _fault(fault))
 
 
 def _fault(name: Json) -> str:
     if name not in FAULTS:
-        raise SerialError(f"{name!r} is no fault")
+        raise SerialError(f"{name!r} is not a fault")
     return str(name)
 
 
@@ -201,7 +201,7 @@ def _op(reader: NodeReader, kind: Json, name: Json, args: Json) -> Expr:
     return Op(expect(name, str), tuple([reader.expr(arg) for arg in expect(args, list)]), dtype(kind))
 
 
-def _fold(reader: NodeReader, axes: Json, body: Json) -> Expr:
+def _nested_reduction(reader: NodeReader, axes: Json, body: Json) -> Expr:
     pairs = [(expect(name, str), reader.size(size)) for name, size in expect(axes, list)]
     return NestedReduction(tuple(pairs), reader.expr(body))
 
@@ -222,8 +222,8 @@ _BUILDERS: Mapping[str, Callable[..., Size | Expr]] = MappingProxyType(
         "p": lambda reader, kind, position: Param(expect(position, int), dtype(kind)),
         "l": lambda reader, kind, buffer, index: Load(expect(buffer, str), reader.sizes(index), dtype(kind)),
         "o": _op,
-        "m": lambda reader, *parts: Masked(*[reader.expr(part) for part in parts]),
-        "f": _fold,
+        "m": lambda reader, *children: Masked(*[reader.expr(child) for child in children]),
+        "f": _nested_reduction,
         "k": lambda reader, cond, body, fault: Checked(reader.expr(cond), reader.expr(body), _fault(fault)),
     }
 )

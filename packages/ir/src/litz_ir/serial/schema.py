@@ -1,7 +1,7 @@
-"""How each dataclass is written: derived once from the types of its fields, for a fixed list of classes.
+"""Serial form of each dataclass, derived from the types of its fields, for a fixed list of classes.
 
-A dataclass is the list of its fields. Where a field may hold several types, what is no plain JSON value is a pair of a
-tag and the data: ``["t", 3]`` is a term, ``["Ref", ["x"]]`` a reference. Reading checks every type.
+A dataclass is the list of its fields. In a field that may have several types, a value that is not plain JSON is a pair
+of a tag and the data: ``["t", 3]`` is a term, ``["Ref", ["x"]]`` a reference. Reading checks every type.
 """
 
 from __future__ import annotations
@@ -42,14 +42,17 @@ CLASSES: tuple[type, ...] = (
     program.Storage, program.Placement, program.Allocate, program.Free, program.Launch, program.CallStep,
     program.DefineStep, program.CheckStep, program.RegionStep, program.Plan,
 )  # fmt: skip
-"""Every class that may occur in serial form; nothing else is ever instantiated."""
+"""Every class that may occur in serial form; no other class is instantiated."""
 
 OPERATIONS = tuple(c for c in CLASSES if issubclass(c, nodes.Operation))
+"""Operations among the classes."""
 _RECURSIVE: Mapping[str, Any] = MappingProxyType({"Argument": nodes.Argument})
 
 
 class SchemaWriter(NodeWriter):
-    """Where encoding puts nodes. With ``identity`` only what compares is written: no origins, no decisions."""
+    """The node table of a document. With ``identity`` only fields that compare are written: no origins, no
+    decisions.
+    """
 
     def __init__(self, identity: bool = False) -> None:
         super().__init__()
@@ -58,15 +61,16 @@ class SchemaWriter(NodeWriter):
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """Both directions for one type; ``tag`` marks it where several types are possible, "" is plain JSON."""
+    """Encoder and decoder of one type."""
 
     encode: Callable[[Any, SchemaWriter], Json]
     decode: Callable[[Json, NodeReader], Any]
     tag: str
+    """Tag of the type where several types are possible; "" for plain JSON."""
 
 
 def codec_of(hint: Any) -> Codec:
-    """The codec of a type hint; raises ``TypeError`` for a class that is not listed."""
+    """The codec of a type hint; raises ``TypeError`` for a class that is not in the list."""
     return _codec_of(hint)
 
 
@@ -104,7 +108,7 @@ _PLAIN: Mapping[Any, Codec] = MappingProxyType(
         ),
         complex: Codec(
             lambda value, writer: [value.real.hex(), value.imag.hex()],
-            lambda data, reader: complex(*[float.fromhex(expect(part, str)) for part in expect(data, list)]),
+            lambda data, reader: complex(*[float.fromhex(expect(each, str)) for each in expect(data, list)]),
             "z",
         ),
         Term: Codec(lambda value, writer: writer.term(value), lambda data, reader: reader.term(data), "t"),
@@ -122,7 +126,7 @@ def _device(kind: Json, index: Json) -> Device:
 
 
 def _later(name: str) -> Codec:
-    """A type that contains itself, by name."""
+    """The codec of a recursive type, looked up by name when it is used."""
     return Codec(
         lambda value, writer: codec_of(_RECURSIVE[name]).encode(value, writer),
         lambda data, reader: codec_of(_RECURSIVE[name]).decode(data, reader),
@@ -144,23 +148,23 @@ def _choice(words: Sequence[Any]) -> Codec:
 def _sequence(item: Codec) -> Codec:
     encode, decode = item.encode, item.decode
     return Codec(
-        lambda value, writer: [encode(part, writer) for part in value],
-        lambda data, reader: tuple([decode(part, reader) for part in expect(data, list)]),
+        lambda value, writer: [encode(each, writer) for each in value],
+        lambda data, reader: tuple([decode(each, reader) for each in expect(data, list)]),
         "l",
     )
 
 
 def _record(hints: Sequence[Any]) -> Codec:
-    """A tuple of fixed length."""
+    """The codec of a tuple of fixed length."""
     items = [codec_of(hint) for hint in hints]
 
     def decode(data: Json, reader: NodeReader) -> Any:
         return tuple(
-            [item.decode(part, reader) for item, part in zip(items, expect(data, list), strict=True)]
+            [item.decode(each, reader) for item, each in zip(items, expect(data, list), strict=True)]
         )
 
     return Codec(
-        lambda value, writer: [item.encode(part, writer) for item, part in zip(items, value, strict=True)],
+        lambda value, writer: [item.encode(each, writer) for item, each in zip(items, value, strict=True)],
         decode,
         "l",
     )
@@ -170,7 +174,7 @@ def _dataclass(cls: type) -> Codec:
     names = [field.name for field in dataclasses.fields(cls)]
     keywords = any(field.kw_only for field in dataclasses.fields(cls))
 
-    # The fields' codecs are looked up on first use: a graph holds regions, which hold graphs.
+    # The fields' codecs are looked up on first use, since a graph contains regions, which contain graphs.
     @cache
     def decoders() -> list[Callable[[Json, NodeReader], Any]]:
         hints = get_type_hints(cls)
@@ -190,7 +194,7 @@ def _dataclass(cls: type) -> Codec:
     def decode(data: Json, reader: NodeReader) -> Any:
         if type(data) is not list or len(data) != len(names):
             raise SerialError(f"a {cls.__name__} has {len(names)} fields, found {data!r:.60}")
-        values = [decode_field(part, reader) for decode_field, part in zip(decoders(), data)]
+        values = [decode_field(each, reader) for decode_field, each in zip(decoders(), data)]
         return cls(**dict(zip(names, values))) if keywords else cls(*values)
 
     return Codec(encode, decode, cls.__name__)

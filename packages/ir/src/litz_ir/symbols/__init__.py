@@ -1,4 +1,7 @@
-"""Index terms: integer expressions over symbols, their ranges, their simplification, and proofs about them."""
+"""Index terms: integer expressions over symbols, their ranges, their simplification, and proofs about them.
+
+`litz_ir.symbols.sympy_io`, the conversion from and to sympy, is not imported here, since only its users need sympy.
+"""
 
 from litz_ir.symbols.proofs import Predicate, Prover, known_divides, known_equal, known_le, known_lt, prove
 from litz_ir.symbols.ranges import bounds, extent, interval_bounds

@@ -1,4 +1,8 @@
-"""The text form of every level: printers, and the parsers that read it back to equal data."""
+"""The text form of loop graphs, fused graphs, plans and kernels, for bug reports, golden tests and documentation.
+
+``from_text(to_text(x)) == x`` for each level. All levels have one syntax: names of buffers start with ``%``, of
+scalars with ``$``; ``name: size`` is an axis, ``{ … }`` a body, ``# …`` a comment and ``@ …`` an origin.
+"""
 
 from litz_ir.text.parse_bodies import parse_expr, parse_term
 from litz_ir.text.parse_fused import parse_fused

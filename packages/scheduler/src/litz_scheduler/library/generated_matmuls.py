@@ -119,7 +119,7 @@ def _sum(operation: ContractionCall, call: MatmulCall, total: Value, multiply: s
     """Return the sum over K of A times B, multiplied by the scalar operation ``multiply``."""
     nest = call.nest(multiply)
     return Reduction(
-        results=(total,), axes=nest.outer, reduce_axes=nest.k, combiner=NamedCombiner("sum"), bodies=(nest.product,),
+        results=(total,), axes=nest.outer, reduce_axes=nest.k, combiner=NamedCombiner("sum"), bodies=(nest.summand,),
         origin=operation.origin,
     )  # fmt: skip
 
