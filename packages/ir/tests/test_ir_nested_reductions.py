@@ -89,7 +89,7 @@ def test_names_are_new_and_stay_inside() -> None:
 
 
 def test_reach_counts_the_points_of_a_fold() -> None:
-    case = CASES["fold_in_a_point"]
+    case = CASES["nested_reduction_in_a_point"]
     found = access_ranges(case.kernel, case.symbols)["x"]
     assert (found.low, found.high, found.read) == (0, QUERIES * DEPTH - 1, QUERIES * DEPTH * 4)
 

@@ -1,4 +1,4 @@
-"""What a device is, how one is found, and the suite that a new one runs."""
+"""Targets: the protocol of code generators, their capabilities and discovery, and their conformance suite."""
 
 from litz_ir.target.capabilities import Capabilities
 from litz_ir.target.protocol import (

@@ -1,4 +1,4 @@
-"""What a device can do, as plain data."""
+"""Capabilities of a device, as plain data."""
 
 from __future__ import annotations
 
@@ -10,41 +10,49 @@ from litz_ir.dtypes import ALL, DType
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Facts that passes may test; they never test names.
-
-    ``name`` is for people and cache keys (``"avx512"``, ``"sm_90"``). ``vector_bytes`` is the register width (0:
-    none), ``threads`` the threads that one kernel may use, ``sm_count`` the SM count of a GPU; caches are bytes per
-    core or SM, but ``l2_bytes`` of a GPU those that all SMs share; ``memory_rate`` and ``flop_rate`` are per second.
-    ``scratch_bytes`` bounds scratch per outer point (0: no local arrays). ``max_tile_elements`` is the largest tile
-    of a program (0: the device has no blocks). ``max_statements`` caps the emitted statements of one kernel body.
-    ``max_cluster_size`` is how many programs can be promised to run at the same time, so that they may wait for one
-    another; ``forward_progress``: a program may wait for another that has begun, since none that has begun stands
-    still for ever. ``max_subkernels`` is how many loops a pack may have: one launch that runs them side by side (1:
-    there are no packs). ``contraction_templates`` names the contractions that the code generator makes itself.
-    ``fp8_matmul``: products of 8-bit floats are what the device multiplies at once, at its own precision
-    (``mul_f8``). ``nested_reductions``: bodies may hold ``Fold`` and reductions be a ``softmax_sum``.
-    ``max_sorted_row`` is the longest row that a scan may have in order; 0: scans sort none.
-    """
+    """Facts about a device that passes may test; they never test names."""
 
     name: str
+    """Name for reports and cache keys (``"avx512"``, ``"sm_90"``)."""
     device: Device = CPU
+    """Kind of device."""
     vector_bytes: int = 0
+    """Bytes of a vector register; 0 for a device without."""
     threads: int = 1
+    """CPU threads that one kernel may use."""
     sm_count: int = 0
+    """Streaming multiprocessors of a GPU; 0 for other devices."""
     l1_bytes: int = 32 << 10
+    """Bytes of L1 cache of a core or SM; the default is a typical x86 core's."""
     l2_bytes: int = 1 << 20
+    """Bytes of L2 cache: of a CPU core, or of a GPU in total."""
     l3_bytes: int = 16 << 20
+    """Bytes of L3 cache of a core."""
     memory_rate: float = 20e9
+    """Memory bandwidth in bytes per second; the default is a cautious guess for a CPU."""
     flop_rate: float = 100e9
+    """Floating-point operations per second; the default is a cautious guess for a CPU."""
     scratch_bytes: int = 0
+    """Most bytes of scratch arrays for one outer point; 0 for a target without scratch arrays."""
     max_tile_elements: int = 0
+    """Most elements of a thread block's tile; 0 for a target without tiles."""
     max_statements: int = 512
+    """Most statements that are emitted for one kernel body, which bounds compile time."""
     max_cluster_size: int = 1
+    """Most thread blocks that are guaranteed to run at the same time, so that they may use a cluster barrier."""
     forward_progress: bool = False
+    """True if a thread block may wait for another one that has started, as a look-back scan does."""
     max_subkernels: int = 1
+    """Most invocations of a horizontally fused kernel; 1 for a target without horizontal fusion."""
     dtypes: frozenset[DType] = frozenset(ALL)
+    """Dtypes that kernels can load, store and compute with."""
     atomics: frozenset[DType] = frozenset()
+    """Dtypes of which a combining store may be atomic."""
     contraction_templates: frozenset[str] = frozenset()
+    """Kinds of contractions that the code generator writes itself."""
     fp8_matmul: bool = False
+    """True if the device multiplies 8-bit floats at its own precision (``mul_f8``)."""
     nested_reductions: bool = False
+    """True if bodies may contain nested reductions, and reductions be a ``softmax_sum``."""
     max_sorted_row: int = 0
+    """Longest row that a scan may sort; 0 for a target without sorting scans."""

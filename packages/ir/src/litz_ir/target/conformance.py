@@ -1,11 +1,11 @@
-"""The conformance suite: what a new device runs to learn what it does right.
+"""The conformance suite, which compares a target's kernels with the reference interpreter.
 
     report = run_conformance(MyTarget(), Path("build"))
     print(report.describe())
 
-Every case is one small kernel. Its plan is emitted, built and loaded as any plan would be, and what the kernel leaves
-in its buffers is held against the reference interpreter. Each case runs twice: with the schedule that suits a CPU with
-vectors and threads (for a device with blocks: none, its code generator chooses tiles), and with none at all.
+Every case is one small kernel. Its plan is emitted, built and loaded like any other, and its results are compared with
+those of the reference interpreter. On a CPU each case runs twice, with threads and vectors and without any schedule;
+on a device with tiles it runs once, as the target schedules it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ from litz_ir.target.protocol import LaunchFunction, SchedulingTarget, Target
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Names of cases that passed, and (name, reason) of those that failed or lack a capability."""
+    """Results of the conformance suite."""
 
     passed: tuple[str, ...]
+    """Names of cases that passed."""
     failed: tuple[tuple[str, str], ...]
+    """Name and reason of each case that failed."""
     skipped: tuple[tuple[str, str], ...]
+    """Name and missing capability of each case that did not run."""
 
     def describe(self) -> str:
-        """A summary for a person, one line for each case that did not pass."""
+        """A summary as text, with one line for each case that did not pass."""
         lines = [f"{len(self.passed)} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"]
         lines += [f"  failed   {name}: {reason}" for name, reason in self.failed]
         lines += [f"  skipped  {name}: {reason}" for name, reason in self.skipped]
@@ -47,15 +50,18 @@ class Report:
 
 
 def conformance_cases() -> tuple[Case, ...]:
-    """The suite's cases; their buffers are the same on every machine."""
+    """The cases of the suite, whose buffers are the same on every machine."""
     return all_cases()
 
 
 def run_conformance(
     target: Target, folder: Path, memory: Memory | None = None, *, cases: Sequence[Case] | None = None
 ) -> Report:
-    """Run the suite (or ``cases``) on ``target``, building inside ``folder``; ``memory`` is the device's (NumPy's by
-    default). What goes wrong in a case is in the report, not raised."""
+    """Run the suite, or ``cases``, on ``target`` and report the results.
+
+    Sources are built in ``folder``; ``memory`` is the device's, by default NumPy's. Errors of a case are reported, not
+    raised.
+    """
     capabilities = target.capabilities()
     passed, failed, skipped = [], [], []
     for case in conformance_cases() if cases is None else cases:
@@ -72,26 +78,26 @@ def run_conformance(
 
 
 def lacking(case: Case, capabilities: Capabilities) -> str:
-    """What the device does not offer and the case needs; nothing if there is no such thing."""
+    """The capability that the case needs and the device lacks; empty if there is none."""
     missing = sorted(dtype.name for dtype in case.dtypes - capabilities.dtypes)
     if missing:
         return f"needs {', '.join(missing)}"
     scratch = sum(
-        evaluate(local.size, {name: int(value) for name, value in case.symbols.items()})
-        * local.dtype.itemsize
-        for local in case.kernel.scratch
+        evaluate(array.size, {name: int(value) for name, value in case.symbols.items()})
+        * array.dtype.itemsize
+        for array in case.kernel.scratch
     )
     if scratch > capabilities.scratch_bytes:
-        return f"needs {scratch} bytes of local arrays per outer point"
+        return f"needs {scratch} bytes of scratch arrays per outer point"
     if case.nested_reductions and not capabilities.nested_reductions:
-        return "needs folds"
+        return "needs nested reductions"
     longest = evaluate(case.sorted_row, {})
     if longest > capabilities.max_sorted_row:
         return f"needs sorts of {longest} elements"
     if case.fp8_matmul and not capabilities.fp8_matmul:
-        return "needs products of 8-bit floats"
+        return "needs fp8 matmuls"
     if len(invocations_of(case.kernel)) > capabilities.max_subkernels:
-        return "needs packs"
+        return "needs horizontal fusion"
     if capabilities.max_tile_elements:
         for phase in case.kernel.phases:
             for statement in phase.statements:
@@ -103,7 +109,7 @@ def lacking(case: Case, capabilities: Capabilities) -> str:
 
 
 def case_plan(case: Case, capabilities: Capabilities) -> Plan:
-    """A plan that launches the case's kernel on the plan's inputs, once as scheduled and once without a schedule."""
+    """A plan that launches the case's kernel on its inputs, as scheduled and without a schedule."""
     kernel = case.kernel
     inputs: list[Input] = [
         Value(p.name, tensor_type(p.dtype, len(case.buffers[p.name]), device=capabilities.device))
@@ -147,12 +153,12 @@ def _variants(kernel: Kernel, capabilities: Capabilities) -> tuple[Kernel, ...]:
 
 
 def _rescheduled(kernel: Kernel, schedule: Schedule) -> Kernel:
-    """The kernel, and each subkernel of a pack, with this schedule."""
+    """The kernel with this schedule, and each of its subkernels too."""
     return with_schedules(kernel, [schedule] * len(schedules_of(kernel)))
 
 
 def _attempt(target: Target, case: Case, folder: Path, memory: Memory) -> str:
-    """Why the case fails; nothing if it passes."""
+    """The reason that the case fails; empty if it passes."""
     plan = case_plan(case, target.capabilities())
     try:
         if isinstance(target, SchedulingTarget):
@@ -194,7 +200,7 @@ def _compare(
     except KernelError as error:
         return "" if case.fails else f"{type(error).__name__}: {error}"
     if case.fails:
-        return "it reports no index out of range"
+        return "it does not report the index out of range"
     for parameter in kernel.parameters:
         found = memory.read(tensors[parameter.name], parameter.dtype)
         complaint = case.difference(parameter.name, expected[parameter.name], found)

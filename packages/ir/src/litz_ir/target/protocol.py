@@ -1,4 +1,4 @@
-"""What a device's package provides to be a target."""
+"""The protocol of targets, which a device's package implements."""
 
 from __future__ import annotations
 
@@ -13,49 +13,58 @@ from litz_ir.symbols.term import Size
 from litz_ir.target.capabilities import Capabilities
 
 LaunchFunction = Callable[[Sequence[int], Sequence[int | float]], None]
-"""Runs a kernel on buffer addresses and symbol values; raises ``KernelError`` on an error code."""
+"""A function that runs a kernel on buffer addresses and symbol values; raises ``KernelError`` for an error code."""
 
 FailureCallback = Callable[[Exception, str], None]
-"""Is told of a failure in the midst of a call, and of what is done instead; raises where that is not wanted."""
+"""A function that is called with a failure inside a call and the fallback that replaces the work; it may raise
+instead.
+"""
 
 ByteRange = tuple[Size, Size]
-"""The bytes, counted from a buffer's address, between which a launch may touch it; over its kernel's symbols."""
+"""First byte and byte after the last one that a launch may access, from a buffer's address; over its
+kernel's symbols.
+"""
 
 
 def raise_failure(error: Exception, instead: str) -> None:
-    """A :data:`FailureCallback` that wants nothing done instead: it raises the error."""
+    """A :data:`FailureCallback` that raises the error, whatever the fallback."""
     raise error
 
 
 @dataclass(frozen=True, slots=True)
 class SourceUnit:
-    """A text to build: ``name`` is unique in its plan, ``language`` what it is written in, ``kernels`` what it defines.
-    ``flags`` are what the build depends on besides the text; they enter cache keys."""
+    """A source text to build, with the kernels that it defines."""
 
     name: str
+    """Name, unique in the plan."""
     language: str
+    """Language of the text."""
     text: str
     kernels: tuple[str, ...]
+    """Names of the kernels that it defines."""
     flags: tuple[str, ...] = ()
+    """Everything besides the text that the build depends on; part of the cache key."""
 
 
 class KernelModule(Protocol):
-    """Built kernels, ready to launch."""
+    """Loaded kernels, ready to launch."""
 
     def function(self, kernel: str) -> LaunchFunction:
-        """The launcher of a kernel; raises ``KeyError``."""
+        """The launch function of a kernel; raises ``KeyError``."""
 
 
 class NativeCall(Protocol):
-    """Consecutive kernels as one native call."""
+    """Consecutive kernels run by one native call."""
 
     def run(self, addresses: Sequence[int], symbols: Sequence[int | float] = ()) -> None:
-        """Run on the addresses of all kernels' buffers, one kernel after another, and likewise the symbol values."""
+        """Run the kernels in order on the addresses of all their buffers and the values of all their symbols,
+        concatenated.
+        """
 
 
 @runtime_checkable
 class SegmentModule(KernelModule, Protocol):
-    """A module that can run several kernels in one native call. Targets may offer it; hosts use it where it is."""
+    """A module that can run several kernels in one native call. Targets may offer it; hosts then use it."""
 
     def segment(
         self,
@@ -63,70 +72,80 @@ class SegmentModule(KernelModule, Protocol):
         waits: Sequence[bool] | None = None,
         extents: Sequence[ByteRange | None] | None = None,
     ) -> NativeCall:
-        """A run of kernels, in order; raises ``KeyError``.
+        """Consecutive kernels as one native call; raises ``KeyError``.
 
-        Where ``waits`` is false, a kernel may run beside those before it since the last that waits; by default all
-        wait. ``extents`` are those of the buffers of all kernels, one after another; ``None`` for one that begins where
-        memory was allocated, or of which nobody can say.
+        A kernel whose ``waits`` is False may run in parallel with those before it, back to the last one that waits; by
+        default all wait. ``extents`` are the byte ranges of the buffers of all kernels, concatenated; ``None`` for a
+        buffer that begins where memory was allocated, or whose range is unknown.
         """
 
 
 @runtime_checkable
 class LazyModule(KernelModule, Protocol):
-    """A module that does some of its work when a launch first asks for it, and knows what to do where that fails."""
+    """A module that does some work at the first launch, with a fallback if that fails."""
 
-    def on_failure(self, told: FailureCallback) -> None:
-        """Have ``told`` hear of such failures; without, they are raised."""
+    def on_failure(self, callback: FailureCallback) -> None:
+        """Report such failures to ``told``; without it they are raised."""
 
 
 @runtime_checkable
 class PreparedTarget(Protocol):
-    """A target that takes a while until it can build: told early, it is ready when the first units are."""
+    """A target with a slow start, such as compiler processes, that can begin early."""
 
     def prepare(self) -> int:
-        """Start what builds units; how many are built side by side."""
+        """Start the processes that build units; returns how many units they build in parallel."""
 
 
 @runtime_checkable
 class SchedulingTarget(Protocol):
-    """A target that decides how its kernels map onto the device: tile sizes, warps, stages, form."""
+    """A target that maps its kernels to the device itself: tile sizes, warps, stages, form."""
 
     def schedule(self, plan: Plan) -> Plan:
-        """The plan with a :class:`~litz_ir.plan.schedule.TileRequest` of each kernel, subplans' included, replaced by a
-        schedule that leaves nothing open. Deterministic, pure. Raises ``CodegenError``."""
+        """The plan with each :class:`~litz_ir.plan.schedule.TileRequest`, in subplans too, replaced by a complete
+        schedule.
+
+        Deterministic and pure. Raises ``CodegenError``.
+        """
 
 
 @runtime_checkable
 class TunableTarget(Protocol):
-    """A target that cannot tell which of a few schedules is the quickest without trying them on the device."""
+    """A target with several candidate schedules, the fastest of which has to be measured on the device."""
 
     def candidates(self, kernel: Kernel) -> tuple[Kernel, ...]:
-        """The kernel as it is, and others with other schedules (a pack's parts have them). Pure. Raises
-        ``CodegenError``."""
+        """The kernel itself, and the same kernel with other schedules, those of subkernels included.
+
+        Pure. Raises ``CodegenError``.
+        """
 
     def described(self, kernel: Kernel) -> str:
-        """How the kernel is cut into programs, in a few words for a person. Raises ``CodegenError``."""
+        """The kernel's division into thread blocks, as a few words of text; raises ``CodegenError``."""
 
 
 @runtime_checkable
 class Target(Protocol):
-    """A device as litz sees it. Instances are cheap, hold no process-wide state and are found by entry point."""
+    """A code generator for one device. Instances are cheap, have no process-wide state and are found by
+    entry point.
+    """
 
     name: str
+    """Name of the entry point."""
 
     def capabilities(self) -> Capabilities:
-        """What the device can do; quick, and free of side effects."""
+        """Capabilities of the device; fast and without side effects."""
 
     def seconds(self, traffic: int, flops: int, launches: int) -> float:
-        """An estimate of the time that so much memory traffic, arithmetic and so many launches take."""
+        """Estimated seconds of ``traffic`` bytes of memory traffic, ``flops`` floating-point operations and
+        ``launches``.
+        """
 
     def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
-        """The sources of a plan's kernels; deterministic, pure. Raises ``CodegenError``."""
+        """The sources of a plan's kernels; deterministic and pure. Raises ``CodegenError``."""
 
     def build(self, unit: SourceUnit, folder: Path) -> Path:
-        """Turn a source into a binary file inside ``folder``. Raises ``ToolchainError``."""
+        """Compile a source to a binary file inside ``folder``; raises ``ToolchainError``."""
 
     def load(
         self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]
     ) -> KernelModule:
-        """Load built binaries. Raises ``ToolchainError``."""
+        """Load built binaries; raises ``ToolchainError``."""

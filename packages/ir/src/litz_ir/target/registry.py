@@ -1,4 +1,4 @@
-"""Targets are found by entry point; two with one name are refused."""
+"""Discovery of targets by entry point; two targets with one name are an error."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from litz_ir.errors import TargetError
 from litz_ir.target.protocol import Target
 
 GROUP = "litz.targets"
+"""Group of the entry points."""
 
 
 def target_entries() -> dict[str, EntryPoint]:
-    """Installed targets by name; raises :class:`TargetError` naming both owners when two share a name."""
+    """Installed targets by name; raises :class:`TargetError` with both owners if two have one name."""
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=GROUP):
         other = found.get(entry.name)
@@ -25,17 +26,17 @@ def target_entries() -> dict[str, EntryPoint]:
 
 
 def load_target(name: str, options: Mapping[str, object] | None = None) -> Target:
-    """The target of that name; raises :class:`TargetError` when it is not installed or is no target.
+    """The target called ``name``; raises :class:`TargetError` if it is not installed or not a target.
 
-    ``options`` go to its constructor by keyword, as far as that has a parameter of the name.
+    ``options`` are passed to its constructor by keyword, as far as it has such parameters.
     """
     return made_target(find_target(name), options)
 
 
 def find_target(name: str) -> EntryPoint:
-    """Where the target of that name is; raises :class:`TargetError` when it is not installed.
+    """The entry point of the target called ``name``; raises :class:`TargetError` if it is not installed.
 
-    Every installed package is asked, which takes some milliseconds.
+    All installed packages are searched, which takes some milliseconds.
     """
     entries = target_entries()
     entry = entries.get(name)
@@ -48,13 +49,13 @@ def find_target(name: str) -> EntryPoint:
 
 
 def made_target(entry: EntryPoint, options: Mapping[str, object] | None = None) -> Target:
-    """A target from where it was found, as :func:`load_target` makes it."""
+    """A target of an entry point, as :func:`load_target` makes it."""
     factory = entry.load()
     accepted = inspect.signature(factory).parameters
     target = factory(**{key: value for key, value in (options or {}).items() if key in accepted})
     if not isinstance(target, Target):
         raise TargetError(
-            f"{_owner(entry)} offers {entry.value}, which is no Target", hint="see litz_ir.target.protocol"
+            f"{_owner(entry)} offers {entry.value}, which is not a Target", hint="see litz_ir.target.protocol"
         )
     return target
 

@@ -1,4 +1,4 @@
-"""The kernels that a new target runs to learn what it does right."""
+"""The kernels of the conformance suite."""
 
 from litz_ir.target.cases.case import Case
 from litz_ir.target.cases.elementwise import elementwise_cases
@@ -13,7 +13,7 @@ __all__ = ["Case", "all_cases"]
 
 
 def all_cases() -> tuple[Case, ...]:
-    """Every case, in order of what they ask for."""
+    """Every case, from the simplest capabilities to the most demanding."""
     return (
         *elementwise_cases(),
         *indexing_cases(),

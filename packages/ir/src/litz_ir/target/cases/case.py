@@ -1,4 +1,4 @@
-"""A case of the conformance suite, and how cases are written down."""
+"""A case of the conformance suite, and functions to write cases."""
 
 from __future__ import annotations
 
@@ -33,39 +33,38 @@ from litz_ir.symbols.term import Size, symbol
 Array = npt.NDArray[Any]
 
 UNWRITTEN = 0x3C
-"""What every byte of an output holds before the kernel runs: what is not stored must stay."""
+"""Every byte of an output before the kernel runs; elements that are not stored must keep it."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel and what to run it on.
-
-    ``buffers`` gives each parameter's content before the run, in memory form; ``symbols`` the kernel's symbols. A
-    float result may differ from the reference by ``ulp`` units in its last place, or, where ``relative_to_largest`` is
-    set, by as many units of the largest value of its buffer. ``fails`` says that the kernel must report an index out
-    of range.
-    """
+    """A kernel with its inputs, and the accuracy required of its results."""
 
     name: str
     kernel: Kernel
     buffers: Mapping[str, Array]
+    """Contents of each parameter before the run, in memory form."""
     symbols: Mapping[str, int | float] = field(default_factory=dict)
+    """Values of the kernel's symbols."""
     ulp: int = 0
+    """Units in the last place by which a float may differ from the reference."""
     relative_to_largest: bool = False
+    """True if these are units of the largest value of the buffer instead of each value."""
     fails: bool = False
+    """True if the kernel must report an index out of range."""
 
     @property
     def dtypes(self) -> frozenset[DType]:
-        """Every dtype that the kernel stores, computes with or keeps."""
+        """Every dtype that the kernel stores or computes with."""
         found = {parameter.dtype for parameter in self.kernel.parameters}
-        found |= {local.dtype for local in self.kernel.scratch}
+        found |= {array.dtype for array in self.kernel.scratch}
         for statement in self._statements():
             found |= {node.dtype for node in walk(*_values(statement))}
         return frozenset(found)
 
     @property
     def nested_reductions(self) -> bool:
-        """True where a body holds a fold, or a reduction is a ``softmax_sum``."""
+        """True if a body contains a nested reduction, or a reduction is a ``softmax_sum``."""
         weighted = NamedCombiner("softmax_sum")
         return any(
             nested_reductions(*_values(each)) or (isinstance(each, Accumulate) and each.combiner == weighted)
@@ -74,7 +73,7 @@ class Case:
 
     @property
     def sorted_row(self) -> Size:
-        """The length of the rows that it sorts; 0 where it sorts none."""
+        """Length of the rows that it sorts; 0 without a sort."""
         sorting = (
             phase.axes[-1].size
             for phase in self.kernel.phases
@@ -85,7 +84,7 @@ class Case:
 
     @property
     def fp8_matmul(self) -> bool:
-        """True where 8-bit floats are multiplied as the device does."""
+        """True if 8-bit floats are multiplied at the device's precision."""
         values = (value for each in self._statements() for value in _values(each))
         return any(isinstance(node, Op) and node.name.startswith("mul_f8") for node in walk(*values))
 
@@ -99,7 +98,7 @@ class Case:
         return {name: content.copy() for name, content in self.buffers.items()}
 
     def difference(self, name: str, expected: Array, found: Array) -> str:
-        """How ``found`` strays from the reference's content of a buffer; nothing where it does not."""
+        """A description of the differences between ``found`` and the reference's contents; empty if they agree."""
         dtype = self.kernel.parameter(name).dtype
         a, b = decode(expected, dtype), decode(found, dtype)
         wrong = a != b
@@ -112,9 +111,9 @@ class Case:
                 wrong &= ~(np.isfinite(a) & (np.abs(a.astype(np.float64) - b.astype(np.float64)) <= allowed))
         if not wrong.any():
             return ""
-        place = int(np.flatnonzero(wrong)[0])
+        position = int(np.flatnonzero(wrong)[0])
         count = f"{int(wrong.sum())} of {wrong.size} elements"
-        return f"{count} of {name} differ, the first is element {place}: expected {a[place]}, got {b[place]}"
+        return f"{count} of {name} differ, the first is element {position}: expected {a[position]}, got {b[position]}"
 
 
 def _values(statement: Statement) -> tuple[Expr, ...]:
@@ -122,7 +121,7 @@ def _values(statement: Statement) -> tuple[Expr, ...]:
 
 
 def smallest(dtype: DType) -> float:
-    """The distance between neighbours next to zero."""
+    """The smallest positive number of a float dtype."""
     exponent = {
         64: 1022,
         32: 126,
@@ -132,13 +131,13 @@ def smallest(dtype: DType) -> float:
     return float(2.0 ** -(exponent[dtype.bits] + dtype.mantissa))
 
 
-# --- writing cases ------------------------------------------------------------------------------------------
+# --- functions to write cases ----------------------------------------------------------------------------
 
 i, j, k, n, m = (symbol(name) for name in "ijknm")
 
 
 def values(name: str, dtype: DType, count: int, low: float = -4, high: float = 4) -> Array:
-    """Random content in memory form, the same on every machine for the same name."""
+    """Random contents in memory form, which are the same on every machine for the same name."""
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     if dtype.is_bool:
         return np.asarray(rng.random(count) < 0.5)
@@ -148,7 +147,7 @@ def values(name: str, dtype: DType, count: int, low: float = -4, high: float = 4
 
 
 def unwritten(dtype: DType, count: int) -> Array:
-    """Content of an output."""
+    """Contents of an output before the run."""
     if dtype.is_bool:
         return np.zeros(count, bool)
     return np.full(count * dtype.itemsize, UNWRITTEN, np.uint8).view(encode(np.zeros(1), dtype).dtype)
@@ -171,7 +170,7 @@ def case(
     outputs: Mapping[str, tuple[DType, int]],
     outer: Sequence[Axis] = (),
     inout: Sequence[str] = (),
-    locals_: Sequence[ScratchArray] = (),
+    scratch: Sequence[ScratchArray] = (),
     symbols: Mapping[str, int | float] | None = None,
     vector: str | None = None,
     parallel: bool = True,
@@ -179,7 +178,9 @@ def case(
     relative_to_largest: bool = False,
     fails: bool = False,
 ) -> Case:
-    """A case whose kernel runs ``phases`` for every point of ``outer``; its first outer axis runs on threads."""
+    """A case whose kernel runs ``phases`` for every point of ``outer``; on a CPU the first outer axis runs
+    on threads.
+    """
     parameters = [Parameter(x, dtype, "inout" if x in inout else "in") for x, (dtype, _) in inputs.items()]
     parameters += [Parameter(x, dtype, "out") for x, (dtype, _) in outputs.items()]
     values = symbols or {}
@@ -191,7 +192,7 @@ def case(
     )
     schedule = CpuLoops(parallel=tuple(a.name for a in outer[:1]) if parallel else (), vector=vector)
     kernel = Kernel(
-        f"conform_{name}", tuple(parameters), infos, tuple(outer), tuple(locals_), tuple(phases), schedule
+        f"conform_{name}", tuple(parameters), infos, tuple(outer), tuple(scratch), tuple(phases), schedule
     )
     buffers = {x: content for x, (_, content) in inputs.items()}
     buffers.update((x, unwritten(dtype, count)) for x, (dtype, count) in outputs.items())
@@ -213,13 +214,13 @@ def pointwise(
     ulp: int = 0,
     relative_to_largest: bool = False,
 ) -> Case:
-    """``o0[i] = bodies[0]``, ``o1[i] = bodies[1]``, … for ``count`` points, their number written as ``size``."""
-    stores = [Store(f"o{place}", i, body) for place, body in enumerate(bodies)]
+    """``o0[i] = bodies[0]``, ``o1[i] = bodies[1]``, … for ``count`` points; ``size`` is the term for their number."""
+    stores = [Store(f"o{number}", i, body) for number, body in enumerate(bodies)]
     return case(
         name,
         phase(*stores),
         inputs=inputs,
-        outputs={f"o{place}": (body.dtype, count) for place, body in enumerate(bodies)},
+        outputs={f"o{number}": (body.dtype, count) for number, body in enumerate(bodies)},
         outer=axes(i=count if size is None else size),
         symbols=symbols,
         vector="i",

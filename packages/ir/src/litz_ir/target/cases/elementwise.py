@@ -1,4 +1,4 @@
-"""Scalar operations, dtype by dtype, and the shapes of a plain loop."""
+"""Cases of scalar operations, dtype by dtype, and of pointwise loops of several shapes."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from litz_ir.symbols.term import symbol
 from litz_ir.target.cases.case import Array, Case, at, axes, case, i, n, phase, pointwise, values
 
 TAIL = 1037
-"""No multiple of any register or tile."""
+"""Number of points that is not a multiple of any register or tile."""
 
 X, Y = at("x", i, f32), at("y", i, f32)
 Inputs = dict[str, tuple[DType, Array]]
 
 
 def elementwise_cases() -> Iterator[Case]:
-    """The cases."""
+    """Yield the cases."""
     yield from _shapes()
     yield from _arithmetic()
     yield from _functions()
@@ -70,10 +70,10 @@ def _shapes() -> Iterator[Case]:
         outputs={"o": (f32, 1)},
     )
     a, b, c = symbol("a"), symbol("b"), symbol("c")
-    place = ((a * 3 + b) * 5 + c) * 7 + i
+    offset = ((a * 3 + b) * 5 + c) * 7 + i
     yield case(
         "four_outer_axes",
-        phase(Store("o", place, op("add", at("x", place, f32), cast(index(a + b * c), f32)))),
+        phase(Store("o", offset, op("add", at("x", offset, f32), cast(index(a + b * c), f32)))),
         inputs=_inputs(f32, "x", count=210),
         outputs={"o": (f32, 210)},
         outer=axes(a=2, b=3, c=5, i=7),
@@ -121,10 +121,10 @@ def _arithmetic() -> Iterator[Case]:
 
 
 def _special(*names: str) -> Inputs:
-    line = np.array(
+    specials = np.array(
         [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, 2.5, -2.5, 1e-30, 3e38, 7.0, -3.5], np.float32
     )
-    first, second = (part.reshape(-1) for part in np.meshgrid(line, line))
+    first, second = (axis_values.reshape(-1) for axis_values in np.meshgrid(specials, specials))
     return {name: (f32, content) for name, content in zip(names, (first, second))}
 
 

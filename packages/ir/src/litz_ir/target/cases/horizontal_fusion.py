@@ -1,4 +1,4 @@
-"""Packs: loops of several sizes, of one kind and of different ones, that one launch runs side by side."""
+"""Cases of horizontal fusion: subkernels of several sizes and kinds in one launch."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ _DOUBLED = Phase((), (Store("o", i, op("mul", at("x", i, f32), Const(2.0, f32)))
 
 
 def horizontal_fusion_cases() -> tuple[Case, ...]:
-    """The cases of this file."""
+    """The cases."""
     doubled = _kernel("doubled", {"x": f32}, {"o": f32}, (_ANY,), axes(i=symbol("n")), _DOUBLED)
     sizes = (1, 1000, 4096, 17, 0)
-    lists = _pack("lists", [(doubled, [(f"x{k}", f"o{k}") for k in range(5)], [(n,) for n in sizes])])
-    given = {f"x{k}": values(f"x{k}", f32, max(1, n)) for k, n in enumerate(sizes)}
-    made = {f"o{k}": (f32, max(1, n)) for k, n in enumerate(sizes)}
+    lists = _fused("lists", [(doubled, [(f"x{k}", f"o{k}") for k in range(5)], [(n,) for n in sizes])])
+    inputs = {f"x{k}": values(f"x{k}", f32, max(1, n)) for k, n in enumerate(sizes)}
+    outputs = {f"o{k}": (f32, max(1, n)) for k, n in enumerate(sizes)}
     s = symbol("s")
-    open_ = _pack(
+    symbolic = _fused(
         "lists_of_sizes_that_are_not_fixed",
         [(doubled, [("x0", "o0"), ("x1", "o1"), ("x2", "o2")], [(s,), (mul(s, 3),), (100,)])],
         (SymbolInfo("s", low=0, high=1 << 16),),
     )
     return (
-        _case(lists, given, made),
-        _case(open_, {f"x{k}": values(f"y{k}", f32, 3000) for k in range(3)},
+        _case(lists, inputs, outputs),
+        _case(symbolic, {f"x{k}": values(f"y{k}", f32, 3000) for k in range(3)},
               {f"o{k}": (f32, 3000) for k in range(3)}, {"s": 777}),
         _mixed(doubled),
     )  # fmt: skip
 
 
 def _mixed(doubled: Kernel) -> Case:
-    """A map, a conversion, and sums over rows that all read one buffer."""
+    """A pointwise kernel, a conversion and row sums; the first and the last read one buffer."""
     rows, columns = 12, 300
     total = Accumulate((("t", f32),), NamedCombiner("sum"), (at("x", i * columns + j, f32),))
     sums = _kernel(
@@ -49,7 +49,7 @@ def _mixed(doubled: Kernel) -> Case:
     )  # fmt: skip
     narrow = Phase((), (Store("o", i, cast(at("x", i, i32), bf16)),))
     narrowed = _kernel("narrowed", {"x": i32}, {"o": bf16}, (), axes(i=513), narrow)
-    pack = _pack(
+    fused = _fused(
         "loops_of_different_kinds",
         [
             (doubled, [("a", "b")], [(rows * columns,)]),
@@ -57,10 +57,10 @@ def _mixed(doubled: Kernel) -> Case:
             (narrowed, [("d", "e")], [()]),
         ],
     )
-    # Terms of one sign: where they cancel, sums in another order stray by many units.
-    given = {"a": values("packed", f32, rows * columns, 0), "d": values("narrowed", i32, 513, -99, 99)}
-    made = {"b": (f32, rows * columns), "c": (f32, rows), "e": (bf16, 513)}
-    return _case(pack, given, made, ulp=8)
+    # Terms of one sign: with cancellation, another order of summation would differ by many units.
+    inputs = {"a": values("terms", f32, rows * columns, 0), "d": values("narrowed", i32, 513, -99, 99)}
+    outputs = {"b": (f32, rows * columns), "c": (f32, rows), "e": (bf16, 513)}
+    return _case(fused, inputs, outputs, ulp=8)
 
 
 def _kernel(
@@ -76,31 +76,31 @@ def _kernel(
     return Kernel(name, tuple(parameters), symbols, outer, (), phases, CpuLoops())
 
 
-def _pack(
+def _fused(
     name: str,
-    loops: Sequence[tuple[Kernel, Sequence[tuple[str, ...]], Sequence[tuple[Size, ...]]]],
+    kernels: Sequence[tuple[Kernel, Sequence[tuple[str, ...]], Sequence[tuple[Size, ...]]]],
     symbols: tuple[SymbolInfo, ...] = (),
 ) -> Kernel:
-    """A pack of loops: for each kernel the buffers and the symbol values of each."""
+    """A horizontally fused kernel: for each subkernel the buffers and symbol values of each invocation."""
     parameters: dict[str, Parameter] = {}
-    parts = []
-    for kernel, places, sizes in loops:
-        for buffers in places:
+    subkernels = []
+    for kernel, buffer_lists, sizes in kernels:
+        for buffers in buffer_lists:
             for parameter, buffer in zip(kernel.parameters, buffers, strict=True):
                 parameters[buffer] = Parameter(buffer, parameter.dtype, parameter.access)
-        bindings = (Invocation(buffers, own) for buffers, own in zip(places, sizes, strict=True))
-        parts.append(Subkernel(kernel, tuple(bindings)))
+        invocations = (Invocation(buffers, own) for buffers, own in zip(buffer_lists, sizes, strict=True))
+        subkernels.append(Subkernel(kernel, tuple(invocations)))
     return Kernel(
-        f"conform_{name}", tuple(parameters.values()), symbols, (), (), (), CpuLoops(), tuple(parts)
+        f"conform_{name}", tuple(parameters.values()), symbols, (), (), (), CpuLoops(), tuple(subkernels)
     )
 
 
 def _case(
-    pack: Kernel,
-    given: Mapping[str, Array],
-    made: Mapping[str, tuple[DType, int]],
+    fused: Kernel,
+    inputs: Mapping[str, Array],
+    outputs: Mapping[str, tuple[DType, int]],
     symbols: Mapping[str, int] | None = None,
     ulp: int = 0,
 ) -> Case:
-    buffers = dict(given) | {name: unwritten(dtype, count) for name, (dtype, count) in made.items()}
-    return Case(pack.name.removeprefix("conform_"), pack, buffers, symbols or {}, ulp)
+    buffers = dict(inputs) | {name: unwritten(dtype, count) for name, (dtype, count) in outputs.items()}
+    return Case(fused.name.removeprefix("conform_"), fused, buffers, symbols or {}, ulp)

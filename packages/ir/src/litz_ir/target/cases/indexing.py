@@ -1,4 +1,4 @@
-"""Where elements come from: strides, quotients, masks, indices that were loaded."""
+"""Cases of indexing: strides, quotients, masks and indirect indices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS, COLUMNS = 37, 53
 
 
 def indexing_cases() -> Iterator[Case]:
-    """The cases."""
+    """Yield the cases."""
     yield from _affine()
     yield from _quotients()
     yield from _masks()
@@ -25,11 +25,11 @@ def indexing_cases() -> Iterator[Case]:
     yield from _divisions()
 
 
-def _plane(name: str, body: Expr, place: Size, inner: str = "j") -> Case:
-    """``o[place] = body`` over rows ``i`` and columns ``j``."""
+def _plane(name: str, body: Expr, offset: Size, inner: str = "j") -> Case:
+    """``o[offset] = body`` over rows ``i`` and columns ``j``."""
     return case(
         name,
-        phase(Store("o", place, body)),
+        phase(Store("o", offset, body)),
         inputs={"x": (f32, values("x", f32, ROWS * COLUMNS)), "y": (f32, values("y", f32, ROWS + COLUMNS))},
         outputs={"o": (f32, ROWS * COLUMNS)},
         outer=axes(j=COLUMNS, i=ROWS) if inner == "i" else axes(i=ROWS, j=COLUMNS),
@@ -90,12 +90,12 @@ def _masks() -> Iterator[Case]:
 def _indirect() -> Iterator[Case]:
     table = values("table", f32, 40 * 9)
     for wrap, dtype in ((False, i64), (True, i64), (True, i32)):
-        places = values("places", dtype, 31, -40 if wrap else 0, 40)
+        positions = values("positions", dtype, 31, -40 if wrap else 0, 40)
         row = Indirect(at("k", i, dtype), 40, wrap)
         yield case(
             f"gather_rows_{dtype}{'_wrapped' if wrap else ''}",
             phase(Store("o", i * 9 + j, at("x", row * 9 + j, f32))),
-            inputs={"k": (dtype, places), "x": (f32, table)},
+            inputs={"k": (dtype, positions), "x": (f32, table)},
             outputs={"o": (f32, 31 * 9)},
             outer=axes(i=31, j=9),
             vector="j",
@@ -127,7 +127,7 @@ def _indirect() -> Iterator[Case]:
     yield case(
         "gather_in_an_inner_loop",
         phase(Store("o", j * 31 + k, by_column), over=axes(k=31)),
-        inputs={"k": (i64, values("places", i64, 31, 0, 40)), "x": (f32, table)},
+        inputs={"k": (i64, values("positions", i64, 31, 0, 40)), "x": (f32, table)},
         outputs={"o": (f32, 31 * 9)},
         outer=axes(j=9),
         vector="k",

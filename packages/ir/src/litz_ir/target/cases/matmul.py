@@ -1,4 +1,4 @@
-"""Sums of products of two factors that share no outer axis: products of matrices, which some targets tile."""
+"""Cases of matmuls: sums of products of two operands without a common outer axis, which some targets tile."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ ROWS, COLUMNS, SUMMED = 23, 37, 41
 SUM = Scalar("s", f32)
 
 ULP = {"mul_tf32": 64 << 13, "mul_f8": 64 << 11, "mul_f8_fast": 64 << 11}
-"""As near as sums are by what multiplies: of factors of 11 bits, of which an f32 has 13 more; of 8-bit floats that
-machines add up with some 13 bits."""
+"""Accuracy by multiplication, in units in the last place of f32.
+
+TF32 operands have 11 significant bits, 13 fewer than f32; devices add products of 8-bit floats with about 13 bits.
+"""
 
 
 def matmul_cases() -> Iterator[Case]:
-    """The cases."""
+    """Yield the cases."""
     for dtype in (f32, bf16, f16):
-        yield _product(f"product_{dtype}", _left(dtype), at("b", k * COLUMNS + j, dtype), dtype)
-    yield _product("product_tf32", _left(f32), at("b", k * COLUMNS + j, f32), f32, multiply="mul_tf32")
+        yield _matmul(f"matmul_{dtype}", _left(dtype), at("b", k * COLUMNS + j, dtype), dtype)
+    yield _matmul("matmul_tf32", _left(f32), at("b", k * COLUMNS + j, f32), f32, multiply="mul_tf32")
     right = at("b", k * COLUMNS + j, f8e4m3fn)
     for multiply in ("mul", "mul_f8", "mul_f8_fast"):
-        name = f"product_f8_by_{multiply}"
-        yield _product(name, _left(f8e4m3fn), right, f8e4m3fn, multiply=multiply)
+        name = f"matmul_f8_by_{multiply}"
+        yield _matmul(name, _left(f8e4m3fn), right, f8e4m3fn, multiply=multiply)
     yield _of_bytes()
-    turned = at("b", j * SUMMED + k, bf16)
-    yield _product("product_of_turned", at("a", k * ROWS + i, bf16), turned, bf16)
+    transposed = at("b", j * SUMMED + k, bf16)
+    yield _matmul("matmul_of_transposed", at("a", k * ROWS + i, bf16), transposed, bf16)
     scaled = cast(op("mul", cast(at("q", k * COLUMNS + j, i8), f32), at("c", j, f32)), bf16)
     weights = {"q": (i8, values("q", i8, SUMMED * COLUMNS)), "c": (f32, values("c", f32, COLUMNS))}
-    yield _product("product_of_dequantised", _left(bf16), scaled, bf16, weights)
+    yield _matmul("matmul_of_dequantised", _left(bf16), scaled, bf16, weights)
     biased = op("maximum", op("add", SUM, at("c", j, f32)), const(0.0, f32))
     bias = {"b": (f16, values("b", f16, SUMMED * COLUMNS)), "c": (f32, values("c", f32, COLUMNS))}
-    yield _product("product_with_bias", _left(f16), at("b", k * COLUMNS + j, f16), f16, bias, biased)
+    yield _matmul("matmul_with_bias", _left(f16), at("b", k * COLUMNS + j, f16), f16, bias, biased)
     yield from _shapes()
 
 
@@ -49,7 +51,7 @@ def _summed(left: Expr, right: Expr, multiply: str = "mul") -> Accumulate:
     return Accumulate((("s", f32),), NamedCombiner("sum"), (op(multiply, cast(left, f32), cast(right, f32)),))
 
 
-def _product(
+def _matmul(
     name: str,
     left: Expr,
     right: Expr,
@@ -58,7 +60,7 @@ def _product(
     value: Expr = SUM,
     multiply: str = "mul",
 ) -> Case:
-    """``o[i, j] = value`` of the sum over ``k``; ``multiply`` is the operation that makes a product of two factors."""
+    """``o[i, j] = value`` of the sum over ``k``; ``multiply`` is the operation that multiplies A and B."""
     right_alone = {"b": (dtype, values("b", dtype, SUMMED * COLUMNS))}
     return case(
         name,
@@ -73,10 +75,10 @@ def _product(
 
 
 def _of_bytes() -> Case:
-    """A product of integers, which is exact."""
+    """A matmul of 8-bit integers, which is exact."""
     left, right = cast(_left(i8), i32), cast(at("b", j * SUMMED + k, i8), i32)
     return case(
-        "product_of_bytes",
+        "matmul_of_bytes",
         phase(
             Accumulate((("s", i32),), NamedCombiner("sum"), (op("mul", left, right),)), over=axes(k=SUMMED)
         ),
@@ -91,11 +93,11 @@ def _of_bytes() -> Case:
 
 
 def _shapes() -> Iterator[Case]:
-    """Batches, and sizes that are not known, none of them summed over too."""
+    """Yield batched matmuls, and matmuls of symbolic sizes, including an empty sum."""
     batch: Size = symbol("h")
     left = at("a", batch * (ROWS * SUMMED) + i * SUMMED + k, bf16)
     yield case(
-        "product_of_batches",
+        "matmul_of_batches",
         phase(
             _summed(left, at("b", batch * (SUMMED * COLUMNS) + k * COLUMNS + j, bf16)), over=axes(k=SUMMED)
         ),
@@ -111,7 +113,7 @@ def _shapes() -> Iterator[Case]:
     )
     for summed in (0, 1, 70):
         yield case(
-            f"symbolic_product_of_{summed}",
+            f"symbolic_matmul_of_{summed}",
             phase(_summed(at("a", i * m + k, f32), at("b", j * m + k, f32)), over=axes(k=m)),
             phase(Store("o", i * COLUMNS + j, SUM)),
             inputs={

@@ -1,4 +1,4 @@
-"""Reductions inside of bodies: attention forward and backward, whose scores no buffer holds."""
+"""Cases of nested reductions: attention forward and backward, whose scores are in no buffer."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ HIDDEN = const(-math.inf, f32)
 
 
 def nested_reduction_cases() -> Iterator[Case]:
-    """The cases."""
+    """Yield the cases."""
     yield _norms()
     yield _weighted_rows()
     for dtype in (f32, bf16):
         yield _attention(f"attention_{dtype}", _score(dtype), dtype)
-    seen = op("ge", index(i + KEYS - QUERIES), index(k))
-    yield _attention("attention_causal", op("where", seen, _score(bf16), HIDDEN), bf16)
+    causal = op("ge", index(i + KEYS - QUERIES), index(k))
+    yield _attention("attention_causal", op("where", causal, _score(bf16), HIDDEN), bf16)
     capped = op("mul", op("tanh", op("mul", _score(bf16), const(0.25, f32))), const(4.0, f32))
     biased = op("add", capped, at("bias", h * KEYS + k, f32))
     bias = {"bias": (f32, values("bias", f32, HEADS * KEYS))}
@@ -41,11 +41,11 @@ def nested_reduction_cases() -> Iterator[Case]:
 
 
 def _norms() -> Case:
-    """``o[i, j]`` of what each point sums up for itself."""
+    """``o[i, j]`` of a sum that each point computes on its own."""
     x = at("x", i * DEPTH + e, f32)
     value = op("sqrt", NestedReduction((("e", DEPTH),), op("mul", x, x)))
     return case(
-        "fold_in_a_point",
+        "nested_reduction_in_a_point",
         phase(Store("o", i * WIDTH + j, op("add", value, at("y", j, f32)))),
         inputs={"x": (f32, values("x", f32, QUERIES * DEPTH)), "y": (f32, values("y", f32, WIDTH))},
         outputs={"o": (f32, QUERIES * WIDTH)},
@@ -56,7 +56,7 @@ def _norms() -> Case:
 
 
 def _weighted_rows() -> Case:
-    """A row of weights without a fold; the third row sees nothing."""
+    """Rows of weights without a nested reduction; every score of the third row is minus infinity."""
     scores = values("scores", f32, QUERIES * KEYS)
     scores[2 * KEYS : 3 * KEYS] = -math.inf
     pair = (at("x", i * KEYS + k, f32), at("y", k, f32))
@@ -82,8 +82,8 @@ def _key(dtype: DType, row: Size = k, along: Size = e, group: int = 1, keys: int
 
 
 def _score(dtype: DType, group: int = 1, row: Size = k, keys: int = KEYS) -> Expr:
-    product = op("mul", _query(dtype), _key(dtype, row, group=group, keys=keys))
-    return op("mul", NestedReduction((("e", DEPTH),), product), const(0.25, f32))
+    multiplied = op("mul", _query(dtype), _key(dtype, row, group=group, keys=keys))
+    return op("mul", NestedReduction((("e", DEPTH),), multiplied), const(0.25, f32))
 
 
 def _attention(
@@ -93,7 +93,7 @@ def _attention(
     more: dict[str, tuple[DType, Array]] | None = None,
     group: int = 1,
 ) -> Case:
-    """``o[h, i, j]``: the values ``v[h, k, j]``, by the softmax of the scores over ``k``."""
+    """``o[h, i, j]``: the values ``v[h, k, j]`` weighted by the softmax of the scores over ``k``."""
     value = cast(at("v", (floordiv(h, group) * KEYS + k) * WIDTH + j, dtype), f32)
     return case(
         name,
@@ -113,12 +113,12 @@ def _attention(
 
 
 def _listed_blocks() -> Case:
-    """Keys in blocks of 16, of which each block of 16 queries sees those that are listed for it."""
+    """Keys in blocks of 16; each block of 16 queries attends to the blocks that are listed for it."""
     block, blocks, keys = 16, 4, 64
-    place, b, t = floordiv(i, block), symbol("b"), symbol("t")
-    listed = at("listed", place * blocks + b, i32)
+    query_block, b, t = floordiv(i, block), symbol("b"), symbol("t")
+    listed = at("listed", query_block * blocks + b, i32)
     row = Indirect(listed, blocks, False, "assumed") * block + t
-    inside = op("lt", cast(index(b), i32), at("count", place, i32))
+    inside = op("lt", cast(index(b), i32), at("count", query_block, i32))
     score = Masked(inside, _score(bf16, row=row, keys=keys), HIDDEN)
     value = Masked(inside, cast(at("v", (h * keys + row) * WIDTH + j, bf16), f32), const(0.0, f32))
     return case(
@@ -146,7 +146,7 @@ def _weight() -> Expr:
 
 
 def _gradient() -> Expr:
-    """The gradient of a score: the weight times what its own share is above the row's."""
+    """The gradient of a score: its weight, times the difference of its own gradient and the row's ``delta``."""
     given = cast(at("do", (h * QUERIES + i) * WIDTH + symbol("c"), bf16), f32)
     value = cast(at("v", (h * KEYS + k) * WIDTH + symbol("c"), bf16), f32)
     share = NestedReduction((("c", WIDTH),), op("mul", given, value))
@@ -167,10 +167,10 @@ def _saved() -> dict[str, tuple[DType, Array]]:
 
 
 def _query_gradient() -> Case:
-    product = op("mul", _gradient(), _key(bf16, along=j))
+    weighted = op("mul", _gradient(), _key(bf16, along=j))
     return case(
         "attention_query_gradient",
-        phase(Accumulate((("s", f32),), NamedCombiner("sum"), (product,)), over=axes(k=KEYS)),
+        phase(Accumulate((("s", f32),), NamedCombiner("sum"), (weighted,)), over=axes(k=KEYS)),
         phase(Store("dq", (h * QUERIES + i) * DEPTH + j, cast(Scalar("s", f32), bf16))),
         inputs=_saved(),
         outputs={"dq": (bf16, HEADS * QUERIES * DEPTH)},
@@ -181,7 +181,7 @@ def _query_gradient() -> Case:
 
 
 def _key_gradients() -> Case:
-    """Both in one kernel, since both need the scores; heads are as wide as they are deep here."""
+    """Gradients of keys and values in one kernel, since both need the scores; the head dimensions differ."""
     given = cast(at("do", (h * QUERIES + i) * WIDTH + j, bf16), f32)
     inside = op("lt", index(j), index(DEPTH))
     query = Masked(inside, _query(bf16, along=mod(j, DEPTH)), const(0.0, f32))

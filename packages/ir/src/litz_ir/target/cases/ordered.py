@@ -1,4 +1,4 @@
-"""What depends on the order of points: scans, stores that combine, writing over an input."""
+"""Cases that depend on the order of points: scans, combining stores, and overwritten inputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ X = at("x", OFFSET, f32)
 
 
 def ordered_cases() -> Iterator[Case]:
-    """The cases."""
+    """Yield the cases."""
     yield from _scans()
     yield from _scatters()
     half = op("mul", at("x", i, f32), const(0.5, f32))
@@ -46,12 +46,12 @@ def ordered_cases() -> Iterator[Case]:
 
 
 def _scan(name: str, statement: ScanStore, *results: DType, ulp: int = 0, along_rows: bool = True) -> Case:
-    """Scans along rows for every outer point, or all rows in one phase, restarting at each."""
+    """Scans along rows for every outer point, or of all rows in one phase, restarted at each row."""
     return case(
         name,
         phase(statement, over=axes(j=COLUMNS) if along_rows else axes(i=ROWS, j=COLUMNS)),
         inputs={"x": (f32, values("x", f32, ROWS * COLUMNS))},
-        outputs={f"o{place}": (dtype, ROWS * COLUMNS) for place, dtype in enumerate(results)},
+        outputs={f"o{number}": (dtype, ROWS * COLUMNS) for number, dtype in enumerate(results)},
         outer=axes(i=ROWS) if along_rows else (),
         ulp=ulp,
         relative_to_largest=True,
@@ -63,8 +63,8 @@ def _scans() -> Iterator[Case]:
     yield _scan("running_sum", sums, f32, ulp=256)
     yield _scan("running_sum_restarts", sums, f32, ulp=256, along_rows=False)
     yield _scan("running_max", ScanStore(NamedCombiner("max"), (X,), (("o0", OFFSET),)), f32)
-    places = ScanStore(NamedCombiner("argmin"), (X, index(j)), (("o0", OFFSET), ("o1", OFFSET)))
-    yield _scan("running_argmin", places, f32, i64)
+    positions = ScanStore(NamedCombiner("argmin"), (X, index(j)), (("o0", OFFSET), ("o1", OFFSET)))
+    yield _scan("running_argmin", positions, f32, i64)
     ordered = ScanStore(SORT, (at("k", OFFSET, i64),), (("o0", OFFSET),))
     for name, rows in (("sorted_rows", True), ("sorted_rows_one_after_another", False)):
         yield case(
@@ -82,8 +82,8 @@ def _scans() -> Iterator[Case]:
         outputs={"o0": (i32, ROWS * COLUMNS)},
         outer=axes(i=ROWS),
     )
-    # x[j] + decay * (what came before): associative over pairs (decay, value).
-    a, b, c, d = (Param(place, f32) for place in range(4))
+    # x[j] + decay * (the previous result): associative over pairs (decay, value).
+    a, b, c, d = (Param(number, f32) for number in range(4))
     decay = UserCombiner(
         (op("mul", a, c), op("add", op("mul", b, c), d)), (const(1.0, f32), const(0.0, f32)), (b,)
     )
@@ -91,17 +91,17 @@ def _scans() -> Iterator[Case]:
     yield _scan("running_average", smoothed, f32, ulp=256)
 
 
-def _scatter(name: str, dtype: DType, store: Store, places: Array, content: Array, ulp: int = 0) -> Case:
+def _scatter(name: str, dtype: DType, store: Store, positions: Array, content: Array, ulp: int = 0) -> Case:
     return case(
         name,
         phase(store),
         inputs={
-            "k": (i64, places),
+            "k": (i64, positions),
             "x": (dtype, content),
             "o": (dtype, values("start", dtype, 40)),
         },
         outputs={},
-        outer=axes(i=len(places)),
+        outer=axes(i=len(positions)),
         inout=("o",),
         parallel=False,
         ulp=ulp,

@@ -1,4 +1,4 @@
-"""Combinations over points: every kind, along and across rows, and kernels of several phases."""
+"""Cases of reductions: every combiner, along and across rows, and kernels of several phases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ X = at("x", i * COLUMNS + j, f32)
 
 
 def reduction_cases() -> Iterator[Case]:
-    """The cases."""
+    """Yield the cases."""
     yield from _kinds()
     yield from _shapes()
     yield from _fused()
@@ -41,16 +41,16 @@ def _rows(
     vector: str = "j",
     ulp: int = 0,
 ) -> Case:
-    """One combination over each row of ``x``; result ``r`` of row ``i`` goes to ``o{r}[i]``."""
-    scalars = tuple((f"r{place}", d) for place, d in enumerate(results))
-    stores = [Store(f"o{place}", i, Scalar(scalar, d)) for place, (scalar, d) in enumerate(scalars)]
+    """One reduction over each row of ``x``; result ``r`` of row ``i`` is stored to ``o{r}[i]``."""
+    scalars = tuple((f"r{number}", d) for number, d in enumerate(results))
+    stores = [Store(f"o{number}", i, Scalar(scalar, d)) for number, (scalar, d) in enumerate(scalars)]
     total = counts[0] * counts[1]
     return case(
         name,
         phase(Accumulate(scalars, combiner, tuple(values_)), over=axes(j=columns)),
         phase(*stores),
         inputs={"x": (dtype, values("x", dtype, total) if content is None else content)},
-        outputs={f"o{place}": (d, counts[0]) for place, d in enumerate(results)},
+        outputs={f"o{number}": (d, counts[0]) for number, d in enumerate(results)},
         outer=axes(i=rows),
         symbols=symbols,
         vector=vector,
@@ -96,7 +96,7 @@ def _kinds() -> Iterator[Case]:
 
 
 def _complex_product() -> UserCombiner:
-    a, b, c, d = (Param(place, f32) for place in range(4))
+    a, b, c, d = (Param(number, f32) for number in range(4))
     real = op("sub", op("mul", a, c), op("mul", b, d))
     imaginary = op("add", op("mul", a, d), op("mul", b, c))
     return UserCombiner((real, imaginary), (const(1.0, f32), const(0.0, f32)), (a, op("neg", b)))
@@ -137,7 +137,7 @@ def _over_rows(
     *phases: tuple[Statement, ...],
     inputs: dict[str, tuple[DType, Array]] | None = None,
     outputs: dict[str, tuple[DType, int]] | None = None,
-    locals_: Sequence[ScratchArray] = (),
+    scratch: Sequence[ScratchArray] = (),
     inout: Sequence[str] = (),
     columns: Size = COLUMNS,
 ) -> Case:
@@ -149,7 +149,7 @@ def _over_rows(
         inputs={"x": (f32, values("x", f32, total)), **(inputs or {})},
         outputs={"o": (f32, total)} if outputs is None else outputs,
         outer=axes(i=ROWS),
-        locals_=locals_,
+        scratch=scratch,
         inout=inout,
         symbols={} if isinstance(columns, int) else {"n": COLUMNS},
         vector="j",
@@ -159,7 +159,7 @@ def _over_rows(
 
 
 def _fused() -> Iterator[Case]:
-    place = i * COLUMNS + j
+    offset = i * COLUMNS + j
     peak, total = Scalar("peak", f32), Scalar("total", f32)
     e = op("exp", op("sub", X, peak))
     find_peak = (Accumulate((("peak", f32),), NamedCombiner("max"), (X,)),)
@@ -167,24 +167,24 @@ def _fused() -> Iterator[Case]:
         "softmax",
         find_peak,
         (Accumulate((("total", f32),), NamedCombiner("sum"), (e,)),),
-        (Store("o", place, op("div", e, total)),),
+        (Store("o", offset, op("div", e, total)),),
     )
-    kept = at("e", j, f32)
+    stored = at("e", j, f32)
     add_up = (Store("e", j, e), Accumulate((("total", f32),), NamedCombiner("sum"), (e,)))
     for kind, columns in (("", COLUMNS), ("_of_unknown_size", n)):
         yield _over_rows(
-            f"softmax_with_a_local{kind}",
+            f"softmax_with_scratch{kind}",
             find_peak,
             add_up,
-            (Store("o", place, op("div", kept, total)),),
-            locals_=(ScratchArray("e", f32, columns),),
+            (Store("o", offset, op("div", stored, total)),),
+            scratch=(ScratchArray("e", f32, columns),),
             columns=columns,
         )
     online = Accumulate((("peak", f32), ("total", f32)), NamedCombiner("online_softmax"), (X,))
     yield _over_rows(
         "softmax_in_place",
         (online,),
-        (Store("x", place, op("div", e, total)),),
+        (Store("x", offset, op("div", e, total)),),
         outputs={},
         inout=("x",),
     )
@@ -197,6 +197,6 @@ def _fused() -> Iterator[Case]:
     yield _over_rows(
         "layer_norm",
         (Accumulate(names, NamedCombiner("welford"), (X,)),),
-        (Store("o", place, weighted),),
+        (Store("o", offset, weighted),),
         inputs=parameters,
     )
