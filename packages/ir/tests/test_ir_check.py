@@ -36,7 +36,8 @@ from litz_ir.plan.kernel import Kernel, Parameter, Phase, Store
 from litz_ir.plan.program import Allocate, Launch, Placement, Plan, Storage
 from litz_ir.plan.schedule import CpuLoops
 from litz_ir.scalar.build import cast, const, load, op
-from litz_ir.scalar.expr import Expr, Indirect
+from litz_ir.scalar.expr import Indirect
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.table import SymbolInfo, SymbolTable
 from litz_ir.symbols.term import symbol
 

@@ -46,7 +46,8 @@ from litz_ir.plan.program import (
 )
 from litz_ir.plan.schedule import CpuLoops
 from litz_ir.scalar.build import const, index, load, op
-from litz_ir.scalar.expr import Expr, Scalar
+from litz_ir.scalar.expr import Scalar
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.table import SymbolInfo, SymbolTable
 from litz_ir.symbols.term import Size, symbol
 

@@ -46,7 +46,8 @@ from litz_ir.loops.nodes import (
 from litz_ir.loops.verify import verify_graph
 from litz_ir.origin import Origin
 from litz_ir.scalar.build import cast, const, index, load, masked, op
-from litz_ir.scalar.expr import Expr, Indirect, Param, Scalar
+from litz_ir.scalar.expr import Indirect, Param, Scalar
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.table import SymbolInfo, SymbolTable
 from litz_ir.symbols.term import Size, symbol
 

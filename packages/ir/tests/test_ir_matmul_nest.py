@@ -16,7 +16,7 @@ from litz_ir.contraction import (
 )
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i16, i32, u8
 from litz_ir.loops.nodes import Axis, Combiner, NamedCombiner, Reduction
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.node import Expr
 from litz_ir.text import parse_graph
 from litz_ir.text.parse_bodies import parse_expr
 

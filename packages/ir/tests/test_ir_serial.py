@@ -20,7 +20,8 @@ from litz_ir.loops import nodes
 from litz_ir.loops.nodes import LoopGraph, Operation
 from litz_ir.origin import Origin
 from litz_ir.scalar.build import op
-from litz_ir.scalar.expr import Expr, Load
+from litz_ir.scalar.expr import Load
+from litz_ir.scalar.node import Expr
 from litz_ir.serial import digest, from_json, to_json
 from litz_ir.serial.schema import CLASSES, codec_of
 from litz_ir.symbols.term import symbol

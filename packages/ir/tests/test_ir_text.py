@@ -19,7 +19,8 @@ from litz_ir.origin import Origin
 from litz_ir.plan.kernel import Invocation, Kernel, Parameter, Subkernel
 from litz_ir.plan.program import CallStep, Placement, Plan
 from litz_ir.scalar.build import op
-from litz_ir.scalar.expr import Expr, Load
+from litz_ir.scalar.expr import Load
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size, symbol
 from litz_ir.text import (
     from_text,

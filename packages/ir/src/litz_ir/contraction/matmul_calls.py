@@ -13,7 +13,8 @@ from litz_ir.contraction.signatures import by_role
 from litz_ir.dtypes import DType, bf16, f16, f32, i8, i32
 from litz_ir.loops.nodes import Argument, Attributes, Axis, ContractionCall, Ref, TensorType, Value
 from litz_ir.scalar.build import cast
-from litz_ir.scalar.expr import Expr, Load
+from litz_ir.scalar.expr import Load
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size, symbol
 
 T = TypeVar("T")

@@ -7,7 +7,8 @@ from types import MappingProxyType
 
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, u8
 from litz_ir.scalar.build import cast, const
-from litz_ir.scalar.expr import Const, Expr, Masked, Op
+from litz_ir.scalar.expr import Const, Masked, Op
+from litz_ir.scalar.node import Expr
 from litz_ir.scalar.ops_table import MULTIPLICATIONS
 
 F8 = frozenset({f8e4m3fn, f8e5m2})

@@ -10,7 +10,8 @@ from litz_ir.contraction.multiplied_operands import operands
 from litz_ir.dtypes import DType
 from litz_ir.loops.nodes import Axis, Combiner, NamedCombiner
 from litz_ir.scalar.build import op
-from litz_ir.scalar.expr import Expr, Op, nested_reductions
+from litz_ir.scalar.expr import Op, nested_reductions
+from litz_ir.scalar.node import Expr
 
 SUM, SOFTMAX_SUM = NamedCombiner("sum"), NamedCombiner("softmax_sum")
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from litz_ir.fused.decision import Decision
 from litz_ir.loops.nodes import Axis, LoopGraph
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size
 
 StorageClass = Literal["inline", "register", "scratch", "store"]

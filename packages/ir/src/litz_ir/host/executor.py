@@ -43,7 +43,8 @@ from litz_ir.plan.program import (
     RegionStep,
     Step,
 )
-from litz_ir.scalar.expr import Expr, loads
+from litz_ir.scalar.expr import loads
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size, Term, evaluate
 
 Launcher = Callable[[Sequence[int], Sequence[int | float]], None]

@@ -23,7 +23,6 @@ from litz_ir.scalar.build import wrap_integer
 from litz_ir.scalar.expr import (
     Checked,
     Const,
-    Expr,
     Index,
     Indirect,
     Load,
@@ -34,6 +33,7 @@ from litz_ir.scalar.expr import (
     Scalar,
     indirects,
 )
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, Term
 
 Reader = Callable[[Load, tuple[Array, ...], "Array | None"], Array]

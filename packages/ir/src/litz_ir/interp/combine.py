@@ -16,7 +16,8 @@ from litz_ir.interp.body import BodyEvaluator, PointGrid
 from litz_ir.interp.encoding import Array, compute_type, round_to
 from litz_ir.interp.scalar import apply
 from litz_ir.loops.nodes import Combiner, UserCombiner
-from litz_ir.scalar.expr import Expr, Load
+from litz_ir.scalar.expr import Load
+from litz_ir.scalar.node import Expr
 
 Values = Sequence[Array]
 CombineFunction = Callable[[Values, Values], list[Array]]

@@ -46,7 +46,8 @@ from litz_ir.loops.nodes import (
     Value,
     View,
 )
-from litz_ir.scalar.expr import Expr, Load
+from litz_ir.scalar.expr import Load
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size, Term, evaluate
 
 NO_EXTERNS: Externs = {}

@@ -9,7 +9,8 @@ import numpy as np
 
 from litz_ir.interp.encoding import Array
 from litz_ir.plan.kernel import Kernel, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Expr, Indirect, loads
+from litz_ir.scalar.expr import Indirect, loads
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size, Term
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from litz_ir.scalar.expr import Expr, Param, walk
+from litz_ir.scalar.expr import Param, walk
+from litz_ir.scalar.node import Expr
 
 ReductionName = Literal[
     "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax",

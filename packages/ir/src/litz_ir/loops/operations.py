@@ -10,7 +10,8 @@ from typing import Literal
 from litz_ir.loops.combiners import Combiner
 from litz_ir.loops.values import Axis, Value
 from litz_ir.origin import UNKNOWN, Origin
-from litz_ir.scalar.expr import Expr, indirects_in, loads
+from litz_ir.scalar.expr import indirects_in, loads
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size
 
 ScatterMode = Literal["set", "add", "mul", "min", "max"]

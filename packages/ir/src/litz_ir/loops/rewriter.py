@@ -25,7 +25,8 @@ from litz_ir.loops.nodes import (
     Value,
     View,
 )
-from litz_ir.scalar.expr import Expr, Indirect, Load, map_indirects, transform
+from litz_ir.scalar.expr import Indirect, Load, map_indirects, transform
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litz_ir.dtypes import DType, b1
 from litz_ir.loops.nodes import SORT, Combiner, UserCombiner
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.node import Expr
 from litz_ir.scalar.verify import BodyScope, ErrorLocation, verify_bodies
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from litz_ir.plan.cluster import workspace_words
 from litz_ir.plan.horizontal_fusion import invocation_symbols, invocations_of
 from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Expr, indirects_in, loads, nested_reductions
+from litz_ir.scalar.expr import indirects_in, loads, nested_reductions
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.ranges import Range, bounds, extent
 from litz_ir.symbols.term import Size, evaluate, free_symbols
 

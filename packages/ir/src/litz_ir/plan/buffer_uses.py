@@ -19,7 +19,8 @@ from litz_ir.plan.program import (
     kernels_in,
     plans_in,
 )
-from litz_ir.scalar.expr import Expr, loads
+from litz_ir.scalar.expr import loads
+from litz_ir.scalar.node import Expr
 
 
 def touched_by(step: Step) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from litz_ir.dtypes import DType
 from litz_ir.loops.nodes import Axis, Combiner, ScatterMode
 from litz_ir.origin import Origin
 from litz_ir.plan.schedule import Schedule
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size
 

@@ -20,7 +20,7 @@ from litz_ir.loops.nodes import (
 )
 from litz_ir.origin import UNKNOWN, Origin
 from litz_ir.plan.kernel import Kernel, KernelOrigin
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size
 

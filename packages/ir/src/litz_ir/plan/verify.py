@@ -38,7 +38,8 @@ from litz_ir.plan.program import (
 )
 from litz_ir.plan.verify_kernel import verify_kernel
 from litz_ir.plan.verify_memory import check_storage_overlap
-from litz_ir.scalar.expr import Expr, loads
+from litz_ir.scalar.expr import loads
+from litz_ir.scalar.node import Expr
 from litz_ir.scalar.verify import BodyScope, BufferInfo, ErrorLocation, verify_bodies
 from litz_ir.symbols.proofs import Predicate, Prover
 from litz_ir.symbols.term import Size, Term, add, mul

@@ -6,7 +6,6 @@ from litz_ir.scalar.expr import (
     BoundsCheck,
     Checked,
     Const,
-    Expr,
     Index,
     Indirect,
     Load,
@@ -24,6 +23,7 @@ from litz_ir.scalar.expr import (
     transform,
     walk,
 )
+from litz_ir.scalar.node import Expr
 from litz_ir.scalar.ops_table import HEAVY, MULTIPLICATIONS, OPS
 from litz_ir.scalar.verify import unconditional_loads
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from litz_ir.dtypes import f32
 from litz_ir.scalar import build
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size, add, floordiv, mod, mul
 
 

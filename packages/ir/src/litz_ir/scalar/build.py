@@ -6,7 +6,8 @@ import math
 
 from litz_ir.dtypes import DType, b1, f32, i64
 from litz_ir.errors import DTypeError, GraphError
-from litz_ir.scalar.expr import Checked, Const, Expr, Index, Load, Masked, Op
+from litz_ir.scalar.expr import Checked, Const, Index, Load, Masked, Op
+from litz_ir.scalar.node import Expr
 from litz_ir.scalar.ops_table import OPS, ScalarOp
 from litz_ir.symbols.term import Size
 

@@ -1,146 +1,21 @@
-"""Loop bodies: a hash-consed DAG of scalar expressions.
+"""Loop bodies: a hash-consed DAG of scalar expressions, by kind of node, and its traversal.
 
-Equal expressions are usually one object, by a weak intern table. Equality is structural with a cached hash, so a body
-can be printed, compared, hashed and shared. The constructors here do not simplify; those of ``litz_ir.scalar.build``
-check dtypes.
+The constructors here do not simplify; those of ``litz_ir.scalar.build`` check dtypes.
 """
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from hashlib import blake2b
-from typing import Any, ClassVar, Literal, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
 
 from litz_ir.dtypes import DType, b1, f32, f64, i64
 from litz_ir.errors import GraphError
+from litz_ir.scalar.node import Expr, ExprAtom, field_key, field_property
 from litz_ir.symbols.ranges import Range, extent
-from litz_ir.symbols.term import Atom, Size, Term, free_symbols, substitute
+from litz_ir.symbols.term import Size, Term, free_symbols, substitute
 
 BoundsCheck = Literal["assumed", "clamped", "raised"]
 """Treatment of an indirect index outside its dimension: assumed not to occur, clamped, or raised as an error."""
-E = TypeVar("E", bound="Expr")
-
-
-class Expr:
-    """Base of all body nodes: immutable, interned by the constructors of its subclasses."""
-
-    __slots__ = ("__weakref__", "_below", "_free", "_hash", "_key", "dtype", "fields")
-
-    dtype: DType
-    """Dtype of the value."""
-    fields: tuple[Hashable, ...]
-    """Constructor arguments of the subclass."""
-    _hash: int
-    _free: frozenset[str] | None
-    _key: str | None
-    _below: tuple[Expr, ...] | None
-    _table: ClassVar[weakref.WeakValueDictionary[tuple[Hashable, ...], Any]] = weakref.WeakValueDictionary()
-    """Nodes by class, dtype and fields, so that a node found under a key is of the class in it."""
-
-    @classmethod
-    def _make(cls: type[E], dtype: DType, *fields: Hashable) -> E:
-        kind: Any = cls
-        key: tuple[Hashable, ...] = (kind, dtype, *fields)
-        found: E | None = Expr._table.get(key)
-        if found is not None:
-            return found
-        self = object.__new__(cls)
-        put = object.__setattr__
-        put(self, "dtype", dtype)
-        put(self, "fields", fields)
-        put(self, "_hash", hash(key))
-        put(self, "_free", None)
-        put(self, "_key", None)
-        put(self, "_below", None)
-        kept: E = Expr._table.setdefault(key, self)
-        return kept
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__} is immutable")
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if type(self) is not type(other) or not isinstance(other, Expr) or self._hash != other._hash:
-            return False
-        return self.dtype == other.dtype and self.fields == other.fields
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(repr, self.fields))}: {self.dtype})"
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        """Sub-expressions in order."""
-        return ()
-
-    @property
-    def terms(self) -> tuple[Size, ...]:
-        """Index terms in order."""
-        return ()
-
-    @property
-    def bound(self) -> frozenset[str]:
-        """Names of axes that this node defines for its children."""
-        return frozenset()
-
-    @property
-    def below(self) -> tuple[Expr, ...]:
-        """All nodes directly below this one: its children, and the values of indirect indices in its terms."""
-        if self._below is None:
-            values = (atom.value for atom in indirects(self))
-            object.__setattr__(self, "_below", (*self.children, *values))
-        assert self._below is not None
-        return self._below
-
-    @property
-    def free_symbols(self) -> frozenset[str]:
-        """Axes and symbols that the value depends on, including those in index terms and indirect indices."""
-        stack: list[Expr] = [] if self._free is not None else [self]
-        while stack:
-            node = stack[-1]
-            missing = [child for child in node.children if child._free is None]
-            if missing:
-                stack.extend(missing)
-                continue
-            stack.pop()
-            names = [free_symbols(term) for term in node.terms]
-            inside = [child._free for child in node.children if child._free]
-            free = frozenset[str]().union(*inside) - node.bound
-            object.__setattr__(node, "_free", free.union(*names))
-        assert self._free is not None
-        return self._free
-
-    @property
-    def key(self) -> str:
-        """A digest of the structure: equal in every process, of fixed size, usable as a sort key."""
-        if self._key is None:
-            parts = [type(self).__name__, self.dtype.name]
-            for field in self.fields:
-                parts.append(field.key if isinstance(field, Expr) else _field_key(field))
-            object.__setattr__(self, "_key", blake2b("\0".join(parts).encode(), digest_size=12).hexdigest())
-        assert self._key is not None
-        return self._key
-
-    def rebuild(self, children: tuple[Expr, ...], terms: tuple[Size, ...]) -> Expr:
-        """The same node with other children and terms."""
-        return self
-
-
-def _field_key(field: Hashable) -> str:
-    if isinstance(field, tuple):
-        return "(" + ",".join(f.key if isinstance(f, Expr) else _field_key(f) for f in field) + ")"
-    if isinstance(field, Term):
-        return str(field.key)
-    return repr(field)
-
-
-def _field(position: int) -> Any:
-    """A property for the field at a position, of the type that the class declares."""
-    return property(lambda node: node.fields[position])
 
 
 class Const(Expr):
@@ -172,7 +47,7 @@ class Index(Expr):
 
     __slots__ = ()
 
-    term: Size = _field(0)
+    term: Size = field_property(0)
 
     def __new__(cls, term: Size) -> Index:
         return cls._make(i64, term)
@@ -190,7 +65,7 @@ class Scalar(Expr):
 
     __slots__ = ()
 
-    name: str = _field(0)
+    name: str = field_property(0)
 
     def __new__(cls, name: str, dtype: DType) -> Scalar:
         return cls._make(dtype, name)
@@ -201,7 +76,7 @@ class Param(Expr):
 
     __slots__ = ()
 
-    position: int = _field(0)
+    position: int = field_property(0)
 
     def __new__(cls, position: int, dtype: DType) -> Param:
         return cls._make(dtype, position)
@@ -216,8 +91,8 @@ class Load(Expr):
 
     __slots__ = ()
 
-    buffer: str = _field(0)
-    index: tuple[Size, ...] = _field(1)
+    buffer: str = field_property(0)
+    index: tuple[Size, ...] = field_property(1)
 
     def __new__(cls, buffer: str, index: tuple[Size, ...], dtype: DType) -> Load:
         return cls._make(dtype, buffer, index)
@@ -235,8 +110,8 @@ class Op(Expr):
 
     __slots__ = ()
 
-    name: str = _field(0)
-    args: tuple[Expr, ...] = _field(1)
+    name: str = field_property(0)
+    args: tuple[Expr, ...] = field_property(1)
 
     def __new__(cls, name: str, args: tuple[Expr, ...], dtype: DType) -> Op:
         return cls._make(dtype, name, args)
@@ -254,9 +129,9 @@ class Masked(Expr):
 
     __slots__ = ()
 
-    cond: Expr = _field(0)
-    body: Expr = _field(1)
-    other: Expr = _field(2)
+    cond: Expr = field_property(0)
+    body: Expr = field_property(1)
+    other: Expr = field_property(2)
 
     def __new__(cls, cond: Expr, body: Expr, other: Expr) -> Masked:
         if cond.dtype != b1 or body.dtype != other.dtype:
@@ -279,9 +154,9 @@ class Checked(Expr):
 
     __slots__ = ()
 
-    cond: Expr = _field(0)
-    body: Expr = _field(1)
-    fault: str = _field(2)
+    cond: Expr = field_property(0)
+    body: Expr = field_property(1)
+    fault: str = field_property(2)
 
     def __new__(cls, cond: Expr, body: Expr, fault: str) -> Checked:
         if cond.dtype != b1:
@@ -305,8 +180,8 @@ class NestedReduction(Expr):
 
     __slots__ = ()
 
-    axes: tuple[tuple[str, Size], ...] = _field(0)
-    body: Expr = _field(1)
+    axes: tuple[tuple[str, Size], ...] = field_property(0)
+    body: Expr = field_property(1)
 
     def __new__(cls, axes: tuple[tuple[str, Size], ...], body: Expr) -> NestedReduction:
         if body.dtype not in (f32, f64):
@@ -330,7 +205,7 @@ class NestedReduction(Expr):
         return NestedReduction(tuple(zip(names, terms, strict=True)), children[0])
 
 
-class Indirect(Atom):
+class Indirect(ExprAtom):
     """An index loaded from memory: the only way from a body's value into an index term."""
 
     __slots__ = ("check", "fault", "size", "value", "wrap")
@@ -356,9 +231,7 @@ class Indirect(Atom):
     @property
     def atom_key(self) -> str:
         """A digest of the index, as of other atoms."""
-        return (
-            f"indirect({self.value.key},{_field_key(self.size)},{int(self.wrap)},{self.check},{self.fault})"
-        )
+        return f"indirect({self.value.key},{field_key(self.size)},{int(self.wrap)},{self.check},{self.fault})"
 
     def atom_free_symbols(self) -> frozenset[str]:
         """Symbols of the value and the size."""

@@ -14,7 +14,6 @@ from litz_ir.scalar.build import result_dtype, wrap_integer
 from litz_ir.scalar.expr import (
     Checked,
     Const,
-    Expr,
     Load,
     Masked,
     Op,
@@ -25,6 +24,7 @@ from litz_ir.scalar.expr import (
     nested_reductions,
     walk,
 )
+from litz_ir.scalar.node import Expr
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.ranges import Range, bounds
 from litz_ir.symbols.term import Size, Sum, Symbol, free_symbols

@@ -12,7 +12,7 @@ from litz_ir.fused.group import FusedGraph
 from litz_ir.loops.nodes import LoopGraph
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.node import Expr
 from litz_ir.serial.nodes import Json, NodeReader, expect
 from litz_ir.serial.schema import CLASSES, SchemaWriter, codec_of
 

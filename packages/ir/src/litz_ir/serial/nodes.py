@@ -16,7 +16,6 @@ from litz_ir.faults import FAULTS
 from litz_ir.scalar.expr import (
     Checked,
     Const,
-    Expr,
     Index,
     Indirect,
     Load,
@@ -27,6 +26,7 @@ from litz_ir.scalar.expr import (
     Scalar,
     walk,
 )
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import (
     FloorDiv,
     Max,

@@ -23,7 +23,7 @@ from litz_ir.loops.layout import Layout
 from litz_ir.origin import Origin
 from litz_ir.plan import kernel, program
 from litz_ir.plan import schedule as forms
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.node import Expr
 from litz_ir.serial.nodes import Json, NodeReader, NodeWriter, expect
 from litz_ir.symbols.table import SymbolInfo, SymbolTable
 from litz_ir.symbols.term import Term

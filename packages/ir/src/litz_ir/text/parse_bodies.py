@@ -11,7 +11,6 @@ from litz_ir.scalar.build import const
 from litz_ir.scalar.expr import (
     Checked,
     Const,
-    Expr,
     Index,
     Load,
     Masked,
@@ -20,6 +19,7 @@ from litz_ir.scalar.expr import (
     Param,
     Scalar,
 )
+from litz_ir.scalar.node import Expr
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.term import Size
 from litz_ir.text.lexer import Stream, Token, read_whole

@@ -6,7 +6,7 @@ from typing import cast, get_args
 
 from litz_ir.fused.decision import Decision
 from litz_ir.fused.group import FusedGraph, Group, Member, StorageClass
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size
 from litz_ir.text.lexer import Stream, read_whole
 from litz_ir.text.parse_bodies import BodyParser

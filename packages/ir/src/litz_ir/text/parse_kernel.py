@@ -20,7 +20,7 @@ from litz_ir.plan.kernel import (
     Subkernel,
 )
 from litz_ir.plan.schedule import CpuLoops, Schedule
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size
 from litz_ir.text.lexer import Stream, Token, read_whole

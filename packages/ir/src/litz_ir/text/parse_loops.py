@@ -36,7 +36,7 @@ from litz_ir.loops.nodes import (
     Value,
     View,
 )
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.node import Expr
 from litz_ir.text.lexer import Stream, Token, read_whole
 from litz_ir.text.parse_bodies import BodyParser
 from litz_ir.text.parse_types import (

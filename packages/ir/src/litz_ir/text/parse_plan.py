@@ -19,7 +19,7 @@ from litz_ir.plan.program import (
     Step,
     Storage,
 )
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size
 from litz_ir.text.lexer import Stream, read_whole
 from litz_ir.text.parse_bodies import BodyParser

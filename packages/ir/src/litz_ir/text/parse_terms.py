@@ -8,7 +8,8 @@ from typing import cast
 from litz_ir.dtypes import DType, i64
 from litz_ir.errors import LitzError
 from litz_ir.faults import FAULTS
-from litz_ir.scalar.expr import BoundsCheck, Expr, Indirect
+from litz_ir.scalar.expr import BoundsCheck, Indirect
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size, add, floordiv, maximum, minimum, mod, mul, symbol
 from litz_ir.text.lexer import Stream, Token
 

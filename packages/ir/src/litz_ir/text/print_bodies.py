@@ -9,7 +9,6 @@ from litz_ir.dtypes import DType
 from litz_ir.scalar.expr import (
     Checked,
     Const,
-    Expr,
     Index,
     Indirect,
     Load,
@@ -20,6 +19,7 @@ from litz_ir.scalar.expr import (
     Scalar,
     walk,
 )
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, Term
 from litz_ir.text.scope import (
     COMPARE,

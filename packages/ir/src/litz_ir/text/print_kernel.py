@@ -14,7 +14,7 @@ from litz_ir.plan.kernel import (
     Store,
 )
 from litz_ir.plan.schedule import CpuLoops
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size
 from litz_ir.text.print_bodies import BodyPrinter, print_term
 from litz_ir.text.print_loops import combine_lines, combiner_name

@@ -28,7 +28,7 @@ from litz_ir.loops.nodes import (
     Value,
     View,
 )
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size
 from litz_ir.text.print_bodies import BodyPrinter, print_term
 from litz_ir.text.print_types import (

@@ -16,7 +16,7 @@ from litz_ir.plan.program import (
     Step,
     Storage,
 )
-from litz_ir.scalar.expr import Expr
+from litz_ir.scalar.node import Expr
 from litz_ir.text.print_bodies import BodyPrinter, print_term
 from litz_ir.text.print_fused import decision_text
 from litz_ir.text.print_kernel import kernel_lines

@@ -27,7 +27,8 @@ from litz_ir.dtypes import (
 from litz_ir.interp.encoding import encode
 from litz_ir.plan.kernel import Store
 from litz_ir.scalar.build import cast, const, index, op, where
-from litz_ir.scalar.expr import Expr, Scalar
+from litz_ir.scalar.expr import Scalar
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import symbol
 from litz_ir.target.cases.case import Array, Case, at, axes, case, i, n, phase, pointwise, values
 

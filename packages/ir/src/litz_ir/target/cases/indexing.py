@@ -9,7 +9,8 @@ import numpy as np
 from litz_ir.dtypes import f32, i32, i64
 from litz_ir.plan.kernel import Store
 from litz_ir.scalar.build import cast, checked, const, index, logical_and, masked, op
-from litz_ir.scalar.expr import Expr, Indirect
+from litz_ir.scalar.expr import Indirect
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size, floordiv, maximum, minimum, mod
 from litz_ir.target.cases.case import Case, at, axes, case, i, j, k, m, n, phase, pointwise, values
 

@@ -8,7 +8,8 @@ from litz_ir.dtypes import DType, bf16, f8e4m3fn, f16, f32, i8, i32
 from litz_ir.loops.nodes import NamedCombiner
 from litz_ir.plan.kernel import Accumulate, Store
 from litz_ir.scalar.build import cast, const, op
-from litz_ir.scalar.expr import Expr, Scalar
+from litz_ir.scalar.expr import Scalar
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size, symbol
 from litz_ir.target.cases.case import Array, Case, at, axes, case, i, j, k, m, n, phase, values
 

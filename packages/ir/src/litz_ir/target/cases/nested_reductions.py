@@ -11,7 +11,8 @@ from litz_ir.dtypes import DType, bf16, f32, i32
 from litz_ir.loops.nodes import NamedCombiner
 from litz_ir.plan.kernel import Accumulate, Store
 from litz_ir.scalar.build import cast, const, index, op
-from litz_ir.scalar.expr import Expr, Indirect, Masked, NestedReduction, Scalar
+from litz_ir.scalar.expr import Indirect, Masked, NestedReduction, Scalar
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size, floordiv, mod, symbol
 from litz_ir.target.cases.case import Array, Case, at, axes, case, i, j, k, phase, values
 

@@ -10,7 +10,8 @@ from litz_ir.dtypes import DType, f32, i32, i64
 from litz_ir.loops.nodes import SORT, NamedCombiner, UserCombiner
 from litz_ir.plan.kernel import ScanStore, Store
 from litz_ir.scalar.build import const, index, op
-from litz_ir.scalar.expr import Expr, Indirect, Param
+from litz_ir.scalar.expr import Indirect, Param
+from litz_ir.scalar.node import Expr
 from litz_ir.target.cases.case import Array, Case, at, axes, case, i, j, n, phase, values
 
 ROWS, COLUMNS = 11, 77

@@ -11,7 +11,8 @@ from litz_ir.interp.encoding import encode
 from litz_ir.loops.nodes import Axis, Combiner, NamedCombiner, UserCombiner
 from litz_ir.plan.kernel import Accumulate, ScratchArray, Statement, Store
 from litz_ir.scalar.build import cast, const, index, op
-from litz_ir.scalar.expr import Expr, Param, Scalar
+from litz_ir.scalar.expr import Param, Scalar
+from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size
 from litz_ir.target.cases.case import Array, Case, at, axes, case, i, j, m, n, phase, values
 
