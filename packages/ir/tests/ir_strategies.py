@@ -1,4 +1,7 @@
-"""Hypothesis strategies for every kind of node: not all make sense, all can be printed, read and serialised."""
+"""Hypothesis strategies for every kind of node, all of which can be printed, parsed and serialised.
+
+Not every generated program is valid.
+"""
 
 from __future__ import annotations
 
@@ -188,11 +191,11 @@ combiners = st.builds(
 
 
 @st.composite
-def loop_results(draw: st.DrawFn, *parts: tuple[n.Axis, ...]) -> tuple[n.Value, ...]:
+def loop_results(draw: st.DrawFn, *subkernels: tuple[n.Axis, ...]) -> tuple[n.Value, ...]:
     """Results of the loop's own shape, or any others."""
     if draw(st.booleans()):
         return draw(tuples(values))
-    shape = tuple(axis.size for part in parts for axis in part)
+    shape = tuple(axis.size for part in subkernels for axis in part)
     return (n.Value(draw(VALUES), draw(types(shape))),)
 
 
@@ -427,13 +430,13 @@ def kernels(draw: st.DrawFn, depth: int = 1) -> k.Kernel:
         draw(tuples(st.builds(k.ScratchArray, VALUES, DTYPES, st.integers(0, 64) | plain_terms))),
         draw(tuples(st.builds(k.Phase, axes, tuples(statements)))),
         draw(schedules),
-        draw(tuples(parts(depth - 1), 0, 2)) if depth else (),
+        draw(tuples(subkernels(depth - 1), 0, 2)) if depth else (),
     )
 
 
-def parts(depth: int) -> st.SearchStrategy[k.Part]:
-    bindings = st.builds(k.Invocation, tuples(VALUES), tuples(plain_terms))
-    return st.builds(k.Subkernel, kernels(depth), tuples(bindings))
+def subkernels(depth: int) -> st.SearchStrategy[k.Subkernel]:
+    invocations = st.builds(k.Invocation, tuples(VALUES), tuples(plain_terms))
+    return st.builds(k.Subkernel, kernels(depth), tuples(invocations))
 
 
 def steps() -> st.SearchStrategy[p.Step]:

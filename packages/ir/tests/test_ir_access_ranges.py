@@ -1,4 +1,4 @@
-"""What of its buffers a kernel touches, and how many bytes it moves."""
+"""The elements of each buffer that a kernel accesses, and the bytes that it moves."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def test_every_element_counts_once() -> None:
 
 
 @pytest.mark.parametrize(("rows", "of_table"), [(3, 3 * 32), (1000, 50 * 32)])
-def test_a_lookup_reads_what_it_looks_up(rows: int, of_table: int) -> None:
+def test_an_indirect_load_reads_at_most_the_table(rows: int, of_table: int) -> None:
     found = access_ranges(parse_kernel(LOOKUP), {"s0": rows})
     assert found["table"] == AccessRange(0, 399, of_table, 0)
     assert (found["at"].read, found["o"].written) == (rows * 8, rows * 32)
 
 
-def test_what_is_combined_is_read_and_written() -> None:
+def test_a_combining_store_reads_and_writes() -> None:
     assert access_ranges(parse_kernel(COLLECT), {})["o"] == AccessRange(0, 9, 40, 40)
 
 
-def test_what_nobody_touches_has_no_reach() -> None:
+def test_an_unused_parameter_has_no_range() -> None:
     unread = SOFTMAX.replace("%o: f32)", "%o: f32, in %n: f32)")
     assert access_ranges(parse_kernel(unread), {})["n"] == AccessRange(0, -1, 0, 0)

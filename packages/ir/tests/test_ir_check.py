@@ -1,4 +1,4 @@
-"""The check of a pass: what it lets through, and how it names the first pass that changed a value."""
+"""The check of passes: correct passes are accepted, and the first pass that changed a value is named."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_graph_that_fails_afterwards_is_the_passes_fault() -> None:
         check_pass(PLUS, outside, name="shift")
 
 
-def test_indices_stay_inside_what_they_index() -> None:
+def test_random_indices_stay_in_bounds() -> None:
     k, table = Value("k", tensor_type(i64, 3)), Value("table", tensor_type(f32, 5))
     viewed = View(
         results=(Value("v", tensor_type(i64, 3)),), base="k", axes=(Axis("a", 3),), index=(symbol("a"),)
@@ -136,7 +136,7 @@ def test_indices_stay_inside_what_they_index() -> None:
         assert check_pass(g, g, name="nothing", seed=seed)
 
 
-def test_symbols_keep_their_facts() -> None:
+def test_random_symbols_satisfy_their_facts() -> None:
     facts = SymbolTable(
         (
             SymbolInfo("s", low=4, high=64, divisor=4),
@@ -157,7 +157,7 @@ def call_graph(scale: float, target: str = "some.library.call") -> LoopGraph:
     return graph(scaled, call)
 
 
-def test_calls_nobody_has_give_the_same_on_both_sides() -> None:
+def test_missing_routines_give_equal_results_in_both_runs() -> None:
     assert check_pass(call_graph(2.0), call_graph(2.0), name="keep")
     with pytest.raises(PassError, match="arguments that it was not called with before the pass"):
         check_pass(call_graph(2.0), call_graph(3.0), name="scale")
@@ -217,7 +217,7 @@ def test_plans_are_checked_against_their_graph() -> None:
         check_hook("plan", PLUS, plan(1.5))
 
 
-def test_what_is_too_large_is_not_checked() -> None:
+def test_a_graph_that_is_too_large_is_not_checked() -> None:
     huge = Reduction(
         results=(Value("o", tensor_type(f32)),),
         axes=(),

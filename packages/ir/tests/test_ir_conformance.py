@@ -1,4 +1,4 @@
-"""The conformance suite, run on the reference itself and on targets that are wrong on purpose."""
+"""The conformance suite, run on the reference interpreter and on targets that are wrong on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of convolutions and of their gradients, by what their arguments are."""
+"""Calls of convolutions and of their gradients, by their arguments."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_transposed_convolution_computes_the_input() -> None:
         ("false, false, true", [], "gb"),
     ],
 )
-def test_gradients_are_those_that_are_wanted(mask: str, expected: list[str], bias: str) -> None:
+def test_gradients_are_those_of_the_output_mask(mask: str, expected: list[str], bias: str) -> None:
     found = backward(mask)
     assert found is not None and found.bias is None
     assert [each.result.name for each in found.convolutions] == expected
@@ -89,7 +89,7 @@ def test_gradients_are_those_that_are_wanted(mask: str, expected: list[str], bia
     assert found.bias_gradient is None or found.bias_gradient[1].name == "g"
 
 
-def test_gradients_replace_the_part_that_they_are_of() -> None:
+def test_a_gradient_replaces_its_tensor() -> None:
     found = backward("true, true, false")
     assert found is not None
     of_input, of_weight = found.convolutions

@@ -1,4 +1,4 @@
-"""Plans, run over NumPy memory: placements, calls, mutation, control flow."""
+"""Execution of plans over NumPy memory: placements, calls, mutation, regions."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_a_call_may_mutate_and_return_several() -> None:
     assert places.tolist() == [0, 0, 1, 1, 1] and count == 5 and w1 is w and w.tolist() == [4, 4]
 
 
-def test_a_call_takes_part_of_a_buffer() -> None:
+def test_a_call_takes_a_strided_view() -> None:
     def increment(column: Any) -> None:
         column += 1
 

@@ -1,4 +1,4 @@
-"""Packs: kernels whose loops one launch runs side by side."""
+"""Horizontally fused kernels: independent subkernels that run in one launch."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from litz_ir.text import from_text, to_text
 from litz_ir.text.parse_kernel import parse_kernel
 from litz_ir.text.print_kernel import print_kernel
 
-PACK = """\
-kernel pack(in %x: f32, out %a: f32, in %y: f32 align 16, out %b: f32, in %z: f32, inout %c: f32) {
+FUSED = """\
+kernel fused(in %x: f32, out %a: f32, in %y: f32 align 16, out %b: f32, in %z: f32, inout %c: f32) {
   symbols {
     s0: int from 0 to 64
     q: float
@@ -60,14 +60,14 @@ def kernel(text: str) -> Kernel:
     return found
 
 
-def test_a_pack_is_printed_as_it_is_read() -> None:
-    found = kernel(PACK)
-    assert print_kernel(found) == PACK
+def test_the_text_of_a_fused_kernel_round_trips() -> None:
+    found = kernel(FUSED)
+    assert print_kernel(found) == FUSED
     assert [own.name for own, _ in invocations_of(found)] == ["scaled", "scaled", "sums"]
 
 
-def test_each_part_is_a_pack_by_itself() -> None:
-    whole = kernel(PACK)
+def test_each_subkernel_can_be_split_off() -> None:
+    whole = kernel(FUSED)
     scaled, sums = split_subkernels(whole)
     for each in (scaled, sums):
         verify_kernel(each)
@@ -78,9 +78,12 @@ def test_each_part_is_a_pack_by_itself() -> None:
     assert given["b"].tolist() == [2, 4, 6, 8, 10, 12] and given["c"].tolist() == [1, 2]
 
 
-def test_origins_know_their_loop() -> None:
-    whole = kernel(PACK)
-    origins = [KernelOrigin(name, UNKNOWN, loop) for name, loop in (("a", 0), ("c", 2), ("b", 1), ("d", 0))]
+def test_origins_belong_to_their_invocation() -> None:
+    whole = kernel(FUSED)
+    origins = [
+        KernelOrigin(name, UNKNOWN, invocation)
+        for name, invocation in (("a", 0), ("c", 2), ("b", 1), ("d", 0))
+    ]
     scaled, sums = origins_by_subkernel(whole, origins)
     assert [each.operation for each in scaled] == ["a", "b", "d"]
     assert [each.operation for each in sums] == ["c"]
@@ -92,22 +95,22 @@ def buffers() -> dict[str, np.ndarray]:
     return {name: np.arange(count, dtype=np.float32) + 1 for name, count in names.items()}
 
 
-def test_the_order_of_loops_means_nothing() -> None:
-    found = kernel(PACK)
-    for parts in permutations(found.subkernels):
+def test_the_order_of_subkernels_has_no_effect() -> None:
+    found = kernel(FUSED)
+    for subkernels in permutations(found.subkernels):
         given = buffers()
-        turned = Kernel("p", found.parameters, found.symbols, (), (), (), found.schedule, parts)
-        run_kernel(turned, given, {"s0": 3, "q": 2.0})
+        reordered = Kernel("p", found.parameters, found.symbols, (), (), (), found.schedule, subkernels)
+        run_kernel(reordered, given, {"s0": 3, "q": 2.0})
         assert given["a"].tolist() == [2, 4, 6, 8, 10]
         assert given["b"].tolist() == [2, 4, 6, 8, 10, 12]
         assert given["c"].tolist() == [1 + 6, 2 + 15]
 
 
-def test_a_pack_touches_what_its_loops_touch() -> None:
-    found = access_ranges(kernel(PACK), {"s0": 3, "q": 2.0})
+def test_a_fused_kernel_accesses_what_its_invocations_access() -> None:
+    found = access_ranges(kernel(FUSED), {"s0": 3, "q": 2.0})
     assert found["y"] == AccessRange(0, 5, 24, 0) and found["b"] == AccessRange(0, 5, 0, 24)
     assert found["c"] == AccessRange(0, 1, 8, 8)
-    assert found["x"] == AccessRange(0, 4, 20, 0)  # which two loops read
+    assert found["x"] == AccessRange(0, 4, 20, 0)  # which two invocations read
 
 
 WRONG = {
@@ -132,11 +135,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_no_pack_is_refused(name: str) -> None:
+def test_a_wrong_fused_kernel_is_refused(name: str) -> None:
     check, right, wrong = WRONG[name]
-    assert PACK.count(right) == 1
+    assert FUSED.count(right) == 1
     with pytest.raises(VerifyError) as caught:
-        kernel(PACK.replace(right, wrong))
+        kernel(FUSED.replace(right, wrong))
     assert caught.value.check == check
 
 
@@ -174,12 +177,12 @@ def plan(text: str) -> Plan:
     return found
 
 
-def test_a_loop_may_write_over_what_it_reads_itself() -> None:
+def test_an_invocation_may_overwrite_its_own_input() -> None:
     found = plan(PLAN)
     assert from_text(to_text(found)) == found and from_json(to_json(found)) == found
 
 
-def test_a_plan_says_which_loop_an_operation_is_in() -> None:
+def test_a_plan_prints_the_invocation_of_each_origin() -> None:
     text = to_text(plan(PLAN)).replace(
         "  launch twice(%s, %u, %t, %o)\n",
         "  launch twice(%s, %u, %t, %o)\n    for a\n    for b invocation 1 @ b\n",
@@ -201,7 +204,7 @@ def test_a_plan_says_which_loop_an_operation_is_in() -> None:
         ("%y: f32[8]\n", "%y: f32[8] shares %s\n", "independent"),
     ],
 )
-def test_loops_of_a_launch_share_no_memory(right: str, wrong: str, check: str) -> None:
+def test_invocations_of_a_launch_share_no_memory(right: str, wrong: str, check: str) -> None:
     assert PLAN.count(right) == 1
     with pytest.raises(VerifyError) as caught:
         plan(PLAN.replace(right, wrong))

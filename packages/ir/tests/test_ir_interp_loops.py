@@ -1,4 +1,4 @@
-"""Loop graphs, run by the reference interpreter."""
+"""Loop graphs in the reference interpreter."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_zero_dimensional_graph() -> None:
     assert found.shape == () and found == 2.5
 
 
-def test_masked_reads_nothing_where_the_mask_is_off() -> None:
+def test_masked_loads_nothing_where_the_mask_is_false() -> None:
     shifted = masked(
         op("ge", index(j), const(1, i64)), load("x", (i, j - 1), f32), const(-1.0, f32)
     )  # a pad on the left
@@ -104,7 +104,7 @@ def test_masked_reads_nothing_where_the_mask_is_off() -> None:
     assert np.array_equal(found, np.pad(x, ((0, 0), (1, 0)), constant_values=-1))
 
 
-def test_a_read_outside_is_an_error_that_names_the_users_line() -> None:
+def test_an_access_out_of_bounds_names_the_users_line() -> None:
     origin = Origin(node="take", file="model.py", line=7)
     with pytest.raises(
         IndexOutOfRange, match=r"index -1 is out of bounds for dimension 1 with size 3(.|\n)*model.py:7"
@@ -145,7 +145,7 @@ def test_deep_bodies_need_no_stack() -> None:
     assert np.array_equal(found, x + 5000)
 
 
-def test_bf16_is_held_as_bits_and_rounds_per_operation() -> None:
+def test_bf16_is_stored_as_bits_and_rounds_per_operation() -> None:
     y = Value("y", tensor_type(bf16, 2))
     v = load("y", (i,), bf16)
     exact = cast(op("add", cast(v, f32), const(1.0, f32)), f32)
@@ -218,7 +218,7 @@ def test_welford_and_online_softmax() -> None:
     assert np.array_equal(peak, x.max(-1)) and np.allclose(total, np.exp(x - peak[:, None]).sum(-1))
 
 
-def test_nothing_reduces_to_the_identity() -> None:
+def test_an_empty_reduction_gives_the_identity() -> None:
     empty = Value("x", tensor_type(f32, 4, 0))
     identities: Mapping[ReductionName, float] = {"sum": 0, "prod": 1, "min": np.inf, "max": -np.inf}
     for name, identity in identities.items():
@@ -250,7 +250,7 @@ def last_bodies(axis: Size) -> tuple[Any, Any]:
     return v, cast(op("ge", v, const(0.0, f32)), i64)
 
 
-def test_a_combine_keeps_order_and_finishes() -> None:
+def test_a_user_combiner_keeps_order_and_finishes() -> None:
     data = np.array([[1, -2, 3], [-1, -1, -1], [4, 5, -6], [7, -8, -9]], np.float32)
     last, count = run(reduce_rows(LAST, (f32, i64), *last_bodies(r)), with_=(data,))
     assert last.tolist() == [-3.0, 1.0, -5.0, -7.0] and count.tolist() == [2, 0, 2, 1]
@@ -286,7 +286,7 @@ def test_scans() -> None:
     assert np.allclose(total[:, -1], np.exp(x - x.max(-1, keepdims=True)).sum(-1))
 
 
-def test_a_scan_by_combine_keeps_order() -> None:
+def test_a_scan_by_a_user_combiner_keeps_order() -> None:
     data = np.array([[1, -2, 3], [-1, -1, -1], [4, 5, -6], [7, -8, -9]], np.float32)
     last, count = run(scan(LAST, (f32, i64), *last_bodies(r)), with_=(data,))
     assert last.tolist()[0] == [-1.0, -1.0, -3.0] and last.tolist()[2] == [-4.0, -5.0, -5.0]
@@ -294,7 +294,7 @@ def test_a_scan_by_combine_keeps_order() -> None:
 
 
 @pytest.mark.parametrize("mode", ["set", "add", "mul", "min", "max"])
-def test_scatter_serves_equal_indices_in_order(mode: Any) -> None:
+def test_a_scatter_visits_equal_indices_in_order(mode: Any) -> None:
     k, src = Value("k", tensor_type(i64, 5)), Value("src", tensor_type(f32, 5))
     base = Value("base", tensor_type(f32, 3))
     where, values = np.array([2, 0, 2, -1, 2]), np.array([1, 2, 3, 4, 0.5], np.float32)
@@ -381,7 +381,7 @@ def test_calls_take_refs_terms_and_attributes() -> None:
         run_graph(graph(extern, inputs=(X, w)), [x, scratch], externs={"my.rutine": routine})
 
 
-def test_a_call_overwrites_part_of_a_value() -> None:
+def test_a_call_overwrites_a_strided_view() -> None:
     def increment(column: Array) -> None:
         column += 1
 
@@ -403,7 +403,7 @@ def test_a_call_overwrites_part_of_a_value() -> None:
         verify_graph(graph(extern, inputs=(w,)))
 
 
-def test_a_call_is_given_complex_arrays_and_gives_them() -> None:
+def test_a_call_takes_and_returns_complex_arrays() -> None:
     pairs = tensor_type(f32, 2, 3, 2)
     extern = Extern(results=(ComplexValue("y", pairs),), target="conjugate", arguments=(ComplexRef("z"), 2j))
     whole = graph(extern, inputs=(ComplexValue("z", pairs),), outputs=(ComplexRef("y"),))

@@ -1,4 +1,4 @@
-"""Kernels, run by the reference interpreter: phases, locals, accumulators, and outer points that meet."""
+"""Kernels in the reference interpreter: phases, scratch arrays, accumulators, and conflicting outer points."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def kernel(
     *phases: Phase,
     outer: tuple[Axis, ...] = (),
     parameters: tuple[Parameter, ...] = (Parameter("x", f32, "in"), Parameter("o", f32, "out")),
-    locals_: tuple[ScratchArray, ...] = (),
+    scratch: tuple[ScratchArray, ...] = (),
     symbols: tuple[SymbolInfo, ...] = (),
 ) -> Kernel:
-    return Kernel("k", parameters, symbols, outer, locals_, phases, CpuLoops())
+    return Kernel("k", parameters, symbols, outer, scratch, phases, CpuLoops())
 
 
 def phase(*statements: Statement, axes: tuple[Axis, ...] = ()) -> Phase:
@@ -50,44 +50,44 @@ def read(buffer: str, offset: Size, dtype: DType = f32) -> Any:
     return load(buffer, (offset,), dtype)
 
 
-def softmax(rows: Size, columns: Size, local: bool) -> Kernel:
-    """Three phases over a row: maximum, sum of exponentials (kept in a local or recomputed), quotient."""
+def softmax(rows: Size, columns: Size, scratch: bool) -> Kernel:
+    """Three phases over a row: maximum, sum of exponentials (stored in scratch or recomputed), quotient."""
     x, axis = read("x", i * columns + j), Axis("j", columns)
     e = op("exp", op("sub", x, Scalar("m", f32)))
-    again = read("e", j) if local else e
-    kept = (Store("e", j, e),) if local else ()
+    again = read("e", j) if scratch else e
+    stores = (Store("e", j, e),) if scratch else ()
     total = Accumulate((("z", f32),), NamedCombiner("sum"), (again,))
     return kernel(
         phase(Accumulate((("m", f32),), NamedCombiner("max"), (x,)), axes=(axis,)),
-        *([phase(*kept, axes=(axis,))] if kept else []),
+        *([phase(*stores, axes=(axis,))] if stores else []),
         phase(total, axes=(axis,)),
         phase(Store("o", i * columns + j, op("div", again, Scalar("z", f32))), axes=(axis,)),
         outer=(Axis("i", rows),),
-        locals_=(ScratchArray("e", f32, 16),) if local else (),
+        scratch=(ScratchArray("e", f32, 16),) if scratch else (),
         symbols=(SymbolInfo("s"),) if isinstance(columns, type(s)) else (),
     )
 
 
-@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize("scratch", [False, True])
 @pytest.mark.parametrize("columns", [16, s], ids=["static", "symbolic"])
-def test_softmax(columns: Size, local: bool) -> None:
+def test_softmax(columns: Size, scratch: bool) -> None:
     x = np.random.default_rng(0).normal(size=(5, 16)).astype(np.float32)
     o = np.zeros(80, np.float32)
-    run_kernel(softmax(5, columns, local), {"x": x.reshape(-1), "o": o}, {"s": 16})
+    run_kernel(softmax(5, columns, scratch), {"x": x.reshape(-1), "o": o}, {"s": 16})
     expected = np.exp(x - x.max(1, keepdims=True))
     assert np.allclose(o.reshape(5, 16), expected / expected.sum(1, keepdims=True), rtol=1e-6)
 
 
-def test_a_million_points_take_less_than_seconds() -> None:
+def test_a_million_points_are_interpreted_quickly() -> None:
     x = np.random.default_rng(0).normal(size=(1024, 1024)).astype(np.float32)
     o = np.zeros(x.size, np.float32)
     start = time.perf_counter()
-    run_kernel(softmax(1024, 1024, local=False), {"x": x.reshape(-1), "o": o}, {})
+    run_kernel(softmax(1024, 1024, scratch=False), {"x": x.reshape(-1), "o": o}, {})
     assert time.perf_counter() - start < 20
     assert np.allclose(o.reshape(x.shape).sum(1), 1, atol=1e-5)
 
 
-def test_a_kernel_may_write_over_its_input() -> None:
+def test_a_kernel_may_overwrite_its_input() -> None:
     buffer = np.arange(6, dtype=np.float32)
     first, second = buffer[:], buffer[:]
     both = kernel(phase(Store("o", i, op("mul", read("x", i), const(2.0, f32)))), outer=(Axis("i", 6),))
@@ -106,19 +106,19 @@ def test_values_of_a_phase_come_before_its_stores() -> None:
     assert x.tolist() == [10, 11, 12] and o.tolist() == [0, 1, 2]
 
 
-def test_outer_points_that_meet_run_one_by_one() -> None:
+def test_conflicting_outer_points_run_one_by_one() -> None:
     # Each point reads what the one before it stored: a running sum, if the points run in order.
-    chain = kernel(
+    running_sum = kernel(
         phase(Store("o", i + 1, op("add", read("o", i), read("x", i)))),
         outer=(Axis("i", 5),),
         parameters=(Parameter("x", f32, "in"), Parameter("o", f32, "inout")),
     )
     x, o = np.arange(1, 6, dtype=np.float32), np.zeros(6, np.float32)
-    run_kernel(chain, {"x": x, "o": o}, {})
+    run_kernel(running_sum, {"x": x, "o": o}, {})
     assert o.tolist() == [0, 1, 3, 6, 10, 15]
 
 
-def test_phases_of_an_outer_point_see_each_other() -> None:
+def test_a_phase_reads_what_an_earlier_one_stored() -> None:
     # Phase 1 reverses what phase 0 of the same outer point stored.
     axis = Axis("j", 4)
     twice = kernel(
@@ -142,7 +142,7 @@ def test_scan_store_restarts_on_every_row() -> None:
 
 
 @pytest.mark.parametrize("mode", ["set", "add", "mul", "min", "max"])
-def test_store_modes_serve_points_in_order(mode: Any) -> None:
+def test_store_modes_visit_points_in_order(mode: Any) -> None:
     place = Indirect(read("k", i, i64), 3, True)
     parameters = (Parameter("k", i64, "in"), Parameter("x", f32, "in"), Parameter("o", f32, "inout"))
     scatter = kernel(

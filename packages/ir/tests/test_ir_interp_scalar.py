@@ -1,4 +1,4 @@
-"""The meaning of every scalar operation, against hand-made values and independent arithmetic."""
+"""The meaning of every scalar operation, compared with hand-made values and independent arithmetic."""
 
 from __future__ import annotations
 
@@ -189,13 +189,13 @@ def test_casts_to_narrow_floats_go_through_f32() -> None:
 
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f16, dtypes.bf16])
 @pytest.mark.parametrize("value", [0.3, -1e-3, 666.7499906003527, 3.0, 1e30, 7e4, -0.0])
-def test_a_widened_literal_is_the_one_that_its_dtype_holds(dtype: DType, value: float) -> None:
+def test_a_widened_literal_is_first_rounded_to_its_dtype(dtype: DType, value: float) -> None:
     widened = build.cast(build.const(value, dtype), dtypes.f64)
     if isinstance(widened, Const):
         assert widened.value == round_to(np.array([value], np.float32), dtype)[0]
     else:
         assert widened == Op("cast", (build.const(value, dtype),), dtypes.f64)
-        assert value not in (0.3, -1e-3, 3.0, -0.0), "ordinary literals are folded"
+        assert value not in (0.3, -1e-3, 3.0, -0.0), "ordinary literals are converted at once"
 
 
 def test_bitcast_keeps_bits() -> None:
@@ -326,7 +326,7 @@ def test_zeta() -> None:
     assert found == pytest.approx(expected, rel=1e-12, nan_ok=True)
 
 
-def test_incomplete_gamma_functions_but_for_powers() -> None:
+def test_incomplete_gamma_functions_without_their_powers() -> None:
     a, x = [1, 2.5, 0.5, 300, 3, nan, 2, 1], [0, 1.5, 4, 310, inf, 1, nan, 1e300]
     series = [1, 1.6215544729517435, 24.080006057145614, 36.933067096245, inf, nan, nan, inf]
     assert run("gamma_series", f64, a, x) == pytest.approx(series, rel=1e-12, nan_ok=True)
@@ -336,7 +336,7 @@ def test_incomplete_gamma_functions_but_for_powers() -> None:
     assert found == pytest.approx([1 / 3, 5 / 16, half, nan], rel=1e-12, nan_ok=True)
 
 
-def test_three_term_sequences_of_a_length_that_is_data() -> None:
+def test_three_term_sequences_of_a_data_dependent_length() -> None:
     fibonacci = [[1.0] * 9, [0.0] * 9, [1.0] * 9, [-1.0] * 9, [0.0] * 9, [0.0] * 9]
     found = run("three_term", f32, [0, 1, 2, 7.9, -0.5, -1, nan, inf, 1e30], *fibonacci)
     assert found == [1, 1, 2, 21, 1, 0, 0, 0, 0]

@@ -1,4 +1,4 @@
-"""Layouts: which strides leave no gap."""
+"""Layouts: strides that leave no gap, and others."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What programs that scan parts of rows tell one another, in any order in which they may run.
+"""The protocol by which thread blocks of a look-back scan communicate, in any order in which they may run.
 
-A program is a generator that yields between any two accesses to memory. So many have a place on a processor at a time,
-as on a GPU, and keep it until they end; which of them goes on next is drawn.
+A thread block is a generator that yields between any two accesses to memory. As on a GPU, only some thread blocks are
+resident at a time and stay so until they end; the next one to run is drawn at random.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WRITTEN = 1 << 32
 
 @dataclass
 class Memory:
-    """The counter and the words of each row, by half and by part; a row's results by part."""
+    """The ticket counter, the words of each row by half and chunk, and the results of each row by chunk."""
 
     rows: int
     counter: int = 0
@@ -58,23 +58,25 @@ def whole(low: int, high: int) -> float:
     return value
 
 
-def program(memory: Memory, totals: list[list[float]], own: int | None) -> Iterator[None]:
-    """Take a part, tell what it comes to, learn what is before it. With a number of its ``own`` it asks no counter."""
-    number, memory.counter = memory.counter, memory.counter + 1
-    number = number if own is None else own
+def thread_block(memory: Memory, totals: list[list[float]], own: int | None) -> Iterator[None]:
+    """Take a chunk, publish its total, and read the totals before it. A block with an ``own`` ticket ignores the
+    counter.
+    """
+    ticket, memory.counter = memory.counter, memory.counter + 1
+    ticket = ticket if own is None else own
     yield
-    row, part = number % memory.rows, number // memory.rows
-    place = part % WINDOW
+    row, chunk = ticket % memory.rows, ticket // memory.rows
+    position = chunk % WINDOW
 
     def publish(value: float) -> Iterator[None]:
         for half, word in enumerate(halves(value)):
-            memory.words[row, half, part + 1] = word
+            memory.words[row, half, chunk + 1] = word
             yield
 
-    if place != WINDOW - 1:
-        yield from publish(totals[row][part])
+    if position != WINDOW - 1:
+        yield from publish(totals[row][chunk])
     before = 0.0
-    for at in range(part - place, part + 1):
+    for at in range(chunk - position, chunk + 1):
         words = [0, 0]
         while at > 0 and not all(words):
             for half in range(MAX_WORDS_PER_VALUE):
@@ -82,73 +84,77 @@ def program(memory: Memory, totals: list[list[float]], own: int | None) -> Itera
                 yield
         if at > 0:
             before += whole(*words)
-    if place == WINDOW - 1:
-        yield from publish(before + totals[row][part])
-    memory.found[row, part] = before + totals[row][part]
+    if position == WINDOW - 1:
+        yield from publish(before + totals[row][chunk])
+    memory.found[row, chunk] = before + totals[row][chunk]
 
 
-def ran(
+def run_all(
     rows: int,
     totals: list[list[float]],
-    places: int,
+    resident: int,
     draw: Callable[[int], int],
-    numbers: Sequence[int | None] = (),
+    tickets: Sequence[int | None] = (),
     steps: int = 200_000,
 ) -> Memory:
-    """The memory after all programs have run, ``draw`` choosing among those that have a place. ``numbers`` are those
-    that they have without a counter, in the order in which they begin."""
+    """The memory after all thread blocks have run; ``draw`` chooses one of those that are resident.
+
+    ``tickets`` are fixed ones in the order in which blocks start, in place of the counter.
+    """
     memory = Memory(rows)
-    waiting = list(numbers) or [None] * (rows * len(totals[0]))
+    waiting = list(tickets) or [None] * (rows * len(totals[0]))
     running: list[Iterator[None]] = []
     for _ in range(steps):
-        while waiting and len(running) < places:
-            running.append(program(memory, totals, waiting.pop(0)))
+        while waiting and len(running) < resident:
+            running.append(thread_block(memory, totals, waiting.pop(0)))
         if not running:
             return memory
         chosen = draw(len(running))
         if next(running[chosen], "ended") == "ended":
             del running[chosen]
-    raise AssertionError("programs wait for one another for ever")
+    raise AssertionError("thread blocks wait for one another forever")
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     rows=st.integers(1, 3),
-    number=st.integers(1, 14),
-    places=st.integers(1, 9),
+    chunks=st.integers(1, 14),
+    resident=st.integers(1, 9),
     random=st.randoms(),
     skew=st.integers(1, 5),
 )
-def test_every_order_of_programs_gives_the_same_bits(
-    rows: int, number: int, places: int, random: Random, skew: int
+def test_every_order_of_thread_blocks_gives_the_same_bits(
+    rows: int, chunks: int, resident: int, random: Random, skew: int
 ) -> None:
-    totals = [[0.1 + 0.37 * part * 3.0 ** (part % 5) + row for part in range(number)] for row in range(rows)]
+    totals = [
+        [0.1 + 0.37 * chunk * 3.0 ** (chunk % 5) + row for chunk in range(chunks)] for row in range(rows)
+    ]
 
     def draw(running: int) -> int:
-        return int(running * random.random() ** skew)  # the larger, the longer late programs stand still
+        return int(running * random.random() ** skew)  # a larger skew stalls late thread blocks longer
 
-    first = ran(rows, totals, 1, lambda _: 0)
-    assert ran(rows, totals, places, draw).found == first.found
-    for (row, part), value in first.found.items():
-        assert value == pytest.approx(sum(totals[row][: part + 1]), rel=1e-12)
+    first = run_all(rows, totals, 1, lambda _: 0)
+    assert run_all(rows, totals, resident, draw).found == first.found
+    for (row, chunk), value in first.found.items():
+        assert value == pytest.approx(sum(totals[row][: chunk + 1]), rel=1e-12)
 
 
-def test_the_last_of_those_that_have_a_place_may_go_first() -> None:
+def test_the_last_resident_block_may_run_first() -> None:
     totals = [[1.0] * 11]
-    for places in (2, 5, 11):
-        # The latest goes on until it waits; then it is the turn of the one before.
+    for resident in (2, 5, 11):
+        # The latest block runs until it waits; then the one before it runs.
         order = count()
-        latest = partial(lambda order, number: -1 - next(order) // 7 % number, order)
-        found = ran(1, totals, places, latest).found
-        assert found == {(0, part): part + 1.0 for part in range(11)}
+        latest = partial(lambda order, running: -1 - next(order) // 7 % running, order)
+        found = run_all(1, totals, resident, latest).found
+        assert found == {(0, chunk): chunk + 1.0 for chunk in range(11)}
 
 
-def test_without_a_counter_programs_could_wait_for_ever() -> None:
+def test_fixed_tickets_may_deadlock() -> None:
     totals = [[1.0] * 6]
-    numbers = tuple(reversed(range(6)))
-    assert len(ran(1, totals, 6, lambda number: 0, numbers=(0, 1, 2, 3, 4, 5)).found) == 6
-    with pytest.raises(AssertionError, match="for ever"):
-        ran(1, totals, 5, lambda number: 0, numbers=numbers, steps=2000)
+    tickets = tuple(reversed(range(6)))
+    assert len(run_all(1, totals, 6, lambda running: 0, tickets=(0, 1, 2, 3, 4, 5)).found) == 6
+    with pytest.raises(AssertionError, match="forever"):
+        run_all(1, totals, 5, lambda running: 0, tickets=tickets, steps=2000)
 
 
 # --- kernels --------------------------------------------------------------------------------------------------
@@ -167,7 +173,7 @@ def running_sum(
     }}""")
 
 
-def test_scratch_has_words_for_each_part() -> None:
+def test_the_workspace_has_words_for_each_chunk() -> None:
     kernel = running_sum("tile_request segment 64")
     verify_kernel(kernel)
     assert parse_kernel(print_kernel(kernel)) == kernel
@@ -181,7 +187,7 @@ def test_scratch_has_words_for_each_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "what"),
+    ("kernel", "message"),
     [
         (running_sum("tile_request segment 48"), "power of two"),
         (
@@ -190,12 +196,12 @@ def test_scratch_has_words_for_each_part() -> None:
         ),
     ],
 )
-def test_what_cannot_be_scanned_in_parts_is_refused(kernel: Kernel, what: str) -> None:
-    with pytest.raises(VerifyError, match=what):
+def test_a_kernel_that_is_no_lookback_scan_is_refused(kernel: Kernel, message: str) -> None:
+    with pytest.raises(VerifyError, match=message):
         verify_kernel(kernel)
 
 
-def test_values_that_fit_no_word_stay_with_one_program() -> None:
+def test_values_that_fit_no_word_have_no_lookback_scan() -> None:
     kernel = running_sum("tile_request segment 64")
     (phase,), (statement,) = kernel.phases, kernel.phases[0].statements
     assert isinstance(statement, ScanStore)

@@ -1,4 +1,4 @@
-"""Matmuls that are read off calls: their operands and epilogues, what loops cannot compute, and the nest of each."""
+"""Matmuls of calls: operands, epilogues, loop nests, and calls that loops cannot compute."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INPUTS = (
 
 
 def contraction(call: str, result: str = "bf16[12, 16]") -> tuple[ContractionCall, MatmulCall | None]:
-    """A call, and the matmul that it is."""
+    """A call, and the matmul that it computes."""
     graph = parse_graph(
         f"graph g({INPUTS}) -> (%o) {{\n  %o = contraction.matmul {call} -> {result} fixed\n}}\n"
     )
@@ -42,44 +42,44 @@ def contraction(call: str, result: str = "bf16[12, 16]") -> tuple[ContractionCal
     return operation, matmul_call(operation, graph.values())
 
 
-def named(call: str, result: str = "bf16[12, 16]") -> MatmulCall:
-    """The matmul of a call that is one."""
+def matmul_of(call: str, result: str = "bf16[12, 16]") -> MatmulCall:
+    """The matmul of a call that computes one."""
     found = contraction(call, result)[1]
     assert found is not None
     return found
 
 
 def test_operands_of_a_plain_matmul() -> None:
-    found = named("aten.mm.default(%x, %w)")
+    found = matmul_of("aten.mm.default(%x, %w)")
     assert (found.a.name, found.b.name, found.result.name, found.accumulator) == ("x", "w", "o", f32)
     assert found.epilogue == Epilogue() and found.epilogue.is_identity
     assert not found.b_transposed and not found.fast and found.offsets is None
 
 
 def test_an_epilogue_has_bias_alpha_and_beta() -> None:
-    found = named("aten.addmm.default(%c, %x, %w, beta=0.5, alpha=2)").epilogue
+    found = matmul_of("aten.addmm.default(%c, %x, %w, beta=0.5, alpha=2)").epilogue
     assert (found.bias and found.bias.name, found.beta, found.alpha, found.scales) == ("c", 0.5, 2.0, ())
     assert not found.is_identity
 
 
 def test_a_bias_times_zero_is_not_read() -> None:
-    found = named("aten.addmm.default(%c, %x, %w, beta=0)").epilogue
+    found = matmul_of("aten.addmm.default(%c, %x, %w, beta=0)").epilogue
     assert found.bias is None and found.is_identity
 
 
 def test_a_matmul_of_8_bit_integers_is_exact() -> None:
-    assert named("aten._int_mm.default(%i, %k)", "i32[12, 16]").accumulator == i32
+    assert matmul_of("aten._int_mm.default(%i, %k)", "i32[12, 16]").accumulator == i32
     assert contraction("aten._int_mm.default(%i, %k)", "f32[12, 16]")[1] is None
 
 
 def test_weights_of_8_bits_are_transposed_and_scaled() -> None:
-    found = named("aten._weight_int8pack_mm.default(%x, %j, %c)")
+    found = matmul_of("aten._weight_int8pack_mm.default(%x, %j, %c)")
     assert found.b_transposed and found.b.name == "j"
     assert [scale.name for scale in found.epilogue.scales] == ["c"]
 
 
 def test_scales_are_of_rows_and_columns() -> None:
-    found = named("aten._scaled_mm.default(%f, %g, %rows, %columns, %c, none, bf16, true)")
+    found = matmul_of("aten._scaled_mm.default(%f, %g, %rows, %columns, %c, none, bf16, true)")
     assert [scale.name for scale in found.epilogue.scales] == ["rows", "columns"]
     assert found.fast and found.epilogue.bias is not None and found.epilogue.bias.name == "c"
     assert found.accumulator == f32
@@ -101,17 +101,17 @@ NOT_LOOPS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("name", NOT_LOOPS)
-def test_what_loops_cannot_compute_is_none(name: str) -> None:
+def test_calls_that_loops_cannot_compute_are_none(name: str) -> None:
     assert contraction(*NOT_LOOPS[name])[1] is None
 
 
-def test_plain_recipes_are_scales_as_they_are() -> None:
+def test_unswizzled_scales_are_supported() -> None:
     call = "aten._scaled_mm_v2.default(%f, %g, [%rows], [1], [0], [%columns], [1], [0], none, bf16)"
-    assert [scale.name for scale in named(call).epilogue.scales] == ["rows", "columns"]
+    assert [scale.name for scale in matmul_of(call).epilogue.scales] == ["rows", "columns"]
 
 
 def test_groups_end_at_offsets() -> None:
-    found = named("aten._grouped_mm.default(%x, %v, %ends)")
+    found = matmul_of("aten._grouped_mm.default(%x, %v, %ends)")
     assert found.offsets is not None and found.offsets.name == "ends"
     with pytest.raises(AssertionError, match="looks up the matrix of each row"):
         found.nest()
@@ -128,17 +128,17 @@ NESTS: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", NESTS)
-def test_the_nest_of_a_call_is_the_matmul_that_is_found_in_it(name: str) -> None:
+def test_the_nest_of_a_call_is_recognised_as_its_matmul(name: str) -> None:
     call, result, product = NESTS[name]
-    found = named(call, result)
+    found = matmul_of(call, result)
     nest = found.nest()
     assert nest.summand == parse_expr(product)
     assert nest.k == (Axis("r0", 20),) and tuple(axis.size for axis in nest.outer) == found.result.type.shape
     assert matmul_nest(NamedCombiner("sum"), [nest.summand], nest.outer, nest.k) == nest
 
 
-def test_a_nest_multiplies_as_precisely_as_asked() -> None:
-    nest = named("aten.mm.default(%x, %w)").nest("mul_tf32")
+def test_a_nest_multiplies_at_the_given_precision() -> None:
+    nest = matmul_of("aten.mm.default(%x, %w)").nest("mul_tf32")
     assert nest.summand == parse_expr("mul_tf32(f32(%x[i0, r0]:bf16), f32(%w[r0, i1]:bf16))")
 
 

@@ -1,4 +1,4 @@
-"""Matmuls that are found among loop nests, near misses, and the dtypes that operands are multiplied in."""
+"""Matmuls among loop nests, near misses, and the dtypes in which operands are multiplied."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ SUM = NamedCombiner("sum")
 B, M, N, K, UNIT = Axis("b", 3), Axis("i", 12), Axis("j", 16), Axis("k", 20), Axis("u", 1)
 
 
-def found(value: str, outer: tuple[Axis, ...] = (B, M, N), combiner: Combiner = SUM) -> MatmulNest | None:
-    """The matmul that the reduction of expressions, apart by ``;``, over ``k`` is."""
+def nest_of(value: str, outer: tuple[Axis, ...] = (B, M, N), combiner: Combiner = SUM) -> MatmulNest | None:
+    """The matmul of the reduction of expressions, separated by ``;``, over ``k``."""
     return matmul_nest(combiner, [parse_expr(each) for each in value.split(";")], outer, (K,))
 
 
-def sides(nest: MatmulNest | None) -> tuple[str, str, str]:
-    """The names of the axes of batch, M and N."""
+def axis_names(nest: MatmulNest | None) -> tuple[str, str, str]:
+    """Names of the axes of batch, M and N."""
     assert nest is not None
     batch, m, n = ("".join(axis.name for axis in axes) for axes in (nest.batch, nest.m, nest.n))
     return batch, m, n
 
 
-SIDES: dict[str, tuple[str, tuple[str, str, str]]] = {
+AXES_OF: dict[str, tuple[str, tuple[str, str, str]]] = {
     "plain": ("%x[i, k]:f32 * %y[k, j]:f32", ("b", "i", "j")),
     "batched": ("%x[b, i, k]:f32 * %y[b, k, j]:f32", ("b", "i", "j")),
     "both transposed": ("%x[k, i]:f32 * %y[j, k]:f32", ("b", "i", "j")),
@@ -50,20 +50,20 @@ SIDES: dict[str, tuple[str, tuple[str, str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SIDES)
-def test_axes_belong_to_the_operand_that_varies_along_them(name: str) -> None:
-    value, expected = SIDES[name]
-    assert sides(found(value)) == expected
+@pytest.mark.parametrize("name", AXES_OF)
+def test_axes_belong_to_the_operand_that_depends_on_them(name: str) -> None:
+    value, expected = AXES_OF[name]
+    assert axis_names(nest_of(value)) == expected
 
 
 def test_operands_accumulator_and_multiplication_are_named() -> None:
-    nest = found("mul_tf32(%x[i, k]:f32, exp(%y[k, j]:f32))")
+    nest = nest_of("mul_tf32(%x[i, k]:f32, exp(%y[k, j]:f32))")
     assert nest is not None and nest.b is not None
     assert (nest.a, nest.b) == (parse_expr("%x[i, k]:f32"), parse_expr("exp(%y[k, j]:f32)"))
     assert (nest.accumulator, nest.multiply, nest.weights, nest.nested) == (f32, "mul_tf32", "none", False)
     assert nest.k == (K,) and nest.outer == (B, M, N)
     assert nest.summand == parse_expr("mul_tf32(%x[i, k]:f32, exp(%y[k, j]:f32))")
-    integers = found("i32(%x[i, k]:i8) * i32(%y[k, j]:i8)")
+    integers = nest_of("i32(%x[i, k]:i8) * i32(%y[k, j]:i8)")
     assert integers is not None and integers.accumulator == i32
 
 
@@ -84,38 +84,38 @@ NEAR_MISSES: dict[str, str] = {
 
 @pytest.mark.parametrize("name", NEAR_MISSES)
 def test_near_misses_are_none(name: str) -> None:
-    assert found(NEAR_MISSES[name]) is None
+    assert nest_of(NEAR_MISSES[name]) is None
 
 
 @pytest.mark.parametrize("kind", ["max", "prod", "min"])
 def test_only_sums_are_matmuls(kind: str) -> None:
-    assert found("%x[i, k]:f32 * %y[k, j]:f32", combiner=NamedCombiner(kind)) is None  # type: ignore[arg-type]
+    assert nest_of("%x[i, k]:f32 * %y[k, j]:f32", combiner=NamedCombiner(kind)) is None  # type: ignore[arg-type]
 
 
 def test_an_m_or_n_of_one_point_reuses_nothing() -> None:
     value = "%x[u, k]:f32 * %y[k, j]:f32"
-    assert found(value, (UNIT, N)) is None
-    assert found(value, (Axis("u", 2), N)) is not None
-    wide = found("%x[u, i, k]:f32 * %y[k, j]:f32", (UNIT, M, N))
+    assert nest_of(value, (UNIT, N)) is None
+    assert nest_of(value, (Axis("u", 2), N)) is not None
+    wide = nest_of("%x[u, i, k]:f32 * %y[k, j]:f32", (UNIT, M, N))
     assert wide is not None and wide.m == (UNIT, M), "an axis of one point stays where its operand is"
 
 
-def test_a_softmax_sum_weighs_b_by_scores() -> None:
-    nest = found("%s[i, k]:f32; %v[k, j]:f32", combiner=NamedCombiner("softmax_sum"))
+def test_a_softmax_sum_weights_b_by_scores() -> None:
+    nest = nest_of("%s[i, k]:f32; %v[k, j]:f32", combiner=NamedCombiner("softmax_sum"))
     assert nest is not None and (nest.weights, nest.nested) == ("softmax", False)
-    assert sides(nest) == ("b", "i", "j")
-    assert found("%s[i, j, k]:f32; %v[k, j]:f32", combiner=NamedCombiner("softmax_sum")) is None
+    assert axis_names(nest) == ("b", "i", "j")
+    assert nest_of("%s[i, j, k]:f32; %v[k, j]:f32", combiner=NamedCombiner("softmax_sum")) is None
 
 
-FOLD = "nested_reduce(e: 8 | %q[i, e]:f32 * %y[k, e]:f32)"
+NESTED = "nested_reduce(e: 8 | %q[i, e]:f32 * %y[k, e]:f32)"
 
 
 def test_a_nested_operand_makes_any_sum_a_matmul() -> None:
-    multiplied, alone = found(f"{FOLD} * %v[k, j]:f32"), found(FOLD)
-    assert multiplied is not None and multiplied.nested and sides(multiplied) == ("b", "i", "j")
+    multiplied, alone = nest_of(f"{NESTED} * %v[k, j]:f32"), nest_of(NESTED)
+    assert multiplied is not None and multiplied.nested and axis_names(multiplied) == ("b", "i", "j")
     assert alone is not None and alone.b is None and alone.nested
-    assert sides(alone) == ("bj", "i", "") and alone.summand == parse_expr(FOLD)
-    assert found(FOLD, combiner=NamedCombiner("max")) is None
+    assert axis_names(alone) == ("bj", "i", "") and alone.summand == parse_expr(NESTED)
+    assert nest_of(NESTED, combiner=NamedCombiner("max")) is None
 
 
 def test_a_reduction_of_a_graph_is_found_by_its_axes() -> None:
@@ -126,10 +126,10 @@ def test_a_reduction_of_a_graph_is_found_by_its_axes() -> None:
     (operation,) = graph.operations
     assert isinstance(operation, Reduction)
     nest = matmul_nest(operation.combiner, operation.bodies, operation.axes, operation.reduce_axes)
-    assert sides(nest) == ("", "i0", "i1")
+    assert axis_names(nest) == ("", "i0", "i1")
 
 
-def test_axes_go_by_the_symbols_that_stand_for_them() -> None:
+def test_axes_are_divided_by_their_symbols() -> None:
     known = frozenset({"i.place"}), frozenset({"j"})
     assert axes_by_operand((B, M, N), *known) == ((B, M), (), (N,))
     assert axes_by_operand((B, M, N), *known, {B: "b", M: "i.place", N: "j"}.__getitem__) == (
@@ -164,7 +164,7 @@ def test_integers_are_multiplied_as_8_bit_numbers() -> None:
     assert own.dtype == other.dtype == i8
 
 
-def test_a_mask_stays_around_what_a_cast_converts() -> None:
+def test_a_mask_stays_around_the_operand_of_a_cast() -> None:
     masked = parse_expr("masked(index(i) < 3, f32(%x[i]:bf16), 0.0)")
     assert uncast(masked) == parse_expr("masked(index(i) < 3, %x[i]:bf16, 0.0)") == narrow_float(masked)
     assert uncast(parse_expr("masked(index(i) < 3, f32(%x[i]:bf16), 1.0)")) is None
@@ -176,7 +176,7 @@ def test_a_mask_stays_around_what_a_cast_converts() -> None:
     )
 
 
-def test_operands_are_those_of_a_product_alone() -> None:
+def test_only_multiplications_have_operands() -> None:
     x, y = parse_expr("%x[i]:f32"), parse_expr("%y[i]:f32")
     assert operands(parse_expr("%x[i]:f32 * %y[i]:f32")) == (x, y)
     assert operands(x) is None and operands(parse_expr("%x[i]:f64 * %y[i]:f64")) is None

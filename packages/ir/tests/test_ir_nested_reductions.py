@@ -1,4 +1,4 @@
-"""Sums inside of bodies: their bound names, their meaning, and attention made of them."""
+"""Nested reductions: their bound names, their meaning, and attention built from them."""
 
 from __future__ import annotations
 
@@ -62,33 +62,33 @@ def test_text_and_json_round_trip() -> None:
     assert NodeReader(writer.entries).expr(position) == body
 
 
-AROUND = BodyScope(buffers={"x": BufferInfo(f32, (4, 8))}, names=frozenset(("i", "n")))
+SCOPE = BodyScope(buffers={"x": BufferInfo(f32, (4, 8))}, names=frozenset(("i", "n")))
 
 
-def fold_of(size: int, name: str = "e") -> NestedReduction:
+def reduction_of(size: int, name: str = "e") -> NestedReduction:
     return NestedReduction(((name, size),), load("x", (0, symbol(name)), f32))
 
 
-def complaint(*bodies: NestedReduction) -> VerifyError:
+def error_of(*bodies: NestedReduction) -> VerifyError:
     with pytest.raises(VerifyError) as caught:
-        verify_bodies(bodies, AROUND, ErrorLocation("test"))
+        verify_bodies(bodies, SCOPE, ErrorLocation("test"))
     return caught.value
 
 
-def test_what_a_fold_reads_is_checked() -> None:
-    verify_bodies([fold_of(8)], AROUND, ErrorLocation("test"))
-    assert complaint(fold_of(9)).check == "index-bounds"
+def test_loads_of_a_nested_reduction_are_checked() -> None:
+    verify_bodies([reduction_of(8)], SCOPE, ErrorLocation("test"))
+    assert error_of(reduction_of(9)).check == "index-bounds"
 
 
 def test_names_are_new_and_stay_inside() -> None:
-    assert complaint(fold_of(8, "i")).check == "axes"
-    assert complaint(fold_of(8), fold_of(4)).check == "axes"
-    escaped = op("add", fold_of(8), cast(load("x", (0, e), f32), f32))
+    assert error_of(reduction_of(8, "i")).check == "axes"
+    assert error_of(reduction_of(8), reduction_of(4)).check == "axes"
+    escaped = op("add", reduction_of(8), cast(load("x", (0, e), f32), f32))
     with pytest.raises(VerifyError, match="the body uses e, in scope are: i, n"):
-        verify_bodies([escaped], AROUND, ErrorLocation("test"))
+        verify_bodies([escaped], SCOPE, ErrorLocation("test"))
 
 
-def test_reach_counts_the_points_of_a_fold() -> None:
+def test_access_ranges_cover_the_points_of_a_nested_reduction() -> None:
     case = CASES["nested_reduction_in_a_point"]
     found = access_ranges(case.kernel, case.symbols)["x"]
     assert (found.low, found.high, found.read) == (0, QUERIES * DEPTH - 1, QUERIES * DEPTH * 4)
@@ -114,7 +114,7 @@ def test_attention_is_the_formula(name: str, group: int) -> None:
     np.testing.assert_allclose(found["o"].reshape(expected.shape), expected, rtol=1e-2, atol=1e-2)
 
 
-def test_listed_blocks_alone_are_seen() -> None:
+def test_queries_attend_to_listed_blocks_only() -> None:
     found = run(CASES["attention_of_listed_blocks"])
     q, k, v = operands(found, keys=64)
     scores = np.full((HEADS, QUERIES, 64), -np.inf)
@@ -127,7 +127,7 @@ def test_listed_blocks_alone_are_seen() -> None:
     np.testing.assert_allclose(found["o"].reshape(expected.shape), expected, rtol=1e-2, atol=1e-2)
 
 
-def test_a_row_that_sees_nothing_weighs_nothing() -> None:
+def test_a_fully_masked_row_has_no_weight() -> None:
     found = run(CASES["softmax_sum"])
     assert found["top"][2] == -np.inf
     assert found["total"][2] == found["weighted"][2] == 0
@@ -148,7 +148,7 @@ def test_gradients_are_those_of_the_formula() -> None:
     assert not keys[..., DEPTH:].any()
 
 
-def test_cases_say_that_they_need_folds() -> None:
+def test_cases_report_that_they_need_nested_reductions() -> None:
     assert all(case.nested_reductions for case in CASES.values())
     assert (
         len(nested_reductions(*(CASES["attention_key_gradients"].kernel.phases[0].statements[1].values))) == 2
@@ -169,15 +169,15 @@ graph weighted(%scores: f32[3, 5], %values: f32[5, 4]) -> (%top, %total, %weight
 """
 
 
-def test_what_does_not_know_an_axis_may_have_one_element_there() -> None:
+def test_a_result_may_have_one_element_along_an_unused_axis() -> None:
     graph = parse_graph(STEADY)
     verify_graph(graph)
-    scores, weighed = np.linspace(-1, 2, 15).reshape(3, 5), np.linspace(0, 1, 20).reshape(5, 4)
-    top, total, weighted = run_graph(graph, [scores.astype(np.float32), weighed.astype(np.float32)])
+    scores, values = np.linspace(-1, 2, 15).reshape(3, 5), np.linspace(0, 1, 20).reshape(5, 4)
+    top, total, weighted = run_graph(graph, [scores.astype(np.float32), values.astype(np.float32)])
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     np.testing.assert_allclose(top, scores.max(-1, keepdims=True), rtol=1e-6)
     np.testing.assert_allclose(total, weights.sum(-1, keepdims=True), rtol=1e-6)
-    np.testing.assert_allclose(weighted, weights @ weighed, rtol=1e-6)
+    np.testing.assert_allclose(weighted, weights @ values, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_other_results_have_the_shape_of_the_loop(wrong: str) -> None:
     assert caught.value.check == "result-shape"
 
 
-def test_merged_results_depend_on_what_is_merged_into_them() -> None:
+def test_merged_results_depend_on_all_merged_operands() -> None:
     top, other = Param(0, f32), Param(2, f32)
     merged = UserCombiner(
         (op("maximum", top, other), op("add", Param(1, f32), op("mul", Param(3, f32), top))),

@@ -1,4 +1,4 @@
-"""Origins in words."""
+"""Origins as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_first_of_many_names_are_listed(names: str, text: str) -> None:
     assert abbreviated_list(names) == text
 
 
-def test_nodes_of_one_line_are_told_together() -> None:
+def test_nodes_of_one_line_are_described_together() -> None:
     others = [replace(ADD, node=f"add_{k}", module=f"model.block.{k}") for k in range(5)]
     elsewhere = replace(ADD, node="add_9", line=13)
     assert describe_locations([ADD, UNKNOWN, elsewhere, *others]) == (

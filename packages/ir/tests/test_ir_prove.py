@@ -1,4 +1,4 @@
-"""The symbol table and proofs: what is proven holds, and what ought to be provable is proven."""
+"""The symbol table and proofs: proven predicates hold, and provable ones are proven."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _allowed(info: SymbolInfo, value: int) -> bool:
 @given(
     st.sampled_from(sorted(MEANING)), trees, st.one_of(trees, st.integers(-2, 2)), st.booleans(), st.data()
 )
-def test_what_is_proven_holds(
+def test_proven_predicates_hold(
     kind: PredicateKind, left: Tree, right: Tree, near: bool, data: st.DataObject
 ) -> None:
     if near:

@@ -1,4 +1,4 @@
-"""Schedules: their text, and what the verifier makes of those that do not suit their kernel."""
+"""Schedules: their text, and the verifier's errors for those that do not fit their kernel."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ kernel map(in %a: f32, out %b: f32) {{
 }}
 """
 
-PRODUCT = """
+MATMUL = """
 kernel product(in %a: f32, in %b: f32, out %c: f32) {{
   schedule {schedule}
   outer [i: 64, j: 64]
@@ -54,7 +54,7 @@ FOREACH = """
 kernel both(in %a: f32, out %b: f32) {{
   schedule {schedule}
   kernel one(in %x: f32, out %y: f32) {{
-    schedule {part}
+    schedule {subkernel}
     outer [i: 8]
     phase [] {{ %y[i] = %x[i]; }}
   }}
@@ -67,9 +67,9 @@ RIGHT = [
     ROWS.format(schedule="tile_loops outer((i0), (i1)) inner((r0: 4), point) warps 2 stages 3"),
     ROWS.format(schedule="tile_loops outer((i0, i1: 4)) inner((r0: 4) persistent, point) warps 2"),
     MAP.format(schedule="tile_loops outer((i0, j: 16)) inner(point) warps 1"),
-    PRODUCT.format(schedule="matmul rows(i: 64) columns(j: 32) summed(k: 16) warps 4 stages 3 grid 132"),
-    FOREACH.format(schedule="foreach warps 4", part="tile_loops outer((i: 8)) inner(point) warps 4"),
-    FOREACH.format(schedule="tile_request", part="tile_request blocks(i: 8) warps 4"),
+    MATMUL.format(schedule="matmul rows(i: 64) columns(j: 32) summed(k: 16) warps 4 stages 3 grid 132"),
+    FOREACH.format(schedule="foreach warps 4", subkernel="tile_loops outer((i: 8)) inner(point) warps 4"),
+    FOREACH.format(schedule="tile_request", subkernel="tile_request blocks(i: 8) warps 4"),
 ]
 
 WRONG = {
@@ -100,12 +100,12 @@ WRONG = {
     "no stage": (ROWS, "tile_loops outer((i0)) inner((r0: 8), point) warps 1 stages 0", "stages is 0"),
     "a pointwise axis that is left out": (MAP, "tile_loops outer((i0)) inner(point) warps 1", "axis j"),
     "other summed axes": (
-        PRODUCT,
+        MATMUL,
         "matmul rows(i: 64) columns(j: 32) summed(j: 16) warps 4 stages 3",
         "those of no phase",
     ),
     "rows that are none": (
-        PRODUCT,
+        MATMUL,
         "matmul rows(k: 64) columns(j: 32) summed(k: 16) warps 4 stages 3",
         "not an outer axis",
     ),
@@ -136,11 +136,11 @@ def test_a_schedule_that_does_not_suit_its_kernel_is_refused(name: str) -> None:
 )
 def test_subkernels_have_the_warps_of_their_launch(own: str, subkernel: str) -> None:
     with pytest.raises(VerifyError) as caught:
-        verify_kernel(parse_kernel(FOREACH.format(schedule=own, part=subkernel)))
+        verify_kernel(parse_kernel(FOREACH.format(schedule=own, subkernel=subkernel)))
     assert caught.value.check == "schedule"
 
 
-def test_what_is_printed_says_the_form_and_what_differs_from_its_defaults() -> None:
+def test_the_text_has_the_form_and_values_that_are_not_defaults() -> None:
     assert print_schedule(CpuLoops(("i0",), "r0")) == "cpu_loops parallel(i0) vector r0"
     assert print_schedule(TileRequest(cluster=8)) == "tile_request cluster 8"
     loops = TileLoops((Tile(("i0",)), Tile(("i1",), 64)), (None, InnerTile(("r0",), 32, True)), 4, cluster=2)
@@ -152,7 +152,7 @@ def test_what_is_printed_says_the_form_and_what_differs_from_its_defaults() -> N
     assert print_schedule(matmul) == text
 
 
-def test_a_form_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_form_is_refused() -> None:
     with pytest.raises(ParseError, match="the form of a schedule"):
         parse_schedule("blocks(i0: 4)")
 
@@ -180,5 +180,5 @@ def test_a_cpu_takes_no_schedule_of_a_gpu() -> None:
 
 def test_schedules_of_subkernels_follow_that_of_their_launch() -> None:
     loops = TileLoops((Tile(("i",), 8),), (None,), 4)
-    kernel = parse_kernel(FOREACH.format(schedule="tile_request", part="tile_request"))
+    kernel = parse_kernel(FOREACH.format(schedule="tile_request", subkernel="tile_request"))
     assert schedules_of(with_schedules(kernel, (Foreach(4), loops))) == (Foreach(4), loops)

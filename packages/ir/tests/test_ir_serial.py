@@ -1,4 +1,4 @@
-"""Serial form: everything round-trips, damage is an error, digests see what compares and nothing else."""
+"""The serial form: everything round-trips, damage is an error, and digests cover the fields that compare."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_everything_round_trips(data: Any) -> None:
 
 @settings(max_examples=60)
 @given(given_nodes.operations(0))
-def test_origins_are_kept_and_not_digested(operation: Operation) -> None:
+def test_origins_round_trip_and_are_not_digested(operation: Operation) -> None:
     graph = parse_graph("graph g() -> () { }").with_operations((operation,))
     read = from_json(to_json(graph))
     assert isinstance(read, LoopGraph)
@@ -115,7 +115,7 @@ def test_shared_expressions_are_written_once() -> None:
 
 @settings(max_examples=200)
 @given(st.data())
-def test_damage_is_an_error_or_harmless(data: st.DataObject) -> None:
+def test_damage_is_an_error_or_has_no_effect(data: st.DataObject) -> None:
     text = to_json(parse_graph(GRAPH))
     start = data.draw(st.integers(0, len(text) - 1))
     length = data.draw(st.integers(0, 12))
@@ -162,7 +162,7 @@ def replaced(path: tuple[Any, ...], value: Any) -> str:
         replaced(("data", 5, 0, 1), [True]),
     ],
 )
-def test_what_is_no_graph_is_refused(text: str) -> None:
+def test_text_that_is_no_graph_is_refused(text: str) -> None:
     with pytest.raises(SerialError):
         from_json(text)
 

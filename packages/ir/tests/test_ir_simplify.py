@@ -1,4 +1,4 @@
-"""Simplification under ranges: values are kept, and the index maps of reshapes come out clean."""
+"""Simplification under ranges: values are preserved, and the index maps of reshapes become simple."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_rules(term: Size, ranges: Mapping[str, Range], simple: Size) -> None:
     assert simplify(term, ranges) == simple
 
 
-def test_what_is_not_known_stays() -> None:
+def test_terms_of_unknown_range_stay() -> None:
     assert simplify((i * s + j) // s, {**sizes_1, "j": Range(0)}) == i + j // s
     assert simplify(i % 4, {"i": Range(0)}) == i % 4
     assert simplify(minimum(i, s), {}) == minimum(i, s)

@@ -1,4 +1,4 @@
-"""A part of a graph computes what it computed inside."""
+"""Extraction of subgraphs, which compute the same values as in the whole graph."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ graph whole(%x: f32[4] fixed, %y: f32[4] fixed) -> (%c, %e) {
 """
 
 
-def of(*names: str) -> LoopGraph | None:
+def extracted(*names: str) -> LoopGraph | None:
     def chosen(operation: Operation) -> bool:
         return operation.name in names
 
-    return extract_subgraph(parse_graph(WHOLE), chosen, "part")
+    return extract_subgraph(parse_graph(WHOLE), chosen, "extracted")
 
 
-def test_a_part_takes_and_gives_what_others_see() -> None:
-    made = of("b", "c", "d")
-    assert made is not None
-    verify_graph(made)
-    assert [each.name for each in made.inputs] == ["a", "y"]
+def test_a_subgraph_has_the_values_that_cross_its_border() -> None:
+    subgraph = extracted("b", "c", "d")
+    assert subgraph is not None
+    verify_graph(subgraph)
+    assert [each.name for each in subgraph.inputs] == ["a", "y"]
     a, y = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
-    c, d = run_graph(made, [a, y])
+    c, d = run_graph(subgraph, [a, y])
     assert np.array_equal(c, (a + y) * 2)
     assert np.array_equal(d, y)
 
 
-def test_what_overwrites_memory_is_no_part_of_its_own() -> None:
-    assert of("d", "x1") is None
-    assert of() is None
+def test_operations_that_overwrite_memory_are_not_extracted() -> None:
+    assert extracted("d", "x1") is None
+    assert extracted() is None
 
 
 DYNAMIC = """
@@ -55,10 +55,10 @@ graph whole($n: int as s0, %x: f32[2*s0] fixed) -> (%b) {
 """
 
 
-def test_a_part_takes_the_symbols_of_its_graph() -> None:
-    made = extract_subgraph(parse_graph(DYNAMIC), lambda operation: operation.name == "b", "part")
-    assert made is not None
-    verify_graph(made)
-    assert [each.name for each in made.inputs] == ["s0.given", "a"]
-    (doubled,) = run_graph(made, [2, np.ones(4, np.float32)])
+def test_a_subgraph_takes_the_symbols_of_its_graph() -> None:
+    subgraph = extract_subgraph(parse_graph(DYNAMIC), lambda operation: operation.name == "b", "extracted")
+    assert subgraph is not None
+    verify_graph(subgraph)
+    assert [each.name for each in subgraph.inputs] == ["s0.given", "a"]
+    (doubled,) = run_graph(subgraph, [2, np.ones(4, np.float32)])
     assert np.array_equal(doubled, np.full(4, 2.0))

@@ -1,4 +1,4 @@
-"""Exchange with sympy, and sympy as the oracle of the term language."""
+"""Conversion from and to sympy, and sympy as the oracle of the term language."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_reads_relations(expr: sympy.Basic, predicate: Predicate) -> None:
     assert predicate_from_sympy(expr) == predicate
 
 
-def test_refuses_what_is_no_single_relation() -> None:
+def test_refuses_anything_but_a_single_relation() -> None:
     with pytest.raises(SymbolError, match="'And' is not a single relation"):
         predicate_from_sympy(sympy.And(S < T, S > 1))
 

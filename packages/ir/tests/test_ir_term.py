@@ -206,7 +206,7 @@ def test_division_by_the_constant_zero() -> None:
             operation(3, 0)
 
 
-def test_evaluation_says_what_is_missing() -> None:
+def test_evaluation_names_unbound_symbols() -> None:
     with pytest.raises(SymbolError, match="no value for symbol 'j'; bound symbols: i, s"):
         evaluate(i + j, {"i": 1, "s": 2})
     with pytest.raises(SymbolError, match=r"division by zero in 'i//s'"):
@@ -255,9 +255,9 @@ def test_long_products_are_not_expanded_without_end() -> None:
 
 def test_interned_terms_are_released() -> None:
     before = len(term_module._interned)
-    held = [(symbol(f"released{k}") * 3 + 1) // 7 for k in range(100)]
+    terms = [(symbol(f"released{k}") * 3 + 1) // 7 for k in range(100)]
     assert len(term_module._interned) >= before + 300
-    del held
+    del terms
     gc.collect()
     assert len(term_module._interned) <= before
 

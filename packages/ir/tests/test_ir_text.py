@@ -1,4 +1,4 @@
-"""The text form: it reads as documented, reads back what it wrote, and says where it does not."""
+"""The text form: it matches the documentation, round-trips, and reports the position of errors."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_spaces_lines_and_comments_do_not_matter() -> None:
     )
 
 
-def test_what_is_shared_is_printed_once() -> None:
+def test_common_expressions_are_printed_once() -> None:
     body: Expr = Load("x", (symbol("i0"),), f32)
     for _ in range(300):
         body = op("mul", op("exp", body), body)
@@ -169,7 +169,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_an_error_says_where_and_what(text: str) -> None:
+def test_an_error_has_a_position_and_a_message(text: str) -> None:
     line, column, message = WRONG[text]
     with pytest.raises(ParseError) as caught:
         from_text(text)

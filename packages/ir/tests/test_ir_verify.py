@@ -1,4 +1,4 @@
-"""The verifiers: they accept what is right, and each check finds what it is there for."""
+"""The verifiers: correct data passes, and each check finds the violation that it is for."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_an_error_names_the_operation_and_the_users_line() -> None:
         "%a = pointwise f32[i0: 4] { %x[i0 + 1 - (i0 + 1)//4, 0] }",
     ],
 )
-def test_what_may_be_in_range_is_accepted(body: str) -> None:
+def test_an_index_that_may_be_in_range_is_accepted(body: str) -> None:
     verify_graph(parse_graph(small(body)))
 
 
@@ -584,7 +584,7 @@ plan p on cpu "any" (%x: f32[8]) -> (%d) {
 """
 
 
-def test_buffers_may_share_a_storage_one_after_the_other() -> None:
+def test_buffers_may_use_a_storage_one_after_another() -> None:
     plan(SHARING)
     plan(SHARING.replace("in a at 64", "in a"))  # each over the last, which the launch reads
 
@@ -598,7 +598,7 @@ def test_buffers_may_share_a_storage_one_after_the_other() -> None:
         ("%b: f32[8]", "%b: f32[17]"),
     ],
 )
-def test_buffers_that_are_wanted_at_once_do_not_overlap(right: str, wrong: str) -> None:
+def test_live_buffers_do_not_overlap(right: str, wrong: str) -> None:
     assert right in SHARING
     with pytest.raises(VerifyError) as caught:
         plan(SHARING.replace(right, wrong).replace("  free a\n", ""))

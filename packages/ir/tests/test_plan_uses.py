@@ -1,4 +1,4 @@
-"""What the steps of a plan may write."""
+"""Buffers that the steps of a plan may write."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ plan p on cpu "avx2" (%x: f32[8], %y: f32[8], %z: f32[8]) -> (%o) {
 """
 
 
-def test_a_launch_writes_what_its_kernel_does() -> None:
+def test_a_launch_writes_the_written_parameters_of_its_kernel() -> None:
     plan = parse_plan(PLAN.replace("STEP", ""))
     launch = next(step for step in plan.steps if isinstance(step, Launch))
     assert written_by(launch, {kernel.name: kernel for kernel in plan.kernels}) == ("o", "v")
-    assert written_buffers(plan) == {"o", "y"}, "what is a view stands for the memory that it shows"
+    assert written_buffers(plan) == {"o", "y"}, "a view is replaced by the buffer whose memory it shares"
 
 
 INNER = """  plan inner on cpu "avx2" (%a: f32[8], %b: f32[8]) -> () {
@@ -40,7 +40,7 @@ INNER = """  plan inner on cpu "avx2" (%a: f32[8], %b: f32[8]) -> () {
 """
 
 
-def test_a_subplan_writes_what_its_steps_do() -> None:
+def test_a_subplan_writes_the_buffers_that_its_steps_write() -> None:
     text = PLAN.replace("  allocate s0\n", INNER + "  allocate s0\n").replace(
         "STEP", "region.invoke(%x, %z) { inner }"
     )
@@ -48,7 +48,7 @@ def test_a_subplan_writes_what_its_steps_do() -> None:
     assert written_buffers(parse_plan(text.replace("region.invoke", "region.cond"))) == {"o", "x", "y", "z"}
 
 
-def test_a_routine_may_write_all_that_it_is_given() -> None:
+def test_a_routine_may_write_all_of_its_arguments() -> None:
     plan = parse_plan(PLAN.replace("STEP", "call somebody.s_routine(%x, [%z])"))
     assert written_buffers(plan) == {"o", "x", "y", "z"}
     assert written_buffers(plan, lambda target: not target.startswith("somebody.")) == {"o", "y"}

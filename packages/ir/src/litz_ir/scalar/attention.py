@@ -80,7 +80,7 @@ class SummedPosition:
         return value if self.mask is None else build.masked(self.mask, value, other)
 
     def term(self, computed: Expr, loaded: Expr) -> Expr:
-        """The f32 summand of the position: the product of a computed and a loaded value; 0 if the position is
+        """The f32 summand of the position: ``computed * loaded``; 0 if the position is
         masked.
         """
         zero = build.const(0.0, f32)

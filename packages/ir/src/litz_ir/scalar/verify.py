@@ -242,7 +242,7 @@ def _attains_ends(term: Size, exact: frozenset[str]) -> bool:
 
 
 def unconditional_loads(roots: Iterable[Expr]) -> Iterator[Load]:
-    """Yield the loads that run at every point, since no ``masked`` surrounds them."""
+    """Yield the loads that run at every point, since no ``masked`` encloses them."""
     visited: set[Expr] = set()
     stack = list(roots)
     while stack:

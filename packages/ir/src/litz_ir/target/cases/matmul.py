@@ -1,4 +1,4 @@
-"""Cases of matmuls: sums of products of two operands without a common outer axis, which some targets tile."""
+"""Cases of matmuls: sums of ``a * b`` over operands without a common outer axis, which some targets tile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUM = Scalar("s", f32)
 ULP = {"mul_tf32": 64 << 13, "mul_f8": 64 << 11, "mul_f8_fast": 64 << 11}
 """Accuracy by multiplication, in units in the last place of f32.
 
-TF32 operands have 11 significant bits, 13 fewer than f32; devices add products of 8-bit floats with about 13 bits.
+TF32 operands have 11 significant bits, 13 fewer than f32; devices add fp8 terms with about 13 bits.
 """
 
 
