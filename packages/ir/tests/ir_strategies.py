@@ -1,4 +1,4 @@
-"""Hypothesis strategies for every kind of node, all of which can be printed, parsed and serialised.
+"""Hypothesis strategies for terms, bodies and loop graphs, all of which can be printed, parsed and serialised.
 
 Not every generated program is valid.
 """
@@ -11,14 +11,9 @@ from hypothesis import strategies as st
 
 from litz_ir.device import CPU, Device
 from litz_ir.dtypes import ALL, DType, b1, f32, f64, i64
-from litz_ir.fused.decision import Decision
-from litz_ir.fused.group import FusedGraph, Group, Member
 from litz_ir.loops import nodes as n
 from litz_ir.loops.layout import Layout, contiguous
 from litz_ir.origin import Origin
-from litz_ir.plan import kernel as k
-from litz_ir.plan import program as p
-from litz_ir.plan import schedule as s
 from litz_ir.scalar import expr as e
 from litz_ir.scalar.build import const
 from litz_ir.scalar.ops_table import OPS
@@ -191,11 +186,11 @@ combiners = st.builds(
 
 
 @st.composite
-def loop_results(draw: st.DrawFn, *subkernels: tuple[n.Axis, ...]) -> tuple[n.Value, ...]:
+def loop_results(draw: st.DrawFn, *loops: tuple[n.Axis, ...]) -> tuple[n.Value, ...]:
     """Results of the loop's own shape, or any others."""
     if draw(st.booleans()):
         return draw(tuples(values))
-    shape = tuple(axis.size for part in subkernels for axis in part)
+    shape = tuple(axis.size for loop in loops for axis in loop)
     return (n.Value(draw(VALUES), draw(types(shape))),)
 
 
@@ -253,13 +248,13 @@ def operations(draw: st.DrawFn, depth: int = 1) -> n.Operation:
     if kind is n.HostScalar:
         return n.HostScalar(symbol=draw(st.sampled_from(SYMBOLS)), body=draw(exprs()), **shared)
     if kind is n.Region:
-        way = draw(_regions)
+        way = draw(region_kinds)
         graphs = draw(tuples(loop_graphs(0)))
         return n.Region(kind=way, subgraphs=graphs, arguments=draw(tuples(arguments)), **shared)
     return draw(calls(kind, shared))
 
 
-_regions = st.sampled_from(get_args(n.RegionKind))
+region_kinds = st.sampled_from(get_args(n.RegionKind))
 _OPERATIONS: tuple[type[n.Operation], ...] = (
     n.Pointwise, n.Reduction, n.Scan, n.Scatter, n.View, n.Sort, n.Mutation, n.Assert, n.HostScalar,
     n.Extern, n.ContractionCall, n.Random, n.Collective, n.Region,
@@ -340,152 +335,5 @@ def loop_graphs(draw: st.DrawFn, depth: int = 1) -> n.LoopGraph:
         draw(tuples(outputs)),
         draw(tuples(NAMES, 0, 2)),
         draw(tuples(NAMES, 0, 2)),
-        draw(tuples(NAMES, 0, 2)),
-    )
-
-
-decisions = st.builds(Decision, NAMES, TEXTS, NAMES, NAMES, plain_terms, TEXTS)
-members = st.builds(
-    Member, VALUES, st.integers(0, 3), st.booleans(), tuples(indirect_terms()), tuples(exprs(None, 2))
-)
-groups = st.builds(
-    Group,
-    NAMES,
-    axes,
-    axes,
-    tuples(members),
-    tuples(st.tuples(VALUES, st.sampled_from(("inline", "register", "scratch", "store"))), 0, 4),
-    tuples(VALUES),
-    tuples(VALUES),
-)
-fused_graphs = st.builds(FusedGraph, loop_graphs(0), tuples(groups), tuples(decisions))
-
-statements = st.one_of(
-    st.builds(
-        k.Store, VALUES, indirect_terms(), exprs(), st.sampled_from(("set", "add", "mul", "min", "max"))
-    ),
-    st.builds(k.Accumulate, tuples(st.tuples(VALUES, DTYPES)), combiners, tuples(exprs())),
-    st.builds(k.ScanStore, combiners, tuples(exprs()), tuples(st.tuples(VALUES, indirect_terms()))),
-)
-tiles = st.builds(s.Tile, tuples(NAMES, 0, 2), st.sampled_from((1, 16)))
-inner_tiles = st.builds(
-    s.InnerTile, tuples(NAMES, 1, 2), st.sampled_from((1, 64)), st.booleans(), tuples(NAMES, 0, 1)
-)
-warps = st.sampled_from((4, 8))
-prefetch = tuples(st.integers(0, 3))
-schedules = st.one_of(
-    st.builds(
-        s.CpuLoops,
-        tuples(NAMES),
-        st.none() | NAMES,
-        st.sampled_from((0, 16)),
-        st.sampled_from((1, 2)),
-        st.sampled_from((1, 64)),
-    ),
-    st.builds(
-        s.TileRequest,
-        st.sampled_from((1, 4)),
-        st.sampled_from((0, 64)),
-        tuples(st.tuples(NAMES, st.integers(1, 64))),
-        warps,
-        st.sampled_from((0, 3)),
-        st.sampled_from((0, 132)),
-        st.booleans(),
-    ),
-    st.builds(
-        s.TileLoops,
-        tuples(tiles),
-        tuples(st.none() | inner_tiles),
-        warps,
-        st.sampled_from((1, 3)),
-        st.sampled_from((1, 8)),
-        prefetch,
-    ),
-    st.builds(
-        s.Matmul,
-        tuples(NAMES),
-        tiles,
-        tiles,
-        tiles,
-        warps,
-        st.just(3),
-        st.sampled_from((0, 132)),
-        tuples(st.sampled_from(get_args(s.Operand))),
-        prefetch,
-    ),
-    st.builds(s.Attention, tuples(NAMES), tiles, tiles, inner_tiles, warps, st.just(2), prefetch),
-    st.builds(s.LookbackScan, st.sampled_from((16, 4096)), warps),
-    st.builds(s.Foreach, warps),
-)
-
-
-@st.composite
-def kernels(draw: st.DrawFn, depth: int = 1) -> k.Kernel:
-    access = st.sampled_from(get_args(k.Access))
-    return k.Kernel(
-        draw(NAMES),
-        draw(tuples(st.builds(k.Parameter, VALUES, DTYPES, access, st.sampled_from((1, 64))))),
-        tuple(draw(symbol_infos(name)) for name in draw(st.lists(st.sampled_from(SYMBOLS), max_size=2))),
-        draw(axes),
-        draw(tuples(st.builds(k.ScratchArray, VALUES, DTYPES, st.integers(0, 64) | plain_terms))),
-        draw(tuples(st.builds(k.Phase, axes, tuples(statements)))),
-        draw(schedules),
-        draw(tuples(subkernels(depth - 1), 0, 2)) if depth else (),
-    )
-
-
-def subkernels(depth: int) -> st.SearchStrategy[k.Subkernel]:
-    invocations = st.builds(k.Invocation, tuples(VALUES), tuples(plain_terms))
-    return st.builds(k.Subkernel, kernels(depth), tuples(invocations))
-
-
-def steps() -> st.SearchStrategy[p.Step]:
-    sources = st.tuples(st.sampled_from(("size", "stride", "argument")), VALUES, st.integers(0, 2))
-    kinds: list[st.SearchStrategy[p.Step]] = [
-        st.builds(p.Allocate, NAMES),
-        st.builds(p.Free, NAMES),
-        st.builds(
-            p.Launch,
-            NAMES,
-            tuples(VALUES),
-            tuples(plain_terms),
-            tuples(st.builds(k.KernelOrigin, NAMES, origins, st.integers(0, 3))),
-        ),
-        st.builds(
-            p.CallStep,
-            NAMES,
-            tuples(arguments),
-            attributes,
-            tuples(st.none() | VALUES),
-            st.booleans(),
-            TEXTS,
-            origins,
-            tuples(VALUES),
-        ),
-        st.builds(p.DefineStep, st.sampled_from(SYMBOLS), sources | exprs()),
-        st.builds(p.CheckStep, exprs(b1), TEXTS, ERRORS, origins),
-    ]
-    kinds.append(st.builds(p.RegionStep, _regions, tuples(NAMES), tuples(arguments), tuples(VALUES), origins))
-    return st.one_of(kinds)
-
-
-@st.composite
-def plans(draw: st.DrawFn, depth: int = 1) -> p.Plan:
-    placements = st.builds(p.Placement, types(), st.none() | NAMES, plain_terms, st.none() | VALUES)
-    return p.Plan(
-        draw(NAMES),
-        draw(DEVICES),
-        draw(TEXTS),
-        draw(tables()),
-        draw(tuples(inputs)),
-        draw(tuples(values)),
-        draw(tuples(st.tuples(VALUES, placements))),
-        draw(tuples(st.builds(p.Storage, NAMES, plain_terms, DEVICES))),
-        draw(tuples(kernels())) if depth else (),
-        draw(tuples(steps(), 0, 3)),
-        draw(tuples(outputs)),
-        draw(plain_terms),
-        draw(tuples(decisions)),
-        draw(tuples(plans(depth - 1), 0, 2)) if depth else (),
         draw(tuples(NAMES, 0, 2)),
     )

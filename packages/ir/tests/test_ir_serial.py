@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
+import ir_plan_strategies as given_plans
 import ir_strategies as given_nodes
 import pytest
 from hypothesis import given, settings
@@ -36,7 +37,7 @@ graph g(%x: f32[s0, 8], %i: i64[s0]) -> (%o, s0*2, -0.0) {
 """
 
 everything = (
-    given_nodes.loop_graphs() | given_nodes.fused_graphs | given_nodes.kernels() | given_nodes.plans()
+    given_nodes.loop_graphs() | given_plans.fused_graphs | given_plans.kernels() | given_plans.plans()
 )
 
 

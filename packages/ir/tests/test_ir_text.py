@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import ir_plan_strategies as given_plans
 import ir_strategies as given_nodes
 import pytest
 from hypothesis import given, settings
@@ -61,7 +62,7 @@ def test_origins_round_trip(operation: Operation) -> None:
 
 
 @settings(max_examples=80)
-@given(given_nodes.fused_graphs | given_nodes.kernels() | given_nodes.plans())
+@given(given_plans.fused_graphs | given_plans.kernels() | given_plans.plans())
 def test_other_levels_round_trip(data: Any) -> None:
     text = to_text(data)
     found = from_text(text)
