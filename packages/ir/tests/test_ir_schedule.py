@@ -75,7 +75,7 @@ RIGHT = [
 WRONG = {
     "a request for no axis": (ROWS, "tile_request blocks(j: 4)", "which is not an axis"),
     "an empty block": (ROWS, "tile_request blocks(i0: 0)", "the block of i0 is 0"),
-    "a phase without a cover": (ROWS, "tile_loops outer((i0: 2)) inner(point) warps 1", "1 phases of 2"),
+    "a phase without a cover": (ROWS, "tile_loops outer((i0: 2)) inner(point) warps 1", "1 of 2 phases"),
     "another phase's axes": (
         ROWS,
         "tile_loops outer((i0: 2)) inner(point, (r0: 8)) warps 1",

@@ -47,8 +47,8 @@ def abbreviated_list(names: Iterable[str]) -> str:
     """A list of names as text, the first few of many: ``a, b, c and 5 more``."""
     given = list(dict.fromkeys(names))
     rest = len(given) - MAX_NAMES
-    shown = given if rest < 2 else [*given[:MAX_NAMES], f"and {rest} more"]
-    return ", ".join(shown).replace(", and", " and")
+    listed = given if rest < 2 else [*given[:MAX_NAMES], f"and {rest} more"]
+    return ", ".join(listed).replace(", and", " and")
 
 
 def describe_locations(origins: Iterable[Origin]) -> tuple[str, ...]:

@@ -141,16 +141,16 @@ def _gradients(
     if found is None:
         return None
     of_x, of_weight, of_bias = (
-        value if wanted else None for value, wanted in zip(call.results, given.output_mask)
+        value if requested else None for value, requested in zip(call.results, given.output_mask)
     )
-    wanted: list[Convolution] = []
+    requested: list[Convolution] = []
     if of_x is not None and given.transposed:
-        wanted.append(replace(found, output=of_x, computed="output"))
+        requested.append(replace(found, output=of_x, computed="output"))
     elif of_x is not None:
-        wanted.append(replace(found, input=of_x, computed="input"))
+        requested.append(replace(found, input=of_x, computed="input"))
     if of_weight is not None:
-        wanted.append(replace(found, weight=of_weight, computed="weight"))
-    return ConvolutionCall(tuple(wanted), bias_gradient=None if of_bias is None else (of_bias, gradient))
+        requested.append(replace(found, weight=of_weight, computed="weight"))
+    return ConvolutionCall(tuple(requested), bias_gradient=None if of_bias is None else (of_bias, gradient))
 
 
 def _convolution(x: Value, y: Value, weight: Value, given: ConvolutionArguments) -> Convolution | None:

@@ -65,7 +65,7 @@ def check_partition(fused: FusedGraph, operations: Mapping[str, Operation]) -> N
         for member in group.members:
             location = ErrorLocation(STAGE, group.name)
             if member.operation not in operations:
-                location.fail("partition", f"{member.operation} is no operation of the graph")
+                location.fail("partition", f"{member.operation} is not an operation of the graph")
             if member.operation in owner:
                 location.fail("partition", f"{member.operation} is a member of {owner[member.operation]} too")
             owner[member.operation] = group.name
@@ -112,8 +112,10 @@ def check_storage_classes(group: Group, operations: Mapping[str, Operation], loc
     defined = [value.name for member in group.members for value in operations[member.operation].results]
     named = [name for name, _ in group.storage_classes]
     if sorted(defined) != sorted(named):
-        odd = sorted(set(defined) ^ set(named)) or sorted(name for name in named if named.count(name) > 1)
-        names = ", ".join(f"%{name}" for name in odd)
+        mismatched = sorted(set(defined) ^ set(named)) or sorted(
+            name for name in named if named.count(name) > 1
+        )
+        names = ", ".join(f"%{name}" for name in mismatched)
         location.fail("storage-classes", f"{names}: one storage class expected for each value")
     stored = {name for name, storage_class in group.storage_classes if storage_class == "store"}
     if stored != set(group.writes):
@@ -140,7 +142,8 @@ def check_member(member: Member, operation: Operation, location: ErrorLocation) 
         return
     if len(member.bodies) != len(operation.bodies):
         location.fail(
-            "member-bodies", f"{len(operation.bodies)} bodies expected, the member has {len(member.bodies)}"
+            "member-bodies",
+            f"the operation has {len(operation.bodies)} bodies, the member {len(member.bodies)}",
         )
     for body, own in zip(member.bodies, operation.bodies, strict=True):
         if body.dtype != own.dtype:
@@ -148,7 +151,8 @@ def check_member(member: Member, operation: Operation, location: ErrorLocation) 
     rank = len(operation.results[0].type.shape) if operation.results else 0
     if len(member.index) != rank:
         location.fail(
-            "member-index", f"the results have {rank} dimensions, the member's index has {len(member.index)}"
+            "member-index",
+            f"the results have {rank} dimensions, but the member's index has {len(member.index)}",
         )
 
 

@@ -310,10 +310,10 @@ class _Execution:
     def output(self, output: Output) -> Any:
         if isinstance(output, Ref):
             root = memory_root(output.name, self.executor.placements)
-            whole = root in self.arguments and (
+            is_input = root in self.arguments and (
                 output.name == root or self.type(output.name) == self.type(root)
             )
-            return self.given[root] if whole else self.tensor(output.name)
+            return self.given[root] if is_input else self.tensor(output.name)
         if isinstance(output, ScalarRef):
             return self.symbols[output.name]
         return evaluate(output, self.symbols) if isinstance(output, Term) else output

@@ -21,7 +21,7 @@ def bind_inputs(inputs: Sequence[Input], arguments: Sequence[Any], geometry: Geo
     Raises :class:`GraphError` if the number of arguments, a rank or a size disagrees with the inputs.
     """
     if len(inputs) != len(arguments):
-        raise GraphError(f"takes {len(inputs)} inputs, got {len(arguments)}", stage="inputs")
+        raise GraphError(f"the graph takes {len(inputs)} inputs, got {len(arguments)}", stage="inputs")
     symbols: Symbols = {}
     for each, argument in zip(inputs, arguments):
         if isinstance(each, ScalarInput) and each.term is None:

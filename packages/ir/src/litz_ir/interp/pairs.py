@@ -16,7 +16,7 @@ from litz_ir.interp.encoding import Array
 _COMPLEX: Mapping[np.dtype[Any], np.dtype[Any]] = MappingProxyType(
     {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): np.dtype(np.complex128)}
 )
-_REAL = MappingProxyType({whole: part for part, whole in _COMPLEX.items()})
+_REAL = MappingProxyType({complex_dtype: real_dtype for real_dtype, complex_dtype in _COMPLEX.items()})
 
 
 def as_complex(pairs: Array) -> Array:

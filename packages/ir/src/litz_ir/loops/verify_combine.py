@@ -57,7 +57,7 @@ def check_combine(combiner: UserCombiner, values: tuple[DType, ...], location: E
     """The body of a user combiner maps two tuples of values to one and refers only to its parameters."""
     if len(combiner.body) != len(combiner.identity):
         identities, bodies = len(combiner.identity), len(combiner.body)
-        location.fail("combiner-arity", f"{identities} identities, but {bodies} bodies")
+        location.fail("combiner-arity", f"the combiner has {identities} identities, but {bodies} bodies")
     for role, exprs in (("identity", combiner.identity), ("body", combiner.body)):
         dtypes = tuple(expr.dtype for expr in exprs)
         if dtypes != values:

@@ -47,7 +47,8 @@ def check_type(value: Value, state: VerifierState, location: ErrorLocation) -> N
         unknown = free_symbols(term) - state.symbols
         if unknown:
             location.fail(
-                "free-symbols", f"the type of %{value.name} uses {', '.join(sorted(unknown))}, not known here"
+                "free-symbols",
+                f"the type of %{value.name} uses {', '.join(sorted(unknown))}, which is not in scope",
             )
 
 
@@ -64,7 +65,7 @@ def check_axes(axes: tuple[Axis, ...], state: VerifierState, location: ErrorLoca
         if unknown:
             location.fail(
                 "free-symbols",
-                f"the size of axis {axis.name} uses {', '.join(sorted(unknown))}, not known here",
+                f"the size of axis {axis.name} uses {', '.join(sorted(unknown))}, which is not in scope",
             )
 
 
@@ -98,7 +99,10 @@ def check_shape(value: Value, sizes: Sequence[Size], state: VerifierState, locat
 def check_pointwise_dtypes(operation: Pointwise, location: ErrorLocation) -> None:
     """Each result has one body, of its dtype."""
     if len(operation.bodies) != len(operation.results):
-        location.fail("result-count", f"{len(operation.results)} results, but {len(operation.bodies)} bodies")
+        location.fail(
+            "result-count",
+            f"the operation has {len(operation.results)} results, but {len(operation.bodies)} bodies",
+        )
     for value, body in zip(operation.results, operation.bodies, strict=True):
         check_dtype(value, body.dtype, location)
 
@@ -129,7 +133,9 @@ def check_dtype(value: Value, dtype: DType, location: ErrorLocation) -> None:
 def check_scan_dimension(operation: Scan, location: ErrorLocation) -> None:
     """The scanned axis is one of the result's dimensions."""
     if operation.dimension not in range(len(operation.axes) + 1):
-        location.fail("scan-dimension", f"dimension {operation.dimension} of {len(operation.axes) + 1}")
+        location.fail(
+            "scan-dimension", f"the scanned dimension is {operation.dimension} of {len(operation.axes) + 1}"
+        )
 
 
 def check_scatter(operation: Scatter, state: VerifierState, location: ErrorLocation) -> None:
@@ -185,7 +191,9 @@ def check_sort(operation: Sort, state: VerifierState, location: ErrorLocation) -
             f"a sort has two results, values and positions, {len(operation.results)} are named",
         )
     if operation.dimension not in range(max(len(source.shape), 1)):
-        location.fail("sort-dimension", f"dimension {operation.dimension} of {len(source.shape)}")
+        location.fail(
+            "sort-dimension", f"the sorted dimension is {operation.dimension} of {len(source.shape)}"
+        )
     for value, dtype in zip(operation.results, (source.dtype, i64), strict=True):
         check_dtype(value, dtype, location)
     check_shapes(operation, source.shape, state, location)
@@ -217,7 +225,9 @@ def check_call(operation: Call, state: VerifierState, location: ErrorLocation) -
     for size in sizes_in((*operation.arguments, *(value for _, value in operation.attributes))):
         unknown = free_symbols(size) - state.symbols
         if unknown:
-            location.fail("free-symbols", f"an argument uses {', '.join(sorted(unknown))}, not known here")
+            location.fail(
+                "free-symbols", f"an argument uses {', '.join(sorted(unknown))}, which is not in scope"
+            )
     results = {value.name: value for value in operation.results}
     for name in complex_references((*operation.arguments, *(value for _, value in operation.attributes))):
         check_pairs(name, state.type(name, location), location)

@@ -95,7 +95,7 @@ class _State:
             if base not in self.buffers:
                 location.fail("placement", f"%{name} shares the memory of %{base}, which is not placed")
             if base in visited:
-                location.fail("placement", f"%{base} shares its own memory")
+                location.fail("placement", f"the alias chain of %{base} is a cycle")
             visited.add(base)
             name = base
         return name
@@ -124,12 +124,12 @@ def _start(plan: Plan, location: ErrorLocation) -> _State:
     return state
 
 
-def unique(what: str, items: list[tuple[str, T]], location: ErrorLocation) -> dict[str, T]:
+def unique(kind: str, items: list[tuple[str, T]], location: ErrorLocation) -> dict[str, T]:
     """The items by name; fails if two have one name."""
     found: dict[str, T] = {}
     for name, item in items:
         if name in found:
-            location.fail("defined-once", f"two {what} are called {name}")
+            location.fail("defined-once", f"two {kind} are called {name}")
         found[name] = item
     return found
 
@@ -152,9 +152,7 @@ def _verify_step(step: Step, state: _State) -> None:
             location = ErrorLocation(STAGE, "check", step.origin)
             check_host_body(step.condition, state, location)
             if step.condition.dtype != b1:
-                location.fail(
-                    "result-dtype", f"a check's condition is b1, this one is {step.condition.dtype}"
-                )
+                location.fail("result-dtype", f"the condition is {step.condition.dtype}, b1 expected")
         case RegionStep():
             location = ErrorLocation(STAGE, f"region.{step.kind}", step.origin)
             check_arguments(step.arguments, state, location)
@@ -179,13 +177,15 @@ def check_placement(name: str, placement: Placement, state: _State, prover: Prov
         )
     storage = state.storages.get(placement.storage)
     if storage is None:
-        location.fail("placement", f"%{name} is in {placement.storage}, which is no storage of the plan")
+        location.fail("placement", f"%{name} is in {placement.storage}, which is not a storage of the plan")
     if storage.device != placement.type.device:
-        location.fail("placement", f"%{name} is on {placement.type.device}, its storage on {storage.device}")
+        location.fail(
+            "placement", f"%{name} is on {placement.type.device}, but its storage is on {storage.device}"
+        )
     end = add(placement.offset, nbytes(placement.type))
     if prover.prove(Predicate("lt", storage.nbytes, end)) is True:
         location.fail(
-            "storage-size", f"%{name} ends at byte {end} of {storage.name}, which has {storage.nbytes}"
+            "storage-size", f"%{name} ends at byte {end} of {storage.name}, which has {storage.nbytes} bytes"
         )
 
 
@@ -198,7 +198,7 @@ def check_allocate(step: Allocate, state: _State) -> None:
     """An allocated storage belongs to the plan and is free before."""
     location = ErrorLocation(STAGE, f"allocate {step.storage}")
     if step.storage not in state.storages:
-        location.fail("allocate", f"{step.storage} is no storage of the plan")
+        location.fail("allocate", f"{step.storage} is not a storage of the plan")
     if step.storage in state.live_storages:
         location.fail("allocate", f"{step.storage} is allocated already")
     state.live_storages.add(step.storage)
@@ -237,13 +237,19 @@ def check_launch(step: Launch, state: _State) -> None:
     location = ErrorLocation(STAGE, f"launch {step.kernel}", origin)
     kernel = state.kernels.get(step.kernel)
     if kernel is None:
-        location.fail("launch", f"{step.kernel} is no kernel of the plan")
+        location.fail("launch", f"{step.kernel} is not a kernel of the plan")
     if len(step.buffers) != len(kernel.parameters):
-        location.fail("launch", f"{len(kernel.parameters)} parameters, but {len(step.buffers)} buffers")
+        location.fail(
+            "launch",
+            f"the kernel has {len(kernel.parameters)} parameters, but {len(step.buffers)} buffers are passed",
+        )
     if not step.buffers:
-        location.fail("launch", "it is passed no buffer, which would give its device")
+        location.fail("launch", "it has no buffer, so its device is unknown")
     if len(step.symbols) != len(kernel.symbols):
-        location.fail("launch", f"{len(kernel.symbols)} symbols, but {len(step.symbols)} values")
+        location.fail(
+            "launch",
+            f"the kernel has {len(kernel.symbols)} symbols, but {len(step.symbols)} values are passed",
+        )
     devices: dict[Device, str] = {}
     for parameter, name in zip(kernel.parameters, step.buffers, strict=True):
         check_live(name, state, location)
@@ -251,21 +257,21 @@ def check_launch(step: Launch, state: _State) -> None:
         if given.dtype != parameter.dtype:
             location.fail(
                 "launch",
-                f"%{parameter.name} is {parameter.dtype}, it is passed %{name}, which is {given.dtype}",
+                f"%{parameter.name} is {parameter.dtype}, but is passed %{name}, which is {given.dtype}",
             )
         devices.setdefault(given.device, name)
     if len(devices) > 1:
         where = " and ".join(f"%{name} on {device}" for device, name in devices.items())
-        location.fail("launch", f"it is passed {where}")
+        location.fail("launch", f"the buffers are on different devices: {where}")
     for term in step.symbols:
         check_symbols(term, state, location)
-    stray = next(
+    wrong = next(
         (each for each in step.origins if each.invocation >= max(1, len(invocations_of(kernel)))), None
     )
-    if stray is not None:
+    if wrong is not None:
         location.fail(
             "launch",
-            f"{stray.operation} is the origin of invocation {stray.invocation}, which {kernel.name} does not have",
+            f"{wrong.operation} is the origin of invocation {wrong.invocation}, which {kernel.name} does not have",
         )
     written = conflicting_buffer(kernel, [state.root(name, location) for name in step.buffers])
     if written is not None:
@@ -301,7 +307,7 @@ def check_arguments(arguments: tuple[Argument, ...], state: _State, location: Er
 def check_scalar(argument: ScalarRef, state: _State, location: ErrorLocation) -> None:
     """A scalar argument has a value at that step."""
     if argument.name not in state.scalars:
-        location.fail("scalar-known", f"${argument.name} is named, but nothing before defines it")
+        location.fail("scalar-known", f"${argument.name} is an argument, but not defined before")
 
 
 def check_results(names: tuple[str, ...], state: _State, location: ErrorLocation) -> None:
@@ -334,7 +340,7 @@ def check_donated(plan: Plan, location: ErrorLocation) -> None:
     tensors = {item.name for item in plan.inputs if isinstance(item, Value)}
     for name in plan.donated:
         if name not in tensors:
-            location.fail("donated", f"%{name} is donated, but is no tensor input of the plan")
+            location.fail("donated", f"%{name} is donated, but is not a tensor input of the plan")
 
 
 def check_branches(step: RegionStep, state: _State, location: ErrorLocation) -> None:
@@ -342,7 +348,7 @@ def check_branches(step: RegionStep, state: _State, location: ErrorLocation) -> 
     known = {each.name for each in state.plan.subplans}
     for name in step.plans:
         if name not in known:
-            location.fail("region", f"{name} is no subplan of the plan")
+            location.fail("region", f"{name} is not a subplan of the plan")
 
 
 def check_define(step: DefineStep, state: _State) -> None:
@@ -355,7 +361,7 @@ def check_define(step: DefineStep, state: _State) -> None:
         check_host_body(step.source, state, location)
         if info is not None and step.source.dtype not in SCALAR_DTYPES[info.kind]:
             location.fail(
-                "result-dtype", f"{step.symbol} is a {info.kind}, the body gives {step.source.dtype}"
+                "result-dtype", f"{step.symbol} is a {info.kind}, but its body is {step.source.dtype}"
             )
         state.scalars[step.symbol] = (step.source.dtype,)
     else:
@@ -364,7 +370,9 @@ def check_define(step: DefineStep, state: _State) -> None:
             check_live(name, state, location)
             rank = len(state.buffers[name].type.shape)
             if position not in range(rank):
-                location.fail("define", f"{kind} {position} of %{name}, which has {rank} dimensions")
+                location.fail(
+                    "define", f"the source is {kind} {position} of %{name}, which has {rank} dimensions"
+                )
         if info is not None:
             state.scalars[step.symbol] = SCALAR_DTYPES[info.kind]
     state.symbols.add(step.symbol)

@@ -72,7 +72,9 @@ def check_invocation(kernel: Kernel, own: Kernel, invocation: Invocation, locati
     for parameter, name in zip(own.parameters, invocation.buffers, strict=True):
         given = known.get(name)
         if given is None:
-            location.fail("invocation", f"an invocation of {own.name} names %{name}, which is no parameter")
+            location.fail(
+                "invocation", f"an invocation of {own.name} names %{name}, which is not a parameter"
+            )
         if given.dtype != parameter.dtype or given.alignment % parameter.alignment:
             location.fail(
                 "invocation", f"%{parameter.name} of {own.name} differs from %{name} in dtype or alignment"

@@ -78,7 +78,7 @@ def check_tile_request(kernel: Kernel, schedule: TileRequest, location: ErrorLoc
         if axis not in names:
             location.fail(CHECK, f"a block is given for {axis}, which is not an axis")
         if size < 1:
-            location.fail(CHECK, f"the block of {axis} is {size}")
+            location.fail(CHECK, f"the block of {axis} is {size}, at least 1 expected")
     check_numbers(
         location,
         cluster=(schedule.cluster, 1),
@@ -94,9 +94,9 @@ def check_tile_loops(kernel: Kernel, schedule: TileLoops, location: ErrorLocatio
     covered.
     """
     if len(schedule.inner) != len(kernel.phases):
-        location.fail(CHECK, f"it covers {len(schedule.inner)} phases of {len(kernel.phases)}")
+        location.fail(CHECK, f"the schedule covers {len(schedule.inner)} of {len(kernel.phases)} phases")
     if len(schedule.outer) > 3:
-        location.fail(CHECK, f"a tile has {len(schedule.outer)} dimensions, three at most expected")
+        location.fail(CHECK, f"a tile has {len(schedule.outer)} dimensions, at most 3 expected")
     check_tiles(schedule.outer, location)
     pointwise: list[str] = []
     for phase, inner in zip(kernel.phases, schedule.inner, strict=True):
@@ -165,7 +165,9 @@ def check_prefetch(kernel: Kernel, schedule: TileLoops | Matmul | Attention, loc
     """Phases with prefetched loads exist."""
     for number in schedule.prefetch:
         if number >= len(kernel.phases):
-            location.fail(CHECK, f"loads of phase {number} are prefetched, of {len(kernel.phases)} phases")
+            location.fail(
+                CHECK, f"loads of phase {number} are prefetched, but there are {len(kernel.phases)} phases"
+            )
 
 
 def check_numbers(location: ErrorLocation, **numbers: tuple[int, int]) -> None:

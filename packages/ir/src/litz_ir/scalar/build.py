@@ -56,7 +56,7 @@ def result_dtype(row: ScalarOp, args: tuple[DType, ...], dtype: DType | None) ->
         if dtype is None:
             raise DTypeError(f"{row.name} needs a result dtype")
         if row.rule == "bitcast" and dtype.bits != args[0].bits:
-            raise DTypeError(f"bitcast between widths: {args[0]} to {dtype}")
+            raise DTypeError(f"bitcast takes dtypes of one width, got {args[0]} to {dtype}")
         if row.rule == "random" and args != (i64, i64):
             raise DTypeError(
                 f"{row.name} takes an i64 seed and an i64 counter, got {', '.join(map(str, args))}"
@@ -70,7 +70,8 @@ def result_dtype(row: ScalarOp, args: tuple[DType, ...], dtype: DType | None) ->
     first = operands[0]
     if any(a != first for a in operands):
         raise DTypeError(
-            f"{row.name} over {', '.join(map(str, args))}", hint="cast the operands to one dtype first"
+            f"{row.name} takes operands of one dtype, got {', '.join(map(str, args))}",
+            hint="cast the operands to one dtype first",
         )
     if not _accepts(row, first):
         raise DTypeError(f"{row.name} does not accept {first}")

@@ -267,7 +267,7 @@ def map_indirects(term: Size, change: Callable[[Indirect], Size]) -> Size:
 
 def walk(*roots: Expr) -> Iterator[Expr]:
     """Yield every distinct node once; children and the values of indirect indices come before their parents."""
-    seen: set[Expr] = set()
+    visited: set[Expr] = set()
     stack: list[Expr | None] = [*reversed(roots)]
     while stack:
         node = stack.pop()
@@ -275,8 +275,8 @@ def walk(*roots: Expr) -> Iterator[Expr]:
             ready = stack.pop()
             assert ready is not None
             yield ready
-        elif node not in seen:
-            seen.add(node)
+        elif node not in visited:
+            visited.add(node)
             if node.below:
                 stack += (node, None, *reversed(node.below))
             else:

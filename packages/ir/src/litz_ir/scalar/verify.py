@@ -118,7 +118,7 @@ def check_operation(node: Op, location: ErrorLocation) -> None:
             "scalar-operation", f"{node.name!r} is not a scalar operation", "see litz_ir.scalar.ops_table.OPS"
         )
     if len(node.args) != row.arity:
-        location.fail("scalar-operation", f"{node.name} takes {row.arity} arguments, it has {len(node.args)}")
+        location.fail("scalar-operation", f"{node.name} takes {row.arity} arguments, got {len(node.args)}")
     try:
         dtype = result_dtype(row, tuple(arg.dtype for arg in node.args), node.dtype)
     except DTypeError as error:
@@ -150,7 +150,7 @@ def check_load(node: Load, scope: BodyScope, location: ErrorLocation) -> None:
     if len(node.index) != len(buffer.shape):
         location.fail(
             "index-arity",
-            f"%{node.buffer} has {len(buffer.shape)} dimensions, it is read with {len(node.index)} indices",
+            f"%{node.buffer} has {len(buffer.shape)} dimensions, but is read with {len(node.index)} indices",
         )
 
 

@@ -105,13 +105,13 @@ class Simplifier:
 
     def _least(self, args: Iterable[Size], sign: int) -> Iterable[Size]:
         """The arguments without those that another one never exceeds (times `sign`)."""
-        kept: list[Size] = []
+        remaining: list[Size] = []
         for arg in args:
-            if any(self.facts.nonnegative(mul(arg - other, sign)) for other in kept):
+            if any(self.facts.nonnegative(mul(arg - other, sign)) for other in remaining):
                 continue
-            kept = [other for other in kept if not self.facts.nonnegative(mul(other - arg, sign))]
-            kept.append(arg)
-        return kept
+            remaining = [other for other in remaining if not self.facts.nonnegative(mul(other - arg, sign))]
+            remaining.append(arg)
+        return remaining
 
     def _floordiv(self, a: Size, b: Size) -> Size:
         """`a // b` of simplified operands."""

@@ -97,8 +97,8 @@ class SymbolTable:
     def __post_init__(self) -> None:
         if len(self._by_name) != len(self.infos):
             names = [info.name for info in self.infos]
-            twice = sorted({name for name in names if names.count(name) > 1})
-            raise SymbolError(f"declared more than once: {', '.join(twice)}")
+            duplicates = sorted({name for name in names if names.count(name) > 1})
+            raise SymbolError(f"declared more than once: {', '.join(duplicates)}")
         for left, right in self.equalities:
             for name in sorted(free_symbols(left) | free_symbols(right)):
                 if name not in self._by_name:

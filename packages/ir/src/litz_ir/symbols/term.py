@@ -285,7 +285,7 @@ class Atom(Term):
         return (self.atom_key,)
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[Any, ...]]:
-        raise TypeError(f"{type(self).__name__} does not say how to pickle itself")
+        raise TypeError(f"{type(self).__name__} has no pickled form")
 
     def _make_key(self) -> str:
         return "~@" + self.atom_key
@@ -726,13 +726,13 @@ def common_factor(a: Size, b: Size) -> Size:
         if shared is None:
             shared = factors
         elif shared:
-            kept = []
+            common = []
             rest = list(factors)
             for factor in shared:
                 if factor in rest:
                     rest.remove(factor)
-                    kept.append(factor)
-            shared = tuple(kept)
+                    common.append(factor)
+            shared = tuple(common)
         if scale == 1 and not shared:
             return 1
     return _multiply(scale or 1, monomial(shared or ()))

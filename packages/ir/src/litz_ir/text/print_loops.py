@@ -126,10 +126,10 @@ class _OperationPrinter:
             case View():
                 return self._view(operation)
             case Sort():
-                way = (" descending" if operation.descending else "") + (
+                flags = (" descending" if operation.descending else "") + (
                     "" if operation.stable else " unstable"
                 )
-                head = f"sort {value_text(operation.source)} dimension {operation.dimension}{way}"
+                head = f"sort {value_text(operation.source)} dimension {operation.dimension}{flags}"
             case Mutation():
                 head = f"mutate {value_text(operation.target)} with {value_text(operation.source)}"
             case Call():

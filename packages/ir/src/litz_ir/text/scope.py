@@ -91,13 +91,13 @@ def literal_dtype(value: int | float) -> DType:
     return f32 if isinstance(value, float) else i64
 
 
-def operation_dtype(name: str, args: tuple[DType, ...], wanted: DType | None) -> DType | None:
+def operation_dtype(name: str, args: tuple[DType, ...], requested: DType | None) -> DType | None:
     """The dtype of an operation over arguments of these dtypes; None if the table has no such operation."""
     row = OPS.get(name)
     if row is None or len(args) != row.arity:
         return None
     try:
-        return result_dtype(row, args, wanted)
+        return result_dtype(row, args, requested)
     except DTypeError:
         return None
 

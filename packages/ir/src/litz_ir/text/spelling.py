@@ -117,8 +117,8 @@ def parse_origin(text: str) -> Origin:
     while position < len(text):
         part = _ORIGIN_PART.match(text, position)
         if part is None:
-            wanted = 'an origin\'s node, (operation), in module, "source" or file:line'
-            raise LitzError(f"expected {wanted} at {text[position:]!r}")
+            expected = 'an origin\'s node, (operation), in module, "source" or file:line'
+            raise LitzError(f"expected {expected} at {text[position:]!r}")
         fields.update(
             (key, _plain_string(found)) for key, found in part.groupdict().items() if found is not None
         )
