@@ -21,6 +21,7 @@ class DType:
     name: str
     """Spelling in the text form."""
     kind: DTypeKind
+    """Kind of its values."""
     bits: int
     """Width in memory, in bits."""
     mantissa: int = 0

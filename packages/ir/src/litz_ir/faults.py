@@ -14,6 +14,7 @@ class Fault:
     """A row of the table of faults."""
 
     name: str
+    """Name by which expressions refer to the fault."""
     code: int
     """Error code that a kernel returns."""
     error: type[KernelError]

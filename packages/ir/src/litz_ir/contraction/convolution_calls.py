@@ -36,14 +36,21 @@ class ConvolutionArguments:
     """Arguments of a call of a convolution of real tensors, or of its gradients."""
 
     input: Ref
+    """Input of the convolution."""
     weight: Ref
+    """Weight (filter)."""
     bias: Ref | None
     """``None`` without a bias, and for gradients, which do not read it."""
     stride: Argument
+    """Stride of each dimension, or one for all."""
     padding: Argument
+    """Padding at both ends of each dimension, or one for all."""
     dilation: Argument
+    """Dilation of each dimension, or one for all."""
     transposed: bool
+    """True for a transposed convolution."""
     groups: Argument
+    """Number of groups."""
     grad_output: Ref | None
     """Gradient of the output; ``None`` for a forward convolution."""
     output_mask: tuple[Argument, ...]
@@ -60,12 +67,19 @@ class Convolution:
     """
 
     input: Value
+    """Tensor of (N, C_in, spatial dimensions)."""
     output: Value
+    """Tensor of (N, C_out, spatial dimensions)."""
     weight: Value
+    """Tensor of (C_out, C_in / groups, spatial dimensions)."""
     stride: tuple[int, ...]
+    """Stride of each spatial dimension."""
     padding: tuple[int, ...]
+    """Zeros before and after each spatial dimension of the input."""
     dilation: tuple[int, ...]
+    """Dilation of each spatial dimension."""
     groups: int
+    """Number of groups."""
     computed: ConvolutionTensor
     """The tensor that is computed."""
 
@@ -85,6 +99,7 @@ class ConvolutionCall:
     """The convolution, or the requested gradients of one, that a call computes."""
 
     convolutions: tuple[Convolution, ...]
+    """The convolutions: one in the forward direction, at most two for gradients."""
     bias: Value | None = None
     """Bias that is added to the channels of the only convolution."""
     bias_gradient: tuple[Value, Value] | None = None

@@ -103,10 +103,13 @@ class Epilogue:
     """``alpha * sum``, times each of ``scales``, plus ``beta * bias``, all in f32 or i32 before one rounding."""
 
     scales: tuple[Value, ...] = ()
+    """Scales that broadcast against the result."""
     bias: Value | None = None
     """``None`` without a bias, and if ``beta`` is 0: libraries then do not read it, so it may be NaN."""
     alpha: float = 1.0
+    """Scale of the sum."""
     beta: float = 1.0
+    """Scale of the bias."""
 
     @property
     def is_identity(self) -> bool:
@@ -122,13 +125,17 @@ class MatmulCall:
     """
 
     a: Value
+    """Operand A."""
     b: Value
+    """Operand B."""
     result: Value
+    """Result of the call."""
     b_transposed: bool
     """True if ``b`` is (batch, N, K)."""
     accumulator: DType
     """Dtype of the sums: f32, or i32 for integers."""
     epilogue: Epilogue = Epilogue()
+    """Scaling and bias after the sum."""
     fast: bool = False
     """True if sums of 8-bit floats may have the precision of the device's accumulator."""
     offsets: Value | None = None

@@ -45,6 +45,7 @@ class Group:
     """Operations that run over one iteration space in one kernel. A group of one call has no axes."""
 
     name: str
+    """Name, unique in the graph."""
     outer: tuple[Axis, ...]
     """Axes that all members run over."""
     inner: tuple[Axis, ...]
@@ -64,5 +65,8 @@ class FusedGraph:
     """A loop graph after inlining, its groups in the order in which they run, and the decisions that made them."""
 
     graph: LoopGraph
+    """The loop graph."""
     groups: tuple[Group, ...]
+    """Fusion groups in the order in which they run."""
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
+    """Decisions of the compiler; not part of the graph's identity."""

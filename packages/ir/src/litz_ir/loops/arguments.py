@@ -16,6 +16,7 @@ class Ref:
     """A buffer as an argument of a call."""
 
     name: str
+    """Name of the buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,9 @@ class StridedRef:
     """A strided view of a buffer's memory as an argument, so that the call can write to it."""
 
     name: str
+    """Name of the buffer."""
     shape: tuple[Size, ...]
+    """Shape of the view."""
     layout: Layout
     """Strides and offset in elements, counted from the buffer's first one under eager's strides of the buffer."""
 
@@ -41,6 +44,7 @@ class ScalarRef:
     """A float or bool symbol as an argument of a call; integer symbols are passed as terms."""
 
     name: str
+    """Name of the symbol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,9 @@ class Keyword:
     """An enumeration value of the caller, such as ``Keyword("memory_format", "channels_last")``."""
 
     kind: str
+    """Name of the enumeration."""
     name: str
+    """Name of the value."""
 
 
 Argument = (

@@ -19,10 +19,13 @@ class Call(Operation):
     """Base of operations that run as one call of a named routine."""
 
     results: tuple[Value | ComplexValue, ...]
+    """Values that the call defines."""
     target: str
     """The routine: an ATen overload or an entry of the extern table."""
     arguments: tuple[Argument, ...]
+    """Positional arguments."""
     attributes: Attributes = ()
+    """Keyword arguments."""
     mutates: tuple[tuple[str, str], ...] = ()
     """Buffers among the arguments that the call overwrites, each with the result that is its new version."""
     aliases: tuple[tuple[str, str], ...] = ()
@@ -59,6 +62,7 @@ class ContractionCall(Call):
     """
 
     kind: Literal["matmul", "convolution", "attention"]
+    """Kind of the contraction."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,6 +36,7 @@ class NamedCombiner:
     """
 
     name: ReductionName
+    """Name in the table."""
 
     @property
     def inputs(self) -> int:

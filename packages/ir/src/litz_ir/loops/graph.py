@@ -25,8 +25,11 @@ class Region(Operation):
     """
 
     kind: RegionKind
+    """Kind of the operator."""
     subgraphs: tuple[LoopGraph, ...]
+    """Its subgraphs, in the order of its kind."""
     arguments: tuple[Argument, ...]
+    """Arguments, in the order of its kind."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -49,7 +52,9 @@ class ScalarInput:
     """A number that the graph is given."""
 
     name: str
+    """Name of the input."""
     kind: Literal["int", "float", "bool"]
+    """Kind of the number."""
     symbol: str | None = None
     """Symbol that the argument binds."""
     term: Size | None = None
@@ -61,7 +66,9 @@ class ObjectInput:
     """An argument that only calls can use: a generator, a script object, ``None``."""
 
     name: str
+    """Name of the input."""
     kind: str = "object"
+    """Kind of the object, such as ``generator``."""
 
 
 Input = Value | ComplexValue | ScalarInput | ObjectInput
@@ -74,13 +81,17 @@ class LoopGraph:
     """Tensor operations as loops and calls, in single-assignment form and program order."""
 
     name: str
+    """Name of the graph."""
     symbols: SymbolTable
+    """Symbols of the graph and of the enclosing graphs that it uses."""
     inputs: tuple[Input, ...]
+    """Arguments of the graph, in order."""
     constants: tuple[Value, ...]
     """Tensors that the graph refers to by name and that are stored outside it."""
     operations: tuple[Operation, ...]
     """Operations in the order of eager's program."""
     outputs: tuple[Output, ...]
+    """Results of the graph, in order."""
     frozen: tuple[str, ...] = ()
     """Inputs that are likely the same tensors with the same elements in each call: parameters."""
     donated: tuple[str, ...] = ()

@@ -13,7 +13,9 @@ class Layout:
     """Strides and offset of a buffer, in elements."""
 
     strides: tuple[Size, ...]
+    """Stride of each dimension, in elements."""
     offset: Size = 0
+    """Offset of the first element from the start of memory, in elements."""
     fixed: bool = False
     """True if the layout is promised to the caller or given from outside: inputs, outputs, results of externs.
 

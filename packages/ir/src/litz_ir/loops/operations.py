@@ -55,7 +55,9 @@ class Pointwise(Operation):
     """``results[k][axes] = bodies[k]``, for every point of the axes."""
 
     axes: tuple[Axis, ...]
+    """Axes of the loop, which are the dimensions of the results."""
     bodies: tuple[Expr, ...]
+    """One body for each result."""
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -71,9 +73,13 @@ class Reduction(Operation):
     """
 
     axes: tuple[Axis, ...]
+    """Axes of the results."""
     reduce_axes: tuple[Axis, ...]
+    """Axes that are reduced over."""
     combiner: Combiner
+    """Combiner of the bodies."""
     bodies: tuple[Expr, ...]
+    """One body for each value that the combiner takes."""
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -88,11 +94,15 @@ class Scan(Operation):
     """
 
     axes: tuple[Axis, ...]
+    """Axes of the results other than the scanned one."""
     scan_axis: Axis
+    """Axis along which values are combined."""
     dimension: int
     """Position of the scanned axis among the dimensions of the results; the others are ``axes``."""
     combiner: Combiner
+    """Combiner of the bodies."""
     bodies: tuple[Expr, ...]
+    """One body for each value that the combiner takes."""
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -107,11 +117,15 @@ class Scatter(Operation):
     """
 
     base: str
+    """Buffer that is copied."""
     axes: tuple[Axis, ...]
+    """Axes of the loop over scattered elements."""
     index: tuple[Size, ...]
     """Logical index of the result."""
     body: Expr
+    """Value of each scattered element."""
     mode: ScatterMode = "set"
+    """Combination with the element of the base."""
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -123,9 +137,13 @@ class Sort(Operation):
     """The sorted values of ``source`` along ``dimension``, and their ``i64`` positions."""
 
     source: str
+    """Buffer that is sorted."""
     dimension: int
+    """Dimension that is sorted along."""
     descending: bool = False
+    """True for descending order."""
     stable: bool = True
+    """True if equal values keep their order."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -140,8 +158,11 @@ class View(Operation):
     """
 
     base: str
+    """Buffer that is viewed."""
     axes: tuple[Axis, ...]
+    """Axes of the result."""
     index: tuple[Size, ...]
+    """Logical index of the base, over the axes."""
     aliases: bool = True
     """True if eager's result shares memory with the base; False for a copy, such as ``reshape`` of a tensor that has
     no view.
@@ -163,7 +184,9 @@ class Mutation(Operation):
     """Overwrite ``target`` with ``source`` of the same shape and dtype; the result is the target's next version."""
 
     target: str
+    """Version that is overwritten."""
     source: str
+    """Buffer of the new contents."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -179,7 +202,9 @@ class Assert(Operation):
     """Raise ``message`` unless ``condition``, a 0-d ``b1`` body, holds; ordered by the token ``assert``."""
 
     condition: Expr
+    """Body of the condition."""
     message: str
+    """Message of the exception."""
     error: AssertedError = "RuntimeError"
     """Exception class of Python that eager raises."""
 
@@ -195,7 +220,9 @@ class HostScalar(Operation):
     """
 
     symbol: str
+    """Symbol that is defined."""
     body: Expr
+    """Body that gives its value."""
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -15,9 +15,13 @@ class TensorType:
     """Dtype, logical shape, memory layout and device of a buffer."""
 
     dtype: DType
+    """Dtype of the elements."""
     shape: tuple[Size, ...]
+    """Logical shape."""
     layout: Layout
+    """Strides and offset."""
     device: Device = CPU
+    """Device of the memory."""
 
 
 def tensor_type(dtype: DType, *shape: Size, device: Device = CPU) -> TensorType:
@@ -30,7 +34,9 @@ class Value:
     """A named buffer."""
 
     name: str
+    """Name, unique in the graph."""
     type: TensorType
+    """Type of the buffer."""
     replaces: str | None = None
     """Name of the version that this new version overwrites in place; ``None`` for a buffer's first version."""
 
@@ -48,4 +54,6 @@ class Axis:
     """A loop variable that runs over ``[0, size)``."""
 
     name: str
+    """Name of the loop variable."""
     size: Size
+    """Number of points."""

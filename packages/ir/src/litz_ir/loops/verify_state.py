@@ -22,7 +22,9 @@ class VerifierState:
     """Values, symbols and versions known after the operations verified so far."""
 
     graph: LoopGraph
+    """The graph that is verified."""
     table: SymbolTable = field(init=False)
+    """Its symbol table."""
     values: dict[str, Value] = field(default_factory=dict)
     """Buffers defined so far."""
     buffers: dict[str, BufferInfo] = field(default_factory=dict)
@@ -38,6 +40,7 @@ class VerifierState:
     objects: set[str] = field(default_factory=set)
     """Names of object inputs."""
     prover: Prover = field(init=False)
+    """Prover over the symbol table."""
 
     def __post_init__(self) -> None:
         self.table = self.graph.symbols

@@ -22,8 +22,10 @@ class Timings:
     """Seconds of each pass, in order of execution."""
 
     seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds by name of the pass, in order of execution."""
 
     def add(self, name: str, seconds: float) -> None:
+        """Add the seconds of a run of the pass called ``name``."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
 

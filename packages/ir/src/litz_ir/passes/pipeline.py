@@ -20,7 +20,9 @@ class Pipeline(Generic[In, Out]):
     """Passes in order as one pass, from the input of the first to the output of the last."""
 
     name: str
+    """Name of the pipeline as a pass."""
     passes: tuple[Pass[Any, Any], ...]
+    """Passes in the order in which they run."""
 
     @property
     def ulp(self) -> int:

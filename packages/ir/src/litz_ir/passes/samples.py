@@ -42,8 +42,11 @@ class Sample:
     """Inputs and constants of a graph, and the symbols that they fit."""
 
     inputs: tuple[Any, ...]
+    """One input for each input of the graph."""
     constants: Mapping[str, Array]
+    """Constants by name."""
     symbols: Mapping[str, Any]
+    """Values of the symbols."""
 
     def fresh(self) -> tuple[list[Any], dict[str, Array]]:
         """Copies, which a run may modify."""

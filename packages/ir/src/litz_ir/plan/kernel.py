@@ -39,7 +39,9 @@ class Parameter:
     """A buffer argument of a kernel."""
 
     name: str
+    """Name of the parameter."""
     dtype: DType
+    """Dtype of the elements."""
     access: Access
     """The use that the kernel makes of the buffer."""
     alignment: int = 1
@@ -51,7 +53,9 @@ class ScratchArray:
     """Memory private to one outer point, read and written by flat offset like a parameter."""
 
     name: str
+    """Name, distinct from those of parameters."""
     dtype: DType
+    """Dtype of the elements."""
     size: Size
     """Elements; a size over the kernel's symbols is allocated when the kernel runs."""
 
@@ -64,9 +68,13 @@ class Store:
     """
 
     buffer: str
+    """Parameter or scratch array that is stored to."""
     offset: Size
+    """Element offset from the buffer's start."""
     value: Expr
+    """Value at each point."""
     mode: ScatterMode = "set"
+    """Combination with the element in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,9 @@ class Accumulate:
     results: tuple[tuple[str, DType], ...]
     """Name and dtype of each result of the combiner."""
     combiner: Combiner
+    """Combiner of the values."""
     values: tuple[Expr, ...]
+    """One expression for each value that the combiner takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +100,9 @@ class ScanStore:
     """
 
     combiner: Combiner
+    """Combiner of the values."""
     values: tuple[Expr, ...]
+    """One expression for each value that the combiner takes."""
     targets: tuple[tuple[str, Size], ...]
     """Buffer and element offset to which each running result is stored after each point."""
 
@@ -103,7 +115,9 @@ class Phase:
     """A loop nest inside one outer point; every statement runs at every point of all axes."""
 
     axes: tuple[Axis, ...]
+    """Axes of the loop nest, in addition to the outer axes."""
     statements: tuple[Statement, ...]
+    """Statements that run at every point, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +127,7 @@ class KernelOrigin:
     operation: str
     """Name of the operation's FX node."""
     origin: Origin
+    """Source of the operation in the user's program."""
     invocation: int = 0
     """Number of the invocation that computes it; 0 unless the kernel is horizontally fused."""
 
@@ -122,6 +137,7 @@ class Kernel:
     """One function of the generated program."""
 
     name: str
+    """Name of the function."""
     parameters: tuple[Parameter, ...]
     """Buffer arguments, passed in order as pointers."""
     symbols: tuple[SymbolInfo, ...]
@@ -129,8 +145,11 @@ class Kernel:
     outer: tuple[Axis, ...]
     """Axes for each point of which the phases run."""
     scratch: tuple[ScratchArray, ...]
+    """Arrays private to each outer point."""
     phases: tuple[Phase, ...]
+    """Loop nests that run in order for each outer point."""
     schedule: Schedule
+    """Mapping of the axes onto the machine."""
     subkernels: tuple[Subkernel, ...] = ()
     """Subkernels of a horizontally fused kernel, which has no axes, scratch arrays or phases of its own.
 
@@ -160,4 +179,6 @@ class Subkernel:
     """A kernel of a horizontally fused one, and the invocations that run it."""
 
     kernel: Kernel
+    """The kernel, with parameters and symbols of its own."""
     invocations: tuple[Invocation, ...]
+    """Arguments of each invocation."""

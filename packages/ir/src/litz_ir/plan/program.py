@@ -30,8 +30,11 @@ class Storage:
     """An allocation of bytes on a device, made and freed by steps of the plan."""
 
     name: str
+    """Name, unique in the plan."""
     nbytes: Size
+    """Size in bytes."""
     device: Device
+    """Device of the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class Placement:
     """
 
     type: TensorType
+    """Type of the buffer."""
     storage: str | None = None
     """Storage that the buffer lies in."""
     offset: Size = 0
@@ -59,6 +63,7 @@ class Allocate:
     """Allocate a storage."""
 
     storage: str
+    """Name of the storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ class Free:
     """Free a storage, or drop a call's result."""
 
     name: str
+    """Name of the storage or of the call's result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,7 @@ class Launch:
     """Run a kernel on buffers and symbol values."""
 
     kernel: str
+    """Name of the kernel."""
     buffers: tuple[str, ...]
     """One buffer for each parameter of the kernel."""
     symbols: tuple[Size, ...] = ()
@@ -86,8 +93,11 @@ class CallStep:
     """Call a routine of the extern table."""
 
     target: str
+    """The routine: an ATen overload or an entry of the extern table."""
     arguments: tuple[Argument, ...]
+    """Positional arguments."""
     attributes: Attributes
+    """Keyword arguments."""
     results: tuple[str | None, ...]
     """Name of each value that the routine returns; ``None`` for one that nothing reads."""
     unpack: bool = False
@@ -95,6 +105,7 @@ class CallStep:
     reason: str = ""
     """Reason for the call, as in the decisions of the graph."""
     origin: Origin = field(default=UNKNOWN, compare=False)
+    """Source of the call in the user's program."""
     pairs: tuple[str, ...] = ()
     """Results that the routine returns as complex tensors, whose memory the plan reads as (real, imaginary) pairs."""
 
@@ -108,7 +119,9 @@ class DefineStep:
     """Bind a symbol to a size or stride of a tensor, to an argument, or to a 0-d body evaluated on the host."""
 
     symbol: str
+    """Symbol that gets a value."""
     source: SymbolSource | Expr
+    """Source of the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +129,13 @@ class CheckStep:
     """Raise ``message`` as an ``error`` unless the 0-d ``b1`` body holds on the host."""
 
     condition: Expr
+    """Body of the condition."""
     message: str
+    """Message of the exception."""
     error: AssertedError = "RuntimeError"
+    """Exception class that is raised."""
     origin: Origin = field(default=UNKNOWN, compare=False)
+    """Source of the assertion in the user's program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +143,15 @@ class RegionStep:
     """Run a higher-order operator over subplans."""
 
     kind: RegionKind
+    """Kind of the operator."""
     plans: tuple[str, ...]
     """Names of the subplans, in the order of the region's subgraphs."""
     arguments: tuple[Argument, ...]
+    """Arguments, in the order of its kind."""
     results: tuple[str, ...]
+    """Names of the results."""
     origin: Origin = field(default=UNKNOWN, compare=False)
+    """Source of the operator in the user's program."""
 
 
 Step = Allocate | Free | Launch | CallStep | DefineStep | CheckStep | RegionStep
@@ -145,19 +166,27 @@ class Plan:
     """
 
     name: str
+    """Name of the plan."""
     device: Device
     """Device that the plan is for: a GPU if any value is on one."""
     capability: str
     """Name of the device's instruction set or chip."""
     symbols: SymbolTable
+    """Symbols of the plan."""
     inputs: tuple[Input, ...]
+    """Arguments of the plan, in order."""
     constants: tuple[Value, ...]
+    """Tensors that the plan refers to by name and that are stored outside it."""
     buffers: tuple[tuple[str, Placement], ...]
     """Placement of every buffer that steps name."""
     storages: tuple[Storage, ...]
+    """Allocations that steps make and free."""
     kernels: tuple[Kernel, ...]
+    """Kernels that steps launch."""
     steps: tuple[Step, ...]
+    """Steps in the order in which the host takes them."""
     outputs: tuple[Output, ...]
+    """Results of the plan, in order."""
     peak: Size = 0
     """Modelled maximum of bytes that a run has allocated at once.
 
@@ -165,6 +194,7 @@ class Plan:
     not.
     """
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
+    """Decisions of the compiler; not part of the plan's identity."""
     subplans: tuple[Plan, ...] = ()
     """Plans that regions run, each once, however many steps run it."""
     donated: tuple[str, ...] = ()

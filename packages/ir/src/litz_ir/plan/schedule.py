@@ -15,14 +15,16 @@ from litz_ir.errors import CodegenError
 
 @dataclass(frozen=True, slots=True)
 class CpuLoops:
-    """Loops of a CPU over threads, vector lanes and registers."""
+    """A kernel as loops over threads, vector lanes and registers of a CPU."""
 
     parallel: tuple[str, ...] = ()
     """Leading outer axes, flattened, whose points are divided among threads."""
 
     vector: str | None = None
-    """Axis along the lanes of a vector register: an inner axis, or the last outer one, in which case every phase runs
-    for ``lanes`` outer points at once."""
+    """Axis along the lanes of a vector register: an inner axis, or the last outer one.
+
+    With an outer axis every phase runs for ``lanes`` outer points at once. ``None`` for scalar loops.
+    """
 
     lanes: int = 0
     """Elements of a vector register; 0 leaves the number to the code generator."""

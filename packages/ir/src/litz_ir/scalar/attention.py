@@ -16,6 +16,7 @@ class QueryKeyPoint:
     """Batch, heads and positions of one attention score."""
 
     batch: Size
+    """Index of the batch."""
     head: Size
     """Query head."""
     kv_head: Size
@@ -64,6 +65,7 @@ class SummedPosition:
     """A key or query position on the summed axes, with its masks."""
 
     position: Size
+    """Position in the sequence."""
     mask: Expr | None = None
     """Condition under which memory at the position may be read; ``None`` if it always may."""
     in_range: Expr | None = None

@@ -27,6 +27,7 @@ class ScalarOp:
     """A row of the scalar operation table."""
 
     name: str
+    """Name of the operation."""
     arity: int
     """Number of arguments."""
     rule: DTypeRule = "same"

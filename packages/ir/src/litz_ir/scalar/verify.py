@@ -53,6 +53,7 @@ class BufferInfo:
     """Dtype and shape of a buffer that a body may load from."""
 
     dtype: DType
+    """Dtype of the elements."""
     shape: tuple[Size | None, ...]
     """Extent of each index; ``None`` if unknown."""
 

@@ -64,7 +64,9 @@ class Codec:
     """Encoder and decoder of one type."""
 
     encode: Callable[[Any, SchemaWriter], Json]
+    """Function from a value to JSON."""
     decode: Callable[[Json, NodeReader], Any]
+    """Function from JSON to a value."""
     tag: str
     """Tag of the type where several types are possible; "" for plain JSON."""
 

@@ -41,8 +41,11 @@ class Predicate:
     """
 
     kind: PredicateKind
+    """Relation of `a` to `b`."""
     a: Size
+    """First size."""
     b: Size
+    """Second size."""
 
 
 class Prover:

@@ -38,7 +38,9 @@ class SymbolInfo:
     """Known facts of one symbol. Floats and bools have no range and divisor 1."""
 
     name: str
+    """Name of the symbol."""
     kind: SymbolKind = "int"
+    """Kind of its values."""
     low: int | None = None
     """Lowest value; None for an open end."""
     high: int | None = None
@@ -92,7 +94,9 @@ class SymbolTable:
     """
 
     infos: tuple[SymbolInfo, ...] = ()
+    """Symbols in order of declaration."""
     equalities: tuple[tuple[Size, Size], ...] = ()
+    """Pairs of equal sizes."""
 
     def __post_init__(self) -> None:
         if len(self._by_name) != len(self.infos):

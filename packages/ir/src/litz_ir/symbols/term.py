@@ -191,8 +191,11 @@ class Range:
     """
 
     low: int | None = None
+    """Lowest value; None for an open end."""
     high: int | None = None
+    """Highest value; None for an open end."""
     below: Term | None = None
+    """Exclusive upper bound that is a term; None without one."""
 
 
 class Symbol(Term):

@@ -40,6 +40,7 @@ class SourceUnit:
     language: str
     """Language of the text."""
     text: str
+    """The source text."""
     kernels: tuple[str, ...]
     """Names of the kernels that it defines."""
     flags: tuple[str, ...] = ()

@@ -44,8 +44,11 @@ class Literal:
     """A number, whose dtype follows from its context unless the text states one."""
 
     value: int | float
+    """The number."""
     dtype: DType | None
+    """Dtype that the text states; None if it states none."""
     token: Token
+    """Token of the number, for errors."""
 
 
 Operand = Expr | Literal
@@ -78,7 +81,7 @@ class BodyParser(TermParser):
         return self._with_dtype(self._infix(COMPARE), expected)
 
     def block(self, expected: tuple[DType, ...] = ()) -> tuple[Expr, ...]:
-        """``{ lets expression, … }``; a literal in position k gets the k-th of the ``expected`` dtypes."""
+        """A block ``{ lets expression, … }``; a literal in position k gets the k-th of the ``expected`` dtypes."""
         stream = self.stream
         stream.expect("{")
         self.lets()

@@ -24,7 +24,7 @@ def parse_fused(text: str) -> FusedGraph:
 
 
 def fused(stream: Stream) -> FusedGraph:
-    """``fused { graph groups decisions }``."""
+    """A fused graph: ``fused { graph groups decisions }``."""
     stream.expect("fused")
     stream.expect("{")
     loops = graph(stream)

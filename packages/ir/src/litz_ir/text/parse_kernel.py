@@ -39,7 +39,7 @@ def parse_kernel(text: str) -> Kernel:
 
 
 def kernel(stream: Stream) -> Kernel:
-    """``kernel name(parameters) { symbols schedule outer scratch phases }``.
+    """A kernel: ``kernel name(parameters) { symbols schedule outer scratch phases }``.
 
     A horizontally fused kernel is ``kernel name(parameters) { symbols subkernels }``; ``invoke (…)`` lines follow each
     subkernel.

@@ -116,7 +116,7 @@ class _OperationParser:
         self.device = device
 
     def operation(self) -> Operation:
-        """``results = kind …`` with its token and its origin."""
+        """An operation: ``results = kind …`` with its token and its origin."""
         stream = self.stream
         names = self._result_names()
         token = stream.token
@@ -152,7 +152,7 @@ class _OperationParser:
             self.stream.fail(f"{len(names)} results, but {len(types)} types")
 
     def results(self, names: ResultNames) -> tuple[Value, ...]:
-        """``-> type, complex type``, or nothing for an operation without results."""
+        """Result types: ``-> type, complex type``, or nothing for an operation without results."""
         types: list[TensorType] = []
         made: list[type[Value]] = []
         while self.stream.accept("," if types else "->"):
@@ -167,7 +167,7 @@ class _OperationParser:
     def typed_axes(
         self, names: ResultNames, scan_position: int | None = None
     ) -> tuple[tuple[Value, ...], tuple[Axis, ...], tuple[Axis, ...]]:
-        """``f32[i0: 4 | r0: 5]`` or ``[i0: 4 | r0: 5] -> types``: results, axes, inner axes.
+        """Results, axes and inner axes: ``f32[i0: 4 | r0: 5]`` or ``[i0: 4 | r0: 5] -> types``.
 
         The results of a scan have the inner axis too, at ``scan_position``.
         """

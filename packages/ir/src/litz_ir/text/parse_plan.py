@@ -47,7 +47,7 @@ def parse_plan(text: str) -> Plan:
 
 
 def plan(stream: Stream) -> Plan:
-    """``plan name on device "capability" (inputs) donated (inputs) -> (outputs) { … }``."""
+    """A plan: ``plan name on device "capability" (inputs) donated (inputs) -> (outputs) { … }``."""
     stream.expect("plan")
     name = stream.name("the plan's name")
     stream.expect("on")

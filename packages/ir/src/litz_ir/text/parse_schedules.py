@@ -131,7 +131,7 @@ def _inner(stream: Stream, word: str = "") -> InnerTile:
 
 
 def _tile(stream: Stream, word: str = "") -> Tile:
-    """``(axis, axis: block)``, after ``word`` if it is given."""
+    """A tile: ``(axis, axis: block)``, after ``word`` if it is given."""
     if word:
         stream.expect(word)
     stream.expect("(")

@@ -37,7 +37,7 @@ class TermParser(ABC):
         return total
 
     def terms(self) -> tuple[Size, ...]:
-        """``[term, …]``."""
+        """A list of index terms: ``[term, …]``."""
         stream = self.stream
         stream.expect("[")
         found: list[Size] = []

@@ -39,7 +39,7 @@ KINDS = ("int", "float", "bool")
 
 
 def separated(stream: Stream, item: Callable[[], T], *, start: str = "(", stop: str = ")") -> tuple[T, ...]:
-    """``(item, item, …)``."""
+    """A list: ``(item, item, …)``."""
     stream.expect(start)
     found: list[T] = []
     while not stream.at(stop):
@@ -66,7 +66,7 @@ def tail(stream: Stream, shape: tuple[Size, ...], device: Device) -> tuple[Layou
 
 
 def tensor_type(stream: Stream, device: Device) -> TensorType:
-    """``f32[4, 5] strides(1, 4) fixed on cuda``."""
+    """A tensor type: ``f32[4, 5] strides(1, 4) fixed on cuda``."""
     dtype = stream.dtype()
     shape = separated(stream, lambda: term(stream), start="[", stop="]")
     layout, type_device = tail(stream, shape, device)
@@ -74,13 +74,13 @@ def tensor_type(stream: Stream, device: Device) -> TensorType:
 
 
 def result_name(stream: Stream) -> tuple[str, str | None]:
-    """``%x1 replaces %x``."""
+    """A result's name: ``%x1 replaces %x``."""
     name = stream.value()
     return name, stream.value() if stream.accept("replaces") else None
 
 
 def declaration(stream: Stream, device: Device) -> Value:
-    """``%x: f32[4, 5]``, or ``%x: complex f32[4, 5, 2]``."""
+    """A buffer's declaration: ``%x: f32[4, 5]``, or ``%x: complex f32[4, 5, 2]``."""
     name, replaces = result_name(stream)
     stream.expect(":")
     make = ComplexValue if stream.accept("complex") else Value
@@ -88,14 +88,14 @@ def declaration(stream: Stream, device: Device) -> Value:
 
 
 def axis(stream: Stream) -> Axis:
-    """``i0: 4096``."""
+    """An axis: ``i0: 4096``."""
     name = stream.name("an axis")
     stream.expect(":")
     return Axis(name, term(stream))
 
 
 def axes(stream: Stream) -> tuple[tuple[Axis, ...], tuple[Axis, ...] | None]:
-    """``[i0: 4096, i1: 4 | r0: 1024]``: outer and inner axes; the inner ones are None without a bar."""
+    """Outer and inner axes: ``[i0: 4096, i1: 4 | r0: 1024]``; the inner ones are None without a bar."""
     stream.expect("[")
     outer = _axis_list(stream)
     inner = _axis_list(stream) if stream.accept("|") else None
@@ -168,7 +168,7 @@ def argument(stream: Stream) -> Argument:
 
 
 def _value_or_strided(stream: Stream) -> Ref | StridedRef:
-    """``%x`` or ``%x strided[2, 3] strides(1, 4) offset 8``."""
+    """A reference to a buffer: ``%x`` or ``%x strided[2, 3] strides(1, 4) offset 8``."""
     name = stream.value()
     if not stream.accept("strided"):
         return Ref(name)
@@ -177,7 +177,7 @@ def _value_or_strided(stream: Stream) -> Ref | StridedRef:
 
 
 def _complex(stream: Stream) -> ComplexRef | complex:
-    """``complex(%x)`` or ``complex(0.0, 1.0)``."""
+    """A complex argument: ``complex(%x)`` or ``complex(0.0, 1.0)``."""
     stream.expect("complex")
     stream.expect("(")
     found: ComplexRef | complex
@@ -213,7 +213,7 @@ def output(stream: Stream) -> Output:
 
 
 def arguments(stream: Stream) -> tuple[tuple[Argument, ...], Attributes]:
-    """``(%x, 3, dim=0)``."""
+    """Arguments of a call: ``(%x, 3, dim=0)``."""
     positional: list[Argument] = []
     named: list[tuple[str, Argument]] = []
 
@@ -240,7 +240,7 @@ def asserted_error(stream: Stream) -> AssertedError:
 
 
 def info(stream: Stream) -> SymbolInfo:
-    """``s0: int from 2 to 4096 multiple 8 hint 1024 source "…"``."""
+    """A symbol: ``s0: int from 2 to 4096 multiple 8 hint 1024 source "…"``."""
     token = stream.token
     name = stream.name("a symbol")
     stream.expect(":")
@@ -265,7 +265,7 @@ def _hint(stream: Stream) -> int | float | bool:
 
 
 def symbols(stream: Stream) -> SymbolTable:
-    """``symbols { … }``, or an empty table if it is missing."""
+    """The symbol table ``symbols { … }``; empty if it is missing."""
     start = stream.token
     if not stream.accept("symbols"):
         return SymbolTable()

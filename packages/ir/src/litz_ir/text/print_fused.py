@@ -27,7 +27,7 @@ def fused_lines(fused: FusedGraph) -> list[str]:
 
 
 def decision_text(decision: Decision) -> str:
-    """``decision stage verdict "subject" reason bytes 4096 note "…"``."""
+    """The text of a decision: ``decision stage verdict "subject" reason bytes 4096 note "…"``."""
     text = (
         f"decision {name_text(decision.stage)} {name_text(decision.verdict)} {string_text(decision.subject)}"
     )

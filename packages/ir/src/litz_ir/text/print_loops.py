@@ -243,7 +243,7 @@ class _OperationPrinter:
 
 
 def values_text(names: Iterable[str]) -> str:
-    """``%a, %b``."""
+    """The text of buffers' names: ``%a, %b``."""
     return ", ".join(map(value_text, names))
 
 
@@ -253,7 +253,7 @@ def combiner_name(combiner: Combiner) -> str:
 
 
 def combine_lines(combiner: UserCombiner, scope: DTypeScope) -> list[str]:
-    """``from { identity } by { body } to { finish }``."""
+    """The lines of a user combiner: ``from { identity } by { body } to { finish }``."""
     parameters_scope = scope.combining(tuple(expr.dtype for expr in combiner.identity))
     lines: list[str] = []
     for word, bodies, known in (

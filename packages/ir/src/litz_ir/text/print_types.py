@@ -42,7 +42,7 @@ def indented(lines: Iterable[str]) -> list[str]:
 
 
 def device_text(device: Device) -> str:
-    """``cpu`` or ``cuda:1``."""
+    """The text of a device: ``cpu`` or ``cuda:1``."""
     return name_text(device.kind) + (f":{device.index}" if device.index else "")
 
 
@@ -69,7 +69,7 @@ def tail_text(type_: TensorType, device: Device) -> str:
 
 
 def type_text(type_: TensorType, device: Device) -> str:
-    """``f32[4, 5] strides(1, 4) fixed on cuda``."""
+    """The text of a tensor type: ``f32[4, 5] strides(1, 4) fixed on cuda``."""
     shape = ", ".join(map(print_term, type_.shape))
     return f"{type_.dtype}[{shape}]{tail_text(type_, device)}"
 
@@ -80,24 +80,24 @@ def value_type_text(value: Value, device: Device) -> str:
 
 
 def value_name(value: Value) -> str:
-    """``%x1 replaces %x``."""
+    """The text of a result's name: ``%x1 replaces %x``."""
     return value_text(value.name) + (
         f" replaces {value_text(value.replaces)}" if value.replaces is not None else ""
     )
 
 
 def declaration(value: Value, device: Device) -> str:
-    """``%x: f32[4, 5]``, or ``%x: complex f32[4, 5, 2]``."""
+    """The text of a buffer's declaration: ``%x: f32[4, 5]``, or ``%x: complex f32[4, 5, 2]``."""
     return f"{value_name(value)}: {value_type_text(value, device)}"
 
 
 def axis_text(axis: Axis) -> str:
-    """``i0: 4096``."""
+    """The text of an axis: ``i0: 4096``."""
     return f"{name_text(axis.name)}: {print_term(axis.size)}"
 
 
 def axes_text(axes: Iterable[Axis], inner: Sequence[Axis] = ()) -> str:
-    """``[i0: 4096, i1: 4 | r0: 1024]``."""
+    """The text of outer and inner axes: ``[i0: 4096, i1: 4 | r0: 1024]``."""
     text = ", ".join(map(axis_text, axes))
     if inner:
         text = f"{text} | {', '.join(map(axis_text, inner))}".strip()
@@ -105,7 +105,7 @@ def axes_text(axes: Iterable[Axis], inner: Sequence[Axis] = ()) -> str:
 
 
 def input_text(item: Input, device: Device) -> str:
-    """``%x: f32[4]``, ``$n: int as s0``, ``$m: int = s0*2`` or ``object %g: generator``."""
+    """The text of an input: ``%x: f32[4]``, ``$n: int as s0``, ``$m: int = s0*2`` or ``object %g: generator``."""
     match item:
         case Value():
             return declaration(item, device)
@@ -118,7 +118,7 @@ def input_text(item: Input, device: Device) -> str:
 
 
 def argument_text(argument: Argument) -> str:
-    """An argument of a call.
+    """The text of an argument of a call.
 
     ``%x``, ``complex(%x)``, ``%x strided[2] offset 4``, ``$s``, ``kind::name``, ``f32``, ``device(cpu)``, a term, or a
     literal such as ``complex(0.0, 1.0)``.
@@ -157,13 +157,13 @@ def argument_text(argument: Argument) -> str:
 
 
 def arguments_text(arguments: Iterable[Argument], attributes: Attributes = ()) -> str:
-    """``(%x, 3, dim=0)``."""
+    """The text of arguments: ``(%x, 3, dim=0)``."""
     named = [f"{name_text(name)}={argument_text(value)}" for name, value in attributes]
     return f"({', '.join([*map(argument_text, arguments), *named])})"
 
 
 def info_text(info: SymbolInfo) -> str:
-    """``s0: int from 2 to 4096 multiple 8 hint 1024 source "…"``, without unknown fields."""
+    """The text of a symbol, without unknown fields: ``s0: int from 2 to 4096 multiple 8 hint 1024 source "…"``."""
     text = f"{name_text(info.name)}: {info.kind}"
     if info.low is not None:
         text += f" from {info.low}"
@@ -177,7 +177,7 @@ def info_text(info: SymbolInfo) -> str:
 
 
 def symbols_lines(table: SymbolTable) -> list[str]:
-    """``symbols { … }``; no line for an empty table."""
+    """The lines of a symbol table: ``symbols { … }``; no line for an empty table."""
     facts = [info_text(info) for info in table.infos]
     facts += [f"equal {print_term(left)} = {print_term(right)}" for left, right in table.equalities]
     return ["symbols {", *indented(facts), "}"] if facts else []

@@ -46,8 +46,11 @@ class DTypeScope:
     """Dtypes of buffers and scalars by name, and of combiner parameters by position."""
 
     buffers: dict[str, DType] = field(default_factory=dict)
+    """Dtypes of buffers by name."""
     scalars: dict[str, DType] = field(default_factory=dict)
+    """Dtypes of scalars by name."""
     parameters: tuple[DType, ...] = ()
+    """Dtypes of combiner parameters by position."""
 
     def combining(self, dtypes: tuple[DType, ...]) -> DTypeScope:
         """The scope of a combiner's body over tuples of these dtypes: accumulated values first, then new ones."""

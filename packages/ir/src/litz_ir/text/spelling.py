@@ -89,7 +89,10 @@ _ORIGIN_PART = re.compile(
 
 
 def origin_text(origin: Origin) -> str:
-    """``@ node (operation) in module "source" file:line``, without empty fields; empty for an unknown origin."""
+    """The text of an origin, without empty fields: ``@ node (operation) in module "source" file:line``.
+
+    Empty for an unknown origin.
+    """
     if origin == UNKNOWN:
         return ""
     parts = ["@"]

@@ -42,7 +42,9 @@ class Case:
     """A kernel with its inputs, and the accuracy required of its results."""
 
     name: str
+    """Name, unique in the suite."""
     kernel: Kernel
+    """The kernel that runs."""
     buffers: Mapping[str, Array]
     """Contents of each parameter before the run, in memory form."""
     symbols: Mapping[str, int | float] = field(default_factory=dict)
@@ -160,7 +162,7 @@ def at(buffer: str, offset: Size, dtype: DType) -> Expr:
 
 
 def axes(**sizes: Size) -> tuple[Axis, ...]:
-    """Axes by name."""
+    """Axes of the given names and sizes."""
     return tuple(Axis(name, size) for name, size in sizes.items())
 
 
@@ -201,7 +203,7 @@ def case(
 
 
 def phase(*statements: Statement, over: Sequence[Axis] = ()) -> Phase:
-    """A loop nest."""
+    """A phase with these statements over these axes."""
     return Phase(tuple(over), statements)
 
 
