@@ -77,7 +77,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "flex_attention.fused": "the loop that uses its scores computes them, so they are never in memory",
         "flex_attention.function": "its score_mod or mask_mod is not an expression of one query and one key",
         "flex_attention.dtype": "its operands are not all 16-bit or 32-bit floats of one dtype",
-        "flex_attention.empty": "it has no queries, no keys or no heads",
+        "flex_attention.empty": "one of its operands has no elements",
         "flex_attention.gradient": "its gradient is unused, must be deterministic, or reads a whole captured tensor",
         "library.no_template": "the target cannot generate this contraction, so a library routine runs it",
     }

@@ -13,7 +13,10 @@ from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size
 
 RegionKind = Literal["cond", "while_loop", "while_stack", "scan", "invoke", "frozen"]
-"""Kind of a higher-order operator; ``invoke`` runs its subgraph once, ``frozen`` until a parameter changes."""
+"""Kind of a higher-order operator.
+
+``invoke`` runs its subgraph; ``frozen`` does too, and its results are reused until a parameter changes.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -114,7 +114,10 @@ def check_tile_loops(kernel: Kernel, schedule: TileLoops, location: ErrorLocatio
 
 
 def check_attention(kernel: Kernel, schedule: Attention, location: ErrorLocation) -> None:
-    """The dimensions have the outer axes and those of one phase, each once."""
+    """The dimensions have the outer axes and those of one phase, each once.
+
+    If that phase stores at every point, rows and summed axes may be exchanged.
+    """
     inner = schedule.summed
     check_tiles((schedule.rows, schedule.columns, Tile(inner.axes, inner.block)), location)
     named = Counter(
