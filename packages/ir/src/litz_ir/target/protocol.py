@@ -86,7 +86,7 @@ class LazyModule(KernelModule, Protocol):
     """A module that does some work at the first launch, with a fallback if that fails."""
 
     def on_failure(self, callback: FailureCallback) -> None:
-        """Report such failures to ``told``; without it they are raised."""
+        """Report such failures to ``callback``; without one they are raised."""
 
 
 @runtime_checkable
