@@ -72,7 +72,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str
     for module in (litz.compilation.compilation, litz.capture.aot):
         monkeypatch.setattr(module, "targets_for", lambda *_: targets)
     monkeypatch.setattr(litz.pipeline, "load_tuned", partial(load_tuned, clock=ever_slower))
-    monkeypatch.setattr(litz.compilation.cached, "chooses_products", lambda *_: True)
+    monkeypatch.setattr(litz.compilation.cached, "chooses_matmuls", lambda *_: True)
     found: dict[str, list[bool]] = {}
     planned = Stages.schedule
 

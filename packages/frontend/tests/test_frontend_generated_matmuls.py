@@ -215,7 +215,7 @@ class Processes:
             litz.pipeline, "load_tuned", partial(load_tuned, clock=Stopwatch(target, {1: 1.0}))
         )
         monkeypatch.setattr(litz.compilation.generated, "faster_generated", self._better)
-        monkeypatch.setattr(litz.compilation.cached, "chooses_products", lambda *_: True)
+        monkeypatch.setattr(litz.compilation.cached, "chooses_matmuls", lambda *_: True)
 
     def _better(self, *_: object) -> frozenset[str]:
         self.asked += 1

@@ -1,4 +1,4 @@
-"""Options of lowering and of the scheduler: what the user, the devices and the libraries of this machine allow."""
+"""Options of lowering and of the scheduler, derived from the user's options, the devices and the host's libraries."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from litz_scheduler import SchedulerOptions
 
 
 def lowering_options(config: Config, targets: TargetSet, forced: frozenset[str]) -> LoweringOptions:
-    """What the user and the devices of the graph let lowering do; nodes of these names run as ATen."""
-    machines = targets.capabilities()
-    longest = max((known.max_sorted_row for known in machines.values()), default=0)
+    """Return the options of lowering for a graph's devices; nodes named in ``forced`` run as ATen."""
+    devices = targets.capabilities()
+    longest = max((known.max_sorted_row for known in devices.values()), default=0)
     return LoweringOptions(
         rng=config.rng,
         numerics=config.numerics,
@@ -28,14 +28,14 @@ def lowering_options(config: Config, targets: TargetSet, forced: frozenset[str])
         attention=config.attention,
         deterministic=torch.are_deterministic_algorithms_enabled(),
         nested_reductions=frozenset(
-            device.kind for device, known in machines.items() if known.nested_reductions
+            device.kind for device, known in devices.items() if known.nested_reductions
         ),
         max_sorted_row=longest if config.sort_rows else 0,
     )
 
 
 def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
-    """What the user and the libraries of this machine let the scheduler do; raises ``ConfigError``."""
+    """Return the options of the scheduler for this host; raise ``ConfigError`` for a wrong ``force``."""
     cpu = targets.capabilities().get(CPU)
     allowed: dict[str, Any] = {
         "fuse": config.fuse,
@@ -47,7 +47,7 @@ def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
     return SchedulerOptions(**(allowed | forced(config.force)))
 
 
-def chooses_products(config: Config, targets: TargetSet, gpus: Gpus) -> bool:
-    """True where products are generated or called, whatever takes less time."""
+def chooses_matmuls(config: Config, targets: TargetSet, gpus: Gpus) -> bool:
+    """Report whether matmuls are generated or called by timing both: with ``autotune``, on one GPU."""
     alone = "cuda" in targets.by_kind and gpus == ONE_GPU
     return config.autotune and alone and not scheduler_options(config, targets).generated_matmuls

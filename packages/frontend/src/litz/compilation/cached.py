@@ -9,7 +9,7 @@ from functools import partial
 from litz.artifact import Artifact
 from litz.loading import Compiled
 from litz.pipeline import Stages
-from litz.stage_options import chooses_products
+from litz.stage_options import chooses_matmuls
 from litz_ir.plan import plans_in
 from litz_lowering import LoweredGraph
 
@@ -55,7 +55,7 @@ class CachedGraph:
         if timed:
             stages.demoted |= attempt("cache", self._on_record, frozenset[str](), "nothing is demoted")
         chosen: frozenset[str] | None = frozenset()
-        if timed and chooses_products(stages.config, stages.targets, stages.gpus):
+        if timed and chooses_matmuls(stages.config, stages.targets, stages.gpus):
             chosen = attempt("cache", lambda: cache.matmul_choices.read(timed), chosen, "products are called")
         stages.products = chosen or stages.products
         if not timed:
