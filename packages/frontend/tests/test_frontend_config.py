@@ -145,7 +145,7 @@ def test_forced_choices_reach_the_scheduler() -> None:
     [
         ("triton.cudagraphs", "is Inductor's: it sets litz's cuda_graphs"),
         ("max_autotune", "is Inductor's: it sets litz's autotune"),
-        ("epilogue_fusion", "is Inductor's and is ignored: what fuses is fused unless fuse=False"),
+        ("epilogue_fusion", "is Inductor's and is ignored: epilogues are always fused unless fuse=False"),
     ],
 )
 def test_options_of_inductor_are_told_once(name: str, instead: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""``mode=`` and ``options=`` of ``torch.compile`` as litz options, and what is told of Inductor's."""
+"""Translation of the ``mode`` and ``options`` of ``torch.compile`` to litz options, with warnings about Inductor's."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from litz.settings import Config
 from litz_ir.errors import ConfigError
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
+"""Names that ``torch.compile`` accepts for ``mode``."""
 
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
-"""The modes that record what is launched on a GPU."""
+"""Modes that turn ``cuda_graphs`` on."""
 
 AUTOTUNE_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
-"""The modes that tune kernels."""
+"""Modes that turn ``autotune`` on."""
 
 
 AUTOTUNE_OPTIONS = frozenset({"max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning"})
-"""Inductor's names for what ``autotune`` does."""
+"""Inductor's options that set ``autotune``."""
 
 MAPPED: Mapping[str, str] = MappingProxyType(
     {
@@ -30,67 +31,71 @@ MAPPED: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(AUTOTUNE_OPTIONS, "it sets litz's autotune"),
     }
 )
-"""Options that set one of litz's."""
+"""Inductor's options that set one of litz's, with the text of their warning."""
 
 IGNORED: Mapping[str, str] = MappingProxyType(
     {
-        "alignment_asserts": "kernels are built anew for addresses that lie otherwise",
+        "alignment_asserts": "kernels are recompiled for inputs of another alignment",
         "assert_indirect_indexing": "indices are always checked, as in eager",
-        "combo_kernels": "small independent loops always share launches on a GPU",
-        "cpp_wrapper": "a run of kernels is always one native call",
+        "combo_kernels": "small independent loops are always fused horizontally on a GPU",
+        "cpp_wrapper": "consecutive kernels are always launched by one native call",
         "deterministic": "torch.use_deterministic_algorithms is followed",
         "emulate_precision_casts": "numerics='eager', the default, rounds where eager does",
-        "epilogue_fusion": "what fuses is fused unless fuse=False",
-        "graph_partition": "with cuda_graphs, the parts between what cannot be recorded are recorded",
-        "implicit_fallbacks": "what has no lowering runs as ATen, and fallback='error' raises",
+        "epilogue_fusion": "epilogues are always fused unless fuse=False",
+        "graph_partition": "with cuda_graphs, graphs are always partitioned at operations that cannot be captured",
+        "implicit_fallbacks": "operations without a lowering fall back to ATen, and fallback='error' raises",
         "keep_output_stride": "results always have eager's strides",
-        "layout_optimization": "layouts are always chosen by what they cost",
-        "max_autotune_gemm": "autotune tunes products too",
-        "max_autotune_gemm_backends": "autotune compares generated products with the library's",
+        "layout_optimization": "layouts are always chosen by their cost",
+        "max_autotune_gemm": "autotune tunes matmuls too",
+        "max_autotune_gemm_backends": "autotune compares generated matmuls with the library's",
         "memory_planning": "memory is always planned",
-        "reorder_for_compute_comm_overlap": "communication stays in the program's order",
+        "reorder_for_compute_comm_overlap": "collectives stay in program order",
         "reorder_for_peak_memory": "the order of least modelled peak memory is always chosen",
-        "shape_padding": "force='pad_leading_dimension=1' pads rows of matrices on a GPU",
-        "size_asserts": "what operators return is always held to the sizes that their meta kernels promise",
+        "shape_padding": "force='pad_leading_dimension=1' pads the rows of matrices on a GPU",
+        "size_asserts": "results of operators are always checked against the sizes of their meta kernels",
         "trace.enabled": "litz.explain shows graphs and kernels",
         "trace.graph_diagram": "litz.explain shows graphs and kernels",
-        "triton.cudagraph_skip_dynamic_graphs": "graphs of dynamic sizes are never recorded",
-        "triton.unique_kernel_names": "kernels are always named by what they compute",
+        "triton.cudagraph_skip_dynamic_graphs": "graphs of dynamic sizes are never captured",
+        "triton.unique_kernel_names": "kernels are always named after their operations",
     }
 )
-"""Options for which litz has nothing to switch."""
+"""Inductor's options that have no effect, each with litz's behaviour, which their warning gives."""
 
 PREFIX = "TORCHINDUCTOR_"
+"""Prefix of Inductor's environment variables."""
 
 _VARIABLES: Mapping[str, str] = MappingProxyType(
     {
-        "CUDAGRAPHS": "LITZ_CUDA_GRAPHS sets what litz records",
-        "FREEZING": "LITZ_FREEZING sets what litz freezes",
+        "CUDAGRAPHS": "LITZ_CUDA_GRAPHS sets whether litz captures CUDA graphs",
+        "FREEZING": "LITZ_FREEZING sets whether litz freezes parameters",
         "FX_GRAPH_CACHE": "LITZ_CACHE turns litz's cache off",
-        "NAN_ASSERTS": "LITZ_NAN_ASSERTS makes litz look for NaN",
+        "NAN_ASSERTS": "LITZ_NAN_ASSERTS makes litz check for NaN",
         **{name.upper(): "LITZ_AUTOTUNE sets whether litz tunes" for name in AUTOTUNE_OPTIONS},
     }
 )
-"""What speaks for some of Inductor's variables, by what follows their prefix."""
+"""Litz's counterparts of some of Inductor's environment variables, by the name after the prefix."""
 
 _OTHERS: Mapping[str, str] = MappingProxyType(
     {
-        "TORCH_COMPILE_DEBUG": "of litz's work nothing is written there; litz.explain shows it",
+        "TORCH_COMPILE_DEBUG": "litz writes no files there; litz.explain shows graphs and kernels",
         "TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS": "litz.config holds litz's options",
     }
 )
-"""Variables of torch's that have no effect on litz. Most ``TORCH_COMPILE_`` ones are Dynamo's and hold here too."""
+"""Environment variables of torch that have no effect on litz. Most ``TORCH_COMPILE_`` variables are Dynamo's, and
+these work with litz too."""
 
 _SILENT = frozenset({"CACHE_DIR", "FORCE_DISABLE_CACHES", "ERROR_ON_CUSTOM_OP_ALIASING", "WINDOWS_TESTS"})
-"""Not told: torch sets the first by itself; the others hold whatever the backend, as those of AOTAutograd do."""
+"""Inductor's variables without a warning: torch sets the first by itself; the others work with every backend."""
 
 _AUTOGRAD = "AUTOGRAD_"
+"""Prefix of AOTAutograd's variables among Inductor's; they work with every backend."""
 
 
 def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | None) -> Config:
-    """``base`` with the changes that a call of ``torch.compile`` asks for; raises :class:`ConfigError`.
+    """Return ``base`` with the changes that a call of ``torch.compile`` asks for; raise :class:`ConfigError` for
+    others.
 
-    What becomes of Inductor's options is told once in a process.
+    Each of Inductor's options causes one warning in a process, which says how litz treats it.
     """
     if mode is not None and mode not in MODES:
         near = difflib.get_close_matches(mode, MODES, n=1) or MODES
@@ -114,14 +119,14 @@ def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | Non
 
 
 def option_notice(name: str) -> str:
-    """The line that tells what becomes of an option of :data:`MAPPED` or :data:`IGNORED`."""
+    """Return the warning about an option of :data:`MAPPED` or :data:`IGNORED`."""
     if name in MAPPED:
         return f"litz: the option {name!r} is Inductor's: {MAPPED[name]}"
     return f"litz: the option {name!r} is Inductor's and is ignored: {IGNORED[name]}"
 
 
 def variable_notices(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """A line for each variable in the environment that is Inductor's and does nothing here."""
+    """Return a warning for each environment variable that is Inductor's and has no effect on litz."""
     return tuple(
         f"litz: {name} in the environment is Inductor's and is ignored: {instead}"
         for name in sorted(environment)
@@ -130,7 +135,7 @@ def variable_notices(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _instead(variable: str) -> str:
-    """What litz does instead of a variable; empty for one that is not Inductor's alone."""
+    """Return litz's counterpart of a variable; empty for one that is not Inductor's alone."""
     name = variable.removeprefix(PREFIX)
     if name == variable:
         return _OTHERS.get(variable, "")

@@ -1,8 +1,8 @@
-"""Options: few, typed, scoped, and read from the environment here and nowhere else.
+"""Options of litz: typed, scoped, and read from the environment in this module alone.
 
-``litz.config`` is the handle. ``litz.config.patch(fallback="error")`` holds inside a ``with`` block, for the thread and
-its tasks; ``litz.config.fallback = "error"`` holds for the process. What a compilation uses is fixed when it starts, so
-a backward graph that is compiled later sees the options of its forward.
+``litz.config`` is the handle. ``litz.config.patch(fallback="error")`` holds inside a ``with`` block, for its thread
+and the tasks started there; ``litz.config.fallback = "error"`` holds for the process. A compilation reads its options
+once, when it starts, so a backward graph that is compiled later has the options of its forward.
 """
 
 from __future__ import annotations
@@ -26,66 +26,106 @@ from litz_scheduler import SchedulerOptions
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The options.
+    """Options of one compilation.
 
-    ``fallback``: what happens to operations that should be generated and are not, or fail to compile: run them as ATen
-    and say so once (``warn``), say nothing (``silent``), or raise (``error``). What is meant for ATen (sorts, linear
-    algebra, results whose size is data; ``docs/operators.md`` names all) is a call under each.
-    ``rng``: ``eager`` draws from ATen's own random stream in program order; ``fast`` generates Philox numbers in
-    kernels.
-    ``numerics``: ``eager`` computes as eager does, roundings to narrow types included; ``fast`` may differ in the last
-    place where that is quicker (a product with a reciprocal for a quotient).
-    ``cache``: keep compiled graphs on disk. ``cache_dir``: where (``None``: the platform's cache folder).
-    ``compiler``: the C++ compiler to use (``None``: ``g++``, then ``clang++``).
-    ``prepack_weights``: in inference, keep what is computed from parameters alone (weights in the form that a library
-    likes best, scaled by a batch norm that follows) until one of them changes. It takes their memory again. A write
-    through ``.data`` to single elements of more than 4 KB may go unseen (``docs/decisions/0007``).
-    ``attention``: products around a softmax that were written by hand run as the library's attention, where that gives
-    the same (``docs/attention.md``).
-    ``sort_rows``: rows of up to 2,048 elements are sorted by kernels on a GPU, if they are many, which nobody has timed
-    beside the library's sorts. Values and places are the same.
-    ``freezing``: parameters never change after the first call, so that nobody looks whether one did.
-    ``cuda_graphs``: record what a call launches on a GPU and replay it by one call of the driver, where sizes are fixed
-    and nothing looks at values. Results stay what they are. It takes memory of its own.
-    ``autotune``: from the second call on, time other tiles for the kernels that move much on a GPU, and go on with
-    those that are quicker. What is found is kept in the cache. ``autotune_seconds``: what that may take for a graph.
-    ``fuse``: off makes one kernel per operation, which is slow and good for finding a fault.
-    ``force``: the scheduler's options that are set instead of chosen (``siblings=0 lanes=outer``), see
-    :class:`litz_scheduler.SchedulerOptions`; for measuring what its choices are worth.
-    ``verify``: check the IR's invariants after every pass. ``check``: run the reference interpreter after every pass.
-    ``self_check``: compare the results of a compiled graph with ATen's, in its first call (``first``), or in that and
-    each 64th after it (``sample``). Kernels with wrong results are reported, and their operations run as ATen from then
-    on, in later processes with the same cache too (``docs/self-check.md``).
-    ``nan_asserts``: raise ``NanFound`` where a compiled graph is given NaN, or computes it. Every call waits for its
-    device, so this is for finding where NaN begins.
+    Each can be set by ``litz.config``, by the environment variable ``LITZ_<NAME>``, and by the ``options`` argument
+    of ``torch.compile``. Flags take 0 or 1 in the environment.
     """
 
     fallback: Literal["warn", "silent", "error"] = "warn"
+    """Treatment of operations that should be generated and are not, or that fail to compile: ``warn`` runs them as
+    ATen kernels and logs that once, ``silent`` runs them so without a log line, ``error`` raises. Default ``warn``: a
+    missing rule costs speed, not the program. Operations that litz always calls from ATen (sorts, linear algebra,
+    results of data-dependent size; ``docs/operators.md`` names all) are not affected."""
+
     rng: Literal["eager", "fast"] = "eager"
+    """Source of random numbers: ``eager`` draws from ATen's generator in program order, ``fast`` generates Philox
+    numbers inside kernels. Default ``eager``, which gives the numbers of eager PyTorch for the same seed."""
+
     numerics: Literal["eager", "fast"] = "eager"
+    """Rounding: ``eager`` rounds where eager PyTorch does, also to low-precision dtypes between operations; ``fast``
+    may differ in the last place where that is faster (a quotient by a constant becomes a multiplication by its
+    reciprocal). Default ``eager``, since eager PyTorch is the specification."""
+
     cache: bool = True
+    """Read and write compiled graphs on disk. Default on: a second process then compiles nothing that a first one
+    did."""
+
     cache_dir: str | None = None
+    """Path of the cache folder; ``None`` for the cache folder of the platform. Default ``None``, one cache per user."""
+
     compiler: str | None = None
+    """Command of the C++ compiler; ``None`` for ``g++``, or ``clang++`` where that is missing. The environment
+    variable ``CXX`` sets it too. Default ``None``, so that no configuration is needed."""
+
     prepack_weights: bool = True
+    """Constant folding of frozen parameters in inference: values that depend on parameters alone (weights in the
+    format that a library reads fastest, scaled by a following batch norm) are computed once and reused until a
+    parameter changes. Default on: it saves the reordering in every call, for as many bytes as those weights have. A
+    write through ``.data`` to single elements of a tensor of more than 4 KB may go unnoticed
+    (``docs/decisions/0007-frozen-parameters.md``)."""
+
     attention: bool = True
+    """Replacement of hand-written attention, matmuls around a softmax, by the attention kernel of the library, in
+    inference on a CPU and where the values are the same (``docs/attention.md``). Default on, since the scores are
+    then never stored."""
+
     sort_rows: bool = False
+    """Generated sort kernels on a GPU for rows of up to 2,048 elements, where there are many rows. Values and indices
+    are the same. Default off: they have not been timed against the sorts of the library."""
+
     freezing: bool = False
+    """Assumption that parameters never change after the first call, so that calls do not test for a change. Default
+    off: a training step or ``load_state_dict`` changes parameters."""
+
     cuda_graphs: bool = False
+    """CUDA graphs: the launches of a call on a GPU are captured, then replayed by one call of the driver, where sizes
+    are fixed and no value is read by the host. Results are never overwritten while they are in use. Default off, as
+    in eager and in Inductor's default mode, since each captured graph has memory of its own."""
+
     autotune: bool = False
+    """Autotuning: from the second call on, candidate configs of the kernels that move most data on a GPU are timed,
+    and the fastest are used from then on and stored in the cache; matmuls are generated or called, whichever is
+    faster. Default off: it delays the first calls, and sums may be rounded in another order afterwards."""
+
     autotune_seconds: float = 10.0
+    """Time limit for autotuning one graph, in seconds, at least 0: three quarters of it for building candidate
+    configs, and up to half of it before that for the choice between generated and called matmuls. Kernels that are
+    not tuned in time keep their schedule. Default 10, by ``docs/decisions/0013-tuning.md``."""
+
     fuse: bool = True
+    """Fusion of operations. Default on. Off makes one kernel per operation, which is slow and helps to find a wrong
+    kernel."""
+
     force: str = ""
+    """Options of the scheduler that are set instead of chosen by its cost model, as words ``name=value`` with spaces
+    between them (``siblings=0 lanes=outer``); :class:`litz_scheduler.SchedulerOptions` lists them. Default empty: it
+    exists to measure the cost model's choices."""
+
     verify: bool = False
+    """Verification of the IR after every pass. Default off, since it adds to compile time and finds only errors in
+    passes."""
+
     check: bool = False
+    """Run of the reference interpreter before and after every pass, with a comparison of the results. Default off: it
+    takes far longer than compilation and finds only errors in passes."""
+
     self_check: Literal["off", "first", "sample"] = "off"
+    """Comparison of the results of compiled graphs with ATen's: ``off``, in the first call (``first``), or in that
+    and each 64th after it (``sample``). A kernel with wrong results is reported, and its operations run as ATen from
+    then on, also in later processes with the same cache (``docs/self-check.md``). Default ``off``, since a checked
+    call runs the graph twice."""
+
     nan_asserts: bool = False
+    """Test of inputs and results of compiled graphs for NaN, which raises ``NanFound``. Default off: every call waits
+    for its device, so this serves to find the operation where NaN first appears."""
 
     def cache_root(self) -> Path:
-        """The folder that ``cache_dir`` names, else the platform's for litz."""
+        """Return the folder that ``cache_dir`` names, or the cache folder of the platform for litz."""
         return user_cache_path("litz", appauthor=False) if self.cache_dir is None else Path(self.cache_dir)
 
     def replaced(self, changes: Mapping[str, Any]) -> Config:
-        """The options with some changed; raises :class:`ConfigError` for unknown names and wrong values."""
+        """Return the options with some changed; raise :class:`ConfigError` for unknown names and wrong values."""
         for name, value in changes.items():
             _validate(name, value)
         return dataclasses.replace(self, **changes)
@@ -94,10 +134,11 @@ class Config:
 _TYPES = get_type_hints(Config)
 
 PREFIX = "LITZ_"
-"""How the variables of the environment begin that set options."""
+"""Prefix of the environment variables that set options."""
 
 
 def _validate(name: str, value: object) -> None:
+    """Raise :class:`ConfigError` for an unknown option or a value of the wrong type."""
     if name not in _TYPES:
         near = _near(name)
         hint = f"did you mean {' or '.join(near)}?" if near else f"options are {', '.join(_TYPES)}"
@@ -123,12 +164,12 @@ def _validate(name: str, value: object) -> None:
 
 
 def _near(name: str) -> list[str]:
-    """The options that are spelled like a name, the nearest first."""
+    """Return the options that are spelled like a name, the nearest first."""
     return difflib.get_close_matches(name, _TYPES, n=3, cutoff=0.4)
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """A line for each ``LITZ_...`` in the environment that names no option, and so changes nothing."""
+    """Return a warning for each environment variable ``LITZ_...`` that names no option and so has no effect."""
     known = {f"{PREFIX}{name.upper()}" for name in _TYPES}
     lines = []
     for variable in sorted(each for each in environment if each.startswith(PREFIX) and each not in known):
@@ -139,7 +180,8 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> Config:
-    """``LITZ_<OPTION>`` for every option; ``CXX`` names the compiler too."""
+    """Read ``LITZ_<OPTION>`` for every option, and ``CXX`` for the compiler; raise :class:`ConfigError` for wrong
+    values."""
     changes: dict[str, Any] = {}
     if environment.get("CXX"):
         changes["compiler"] = environment["CXX"]
@@ -159,6 +201,7 @@ def _from_environment(environment: Mapping[str, str]) -> Config:
 
 
 def _number(name: str, text: str) -> float:
+    """Parse a number from the environment; raise :class:`ConfigError` for other text."""
     try:
         return float(text)
     except ValueError as error:
@@ -181,7 +224,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class ConfigHandle:
-    """``litz.config``: reads, sets and scopes the options."""
+    """Type of ``litz.config``: reads, sets and scopes the options."""
 
     __slots__ = ("_default", "_scoped")
     _default: Config
@@ -194,14 +237,14 @@ class ConfigHandle:
         object.__setattr__(self, "_scoped", ContextVar[Mapping[str, Any]]("litz_config", default=_NOTHING))
 
     def current(self) -> Config:
-        """The options in force here."""
+        """Return the options in force for the calling thread or task."""
         scoped: Mapping[str, Any] = self._scoped.get()
         default: Config = self._default
         return default.replaced(scoped) if scoped else default
 
     @contextlib.contextmanager
     def patch(self, **changes: Any) -> Iterator[Config]:
-        """Change options inside a ``with`` block; raises :class:`ConfigError`."""
+        """Change options inside a ``with`` block; raise :class:`ConfigError` for unknown names and wrong values."""
         for name, value in changes.items():
             _validate(name, value)
         token = self._scoped.set({**self._scoped.get(), **changes})
@@ -228,15 +271,16 @@ _SCHEDULER_TYPES: Mapping[str, Any] = get_type_hints(SchedulerOptions)
 
 
 def forced(text: str) -> dict[str, int | str | frozenset[str]]:
-    """``siblings=0 lanes=outer`` as fields of :class:`litz_scheduler.SchedulerOptions` and their values.
+    """Parse ``siblings=0 lanes=outer`` to fields of :class:`litz_scheduler.SchedulerOptions` and their values.
 
-    Numbers are decimal, flags 0 or 1, sets of names separated by commas. Raises :class:`ConfigError` for other names
+    Numbers are decimal, flags 0 or 1, sets are names separated by commas. Raises :class:`ConfigError` for other names
     and values.
     """
     return dict(_forced_field(word) for word in text.split())
 
 
 def _forced_field(word: str) -> tuple[str, int | str | frozenset[str]]:
+    """Parse one ``name=value``; raise :class:`ConfigError` for an unknown name or a wrong value."""
     name, _, value = word.partition("=")
     if name not in _SCHEDULER_TYPES:
         near = difflib.get_close_matches(name, _SCHEDULER_TYPES, n=1) or list(_SCHEDULER_TYPES)
