@@ -566,7 +566,7 @@ def test_reports_without_a_cache_and_those_that_cannot_be_written(
     records.clear()
     monkeypatch.setattr(repro, "graph_source", raising(RecursionError))
     run(program, "inference")
-    assert "none, for writing it failed: RecursionError" in records[0].getMessage()
+    assert "none, since writing it failed: RecursionError" in records[0].getMessage()
 
 
 @pytest.mark.usefixtures("built")

@@ -1,4 +1,4 @@
-"""What users call: ``compile_fx``, ``compile_fx_inner``, ``mark_step_begin``, ``explain``, ``config``."""
+"""The public functions: ``compile_fx``, ``compile_fx_inner``, ``mark_step_begin``, and the options ``config``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ config = ConfigHandle(os.environ)
 """The options: ``litz.config.patch(...)``, ``litz.config.fallback = ...``; see :class:`litz.settings.Config`."""
 
 FOREIGN_VARIABLES = variable_notices(os.environ)
-"""What is to be told of Inductor's variables, once litz compiles something."""
+"""Warnings about Inductor's environment variables, logged when litz first compiles a graph."""
 
 
 def compile_fx(
@@ -33,10 +33,11 @@ def compile_fx(
     config: Config | None = None,
     observers: Sequence[Observer] = (),
 ) -> Callable[..., Any]:
-    """Compile a graph that Dynamo captured, or one exported or traced by hand, through AOTAutograd.
+    """Compile a graph that Dynamo captured, or that was exported or traced by hand, through AOTAutograd.
 
-    ``gm`` may return one value or a nest of them and take nested inputs. The result is called like ``gm``.
-    ``observers`` see each graph that is compiled, a later backward included.
+    ``gm`` may return one value or nested containers of values, and take nested inputs. The result is called like
+    ``gm``. ``observers`` are called with each graph that is compiled, a later backward graph included. A failure
+    outside the stages returns ``gm`` itself, unless ``config.fallback`` is ``error``.
     """
     chosen = config if config is not None else _current()
     cache = ArtifactCache.open(chosen, GraphSource(gm, "captured", captured=True))
@@ -47,8 +48,8 @@ def compile_fx(
         raise
     except Exception as error:
         if chosen.fallback == "error":
-            raise  # it may be the program's own
-        # What the program itself does wrong is raised by eager, too, when it runs.
+            raise  # it may be the program's own error
+        # An error of the program itself is raised again by eager when the graph runs.
         cache.failures.report(error, "capture", "a graph runs as it was captured")
         return gm
 
@@ -56,7 +57,7 @@ def compile_fx(
 def _compiled(
     gm: GraphModule, example_inputs: Sequence[Any], backend: Callable[..., Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """A graph through a backend that takes flat arguments and results."""
+    """Compile a graph by a backend that takes flat arguments and returns flat results."""
     trees = gm.graph._codegen
     if isinstance(trees, _PyTreeCodeGen):
         return _with_flat_trees(gm, example_inputs, backend, trees)
@@ -68,9 +69,10 @@ def _compiled(
 def compile_fx_inner(
     gm: GraphModule, example_inputs: Sequence[Any], *, name: str = "graph", config: Config | None = None
 ) -> Callable[..., Any]:
-    """Compile a graph of functional ATen operations whose nodes carry ``meta["val"]``; no AOTAutograd, no gradients.
+    """Compile a graph of functional ATen operations whose nodes carry ``meta["val"]``, without AOTAutograd and
+    gradients.
 
-    The result takes the inputs as arguments, or one list of them, and gives what the graph returns.
+    The result takes the inputs as arguments, or one list of them, and returns what the graph returns.
     """
     chosen = config if config is not None else _current()
     compiled: Compiled = compile_or_fall_back(gm, name, chosen, ArtifactCache.open(chosen))
@@ -85,11 +87,10 @@ def compile_fx_inner(
 
 
 def mark_step_begin() -> None:
-    """Say that a new step of inference or training begins: nothing, and allowed anywhere.
+    """Do nothing: accepted so that scripts that mark their steps for other backends run unchanged.
 
-    A recorded graph never writes over what somebody holds, so there is nothing that a mark could release: what nobody
-    holds is free without one, what somebody holds stays as it is. The function is there so that scripts which mark
-    their steps for other backends run as they are; ``torch.compiler.cudagraph_mark_step_begin`` may stay in them too.
+    A CUDA graph of litz never overwrites a result that is in use, and reuses the memory of results that are not, so a
+    mark has nothing to release. ``torch.compiler.cudagraph_mark_step_begin`` may stay in scripts too.
     """
 
 
@@ -98,6 +99,7 @@ def _current() -> Config:
 
 
 def _returns_tuple(gm: GraphModule) -> bool:
+    """Report whether a graph returns a flat tuple or list."""
     output = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
     result = output.args[0]
     flat = isinstance(result, tuple | list) and all(not isinstance(r, tuple | list | dict) for r in result)
@@ -110,8 +112,10 @@ def _with_flat_trees(
     backend: Callable[..., Callable[..., Any]],
     trees: _PyTreeCodeGen,
 ) -> Callable[..., Any]:
-    """A graph that flattens its own arguments and rebuilds its own results, as traced and exported ones do: litz
-    compiles what is between."""
+    """Compile the flat graph inside one that flattens its own arguments and rebuilds its own results.
+
+    Exported graphs, and those traced by ``make_fx``, do that.
+    """
     compiled = backend(GraphModule(gm, _copy_graph(gm)), trees.process_inputs(*example_inputs))
 
     def call(*args: Any) -> Any:
@@ -123,7 +127,7 @@ def _with_flat_trees(
 def _with_flat_outputs(
     gm: GraphModule, example_inputs: Sequence[Any], backend: Callable[..., Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """Flatten what the graph returns on the way in, rebuild it on the way out."""
+    """Compile a graph with its result flattened, and rebuild the result after each call."""
     flat = GraphModule(gm, _copy_graph(gm))
     output = next(node for node in reversed(flat.graph.nodes) if node.op == "output")
     leaves, spec = pytree.tree_flatten(output.args[0], is_leaf=lambda x: isinstance(x, torch.fx.Node))
@@ -138,6 +142,7 @@ def _with_flat_outputs(
 
 
 def _copy_graph(gm: GraphModule) -> torch.fx.Graph:
+    """Return a copy of the module's FX graph."""
     graph = torch.fx.Graph()
     result = graph.graph_copy(gm.graph, {})
     graph.output(result)

@@ -1,4 +1,4 @@
-"""What compiling a graph gives: the plan, its sources and binaries, and what was left to ATen. All of it data."""
+"""Artifacts: the result of compiling a graph, as data: plan, sources, binaries and fallbacks."""
 
 from __future__ import annotations
 
@@ -11,59 +11,90 @@ from litz_ir.target import SourceUnit
 
 @dataclass(frozen=True, slots=True)
 class AtenFallback:
-    """An operation that runs as its ATen routine, and why; ``line`` describes the user's line."""
+    """An operation that runs as its ATen kernel."""
 
     target: str
+    """Name of the ATen overload."""
+
     reason: str
+    """Reason that the operation is not generated, as a sentence."""
+
     line: str = ""
+    """Description of the user's source line; empty where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class TunedTiles:
-    """The schedule with which a kernel was quickest when it was tuned, of a pack its own and one for each part; the
-    ``seconds`` it took, and those that it took ``before``, with the schedules that it came with, the ``first``, which
-    may have been the quickest."""
+    """The fastest schedules found for a kernel by autotuning."""
 
     schedules: tuple[Schedule, ...]
+    """The schedule of the kernel; for a horizontally fused kernel its own, then one for each subkernel."""
+
     seconds: float
+    """Time of a launch with ``schedules``, in seconds."""
+
     before: float
+    """Time of a launch with the schedules ``first``, in seconds."""
+
     first: tuple[Schedule, ...]
+    """The schedules chosen without autotuning, which may be the fastest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A compiled graph. ``seconds`` says how long each stage took when it was compiled; ``cached`` that it was not.
-    ``tuned_tiles`` are the choices that its kernels were made with, by name, of those that were tuned.
-    ``uncacheable`` says why it cannot be in the cache, where it depends on what has no identity."""
+    """A compiled graph."""
 
     key: str
+    """Key in the AOT graph cache; empty where the artifact is not cached."""
+
     plan: Plan
+    """Kernels, buffers and steps, for the host program."""
+
     units: tuple[SourceUnit, ...]
+    """Sources of the kernels."""
+
     binaries: tuple[Path, ...]
+    """Path of the binary of each source, in the order of ``units``."""
+
     fallbacks: tuple[AtenFallback, ...] = ()
+    """Operations that run as ATen kernels for want of a lowering, or after a failure."""
+
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
+    """Time of each stage of the compilation, in seconds, by name; not compared."""
+
     cached: bool = False
+    """True where the artifact was read from the cache, not compiled."""
+
     tuned_tiles: tuple[tuple[str, TunedTiles], ...] = ()
+    """Schedules found by autotuning that the kernels were built with, by kernel name."""
+
     uncacheable: str = ""
+    """Reason that the cache cannot store the artifact: it depends on an object without an identity. Else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class AotWrapping:
-    """What is to be done around a graph that AOTAutograd traced.
-
-    The first ``outputs`` results are the function's, the others are saved for the backward, which takes them, then the
-    gradients of the results at the positions ``differentiable``. The inputs at ``written`` are overwritten.
-    """
+    """The work left to do around a graph that AOTAutograd traced."""
 
     outputs: int
+    """Number of the function's results; the further results are saved for the backward."""
+
     differentiable: tuple[int, ...] = ()
+    """Positions of the results whose gradients the backward takes, after the saved tensors."""
+
     written: tuple[int, ...] = ()
+    """Positions of the inputs that the graph overwrites."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledCapture:
-    """What a graph that Dynamo captured was compiled to; ``backward`` where gradients are wanted."""
+    """The compiled form of a graph that Dynamo captured."""
 
     forward: Artifact
+    """The forward graph, or the inference graph."""
+
     wrapping: AotWrapping
+    """The work to do around the calls."""
+
     backward: Artifact | None = None
+    """The backward graph; ``None`` without gradients."""

@@ -1,4 +1,4 @@
-"""The function behind ``torch.compile(..., backend="litz")``, and its name in torch's registry."""
+"""The backend behind ``torch.compile(..., backend="litz")``, and its registration with torch."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from litz.options import config_from
 log = logging.getLogger("litz")
 
 NAME = "litz"
+"""Name of the backend in torch's registry."""
 
 
 def litz(
@@ -28,9 +29,9 @@ def litz(
     """Compile a graph that Dynamo captured.
 
     ``mode`` takes torch's names; on CPUs they all mean the default, on GPUs ``reduce-overhead`` and ``max-autotune``
-    replay CUDA graphs, and the modes with ``max-autotune`` tune kernels. ``options`` holds litz's options and, so that
-    existing scripts run, Inductor's names, which are mapped or ignored; one warning for each says so. Raises
-    ``ConfigError`` for anything else.
+    replay CUDA graphs, and the modes with ``max-autotune`` tune kernels. ``options`` takes litz's options and, so
+    that existing scripts run, Inductor's names, which are mapped to litz's or ignored with one warning each. Raises
+    ``ConfigError`` for other names and wrong values.
     """
     for line in FOREIGN_VARIABLES:
         log_once(line)
@@ -38,15 +39,16 @@ def litz(
 
 
 def register() -> None:
-    """Tell torch the name of the backend, unless it knows it.
+    """Register the backend with torch, unless it is registered.
 
-    torch registers what it finds by entry point when the name is first asked for, and several threads that ask at once
-    fail: each loads it, and all but the first find the name taken. ``import litz`` calls this under its import lock.
+    torch registers an entry point when its name is first used, and several threads that use it first at the same time
+    fail: each loads the entry point, and all but one find the name taken. ``import litz`` calls this under its import
+    lock.
     """
     entry = getattr(registry, "_BACKENDS", {}).get(NAME)
     if entry is not None and entry.value.startswith("litz."):
-        # The metadata is that of an older installation (an editable one keeps it), whose entry point lies in this
-        # package: torch may be loading it at this moment, and registers the name itself.
+        # The installed metadata is older (an editable installation keeps it), and its entry point is in this package:
+        # torch may be loading it at this moment, and then registers the name itself.
         return
     try:
         registry.register_backend(litz, name=NAME)

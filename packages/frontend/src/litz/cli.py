@@ -1,4 +1,4 @@
-"""``litz``: what is installed here, and what the cache holds."""
+"""The command ``litz``: installed targets, and contents of the cache."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from litz_ir.target import load_target, target_entries
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; gives the exit status: 0, or 1 after an error that is printed."""
+    """Run the command line; return the exit status: 0, or 1 after an error, which is printed."""
     parser = argparse.ArgumentParser(prog="litz", description="A backend for torch.compile, in layers.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="targets, their capabilities, the cache folder")
-    cache = commands.add_parser("cache", help="what the cache holds").add_subparsers(
+    cache = commands.add_parser("cache", help="contents of the cache").add_subparsers(
         dest="action", required=True
     )
     cache.add_parser("list", help="entries and their sizes")
-    cache.add_parser("clear", help="drop every entry")
-    cache.add_parser("verify", help="read every entry; drop the damaged ones")
+    cache.add_parser("clear", help="delete every entry")
+    cache.add_parser("verify", help="read every entry; delete damaged ones")
     given = parser.parse_args(arguments)
     console = Console()
     try:
@@ -44,11 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def cache_root() -> Path:
-    """The folder that the options name, else the platform's."""
+    """Return the folder of the cache that the options name."""
     return config.current().cache_root()
 
 
 def _info(console: Console) -> None:
+    """Print installed targets, their capabilities and the cache folder."""
     table = Table("target", "capabilities")
     for name in sorted(target_entries()):
         try:
@@ -61,6 +62,7 @@ def _info(console: Console) -> None:
 
 
 def _cache(console: Console, action: str) -> None:
+    """List, clear or verify each folder of the cache."""
     for kind in FOLDERS:
         folder = cache_root() / kind
         if not folder.is_dir():
@@ -71,7 +73,7 @@ def _cache(console: Console, action: str) -> None:
         if action == "clear":
             if not store.writable:
                 raise CacheError(f"{folder} cannot be written", hint="clear it as the user who made it")
-            for path in folder.iterdir():  # with what a process that was killed had half written
+            for path in folder.iterdir():  # entries that a killed process left half written too
                 store.drop(path.name)
             console.print(f"{kind}: {len(keys)} entries dropped")
         elif action == "verify":
@@ -85,7 +87,7 @@ def _cache(console: Console, action: str) -> None:
 
 
 def _reports(console: Console, action: str) -> None:
-    """List or drop the reports of failures, which are folders for people and have nothing to verify."""
+    """List or delete the reports of failures, which have nothing to verify."""
     found = [path for path in (cache_root() / REPORTS).glob("*") if path.is_dir()]
     if action == "clear":
         for path in found:

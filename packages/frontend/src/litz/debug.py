@@ -1,4 +1,4 @@
-"""What runs between passes when the options ask for it."""
+"""Hooks between passes: the IR verifier and the reference interpreter, where the options turn them on."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from litz_ir.passes import Hook
 from litz_ir.verifier import verify
 
 CHECK = "litz_ir.passes.check"
-"""The module that runs the reference interpreter, loaded where the options ask for that."""
+"""Module of the hook that runs the reference interpreter; imported where an option turns it on."""
 
 
 def hooks_for(config: Config) -> tuple[Hook, ...]:
-    """The hooks that ``config`` asks for: the verifiers, the reference interpreter."""
+    """Return the hooks that ``config`` turns on."""
     hooks: list[Hook] = []
     if config.verify:
         hooks.append(verify_result)
@@ -23,5 +23,5 @@ def hooks_for(config: Config) -> tuple[Hook, ...]:
 
 
 def verify_result(name: str, before: object, after: object) -> None:
-    """Check the invariants of what a pass gave; raises ``VerifyError``."""
+    """Check the invariants of a pass's result; raise ``VerifyError`` where one is violated."""
     verify(after)

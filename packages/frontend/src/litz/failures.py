@@ -1,4 +1,4 @@
-"""The one place where a failure is told, and where it is decided whether it raises or costs speed alone."""
+"""Failure policy: a failure is reported here, and either raises or costs speed alone."""
 
 from __future__ import annotations
 
@@ -22,39 +22,48 @@ log = logging.getLogger("litz")
 T = TypeVar("T")
 
 REPRO = "litz.repro"
-"""The module that writes reports, which nobody loads before something fails."""
+"""Module that writes reports; imported after the first failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphSource:
-    """A graph as litz was given it: by Dynamo, where it is ``captured``, else by AOTAutograd, with the names of its
-    nodes that :func:`litz_lowering.lower` takes."""
+    """A graph as litz received it, from Dynamo or from AOTAutograd."""
 
     gm: GraphModule
     name: str
+    """Name of the graph in warnings and reports."""
+
     captured: bool = False
+    """True for a graph that Dynamo captured; False for one of AOTAutograd's."""
+
     frozen: frozenset[str] = frozenset()
+    """Names of placeholders assumed equal from call to call, as :func:`litz_lowering.lower` takes them."""
+
     donated: frozenset[str] = frozenset()
+    """Names of placeholders whose memory the graph may reuse."""
+
     saved: frozenset[str] = frozenset()
+    """Names of nodes whose results the backward alone reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Policy and memory of the failures of one call of the backend: ``reported`` is what was reported.
-
-    ``source`` is the graph at hand, of which a report keeps a repro.
-    """
+    """The failure policy of one call of the backend, and the failures that were reported."""
 
     config: Config
     source: GraphSource | None = None
+    """The graph being compiled, for the repro in a report; ``None`` where it is unknown."""
+
     reported: set[str] = field(default_factory=set)
+    """Texts of the failures reported so far, each reported once."""
 
     def of(self, source: GraphSource) -> Failures:
-        """The same for one of the graphs."""
+        """Return the policy for one graph, with the same record of reported failures."""
         return replace(self, source=source)
 
     def attempt(self, stage: str, work: Callable[[], T], otherwise: T, instead: str) -> T:
-        """What ``work`` gives; where it fails, ``otherwise``, reported with what happens ``instead``."""
+        """Return the result of ``work``; where it raises, report that with its consequence ``instead`` and return
+        ``otherwise``."""
         try:
             return work()
         except Exception as error:
@@ -62,7 +71,7 @@ class Failures:
             return otherwise
 
     def callback(self, stage: str) -> FailureCallback:
-        """What :meth:`report` is to those who are to know no more of it."""
+        """Return :meth:`report` as a function of the error and its consequence."""
 
         def told(error: Exception, instead: str) -> None:
             self.report(error, stage, instead)
@@ -77,11 +86,12 @@ class Failures:
         loops: LoopGraph | None = None,
         nodes: frozenset[str] = frozenset(),
     ) -> None:
-        """Raise the error where ``config.fallback`` is ``error``, as a ``LitzError``; else warn of it, once, unless
-        that is ``silent``. Wrong options always raise.
+        """Raise the error as a ``LitzError`` where ``config.fallback`` is ``error``; else warn of it once, unless
+        ``silent``.
 
-        ``instead`` completes the sentence "lowering failed, so ...". ``loops`` is the lowered graph, where there is
-        one, which joins the repro; ``nodes`` are those of the graph that are to blame, where that is known.
+        A ``ConfigError`` is always raised. ``instead`` completes the sentence "lowering failed, so ...". ``loops`` is
+        the lowered graph, where there is one, for the repro. ``nodes`` are the nodes of the graph that cause the
+        failure, where that is known.
         """
         if isinstance(error, LitzError):
             if isinstance(error, ConfigError) or self.config.fallback == "error":
@@ -102,23 +112,27 @@ class Failures:
         else:
             lines = [f"litz: {found.stage} failed, so {instead}.", text]
             if not found.origin and self.source is not None:
-                lines += self._places(self.source.gm, nodes)
-            log.warning("%s", "\n".join([*lines, f"  report: {self._kept(found, error, text, loops)}"]))
+                lines += self._source_lines(self.source.gm, nodes)
+            log.warning(
+                "%s", "\n".join([*lines, f"  report: {self._report_folder(found, error, text, loops)}"])
+            )
 
-    def _places(self, gm: GraphModule, nodes: frozenset[str]) -> list[str]:
-        """Lines of the warning that say where the graph comes from, or why that is not told."""
+    def _source_lines(self, gm: GraphModule, nodes: frozenset[str]) -> list[str]:
+        """Return lines of the warning that name the user's source lines, or the reason that they are unknown."""
         try:
-            return [f"  from: {place}" for place in import_module(REPRO).source_lines(gm, nodes)]
-        except Exception as problem:  # the warning is worth more than its lines
-            return [f"  from: not told, for looking failed: {type(problem).__name__}: {problem}"]
+            return [f"  from: {line}" for line in import_module(REPRO).source_lines(gm, nodes)]
+        except Exception as problem:  # the warning is worth more than these lines
+            return [f"  from: unknown, since the search failed: {type(problem).__name__}: {problem}"]
 
-    def _kept(self, found: LitzError, error: Exception, text: str, loops: LoopGraph | None) -> Path | str:
-        """The folder of the failure's report, or why there is none."""
+    def _report_folder(
+        self, found: LitzError, error: Exception, text: str, loops: LoopGraph | None
+    ) -> Path | str:
+        """Return the folder of the failure's report, or the reason that there is none."""
         if self.source is None:
-            return "none, for want of the graph"
+            return "none, since the graph is unknown"
         shown = error if found.__cause__ is None else found
         try:
             folder: Path = import_module(REPRO).write_report(self.config, self.source, shown, text, loops)
             return folder
-        except Exception as problem:  # whatever stands in its way costs the report alone
-            return f"none, for writing it failed: {type(problem).__name__}: {problem}"
+        except Exception as problem:  # a failure to write the report costs the report alone
+            return f"none, since writing it failed: {type(problem).__name__}: {problem}"

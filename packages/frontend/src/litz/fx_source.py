@@ -1,4 +1,4 @@
-"""An FX graph as Python that builds it again, without pickles: nodes by name, functions by their import path."""
+"""Python source that rebuilds an FX graph without pickles: nodes by name, functions by import path."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import _get_qualified_name
 
 LITERAL = 64
-"""The most elements of a constant that are written out; larger ones are made up again as inputs are."""
+"""Most elements of a constant that are written out; larger constants are replaced by random ones."""
 
 
 def graph_source(gm: GraphModule) -> str:
-    """A module with ``graph()``, which makes the graph anew, and ``INPUTS``, what it is called with; above both the
-    readable form as a comment."""
+    """Return a module with ``graph()``, which rebuilds the graph, and ``INPUTS``, its example arguments.
+
+    The readable form of the graph stands above both, as a comment. Raises ``TypeError`` for a value without a
+    spelling.
+    """
     readable = gm.print_readable(print_output=False, include_stride=True, include_device=True)
     writer = _Writer()
     body = writer.builder(gm)
@@ -47,13 +50,13 @@ def tensor(shape, stride, dtype, device, dynamic=(), grad=False):
 
 
 class _Writer:
-    """Spells what graphs hold; ``modules`` are those to import for it."""
+    """Writes nodes and values as source; ``modules`` are the modules to import for it."""
 
     def __init__(self) -> None:
         self.modules: set[str] = set()
 
     def builder(self, gm: GraphModule) -> str:
-        """Statements that leave the graph in ``made``."""
+        """Return statements that leave the graph in the variable ``made``."""
         lines = ["root, g, n = torch.nn.Module(), torch.fx.Graph(), {}"]
         for name in dict.fromkeys(str(node.target) for node in gm.graph.nodes if node.op == "get_attr"):
             lines += self._attribute(gm, name)
@@ -66,6 +69,7 @@ class _Writer:
         return "\n".join([*lines, "made = torch.fx.GraphModule(root, g)"])
 
     def _attribute(self, gm: GraphModule, path: str) -> Iterable[str]:
+        """Yield statements that define an attribute of the module: a subgraph or a constant."""
         value: Any = gm
         for part in path.split("."):
             value = getattr(value, part)
@@ -81,10 +85,11 @@ class _Writer:
             yield f"root.register_buffer({path!r}, {self._value(value)})"
 
     def example(self, node: Node) -> str:
-        """What a placeholder is given."""
+        """Return the source of a placeholder's example value."""
         return self._value(node.meta.get("val", node.meta.get("example_value")))
 
     def _value(self, value: Any) -> str:
+        """Return the source of a tensor with the same layout, or of another value."""
         if not isinstance(value, torch.Tensor):
             return self.spelled(value)
         sizes = [_hint(size) for size in value.shape]
@@ -97,7 +102,7 @@ class _Writer:
         return f"tensor({sizes}, {steps}, {value.dtype}, {str(value.device)!r}{more})"
 
     def spelled(self, value: Any) -> str:
-        """An argument; raises ``TypeError`` for what has no spelling."""
+        """Return the source of an argument; raise ``TypeError`` for a value without a spelling."""
         match value:
             case Node():
                 return f"n[{value.name!r}]"
@@ -126,13 +131,14 @@ class _Writer:
         raise TypeError(f"{type(value).__name__} cannot be written out")
 
     def _function(self, target: Any) -> str:
+        """Return the import path of a function, and note its module."""
         name = _get_qualified_name(target)
         self.modules.add(name.partition(".")[0])
         return name
 
 
 def _hint(size: Any) -> Any:
-    """A size as it was in the call that was traced; 2 for one that is data."""
+    """Return a size's value in the traced call; 2 for an unbacked symbol."""
     if type(size) in (int, float, bool):
         return size
     hint = size.node.hint if size.node.has_hint() else None

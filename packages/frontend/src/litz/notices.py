@@ -1,4 +1,4 @@
-"""Lines that a process says once, on the logger ``litz``."""
+"""Log lines that a process writes once, on the logger ``litz``."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ log = logging.getLogger("litz")
 
 @functools.cache
 def log_once(line: str, level: int = logging.WARNING) -> None:
-    """Log a line, unless this process has said it. A warning is printed where nobody set logging up."""
+    """Log a line, unless this process has logged it. Warnings are printed where logging is not configured."""
     log.log(level, "%s", line)
