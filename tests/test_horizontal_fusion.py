@@ -218,7 +218,7 @@ def test_a_pack_is_explained_by_kinds_of_loops(compiled: Callable[..., Compiled]
         "from one line of the user's"
     )
     text = str(Explanation((many,)))
-    assert f"12 loops side by side, of {len(report.subkernels)} kinds" in text
+    assert f"12 loops in one launch, of {len(report.subkernels)} kinds" in text
     assert f"and {2 * part.invocations - 3}" in text
     # The source says so too, at the function of each kind.
     comments = "".join(f"    # {line}\n" for line in (f"{part.invocations} loops", *part.lines))

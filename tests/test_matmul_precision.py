@@ -143,9 +143,9 @@ def test_narrow_products_are_what_they_are(compiled: Callable[..., Artifact]) ->
 @pytest.mark.parametrize("force", ["", "generated_matmuls=all"], ids=["called", "generated"])
 def test_explain_says_how_precise_products_are(force: str, compiled: Callable[..., Artifact]) -> None:
     plan = compiled(force=force).plan
-    assert matmul_precision(plan).startswith("products of f32 are exact")
+    assert matmul_precision(plan).startswith("f32 matmuls multiply exactly")
     torch.backends.cuda.matmul.allow_tf32 = True
-    assert matmul_precision(plan).startswith("products of f32 round their factors to TF32")
+    assert matmul_precision(plan).startswith("f32 matmuls round their operands to TF32")
 
 
 @pytest.mark.parametrize("force", ["", "generated_matmuls=all"], ids=["called", "generated"])
@@ -153,11 +153,9 @@ def test_explain_says_how_precise_convolutions_are(force: str, compiled: Callabl
     conv: Any = torch.backends.cudnn.conv
     conv.fp32_precision = "ieee"
     plan = compiled(force=force, program=convolutions).plan
-    assert matmul_precision(plan) == f"convolutions of f32 are exact, as {CONVOLUTIONS} asks"
+    assert matmul_precision(plan) == f"f32 convolutions multiply exactly, as {CONVOLUTIONS} says"
     conv.fp32_precision = "tf32"
-    assert (
-        matmul_precision(plan) == f"convolutions of f32 round their factors to TF32, as {CONVOLUTIONS} asks"
-    )
+    assert matmul_precision(plan) == f"f32 convolutions round their operands to TF32, as {CONVOLUTIONS} says"
     assert matmul_precision(compiled(torch.bfloat16, force, convolutions).plan) == ""
 
 

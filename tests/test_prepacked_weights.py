@@ -349,7 +349,7 @@ def test_the_explanation_says_which_constants_are_folded(frozen: bool) -> None:
     (region,) = report.graphs[0].regions
     assert region.frozen == frozen and region.parameters > 1
     assert region.constant_folded == (("convolution.scale", 1), ("prepack_convolution", 1))
-    until = "for good, since parameters are frozen" if frozen else "until a parameter changes"
+    until = "for good, since the option freezing is on" if frozen else "until a parameter changes"
     text = " ".join(str(report).split())
-    assert f"{region.frozen_bytes} B {until}; made of {region.parameters} parameters by" in text
+    assert f"{region.frozen_bytes} B {until}; computed from {region.parameters} parameters by" in text
     assert "1 x convolution.scale, 1 x prepack_convolution" in text

@@ -183,10 +183,10 @@ def test_what_is_not_kept_says_why(
     with caplog.at_level(logging.INFO, "litz"):
         reports = [litz.explain(function, torch.ones(4)) for _ in range(2)]
     assert [record.getMessage() for record in caplog.records if "kept" in record.getMessage()] in (
-        [], [f"litz: graphs are not kept on disk: {why}"],
+        [], [f"litz: graphs are not cached on disk: {why}"],
     )  # fmt: skip  # it is told once in a process
     assert [report.graphs[0].uncacheable for report in reports] == [why, why]
-    assert "not kept on disk: the next process cannot tell" in str(reports[0])
+    assert "not cached on disk: the next process cannot tell" in str(reports[0])
     assert not list((folder / "graphs").iterdir()) and not list((folder / "fx_graphs").iterdir())
 
 

@@ -1,8 +1,8 @@
 """The entry point by which torch finds ``backend="litz"`` in a program that does not import litz.
 
-It lies outside the package ``litz``, and imports that when it is first called. Importing ``litz`` registers the
-backend, and torch refuses a name that is registered while it loads the entry point of that name. It also takes some
-seconds less until torch knows the name, in which another thread could load the entry point too.
+This module is outside the package ``litz`` and imports it in the first call, for two reasons. Importing ``litz``
+registers the backend, and torch refuses a name that is registered while it loads the entry point of that name. And the
+entry point loads some seconds faster, in which another thread could load it too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""litz: a backend for ``torch.compile``, in layers.
+"""litz: a layered backend for ``torch.compile``.
 
-``torch.compile(model, backend="litz")`` needs no import of this package, but for programs whose first compilations are
-in several threads at once: the import registers the backend. ``litz.explain(fn, *args)`` says what became of a
-function, ``litz.bench(fn, *args)`` how long it takes, ``litz.config`` holds the options.
+``torch.compile(model, backend="litz")`` needs no import of this package, except in programs that first compile in
+several threads at once: the import registers the backend. ``litz.explain(fn, *args)`` reports the compiled form of a
+function, ``litz.bench(fn, *args)`` times it, and ``litz.config`` holds the options.
 """
 
 from litz.api import compile_fx, compile_fx_inner, config, mark_step_begin

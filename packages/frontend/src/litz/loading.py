@@ -1,4 +1,4 @@
-"""From an artifact to a callable: its binaries loaded, its host program bound to them, its calls recorded."""
+"""Loading: an artifact becomes a callable, with its binaries loaded and its calls captured as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -34,50 +34,74 @@ from litz_scheduler.graph_partition import GraphPartition
 log = logging.getLogger("litz")
 
 FAILED = "it runs without being replayed"
-"""What becomes of a graph that cannot be recorded."""
+"""Consequence of a failure to capture a graph, in log lines and in ``litz.explain``."""
 
 NO_CONSTANTS: Mapping[str, torch.Tensor] = MappingProxyType({})
+"""The constants of a graph that has none."""
 
 
 @dataclass(slots=True)
 class Compiled:
-    """A callable graph: takes the list of arguments (and empties it), gives the sequence of results. Where it is
-    ``frozen``, what was computed of parameters alone is never made again. ``cuda_graph`` says whether it is recorded
-    and replayed, and why not, where that was asked for. ``settled`` is false where the next calls may find a better
-    plan. ``loader`` makes the callable anew, for those who watch it run."""
+    """A callable graph."""
 
     call: HostFunction
+    """The function: takes the list of arguments, which it empties, and returns the sequence of results."""
+
     artifact: Artifact | None
+    """The artifact behind ``call``; ``None`` where the graph runs as ATen operations."""
+
     source: str = ""
+    """Source of the host program, for ``litz.explain``."""
+
     frozen: bool = False
+    """True where results of frozen regions are never computed again."""
+
     cuda_graph: str = ""
+    """Description of the CUDA graphs that the call replays, or the reason that it replays none; empty where the
+    option is off."""
+
     settled: bool = True
+    """False where later calls may find a faster plan."""
+
     loader: Loader | None = None
+    """Makes the callable again, for observers of its launches; ``None`` where there is no artifact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """All that makes an artifact callable, as often as that is wanted; tracebacks know it by ``name``. ``gpus`` are the
-    machine's that the graph is on, where these are several; the first is current while it is loaded."""
+    """Makes an artifact callable, as often as needed."""
 
     artifact: Artifact
     name: str
+    """Name of the graph in tracebacks."""
+
     targets: TargetSet
     config: Config
     program: HostProgram
+    """Host program of the artifact's plan."""
+
     constants: Mapping[str, torch.Tensor]
+    """Tensors that the graph contains, by name."""
+
     routines: Mapping[str, Callable[..., Any]]
+    """Functions of this process that the plan calls, by name."""
+
     gpus: Gpus
+    """Ordinals of the graph's GPUs, where there are several; the first is the current device while loading."""
+
     failures: Failures
 
     def call(self, watch: Watch | None = None) -> HostFunction:
-        """The graph on the device that is current, as it is; ``watch`` sees its launches. Raises ``LitzError``."""
+        """Return the call of the graph on the current device, without CUDA graphs.
+
+        ``watch`` is called before each launch. Raises ``LitzError``.
+        """
         return self._loaded(self.program, watch)
 
     def _loaded(
         self, program: HostProgram, watch: Watch | None = None, instead: Replacements = NO_PARTITIONS
     ) -> HostFunction:
-        """A host program of the graph, with other functions instead of some of its branches."""
+        """Load a host program of the graph, with other functions in place of some of its branches."""
         artifact = self.artifact
         built = zip(artifact.units, artifact.binaries, strict=True)
         told = self.failures.callback("call")
@@ -90,13 +114,12 @@ class Loader:
         return on_current_device(call) if artifact.plan.device.kind == "cuda" else call
 
     def of(self, artifact: Artifact) -> Loader:
-        """What loads another artifact of the same graph. Raises ``LitzError``."""
+        """Return the loader of another artifact of the same graph; raise ``LitzError``."""
         given = (self.name, self.targets, self.config, self.constants, self.routines, self.gpus)
         return loader_of(artifact, *given, self.failures)
 
     def compiled(self, call: HostFunction | None = None) -> Compiled:
-        """The graph as the options want it called: as ``call``, where somebody else sees to that. Raises
-        ``LitzError``."""
+        """Return the graph, called as the options say, or by ``call`` where one is given; raise ``LitzError``."""
         called = self.with_cuda_graphs(self.call()) if call is None else call
         made = Compiled(called, self.artifact, self.program.listing, self.config.freezing, loader=self)
         if not self.config.cuda_graphs:
@@ -107,40 +130,43 @@ class Loader:
         return replace(made, cuda_graph=choice.summary)
 
     def _choice(self) -> GraphPartition:
-        """What is recorded of the plan."""
+        """Return the parts of the plan to capture as CUDA graphs."""
         plan, context = self.artifact.plan, PassContext({})
         passes = Pipeline[Plan, GraphPartition]("replay", replay_passes(ROUTINES))
         divide = partial(passes.apply, plan, context)
         return self.failures.attempt("replay", divide, GraphPartition(plan, summary=FAILED), FAILED)
 
     def with_cuda_graphs(self, call: HostFunction) -> HostFunction:
-        """A call of the graph, recorded as a CUDA graph where the options ask for that and it can be done, or the graph
-        with parts of it recorded. Raises ``LitzError``."""
+        """Return a call that captures and replays the graph, or parts of it, as CUDA graphs; else ``call`` itself.
+
+        Raises ``LitzError``.
+        """
         if not self.config.cuda_graphs:
             return call
-        return self.failures.attempt("replay", lambda: self._replayed(call), call, FAILED)
+        return self.failures.attempt("replay", lambda: self._partitioned(call), call, FAILED)
 
-    def _replayed(self, call: HostFunction) -> HostFunction:
+    def _partitioned(self, call: HostFunction) -> HostFunction:
+        """Return the call with CUDA graphs that the graph partition chooses."""
         choice = self._choice()
         if choice.whole:
-            return on_current_device(self._recorded(choice.plan, call))
+            return on_current_device(self._captured(choice.plan, call))
         if not choice.partitions:
             return call
         program = host_program(choice.plan)
         branches = zip(choice.plan.subplans, program.branches, strict=True)
         parts = {
-            branch.name: partial(self._recorded, plan)
+            branch.name: partial(self._captured, plan)
             for plan, branch in branches
             if plan.name in choice.partitions
         }
         return self._loaded(program, instead=parts)
 
-    def _recorded(self, plan: Plan, call: HostFunction) -> HostFunction:
-        """The calls of a plan, recorded and replayed as CUDA graphs."""
-        recorder = capture_of(torch.cuda.current_device())
-        assert isinstance(plan.peak, int), "sizes are fixed where calls are recorded"
+    def _captured(self, plan: Plan, call: HostFunction) -> HostFunction:
+        """Return a call that captures and replays a whole plan as a CUDA graph."""
+        capture = capture_of(torch.cuda.current_device())
+        assert isinstance(plan.peak, int), "sizes are fixed where calls are captured"
         shared = shared_with_inputs(plan)
-        return CudaGraphRunner(call, recorder, plan.peak, overwritten(plan), shared, failures=self.failures)
+        return CudaGraphRunner(call, capture, plan.peak, overwritten(plan), shared, failures=self.failures)
 
 
 def loader_of(
@@ -153,7 +179,7 @@ def loader_of(
     gpus: Gpus = ONE_GPU,
     failures: Failures | None = None,
 ) -> Loader:
-    """What loads an artifact; raises ``CodegenError`` for a plan that the host cannot express."""
+    """Return the loader of an artifact; raise ``CodegenError`` for a plan that the host cannot express."""
     program = host_program(artifact.plan)
     told = Failures(config) if failures is None else failures
     return Loader(artifact, name, targets, config, program, constants, routines, gpus, told)

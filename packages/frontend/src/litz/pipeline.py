@@ -35,7 +35,7 @@ from litz_scheduler import SchedulerOptions, schedule
 T = TypeVar("T")
 
 DEMOTED = "a self-check found results of its kernel wrong"
-"""Why a demoted operation runs as ATen."""
+"""Reason for the fallback of a demoted operation."""
 
 Job = tuple[SourceUnit, Target]
 """A source, and the target that compiles it."""
@@ -43,22 +43,23 @@ Job = tuple[SourceUnit, Target]
 
 @dataclass(frozen=True, slots=True)
 class CapturedGraph:
-    """A graph as AOTAutograd captured it.
-
-    ``held`` names the placeholders that are parameters, or otherwise likely the same call after call; ``donated`` those
-    that nobody reads afterwards; ``saved`` the nodes whose results may be returned with other strides than eager's.
-    """
+    """A graph as AOTAutograd captured it."""
 
     gm: GraphModule
     name: str
-    held: frozenset[str] = frozenset()
+    frozen: frozenset[str] = frozenset()
+    """Placeholders that are parameters, or otherwise likely equal from call to call."""
+
     donated: frozenset[str] = frozenset()
+    """Placeholders that nothing reads after the call, so that their memory can be reused."""
+
     saved: frozenset[str] = frozenset()
+    """Nodes whose results may be returned with other strides than eager's."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """The results of the stages so far, in one run of them."""
+    """Results of the stages so far, in one run of them."""
 
     lowered: LoweredGraph | None = None
     plan: Plan | None = None
@@ -66,17 +67,14 @@ class Progress:
 
 
 Finish = Callable[[LoweredGraph, Artifact], Better | None]
-"""Called between compilation and loading: it keeps the artifact, and gives what looks for a better one later."""
+"""Function called between compilation and loading: stores the artifact, and returns the search for a faster plan."""
 
 
 @dataclass(slots=True)
 class Stages:
-    """The stages of one captured graph, each timed. They raise ``LitzError`` alone. The instance belongs to one thread.
+    """The stages of one captured graph, each timed; they raise no other exception than ``LitzError``.
 
-    ``gpus`` are those that the graph is on, ``products`` those that are generated, ``demoted`` the nodes that run as
-    ATen since a self-check found their kernels wrong. ``side_by_side`` is how many units are compiled at a time.
-    ``key`` is what the artifact is kept by, and ``unkept`` why it cannot be. ``loops`` is the graph as it was lowered
-    last.
+    An instance belongs to one thread.
     """
 
     captured: CapturedGraph
@@ -85,17 +83,32 @@ class Stages:
     targets: TargetSet
     failures: Failures
     gpus: Gpus = ONE_GPU
-    products: frozenset[str] = frozenset()
+    """Ordinals of the GPUs that the graph is on."""
+
+    generated: frozenset[str] = frozenset()
+    """Operations and nodes whose matmuls are generated, in addition to those that the options name."""
+
     demoted: frozenset[str] = frozenset()
-    side_by_side: int = field(default_factory=torch.get_num_threads)
+    """Nodes that run as ATen since a self-check found their kernels wrong."""
+
+    parallel_units: int = field(default_factory=torch.get_num_threads)
+    """Number of units compiled at the same time; by default torch's number of threads."""
+
     key: str = ""
-    unkept: str = ""
+    """Key of the artifact in the cache; empty where it is not cached."""
+
+    uncacheable: str = ""
+    """Reason that the artifact cannot be cached; empty where it can."""
+
     loops: LoopGraph | None = None
+    """The loop graph of the last lowering."""
+
     timings: Timings = field(default_factory=Timings)
 
-    def run(self, progress: Progress, left: frozenset[str], finish: Finish) -> Compiled:
-        """The graph as a callable, with these nodes ``left`` to ATen; ``progress`` takes what the stages give."""
-        lowered = progress.lowered = self.lower(left)
+    def run(self, progress: Progress, forced: frozenset[str], finish: Finish) -> Compiled:
+        """Compile and load the graph, with the nodes ``forced`` to run as ATen; ``progress`` receives the stages'
+        results."""
+        lowered = progress.lowered = self.lower(forced)
         progress.plan = self.schedule(lowered)
         plan = progress.plan = self.schedule_kernels(progress.plan)
         jobs = self.emit(plan)
@@ -104,26 +117,26 @@ class Stages:
         better = finish(lowered, artifact)
         return self.load(artifact, lowered.constants, lowered.routines, better)
 
-    def lower(self, left: frozenset[str]) -> LoweredGraph:
-        """FX to loops, with these nodes ``left`` to ATen."""
-        graph, options = self.captured, lowering_options(self.config, self.targets, left)
-        named = {"held": graph.held, "donated": graph.donated, "saved": graph.saved}
+    def lower(self, forced: frozenset[str]) -> LoweredGraph:
+        """Lower the FX graph to a loop graph, with the nodes ``forced`` to run as ATen."""
+        graph, options = self.captured, lowering_options(self.config, self.targets, forced)
+        named = {"held": graph.frozen, "donated": graph.donated, "saved": graph.saved}
         lowered = self.timed("lower", lambda: lower(graph.gm, name=graph.name, options=options, **named))
         self.loops = lowered.graph
         return lowered
 
     def schedule(self, lowered: LoweredGraph) -> Plan:
-        """Loops to a plan."""
+        """Schedule a loop graph: return its plan."""
         context, hooks = PassContext(self.targets.capabilities()), hooks_for(self.config)
         plan = self.timed("schedule", lambda: schedule(lowered.graph, context, self.options(), hooks=hooks))
         return replace(plan, decisions=(*lowered.decisions, *plan.decisions))
 
     def schedule_kernels(self, plan: Plan) -> Plan:
-        """A plan to one whose kernels have all that targets decide about them."""
+        """Return the plan with the schedules that targets decide."""
         return self.timed("schedule", lambda: self.targets.scheduled(plan))
 
     def emit(self, plan: Plan) -> tuple[Job, ...]:
-        """A plan to sources."""
+        """Emit the sources of a plan's kernels."""
         jobs: list[Job] = []
         for kind, target in self.targets.by_kind.items():
             own = launches_on(kind, plan)
@@ -133,10 +146,10 @@ class Stages:
         return tuple(jobs)
 
     def compile(self, jobs: Sequence[Job]) -> tuple[Path, ...]:
-        """Sources to binaries, side by side."""
+        """Compile sources to binaries, in parallel."""
         start = time.perf_counter()
         with stage("compile"):
-            with ThreadPoolExecutor(max_workers=max(1, min(len(jobs), self.side_by_side))) as pool:
+            with ThreadPoolExecutor(max_workers=max(1, min(len(jobs), self.parallel_units))) as pool:
                 binaries = tuple(pool.map(lambda job: self._binary(*job), jobs))
         self.timings.add("compile", time.perf_counter() - start)
         return binaries
@@ -148,7 +161,7 @@ class Stages:
         routines: Mapping[str, Callable[..., object]] = NO_ROUTINES,
         better: Better | None = None,
     ) -> Compiled:
-        """An artifact to a callable, tuned while it is called where the options ask for that."""
+        """Load an artifact as a callable, which is autotuned during its calls where the options say so."""
         given = (self.targets, self.config, self.cache, constants, routines, self.gpus)
         loaded = partial(
             load_tuned, artifact, self.captured.name, *given, better=better, failures=self.failures
@@ -158,25 +171,31 @@ class Stages:
         return replace(made, artifact=replace(made.artifact, seconds=dict(self.timings.seconds)))
 
     def options(self) -> SchedulerOptions:
-        """What the scheduler may do."""
+        """Return the options of the scheduler for this graph."""
         allowed = scheduler_options(self.config, self.targets)
-        return replace(allowed, generated_matmuls=allowed.generated_matmuls | self.products)
+        return replace(allowed, generated_matmuls=allowed.generated_matmuls | self.generated)
 
     def artifact(
         self, lowered: LoweredGraph, plan: Plan, jobs: Sequence[Job], binaries: tuple[Path, ...]
     ) -> Artifact:
-        """All that was made, as data."""
-        left = tuple(
+        """Return the results of all stages as data."""
+        fallbacks = tuple(
             AtenFallback(f.target, DEMOTED if f.node in self.demoted else f.reason, f.origin.describe())
             for f in lowered.fallbacks
         )
         units = tuple(unit for unit, _ in jobs)
         return Artifact(
-            self.key, plan, units, binaries, left, dict(self.timings.seconds), uncacheable=self.unkept
+            self.key,
+            plan,
+            units,
+            binaries,
+            fallbacks,
+            dict(self.timings.seconds),
+            uncacheable=self.uncacheable,
         )
 
     def timed(self, name: str, work: Callable[[], T]) -> T:
-        """What a stage gives, which raises ``LitzError`` alone."""
+        """Run a stage and add its time; every exception becomes a ``LitzError``."""
         start = time.perf_counter()
         try:
             with stage(name):
@@ -185,6 +204,7 @@ class Stages:
             self.timings.add(name, time.perf_counter() - start)
 
     def _binary(self, unit: SourceUnit, target: Target) -> Path:
+        """Return the binary of a unit; a timeout names the kernels of the unit."""
         try:
             return self.cache.binary(unit, target)
         except CompileTimeout as error:

@@ -1,6 +1,7 @@
-"""Reports of failures on disk: a folder each, with the graph, a script that repeats the failure, and the traceback.
+"""Reports of failures on disk: one folder each, with the graph, a script that repeats the failure, and the
+traceback.
 
-Nobody but their owner can read them: they hold parts of a program.
+Only their owner can read them, since they contain parts of a program.
 """
 
 from __future__ import annotations
@@ -28,19 +29,20 @@ from litz_ir.origin import describe_locations
 from litz_lowering import origin_of
 
 FOLDER = "reports"
+"""Name of the folder of all reports, in the cache."""
 
 MAX_REPORTS = 50
-"""The most reports that stay in a folder: the newest."""
+"""Number of reports in a folder; older ones are deleted."""
 
 SHOWN = 3
-"""The most of the user's lines that a report names for a failure without a node."""
+"""Most of the user's lines that a report names for a failure without a node."""
 
 LEFT_OUT = ("fallback", "cache", "cache_dir")
-"""Options that a repro sets for itself."""
+"""Options that a repro sets by itself."""
 
 
 def source_lines(gm: GraphModule, names: frozenset[str] = frozenset()) -> Sequence[str]:
-    """The first of the user's lines that a graph, or its nodes of these ``names``, came from."""
+    """Return the user's first source lines behind a graph, or behind its nodes of these ``names``."""
     nodes = (node for node in gm.graph.nodes if node.op not in ("placeholder", "output"))
     return describe_locations(origin_of(node) for node in nodes if not names or node.name in names)[:SHOWN]
 
@@ -48,27 +50,27 @@ def source_lines(gm: GraphModule, names: frozenset[str] = frozenset()) -> Sequen
 def write_report(
     config: Config, source: GraphSource, error: Exception, text: str, loops: LoopGraph | None
 ) -> Path:
-    """The folder of a failure's report, written unless it is there already. Raises ``OSError`` and more."""
+    """Return the folder of a failure's report, and write it unless it exists; raise ``OSError`` and others."""
     code = source.gm.code
     digest = hashlib.sha256(f"{text}\0{code}".encode()).hexdigest()[:16]
     root = _root(config)
     folder = root / digest
     if not folder.exists():
-        aside = Path(tempfile.mkdtemp(dir=root, prefix=".writing-"))
+        unfinished = Path(tempfile.mkdtemp(dir=root, prefix=".writing-"))
         for name, content in _files(config, source, error, text, loops).items():
-            (aside / name).write_text(content, encoding="utf-8")
+            (unfinished / name).write_text(content, encoding="utf-8")
         try:
-            os.rename(aside, folder)
+            os.rename(unfinished, folder)
         except OSError:
             if not folder.exists():
                 raise
-            shutil.rmtree(aside, ignore_errors=True)  # another process was quicker
-        _forget_old(root)
+            shutil.rmtree(unfinished, ignore_errors=True)  # another process was faster
+        _delete_old(root)
     return folder
 
 
 def _root(config: Config) -> Path:
-    """The folder of all reports: in the cache, or a temporary one, where there is no cache that is this user's."""
+    """Return the folder of all reports: in the cache, or a temporary one without a cache of this user."""
     if config.cache:
         root = config.cache_root() / FOLDER
         try:
@@ -77,18 +79,18 @@ def _root(config: Config) -> Path:
                 root.chmod(0o700)
                 return root
         except OSError:
-            pass  # a cache that cannot be used is told of where it is opened
+            pass  # a cache that cannot be used is reported where it is opened
     return _temporary()
 
 
 @functools.cache
 def _temporary() -> Path:
-    """A folder for the reports of this process, which outlive it."""
+    """Return a folder for the reports of this process, which is not deleted at its end."""
     return Path(tempfile.mkdtemp(prefix="litz-reports-"))
 
 
-def _forget_old(root: Path) -> None:
-    """Remove all but the newest reports."""
+def _delete_old(root: Path) -> None:
+    """Delete all but the newest reports."""
     found = sorted(root.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)
     for old in found[MAX_REPORTS:]:
         shutil.rmtree(old, ignore_errors=True)
@@ -97,6 +99,7 @@ def _forget_old(root: Path) -> None:
 def _files(
     config: Config, source: GraphSource, error: Exception, text: str, loops: LoopGraph | None
 ) -> dict[str, str]:
+    """Return the files of a report by name."""
     files = {"error.txt": f"{text}\n\n{''.join(traceback.format_exception(error))}\n{_machine()}\n"}
     try:
         files["graph.py"] = graph_source(source.gm)
@@ -109,10 +112,12 @@ def _files(
 
 
 def _machine() -> str:
+    """Return versions and platform in one line."""
     return f"torch {torch.__version__}, Python {platform.python_version()}, {platform.platform()}"
 
 
 def _script(config: Config, source: GraphSource) -> str:
+    """Return the script that repeats a failure."""
     changed = {each.name: getattr(config, each.name) for each in fields(Config)}
     default = Config()
     options = {
@@ -120,7 +125,7 @@ def _script(config: Config, source: GraphSource) -> str:
         for name, value in changed.items()
         if name not in LEFT_OUT and value != getattr(default, name)
     }
-    # What higher-order operators run has metadata of its own, which AOTAutograd makes.
+    # Subgraphs of higher-order operators need metadata of their own, which AOTAutograd makes.
     through_aot = source.captured or any(node.op == "get_attr" for node in source.gm.graph.nodes)
     return _SCRIPT.format(
         name=source.name,
@@ -135,9 +140,9 @@ def _script(config: Config, source: GraphSource) -> str:
     )
 
 
-_SCRIPT = '''"""Repeat the failure that error.txt tells of: python repro.py
+_SCRIPT = '''"""Repeat the failure that error.txt describes: python repro.py
 
-It compiles the graph {name} of graph.py anew, which raises what failed, and calls it with random elements.
+Compile the graph {name} of graph.py, which raises the failure, and call it with random elements.
 """
 
 import graph
@@ -156,7 +161,7 @@ NAMES = {{name: frozenset(nodes) for name, nodes in {names}.items()}}
 
 
 def example(mode, value, name):
-    """What stands for an input while it is compiled."""
+    """Return the fake tensor or symbol of an input during compilation."""
     source = ConstantSource(name)
     if type(value) is int:
         symbol = mode.shape_env.create_symbol(value, source, DimDynamic.DUCK)

@@ -1,4 +1,4 @@
-"""The targets that a compilation may use, found by entry point."""
+"""The targets of a compilation, found by entry point."""
 
 from __future__ import annotations
 
@@ -15,44 +15,48 @@ from litz_ir.target import Capabilities, SchedulingTarget, SourceUnit, Target, f
 
 @dataclass(frozen=True, slots=True)
 class TargetSet:
-    """Targets by device kind, and what they can do."""
+    """Targets by device kind."""
 
     by_kind: dict[str, Target]
+    """Target of each device kind, such as ``cpu`` and ``cuda``."""
 
     def __getitem__(self, device: Device) -> Target:
         return self.by_kind[device.kind]
 
     def capabilities(self) -> dict[Device, Capabilities]:
-        """What every device at hand can do."""
+        """Return the capabilities of the first device of each kind."""
         return {Device(kind): target.capabilities() for kind, target in self.by_kind.items()}
 
     def scheduled(self, plan: Plan) -> Plan:
-        """The plan with what each target decides about its kernels. Raises ``CodegenError``."""
+        """Return the plan with the schedules that every target decides; raise ``CodegenError``."""
         for target in self.by_kind.values():
             plan = scheduled_by(target, plan)
         return plan
 
 
 def targets_for(devices: Iterable[str], config: Config) -> TargetSet:
-    """The targets of the device kinds that a graph uses, with the compiler that ``config`` names; raises
-    ``TargetError`` naming a missing one."""
+    """Return the targets of a graph's device kinds, with the compiler that ``config`` names.
+
+    Raises ``TargetError``, which names a kind without an installed target.
+    """
     options = {"compiler": config.compiler}
     return TargetSet({kind: made_target(_found(kind), options) for kind in dict.fromkeys(devices)})
 
 
 @functools.cache
 def _found(kind: str) -> EntryPoint:
-    """What is installed stays while the process lives. The target itself does not: a GPU's is that of one device."""
+    """Return the entry point of a kind, cached: installed packages do not change. Targets do: a GPU's is of one
+    device."""
     return find_target(kind)
 
 
 def scheduled_by(target: Target, plan: Plan) -> Plan:
-    """The plan with the schedules that a target decides, if it decides any. Raises ``CodegenError``."""
+    """Return the plan with the schedules that a target decides, if it decides any; raise ``CodegenError``."""
     return target.schedule(plan) if isinstance(target, SchedulingTarget) else plan
 
 
 def launches_on(kind: str, plan: Plan) -> Plan:
-    """A plan as the target of a ``kind`` of devices sees it: the launches there, of its subplans too, nothing else."""
+    """Return a plan with the launches on one ``kind`` of devices alone, those of subplans included."""
     devices = kernel_devices(plan)
     kernels = tuple(each for each in kernels_in(plan) if any(at.kind == kind for at in devices[each.name]))
     names = {kernel.name for kernel in kernels}
@@ -62,6 +66,6 @@ def launches_on(kind: str, plan: Plan) -> Plan:
 
 
 def devices_of(units: Sequence[SourceUnit], plan: Plan) -> list[tuple[Device, ...]]:
-    """The devices, all of one kind, that the kernels of each unit are launched on."""
+    """Return the devices, all of one kind, that each unit's kernels are launched on."""
     devices = kernel_devices(plan)
     return [tuple(dict.fromkeys(at for name in unit.kernels for at in devices[name])) for unit in units]

@@ -1,4 +1,4 @@
-"""How long a call takes: on a GPU between events or as the profiler saw it, on the CPU by the clock."""
+"""Timing of calls: on a GPU between CUDA events or by the profiler, on the CPU by the host's clock."""
 
 from __future__ import annotations
 
@@ -15,27 +15,36 @@ from torch.utils import _pytree as pytree
 Clock = Literal["events", "profiler", "host"]
 
 Timer = Callable[[Callable[[], object]], float]
-"""Makes a call and gives the seconds that it took."""
+"""Function that makes a call and returns the time that it took, in seconds."""
 
 WARM_CALLS, LEAST_CALLS = 3, 5
+"""Calls before the first timed one, and fewest timed calls."""
 
 LEAST_FLUSHED = 64 << 20
-"""Bytes that are written to empty a cache, however small: what comes next is queued meanwhile."""
+"""Fewest bytes written to empty the L2 cache, so that the next launch is queued meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of a call: the median of ``calls``, and between which most lay (the 10th and the 90th percentile), by
-    ``clock``."""
+    """Times of the calls of one function."""
 
     median: float
+    """Median time of a call, in seconds."""
+
     low: float
+    """10th percentile, in seconds."""
+
     high: float
+    """90th percentile, in seconds."""
+
     calls: int
+    """Number of timed calls."""
+
     clock: Clock
+    """Clock that was used."""
 
     def rate(self, nbytes: int) -> float:
-        """Bytes per second, where a call moves so many."""
+        """Return the bytes per second of a call that moves ``nbytes``."""
         return nbytes / self.median
 
     def __str__(self) -> str:
@@ -50,13 +59,13 @@ def bench(
     seconds: float = 0.2,
     flush: bool = True,
 ) -> Timing:
-    """Time ``function(*args)``: some calls to warm up, then calls for so many ``seconds``, and a few at least.
+    """Time ``function(*args)``: a few calls to warm up, then calls for ``seconds`` seconds, at least five.
 
-    ``clock`` is ``events`` (the time between two events on the current stream), ``profiler`` (that of the kernels
-    alone) or ``host`` (until the CPU has it); by default ``events`` where an argument is on a GPU, or where there are
-    no tensors among them and this process uses one, else ``host``. With ``flush`` the GPU's cache is emptied before
-    each call, so that a call finds nothing there, and the host is ahead of the device. Raises ``RuntimeError`` for a
-    clock that this machine lacks.
+    ``clock`` is ``events`` (time between two events on the current stream), ``profiler`` (time of the kernels alone)
+    or ``host`` (time until the CPU has the result). By default it is ``events`` where an argument is on a GPU, or
+    where no argument is a tensor and this process uses a GPU, else ``host``. With ``flush`` the L2 cache of the GPU
+    is emptied before each call, which also lets the host queue the call before the device is ready for it. Raises
+    ``RuntimeError`` for a clock that this machine lacks.
     """
     chosen = clock or _clock_for(args)
     sample = sampler(chosen, flush=flush)
@@ -75,8 +84,10 @@ def bench(
 
 
 def sampler(clock: Clock, *, flush: bool = True) -> Timer:
-    """What times one call by a clock. On a GPU it waits for all that was queued there. Raises ``RuntimeError`` without
-    a GPU."""
+    """Return a timer by the given clock; on a GPU it first waits for all queued work.
+
+    Raises ``RuntimeError`` for a GPU clock without a GPU.
+    """
     if clock == "host":
         return _by_the_host
     if not torch.cuda.is_available():
@@ -92,6 +103,7 @@ def sampler(clock: Clock, *, flush: bool = True) -> Timer:
 
 
 def _clock_for(args: Sequence[Any]) -> Clock:
+    """Return the default clock for these arguments."""
     tensors = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, torch.Tensor)]
     if not tensors:
         return "events" if torch.cuda.is_available() and torch.cuda.is_initialized() else "host"
@@ -99,11 +111,12 @@ def _clock_for(args: Sequence[Any]) -> Clock:
 
 
 def _nothing() -> None:
-    """Leave caches as they are."""
+    """Leave caches unchanged."""
 
 
 class _Flush:
-    """Writes four times what the current GPU's cache holds: long enough for the host to queue what follows."""
+    """Empties the L2 cache of the current GPU by writing four times its size, which gives the host time to queue
+    work."""
 
     def __init__(self) -> None:
         cache = torch.cuda.get_device_properties().L2_cache_size
@@ -114,12 +127,14 @@ class _Flush:
 
 
 def _by_the_host(call: Callable[[], object]) -> float:
+    """Time a call by the host's clock."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
 
 
 def _between_events(call: Callable[[], object], flush: Callable[[], None]) -> float:
+    """Time a call between two events on the current stream."""
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     flush()
     first.record()
@@ -131,6 +146,7 @@ def _between_events(call: Callable[[], object], flush: Callable[[], None]) -> fl
 
 
 def _of_kernels(call: Callable[[], object], flush: Callable[[], None]) -> float:
+    """Time the kernels of a call by the profiler."""
     flush()
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
@@ -140,6 +156,7 @@ def _of_kernels(call: Callable[[], object], flush: Callable[[], None]) -> float:
 
 
 def _device_microseconds(profiled: profile) -> Iterator[float]:
+    """Yield the time of each GPU activity, in microseconds."""
     for event in profiled.events() or ():
         if event.device_type.name == "CUDA" and not event.is_user_annotation:
             yield event.time_range.elapsed_us()

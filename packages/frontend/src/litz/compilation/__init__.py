@@ -1,4 +1,4 @@
-"""The stages of one graph, with the cache, fallback and tuning around them."""
+"""Compilation of one graph: the stages, with cache, fallback and autotuning around them."""
 
 from litz.compilation.compilation import EVERYTHING, Compilation
 

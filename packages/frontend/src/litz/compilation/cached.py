@@ -1,4 +1,4 @@
-"""The cache around the stages: what is known of a graph before they run, and what is kept of it after them."""
+"""The cache around the stages: lookup before they run, and storage of their results."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ from litz_lowering import LoweredGraph
 
 @dataclass(frozen=True, slots=True)
 class CacheLookup:
-    """What is known of a graph before it is compiled: the key of what was ``timed``, empty where the graph is not kept;
-    the ``artifact`` that was; the products that were ``chosen``, None where nobody has tried."""
+    """The cache's entries for a graph, read before it is compiled."""
 
-    timed: str
+    matmul_key: str
+    """Key of the graph's choice of matmuls; empty where the graph is not cached."""
+
     artifact: Artifact | None
-    chosen: frozenset[str] | None
+    """The cached artifact, or ``None``."""
+
+    generated: frozenset[str] | None
+    """Matmuls found faster when generated; ``None`` where they have not been timed."""
 
     @property
     def suffices(self) -> bool:
-        """True where the artifact is all that is wanted."""
+        """True where the artifact can be loaded without lowering, and no search is due."""
         found = self.artifact
         return (
-            self.chosen is not None
+            self.generated is not None
             and found is not None
             and not any(p.constants for p in plans_in(found.plan))
         )
@@ -36,83 +40,92 @@ class CacheLookup:
 
 @dataclass(slots=True)
 class CachedGraph:
-    """The entries of one graph in a cache; ``record`` is the key of what is demoted, empty where there is none."""
+    """The cache entries of one graph."""
 
     stages: Stages
-    record: str = field(init=False, default="")
+    demotion_key: str = field(init=False, default="")
+    """Key of the graph's demoted operations; empty where the graph is not cached."""
 
     def known(self) -> CacheLookup:
-        """What the cache holds; nothing where it fails. The stages get the key of the artifact to be, what is demoted
-        and the products that were chosen."""
+        """Read the cache, as a miss where that fails; set key, demoted nodes and generated matmuls of the stages."""
         stages, cache = self.stages, self.stages.cache
         attempt = stages.failures.attempt
-        instead = f"{stages.captured.name} is not kept on disk"
-        stages.unkept = attempt("cache", lambda: cache.uncacheable(stages.targets), "", instead)
-        if stages.unkept:
+        instead = f"{stages.captured.name} is not cached on disk"
+        stages.uncacheable = attempt("cache", lambda: cache.uncacheable(stages.targets), "", instead)
+        if stages.uncacheable:
             return CacheLookup("", None, frozenset())
-        # What a backward is given changes with how its forward is planned, and says nothing of products.
-        timed = self.record = attempt("cache", lambda: self.key(frozenset(), frozenset()), "", instead)
-        if timed:
-            stages.demoted |= attempt("cache", self._on_record, frozenset[str](), "nothing is demoted")
-        chosen: frozenset[str] | None = frozenset()
-        if timed and chooses_matmuls(stages.config, stages.targets, stages.gpus):
-            chosen = attempt("cache", lambda: cache.matmul_choices.read(timed), chosen, "products are called")
-        stages.products = chosen or stages.products
-        if not timed:
-            return CacheLookup("", None, chosen)
+        # The donated inputs of a backward depend on the plan of its forward and do not affect the choice of matmuls.
+        matmul_key = self.demotion_key = attempt(
+            "cache", lambda: self.key(frozenset(), frozenset()), "", instead
+        )
+        if matmul_key:
+            stages.demoted |= attempt(
+                "cache", self._earlier_demotions, frozenset[str](), "no operation is demoted"
+            )
+        generated: frozenset[str] | None = frozenset()
+        if matmul_key and chooses_matmuls(stages.config, stages.targets, stages.gpus):
+            generated = attempt(
+                "cache",
+                lambda: cache.matmul_choices.read(matmul_key),
+                generated,
+                "matmuls are library calls",
+            )
+        stages.generated = generated or stages.generated
+        if not matmul_key:
+            return CacheLookup("", None, generated)
         donated = stages.captured.donated
         key = stages.key = attempt("cache", lambda: self.key(donated, stages.demoted), "", instead)
         read = partial(stages.timed, "cache", lambda: cache.read(key, stages.targets))
-        anew = f"{stages.captured.name} is compiled anew"
-        return CacheLookup(timed, attempt("cache", read, None, anew) if key else None, chosen)
+        anew = f"{stages.captured.name} is recompiled"
+        return CacheLookup(matmul_key, attempt("cache", read, None, anew) if key else None, generated)
 
     def loaded(self, known: CacheLookup) -> Compiled | None:
-        """The artifact that is known as a callable; ``None`` where more is wanted, or it does not load."""
+        """Load the cached artifact; return ``None`` where it does not suffice or does not load."""
         if known.artifact is None or not known.suffices:
             return None
         try:
             return self.stages.load(known.artifact)
         except Exception as error:
             name = self.stages.captured.name
-            self.stages.failures.report(error, "load", f"what was kept of {name} is compiled anew")
+            self.stages.failures.report(error, "load", f"the cached artifact of {name} is recompiled")
             self.stages.cache.drop(known.artifact)
             return None
 
     def key(self, donated: frozenset[str], demoted: frozenset[str]) -> str:
-        """The key of the graph's artifact where these inputs may be written over, and these nodes run as ATen."""
+        """Return the key of the graph's artifact for these donated inputs and demoted nodes."""
         stages, graph = self.stages, self.stages.captured
-        named = (graph.held, donated, graph.saved, self._numbered(demoted))
+        named = (graph.frozen, donated, graph.saved, self._numbered(demoted))
         return stages.cache.key(graph.gm, stages.config, stages.targets, stages.options(), *named)
 
-    def keep(self, work: Callable[[], object]) -> None:
-        """Keep something on disk, if that can be done."""
+    def store(self, work: Callable[[], object]) -> None:
+        """Run ``work``, which writes to the cache; a failure is reported and costs the entry alone."""
         stages = self.stages
-        instead = f"{stages.captured.name} is not kept on disk"
+        instead = f"{stages.captured.name} is not cached on disk"
         stages.failures.attempt("store", partial(stages.timed, "store", work), None, instead)
 
-    def keep_artifact(self, artifact: Artifact, lowered: LoweredGraph) -> None:
-        """Keep an artifact, unless it calls functions of this process."""
+    def store_artifact(self, artifact: Artifact, lowered: LoweredGraph) -> None:
+        """Write an artifact to the cache, unless it calls functions of this process."""
         if not lowered.routines:
-            self.keep(partial(self.stages.cache.write, artifact))
+            self.store(partial(self.stages.cache.write, artifact))
 
     def demote(self, nodes: frozenset[str]) -> None:
-        """Add nodes to the record of what is demoted, where there is one."""
+        """Add nodes to the graph's demoted operations, and to their cache entry where there is one."""
         stages = self.stages
         stages.demoted |= nodes
-        if self.record:
+        if self.demotion_key:
             numbered = self._numbered(stages.demoted)
-            self.keep(partial(stages.cache.demotions.add, self.record, numbered))
+            self.store(partial(stages.cache.demotions.add, self.demotion_key, numbered))
 
-    def _on_record(self) -> frozenset[str]:
-        """The nodes that were demoted before."""
-        found = self.stages.cache.demotions.read(self.record)
+    def _earlier_demotions(self) -> frozenset[str]:
+        """Return the nodes demoted by earlier compilations."""
+        found = self.stages.cache.demotions.read(self.demotion_key)
         if not found:
             return frozenset()
         names = [node.name for node in self.stages.captured.gm.graph.nodes]
         return frozenset(names[int(each[1:])] if each.startswith("%") else each for each in found)
 
     def _numbered(self, nodes: frozenset[str]) -> frozenset[str]:
-        """Nodes by their positions, since graphs of one key may differ in names."""
+        """Return nodes by position, since graphs with the same key may have other node names."""
         if not nodes:
             return nodes
         positions = {

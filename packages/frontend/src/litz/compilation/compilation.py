@@ -1,4 +1,4 @@
-"""One captured graph from start to end: found in the cache, or compiled with what fails left to ATen."""
+"""Compilation of one captured graph: a cache hit, or the stages with fallback to ATen."""
 
 from __future__ import annotations
 
@@ -23,74 +23,86 @@ from litz_ir.target import PreparedTarget
 from litz_lowering import gpus_of
 
 EVERYTHING = "*"
-"""Stands for a graph's every operation among those that are demoted."""
+"""Stands for all operations of a graph among demoted nodes."""
 
 
 @dataclass(slots=True)
 class Compilation:
-    """A graph on its way. The instance belongs to one thread.
-
-    ``frozen``, ``donated`` and ``saved`` are those of a :class:`~litz.pipeline.CapturedGraph`. ``demoted`` names the
-    nodes that run as ATen since a self-check found the kernels that computed them wrong.
-    """
+    """The compilation of one graph. An instance belongs to one thread."""
 
     gm: GraphModule
     name: str
     config: Config
     cache: ArtifactCache
-    held: frozenset[str] = frozenset()
+    frozen: frozenset[str] = frozenset()
+    """Placeholders assumed equal from call to call; see :class:`~litz.pipeline.CapturedGraph`."""
+
     donated: frozenset[str] = frozenset()
+    """Placeholders whose memory may be reused."""
+
     saved: frozenset[str] = frozenset()
+    """Nodes whose results may have other strides than eager's."""
+
     demoted: frozenset[str] = frozenset()
+    """Nodes that run as ATen since a self-check found their kernels wrong."""
+
     failures: Failures = field(init=False)
+    """Failure policy for this graph."""
+
     stages: Stages | None = field(init=False, default=None)
-    kept: CachedGraph | None = field(init=False, default=None)
+    """The stages; ``None`` before :meth:`run`."""
+
+    cached: CachedGraph | None = field(init=False, default=None)
+    """The graph's cache entries; ``None`` before :meth:`run`."""
 
     def __post_init__(self) -> None:
-        source = GraphSource(self.gm, self.name, False, self.held, self.donated, self.saved)
+        source = GraphSource(self.gm, self.name, False, self.frozen, self.donated, self.saved)
         self.failures = self.cache.failures.of(source)
 
     @property
     def loops(self) -> LoopGraph | None:
-        """The graph as it was lowered last; ``None`` where it was not."""
+        """The loop graph of the last lowering; ``None`` without one."""
         return None if self.stages is None else self.stages.loops
 
     def run(self) -> Compiled:
-        """Compile the graph, or fetch it; degrade to ATen what fails, as ``config.fallback`` says."""
+        """Compile the graph or load it from the cache; operations that fail run as ATen, as ``config.fallback``
+        says."""
         warn_about_bf16(tensors_of(self.gm))
         devices = gpus_of(self.gm)
         gpus = gpus_among(devices)
         with first_gpu(devices):
             with stage("target"):
                 targets = targets_for(device_kinds(self.gm), self.config)
-            captured = CapturedGraph(self.gm, self.name, self.held, self.donated, self.saved)
+            captured = CapturedGraph(self.gm, self.name, self.frozen, self.donated, self.saved)
             self.stages = Stages(
                 captured, self.config, self.cache, targets, self.failures, gpus, demoted=self.demoted
             )
             return self._run(self.stages)
 
     def _run(self, stages: Stages) -> Compiled:
-        self.kept = CachedGraph(stages)
-        known = self.kept.known()
+        """Run the stages unless the cache suffices."""
+        self.cached = CachedGraph(stages)
+        known = self.cached.known()
         self.demoted = stages.demoted
         if EVERYTHING in self.demoted:
             raise NotCompiled(f"a self-check found results of {self.name} wrong")
-        found = self.kept.loaded(known)
+        found = self.cached.loaded(known)
         if found is not None:
             return found
         if known.suffices:
-            known = replace(known, artifact=None)  # it does not load
+            known = replace(known, artifact=None)  # loading it failed
         with stage("target"):
             for target in stages.targets.by_kind.values():
                 if isinstance(target, PreparedTarget):
-                    stages.side_by_side = target.prepare()
-        return Fallback(stages, self.kept, known).run()
+                    stages.parallel_units = target.prepare()
+        return Fallback(stages, self.cached, known).run()
 
     def demote(self, nodes: frozenset[str]) -> None:
-        """Record that nodes run as ATen whenever this graph is compiled, by this process or another.
+        """Record that nodes run as ATen whenever this graph is compiled, by this process or a later one.
 
-        Names that are not the graph's own, those of subgraphs and of what passes make, are recorded as they are.
+        Names that are not nodes of the graph, such as those of subgraphs and of nodes that passes make, are recorded
+        as they are.
         """
         self.demoted |= nodes
-        if self.kept is not None:
-            self.kept.demote(nodes)
+        if self.cached is not None:
+            self.cached.demote(nodes)

@@ -1,4 +1,4 @@
-"""Fallback around the stages: what fails is left to ATen, operation by operation, as often as that helps."""
+"""Fallback around the stages: operations that fail run as ATen, and the graph is compiled again."""
 
 from __future__ import annotations
 
@@ -20,46 +20,49 @@ from litz_ir.target import Target
 from litz_lowering import LoweredGraph
 
 ROUNDS = 3
-"""How often a graph is lowered again with what failed left to ATen, before all of it is."""
+"""Most compilations of a graph, each with more operations as ATen, before the whole graph runs as ATen."""
 
 
 GENERATED = "litz.compilation.generated"
-"""The module that looks for products that are better generated, loaded where the options ask for that."""
+"""Module that searches for matmuls that are faster generated; imported where the options ask for it."""
 
 
 @dataclass(slots=True)
 class Fallback:
-    """Runs the stages of a graph of which something is ``known``; ``kept`` has its entries of the cache."""
+    """Runs the stages of a graph until no operation fails."""
 
     stages: Stages
-    kept: CachedGraph
+    cached: CachedGraph
+    """Cache entries of the graph."""
+
     known: CacheLookup
+    """Entries that were read before."""
 
     def run(self) -> Compiled:
-        """Compile, leaving what fails to ATen: the nodes that are to blame, as often as that helps."""
+        """Compile the graph; after a failure, again with the nodes that caused it as ATen."""
         stages, name = self.stages, self.stages.captured.name
-        left = self.stages.demoted
+        forced = self.stages.demoted
         failed: list[tuple[LitzError, LoopGraph | None]] = []
         for _ in range(ROUNDS):
             progress = Progress()
             try:
-                made = stages.run(progress, left, partial(self._finish, left))
+                made = stages.run(progress, forced, partial(self._finish, forced))
             except LitzError as error:
                 if progress.artifact is not None:
-                    stages.cache.drop(progress.artifact)  # what does not load is of no use to others either
+                    stages.cache.drop(progress.artifact)  # other processes could not load it either
                 alone = progress.plan is None or progress.plan.device == CPU
                 if stages.config.fallback == "error" or (isinstance(error, CompilerNotFound) and alone):
                     raise
                 blamed = self._blamed(error, progress)
-                if not blamed - left:
+                if not blamed - forced:
                     raise
-                left |= blamed
+                forced |= blamed
                 failed.append((error, stages.loops))
                 continue
             for failure, loops in failed:
-                instead = f"{', '.join(sorted(left))} run as ATen instead"
-                stages.failures.report(failure, failure.stage, instead, loops, left)
-            return replace(made, settled=made.settled and left == self.stages.demoted)
+                instead = f"{', '.join(sorted(forced))} run as ATen instead"
+                stages.failures.report(failure, failure.stage, instead, loops, forced)
+            return replace(made, settled=made.settled and forced == self.stages.demoted)
         raise CodegenError(
             f"{name} still fails after {ROUNDS} rounds: {failed[-1][0].message}",
             stage=failed[-1][0].stage,
@@ -67,21 +70,21 @@ class Fallback:
             origin=failed[-1][0].origin,
         ) from failed[-1][0]
 
-    def _finish(self, left: frozenset[str], lowered: LoweredGraph, artifact: Artifact) -> Better | None:
-        """Keep an artifact, and say how a better one is looked for, where that is not known yet."""
-        known, kept = self.known, self.kept
-        # What a failure has left its mark on is compiled anew the next time.
-        if known.artifact is None and artifact.key and left == self.stages.demoted:
-            kept.keep_artifact(artifact, lowered)
-        if known.chosen is not None:
+    def _finish(self, forced: frozenset[str], lowered: LoweredGraph, artifact: Artifact) -> Better | None:
+        """Store an artifact, and return the search for a faster plan, where that is due."""
+        known, cached = self.known, self.cached
+        # After a failure, the next process compiles the graph again.
+        if known.artifact is None and artifact.key and forced == self.stages.demoted:
+            cached.store_artifact(artifact, lowered)
+        if known.generated is not None:
             return None
         search: Better | None = import_module(GENERATED).search_of(
-            self.stages, kept, known.timed, lowered, artifact.plan
+            self.stages, cached, known.matmul_key, lowered, artifact.plan
         )
         return search
 
     def _blamed(self, error: LitzError, progress: Progress) -> frozenset[str]:
-        """The operations to leave to ATen after an error."""
+        """Return the operations to run as ATen after an error."""
         blamed = nodes_at_fault(error, progress.lowered)
         plan = progress.plan
         if plan is not None and isinstance(error, CompileTimeout) and error.kernels:
@@ -90,13 +93,16 @@ class Fallback:
             blamed = blamed.union(*(kernel_origins(own, kernel) for own, kernel in timed_out))
         elif plan is not None and progress.artifact is None:
             blamed |= self._failing_nodes(plan)
-        # Inputs and outputs are no operations that could run elsewhere.
+        # Inputs and outputs cannot run as ATen operations.
         nodes = self.stages.captured.gm.graph.nodes
         return blamed - {node.name for node in nodes if node.op in ("placeholder", "output")}
 
     def _failing_nodes(self, plan: Plan) -> frozenset[str]:
-        """The FX nodes behind the kernels that cannot be emitted or built, each tried alone: of a pack those behind the
-        parts that fail by themselves, or all where none does."""
+        """Return the FX nodes behind the kernels that cannot be emitted or built, each tried alone.
+
+        Of a horizontally fused kernel these are the nodes of the subkernels that fail by themselves, or all where
+        none does.
+        """
         blamed: frozenset[str] = frozenset()
         for kind, target in self.stages.targets.by_kind.items():
             own = launches_on(kind, plan)
@@ -104,24 +110,26 @@ class Fallback:
                 if not self._fails(own, kernel, target):
                     continue
                 alone = enumerate(split_subkernels(kernel))
-                failing = frozenset(number for number, part in alone if self._fails(own, part, target))
+                failing = frozenset(
+                    number for number, subkernel in alone if self._fails(own, subkernel, target)
+                )
                 blamed |= kernel_origins(own, kernel, failing)
         return blamed
 
     def _fails(self, plan: Plan, kernel: Kernel, target: Target) -> bool:
-        """True for a kernel that cannot be emitted or built; ``plan`` may launch it."""
+        """Report whether a kernel cannot be emitted or built; ``plan`` contains its launches."""
         steps = tuple(each for each in plan.steps if isinstance(each, Launch) and each.kernel == kernel.name)
         try:
             alone = scheduled_by(target, replace(plan, kernels=(kernel,), steps=steps))
             for unit in target.emit(alone):
                 self.stages.cache.binary(unit, target)
         except Exception:
-            return True  # what it was is told of the whole
+            return True  # the error of the whole kernel is reported
         return False
 
 
 def nodes_at_fault(error: LitzError, lowered: LoweredGraph | None) -> frozenset[str]:
-    """The FX nodes to leave to ATen after ``error``: those behind the operation or the kernel that it names."""
+    """Return the FX nodes behind the operation or kernel that ``error`` names, to run as ATen."""
     names = {error.origin.node, error.node}
     if lowered is None:
         return frozenset(names - {""})
@@ -130,11 +138,11 @@ def nodes_at_fault(error: LitzError, lowered: LoweredGraph | None) -> frozenset[
     return frozenset({n for n in names if n in known} | {owners[n] for n in names if n in owners})
 
 
-def kernel_origins(plan: Plan, kernel: Kernel, parts: frozenset[int] = frozenset()) -> frozenset[str]:
-    """The FX nodes that a kernel computes; those of a pack that these ``parts`` do, by number, where some are given."""
+def kernel_origins(plan: Plan, kernel: Kernel, subkernels: frozenset[int] = frozenset()) -> frozenset[str]:
+    """Return the FX nodes that a kernel computes, or those of its ``subkernels``, by number, where some are given."""
     found: set[str] = set()
     for step in plan.steps:
         if isinstance(step, Launch) and step.kernel == kernel.name:
-            divided = origins_by_subkernel(kernel, step.origins) if parts else (step.origins,)
-            found.update(each.origin.node for part in parts or (0,) for each in divided[part])
+            divided = origins_by_subkernel(kernel, step.origins) if subkernels else (step.origins,)
+            found.update(each.origin.node for subkernel in subkernels or (0,) for each in divided[subkernel])
     return frozenset(found)

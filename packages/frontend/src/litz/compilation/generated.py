@@ -1,4 +1,4 @@
-"""Tuning around the stages: products of matrices are generated or called, whichever takes less time."""
+"""Autotuning around the stages: matmuls are generated or called, whichever is faster."""
 
 from __future__ import annotations
 
@@ -29,63 +29,69 @@ log = logging.getLogger("litz")
 
 
 def search_of(
-    stages: Stages, kept: CachedGraph, timed: str, lowered: LoweredGraph, first: Plan
+    stages: Stages, cached: CachedGraph, matmul_key: str, lowered: LoweredGraph, first: Plan
 ) -> Better | None:
-    """What looks for a better plan than the ``first`` while the graph is called; ``None`` where it calls no product,
-    which is kept by the key ``timed``."""
+    """Return the search for a faster plan than ``first``, to run during calls; ``None`` for a graph without matmuls.
+
+    The cache then stores under ``matmul_key`` that there is nothing to generate.
+    """
     if may_be_generated(lowered.graph):
-        return partial(better_artifact, stages, kept, timed, lowered, first)
-    kept.keep(partial(stages.cache.matmul_choices.write, timed, frozenset()))
+        return partial(better_artifact, stages, cached, matmul_key, lowered, first)
+    cached.store(partial(stages.cache.matmul_choices.write, matmul_key, frozenset()))
     return None
 
 
 def better_artifact(
-    stages: Stages, kept: CachedGraph, timed: str, lowered: LoweredGraph, first: Plan, sample: Timer
+    stages: Stages, cached: CachedGraph, matmul_key: str, lowered: LoweredGraph, first: Plan, sample: Timer
 ) -> Artifact | None:
-    """The graph with the products generated that take less time so, where it can take the place of its ``first`` plan;
-    the choice is kept by the key ``timed``."""
+    """Return the graph with its faster matmuls generated, where that can replace its ``first`` plan; else ``None``.
+
+    The choice is cached under ``matmul_key``.
+    """
     config, name = stages.config, stages.captured.name
     end = time.perf_counter() + config.autotune_seconds / 2
-    stages.products = _products(stages, lowered.graph, sample, end)
+    stages.generated = _faster_matmuls(stages, lowered.graph, sample, end)
     if time.perf_counter() < end:
-        # What there was no time for is tried by the next process.
-        kept.keep(partial(stages.cache.matmul_choices.write, timed, stages.products))
-    if not stages.products:
+        # Otherwise the next process times the rest.
+        cached.store(partial(stages.cache.matmul_choices.write, matmul_key, stages.generated))
+    if not stages.generated:
         return None
-    # Who calls a backward knows which inputs its first plan writes over.
+    # The caller of a backward copies the inputs that its first plan reuses.
     own = replace(lowered, graph=replace(lowered.graph, donated=first.donated))
     plan = stages.schedule_kernels(stages.schedule(own))
     if not may_replace(plan, first):
-        log.info("litz: %s keeps its plan until it is compiled anew: results would change place", name)
+        log.info(
+            "litz: %s keeps its plan until it is recompiled: its results would change layout or memory", name
+        )
         return None
-    key = kept.key(frozenset(first.donated), stages.demoted)
+    key = cached.key(frozenset(first.donated), stages.demoted)
     jobs = stages.emit(plan)
     made = stages.artifact(lowered, plan, jobs, stages.compile(jobs))
     artifact = replace(made, key=key, seconds={}, uncacheable="")
-    kept.keep_artifact(artifact, lowered)
+    cached.store_artifact(artifact, lowered)
     return artifact
 
 
-def _products(stages: Stages, graph: LoopGraph, sample: Timer, end: float) -> frozenset[str]:
-    """The products of a graph that take less time where they are generated, by what is timed until ``end``."""
+def _faster_matmuls(stages: Stages, graph: LoopGraph, sample: Timer, end: float) -> frozenset[str]:
+    """Return the matmuls of a graph that are faster when generated, by timing until ``end``."""
     targets = stages.targets
 
-    def planned(graph: LoopGraph, products: frozenset[str]) -> Plan:
-        options = comparison_options(scheduler_options(stages.config, targets), products)
+    def planned(graph: LoopGraph, generated: frozenset[str]) -> Plan:
+        options = comparison_options(scheduler_options(stages.config, targets), generated)
         return targets.scheduled(schedule(graph, PassContext(targets.capabilities()), options))
 
-    def part(plan: Plan, config: Config) -> Loader:
+    def loader(plan: Plan, config: Config) -> Loader:
         jobs = stages.emit(plan)
-        alone = Artifact("part", plan, tuple(unit for unit, _ in jobs), stages.compile(jobs))
-        return loader_of(alone, plan.name, targets, config)
+        artifact = Artifact("matmul", plan, tuple(unit for unit, _ in jobs), stages.compile(jobs))
+        return loader_of(artifact, plan.name, targets, config)
 
     def loaded(plan: Plan) -> HostFunction:
-        return part(plan, stages.config).call()
+        return loader(plan, stages.config).call()
 
     def tuned(plan: Plan) -> HostFunction:
-        # What is found is kept by the kernel, so that the whole graph begins with it.
+        # Tuned schedules are cached by kernel, so the whole graph starts with them.
         seconds = max(0.0, end - time.perf_counter()) / 2
         config = replace(stages.config, autotune_seconds=seconds, cuda_graphs=False)
-        return with_tuning(part(plan, config), stages.cache, lambda: sample).call
+        return with_tuning(loader(plan, config), stages.cache, lambda: sample).call
 
     return faster_generated(graph, planned, loaded, tuned, sample, lambda: time.perf_counter() < end)

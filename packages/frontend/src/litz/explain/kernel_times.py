@@ -1,4 +1,4 @@
-"""How long the kernels of a call take, each timed alone on what the call gives it."""
+"""Times of the kernels of a call, each launched alone on the call's own inputs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from litz_ir.plan import Plan, kernel_devices, kernels_in
 from litz_ir.target import LaunchFunction
 
 SAMPLES = 7
+"""Timed launches of a kernel."""
 
 
 class LaunchTimes:
-    """Watches a call of a plan. ``seconds`` holds, by kernel and sizes (:func:`litz.tuning.launches.size_key`), the
-    median
-    of some launches: they read what the call's own reads, and write elsewhere. What cannot be tried that way, or has no
-    memory for it, is left out."""
+    """Observer of a plan's launches that times each kernel once per sizes.
+
+    A timed launch reads the call's own inputs and writes to copies. Kernels that cannot be launched that way, or for
+    whose copies memory is short, have no time.
+    """
 
     def __init__(self, plan: Plan, clock: Callable[[], Timer] | None = None) -> None:
         self.seconds: dict[tuple[str, tuple[int, ...]], float] = {}
+        """Median time, in seconds, by kernel and sizes (:func:`litz.tuning.launches.size_key`)."""
         self._kernels = {kernel.name: kernel for kernel in kernels_in(plan) if can_benchmark(kernel)}
         self._kinds = {name: devices[0].kind for name, devices in kernel_devices(plan).items() if devices}
         self._clock = clock
@@ -33,23 +36,24 @@ class LaunchTimes:
     def watch(
         self, name: str, function: LaunchFunction, addresses: Sequence[int], symbols: Sequence[int | float]
     ) -> None:
-        """Time a launch that is about to be made, unless one like it was."""
+        """Time a launch just before the call makes it, unless one of the same kernel and sizes was timed."""
         kernel = self._kernels.get(name)
         if kernel is None or (name, size_key(kernel, symbols)) in self.seconds:
             return
         try:
             kind = self._kinds[name]
-            tried = benchmark_buffers(kernel, addresses, symbols, torch.device(kind))
-            if tried is None:
+            allocated = benchmark_buffers(kernel, addresses, symbols, torch.device(kind))
+            if allocated is None:
                 return
-            places, memory = tried
-            call, sample = partial(function, places, symbols), self._sample(kind)
+            buffers, memory = allocated
+            call, sample = partial(function, buffers, symbols), self._sample(kind)
             call()
-            taken = statistics.median(sample(call) for _ in range(SAMPLES))
+            median = statistics.median(sample(call) for _ in range(SAMPLES))
             del memory
         except (KernelError, torch.OutOfMemoryError):
-            return  # where the kernel fails, the call itself is about to say so
-        self.seconds[name, size_key(kernel, symbols)] = taken
+            return  # a kernel that fails here fails in the call itself too
+        self.seconds[name, size_key(kernel, symbols)] = median
 
     def _sample(self, kind: str) -> Timer:
+        """Return the timer for a kind of device."""
         return self._clock() if self._clock is not None else sampler("events" if kind == "cuda" else "host")

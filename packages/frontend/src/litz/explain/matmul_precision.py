@@ -1,4 +1,4 @@
-"""How precise the products of matrices and the convolutions of a plan are."""
+"""Precision of the f32 matmuls and convolutions of a plan, as text."""
 
 from __future__ import annotations
 
@@ -33,18 +33,25 @@ from litz_scheduler import Precision
 
 
 @dataclass(frozen=True, slots=True)
-class _Multiplying:
-    """Routines that multiply matrices, in what is said of them, and torch's setting of how precise those of f32 are."""
+class _Routines:
+    """A kind of routines that multiply, with torch's setting for their f32 precision."""
 
     called: str
+    """Name of the kind in the text."""
+
     routines: Collection[str]
+    """Names of the routines."""
+
     precision: Callable[[], Precision]
+    """Returns the precision that torch's setting allows."""
+
     setting: str
+    """Name of torch's setting."""
 
 
-_MULTIPLYING = (
-    _Multiplying("products", MATMULS.keys(), f32_matmul_precision, "torch.backends.cuda.matmul.fp32_precision"),
-    _Multiplying(
+_ROUTINES = (
+    _Routines("matmuls", MATMULS.keys(), f32_matmul_precision, "torch.backends.cuda.matmul.fp32_precision"),
+    _Routines(
         "convolutions", CONVOLUTIONS.keys(), f32_convolution_precision,
         "torch.backends.cudnn.conv.fp32_precision",
     ),
@@ -52,27 +59,26 @@ _MULTIPLYING = (
 
 
 def matmul_precision(plan: Plan) -> str:
-    """Lines about the products and the convolutions of f32 that run on a GPU, called or generated; empty where there
-    are none."""
+    """Return lines about the f32 matmuls and convolutions on a GPU, called or generated; empty where there are none."""
     kernels = {kernel.name: kernel for kernel in kernels_in(plan)}
     steps = [(owner, step) for owner in plans_in(plan) for step in owner.steps]
     lines: list[str] = []
-    for each in _MULTIPLYING:
+    for each in _ROUTINES:
         if any(_multiplies_f32(step, owner, kernels, each.routines) for owner, step in steps):
-            how = "round their factors to TF32" if each.precision() == "tf32" else "are exact"
-            lines.append(f"{each.called} of f32 {how}, as {each.setting} asks")
+            how = "round their operands to TF32" if each.precision() == "tf32" else "multiply exactly"
+            lines.append(f"f32 {each.called} {how}, as {each.setting} says")
     return "\n".join(lines)
 
 
 def _multiplies_f32(step: Step, plan: Plan, kernels: dict[str, Kernel], routines: Collection[str]) -> bool:
-    """True for the call, or the launch, of one of the routines over f32 on a GPU."""
+    """Report whether a step calls or launches one of the routines with f32 operands on a GPU."""
     placements = dict(plan.buffers)
     match step:
         case CallStep() if step.target in routines:
-            factor = _factor(step)
-            if type(factor) is not Ref:
+            operand = _operand(step)
+            if type(operand) is not Ref:
                 return False
-            type_ = placements[factor.name].type
+            type_ = placements[operand.name].type
             return type_.dtype == f32 and type_.device.kind == "cuda"
         case Launch() if any(each.origin.operation in routines for each in step.origins):
             on_gpu = launched_on(step, placements).kind == "cuda"
@@ -80,8 +86,8 @@ def _multiplies_f32(step: Step, plan: Plan, kernels: dict[str, Kernel], routines
     return False
 
 
-def _factor(step: CallStep) -> Argument:
-    """What a routine multiplies."""
+def _operand(step: CallStep) -> Argument:
+    """Return the first operand of a call of a matmul or convolution."""
     if step.target in MATMULS:
         return matmul_arguments(step.target, step.arguments, step.attributes).get("a")
     given = convolution_arguments(step.target, step.arguments, step.attributes)
@@ -89,12 +95,14 @@ def _factor(step: CallStep) -> Argument:
 
 
 def _summed(kernel: Kernel) -> list[Expr]:
+    """Return the values that a kernel accumulates."""
     statements = (each for own in leaf_kernels(kernel) for phase in own.phases for each in phase.statements)
     return [value for each in statements if isinstance(each, Accumulate) for value in each.values]
 
 
 def _is_of_f32(value: Expr) -> bool:
-    """True for a product of two factors that are not both narrow floats, or numbers of 8 bits, made wider."""
+    """Report whether a value multiplies two operands of which one at least is no widened fp8, int8, bf16 or f16
+    value."""
     found = operands(value)
     if found is None or value.dtype != f32:
         return False

@@ -1,4 +1,4 @@
-"""``litz.explain``: what became of a function, as data."""
+"""``litz.explain``: the compiled form of a function, as data."""
 
 from __future__ import annotations
 
@@ -37,72 +37,97 @@ from litz_ir.target import TunableTarget
 
 @dataclass(frozen=True, slots=True)
 class SubkernelReport:
-    """Loops of a pack that are alike: how many, the operations that they fuse and the user's lines that these came
-    from."""
+    """A subkernel of a horizontally fused kernel."""
 
     invocations: int
+    """Number of independent loops that the subkernel runs."""
+
     operations: tuple[str, ...]
+    """Operations that it fuses."""
+
     lines: tuple[str, ...]
+    """The user's source lines that these come from."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """A launch: the kernel, the operations that it fuses and the user's lines that they came from.
-
-    ``tiles`` says how a GPU's kernel is cut into programs, and ``tuned`` what tuning made of that, where it was tuned.
-    A launch has to move ``nbytes`` at sizes that are typical, each element counted once; ``seconds`` is what it took,
-    where that was measured. A pack has ``subkernels``.
-    """
+    """A launch of a kernel."""
 
     kernel: Kernel
     operations: tuple[str, ...]
+    """Operations that the kernel fuses."""
+
     lines: tuple[str, ...]
+    """The user's source lines that these come from."""
+
     tiles: str = ""
+    """Schedule of a GPU kernel: tile sizes, warps and stages; empty on a CPU."""
+
     tuned: str = ""
+    """Change of the schedule by autotuning; empty where the kernel was not tuned."""
+
     nbytes: int = 0
+    """Bytes that the launch moves at typical sizes, each element counted once."""
+
     seconds: float | None = None
+    """Measured time of the launch, in seconds; ``None`` where it was not measured."""
+
     subkernels: tuple[SubkernelReport, ...] = ()
+    """Subkernels of a horizontally fused kernel; empty for other kernels."""
 
     @property
     def rate(self) -> float | None:
-        """The bytes per second that it achieved, where that was measured."""
+        """Bytes moved per second; ``None`` where the time was not measured."""
         return None if self.seconds is None else self.nbytes / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class CallReport:
-    """A library call that the plan makes: the routine, why it is not generated, and the user's line."""
+    """A library call of the plan."""
 
     target: str
+    """Name of the routine."""
+
     reason: str
+    """Reason that the operation is not generated."""
+
     line: str
+    """The user's source line."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegionReport:
-    """Control flow: its kind, the subplans that it runs, and the user's line.
-
-    What a region of kind ``keep`` makes of so many ``parameters``, by the operations and routines in
-    ``constant_folded`` (each with how often), takes ``frozen_bytes`` bytes: for good where it is ``frozen``, else
-    until a parameter changes.
-    """
+    """A higher-order operator, or a frozen region: the parameter-only subgraph."""
 
     kind: str
+    """Kind of the region, such as ``cond`` or ``frozen``."""
+
     plans: tuple[str, ...]
+    """Names of the subplans that it runs."""
+
     line: str
+    """The user's source line."""
+
     frozen_bytes: Size = 0
+    """Bytes of the results of a frozen region, which stay allocated."""
+
     parameters: int = 0
+    """Number of parameters that a frozen region reads."""
+
     constant_folded: tuple[tuple[str, int], ...] = ()
+    """Operations and routines of a frozen region, each with their number."""
+
     frozen: bool = False
+    """True where the results stay for good; False where they stay until a parameter changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphReport:
-    """One compiled graph. ``seconds`` gives the time of each stage; ``source`` is the host program, ``units`` the
-    kernels' sources; ``cuda_graph`` says whether it is replayed as a CUDA graph, and why not, where that was asked
-    for; ``precision`` how precise those of f32 are on a GPU, and convolutions; ``uncacheable`` why the cache cannot
-    have it, where it depends on something registered that has no identity. Kernels, calls, regions and decisions are
-    those of the plan and of its subplans, each written once however often control flow runs it."""
+    """A compiled graph.
+
+    Kernels, calls, regions and decisions are those of the plan and of its subplans, each listed once however often a
+    higher-order operator runs it.
+    """
 
     name: str
     plan: Plan
@@ -110,29 +135,50 @@ class GraphReport:
     calls: tuple[CallReport, ...]
     decisions: tuple[Decision, ...]
     fallbacks: tuple[AtenFallback, ...]
+    """Operations that run as ATen for want of a lowering, or after a failure."""
+
     seconds: dict[str, float]
+    """Time of each stage of the compilation, in seconds."""
+
     cached: bool
+    """True where the graph was read from the cache."""
+
     source: str
+    """Source of the host program."""
+
     units: tuple[str, ...]
+    """Sources of the kernels."""
+
     regions: tuple[RegionReport, ...] = ()
     cuda_graph: str = ""
+    """Description of its CUDA graphs, or the reason that it has none; empty where the option is off."""
+
     precision: str = ""
+    """Precision of f32 matmuls and convolutions on a GPU; empty where there are none."""
+
     uncacheable: str = ""
+    """Reason that the cache cannot store the graph, which depends on a registered object without identity; else
+    empty."""
 
     @property
     def near_misses(self) -> tuple[Decision, ...]:
-        """What looked like something that is rewritten, and was left as it came."""
+        """Decisions against a rewrite of operations that resemble its pattern, such as attention."""
         return tuple(each for each in self.decisions if (each.stage, each.verdict) == ("rewrite", "leave"))
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All graphs that calling a function made; ``uncompiled`` counts those that run as they came. ``breaks`` are the
-    graph breaks of that call: Dynamo tells them where it traces, so not of a function that it knows already."""
+    """All graphs compiled in one call of a function."""
 
     graphs: tuple[GraphReport, ...]
+    """The compiled graphs."""
+
     uncompiled: int = 0
+    """Number of graphs that run as ATen operations throughout."""
+
     breaks: tuple[GraphBreak, ...] = ()
+    """Graph breaks of the call. Dynamo reports them when it traces, so there are none for a function that is traced
+    already."""
 
     @property
     def kernels(self) -> tuple[KernelReport, ...]:
@@ -146,12 +192,12 @@ class Explanation:
 
     @property
     def regions(self) -> tuple[RegionReport, ...]:
-        """All control flow, in order."""
+        """Every higher-order operator and frozen region, in order."""
         return tuple(region for graph in self.graphs for region in graph.regions)
 
     @property
     def fallbacks(self) -> tuple[AtenFallback, ...]:
-        """Operations that litz has no rule for."""
+        """Operations without a lowering."""
         return tuple(left for graph in self.graphs for left in graph.fallbacks)
 
     @property
@@ -161,7 +207,7 @@ class Explanation:
 
     @property
     def near_misses(self) -> tuple[Decision, ...]:
-        """What looked like something that is rewritten, such as attention, and was left as it came, with the reason."""
+        """Operations that resemble a pattern, such as attention, and were not rewritten, with the reason."""
         return tuple(missed for graph in self.graphs for missed in graph.near_misses)
 
     def __str__(self) -> str:
@@ -171,13 +217,14 @@ class Explanation:
 def explain(
     function: Callable[..., Any], *args: Any, backward: bool = False, measure: bool = False, **kwargs: Any
 ) -> Explanation:
-    """Compile ``function`` for these arguments, call it once, and say what was made of it.
+    """Compile ``function`` for these arguments, call it once, and report its compiled form.
 
-    ``backward`` also runs the backward of the results' sum. ``measure`` times each kernel alone while the call runs:
-    on a GPU with an empty cache, and nothing is recorded as a CUDA graph then. With the option ``autotune`` tiles are
-    those that tuning found before; one call finds none. The function's own compiled state is not touched.
+    ``backward`` also runs the backward of the results' sum. ``measure`` times each kernel alone during the call, on
+    a GPU with an empty cache and without CUDA graphs. With the option ``autotune`` the schedules are those that
+    earlier processes or calls found; a single call tunes nothing. The compiled state of ``function`` itself is not
+    changed.
     """
-    seen: list[tuple[Compiled, LaunchTimes | None]] = []
+    observed: list[tuple[Compiled, LaunchTimes | None]] = []
     chosen = config.current()
 
     def observe(compiled: Compiled) -> None:
@@ -185,7 +232,7 @@ def explain(
         if measure and compiled.loader is not None:
             times = LaunchTimes(compiled.loader.artifact.plan)
             compiled.call = compiled.loader.call(times.watch)
-        seen.append((compiled, times))
+        observed.append((compiled, times))
 
     def backend(gm: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         return compile_fx(gm, inputs, config=chosen, observers=(observe,))
@@ -201,16 +248,16 @@ def explain(
                 if isinstance(t, torch.Tensor) and t.requires_grad
             ]
             torch.autograd.backward([t.float().sum() for t in leaves])
-    graphs = tuple(graph_report(c, times) for c, times in seen if c.artifact is not None)
-    return Explanation(graphs, sum(c.artifact is None for c, _ in seen), breaks.found())
+    graphs = tuple(graph_report(c, times) for c, times in observed if c.artifact is not None)
+    return Explanation(graphs, sum(c.artifact is None for c, _ in observed), breaks.found())
 
 
 def graph_report(compiled: Compiled, times: LaunchTimes | None = None) -> GraphReport:
-    """The report of one compiled graph, and of what its kernels took where that was measured."""
+    """Return the report of one compiled graph, with the times of its kernels where they were measured."""
     artifact = compiled.artifact
     assert artifact is not None
     plan = artifact.plan
-    kernels = tuple(_kernel_report(compiled, artifact, site, times) for site in planned_launches(plan))
+    kernels = tuple(_kernel_report(compiled, artifact, planned, times) for planned in planned_launches(plan))
     calls, regions = [], []
     decisions = tuple(decision for each in plans_in(plan) for decision in each.decisions)
     for owner, step in [(each, step) for each in plans_in(plan) for step in each.steps]:
@@ -226,11 +273,12 @@ def graph_report(compiled: Compiled, times: LaunchTimes | None = None) -> GraphR
 
 
 def _kernel_report(
-    compiled: Compiled, artifact: Artifact, site: PlannedLaunch, times: LaunchTimes | None
+    compiled: Compiled, artifact: Artifact, planned: PlannedLaunch, times: LaunchTimes | None
 ) -> KernelReport:
-    kernel, origins = site.kernel, site.launch.origins
+    """Return the report of one launch."""
+    kernel, origins = planned.kernel, planned.launch.origins
     lines = dict.fromkeys(each.origin.describe() for each in origins if each.origin)
-    target: object = None if compiled.loader is None else compiled.loader.targets[site.device]
+    target: object = None if compiled.loader is None else compiled.loader.targets[planned.device]
     tiles = tuned = ""
     if isinstance(target, TunableTarget):
         tiles = target.described(kernel)
@@ -239,36 +287,40 @@ def _kernel_report(
             own = target.described(with_schedules(kernel, choice.first))
             gain = f"was {own}, {choice.before / choice.seconds:.2f} times as long"
             tuned = "stays" if own == tiles else gain
-    seconds = None if times is None else times.seconds.get((kernel.name, size_key(kernel, site.values)))
+    seconds = None if times is None else times.seconds.get((kernel.name, size_key(kernel, planned.values)))
     operations = tuple(dict.fromkeys(each.operation for each in origins))
-    parts = tuple(_part_reports(kernel, origins))
-    return KernelReport(kernel, operations, tuple(lines), tiles, tuned, site.nbytes, seconds, parts)
+    subkernels = tuple(_subkernel_reports(kernel, origins))
+    return KernelReport(kernel, operations, tuple(lines), tiles, tuned, planned.nbytes, seconds, subkernels)
 
 
-def _part_reports(kernel: Kernel, origins: Sequence[KernelOrigin]) -> Iterator[SubkernelReport]:
-    for part, own in zip(kernel.subkernels, origins_by_subkernel(kernel, origins), strict=True):
+def _subkernel_reports(kernel: Kernel, origins: Sequence[KernelOrigin]) -> Iterator[SubkernelReport]:
+    """Yield the reports of a horizontally fused kernel's subkernels."""
+    for subkernel, own in zip(kernel.subkernels, origins_by_subkernel(kernel, origins), strict=True):
         operations = tuple(dict.fromkeys(each.operation for each in own))
         yield SubkernelReport(
-            len(part.invocations), operations, describe_locations(each.origin for each in own)
+            len(subkernel.invocations), operations, describe_locations(each.origin for each in own)
         )
 
 
 def _region_report(compiled: Compiled, owner: Plan, step: RegionStep) -> RegionReport:
+    """Return the report of one region."""
     line = step.origin.describe()
     if step.kind != "frozen":
         return RegionReport(step.kind, step.plans, line)
-    folded: Counter[str] = Counter()
+    operations: Counter[str] = Counter()
     for plan in owner.subplans:
         for inner in plan.steps if plan.name in step.plans else ():
             if isinstance(inner, Launch):
-                folded.update(origin.operation for origin in inner.origins)
+                operations.update(origin.operation for origin in inner.origins)
             elif isinstance(inner, CallStep):
-                folded[inner.target] += 1
-    kept, counts = _nbytes(owner, step.results), tuple(folded.items())
-    return RegionReport(step.kind, step.plans, line, kept, len(step.arguments), counts, compiled.frozen)
+                operations[inner.target] += 1
+    frozen_bytes, counts = _nbytes(owner, step.results), tuple(operations.items())
+    return RegionReport(
+        step.kind, step.plans, line, frozen_bytes, len(step.arguments), counts, compiled.frozen
+    )
 
 
 def _nbytes(plan: Plan, names: Iterable[str]) -> Size:
-    """The bytes of values together."""
+    """Return the total bytes of some values."""
     types = (plan.placement(name).type for name in names)
     return add(*(mul(product(type_.shape), type_.dtype.itemsize) for type_ in types))

@@ -1,4 +1,5 @@
-"""An explanation for a person, drawn with Rich, which is loaded when one is drawn: compiling needs nothing of it."""
+"""An explanation as text, drawn with Rich, which is imported when a text is drawn, since compilation does not need
+it."""
 
 from __future__ import annotations
 
@@ -15,16 +16,17 @@ if TYPE_CHECKING:
     from litz.explain.report import Explanation, GraphReport, KernelReport, RegionReport
 
 WIDTH = 120
+"""Columns of the text."""
 
 UNTOLD = (
-    "Dynamo tells no reason: the function computes nothing with tensors, Dynamo is disabled for it, or skips it since "
-    "it broke before; call torch._dynamo.reset() to have it traced again"
+    "Dynamo gives no reason: the function computes nothing with tensors, Dynamo is disabled for it, or skips it "
+    "after an earlier graph break; call torch._dynamo.reset() to have it traced again"
 )
-"""What is said where neither a graph nor a graph break was seen."""
+"""Text for a call in which neither a graph nor a graph break was observed."""
 
 
 def explanation_text(explanation: Explanation, width: int = WIDTH) -> str:
-    """The report as plain text of at most ``width`` columns."""
+    """Return the report as plain text of at most ``width`` columns."""
     from rich.console import Console  # noqa: PLC0415  see above
 
     console = Console(width=width, record=True, file=io.StringIO(), color_system=None)
@@ -37,7 +39,7 @@ def explanation_text(explanation: Explanation, width: int = WIDTH) -> str:
 
 
 def _breaks(console: Console, explanation: Explanation) -> None:
-    """Why Dynamo ended graphs, and whether anything was left to compile."""
+    """Print the graph breaks with their reasons, and whether a graph was compiled at all."""
     if not explanation.graphs and not explanation.uncompiled:
         console.print("no graph was compiled: PyTorch runs the whole call as it is written")
         if not explanation.breaks:
@@ -51,15 +53,16 @@ def _breaks(console: Console, explanation: Explanation) -> None:
 
 
 def _graph(console: Console, graph: GraphReport) -> None:
+    """Print one graph: kernels, launches, library calls, regions, near misses and fallbacks."""
     from rich.table import Table  # noqa: PLC0415  see above
 
     origin = "from the cache" if graph.cached else f"compiled in {sum(graph.seconds.values()):.2f} s"
     console.print(
         f"graph {graph.name}: {len(graph.kernels)} launches, {len(graph.calls)} library calls, {origin}"
     )
-    console.print(f"at most {graph.plan.peak} B at once, as modelled, beside its arguments and what is kept")
-    unkept = f"not kept on disk: {graph.uncacheable}" if graph.uncacheable else ""
-    for line in filter(None, (graph.cuda_graph, graph.precision, unkept)):
+    console.print(f"modelled peak memory {graph.plan.peak} B, without arguments and frozen regions")
+    uncached = f"not cached on disk: {graph.uncacheable}" if graph.uncacheable else ""
+    for line in filter(None, (graph.cuda_graph, graph.precision, uncached)):
         console.print(line, markup=False)
     table = Table("kernel", "fuses", "from")
     for report in graph.kernels:
@@ -74,29 +77,29 @@ def _graph(console: Console, graph: GraphReport) -> None:
     if graph.calls:
         console.print(calls)
     for region in graph.regions:
-        place = _kept(region) if region.kind == "frozen" else region.line
-        console.print(f"{region.kind}: {', '.join(region.plans)} ({place})")
+        detail = _frozen_region(region) if region.kind == "frozen" else region.line
+        console.print(f"{region.kind}: {', '.join(region.plans)} ({detail})")
     for missed in graph.near_misses:
         reason = REASONS.get(missed.reason, missed.reason)
         console.print(f"left as written: {missed.subject}: {reason} ({missed.note})")
     for left in graph.fallbacks:
-        console.print(f"left to ATen: {left.target}: {left.reason} ({left.line})")
+        console.print(f"fallback to ATen: {left.target}: {left.reason} ({left.line})")
 
 
 def _fused(report: KernelReport) -> Iterator[tuple[str, str, str]]:
-    """What a kernel fuses and where that came from; of a pack what each kind of its loops does."""
+    """Yield rows with a kernel's operations and lines; for a horizontally fused kernel one row for each subkernel."""
     if not report.subkernels:
         yield report.kernel.name, " ".join(report.operations), "\n".join(report.lines)
         return
-    count = sum(part.invocations for part in report.subkernels)
-    yield report.kernel.name, f"{count} loops side by side, of {len(report.subkernels)} kinds", ""
-    for part in report.subkernels:
-        loops = f"  {part.invocations} loop{'s' if part.invocations > 1 else ''}"
-        yield loops, abbreviated_list(part.operations), "\n".join(part.lines)
+    count = sum(subkernel.invocations for subkernel in report.subkernels)
+    yield report.kernel.name, f"{count} loops in one launch, of {len(report.subkernels)} kinds", ""
+    for subkernel in report.subkernels:
+        loops = f"  {subkernel.invocations} loop{'s' if subkernel.invocations > 1 else ''}"
+        yield loops, abbreviated_list(subkernel.operations), "\n".join(subkernel.lines)
 
 
 def _launches(console: Console, graph: GraphReport) -> None:
-    """How kernels are cut into programs, and how quick they were, where either is known."""
+    """Print schedules and times of the launches, where either is known."""
     from rich.table import Table  # noqa: PLC0415  see above
 
     rows = [_launch_cells(report) for report in graph.kernels if report.tiles or report.seconds is not None]
@@ -113,7 +116,7 @@ def _launches(console: Console, graph: GraphReport) -> None:
 
 
 def _launch_cells(report: KernelReport) -> dict[str, str]:
-    """A launch's cells by the titles of their columns, empty where nothing is known."""
+    """Return a launch's cells by column title, empty where nothing is known."""
     seconds, rate = report.seconds, report.rate
     return {
         "kernel": report.kernel.name,
@@ -125,7 +128,8 @@ def _launch_cells(report: KernelReport) -> dict[str, str]:
     }
 
 
-def _kept(region: RegionReport) -> str:
-    until = "for good, since parameters are frozen" if region.frozen else "until a parameter changes"
+def _frozen_region(region: RegionReport) -> str:
+    """Describe a frozen region: bytes, lifetime and operations."""
+    until = "for good, since the option freezing is on" if region.frozen else "until a parameter changes"
     how = ", ".join(f"{count} x {name}" for name, count in region.constant_folded)
-    return f"{region.frozen_bytes} B {until}; made of {region.parameters} parameters by {how}"
+    return f"{region.frozen_bytes} B {until}; computed from {region.parameters} parameters by {how}"

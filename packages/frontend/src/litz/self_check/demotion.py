@@ -62,7 +62,7 @@ def _is_wrong(compilation: Compilation, reference: Reference, left: frozenset[st
     cache = replace(compilation.cache, graphs=None, fx_graphs=None, built={}, scratch=None)
     config = replace(compilation.config, autotune=False, cuda_graphs=False, fallback="silent")
     trial = Compilation(
-        compilation.gm, f"{compilation.name}_trial", config, cache, compilation.held, compilation.donated,
+        compilation.gm, f"{compilation.name}_trial", config, cache, compilation.frozen, compilation.donated,
         compilation.saved, compilation.demoted | left,
     )  # fmt: skip
     try:
@@ -86,7 +86,7 @@ def _replacement(compilation: Compilation, first: Plan) -> Compiled | None:
     # Who calls a backward knows which inputs its first plan writes over; this one writes over none.
     made = _compiled(
         Compilation(
-            compilation.gm, compilation.name, compilation.config, compilation.cache, compilation.held, frozenset(),
+            compilation.gm, compilation.name, compilation.config, compilation.cache, compilation.frozen, frozenset(),
             compilation.saved, compilation.demoted,
         )
     )  # fmt: skip
