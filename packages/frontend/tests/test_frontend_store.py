@@ -149,7 +149,7 @@ def test_a_folder_that_cannot_be_written_is_read(
             assert cache.matmul_choices.read("a") is None
             cache.matmul_choices.write("a", frozenset({"mm"}))
     assert [record.levelname for record in caplog.records] == ["INFO"]
-    assert "nothing new is kept there" in caplog.text
+    assert "nothing is added to the cache" in caplog.text
 
 
 def test_a_folder_that_cannot_be_used_is_told_of_once(
@@ -210,7 +210,7 @@ def test_another_user_runs_what_root_compiled(layer: Path, caplog: pytest.LogCap
                     assert result().tolist() == [1.0] * 64
     assert sorted(layer.rglob("*")) == before
     told = [record.message for record in caplog.records if record.name.startswith("litz")]
-    assert told == [f"litz: {layer} cannot be written: nothing new is kept there"]
+    assert told == [f"litz: {layer} cannot be written: nothing is added to the cache"]
 
 
 def test_another_user_does_not_read_what_is_not_for_him(

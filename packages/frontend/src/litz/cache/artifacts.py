@@ -1,4 +1,4 @@
-"""Two levels of cache: graph to plan, source to binary."""
+"""The cache, in two levels: graphs to plans, sources to binaries."""
 
 from __future__ import annotations
 
@@ -35,81 +35,106 @@ from litz_scheduler import SchedulerOptions
 log = logging.getLogger(__name__)
 
 PLAN, SUMMARY, BINARY, FX_GRAPH_FILE = "plan.json", "summary.json", "unit", "fx_graph.json"
+"""Names of the files of an entry."""
+
 FOLDERS = ("graphs", "binaries", "fx_graphs", "tiles", "matmuls", "demotions")
+"""Names of the folders of the cache, in the order of the fields of :class:`ArtifactCache`."""
 
 
 @dataclass(slots=True, weakref_slot=True)
 class ArtifactCache:
-    """Compiled graphs of one process and, when ``graphs`` and ``binaries`` are given, of those before it.
-    ``fx_graphs`` knows graphs by what Dynamo captured (``litz.capture.fx_graph_cache``), ``tiles`` and
-    ``matmul_choices`` what tuning found, ``demotions`` the operations whose kernels a self-check found wrong.
+    """Compiled graphs of this process and, where ``graphs`` and ``binaries`` are given, of earlier ones.
 
-    ``failures`` are told of what cannot be read or written. Without a folder that can be used, everything is built in a
-    temporary one that lives as long as the process.
+    Without a folder that can be used, binaries are built in a temporary one that is deleted with the cache.
     """
 
     graphs: Store | None
+    """Plans by graph key; ``None`` without a folder."""
+
     binaries: Store | None
+    """Compiled sources by source key; ``None`` without a folder."""
+
     fx_graphs: Store | None = None
+    """Graphs by the key of Dynamo's graph; see :mod:`litz.capture.fx_graph_cache`."""
+
     tiles: TileChoices = field(default_factory=TileChoices)
+    """Schedules found by autotuning."""
+
     matmul_choices: NameSets = field(default_factory=NameSets)
+    """Matmuls that autotuning found faster when generated, by graph."""
+
     demotions: NameSets = field(default_factory=NameSets)
+    """Operations whose kernels a self-check found wrong, by graph."""
+
     failures: Failures = field(default_factory=lambda: Failures(Config()))
+    """Failure policy for reading and writing."""
+
     scratch: Path | None = None
+    """Temporary folder of binaries; ``None`` before the first."""
+
     built: dict[str, Path] = field(default_factory=dict)
+    """Paths of binaries in the temporary folder, by key."""
 
     @staticmethod
     def open(config: Config, source: GraphSource | None = None) -> ArtifactCache:
-        """The cache that ``config`` asks for, for the graph ``source``; a folder that cannot be used is said once and
-        done without. Nothing is read or written where torch is told to disable all caches."""
+        """Open the cache that ``config`` names, for the graph ``source``.
+
+        A folder that cannot be used is reported once and not used. Nothing is read or written where torch's
+        ``force_disable_caches`` is set.
+        """
         failures = Failures(config, source)
         if config.cache and not torch.compiler.config.force_disable_caches:
             try:
                 root = config.cache_root()
                 stores = [Store(root / name) for name in FOLDERS]
                 if not all(store.writable for store in stores):
-                    log_once(f"litz: {root} cannot be written: nothing new is kept there", logging.INFO)
-                graphs, binaries, captures, tiles, products, demotions = stores
-                choices = TileChoices(tiles), NameSets(products), NameSets(demotions, DEMOTIONS)
-                return ArtifactCache(graphs, binaries, captures, *choices, failures)
+                    log_once(f"litz: {root} cannot be written: nothing is added to the cache", logging.INFO)
+                graphs, binaries, fx_graphs, tiles, matmuls, demotions = stores
+                choices = TileChoices(tiles), NameSets(matmuls), NameSets(demotions, DEMOTIONS)
+                return ArtifactCache(graphs, binaries, fx_graphs, *choices, failures)
             except CacheError as error:
                 log_once(str(error))
             except Exception as error:
-                failures.report(error, "cache", "nothing is kept on disk")
+                failures.report(error, "cache", "nothing is cached on disk")
         return ArtifactCache(None, None, failures=failures)
 
     def key(
         self, gm: GraphModule, config: Config, targets: TargetSet, options: SchedulerOptions,
-        held: Collection[str] = (), donated: Collection[str] = (), saved: Collection[str] = (),
+        frozen: Collection[str] = (), donated: Collection[str] = (), saved: Collection[str] = (),
         demoted: Collection[str] = (),
     ) -> str:  # fmt: skip
-        """The digest of all that the compiled graph depends on; ``held``, ``donated`` and ``saved`` as in
-        :func:`litz_lowering.lower`, ``demoted`` as a record of the cache names operations."""
-        places = [
+        """Return the digest of everything that the compiled graph depends on.
+
+        ``frozen``, ``donated`` and ``saved`` are as in :func:`litz_lowering.lower`; ``demoted`` names operations as
+        :attr:`demotions` does.
+        """
+        positions = [
             f"{what} {[k for k, node in enumerate(gm.graph.nodes) if node.name in names]}"
-            for what, names in (("held", held), ("donated", donated), ("saved", saved))
+            for what, names in (("frozen", frozen), ("donated", donated), ("saved", saved))
         ]
-        places += [f"demoted {sorted(demoted)}"] if demoted else []
-        return graph_key(gm, config, [*self.facts(targets, options), *places])
+        positions += [f"demoted {sorted(demoted)}"] if demoted else []
+        return graph_key(gm, config, [*self.facts(targets, options), *positions])
 
     def uncacheable(self, targets: TargetSet) -> str:
-        """Why nothing that is compiled now can be kept, empty where it can: a program registered something that has no
-        identity. It is told once."""
+        """Return the reason that graphs cannot be cached at present, logged once; empty where they can.
+
+        The reason is an object without identity that a program registered.
+        """
         if self.graphs is None:
             return ""
         why = registered_with(targets.by_kind.values()).uncacheable
         if why:
-            log_once(f"litz: graphs are not kept on disk: {why}", logging.INFO)
+            log_once(f"litz: graphs are not cached on disk: {why}", logging.INFO)
         return why
 
     def facts(self, targets: TargetSet, options: SchedulerOptions) -> list[str]:
-        """What every compiled graph depends on: versions, machines, what is registered, and the scheduler's options."""
+        """Return facts that every compiled graph depends on: versions, devices, registrations, scheduler options."""
         facts = list(versions())
         facts += [f"{device} {_facts(known)}" for device, known in targets.capabilities().items()]
         return [*facts, *registered_with(targets.by_kind.values()).facts, _facts(options)]
 
     def read(self, key: str, targets: TargetSet) -> Artifact | None:
-        """The artifact of a key, its binaries included, or ``None``."""
+        """Return the artifact of a key with its binaries, or ``None``."""
         files = self.graphs.read(key) if self.graphs is not None else None
         if files is None:
             return None
@@ -129,7 +154,7 @@ class ArtifactCache:
         return Artifact(key, plan, units, binaries, left, cached=True)
 
     def write(self, artifact: Artifact) -> None:
-        """Keep an artifact; the binaries are kept by :meth:`binary` as they are built."""
+        """Store an artifact; :meth:`binary` stores binaries as they are built."""
         if self.graphs is None:
             return
         summary: dict[str, Any] = {
@@ -144,14 +169,14 @@ class ArtifactCache:
         )
 
     def lookup_fx_graph(self, capture: str, targets: TargetSet) -> CompiledCapture | None:
-        """What :meth:`store_fx_graph` tied to a capture, or ``None``."""
+        """Return the compiled form that :meth:`store_fx_graph` stored, or ``None``."""
         files = self.fx_graphs.read(capture) if self.fx_graphs is not None else None
         if files is None:
             return None
         try:
             facts = json.loads(files[FX_GRAPH_FILE])
-            outputs, *places = (facts[each.name] for each in fields(AotWrapping))
-            wrapping = AotWrapping(int(outputs), *(tuple(map(int, each)) for each in places))
+            outputs, *positions = (facts[each.name] for each in fields(AotWrapping))
+            wrapping = AotWrapping(int(outputs), *(tuple(map(int, each)) for each in positions))
             keys = [str(facts[half]) for half in ("forward", "backward") if facts[half] is not None]
         except Exception as error:
             self._refuse(self.fx_graphs, capture, error)
@@ -162,7 +187,7 @@ class ArtifactCache:
         return CompiledCapture(halves[0], wrapping, halves[1] if len(halves) > 1 else None)
 
     def drop(self, artifact: Artifact) -> None:
-        """Drop an artifact and its binaries, which turned out to be of no use."""
+        """Delete an artifact that cannot be used, and its binaries."""
         if self.graphs is not None and artifact.key:
             self.graphs.drop(artifact.key)
         for path in artifact.binaries:
@@ -170,16 +195,19 @@ class ArtifactCache:
                 self.binaries.drop(path.parent.name)
 
     def _refuse(self, store: Store | None, key: str, error: Exception) -> None:
-        """Drop an entry that is whole and cannot be used all the same."""
+        """Delete an intact entry that cannot be used, with a warning."""
         assert store is not None
         path = store.folder / key
         log.warning(
-            "cache entry %s cannot be used and is taken for a miss: %s: %s", path, type(error).__name__, error
+            "cache entry %s cannot be used and counts as a cache miss: %s: %s",
+            path,
+            type(error).__name__,
+            error,
         )
         store.drop(key)
 
     def store_fx_graph(self, capture: str, compiled: CompiledCapture) -> None:
-        """Tie a graph as Dynamo captured it to what was compiled for it."""
+        """Store the compiled form of a graph under the key of Dynamo's graph."""
         backward = compiled.backward
         if self.fx_graphs is None or not compiled.forward.key or (backward is not None and not backward.key):
             return
@@ -191,27 +219,27 @@ class ArtifactCache:
         self.fx_graphs.write(capture, {FX_GRAPH_FILE: json.dumps(facts).encode()})
 
     def binary(self, unit: SourceUnit, target: Target) -> Path:
-        """The built file of a source: from the cache, else built now and kept. Raises ``ToolchainError``."""
+        """Return the path of a source's binary, from the cache or built now; raise ``ToolchainError``."""
         builder = target_identity(target)
         store = None if builder.uncacheable else self.binaries
         key = _key(unit, builder)
         if key in self.built:
             return self.built[key]
         find = partial(_found_binary, store, key)
-        found = self.failures.attempt("cache", find, None, "the unit is built anew")
+        found = self.failures.attempt("cache", find, None, "the unit is rebuilt")
         if found is not None:
             return found
         with tempfile.TemporaryDirectory(prefix="litz-") as workspace:
             path = target.build(unit, Path(workspace))
-            keep = partial(_kept_binary, store, key, path)
-            kept = self.failures.attempt("cache", keep, None, "the unit is not kept on disk")
-            if kept is not None:
-                return kept
+            store_binary = partial(_stored_binary, store, key, path)
+            stored = self.failures.attempt("cache", store_binary, None, "the unit is not cached on disk")
+            if stored is not None:
+                return stored
             self.built[key] = Path(shutil.copy(path, tempfile.mkdtemp(dir=self._own_folder())))
             return self.built[key]
 
     def _own_folder(self) -> Path:
-        """A folder that lives as long as this cache."""
+        """Return a temporary folder that is deleted with this cache."""
         if self.scratch is None:
             self.scratch = Path(tempfile.mkdtemp(prefix="litz-"))
             weakref.finalize(self, _remove, self.scratch)
@@ -219,21 +247,23 @@ class ArtifactCache:
 
 
 def _key(unit: SourceUnit, builder: Registered) -> str:
-    """The key of a unit's binary, as this target builds it."""
+    """Return the key of a unit's binary for this target."""
     return text_key(
         unit.language, unit.text, *unit.flags, *builder.facts, *filter(None, [builder.uncacheable])
     )
 
 
 def _found_binary(store: Store | None, key: str) -> Path | None:
+    """Return the path of a cached binary, or ``None``."""
     files = store.read(key) if store is not None else None
     return store.path(key, next(iter(files))) if store is not None and files else None
 
 
-def _kept_binary(store: Store | None, key: str, path: Path) -> Path | None:
+def _stored_binary(store: Store | None, key: str, path: Path) -> Path | None:
+    """Store a binary and return its path; ``None`` where that fails."""
     if store is None:
         return None
-    # Another process may keep the same source meanwhile, which it calls after a graph of its own.
+    # Another process may store the same source meanwhile, under a unit name of its own.
     name = f"{BINARY}{path.suffix}"
     written = store.write(key, {name: path.read_bytes()})
     return store.path(key, name) if written else None
@@ -244,7 +274,7 @@ def _remove(folder: Path) -> None:
 
 
 def _facts(known: Capabilities | SchedulerOptions) -> str:
-    """Capabilities or options as text that is the same in every process: sets have no order of their own."""
+    """Return capabilities or options as text that is equal in every process: sets are sorted."""
     parts = []
     for item in fields(known):
         value = getattr(known, item.name)
@@ -253,6 +283,7 @@ def _facts(known: Capabilities | SchedulerOptions) -> str:
 
 
 def _unit_data(unit: SourceUnit) -> dict[str, Any]:
+    """Return a unit as JSON data."""
     return {
         "name": unit.name, "language": unit.language, "text": unit.text, "kernels": list(unit.kernels),
         "flags": list(unit.flags),
@@ -260,6 +291,7 @@ def _unit_data(unit: SourceUnit) -> dict[str, Any]:
 
 
 def _unit(data: dict[str, Any]) -> SourceUnit:
+    """Return the unit of JSON data."""
     return SourceUnit(
         str(data["name"]),
         str(data["language"]),

@@ -1,10 +1,9 @@
-"""The identity of what a program registered with litz, as a digest that is the same in every process that registers the
-same.
+"""Identities of registered objects: digests that are equal in every process that registers the same.
 
-A function is its code, its defaults, what it closes over and what of its module it names, all the way down to plain
-data, together with the source files of the modules that it was found in: a helper that is found by other ways than its
-name is in one of those. What torch, litz and Python bring stands by its name, since their versions are in every key;
-what another installed package brings by its name and that package's version.
+The identity of a function covers its code, defaults, closure, and the module globals that it names, recursively down
+to plain data, and the source files of the modules where these were found, since a helper may be found by other means
+than its name. Objects of torch, litz and Python are identified by name, since their versions are in every key;
+objects of other installed packages by name and the version of the package.
 """
 
 from __future__ import annotations
@@ -29,21 +28,28 @@ from typing import Any
 import torch
 
 OWN = ("litz", "litz_ir", "litz_lowering", "litz_scheduler", "litz_codegen_cpp", "litz_codegen_triton")
+"""Litz's own packages."""
+
 KNOWN = frozenset({*sys.stdlib_module_names, "torch", *OWN})
-"""Modules whose contents stand by their names."""
+"""Modules whose contents are identified by name."""
 
 LITERALS = (
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range,
     torch.dtype, torch.device, torch.layout, torch.memory_format,
 )  # fmt: skip
+"""Types whose values are identified by their text."""
+
 TOLD = (torch._ops.OperatorBase, torch._ops.OpOverloadPacket, types.GenericAlias, types.UnionType)
-"""Types of objects whose text says all."""
+"""Types of objects whose text says everything."""
 
 BUILT_IN = (
     types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
     types.MethodWrapperType,
 )  # fmt: skip
+"""Types of functions implemented in C."""
+
 PICKERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+"""Types of the callables of :mod:`operator` with arguments."""
 
 GENERATED = frozenset(
     "__init__ __repr__ __eq__ __lt__ __le__ __gt__ __ge__ __hash__ __setattr__ __delattr__".split()
@@ -55,15 +61,16 @@ SKIPPED = frozenset(
     "__abstractmethods__ _abc_impl __orig_bases__ __parameters__ __firstlineno__ __static_attributes__ "
     "__annotate_func__ __annotations_cache__ __conditional_annotations__".split()
 )
-"""Attributes of a class that say nothing that its other attributes do not."""
+"""Attributes of a class that repeat others."""
 
 
 class Unidentified(Exception):
-    """Something that nobody can tell from another of its kind in the next process."""
+    """Raised for an object that the next process could not tell from another one of its type."""
 
 
 def identity(value: object, name: str) -> str:
-    """The digest of a function, a class or data; raises :class:`Unidentified`, saying what in ``name`` has none."""
+    """Return the digest of a function, a class or data; raise :class:`Unidentified`, which says what in ``name`` has
+    none."""
     reader = _Reader()
     reader.read(value, name)
     reader.sources()
@@ -71,7 +78,7 @@ def identity(value: object, name: str) -> str:
 
 
 def identities(things: Mapping[str, object]) -> tuple[tuple[str, ...], str]:
-    """Each thing's name with its digest, or why one has none."""
+    """Return each object's name with its digest, or the reason that one has none."""
     try:
         return tuple(f"{name} {identity(things[name], name)}" for name in sorted(things)), ""
     except Unidentified as problem:
@@ -79,7 +86,7 @@ def identities(things: Mapping[str, object]) -> tuple[tuple[str, ...], str]:
 
 
 def identity_of_class(cls: type) -> tuple[tuple[str, ...], str]:
-    """As :func:`identities` for a class; all files of its package belong to it, which it may find as it likes."""
+    """Return the identity of a class, which covers all files of its package, since it may load any of them."""
     top = cls.__module__.partition(".")[0]
     folders = list(getattr(sys.modules.get(top), "__path__", ()))
     name = f"{cls.__module__}.{cls.__qualname__}"
@@ -90,6 +97,7 @@ def identity_of_class(cls: type) -> tuple[tuple[str, ...], str]:
 
 @functools.cache
 def _files(folder: str) -> str:
+    """Return the digest of all files of a folder."""
     digest = hashlib.sha256()
     paths = (each for each in Path(folder).rglob("*") if "__pycache__" not in each.parts)
     for path in sorted(each for each in paths if each.is_file()):
@@ -100,30 +108,33 @@ def _files(folder: str) -> str:
 
 
 class _Reader:
-    """A walk through objects that feeds one digest. Each object is read once; the next time its number stands for it.
-    ``home`` is the package of the first that is neither Python's nor torch's nor litz's: what lies there is read."""
+    """A traversal of objects that feeds one digest. Each object is read once; later its number stands for it.
+
+    ``package`` is the first package met that is not Python's, torch's or litz's: its contents are read.
+    """
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
         self.seen: dict[int, tuple[int, object]] = {}
         self.modules: set[str] = set()
-        self.home = ""
+        self.package = ""
 
     def feed(self, *parts: object) -> None:
+        """Feed texts or bytes, each after its length."""
         for part in parts:
             data = part if isinstance(part, bytes) else str(part).encode("utf-8", "surrogatepass")
             self.digest.update(len(data).to_bytes(8, "little"))
             self.digest.update(data)
 
     def read(self, value: object, path: str) -> None:
-        """Feed one object, which error messages call ``path``."""
+        """Feed one object, called ``path`` in error messages."""
         if type(value) in LITERALS:
             self.feed(type(value).__name__, repr(value))
             return
         if id(value) in self.seen:
             self.feed("seen", self.seen[id(value)][0])
             return
-        # What is seen stays alive, so that no other object takes its number.
+        # Objects are referenced here, so that no other object gets the same id.
         self.seen[id(value)] = len(self.seen), value
         self.feed(type(value).__name__)
         if isinstance(value, types.FunctionType):
@@ -138,9 +149,10 @@ class _Reader:
             raise Unidentified(f"{path} is a {type(value).__module__}.{type(value).__qualname__}")
 
     def _collection(self, value: Any, path: str) -> None:
+        """Feed the items of a collection."""
         self.feed(len(value))
         if isinstance(value, set | frozenset):
-            # A set has no order that would be the same in the next process.
+            # The order of a set differs from process to process.
             self.feed(*sorted(identity(item, f"an item of {path}") for item in value))
         elif isinstance(value, Mapping):
             for key, item in value.items():
@@ -151,7 +163,7 @@ class _Reader:
                 self.read(item, f"{path}[{k}]")
 
     def _object(self, value: Any, path: str) -> bool:
-        """Feed an object whose type says what it is made of; False for others."""
+        """Feed an object by the parts that its type defines; return False for other types."""
         parts: Iterable[Any] = ()
         if isinstance(value, Enum):
             parts = type(value), value.name
@@ -187,7 +199,7 @@ class _Reader:
         return True
 
     def _is_published(self, value: object) -> bool:
-        """Feed the name of an object that a module of litz's or torch's offers; False where none does."""
+        """Feed the name of an object that is a global of torch, litz or Python; return False for others."""
         for name, module in sorted(sys.modules.items()):
             if name.partition(".")[0] in KNOWN and type(module) is types.ModuleType:
                 for attribute, found in list(vars(module).items()):
@@ -197,20 +209,24 @@ class _Reader:
         return False
 
     def _stands_by_name(self, module: str, name: str) -> bool:
-        """Feed the name of something in a module; True where that says all: the module has a version in every key, or
-        is of another installed package, whose version joins its name. Otherwise the module's source will be read."""
+        """Feed the name of an object in a module; return True where the name identifies it.
+
+        It does where the module has a version in every key, or belongs to another installed package, whose version
+        is fed too. Otherwise the source of the module is read later.
+        """
         self.feed(module, name)
         if module.partition(".")[0] in KNOWN:
             return True
         top = module.partition(".")[0]
-        self.home = self.home or top
+        self.package = self.package or top
         self.modules.add(module)
         if not _is_installed(module):
             return False
         self.feed(_version(top))
-        return top != self.home
+        return top != self.package
 
     def _function(self, function: types.FunctionType, path: str) -> None:
+        """Feed a function: by name, or with defaults, closure and code."""
         named = self._stands_by_name(function.__module__ or "", function.__qualname__)
         if named and _resolved(function) is function:
             return
@@ -219,15 +235,15 @@ class _Reader:
         names = function.__code__.co_freevars
         for name, cell in zip(names, function.__closure__ or (), strict=True):
             try:
-                held = cell.cell_contents
+                content = cell.cell_contents
             except ValueError:  # not bound yet
                 self.feed("empty")
                 continue
-            self.read(held, f"{name}, which {path} closes over,")
+            self.read(content, f"{name}, which {path} closes over,")
         self._code(function.__code__, function.__globals__, path)
 
     def _code(self, code: types.CodeType, scope: Mapping[str, Any], path: str) -> None:
-        """Feed what a code object does, and what it names in its module."""
+        """Feed a code object, and the globals that it names."""
         counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
         self.feed(code.co_code, code.co_exceptiontable, counts)
         self.feed(code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
@@ -245,7 +261,7 @@ class _Reader:
             self._named(name, module, asked, path)
 
     def _named(self, name: str, value: object, asked: set[str], path: str) -> None:
-        """Feed what code calls ``name``; of a module that is read also what is ``asked`` of it."""
+        """Feed the global ``name``; of a module that is read also the attributes that are ``asked`` of it."""
         self.feed(name)
         self.read(value, f"{name}, which {path} names,")
         if not isinstance(value, types.ModuleType) or self._stands_by_name(value.__name__, name):
@@ -256,6 +272,7 @@ class _Reader:
                 self._named(attribute, inner, asked, f"{path} of {name}")
 
     def _class(self, cls: type, path: str) -> None:
+        """Feed a class: by name, or with bases, fields and attributes."""
         if self._stands_by_name(cls.__module__, cls.__qualname__):
             return
         self.read(cls.__bases__, f"a base of {path}")
@@ -269,7 +286,7 @@ class _Reader:
                 self.read(value, f"{cls.__qualname__}.{name}")
 
     def sources(self) -> None:
-        """Feed the files of the modules that were met, where they have any."""
+        """Feed the source files of the modules that were met."""
         for name in sorted(self.modules):
             file = getattr(sys.modules.get(name), "__file__", None)
             if file is not None and Path(file).is_file():
@@ -280,7 +297,7 @@ _SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
 def _resolved(function: types.FunctionType) -> object:
-    """What stands where a function says that it was defined."""
+    """Return the object under a function's qualified name."""
     found: object = sys.modules.get(function.__module__)
     for part in function.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -290,11 +307,11 @@ def _resolved(function: types.FunctionType) -> object:
 def _imported(
     steps: Sequence[dis.Instruction], scope: Mapping[str, Any], path: str
 ) -> Iterator[tuple[str, types.ModuleType]]:
-    """The modules that code imports when it runs, but for Python's, torch's and litz's."""
+    """Yield the modules that code imports when it runs, except those of Python, torch and litz."""
     for k, step in enumerate(steps):
         if step.opname != "IMPORT_NAME":
             continue
-        # How many packages up a relative name begins is put on the stack before the names that are wanted of it.
+        # The level of a relative import is pushed on the stack before the imported names.
         dots = "." * int(steps[k - 2].argval)
         name = importlib.util.resolve_name(f"{dots}{step.argval}", scope.get("__package__"))
         if name.partition(".")[0] in KNOWN:
@@ -305,12 +322,14 @@ def _imported(
 
 
 def _is_installed(module: str) -> bool:
+    """Report whether a module was installed into site-packages."""
     file = getattr(sys.modules.get(module), "__file__", None)
     return file is not None and bool({"site-packages", "dist-packages"} & set(Path(file).parts))
 
 
 @functools.cache
 def _version(package: str) -> str:
+    """Return the version of a package, empty where it has none."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -1,8 +1,8 @@
-"""What a compiled graph depends on, as one digest.
+"""Keys of compiled graphs and sources, as digests of everything that they depend on.
 
 In the key: the FX graph by structure (node names do not matter), shapes, dtypes, strides and devices of its inputs,
-facts about symbols, constants by content, options, versions, capabilities and compiler, and the identity of what a
-program registered: rules, decompositions, targets. Not in it: paths, ranks, device ordinals, source lines.
+facts about symbols, constants by content, options, versions, capabilities and compiler, and the identity of
+registered rules, decompositions and targets. Not in the key: paths, ranks, device ordinals, source lines.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ from litz_ir.target import Target
 from litz_lowering import Devices, gpus_of, registered
 
 FORMAT = 7
-"""Raised when the meaning of what is stored changes."""
+"""Version of the stored data; raised when its meaning changes."""
 
 PACKAGES = ("litz", "litz-ir", "litz-lowering", "litz-scheduler", "litz-codegen-cpp", "litz-codegen-triton")
+"""Packages whose versions are in every key."""
+
 _MODULES = frozenset(name.replace("-", "_") for name in PACKAGES)
 _NAMESPACES = ("aten", "prims", "prim")
 
 IDENTITY = "litz.cache.identity"
-"""The module that tells registered things apart, which nobody loads before something is registered."""
+"""Module that computes identities of registered objects; imported where something is registered."""
 
 _PROCESS = secrets.token_hex(16)
-"""Part of the key of graphs that name things by their place in a table of this process."""
+"""Part of the key of graphs that name objects by their index in a table of this process."""
 
 
 def graph_key(gm: GraphModule, config: Config, facts: Iterable[str]) -> str:
-    """The digest of a graph under ``config``; ``facts`` are the versions and capabilities that code depends on."""
+    """Return the digest of a graph under ``config``; ``facts`` are versions and capabilities that code depends on."""
     digest = hashlib.sha256()
     repeats = f"deterministic {torch.are_deterministic_algorithms_enabled()}"
     for part in (f"litz {FORMAT}", torch.__version__, repeats, *facts, *option_facts(config)):
@@ -51,20 +53,21 @@ def graph_key(gm: GraphModule, config: Config, facts: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a program registered with litz, as ``facts`` for keys. ``uncacheable`` says why nothing that is compiled
-    with it
-    is kept, where something has no identity."""
+    """Objects that a program registered with litz, as facts for keys."""
 
     facts: tuple[str, ...] = ()
+    """Names of the objects, each with its digest."""
+
     uncacheable: str = ""
+    """Reason that nothing compiled with them can be cached: one has no identity. Else empty."""
 
 
 NOTHING = Registered()
+"""The value for programs that registered nothing."""
 
 
 def registered_with(targets: Iterable[Target]) -> Registered:
-    """The rules and decompositions that a program has registered by now, and those of the ``targets`` that are not
-    litz's own."""
+    """Return the rules and decompositions registered so far, and the ``targets`` that are not litz's own."""
     things = registered()
     found = [Registered(*import_module(IDENTITY).identities(things))] if things else []
     found += filter(NOTHING.__ne__, map(target_identity, targets))
@@ -75,7 +78,7 @@ def registered_with(targets: Iterable[Target]) -> Registered:
 
 
 def target_identity(target: Target) -> Registered:
-    """What tells a target from others that emit the same; nothing for litz's own."""
+    """Return the identity of a target; :data:`NOTHING` for litz's own."""
     if type(target).__module__.partition(".")[0] in _MODULES:
         return NOTHING
     return Registered(*import_module(IDENTITY).identity_of_class(type(target)))
@@ -83,12 +86,12 @@ def target_identity(target: Target) -> Registered:
 
 @functools.cache
 def versions() -> tuple[str, ...]:
-    """The packages of litz, each with its version; one that is found in a checkout also with when its files were
-    changed."""
+    """Return litz's packages with their versions; for a checkout also a digest of its files' modification times."""
     return tuple(f"{name} {_version(name)}" for name in PACKAGES)
 
 
 def _version(package: str) -> str:
+    """Return the version of a package, with digests of the checkouts that it is imported from."""
     module = package.replace("-", "_")
     try:
         found = importlib.metadata.distribution(package)
@@ -96,24 +99,25 @@ def _version(package: str) -> str:
     except importlib.metadata.PackageNotFoundError:
         version, installed = "none", ""
     spec = find_spec(module)
-    places = [] if spec is None else list(spec.submodule_search_locations or ())
-    return " ".join([version, *(_changed(place) for place in places if place != installed)])
+    locations = [] if spec is None else list(spec.submodule_search_locations or ())
+    return " ".join([version, *(_changed(location) for location in locations if location != installed)])
 
 
 def _changed(folder: str) -> str:
-    """The names of a package's files, and when each was changed, as a digest: reading them all would take longer."""
+    """Return a digest of a package's file names and modification times, which is faster than one of contents."""
     return text_key(*sorted(f"{path.removeprefix(folder)} {time}" for path, time in _times(folder)))
 
 
 def _times(folder: str) -> Iterator[tuple[str, int]]:
-    for place, _, names in os.walk(folder):
-        if not place.endswith("__pycache__"):
-            paths = (os.path.join(place, name) for name in names)
+    """Yield the files of a folder with their modification times, in nanoseconds."""
+    for directory, _, names in os.walk(folder):
+        if not directory.endswith("__pycache__"):
+            paths = (os.path.join(directory, name) for name in names)
             yield from ((path, os.stat(path).st_mtime_ns) for path in paths)
 
 
 def text_key(*parts: str) -> str:
-    """The digest of texts: a source and its flags."""
+    """Return the digest of texts, such as a source and its flags."""
     digest = hashlib.sha256()
     for part in (f"litz {FORMAT}", *parts):
         _feed(digest, part)
@@ -121,20 +125,20 @@ def text_key(*parts: str) -> str:
 
 
 def _feed(digest: Any, part: str) -> None:
+    """Feed a text to a digest, after its length."""
     data = part.encode()
     digest.update(len(data).to_bytes(8, "little"))
     digest.update(data)
 
 
 def option_facts(config: Config) -> tuple[str, ...]:
-    """The options that change what is compiled."""
+    """Return the options that change compiled code."""
     switches = (config.fuse, config.prepack_weights, config.attention)
     return (config.rng, config.numerics, *map(str, switches), config.fallback)
 
 
 def _graph(digest: Any, gm: GraphModule, devices: Devices, known: dict[int, str]) -> None:
-    """Feed a graph over ``devices``. ``known`` holds the digests of the subgraphs that were met: one that is run often
-    is read once."""
+    """Feed a graph over ``devices``; ``known`` holds digests of its subgraphs, so that each is read once."""
     numbers: dict[Node, int] = {}
     for node in gm.graph.nodes:
         numbers[node] = len(numbers)
@@ -151,13 +155,14 @@ def _graph(digest: Any, gm: GraphModule, devices: Devices, known: dict[int, str]
 
 
 def _called(target: object) -> str:
-    """The name of what a node calls; of a user's operator also what it says of its arguments."""
+    """Return the name of a node's target; for a user's operator also its schema and tags."""
     if not isinstance(target, torch._ops.OpOverload) or target.namespace in _NAMESPACES:
         return str(target)
     return f"{target} {target._schema} {sorted(map(str, target.tags))}"
 
 
 def _attribute(digest: Any, gm: GraphModule, target: str, devices: Devices, known: dict[int, str]) -> None:
+    """Feed an attribute of the graph module: a subgraph, a tensor by content, or another object by type."""
     found: Any = gm
     for part in target.split("."):
         found = getattr(found, part)
@@ -176,7 +181,7 @@ def _attribute(digest: Any, gm: GraphModule, target: str, devices: Devices, know
 
 
 def _spelled(value: Any, numbers: Mapping[Node, int], devices: Devices) -> str:
-    """Arguments with nodes by number; the order of a mapping's keys does not matter."""
+    """Return arguments as text, with nodes by number and the keys of mappings sorted."""
     if isinstance(value, Node):
         return f"%{numbers[value]}"
     if isinstance(value, tuple | list):
@@ -190,7 +195,7 @@ def _spelled(value: Any, numbers: Mapping[Node, int], devices: Devices) -> str:
 
 
 def _value(value: Any, devices: Devices) -> str:
-    """Metadata of an example value; symbols with their ranges and hints' size classes."""
+    """Return the metadata of an example value as text."""
     if isinstance(value, torch.Tensor):
         parts = [value.dtype, devices.of(value.device), _sizes(value.shape)]
         if value.layout == torch.strided:
@@ -206,10 +211,12 @@ def _value(value: Any, devices: Devices) -> str:
 
 
 def _sizes(sizes: Iterable[Any]) -> str:
+    """Return sizes as text."""
     return f"({','.join(_size(size) for size in sizes)})"
 
 
 def _size(size: Any) -> str:
+    """Return a size as text; a symbol with its range and the size class of its hint."""
     node = getattr(size, "node", None)
     if node is None:
         return repr(size)

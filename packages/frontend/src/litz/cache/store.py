@@ -1,10 +1,11 @@
-"""Entries on disk: a folder per entry, written aside, checksummed, put in place by one rename.
+"""Entries on disk: a folder per entry, written under a temporary name, checksummed, and renamed once complete.
 
-Any damage is a miss with a log line, never an error. What is loaded from here is executed: the folder, an entry and
-its files each have to belong to this user or to root, and nobody else may write to them. Folders above are not looked
-at: who can write there may put another folder in the place of this one, but none of this user's or of root's.
+A damaged entry is a miss with a log line, never an error. Entries are executed after loading: the folder, an entry
+and its files must each belong to this user or to root, and be writable for nobody else. Folders above are not
+checked: who can write there can replace this folder by another one, but not by one that belongs to this user or to
+root.
 
-A folder that cannot be written is read: the layer of an image, made by root, is one.
+A folder that cannot be written is only read: it may be part of a container, and belong to root.
 """
 
 from __future__ import annotations
@@ -26,21 +27,22 @@ from litz_ir.errors import CacheError
 log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
+"""Name of the file with the checksums of an entry."""
 
 FILE_MODE = 0o644
-"""What files may be at the most, whatever the umask: others can read an entry once its folder is opened to them."""
+"""Permissions of files, before the umask: others can read an entry if its folder allows that."""
 
 
 class Store:
-    """A folder of entries by key. Safe for several processes: entries are immutable and appear whole.
+    """A folder of entries by key, safe for several processes: entries are immutable and appear complete.
 
-    Where it is not ``writable`` nothing is added and nothing dropped.
+    Where it is not ``writable`` nothing is added and nothing deleted.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open or make the folder; it may be missing from one that can be trusted and not written.
+        """Open or create the folder; it may be missing from a trusted folder that cannot be written.
 
-        Raises :class:`CacheError` when it cannot be made, or when others can write to it.
+        Raises :class:`CacheError` where it cannot be created, or where others can write to it.
         """
         self.folder = folder
         self.writable = False
@@ -60,59 +62,60 @@ class Store:
         self.writable = os.access(folder, os.W_OK | os.X_OK, effective_ids=effective)
 
     def read(self, key: str) -> dict[str, bytes] | None:
-        """The files of an entry, or ``None`` when it is missing or damaged."""
+        """Return the files of an entry, or ``None`` where it is missing or damaged."""
         path = self.folder / key
         try:
             return _files(self.folder, path) if (path / MANIFEST).exists() else None
         except PermissionError:
             readable = f"chmod -R a+rX {self.folder.parent} makes it readable"
-            log_once(f"litz: this user cannot read what the cache holds: {readable}", logging.INFO)
+            log_once(f"litz: this user cannot read the cache: {readable}", logging.INFO)
         except (OSError, ValueError, AttributeError) as error:
-            log.warning("cache entry %s is damaged and is taken for a miss: %s", path, error)
+            log.warning("cache entry %s is damaged and counts as a cache miss: %s", path, error)
             self.drop(key)
         return None
 
     def path(self, key: str, name: str) -> Path:
-        """Where a file of an entry lies."""
+        """Return the path of a file of an entry."""
         return self.folder / key / name
 
     def write(self, key: str, files: Mapping[str, bytes]) -> bool:
-        """Add an entry; false when it could not be written (a full or read-only disk). Where the folder is
-        ``writable`` that is logged.
+        """Add an entry; return False where it cannot be written (a full or read-only disk), and log that if
+        ``writable``.
 
-        An entry that another process wrote meanwhile stands.
+        An entry that another process wrote meanwhile stays.
         """
         if not self.writable:
             return False
         final = self.folder / key
-        aside: Path | None = None
+        unfinished: Path | None = None
         try:
-            aside = Path(tempfile.mkdtemp(dir=self.folder, prefix=".writing-"))
+            unfinished = Path(tempfile.mkdtemp(dir=self.folder, prefix=".writing-"))
             manifest = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
             for name, data in {**files, MANIFEST: json.dumps(manifest).encode()}.items():
-                # Not flushed to the disk, which takes milliseconds: what a power cut leaves fails its checksum.
-                with open(aside / name, "wb", opener=_created) as file:
+                # Not flushed, which takes milliseconds: files cut short by a power failure fail their checksum.
+                with open(unfinished / name, "wb", opener=_created) as file:
                     file.write(data)
-            os.rename(aside, final)
+            os.rename(unfinished, final)
         except OSError as error:
-            if aside is not None:
-                shutil.rmtree(aside, ignore_errors=True)
+            if unfinished is not None:
+                shutil.rmtree(unfinished, ignore_errors=True)
             if not (final / MANIFEST).exists():
                 log.warning("cache entry %s was not written: %s", key, error)
                 return False
         return True
 
     def drop(self, key: str) -> None:
-        """Remove an entry, if it is there and can be."""
+        """Delete an entry, if it exists and can be deleted."""
         shutil.rmtree(self.folder / key, ignore_errors=True)
 
 
 def _created(path: str, flags: int) -> int:
+    """Create a file with :data:`FILE_MODE`."""
     return os.open(path, flags, FILE_MODE)
 
 
 def _files(folder: Path, entry: Path) -> dict[str, bytes]:
-    """The files of an entry in a folder; raises ``ValueError`` and more for a damaged one."""
+    """Return the files of an entry; raise ``ValueError`` and others for a damaged one."""
     for each in (folder, entry):
         _trust(each.stat())
     manifest = json.loads(_content(entry / MANIFEST))
@@ -127,18 +130,21 @@ def _files(folder: Path, entry: Path) -> dict[str, bytes]:
 
 
 def _content(path: Path) -> bytes:
+    """Return the content of a trusted file."""
     with path.open("rb") as file:
         _trust(os.fstat(file.fileno()))
         return file.read()
 
 
 def _trust(state: os.stat_result) -> None:
+    """Raise ``ValueError`` for a file or folder that is not trusted."""
     why = _distrust(state)
     if why:
         raise ValueError(f"it cannot be trusted: {why}")
 
 
 def _is_trusted(folder: Path) -> bool:
+    """Report whether a folder exists and is trusted."""
     try:
         return not _distrust(folder.stat())
     except OSError:
@@ -146,7 +152,7 @@ def _is_trusted(folder: Path) -> bool:
 
 
 def _distrust(state: os.stat_result) -> str:
-    """Why what lies in a folder, or in a file, is not executed; empty where only this user and root can write it."""
+    """Return the reason not to execute files from here; empty where only this user and root can write."""
     if hasattr(os, "geteuid") and state.st_uid not in (0, os.geteuid()):
         return "it belongs to another user"
     if state.st_mode & (stat.S_IWOTH | stat.S_IWGRP):

@@ -1,4 +1,4 @@
-"""What tuning found for a kernel, as a file of JSON."""
+"""Schedules found by autotuning, as JSON files."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from litz_ir.errors import ParseError
 log = logging.getLogger(__name__)
 
 FILE = "choice.json"
+"""Name of the file of an entry."""
 
 TEXT = "litz_ir.text"
-"""The module of the text form, loaded where a choice is kept or found: programs that tune nothing do not need it."""
+"""Module of the text form; imported where a choice is read or written, since other programs do not need it."""
 
 VERSION = 4
-"""Raised when the meaning of what is stored changes: entries of another version are not read."""
+"""Version of the stored data; entries of another version are not read."""
 
 
 @dataclass(slots=True)
 class TileChoices:
-    """Choices by key: those of this process and, where there is a ``store``, of those before it."""
+    """Tuned schedules by key: those of this process and, where there is a ``store``, of earlier ones."""
 
     store: Store | None = None
     known: dict[str, TunedTiles] = field(default_factory=dict)
 
     def read(self, key: str) -> TunedTiles | None:
-        """The choice of a key, or ``None``."""
+        """Return the choice of a key, or ``None``."""
         if key not in self.known and self.store is not None:
             files = self.store.read(key)
             found = None if files is None else _choice(key, files.get(FILE, b""))
@@ -40,13 +41,14 @@ class TileChoices:
         return self.known.get(key)
 
     def write(self, key: str, choice: TunedTiles) -> None:
-        """Keep a choice; one that another process kept meanwhile stands for later ones."""
+        """Store a choice; where another process stored one meanwhile, that is the one that later processes read."""
         self.known[key] = choice
         if self.store is not None:
             self.store.write(key, {FILE: json.dumps(_data(choice), sort_keys=True).encode()})
 
 
 def _data(choice: TunedTiles) -> dict[str, Any]:
+    """Return a choice as JSON data."""
     print_schedule = import_module(TEXT).print_schedule
     return {
         "version": VERSION,
@@ -58,6 +60,7 @@ def _data(choice: TunedTiles) -> dict[str, Any]:
 
 
 def _choice(key: str, text: bytes) -> TunedTiles | None:
+    """Return the choice in a file, or ``None`` where it cannot be read."""
     try:
         parse_schedule, data = import_module(TEXT).parse_schedule, json.loads(text)
         if data["version"] != VERSION:
@@ -65,5 +68,5 @@ def _choice(key: str, text: bytes) -> TunedTiles | None:
         schedules, first = (tuple(map(parse_schedule, data[each])) for each in ("schedules", "first"))
         return TunedTiles(schedules, float(data["seconds"]), float(data["before"]), first)
     except (KeyError, TypeError, ValueError, ParseError) as error:
-        log.warning("cache entry %s cannot be used and is taken for a miss: %s", key, error)
+        log.warning("cache entry %s cannot be used and counts as a cache miss: %s", key, error)
         return None

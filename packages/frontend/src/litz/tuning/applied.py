@@ -1,4 +1,4 @@
-"""An artifact with its kernels made as they were found to be quickest."""
+"""Application of tuned schedules to an artifact."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from litz_ir.target import Target
 def applied(
     artifact: Artifact, choices: Mapping[str, TunedTiles], target: Target, cache: ArtifactCache
 ) -> Artifact:
-    """The artifact with the choices' schedules; what they change is emitted and built anew. Raises ``CodegenError`` and
-    ``ToolchainError``."""
+    """Return the artifact with the schedules chosen by tuning; changed kernels are emitted and compiled.
+
+    Raises ``CodegenError`` and ``ToolchainError``.
+    """
     changed = changes(artifact.plan, choices)
     known = dict(artifact.tuned_tiles) | dict(choices)
     artifact = replace(artifact, tuned_tiles=tuple(known.items()))
@@ -35,13 +37,13 @@ def applied(
 
 
 def changes(plan: Plan, choices: Mapping[str, TunedTiles]) -> dict[str, TunedTiles]:
-    """Those of the choices that differ from the kernel as the plan has it."""
+    """Return the choices that differ from the schedules in the plan."""
     own = {kernel.name: schedules_of(kernel) for kernel in kernels_in(plan)}
     return {name: choice for name, choice in choices.items() if choice.schedules != own[name]}
 
 
 def _scheduled(plan: Plan, choices: Mapping[str, TunedTiles]) -> Plan:
-    """The plan with the kernels so scheduled, in its subplans too."""
+    """Return the plan with these schedules, subplans included."""
 
     def chosen(kernel: Kernel) -> Kernel:
         choice = choices.get(kernel.name)

@@ -1,4 +1,4 @@
-"""A launch that nobody sees: it reads what the real one reads, and writes to memory of its own."""
+"""Launches without effect on the program: they read the call's buffers and write to memory of their own."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from litz_ir.plan import Kernel, ScanStore, Store, access_ranges, leaf_kernels
 from litz_ir.scalar import Expr, Load, indirects_in, loads
 
 ALIGNMENT = 256
-"""Bytes to a multiple of which a buffer is moved, so that what is aligned stays so."""
+"""Alignment of the memory that stands for a written buffer, in bytes, so that alignment does not change."""
 
 
 def can_benchmark(kernel: Kernel) -> bool:
-    """False where what is in the memory that a kernel writes may decide where it reads and writes, or whether it
-    fails: in a trial nothing is there."""
-    return all(map(_loop_can_be_tried, leaf_kernels(kernel)))
+    """Report whether a kernel can run on zeroed outputs.
+
+    It cannot where values that it reads from a buffer that it writes decide its addresses, or whether it fails.
+    """
+    return all(map(_can_benchmark_loop, leaf_kernels(kernel)))
 
 
-def _loop_can_be_tried(kernel: Kernel) -> bool:
-    # What a loop of a pack writes no other one touches.
+def _can_benchmark_loop(kernel: Kernel) -> bool:
+    # Subkernels do not touch the buffers that another one writes.
+    """Report whether one subkernel can run on zeroed outputs."""
     if not may_fail(kernel):
         return True
     written = {parameter.name for parameter in kernel.parameters if parameter.access != "in"}
@@ -30,6 +33,7 @@ def _loop_can_be_tried(kernel: Kernel) -> bool:
 
 
 def _loads(kernel: Kernel) -> Iterator[Load]:
+    """Yield the loads of a kernel, those of indices included."""
     values: tuple[Expr, ...]
     for statement in (statement for phase in kernel.phases for statement in phase.statements):
         match statement:
@@ -45,13 +49,15 @@ def _loads(kernel: Kernel) -> Iterator[Load]:
 def benchmark_buffers(
     kernel: Kernel, addresses: Sequence[int], symbols: Sequence[int | float], device: torch.device
 ) -> tuple[list[int], list[torch.Tensor]] | None:
-    """The addresses for a trial of a launch, and the memory behind those that it writes, which must be kept while it
-    runs; ``None`` where nobody knows how much it writes."""
+    """Return addresses for a benchmark launch, and the memory behind those that it writes.
+
+    The memory must stay referenced while the launch runs. ``None`` where the written range of a buffer is unknown.
+    """
     touched = access_ranges(kernel, symbols_of(kernel, symbols))
-    places, memory = [], []
+    buffers, memory = [], []
     for parameter, address in zip(kernel.parameters, addresses, strict=True):
         if parameter.access == "in":
-            places.append(address)
+            buffers.append(address)
             continue
         low, high = touched[parameter.name].low, touched[parameter.name].high
         if low is None or high is None:
@@ -59,5 +65,5 @@ def benchmark_buffers(
         start = low * parameter.dtype.itemsize // ALIGNMENT * ALIGNMENT
         end = (high + 1) * parameter.dtype.itemsize
         memory.append(torch.zeros(max(1, end - start), dtype=torch.uint8, device=device))
-        places.append(memory[-1].data_ptr() - start)
-    return places, memory
+        buffers.append(memory[-1].data_ptr() - start)
+    return buffers, memory

@@ -1,4 +1,4 @@
-"""Which products of matrices of a graph are better generated, with what surrounds them, than called: both are timed."""
+"""Measurement of the matmuls of a graph that are faster generated, fused with prologue and epilogue, than called."""
 
 from __future__ import annotations
 
@@ -34,13 +34,16 @@ from litz_scheduler.library import ATTENTIONS, GRADIENTS
 log = logging.getLogger("litz")
 
 ALL_MATMULS = frozenset({"all"})
+"""Value of the option ``generated_matmuls`` that generates every matmul."""
+
 ROUNDS = 7
+"""Timed calls of each subgraph."""
 
 SETTLED = 3
-"""Calls after which what is tuned while it is called runs as it will."""
+"""Calls after which a graph that is tuned during its calls has its final schedule."""
 
 Planned = Callable[[LoopGraph, frozenset[str]], Plan]
-"""The plan of a graph in which these products are generated."""
+"""Function that returns the plan of a graph in which these matmuls are generated."""
 
 
 def faster_generated(
@@ -51,55 +54,58 @@ def faster_generated(
     sample: Timer,
     has_time: Callable[[], bool],
 ) -> frozenset[str]:
-    """The products of ``graph``, as the scheduler's option ``generated_matmuls`` takes them, that take less time where
-    they are generated. Each is run with its surroundings, on numbers made up, at the sizes with which the graph was
-    captured; what is not timed while ``has_time`` stays a call. What the library wins closely gets another chance with
-    the tiles that ``tuned`` finds while it is called."""
+    """Return the matmuls of ``graph`` that are faster generated, as the option ``generated_matmuls`` names them.
+
+    Each runs with the operations around it, on random inputs, at the sizes of the capture. A matmul that is not
+    timed while ``has_time`` stays a library call. Where the library is slightly faster, the schedules that ``tuned``
+    finds during calls are timed too.
+    """
     library, generated = planned(graph, frozenset()), planned(graph, ALL_MATMULS)
 
     ends = _grouped_rows(graph).keys()
 
     def makes_ends(operation: Operation) -> bool:
-        # Where groups of rows end is made up as it is: numbers made up would not give any such.
+        # Offsets of groups are inputs of the subgraph: computed from random inputs they would not be valid.
         return any(value.name in ends for value in operation.results)
 
     def seconds(
         plan: Plan, steps: tuple[int, ...], *, load: Callable[[Plan], HostFunction] = loaded
     ) -> float:
         nodes = {name for position in steps for name in nodes_of(plan.steps[position])}
-        some = extract_subgraph(graph, lambda each: _node(each) in nodes and not makes_ends(each), "part")
+        some = extract_subgraph(graph, lambda each: _node(each) in nodes and not makes_ends(each), "matmul")
         if some is None or not has_time():
             return math.inf
         try:
             own = planned(some, frozenset() if plan is library else ALL_MATMULS)
-            # Numbers that are made up are no indices.
+            # Random inputs are no valid indices.
             if any(map(_depends_on_numbers, kernels_in(own))):
                 return math.inf
             return _median(load(own), some, sample)
         except Exception as error:
-            log.debug("litz: a part of %s is not timed: %s", graph.name, error)
+            log.debug("litz: a matmul of %s is not timed: %s", graph.name, error)
             return math.inf
 
     return worth_generating(library, generated, seconds, partial(seconds, load=tuned))
 
 
 def may_be_generated(graph: LoopGraph) -> bool:
-    """True for a graph with products of matrices, convolutions, attention or gradients of such that are called."""
+    """Report whether a graph calls a matmul, convolution, attention or a gradient of one."""
     known = {*MATMULS, *CONVOLUTIONS, *ATTENTIONS, *GRADIENTS}
     return any(isinstance(each, ContractionCall) and each.target in known for each in graph.operations)
 
 
 def _node(operation: Operation) -> str:
+    """Return the node that an operation came from."""
     return operation.origin.node or operation.name
 
 
 def _median(call: HostFunction, graph: LoopGraph, sample: Timer) -> float:
-    """The median of the seconds of a call."""
+    """Return the median time of a call, in seconds."""
     rows = _grouped_rows(graph)
-    given = [_given(each, rows, graph.symbols) for each in graph.inputs]
+    arguments = [_argument(each, rows, graph.symbols) for each in graph.inputs]
 
     def run() -> None:
-        call(list(given))
+        call(list(arguments))
 
     for _ in range(SETTLED):
         run()
@@ -107,46 +113,45 @@ def _median(call: HostFunction, graph: LoopGraph, sample: Timer) -> float:
 
 
 def _depends_on_numbers(kernel: Kernel) -> bool:
-    """True where what a kernel is given says whether it fails, or where it reads or writes, but for places that are
-    brought into bounds."""
-    return checks_values(kernel) or any(place.check != "clamped" for place in indirect_indices(kernel))
+    """Report whether inputs decide a kernel's addresses, unclamped, or whether it fails."""
+    return checks_values(kernel) or any(index.check != "clamped" for index in indirect_indices(kernel))
 
 
 def _grouped_rows(graph: LoopGraph) -> Mapping[str, Size]:
-    """What lists where groups of rows end, by name, and how many rows there are."""
+    """Return the number of rows of each grouped GEMM, by the name of its offsets."""
     types = {name: value.type for name, value in graph.values().items()}
     found: dict[str, Size] = {}
     for each in graph.operations:
         if isinstance(each, ContractionCall) and each.target in MATMULS:
-            given = matmul_arguments(each.target, each.arguments, each.attributes)
-            a, ends = given.get("a"), given.get("offsets")
+            arguments = matmul_arguments(each.target, each.arguments, each.attributes)
+            a, ends = arguments.get("a"), arguments.get("offsets")
             if type(a) is Ref and type(ends) is Ref:
                 found[ends.name] = types[a.name].shape[0]
     return found
 
 
-def _given(argument: Input, rows: Mapping[str, Size], symbols: SymbolTable) -> torch.Tensor | int | float:
-    """What a part is called with: sizes as they were when the graph was captured, and tensors of such sizes; ``rows``
-    of what lists where groups of them end."""
+def _argument(argument: Input, rows: Mapping[str, Size], symbols: SymbolTable) -> torch.Tensor | int | float:
+    """Return an example argument: a size of the capture, or a tensor of such sizes; ``rows`` as of
+    :func:`_grouped_rows`."""
     if isinstance(argument, ScalarInput):
         assert argument.symbol is not None
         size = symbols.hint(symbol(argument.symbol))
         return size if argument.kind == "int" else float(size)
     assert isinstance(argument, Value)
     if argument.name in rows:
-        return _even(argument.type, symbols.hint(rows[argument.name]), symbols)
-    return _made_up(argument.type, symbols)
+        return _equal_groups(argument.type, symbols.hint(rows[argument.name]), symbols)
+    return _random_tensor(argument.type, symbols)
 
 
-def _even(type_: TensorType, rows: int, symbols: SymbolTable) -> torch.Tensor:
-    """The ends of groups of rows that are equally large."""
+def _equal_groups(type_: TensorType, rows: int, symbols: SymbolTable) -> torch.Tensor:
+    """Return offsets of groups of equal size."""
     groups = symbols.hint(type_.shape[0])
     ends = torch.arange(1, groups + 1, device=type_.device.kind) * rows // max(groups, 1)
     return ends.to(torch_dtype(type_.dtype))
 
 
-def _made_up(type_: TensorType, symbols: SymbolTable) -> torch.Tensor:
-    """A tensor of a type: normal numbers, or small integers; torch's own random streams stay where they are."""
+def _random_tensor(type_: TensorType, symbols: SymbolTable) -> torch.Tensor:
+    """Return a tensor of normal numbers, or of zeros and ones; torch's own generators do not advance."""
     dtype, device = torch_dtype(type_.dtype), torch.device(type_.device.kind)
     shape, strides = (tuple(map(symbols.hint, sizes)) for sizes in (type_.shape, type_.layout.strides))
     reach = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True) if size)

@@ -1,4 +1,4 @@
-"""The launches of a plan, with what each is likely given and has to move."""
+"""The launches of a plan, with their typical sizes and bytes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from litz_ir.symbols import mul
 
 @dataclass(frozen=True, slots=True)
 class PlannedLaunch:
-    """A launch of ``kernel`` on a ``device``: ``values`` are those of its symbols where the plan's are what is typical,
-    ``nbytes`` what it reads and writes of its buffers then, each element counted once."""
+    """A launch of a plan."""
 
     launch: Launch
     kernel: Kernel
     values: tuple[int | float, ...]
+    """Values of the kernel's symbols at typical sizes, which are the hints of the plan's symbols."""
+
     nbytes: int
+    """Bytes that it reads and writes of its buffers at these sizes, each element counted once."""
+
     device: Device
 
 
 def planned_launches(plan: Plan) -> Iterator[PlannedLaunch]:
-    """Every launch of a plan and of its subplans, in order. A symbol that is a float counts as 1.0."""
+    """Yield every launch of a plan and of its subplans, in order; a float symbol counts as 1.0."""
     kernels = {kernel.name: kernel for kernel in kernels_in(plan)}
     touched: dict[tuple[str, tuple[int | float, ...]], Mapping[str, AccessRange]] = {}
     for owner in plans_in(plan):
@@ -40,7 +43,7 @@ def planned_launches(plan: Plan) -> Iterator[PlannedLaunch]:
                 touched[key] = access_ranges(kernel, symbols_of(kernel, values))
             total = 0
             for parameter, name in zip(kernel.parameters, step.buffers, strict=True):
-                # What is read under a condition may count for more than there is.
+                # The ranges of masked loads may be larger than the buffer.
                 type_, found = placements[name].type, touched[key][parameter.name]
                 most = owner.symbols.hint(mul(span(type_.shape, type_.layout), type_.dtype.itemsize))
                 total += min(found.read, most) + min(found.written, most)
@@ -48,12 +51,12 @@ def planned_launches(plan: Plan) -> Iterator[PlannedLaunch]:
 
 
 def size_key(kernel: Kernel, values: Sequence[int | float]) -> tuple[int, ...]:
-    """What decides how much a launch does: the values of a kernel's symbols, those left out that are floats."""
+    """Return the values of a kernel's symbols without floats: they determine the work of a launch."""
     return tuple(
         int(value) for info, value in zip(kernel.symbols, values, strict=True) if info.kind != "float"
     )
 
 
 def symbols_of(kernel: Kernel, values: Sequence[int | float]) -> dict[str, int | float]:
-    """A kernel's symbols by name, from their values in order."""
+    """Return a kernel's symbols by name, from their values in order."""
     return {info.name: value for info, value in zip(kernel.symbols, values, strict=True)}

@@ -1,7 +1,7 @@
-"""Which products of matrices are better generated than called: two plans of one graph, compared part by part.
+"""Comparison of two plans of one graph, which finds the matmuls that are faster generated than called.
 
-One plan calls the library for its products, the other one generates them with what surrounds them. Where the two differ
-they fall into parts that share no work, so that each part can be decided on its own.
+One plan calls the library for its matmuls; the other generates them with prologue and epilogue. The steps in which
+the plans differ form sets that share no work, so that each set is decided by itself.
 """
 
 from __future__ import annotations
@@ -15,81 +15,85 @@ from litz_ir.plan import CallStep, Launch, Plan, Step
 from litz_scheduler import SchedulerOptions
 
 GAIN = 0.03
-"""The share of a part's time that generated kernels must save: timings differ by as much."""
+"""Share of the library's time that generated kernels must save; timings vary by as much."""
 
 CLOSE_RATIO = 1.3
-"""How many times as long as the library generated kernels may take at first, so that other tiles may still win."""
+"""Most time, in multiples of the library's, of a generated matmul for which other schedules are tried."""
 
 Seconds = Callable[[Plan, tuple[int, ...]], float]
-"""How long the steps at these positions of a plan take, one after another."""
+"""Function that returns the time of the steps at these positions of a plan, run one after another, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatmulChoice:
-    """``matmuls`` names the products that are called in one plan and generated in the other, as the scheduler's option
-    ``generated_matmuls`` takes them; ``library`` and ``generated`` are the positions, in each plan, of the steps that
-    do the same work."""
+    """Steps that do the same work in both plans, and the matmuls among them."""
 
     matmuls: tuple[str, ...]
+    """Matmuls called in one plan and generated in the other, as the option ``generated_matmuls`` names them."""
+
     library: tuple[int, ...]
+    """Positions of the steps in the plan that calls them."""
+
     generated: tuple[int, ...]
+    """Positions of the steps in the plan that generates them."""
 
 
-def comparison_options(options: SchedulerOptions, products: frozenset[str]) -> SchedulerOptions:
-    """The options of a plan that is compared with another one, and generates these products. Nothing runs beside
-    anything else: a pack of what surrounds several products would make one part of them."""
-    return replace(options, generated_matmuls=products, isomorphic_fusion_bytes=0)
+def comparison_options(options: SchedulerOptions, matmuls: frozenset[str]) -> SchedulerOptions:
+    """Return the options of a plan to compare, in which these matmuls are generated.
+
+    Horizontal fusion of isomorphic kernels is off: it would tie the epilogues of several matmuls to one choice.
+    """
+    return replace(options, generated_matmuls=matmuls, isomorphic_fusion_bytes=0)
 
 
 def matmul_choices(library: Plan, generated: Plan) -> tuple[MatmulChoice, ...]:
-    """The parts of two plans of one graph that differ in products, in the order of ``library``'s steps.
+    """Return the choices between two plans of one graph, in the order of the steps of ``library``.
 
-    Steps belong to one part when they compute something of the same node, in whichever plan. What the control flow of
-    a graph runs is not looked into.
+    Steps belong to one choice when they compute parts of the same node, in either plan. Subplans of higher-order
+    operators are not compared.
     """
-    parts = _Parts()
+    sets = _DisjointSets()
     for side, plan in enumerate((library, generated)):
         for position, step in enumerate(plan.steps):
             for name in nodes_of(step):
-                parts.join((side, position), name)
+                sets.join((side, position), name)
     still_called = {name for step in generated.steps if isinstance(step, CallStep) for name in nodes_of(step)}
-    products: dict[Hashable, list[str]] = {}
+    matmuls: dict[Hashable, list[str]] = {}
     for position, step in enumerate(library.steps):
         if isinstance(step, CallStep):
             names = [name for name in nodes_of(step) if name not in still_called]
             if names:
-                products.setdefault(parts.find((0, position)), []).extend(names)
+                matmuls.setdefault(sets.find((0, position)), []).extend(names)
     steps = [
-        {
-            root: tuple(k for k, _ in enumerate(plan.steps) if parts.find((side, k)) == root)
-            for root in products
-        }
+        {root: tuple(k for k, _ in enumerate(plan.steps) if sets.find((side, k)) == root) for root in matmuls}
         for side, plan in enumerate((library, generated))
     ]
     return tuple(
-        MatmulChoice(tuple(names), steps[0][root], steps[1][root]) for root, names in products.items()
+        MatmulChoice(tuple(names), steps[0][root], steps[1][root]) for root, names in matmuls.items()
     )
 
 
 def worth_generating(library: Plan, generated: Plan, seconds: Seconds, tuned: Seconds) -> frozenset[str]:
-    """The products that save time where they are generated, as planned or as ``tuned``, which is asked about close ones
-    last, those that take longest first. Parts that are alike are timed once."""
+    """Return the matmuls that are faster generated, as planned or as ``tuned``.
+
+    ``tuned`` is called for the close ones last, the slowest first. Equal steps are timed once.
+    """
     choices = matmul_choices(library, generated)
-    called, made = _Once(library, seconds), _Once(generated, seconds)
+    called, made = _MemoizedTimes(library, seconds), _MemoizedTimes(generated, seconds)
     ratios = [(choice, made.of(choice.generated), called.of(choice.library)) for choice in choices]
     better = [choice for choice, own, other in ratios if own < (1 - GAIN) * other]
     close = [
         (choice, other) for choice, own, other in ratios if (1 - GAIN) * other <= own < CLOSE_RATIO * other
     ]
-    with_tiles = _Once(generated, tuned)
+    with_tiles = _MemoizedTimes(generated, tuned)
     for choice, other in sorted(close, key=lambda each: -each[1]):
         if with_tiles.of(choice.generated) < (1 - GAIN) * other:
             better.append(choice)
     return frozenset(name for choice in better for name in choice.matmuls)
 
 
-class _Once:
-    """How long steps of a plan take, asked for once for those that are alike."""
+class _MemoizedTimes:
+    """Times of the steps of a plan, measured once for equal steps."""
 
     def __init__(self, plan: Plan, seconds: Seconds) -> None:
         self._plan = plan
@@ -97,15 +101,15 @@ class _Once:
         self._known: dict[Hashable, float] = {}
 
     def of(self, steps: tuple[int, ...]) -> float:
-        """The seconds of the steps at these positions."""
-        key = tuple(_likeness(self._plan, self._plan.steps[position]) for position in steps)
+        """Return the time of the steps at these positions, in seconds."""
+        key = tuple(_cost_key(self._plan, self._plan.steps[position]) for position in steps)
         if key not in self._known:
             self._known[key] = self._seconds(self._plan, steps)
         return self._known[key]
 
 
 def nodes_of(step: Step) -> Iterator[str]:
-    """The nodes of the source graph that a step computes something of."""
+    """Yield the nodes of the source graph that a step computes parts of."""
     if isinstance(step, Launch):
         for each in step.origins:
             yield _name(each.origin, each.operation)
@@ -114,38 +118,39 @@ def nodes_of(step: Step) -> Iterator[str]:
 
 
 def _name(origin: Origin, operation: str) -> str:
+    """Return the node of an origin, or the operation where it has none."""
     return origin.node or operation
 
 
-def _likeness(plan: Plan, step: Step) -> Hashable:
-    """What steps that take equally long have in common: their kernel or routine, and the types of what it is given."""
+def _cost_key(plan: Plan, step: Step) -> Hashable:
+    """Return a key that is equal for steps of equal time: kernel or routine, and the types of its buffers."""
     names: Sequence[str] = ()
-    what: Hashable = step
+    work: Hashable = step
     if isinstance(step, Launch):
-        names, what = step.buffers, (step.kernel, step.symbols)
+        names, work = step.buffers, (step.kernel, step.symbols)
     elif isinstance(step, CallStep):
         names = [each.name for each in step.arguments if isinstance(each, Ref)]
-        what = (
+        work = (
             step.target,
             tuple(each for each in step.arguments if not isinstance(each, Ref)),
             step.attributes,
         )
-    return what, tuple(plan.placement(name).type for name in names)
+    return work, tuple(plan.placement(name).type for name in names)
 
 
-class _Parts:
-    """Disjoint sets of steps and names."""
+class _DisjointSets:
+    """Union-find over steps and node names."""
 
     def __init__(self) -> None:
         self._parents: dict[Hashable, Hashable] = {}
 
     def find(self, item: Hashable) -> Hashable:
-        """What stands for the set that an item is in."""
+        """Return the representative of an item's set."""
         while (parent := self._parents.get(item, item)) != item:
             self._parents[item] = self._parents.get(parent, parent)
             item = parent
         return item
 
     def join(self, first: Hashable, second: Hashable) -> None:
-        """Make one set of two."""
+        """Merge the sets of two items."""
         self._parents[self.find(second)] = self.find(first)

@@ -1,4 +1,4 @@
-"""The search for quicker tiles: candidates built side by side, then timed on what a call gives each kernel."""
+"""The search for faster schedules: candidate configs are built in parallel, then timed on a call's own inputs."""
 
 from __future__ import annotations
 
@@ -29,32 +29,33 @@ from litz_ir.target import LaunchFunction, PreparedTarget, SourceUnit, Target, T
 log = logging.getLogger("litz")
 
 GAIN = 0.97
-"""The share of the rule's time that another choice must not exceed: less is noise, and not worth other roundings."""
+"""Largest time of a better schedule, as a share of the default schedule's; smaller gains are within noise."""
 
 ROUNDS, LAST_ROUNDS = 5, 11
-"""How often each candidate is timed, and how often the best of them and the rule's choice are, once more."""
+"""Timings of each candidate, then again of the best one and the default schedule."""
 
 BUILD_SHARE = 0.75
-"""Of the time that is left, what building may take."""
+"""Share of the remaining time that building candidates may take."""
 
 PATIENCE = 8
-"""Calls after which kernels that no call has launched, or none at such sizes, stay as they are."""
+"""Calls after which kernels that were not launched, or not at such sizes, keep their schedules."""
 
 Candidate = tuple[Kernel, LaunchFunction]
+"""A kernel with another schedule, and its launcher."""
 
 
 class TileSearch:
-    """Tunes the kernels of a graph while it is called, for ``seconds`` in all; ``sampler`` makes what times a launch.
+    """Tunes the kernels of a graph during its calls, for ``seconds`` in all; ``sampler`` makes the timer.
 
-    What is found is in ``found``, by the kernel's name, and in the cache, unless a candidate was not built in time. A
-    kernel that is not timed, for want of time or of memory, stays as it is, and is tuned by another process. One thread
-    at a time may call it.
+    The choices are in ``found``, by kernel name, and in the cache unless a candidate was not built in time. A kernel
+    that is not timed, for lack of time or memory, keeps its schedule and is tuned by a later process. One thread at
+    a time may use an instance.
     """
 
     def __init__(
         self,
         loader: Loader,
-        subjects: Sequence[TunableKernel],
+        tunable: Sequence[TunableKernel],
         cache: ArtifactCache,
         sampler: Callable[[], Timer],
         seconds: float,
@@ -69,8 +70,8 @@ class TileSearch:
         self._seconds = seconds
         self._end = 0.0
         self._calls = 0
-        self._pending = {subject.kernel.name: subject for subject in subjects}
-        self._rivals: dict[str, list[Candidate]] = {}
+        self._pending = {each.kernel.name: each for each in tunable}
+        self._candidates: dict[str, list[Candidate]] = {}
         self._late: set[str] = set()
         self._sample: Timer | None = None
         self._call: HostFunction | None = None
@@ -80,21 +81,21 @@ class TileSearch:
 
     @property
     def over(self) -> bool:
-        """True when no call can find anything more."""
+        """True when further calls cannot find anything."""
         return not self._pending or self.spent >= self._seconds or self._calls >= PATIENCE
 
     def begun(self) -> bool:
-        """True; the candidates are built when this is first asked. Raises what stands in the way."""
+        """Build the candidates in the first call; return True. Raises any failure."""
         if self._call is None:
             start = self._now()
             self._end = start + self._seconds - self.spent
-            self._rivals = self._built()
+            self._candidates = self._built()
             self._call = self._loader.call(self._watch)
             self.spent += self._now() - start
         return True
 
     def run(self, args: list[Any]) -> Sequence[Any]:
-        """A call of the graph. Each kernel is timed before it is launched. Raises what the graph raises."""
+        """Run a call of the graph, in which each kernel is timed before its launch; raises the errors of the graph."""
         self.begun()
         assert self._call is not None
         start = self._now()
@@ -109,14 +110,14 @@ class TileSearch:
     # --- candidates -----------------------------------------------------------------------------------------
 
     def _built(self) -> dict[str, list[Candidate]]:
-        """The candidates that were built and loaded in time; those of the dearest kernels are built first."""
+        """Return the candidates that were built and loaded in time; those of the slowest kernels are built first."""
         target = self._target
         count = target.prepare() if isinstance(target, PreparedTarget) else torch.get_num_threads()
         pool = ThreadPoolExecutor(max_workers=max(1, count), thread_name_prefix="litz-tune")
-        made = {pool.submit(self._build, kernel): kernel for kernel in self._candidates()}
+        made = {pool.submit(self._build, kernel): kernel for kernel in self._candidate_kernels()}
         wait(made, timeout=max(0.0, BUILD_SHARE * (self._end - self._now())))
         pool.shutdown(wait=False, cancel_futures=True)
-        rivals: dict[str, list[Candidate]] = {}
+        candidates: dict[str, list[Candidate]] = {}
         for future, kernel in made.items():
             if not future.done() or future.cancelled():
                 self._late.add(kernel.name)
@@ -126,19 +127,21 @@ class TileSearch:
             except Exception as error:
                 log.debug("litz: a candidate of %s is left out: %s", kernel.name, error)
                 continue
-            rivals.setdefault(kernel.name, []).append((kernel, function))
-        return rivals
+            candidates.setdefault(kernel.name, []).append((kernel, function))
+        return candidates
 
-    def _candidates(self) -> list[Kernel]:
-        """Every other way to cut a kernel that is to be tuned."""
+    def _candidate_kernels(self) -> list[Kernel]:
+        """Return the kernels to tune with all schedules but the default."""
         assert isinstance(self._target, TunableTarget)
         return [k for each in self._pending.values() for k in self._target.candidates(each.kernel)[1:]]
 
     def _build(self, kernel: Kernel) -> tuple[SourceUnit, Path]:
+        """Emit and compile one candidate."""
         (unit,) = self._target.emit(replace(self._plan, kernels=(kernel,)))
         return unit, self._cache.binary(unit, self._target)
 
     def _load(self, kernel: Kernel, unit: SourceUnit, binary: Path) -> LaunchFunction:
+        """Load one candidate."""
         return self._target.load([unit], [binary], {kernel.name: kernel}).function(kernel.name)
 
     # --- timing ---------------------------------------------------------------------------------------------
@@ -146,45 +149,46 @@ class TileSearch:
     def _watch(
         self, name: str, function: LaunchFunction, addresses: Sequence[int], symbols: Sequence[int | float]
     ) -> None:
-        """Tune the kernel that is about to be launched, where that is wanted and there is time."""
-        subject = self._pending.get(name)
-        if subject is None or self._now() >= self._end or not subject.fits(symbols):
+        """Tune the kernel that is about to be launched, if it is to be tuned and time is left."""
+        tunable = self._pending.get(name)
+        if tunable is None or self._now() >= self._end or not tunable.fits(symbols):
             return
         del self._pending[name]
-        rivals = self._rivals.pop(name, [])
-        if not rivals:
+        candidates = self._candidates.pop(name, [])
+        if not candidates:
             return
         try:
-            choice = self._choice(subject.kernel, function, rivals, addresses, symbols)
+            choice = self._choice(tunable.kernel, function, candidates, addresses, symbols)
             if choice is None:
                 return
             self.found[name] = choice
             if name not in self._late:
-                self._cache.tiles.write(subject.key, choice)
+                self._cache.tiles.write(tunable.key, choice)
         except torch.OutOfMemoryError:
             log.info("litz: there is no memory to tune %s", name)
         except Exception as error:
-            self._loader.failures.report(error, "tuning", f"{name} keeps its tiles")
+            self._loader.failures.report(error, "tuning", f"{name} keeps its schedule")
 
     def _choice(
         self,
         kernel: Kernel,
         function: LaunchFunction,
-        rivals: Sequence[Candidate],
+        candidates: Sequence[Candidate],
         addresses: Sequence[int],
         symbols: Sequence[int | float],
     ) -> TunedTiles | None:
-        """The quickest of the kernel and its rivals; ``None`` where it cannot be tried, or fails, or time is over."""
+        """Return the fastest of a kernel and its candidates; ``None`` where it cannot run, fails, or time has run
+        out."""
         device = torch.device(self._loader.artifact.plan.device.kind)
-        tried = benchmark_buffers(kernel, addresses, symbols, device)
-        if tried is None:
+        allocated = benchmark_buffers(kernel, addresses, symbols, device)
+        if allocated is None:
             return None
         if self._sample is None:
             self._sample = self._sampler()
-        places, memory = tried
+        buffers, memory = allocated
         runs = []
-        for each, launch in ((kernel, function), *rivals):
-            call = partial(launch, places, symbols)
+        for each, launch in ((kernel, function), *candidates):
+            call = partial(launch, buffers, symbols)
             try:
                 call()
             except KernelError as error:
@@ -193,12 +197,12 @@ class TileSearch:
                     return None
                 continue
             runs.append((schedules_of(each), call))
-        found = self._quickest(runs)
+        found = self._fastest(runs)
         del memory
         return found if self._now() < self._end else None
 
-    def _quickest(self, runs: Sequence[tuple[tuple[Schedule, ...], Callable[[], None]]]) -> TunedTiles:
-        """The first of the runs, which is the rule's, unless another one is quicker by enough, twice."""
+    def _fastest(self, runs: Sequence[tuple[tuple[Schedule, ...], Callable[[], None]]]) -> TunedTiles:
+        """Return the first of the runs, the default, unless another one is clearly faster twice."""
         own, start = runs[0]
         before, *others = self._medians([call for _, call in runs], ROUNDS)
         if others and min(others) <= GAIN * before:
@@ -209,9 +213,9 @@ class TileSearch:
         return TunedTiles(own, before, before, own)
 
     def _medians(self, calls: Sequence[Callable[[], None]], rounds: int) -> list[float]:
-        """The calls' medians; they take turns, so that what the device does meanwhile meets them all."""
+        """Return the median times of some calls, timed in alternation so that clock changes affect all of them."""
         assert self._sample is not None
-        taken = [[self._sample(call) for call in calls]]
-        while len(taken) < rounds and self._now() < self._end:
-            taken.append([self._sample(call) for call in calls])
-        return [statistics.median(each) for each in zip(*taken, strict=True)]
+        samples = [[self._sample(call) for call in calls]]
+        while len(samples) < rounds and self._now() < self._end:
+            samples.append([self._sample(call) for call in calls])
+        return [statistics.median(each) for each in zip(*samples, strict=True)]

@@ -1,4 +1,4 @@
-"""Which kernels of a plan are worth tuning, and what their choices are kept by."""
+"""Kernels of a plan that are worth tuning, and their cache keys."""
 
 from __future__ import annotations
 
@@ -13,50 +13,55 @@ from litz_ir.serial import digest
 from litz_ir.target import Target
 
 LEAST_SECONDS = 5e-6
-"""What memory must take to move what a kernel moves: the device takes as long to launch one that moves less, however it
-is cut."""
+"""Least memory time of a kernel worth tuning, in seconds: with less, the launch overhead hides every difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class TunableKernel:
-    """A kernel to be tuned at sizes of these ``classes``; its choice is kept by ``key``. A call spends about so many
-    ``seconds`` in it."""
+    """A kernel to tune at sizes of some classes."""
 
     kernel: Kernel
     key: str
+    """Cache key of its choice."""
+
     classes: tuple[int, ...]
+    """Size classes of its symbols; see :func:`size_classes`."""
+
     seconds: float
+    """Modelled time that a call of the graph spends in it, in seconds."""
 
     def fits(self, symbols: Sequence[int | float]) -> bool:
-        """True for a launch whose sizes are of the same classes."""
+        """Report whether a launch has sizes of these classes."""
         return size_classes(self.kernel, symbols) == self.classes
 
 
 def tunable_kernels(plan: Plan, target: Target, least: float = LEAST_SECONDS) -> tuple[TunableKernel, ...]:
-    """The kernels that a ``target`` makes of a plan and of its subplans, those that memory needs ``least`` seconds for,
-    a pack for all its loops, and that can be tried; those that take most of a call come first. Sizes that are not fixed
-    are taken at their hints."""
+    """Return the kernels of a plan and its subplans that are worth tuning, the slowest first.
+
+    They run on the ``target``, take ``least`` seconds or more by their bytes (a horizontally fused kernel all its
+    loops counted), and can be benchmarked. Dynamic sizes are taken at their hints.
+    """
     found: dict[str, TunableKernel] = {}
-    for site in planned_launches(plan):
-        if site.device.kind != target.capabilities().device.kind:
+    for planned in planned_launches(plan):
+        if planned.device.kind != target.capabilities().device.kind:
             continue
-        kernel, seconds = site.kernel, target.seconds(site.nbytes, 0, 0)
+        kernel, seconds = planned.kernel, target.seconds(planned.nbytes, 0, 0)
         known = found.get(kernel.name)
         if known is not None:
             found[kernel.name] = replace(known, seconds=known.seconds + seconds)
         elif seconds >= least and can_benchmark(kernel):
-            classes = size_classes(kernel, site.values)
+            classes = size_classes(kernel, planned.values)
             found[kernel.name] = TunableKernel(kernel, _key(kernel, target, classes), classes, seconds)
     return tuple(sorted(found.values(), key=lambda each: -each.seconds))
 
 
 def size_classes(kernel: Kernel, symbols: Sequence[int | float]) -> tuple[int, ...]:
-    """The power of two that each size is rounded up to, as an exponent."""
+    """Return, for each size, the exponent of the power of two that it is rounded up to."""
     return tuple((max(1, size) - 1).bit_length() for size in size_key(kernel, symbols))
 
 
 def _key(kernel: Kernel, target: Target, classes: Sequence[int]) -> str:
-    """The digest of a kernel without its name, of the device and of the sizes' classes."""
+    """Return the digest of a kernel without its name, of the device and of the size classes."""
     device = f"{target.name} {target.capabilities().name}"
     facts = *versions(), *target_identity(target).facts, device
     return text_key("tiles", *facts, digest(replace(kernel, name="")), repr(tuple(classes)))

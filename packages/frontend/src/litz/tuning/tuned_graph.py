@@ -1,4 +1,4 @@
-"""A graph that is tuned while it is called: as it is at first, with the best tiles in the end."""
+"""A graph that is autotuned during its calls, and then runs with the fastest schedules found."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from litz_ir.target import TunableTarget
 log = logging.getLogger("litz")
 
 Better = Callable[[Timer], Artifact | None]
-"""Looks for a better plan of a graph, timing by the sample; its artifact, where there is one. Raises ``LitzError``."""
+"""Search for a faster plan of a graph, timed by the given timer: its artifact, or ``None``. Raises ``LitzError``."""
 
 
 def load_tuned(
@@ -45,8 +45,10 @@ def load_tuned(
     better: Better | None = None,
     failures: Failures | None = None,
 ) -> Compiled:
-    """A plan and its binaries as a callable that tracebacks know by ``name``, tuned by what ``clock`` makes where the
-    options ask for that; ``better`` finds a better plan. Raises ``LitzError``."""
+    """Load an artifact as a callable, autotuned where the options say so; raise ``LitzError``.
+
+    Tracebacks show ``name``. ``clock`` makes the timer of the search. ``better`` searches for a faster plan.
+    """
     told = cache.failures if failures is None else failures
     loader = loader_of(artifact, name, targets, config, constants, routines, gpus, told)
     return with_tuning(loader, cache, clock, better) if config.autotune else loader.compiled()
@@ -58,8 +60,10 @@ def with_tuning(
     clock: Callable[[], Timer] | None = None,
     better: Better | None = None,
 ) -> Compiled:
-    """The graph with the tiles that are known to be quickest; where some are not known, they are sought in its next
-    calls, timed by what ``clock`` makes. Those of graphs over several GPUs stay as they are. Raises ``LitzError``."""
+    """Return the graph with the fastest schedules known; unknown ones are searched for in its next calls.
+
+    ``clock`` makes the timer of the search. Graphs on several GPUs are not tuned. Raises ``LitzError``.
+    """
     device = loader.artifact.plan.device
     if not isinstance(loader.targets[device], TunableTarget) or loader.gpus != ONE_GPU:
         return loader.compiled()
@@ -67,7 +71,7 @@ def with_tuning(
         clock = partial(sampler, "events" if device.kind == "cuda" else "host")
     begun = partial(_begun, loader, cache, clock)
     nothing: tuple[Loader, TileSearch | None] = loader, None
-    loader, search = loader.failures.attempt("tuning", begun, nothing, f"{loader.name} keeps its tiles")
+    loader, search = loader.failures.attempt("tuning", begun, nothing, f"{loader.name} keeps its schedules")
     if search is None and better is None:
         return loader.compiled()
     made = loader.compiled(TunedGraph(loader, search, cache, clock, better))
@@ -77,24 +81,24 @@ def with_tuning(
 def _begun(
     loader: Loader, cache: ArtifactCache, clock: Callable[[], Timer]
 ) -> tuple[Loader, TileSearch | None]:
-    """The graph with what is known of its tiles, and the search for the others, if there are any."""
+    """Return the loader with the known schedules, and the search for the others, if there are any."""
     plan = loader.artifact.plan
     target = loader.targets[plan.device]
-    subjects = tunable_kernels(plan, target)
-    known = {each.kernel.name: cache.tiles.read(each.key) for each in subjects}
+    tunable = tunable_kernels(plan, target)
+    known = {each.kernel.name: cache.tiles.read(each.key) for each in tunable}
     choices = {name: choice for name, choice in known.items() if choice is not None}
     loader = _with_choices(loader, choices, cache)
-    unknown = [each for each in subjects if each.kernel.name not in choices]
+    unknown = [each for each in tunable if each.kernel.name not in choices]
     if not unknown:
         return loader, None
     return loader, TileSearch(loader, unknown, cache, clock, loader.config.autotune_seconds)
 
 
 def _with_choices(loader: Loader, choices: Mapping[str, TunedTiles], cache: ArtifactCache) -> Loader:
-    """The loader of the same graph with these choices; itself where they cannot be made, which is reported."""
+    """Return the loader with these schedules, or unchanged where they cannot be built, which is reported."""
     plan = loader.artifact.plan
     change = partial(applied, loader.artifact, choices, loader.targets[plan.device], cache)
-    instead = f"{plan.name} keeps the tiles that it had before it was tuned"
+    instead = f"{plan.name} keeps its schedules from before autotuning"
     artifact = loader.failures.attempt("tuning", change, loader.artifact, instead)
     return replace(loader, artifact=artifact)
 
@@ -102,10 +106,10 @@ def _with_choices(loader: Loader, choices: Mapping[str, TunedTiles], cache: Arti
 class TunedGraph:
     """A graph as a function of its list of arguments, which it empties.
 
-    The first call runs it as it is, so that a graph that is called once is never tuned. The next ones search; when
-    that is over, the graph is loaded anew with what was found and, where options ask for it, recorded from then on.
-    Meanwhile other threads, and calls that somebody records, run it as it is. Where ``better`` finds a better plan, it
-    takes the place of the graph's own before tiles are sought.
+    The first call runs it unchanged, so that a graph that is called once is not tuned. The next calls search; after
+    that the graph is loaded with the schedules found and, where the options say so, captured as a CUDA graph.
+    Meanwhile other threads, and calls that are being captured, run it unchanged. Where ``better`` finds a faster
+    plan, that replaces the graph's own before its schedules are searched for.
     """
 
     def __init__(
@@ -126,24 +130,24 @@ class TunedGraph:
         self._on_gpu = loader.artifact.plan.device.kind == "cuda"
         self._ordinal = torch.cuda.current_device() if self._on_gpu else -1
         self._called = False
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         if self._final is not None:
             return self._final(args)
-        if self._called and not self._is_recorded() and self._turn.acquire(blocking=False):
+        if self._called and not self._is_capturing() and self._lock.acquire(blocking=False):
             try:
-                # What is loaded meanwhile is for the device that the graph was compiled for.
+                # Candidates are loaded on the device that the graph was compiled for.
                 with torch.cuda.device(self._ordinal):
                     return self._searched(args)
             finally:
-                self._turn.release()
+                self._lock.release()
         results = self._plain(args)
         self._called = True
         return results
 
     def _searched(self, args: list[Any]) -> Sequence[Any]:
-        """A call that searches, unless another thread has ended that just now."""
+        """Run a call that searches, unless another thread has just ended the search."""
         if self._final is not None:
             return self._final(args)
         attempt, kept = self._loader.failures.attempt, f"{self._loader.name} keeps its plan"
@@ -158,7 +162,7 @@ class TunedGraph:
         return results
 
     def _improve(self, better: Better) -> None:
-        """Let a better plan take the place of the graph's own, where there is one."""
+        """Replace the plan of the graph by a faster one, if there is one."""
         artifact = better(self._clock())
         if artifact is None:
             return
@@ -166,18 +170,18 @@ class TunedGraph:
         self._plain = loader.call()
         self._loader, self._search = loader, search
 
-    def _is_recorded(self) -> bool:
-        """True while somebody records this stream, who can neither be waited for nor timed."""
+    def _is_capturing(self) -> bool:
+        """True while the current stream is being captured: it can be neither waited for nor timed."""
         return self._on_gpu and torch.cuda.is_current_stream_capturing()
 
     def _settled(self, search: TileSearch | None) -> HostFunction:
-        """The graph as it runs from now on."""
+        """Return the graph's call for good."""
         loader = self._loader
         if search is None:
             return loader.with_cuda_graphs(self._plain)
         found, plan = search.found, loader.artifact.plan
         gains = changes(plan, found)
-        said = "litz: %s: %d kernels tuned in %.1f s, %d made quicker"
+        said = "litz: %s: %d kernels tuned in %.1f s, %d of them faster"
         log.info(said, plan.name, len(found), search.spent, len(gains))
         tuned = _with_choices(loader, found, self._cache) if gains else loader
         return tuned.with_cuda_graphs(tuned.call() if gains else self._plain)
