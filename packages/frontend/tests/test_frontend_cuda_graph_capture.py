@@ -1,4 +1,4 @@
-"""The recorder of CUDA graphs on a model of streams: what a replay waits for."""
+"""CUDA graph capture and replay on a model of streams: the work that a replay waits for."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from litz.cuda_graphs.cuda_graph import CudaGraphCapture
 
 
 class Stream:
-    """Work in order; ``done`` is all that has happened once what was asked last has."""
+    """Work in order; ``done`` is everything that is complete when the last of it is."""
 
     def __init__(self, device: int = 0) -> None:
         self.done: set[str] = set()
 
     def ask(self, what: str) -> frozenset[str]:
-        """Do something next; what has happened by then."""
+        """Add work; return everything that is complete before it starts."""
         before = frozenset(self.done)
         self.done.add(what)
         return before
@@ -54,7 +54,7 @@ class Buffer:
 
 
 class Device:
-    """What the recorder asks of ``torch.cuda``."""
+    """Stands for ``torch.cuda``."""
 
     def __init__(self) -> None:
         self.now = Stream()
@@ -93,20 +93,20 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 @settings(max_examples=100, deadline=None)
 @given(order=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2)), max_size=12))
-def test_memory_is_written_once_all_that_reads_it_has_run(order: list[tuple[int, int]]) -> None:
+def test_memory_is_overwritten_only_after_all_its_readers(order: list[tuple[int, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         device = Device()
         patch.setattr(litz.cuda_graphs.cuda_graph, "torch", SimpleNamespace(cuda=device))
-        recorder, streams = CudaGraphCapture(0), [Stream() for _ in range(3)]
-        repetitions = [recorder.capture(lambda args: [], [])[0] for _ in range(2)]
+        capture, streams = CudaGraphCapture(0), [Stream() for _ in range(3)]
+        replays = [capture.capture(lambda args: [], [])[0] for _ in range(2)]
         buffers: list[Any] = [Buffer(), Buffer()]
         last: dict[int, str] = {}
         first: dict[int, Stream] = {}
         for number, (which, stream) in enumerate(order):
             with device.stream(streams[stream]):
-                repetitions[which].wait([buffers[which]])
+                replays[which].wait([buffers[which]])
                 copied = device.now.ask(f"copy arguments {number}")
-                repetitions[which].run()
+                replays[which].run()
                 device.now.ask(f"read results {number}")
             _, before = device.replays[-1]
             assert last.get(which, "") in {"", *copied}, "what read the last results has run"
@@ -116,18 +116,18 @@ def test_memory_is_written_once_all_that_reads_it_has_run(order: list[tuple[int,
             assert {f"replay {k}" for k in range(number)} <= before, "workspaces are shared"
 
 
-def test_a_stream_alone_waits_for_nothing(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    repetition, results = CudaGraphCapture(0).capture(lambda args: [torch.ones(1)], [])
+def test_replays_on_one_stream_wait_for_nothing(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    replay, results = CudaGraphCapture(0).capture(lambda args: [torch.ones(1)], [])
     monkeypatch.setattr(Stream, "wait_stream", lambda self, other: pytest.fail("it waited"))
     monkeypatch.setattr(Stream, "wait_event", lambda self, event: pytest.fail("it waited"))
     for _ in range(3):
-        repetition.wait([])
-        repetition.run()
+        replay.wait([])
+        replay.run()
     assert len(device.replays) == 3 and len(results) == 1
 
 
-def test_a_stream_that_somebody_records_is_not_free(device: Device) -> None:
-    recorder = CudaGraphCapture(0)
-    assert recorder.is_free()
+def test_a_stream_being_captured_is_not_free(device: Device) -> None:
+    capture = CudaGraphCapture(0)
+    assert capture.is_free()
     device.captures = True
-    assert not recorder.is_free()
+    assert not capture.is_free()

@@ -1,6 +1,6 @@
-"""Graphs that are recorded and replayed: what is read where, and that nothing a caller holds is overwritten.
+"""CUDA graph runner: static inputs, copies of others, and results in use, which are never overwritten.
 
-The recorder is one of the CPU: to repeat a call is to make it again, and to copy what it gives over what it gave.
+The capture is simulated on the CPU: a replay calls the function again and copies its results over the captured ones.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from litz_scheduler.graph_partition.obstacles import obstacle
 
 
 @dataclass
-class Repetition:
-    """Repeats a call, and says so to ``told``."""
+class FakeReplay:
+    """Repeats a call, and appends to ``told``."""
 
     told: list[str]
     again: Callable[[], None]
@@ -40,10 +40,10 @@ class Repetition:
 
 
 class Recorder:
-    """Counts recordings and replays; a recording reads the very tensors that it was made with."""
+    """Counts captures and replays; a capture reads the tensors that it was made with."""
 
     def __init__(self) -> None:
-        self.recordings = 0
+        self.captures = 0
         self.replays = 0
         self.given: list[list[Tensor]] = []
         self.made: list[list[Tensor]] = []
@@ -53,14 +53,14 @@ class Recorder:
     def is_free(self) -> bool:
         return self.free
 
-    def capture(self, call: HostFunction, args: list[Any]) -> tuple[Repetition, list[Any]]:
-        self.recordings += 1
+    def capture(self, call: HostFunction, args: list[Any]) -> tuple[FakeReplay, list[Any]]:
+        self.captures += 1
         self.given.append(list(args))
         before = [copied([each])[0] for each in args]
         with torch.inference_mode(False), torch.no_grad():  # a replay fills them, in any mode
             kept, results = list(args), list(call(list(args)))
         self.made.append([each[...] for each in results if each is not None])
-        # A recording computes nothing.
+        # A capture computes nothing.
         fill(kept, before)
 
         def replay() -> None:
@@ -69,11 +69,11 @@ class Recorder:
                 if old is not None:
                     fill([old], [new])
 
-        return Repetition(self.told, replay), results
+        return FakeReplay(self.told, replay), results
 
 
 def graph(function: Callable[..., Sequence[Any]]) -> HostFunction:
-    """A function of tensors as a compiled graph is called: with a list, which it empties."""
+    """Return a function of tensors as a compiled graph: called with a list, which it empties."""
 
     def call(args: list[Any]) -> Sequence[Any]:
         given = list(args)
@@ -84,14 +84,14 @@ def graph(function: Callable[..., Sequence[Any]]) -> HostFunction:
 
 
 MUCH, NOTHING = 1 << 20, 0
-"""What calls take for themselves at once: so much that two recordings take more than copies of results, or less."""
+"""Peak memory of a call, in bytes: above that of copies of its results, or below."""
 
 doubled = graph(lambda x, w: [x * w, None, x + w])
 
 
-def test_what_lies_still_is_read_where_it_lies_and_the_rest_is_copied() -> None:
-    recorder = Recorder()
-    run = CudaGraphRunner(doubled, recorder, MUCH)
+def test_static_inputs_are_read_in_place_and_others_are_copied() -> None:
+    capture = Recorder()
+    run = CudaGraphRunner(doubled, capture, MUCH)
     w, kept = torch.randn(4), []
     for _ in range(WARMUP_CALLS + 4):
         x = torch.randn(4)
@@ -101,63 +101,65 @@ def test_what_lies_still_is_read_where_it_lies_and_the_rest_is_copied() -> None:
         assert args == [] and nothing is None
         assert_close((first, second), (x * w, x + w))
         del first, second
-    assert (recorder.recordings, recorder.replays) == (1, 4)
-    buffer, read = recorder.given[0]
+    assert (capture.captures, capture.replays) == (1, 4)
+    buffer, read = capture.given[0]
     assert buffer.data_ptr() not in {each.data_ptr() for each in kept}
     assert read.data_ptr() == w.data_ptr()
     w.mul_(2)
     assert_close(run([kept[0], w])[0], kept[0] * w)
 
 
-def test_what_somebody_else_records_is_called_as_it_is() -> None:
-    recorder, x = Recorder(), torch.randn(4)
-    run = CudaGraphRunner(doubled, recorder, MUCH)
-    recorder.free = False
+def test_during_another_capture_the_call_is_made_directly() -> None:
+    capture, x = Recorder(), torch.randn(4)
+    run = CudaGraphRunner(doubled, capture, MUCH)
+    capture.free = False
     for _ in range(WARMUP_CALLS + 2):
         assert_close(run([x, x])[0], x * x)
-    assert recorder.recordings == 0
-    recorder.free = True
+    assert capture.captures == 0
+    capture.free = True
     for _ in range(WARMUP_CALLS + 2):
         assert_close(run([x, x])[0], x * x)
-    recorder.free = False
+    capture.free = False
     assert_close(run([x, x])[0], x * x)
-    assert (recorder.recordings, recorder.replays) == (1, 2) and not run.obstacle
+    assert (capture.captures, capture.replays) == (1, 2) and not run.obstacle
 
 
-def test_arguments_are_copied_once_what_reads_the_last_ones_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recorder()
-    run, kept = CudaGraphRunner(doubled, recorder, MUCH), [torch.randn(4) for _ in range(WARMUP_CALLS + 3)]
+def test_arguments_are_copied_after_the_previous_replay_has_read_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    capture = Recorder()
+    run, kept = CudaGraphRunner(doubled, capture, MUCH), [torch.randn(4) for _ in range(WARMUP_CALLS + 3)]
 
     def told(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-        recorder.told += ["copy"] * len(targets)
+        capture.told += ["copy"] * len(targets)
         fill(targets, sources)
 
     for number, x in enumerate(kept):
         if number > WARMUP_CALLS:
             monkeypatch.setattr("litz.cuda_graphs.runner.fill", told)
-        recorder.told.clear()
+        capture.told.clear()
         run([x, kept[0]])
-    assert recorder.told == ["wait with 1", "copy", "run"]
+    assert capture.told == ["wait with 1", "copy", "run"]
 
 
-@pytest.mark.parametrize(("peak", "recordings"), [(MUCH, 2), (NOTHING, 3)])
-def test_results_that_are_held_stay_what_they_are(peak: int, recordings: int) -> None:
-    recorder = Recorder()
-    run = CudaGraphRunner(doubled, recorder, peak)
-    w, held = torch.randn(4), []
+@pytest.mark.parametrize(("peak", "captures"), [(MUCH, 2), (NOTHING, 3)])
+def test_results_in_use_are_not_overwritten(peak: int, captures: int) -> None:
+    capture = Recorder()
+    run = CudaGraphRunner(doubled, capture, peak)
+    w, in_use = torch.randn(4), []
     for _ in range(WARMUP_CALLS + 5):
         x = torch.randn(4)
         result = run([x, w])[0]
-        held.append((result.view(2, 2), x * w))
-    assert recorder.recordings == recordings, "the last copies the result out"
-    for result, expected in held:
+        in_use.append((result.view(2, 2), x * w))
+    assert capture.captures == captures, "the last copies the result out"
+    for result, expected in in_use:
         assert_close(result, expected.view(2, 2))
 
 
 @pytest.mark.parametrize("peak", [MUCH, NOTHING])
-def test_two_recordings_take_turns_where_the_last_result_is_held(peak: int) -> None:
-    recorder, x = Recorder(), torch.randn(6)
-    run, places = CudaGraphRunner(graph(lambda x: [x * 2, x[:2] + 1]), recorder, peak), set()
+def test_two_captures_alternate_while_the_last_result_is_in_use(peak: int) -> None:
+    capture, x = Recorder(), torch.randn(6)
+    run, addresses = CudaGraphRunner(graph(lambda x: [x * 2, x[:2] + 1]), capture, peak), set()
     y: Tensor | None = None
     for number in range(WARMUP_CALLS + 12):
         x.fill_(number)
@@ -167,30 +169,30 @@ def test_two_recordings_take_turns_where_the_last_result_is_held(peak: int) -> N
         if before is not None:
             assert_close(before, (x - 1) * 2)
             if number > WARMUP_CALLS + 1:
-                places.add(y.data_ptr())
+                addresses.add(y.data_ptr())
         del before
-    taken = {each.data_ptr() for results in recorder.made for each in results}
-    assert recorder.recordings == 2
-    assert (places <= taken) is (peak == NOTHING), "copies lie elsewhere"
-    assert recorder.replays == 12
+    memory = {each.data_ptr() for results in capture.made for each in results}
+    assert capture.captures == 2
+    assert (addresses <= memory) is (peak == NOTHING), "copies lie elsewhere"
+    assert capture.replays == 12
 
 
-def test_recordings_that_take_turns_follow_an_argument_that_moves() -> None:
-    recorder, x = Recorder(), torch.randn(6)
-    run = CudaGraphRunner(graph(lambda x: [x * 2]), recorder, NOTHING)
+def test_alternating_captures_follow_an_argument_that_moves() -> None:
+    capture, x = Recorder(), torch.randn(6)
+    run = CudaGraphRunner(graph(lambda x: [x * 2]), capture, NOTHING)
     for _ in range(WARMUP_CALLS + 5):
         y = run([x])[0]
-    assert recorder.recordings == 2
+    assert capture.captures == 2
     others = [torch.randn(6) for _ in range(5)]
     for each in others:
         y = run([each])[0]
         assert_close(y, each * 2)
-    assert recorder.recordings == 4, "both read it in a buffer from then on"
+    assert capture.captures == 4, "both read it in a buffer from then on"
 
 
 @pytest.mark.parametrize("peak", [MUCH, NOTHING])
-def test_one_result_over_the_other_of_another_call(peak: int) -> None:
-    """``g(f(x))``: what ``f`` gave is read by ``g`` while ``f`` runs again."""
+def test_a_result_of_one_graph_is_read_by_another(peak: int) -> None:
+    """Compute ``g(f(x))``: ``g`` reads a result of ``f`` while ``f`` runs again."""
     f, g = (CudaGraphRunner(graph(lambda x: [x.sin()]), Recorder(), peak) for _ in range(2))
     x = torch.randn(8)
     for _ in range(8):
@@ -199,7 +201,7 @@ def test_one_result_over_the_other_of_another_call(peak: int) -> None:
         assert_close((once, twice, g([twice])[0]), (x.sin(), x.sin().sin(), x.sin().sin().sin()))
 
 
-def test_results_are_tensors_of_their_own() -> None:
+def test_results_are_not_views() -> None:
     run = CudaGraphRunner(graph(lambda x: [x + 1]), Recorder(), MUCH)
     x = torch.zeros(3)
     for _ in range(WARMUP_CALLS + 3):
@@ -208,34 +210,34 @@ def test_results_are_tensors_of_their_own() -> None:
         assert_close(result.requires_grad_().detach(), x + 1)
 
 
-def test_results_are_of_the_mode_in_which_they_are_asked_for() -> None:
+def test_results_follow_the_inference_mode_of_the_call() -> None:
     run = CudaGraphRunner(graph(lambda x: [x + 1, None]), Recorder(), MUCH)
     x = torch.zeros(3)
     for _ in range(WARMUP_CALLS):
         run([x])
     with torch.inference_mode():
         run([x])
-        held, nothing = run([x])
-        assert held.is_inference() and nothing is None
-        del held
+        in_use, nothing = run([x])
+        assert in_use.is_inference() and nothing is None
+        del in_use
     result = run([x])[0]
     assert not result.is_inference()
     assert_close((result.requires_grad_() * 2).detach(), (x + 1) * 2)
 
 
 def test_an_argument_that_moves_is_copied_from_then_on() -> None:
-    recorder = Recorder()
-    run = CudaGraphRunner(graph(lambda x: [x * 3]), recorder, MUCH)
+    capture = Recorder()
+    run = CudaGraphRunner(graph(lambda x: [x * 3]), capture, MUCH)
     x = torch.randn(4)
     for _ in range(WARMUP_CALLS + 2):
         run([x])
     others = [torch.randn(4) for _ in range(4)]
     for each in others:
         assert_close(run([each])[0], each * 3)
-    assert recorder.recordings == 2
+    assert capture.captures == 2
 
 
-def test_what_the_call_changes_is_changed() -> None:
+def test_overwritten_arguments_are_overwritten() -> None:
     def change(x: Tensor) -> Sequence[Any]:
         x.add_(1)
         return []
@@ -247,7 +249,7 @@ def test_what_the_call_changes_is_changed() -> None:
         assert_close(x, torch.ones(4))
 
 
-def test_a_result_in_an_argument_s_memory_is_there() -> None:
+def test_a_result_in_an_arguments_memory_stays_there() -> None:
     run = CudaGraphRunner(graph(lambda x: [x.t(), x * 2]), Recorder(), MUCH, shared={0: 0})
     kept = [torch.randn(4, 3)[k : k + 2] for k in (0, 0, 1, 2, 0, 1)]
     for x in kept:
@@ -265,22 +267,22 @@ def test_arguments_that_repeat_in_memory(stride: tuple[int, int]) -> None:
         assert_close(run([x])[0], x * 2)
 
 
-def test_a_graph_whose_results_are_somewhere_else_every_time_runs_as_it_is() -> None:
-    recorder = Recorder()
-    run = CudaGraphRunner(graph(lambda *xs: [each * 2 for each in xs]), recorder, MUCH)
+def test_a_graph_whose_results_move_in_every_call_is_not_replayed() -> None:
+    capture = Recorder()
+    run = CudaGraphRunner(graph(lambda *xs: [each * 2 for each in xs]), capture, MUCH)
     fixed = [torch.randn(2) for _ in range(MAX_CAPTURES + 3)]
     for moving in range(len(fixed)):
         fixed[moving] = torch.randn(2)
         for _ in range(WARMUP_CALLS + 1):
             found = run(list(fixed))
             assert_close(tuple(found), tuple(each * 2 for each in fixed))
-    assert recorder.recordings == MAX_CAPTURES
-    assert "somewhere else" in run.obstacle
+    assert capture.captures == MAX_CAPTURES
+    assert "other addresses" in run.obstacle
 
 
-def test_a_graph_that_cannot_be_recorded_runs_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_graph_that_cannot_be_captured_runs_without_cuda_graphs(caplog: pytest.LogCaptureFixture) -> None:
     class Refusing(Recorder):
-        def capture(self, call: HostFunction, args: list[Any]) -> tuple[Repetition, list[Any]]:
+        def capture(self, call: HostFunction, args: list[Any]) -> tuple[FakeReplay, list[Any]]:
             raise RuntimeError("operation not permitted when stream is capturing")
 
     run, x = CudaGraphRunner(graph(lambda x: [x * 2]), Refusing(), MUCH), torch.randn(3)
@@ -318,7 +320,7 @@ def plan(step: str = "", **changes: str) -> Plan:
     return parse_plan(text)
 
 
-def test_what_a_plan_says() -> None:
+def test_properties_of_a_plan() -> None:
     made = plan("launch k(%x, %y) call matmul(%x, %x)")
     assert obstacle(made, ROUTINES) == ""
     assert overwritten(made) == {1}
@@ -336,25 +338,25 @@ def test_what_a_plan_says() -> None:
         ("is not a tensor", lambda: plan(number="%y: f32[8]) -> %y: f32[8], $n: int)")),
     ],
 )
-def test_what_cannot_be_recorded(why: str, made: Callable[[], Plan]) -> None:
+def test_obstacles_to_capture(why: str, made: Callable[[], Plan]) -> None:
     assert why in obstacle(made(), ROUTINES)
 
 
 @pytest.mark.parametrize("peak", [MUCH, NOTHING])
-def test_results_that_share_memory_share_it_in_their_copies(peak: int) -> None:
+def test_results_of_one_storage_share_memory_in_copies_too(peak: int) -> None:
     def rows(x: Tensor) -> Sequence[Any]:
         made = x * 2
         return [made, made.t(), made.view(torch.int32)[1:]]
 
-    run, held = CudaGraphRunner(graph(rows), Recorder(), peak), []
+    run, in_use = CudaGraphRunner(graph(rows), Recorder(), peak), []
     for _ in range(WARMUP_CALLS + 4):
         x = torch.randn(3, 4)
-        held.append((run([x]), rows(x)))
-    for found, expected in held:
+        in_use.append((run([x]), rows(x)))
+    for found, expected in in_use:
         assert_close(found, expected)
         assert len({each.untyped_storage().data_ptr() for each in found}) == 1
         assert found[2].data_ptr() - found[0].data_ptr() == 16
-    assert len({found[0].data_ptr() for found, _ in held}) == len(held)
+    assert len({found[0].data_ptr() for found, _ in in_use}) == len(in_use)
 
 
 def test_arguments_whose_elements_overlap_are_copied() -> None:

@@ -1,1 +1,1 @@
-"""Compiled graphs as CUDA graphs: recorded once, replayed by one call of the driver."""
+"""CUDA graphs of compiled graphs: captured once, replayed by one call of the driver."""

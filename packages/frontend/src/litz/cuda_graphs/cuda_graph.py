@@ -1,7 +1,7 @@
-"""Recording with CUDA graphs, each in memory of its own.
+"""Capture and replay with CUDA graphs, each in a memory pool of its own.
 
-Recordings share none: what one needs while it runs would lie where another one's results are, which a caller may still
-hold when the first runs again.
+Captures share no pool: temporary memory of one would overlap results of another, which may be in use when the first
+one is replayed.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from litz.host.load import HostFunction
 
 
 class CudaGraphReplay:
-    """A recorded graph on torch's current stream.
+    """A captured graph, replayed on torch's current stream.
 
-    Its arguments' buffers and its results stay where they are, and the stream that it ran on last may still have to
-    read them: another one waits for all that was asked of that stream, what came after the graph included.
+    The stream of the last replay may still have to read buffers and results; another stream waits for all work on
+    it, later work included.
     """
 
-    def __init__(self, graph: torch.cuda.CUDAGraph, recorder: CudaGraphCapture) -> None:
+    def __init__(self, graph: torch.cuda.CUDAGraph, capture: CudaGraphCapture) -> None:
         self._graph = graph
-        self._recorder = recorder
+        self._capture = capture
         self._last: torch.cuda.Stream | None = None
 
     def wait(self, buffers: Sequence[Tensor]) -> None:
@@ -35,19 +35,19 @@ class CudaGraphReplay:
         if self._last is not None and stream != self._last:
             stream.wait_stream(self._last)
             for each in buffers:
-                # Freed, they are nobody else's before this stream is done with them.
+                # Freed buffers are not reused before this stream has read them.
                 each.record_stream(stream)
 
     def run(self) -> None:
         """See :class:`litz.cuda_graphs.runner.GraphReplay`."""
-        self._last = self._recorder.replay(self._graph)
+        self._last = self._capture.replay(self._graph)
 
 
 class CudaGraphCapture:
-    """Records on a stream of its own, as CUDA asks, and replays on torch's current one.
+    """Captures on a stream of its own, as CUDA requires, and replays on torch's current stream.
 
-    A replay waits for the last one where that was on another stream: workspaces of libraries are shared. Threads take
-    turns.
+    A replay waits for the last one where that was on another stream, since library workspaces are shared. Threads
+    exclude each other.
     """
 
     def __init__(self, device: int) -> None:
@@ -57,16 +57,16 @@ class CudaGraphCapture:
         self._done = torch.cuda.Event()
 
     def is_free(self) -> bool:
-        """See :class:`litz.cuda_graphs.runner.Recorder`."""
+        """See :class:`litz.cuda_graphs.runner.GraphCapture`."""
         return not torch.cuda.is_current_stream_capturing()
 
     def capture(self, call: HostFunction, args: list[Any]) -> tuple[CudaGraphReplay, list[Any]]:
-        """See :class:`litz.cuda_graphs.runner.Recorder`."""
+        """See :class:`litz.cuda_graphs.runner.GraphCapture`."""
         with self._lock:
             self._side.wait_stream(torch.cuda.current_stream())
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.stream(self._side):
-                # Other threads may go on: what they do is not recorded, and does no harm.
+                # Calls of other threads are not captured and are allowed.
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
                     results = list(call(args))
@@ -76,7 +76,7 @@ class CudaGraphCapture:
         return CudaGraphReplay(graph, self), results
 
     def replay(self, graph: torch.cuda.CUDAGraph) -> torch.cuda.Stream:
-        """Replay a graph; the stream that it runs on."""
+        """Replay a graph; return the stream that it runs on."""
         stream = torch.cuda.current_stream()
         with self._lock:
             if self._last is not None and stream != self._last:
@@ -89,5 +89,5 @@ class CudaGraphCapture:
 
 @functools.cache
 def capture_of(device: int) -> CudaGraphCapture:
-    """The recorder of a device."""
+    """Return the capture object of a device, given its ordinal."""
     return CudaGraphCapture(device)

@@ -1,4 +1,4 @@
-"""What torch says of the routines of a plan that is captured as a CUDA graph, and what the plan overwrites."""
+"""Facts about a plan's routines and buffers that CUDA graph capture needs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from litz_ir.plan import Plan, memory_root, written_buffers
 from litz_scheduler.graph_partition import Routines
 
 PLAIN = frozenset({"matmul", "sort", "copy_with_strides"})
-"""Routines of litz's own that launch the same in every call, and write to nothing that they are given."""
+"""Litz's own routines that launch the same work in every call and write to none of their arguments."""
 
 _UNSAFE = "cudagraph_unsafe"
-"""The tag of operators that look at values, or wait for the device."""
+"""Tag of torch's operators that read values on the host, or wait for the device."""
 
 
 def _overload(target: str) -> Any:
-    """The operator of torch's that a plan calls; ``None`` for a routine that torch does not know."""
+    """Return the torch operator that a plan calls; ``None`` for a routine that torch does not have."""
     namespace, _, rest = target.partition(".")
     name, _, overload = rest.rpartition(".")
     found = getattr(getattr(getattr(torch.ops, namespace, None), name, None), overload, None)
@@ -26,7 +26,7 @@ def _overload(target: str) -> Any:
 
 
 def _is_unsafe(target: str) -> bool:
-    """True for an operator with the tag, and for a routine that neither torch nor litz knows."""
+    """Report whether an operator has the tag, or is unknown to torch and litz."""
     found = _overload(target)
     if found is None:
         return target not in PLAIN
@@ -34,17 +34,17 @@ def _is_unsafe(target: str) -> bool:
 
 
 def mutates(target: str) -> bool:
-    """True for an operator that says that it writes to what it is given, and for a routine that is not known."""
+    """Report whether an operator's schema is mutable, or the routine is unknown."""
     found = _overload(target)
     return target not in PLAIN if found is None else bool(found._schema.is_mutable)
 
 
 ROUTINES = Routines(_is_unsafe, mutates)
-"""What torch and litz know of the routines that plans call."""
+"""Properties of the routines that plans call, for graph partition."""
 
 
 def overwritten(plan: Plan) -> frozenset[int]:
-    """The positions of the inputs that the plan writes to and somebody reads afterwards."""
+    """Return the positions of inputs that a plan overwrites and the caller reads afterwards."""
     changed = written_buffers(plan, mutates)
     return frozenset(
         k for k, each in enumerate(plan.inputs) if each.name in changed and each.name not in plan.donated
@@ -52,13 +52,13 @@ def overwritten(plan: Plan) -> frozenset[int]:
 
 
 def shared_with_inputs(plan: Plan) -> dict[int, int]:
-    """By the position of a result that lies in an input's memory, that input's position."""
+    """Return, by the position of a result in an input's memory, the position of that input."""
     placements = dict(plan.buffers)
     inputs = {each.name: k for k, each in enumerate(plan.inputs)}
     found = {}
     for k, output in enumerate(plan.outputs):
         if isinstance(output, Ref) and not isinstance(output, ComplexRef):
-            home = inputs.get(memory_root(output.name, placements))
-            if home is not None:
-                found[k] = home
+            position = inputs.get(memory_root(output.name, placements))
+            if position is not None:
+                found[k] = position
     return found

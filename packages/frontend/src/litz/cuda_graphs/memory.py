@@ -1,4 +1,4 @@
-"""Tensors over the memory of others, and copies that lie in memory as those do."""
+"""Tensors over the memory of other tensors, and copies with the same layout."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from litz.host.torch_memory import own
 
 
 def handed_out(results: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Other tensors over the memory of results, which autograd does not know for views.
+    """Return new tensors over the memory of results, which autograd does not treat as views.
 
-    A graph of training returns hundreds of them, and ``data`` is the quickest way to make one. In inference mode the
-    others make inference tensors, as eager does.
+    A training graph returns hundreds of them, and ``data`` makes one fastest. In inference mode they are inference
+    tensors, as in eager.
     """
     if torch.is_inference_mode_enabled():
         return [None if each is None else own(each) for each in results]
@@ -22,16 +22,16 @@ def handed_out(results: Sequence[Tensor | None]) -> list[Tensor | None]:
 
 
 def shifted(result: Tensor, base: Tensor, start: int) -> Tensor:
-    """A result in the memory of ``base``, that was recorded when ``base`` began at its element ``start``."""
-    apart = (base.storage_offset() - start) * base.itemsize
-    offset = result.storage_offset() + apart // result.itemsize
+    """Return a result in the memory of ``base``, whose storage offset was ``start`` in the capture."""
+    distance = (base.storage_offset() - start) * base.itemsize
+    offset = result.storage_offset() + distance // result.itemsize
     if result.dtype == base.dtype:
         return base.as_strided(result.shape, result.stride(), offset)
     return _over(base.untyped_storage(), result, offset)
 
 
 def copied(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Copies of tensors that lie in one storage, which lie in one as they do."""
+    """Return copies of tensors of one storage, again in one storage and with the same layout."""
     if len(tensors) == 1 and tensors[0].is_contiguous() and not tensors[0].is_conj():
         return [tensors[0].clone()]
     if len(tensors) == 1:
@@ -44,7 +44,7 @@ def copied(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _over(storage: torch.UntypedStorage, tensor: Tensor, offset: int | torch.SymInt) -> Tensor:
-    """A tensor like another one over ``storage``, from its element ``offset`` on."""
+    """Return a tensor like another one over ``storage``, starting at element ``offset``."""
     made = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     made.set_(storage, offset, tensor.shape, tensor.stride())
     if tensor.is_conj():
@@ -53,13 +53,16 @@ def _over(storage: torch.UntypedStorage, tensor: Tensor, offset: int | torch.Sym
 
 
 def like(tensor: Tensor) -> Tensor:
-    """Memory for a tensor of the same sizes and strides; what repeats in memory repeats there."""
+    """Return memory of the same sizes and strides; elements that share memory share it there too."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
 def compact(tensor: Tensor) -> Tensor:
-    """The elements of a tensor that have a place of their own: those that repeat along a dimension once, and all that
-    lies between the first and the last where dimensions overlap otherwise."""
+    """Return the elements of a tensor that have memory of their own.
+
+    Elements repeated along a dimension of stride 0 occur once. Where dimensions overlap otherwise, the result is all
+    memory from the first to the last element.
+    """
     if tensor.is_contiguous():
         return tensor
     sizes = [

@@ -1,10 +1,10 @@
-"""A compiled graph that is recorded, then replayed, with results that stay what they are.
+"""A runner that captures a compiled graph as a CUDA graph and replays it, without overwriting results in use.
 
-A replay reads and writes the addresses that were recorded. Inputs that lie where they lay in the call before are
-recorded there; the others get a buffer that they are copied into. Results are handed out where they lie. Where one is
-still held when the graph runs again, the graph is recorded once more, elsewhere: either two recordings take turns from
-then on, or what was held is copied out. So nothing that a caller holds is ever overwritten, whoever calls whom in which
-order.
+A replay reads and writes the addresses of the capture. An input that has the same address as in the previous call is
+static: it is read there. Other inputs are copied to buffers. Results are returned in the memory of the capture.
+Where one is still in use in the next call, the graph is captured again in other memory: from then on either two
+captures alternate, or the results in use are copied. So no result that a caller refers to is ever overwritten,
+whatever the order of calls.
 """
 
 from __future__ import annotations
@@ -27,90 +27,106 @@ from litz.settings import Config
 log = logging.getLogger("litz")
 
 WARMUP_CALLS = 2
-"""Calls before the first recording: libraries make their workspaces, and saved tensors find their place."""
+"""Calls before the first capture: libraries allocate workspaces, and saved tensors get their final addresses."""
 
 MAX_SETTLING_CALLS = 4
-"""Calls that a graph waits at most, after those, for its arguments to settle."""
+"""Most further calls that a graph waits for its arguments to keep their addresses."""
 
 MAX_CAPTURES = 6
-"""How often a graph is recorded before it is left to run as it is: each recording runs it, and may take memory."""
+"""Most captures of a graph, after which it runs without CUDA graphs: each one runs it, and may take memory."""
 
 
 MAX_LIVE_GRAPHS = 2
-"""How many recordings of a graph are kept, for calls that find the results of the last one held."""
+"""Most captures of a graph at a time, for calls that find the results of the last one in use."""
 
 
 class GraphReplay(Protocol):
-    """What repeats a call in the memory that was recorded."""
+    """A captured call, which can be repeated in its memory."""
 
     def wait(self, buffers: Sequence[Tensor]) -> None:
-        """Have what is asked of the device from now on wait for all that may still read or write this memory. Comes
-        before arguments are copied into the call's own ``buffers``."""
+        """Make later work on the device wait for everything that may still access this memory.
+
+        Called before arguments are copied into the capture's own ``buffers``.
+        """
 
     def run(self) -> None:
-        """Repeat the call; what it gives is read from now on. Raises only where nothing is repeated."""
+        """Repeat the call; its results are read from now on. Raises only where nothing was launched."""
 
 
 class GraphCapture(Protocol):
-    """Records calls of a device."""
+    """Captures calls on a device."""
 
     def is_free(self) -> bool:
-        """False while somebody else records what is asked of the device: calls are made as they are, as a part of
-        that."""
+        """Return False while another capture is active, which then includes the calls made meanwhile."""
 
     def capture(self, call: HostFunction, args: list[Any]) -> tuple[GraphReplay, list[Any]]:
-        """What repeats a call, and the call's results, which a repetition fills again."""
+        """Capture a call; return its replay, and its results, which each replay fills again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Storage:
-    """Memory of results, those at ``places``: ``nbytes`` bytes, that ``known`` tensors knew when it was recorded."""
+    """Memory of results of a capture."""
 
     pointer: int
-    known: int
-    places: list[int]
+    """Address of the storage object, for its use count."""
+
+    count: int
+    """Use count after the capture."""
+
+    positions: list[int]
+    """Positions of the results in this memory."""
+
     nbytes: int
+    """Size in bytes."""
 
     @property
-    def is_held(self) -> bool:
-        """True where somebody else knows it now."""
-        return bool(torch._C._storage_Use_Count(self.pointer) > self.known)
+    def is_in_use(self) -> bool:
+        """True where a tensor outside the capture refers to the memory."""
+        return bool(torch._C._storage_Use_Count(self.pointer) > self.count)
 
 
 @dataclass(slots=True)
-class _Recording:
-    """``static`` gives (position, address) of the inputs that are read where they lie; ``copied`` (position, buffer) of
-    the others; ``results`` what the recorded call returned; ``starts`` where each argument began in its memory, in
-    elements; ``storages`` the results' memory."""
+class _LiveGraph:
+    """A captured call with its inputs and results."""
 
-    repetition: GraphReplay
+    replay: GraphReplay
     static: list[tuple[int, int]]
+    """Position and address of the static inputs."""
+
     copied: list[tuple[int, Tensor]]
+    """Position and buffer of the other inputs."""
+
     results: list[Tensor | None]
+    """Results of the captured call."""
+
     starts: list[int]
+    """Storage offset of each argument in the capture, in elements."""
+
     storages: list[_Storage]
+    """Memory of the results."""
 
     def moved(self, args: Sequence[Any]) -> list[int]:
-        """The positions of the arguments that are no longer where they are read."""
+        """Return the positions of static inputs that have another address now."""
         return [k for k, address in self.static if args[k].data_ptr() != address]
 
-    def held(self) -> list[_Storage]:
-        """The results' memory that somebody else still knows."""
-        return [each for each in self.storages if each.is_held]
+    def in_use(self) -> list[_Storage]:
+        """Return the memory of results that are in use."""
+        return [each for each in self.storages if each.is_in_use]
 
 
 class CudaGraphRunner:
     """The graph ``call`` as a function of its list of arguments, which it empties.
 
-    ``peak`` is the number of bytes that a call has for itself at once, its results among them; ``overwritten`` are the
-    positions of the arguments that the call changes; ``shared`` gives, by the position of a result that lies in an
-    argument's memory, that argument's. ``failures`` are told what cannot be recorded.
+    ``peak`` is the peak memory of a call in bytes, results included. ``overwritten`` are the positions of the
+    arguments that the call overwrites. ``shared`` gives the position of the argument whose memory contains a result,
+    by the position of the result. ``failures`` receives failures to capture. After one, ``obstacle`` is the reason
+    and ``call`` runs without CUDA graphs.
     """
 
     def __init__(
         self,
         call: HostFunction,
-        recorder: GraphCapture,
+        capture: GraphCapture,
         peak: int,
         overwritten: frozenset[int] = frozenset(),
         shared: dict[int, int] | None = None,
@@ -118,137 +134,144 @@ class CudaGraphRunner:
     ) -> None:
         self._failures = Failures(Config()) if failures is None else failures
         self._call = call
-        self._recorder = recorder
+        self._capture = capture
         self._peak = peak
         self._overwritten = overwritten
         self._shared = shared or {}
         self._seen: list[int] = []
         self._steady: set[int] = set()
         self._calls = 0
-        self._recordings = 0
+        self._captures = 0
         self._copied_out: set[int] = set()
-        self._kept: list[_Recording] = []  # that which was replayed last at the end
+        self._live: list[_LiveGraph] = []  # the last one replayed at the end
         self._lock = threading.Lock()
         self.obstacle = ""
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
-        """Run, record and run, or replay."""
+        """Run, capture and run, or replay."""
         with self._lock:
             if self.obstacle:
                 return self._call(args)
             try:
                 found = self._ready(args)
                 if found is not None:
-                    found.repetition.run()
-            except Exception as error:  # whatever is raised by what cannot be recorded
+                    found.replay.run()
+            except Exception as error:  # capturing may raise anything
                 found = None
-                self._give_up(f"recording it failed: {type(error).__name__}: {error}")
+                self._give_up(f"capturing it failed: {type(error).__name__}: {error}")
                 self._failures.report(error, "replay", "a graph is not replayed")
-            return self._call(args) if found is None else self._taken(found, args)
+            return self._call(args) if found is None else self._replayed_results(found, args)
 
-    def _ready(self, args: Sequence[Any]) -> _Recording | None:
-        """A recording, the arguments in its buffers; None where this call is made as it is."""
-        if not self._recorder.is_free() or (not self._recordings and not self._is_settled(args)):
+    def _ready(self, args: Sequence[Any]) -> _LiveGraph | None:
+        """Return a capture with the arguments in its buffers; ``None`` where this call runs without one."""
+        if not self._capture.is_free() or (not self._captures and not self._is_settled(args)):
             return None
-        found = self._fitting(args)
+        found = self._usable(args)
         if found is None:
-            if self._recordings == MAX_CAPTURES:
-                self._give_up("its arguments or results are somewhere else in every call")
+            if self._captures == MAX_CAPTURES:
+                self._give_up("its arguments or results have other addresses in every call")
                 log.warning("litz: a graph is not replayed: %s", self.obstacle)
                 return None
-            self._recordings += 1
-            found = self._record(args)
-            self._kept.append(found)
+            self._captures += 1
+            found = self._captured(args)
+            self._live.append(found)
         buffers = [buffer for _, buffer in found.copied]
-        found.repetition.wait(buffers)
+        found.replay.wait(buffers)
         fill(buffers, [args[k] for k, _ in found.copied])
         return found
 
     def _give_up(self, why: str) -> None:
-        """Run as it is from now on."""
+        """Run without CUDA graphs from now on."""
         self.obstacle = why
-        self._kept.clear()
+        self._live.clear()
 
     def _is_settled(self, args: Sequence[Any]) -> bool:
-        """Note which arguments lie where they lay in the call before. True when they are the same twice in a row, after
-        some calls to warm up; a graph whose arguments another one makes waits until that is recorded."""
-        places = [each.data_ptr() for each in args]
-        steady = {k for k, (a, b) in enumerate(zip(places, self._seen, strict=False)) if a == b}
+        """Note the arguments with the same address as in the previous call; return True where these are the same
+        twice in a row.
+
+        It takes some calls to warm up. A graph whose arguments come from another one waits until that one is
+        captured.
+        """
+        addresses = [each.data_ptr() for each in args]
+        steady = {k for k, (a, b) in enumerate(zip(addresses, self._seen, strict=False)) if a == b}
         settled = steady == self._steady or self._calls == WARMUP_CALLS + MAX_SETTLING_CALLS
-        self._seen, self._steady = places, steady
+        self._seen, self._steady = addresses, steady
         self._calls += 1
         return settled and self._calls > WARMUP_CALLS
 
-    def _fitting(self, args: Sequence[Any]) -> _Recording | None:
-        """A recording that reads the right memory and writes none that somebody holds; what will not be such again is
-        forgotten."""
-        for recording in self._kept.copy():
-            moved = recording.moved(args)
+    def _usable(self, args: Sequence[Any]) -> _LiveGraph | None:
+        """Return a capture that reads the right memory and overwrites no result in use; drop those that never will."""
+        for graph in self._live.copy():
+            moved = graph.moved(args)
             if moved:
                 self._steady.difference_update(moved)
-                self._kept.remove(recording)
-            elif not recording.held():
-                self._kept.remove(recording)
-                self._kept.append(recording)
-                return recording
-        if self._kept and not self._take_turns(self._kept[-1].held()):
-            for storage in self._kept[-1].held():
-                self._copied_out.update(storage.places)
-            # Their memory stays with whoever holds it.
-            self._kept.clear()
+                self._live.remove(graph)
+            elif not graph.in_use():
+                self._live.remove(graph)
+                self._live.append(graph)
+                return graph
+        if self._live and not self._may_capture_another(self._live[-1].in_use()):
+            for storage in self._live[-1].in_use():
+                self._copied_out.update(storage.positions)
+            # Their memory lives as long as the results in use.
+            self._live.clear()
         return None
 
-    def _take_turns(self, held: Sequence[_Storage]) -> bool:
-        """True where another recording beside those that are kept is better than copies of what is held: it takes no
-        more memory than the copies and what they are made of."""
-        return len(self._kept) < MAX_LIVE_GRAPHS and 2 * sum(each.nbytes for each in held) >= self._peak
+    def _may_capture_another(self, in_use: Sequence[_Storage]) -> bool:
+        """Report whether another capture is better than copies of the results in use: it takes no more memory than
+        the copies and their originals."""
+        return len(self._live) < MAX_LIVE_GRAPHS and 2 * sum(each.nbytes for each in in_use) >= self._peak
 
-    def _record(self, args: Sequence[Any]) -> _Recording:
+    def _captured(self, args: Sequence[Any]) -> _LiveGraph:
+        """Capture a call with these arguments."""
         static = [(k, each.data_ptr()) for k, each in enumerate(args) if k in self._steady]
-        with torch.inference_mode(False):  # they are filled in any mode
+        with torch.inference_mode(False):  # buffers are filled in any mode
             copied = [(k, like(each)) for k, each in enumerate(args) if k not in self._steady]
         fill([buffer for _, buffer in copied], [args[k] for k, _ in copied])
         given = list(args)
         for k, buffer in copied:
             given[k] = buffer
         starts = [each.storage_offset() for each in given]
-        repetition, results = self._recorder.capture(self._call, given)
-        with torch.inference_mode(False):  # what they are is decided when they are handed out
+        replay, results = self._capture.capture(self._call, given)
+        with torch.inference_mode(False):  # inference tensors are made when results are returned
             results = [None if each is None else own(each) for each in results]
-        return _Recording(repetition, static, copied, results, starts, self._storages(results))
+        return _LiveGraph(replay, static, copied, results, starts, self._storages(results))
 
     def _storages(self, results: Sequence[Tensor | None]) -> list[_Storage]:
-        """The memory of results that lie in no argument's."""
-        places: dict[int, list[int]] = {}
+        """Return the memory of results that are not in an argument's memory."""
+        positions: dict[int, list[int]] = {}
         sizes: dict[int, int] = {}
         for k, each in enumerate(results):
             if each is not None and k not in self._shared:
                 pointer = each.untyped_storage()._cdata
-                places.setdefault(pointer, []).append(k)
+                positions.setdefault(pointer, []).append(k)
                 sizes[pointer] = each.untyped_storage().nbytes()
-        known = torch._C._storage_Use_Count
-        return [_Storage(pointer, known(pointer), found, sizes[pointer]) for pointer, found in places.items()]
+        use_count = torch._C._storage_Use_Count
+        return [
+            _Storage(pointer, use_count(pointer), found, sizes[pointer])
+            for pointer, found in positions.items()
+        ]
 
-    def _taken(self, recording: _Recording, args: list[Any]) -> list[Any]:
-        """The results of a call that was repeated."""
-        changed = [(args[k], buffer) for k, buffer in recording.copied if k in self._overwritten]
+    def _replayed_results(self, graph: _LiveGraph, args: list[Any]) -> list[Any]:
+        """Return the results of a replay, and copy overwritten buffers back to their arguments."""
+        changed = [(args[k], buffer) for k, buffer in graph.copied if k in self._overwritten]
         fill([given for given, _ in changed], [buffer for _, buffer in changed])
-        results = self._results(recording, args)
+        results = self._results(graph, args)
         args.clear()
         return results
 
-    def _results(self, recording: _Recording, args: Sequence[Any]) -> list[Tensor | None]:
-        """Tensors of their own over the results' memory, or over copies of it."""
-        made = handed_out(recording.results)
-        for storage in recording.storages if self._copied_out else ():
-            if not self._copied_out.isdisjoint(storage.places):
+    def _results(self, graph: _LiveGraph, args: Sequence[Any]) -> list[Tensor | None]:
+        """Return new tensors over the results' memory, or over copies of it."""
+        made = handed_out(graph.results)
+        for storage in graph.storages if self._copied_out else ():
+            if not self._copied_out.isdisjoint(storage.positions):
                 found = [
-                    each for each in map(recording.results.__getitem__, storage.places) if each is not None
+                    each for each in map(graph.results.__getitem__, storage.positions) if each is not None
                 ]
-                for position, copy in zip(storage.places, copied(found), strict=True):
+                for position, copy in zip(storage.positions, copied(found), strict=True):
                     made[position] = copy
         for position, source in self._shared.items():
-            result, base = recording.results[position], args[source]
+            result, base = graph.results[position], args[source]
             if result is not None:
-                made[position] = shifted(result, base, recording.starts[source])
+                made[position] = shifted(result, base, graph.starts[source])
         return made
