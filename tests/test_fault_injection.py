@@ -83,9 +83,9 @@ class Border:
 
 
 BORDERS = (
-    Border("recall", aot, "plain_device"),
-    Border("recall", aot, "fx_graph_key"),
-    Border("recall", ArtifactCache, "lookup_fx_graph"),
+    Border("lookup", aot, "plain_device"),
+    Border("lookup", aot, "fx_graph_key"),
+    Border("lookup", ArtifactCache, "lookup_fx_graph"),
     Border("capture", aot, "aot_module_simplified"),
     Border("partition", aot, "partition", "training"),
     Border("partition", aot, "saved_in_any_layout", "training"),

@@ -1,1 +1,1 @@
-"""Capture: what torch hands over, and how litz asks for it."""
+"""Capture: graphs as Dynamo and AOTAutograd pass them, and the callables that these get back."""

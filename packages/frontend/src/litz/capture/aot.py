@@ -1,4 +1,4 @@
-"""Through AOTAutograd: decompositions, the joint graph, the min-cut partition; litz compiles what comes out."""
+"""Compilation through AOTAutograd: decompositions, the joint graph and its partition; litz compiles the results."""
 
 from __future__ import annotations
 
@@ -47,40 +47,49 @@ from litz_ir.symbols import floordiv
 from litz_lowering import correct_metadata, decompositions, partition
 
 Observer = Callable[[Compiled], None]
+"""Function called with every compiled graph, such as that of ``litz.explain``."""
+
 _COUNT = itertools.count()
 
 SELF_CHECK = "litz.self_check.checked"
-"""The module that compares calls with ATen, loaded where the options ask for that."""
+"""Module that compares calls with ATen; imported where the options ask for it."""
 
 NAN_ASSERTS = "litz.nan_asserts"
-"""The module that looks for NaN, loaded where the options ask for that."""
+"""Module of NaN checks; imported where the options ask for them."""
 
 
 @dataclass(slots=True)
 class CompileSession:
-    """One call of the backend: its options and cache, shared by the forward and the backward that may come later.
-
-    ``observers`` see every compiled graph (``litz.explain`` is one). ``plain`` is what is known of a graph that may be
-    called, and found the next time, without AOTAutograd. ``saved`` is what passes between a forward and its backward,
-    of which the forward may lay out ``any_layout`` as it likes. ``parameters`` are the positions of those of
-    the captured graph's inputs that are parameters or buffers of modules. Where inputs ``share`` memory that the graph
-    overwrites, or have elements found by their positions in memory, a call looks at their extents.
-    """
+    """One call of the backend: options and cache, shared by a forward and its later backward."""
 
     config: Config
     cache: ArtifactCache
     observers: Sequence[Observer] = ()
+    """Functions called with every compiled graph."""
+
     number: int = field(default_factory=lambda: next(_COUNT))
+    """Number of the session in this process, part of the names of its graphs."""
+
     plain: PlainGraph | None = None
+    """State of a plain graph, which may be called, and found in the cache, without AOTAutograd."""
+
     saved: SavedTensors = field(default_factory=SavedTensors)
+    """Tensors between the forward and its backward."""
+
     any_layout: frozenset[str] = frozenset()
+    """Nodes of the forward whose saved tensors may have any layout."""
+
     parameters: frozenset[int] = frozenset()
+    """Positions of the captured graph's inputs that are parameters or buffers of modules."""
+
     share: bool = False
+    """True where inputs share memory that the graph overwrites, or are accessed by storage position, so that each
+    call compares their extents."""
 
     def partition(
         self, joint: GraphModule, inputs: Sequence[Any], **options: Any
     ) -> tuple[GraphModule, GraphModule]:
-        """The forward and the backward of a joint graph."""
+        """Divide a joint graph into forward and backward; where that fails, by torch's default partition."""
         failures, outputs = (
             self.cache.failures.of(GraphSource(joint, f"joint_{self.number}")),
             options["num_fwd_outputs"],
@@ -88,26 +97,26 @@ class CompileSession:
         try:
             forward, backward = partition(joint, inputs, **options)
         except Exception as error:
-            failures.report(error, "partition", "all that the backward wants is saved")
+            failures.report(error, "partition", "everything that the backward needs is saved")
             forward, backward = default_partition(joint, inputs, **options)
         saved = partial(saved_in_any_layout, forward, backward, outputs)
         self.any_layout = failures.attempt(
-            "partition", saved, frozenset(), "what is saved is laid out as in eager"
+            "partition", saved, frozenset(), "saved tensors have eager's layouts"
         )
         return forward, backward
 
     def compile(
         self, gm: GraphModule, example_inputs: Sequence[Any], *, kind: str
     ) -> Callable[[list[Any]], Any]:
-        """An AOT graph as a boxed callable, which runs as it came where anything fails."""
+        """Compile an AOT graph to a boxed callable, which runs as ATen operations where that fails."""
         traced: dict[int, Strides] = {}
         if kind == "inference":
             make_undeclared_tokens(gm)
         if kind != "backward":
             self.share = bool(bases(gm))
         context = TracingContext.try_get()
-        told = [] if context is None or context.output_strides is None else context.output_strides
-        before = len(told)
+        strides = [] if context is None or context.output_strides is None else context.output_strides
+        before = len(strides)
         try:
             if kind == "forward" and strides_a_view(gm):
                 raise NotCompiled(
@@ -120,31 +129,31 @@ class CompileSession:
             name = f"{kind}_{self.number}"
             instead = f"graph {name} runs as ATen operations"
             self.cache.failures.of(GraphSource(gm, name)).report(error, "capture", instead)
-            del told[before:]
+            del strides[before:]
             self.saved.names = frozenset()
-            call = _with_plain_tangents(gm, given_as_traced(run_in_aten(gm), traced))
+            call = _with_resolved_tangents(gm, given_as_traced(run_in_aten(gm), traced))
         call._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of a callable that takes a list
         return call
 
     def _compiled(
         self, gm: GraphModule, example_inputs: Sequence[Any], kind: str, traced: dict[int, Strides]
     ) -> HostFunction:
-        """An AOT graph as AOTAutograd wants it called; ``traced`` takes the strides of :func:`expect`."""
+        """Compile an AOT graph for AOTAutograd; ``traced`` receives the strides that :func:`expect` returns."""
         with collection_paused(), torch.utils._python_dispatch._disable_current_modes():
             if kind == "backward":
                 traced.update(expect(gm, example_inputs))
             correct_metadata(gm)
-            keeps = kind == "inference" and self.config.prepack_weights
-            frozen = parameter_inputs(gm, self.parameters) if keeps else frozenset()
-            # A replay reads what is saved where it lay when it was recorded: nothing may be written over that.
-            spare = kind == "backward" and not self.config.cuda_graphs
-            donated = self.saved.names if spare else frozenset()
+            freezes = kind == "inference" and self.config.prepack_weights
+            frozen = parameter_inputs(gm, self.parameters) if freezes else frozenset()
+            # A replayed CUDA graph reads saved tensors at their captured addresses: that memory is not reused.
+            reuses = kind == "backward" and not self.config.cuda_graphs
+            donated = self.saved.names if reuses else frozenset()
             saved = self.any_layout if kind == "forward" and not self.share else frozenset()
             name = f"{kind}_{self.number}"
             given = (frozen, donated, saved)
             compiled = compile_or_fall_back(gm, name, self.config, self.cache, *given)
         for observe in self.observers:
-            observe(compiled)  # which may put another call in the place of its own
+            observe(compiled)  # an observer may replace the call
         if self.plain is not None and compiled.artifact is not None and not self.share:
             take = partial(self._take, self.plain, gm, compiled, kind)
             failures = self.cache.failures.of(GraphSource(gm, name))
@@ -156,38 +165,40 @@ class CompileSession:
         return compiled.call
 
     def _forward(self, gm: GraphModule, compiled: Compiled) -> HostFunction:
-        """The call of a forward as AOTAutograd wants it."""
+        """Return the call of a forward as AOTAutograd expects it."""
         allow_retained_graphs()
         if compiled.artifact is None:
             return compiled.call
         plan = compiled.artifact.plan
         _report_strides(gm, plan)
-        # A forward that runs as it came saves what others see too.
+        # A forward that runs as ATen operations saves tensors that others may refer to.
         self.saved.names = frozenset() if self.share else saved_alone(gm, plan)
         call = with_own_results(compiled.call, own_views(gm, plan, settled=compiled.settled))
         return self.saved.watched(call)
 
     def _backward(self, gm: GraphModule, compiled: Compiled, traced: Mapping[int, Strides]) -> HostFunction:
-        """The call of a backward, whatever AOTAutograd gives it; one that runs as it came takes the strides that it was
-        ``traced`` with."""
+        """Return the call of a backward, valid for all arguments that AOTAutograd passes.
+
+        One that runs as ATen operations needs the strides that it was ``traced`` with.
+        """
         call, artifact = compiled.call, compiled.artifact
         guarded = (
             given_as_traced(call, traced) if artifact is None else self.saved.guarded(call, artifact.plan)
         )
-        return _with_plain_tangents(gm, guarded)
+        return _with_resolved_tangents(gm, guarded)
 
     def _of_bases(
         self, gm: GraphModule, kind: str, call: HostFunction, traced: Mapping[int, Strides]
     ) -> HostFunction:
-        """The call of a graph with bases, or of its backward: as it came, where a base is another than it was."""
+        """Return the call of a graph with bases, or of its backward; for other extents it runs as ATen operations."""
         plain = run_in_aten(gm)
         if kind != "backward":
-            # Only the inputs' elements of a base are written in place; a forward returns all of it.
+            # An inference graph overwrites only the inputs' elements of a base; a forward returns the whole base.
             return as_long_as(call, bases(gm), plain, or_longer=kind == "inference")
-        return as_long_as(call, layouts(gm), _with_plain_tangents(gm, given_as_traced(plain, traced)))
+        return as_long_as(call, layouts(gm), _with_resolved_tangents(gm, given_as_traced(plain, traced)))
 
     def _take(self, plain: PlainGraph, gm: GraphModule, compiled: Compiled, kind: str) -> None:
-        """Note what a plain graph was compiled to; a training graph when both its halves are."""
+        """Note the compiled form of a plain graph, and cache it; for a training graph once both halves are compiled."""
         artifact, call = compiled.artifact, compiled.call
         assert artifact is not None
         whole: CompiledCapture | None = None
@@ -202,34 +213,37 @@ class CompileSession:
             self.cache.store_fx_graph(plain.key, whole)
 
     def lookup(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any] | None:
-        """What was compiled for this graph before, in this process or another, found without tracing it; None, too,
-        where looking for it fails."""
+        """Return the compiled form of this graph from the cache, without tracing; ``None`` on a miss or a failure."""
         find = partial(self._found, gm, inputs)
-        return self.cache.failures.attempt("recall", find, None, "the graph is traced anew")
+        return self.cache.failures.attempt("lookup", find, None, "the graph is traced again")
 
     def _found(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any] | None:
+        """Look a plain graph up in the FX graph cache."""
         device = plain_device(gm, inputs)
         if device is None or torch._dynamo.config.compiled_autograd:
-            # Compiled autograd takes AOTAutograd's graphs into its own.
+            # Compiled autograd inlines AOTAutograd's graphs into its own.
             return None
         self.plain = PlainGraph.of(inputs)
         if self.cache.fx_graphs is None or self.config.self_check != "off" or self.config.nan_asserts:
             return None  # a check needs the graph that AOTAutograd traces
-        # What is computed on the CPU in a graph on a GPU is compiled too.
+        # A graph on a GPU may contain CPU operations, which are compiled too.
         targets = targets_for((device, "cpu"), self.config)
         if self.cache.uncacheable(targets):
             return None
         facts = self.cache.facts(targets, scheduler_options(self.config, targets))
-        # What a process compiled that times nothing says nothing of what is quicker.
+        # Graphs compiled without autotuning are not the fastest, so they have another key.
         facts = [*facts, *option_facts(self.config), f"autotune {self.config.autotune}"]
         self.plain.key = fx_graph_key(gm, inputs, facts)
         found = None if self.plain.key is None else self.cache.lookup_fx_graph(self.plain.key, targets)
         if found is None:
             return None
         with first_gpu(each.device for each in inputs):
-            return self._recalled(self.plain, found, targets)
+            return self._from_cache(self.plain, found, targets)
 
-    def _recalled(self, plain: PlainGraph, found: CompiledCapture, targets: TargetSet) -> Callable[..., Any]:
+    def _from_cache(
+        self, plain: PlainGraph, found: CompiledCapture, targets: TargetSet
+    ) -> Callable[..., Any]:
+        """Return a cached graph as a function of tensors."""
         if found.backward is None:
             return plain.without_gradients(found, self._loaded(found.forward, "inference", targets))
         forward, backward = (
@@ -239,7 +253,7 @@ class CompileSession:
         return with_gradients(found, forward, backward, self.saved)
 
     def _loaded(self, artifact: Artifact, kind: str, targets: TargetSet) -> HostFunction:
-        """An artifact as a callable."""
+        """Load an artifact as a callable."""
         compiled = load_tuned(artifact, f"{kind}_{self.number}", targets, self.config, self.cache)
         for observe in self.observers:
             observe(compiled)
@@ -248,8 +262,11 @@ class CompileSession:
 
 @contextlib.contextmanager
 def collection_paused() -> Iterator[None]:
-    """Pause Python's cyclic collector where it is on. It finds nothing while a graph is compiled, and one pass over a
-    process that has loaded a model takes a quarter of a second; tracing makes enough objects for several."""
+    """Pause Python's cyclic garbage collector, if it is on.
+
+    Compiling makes no garbage that matters, but enough objects for several collections, each of which takes a
+    quarter of a second in a process with a model loaded.
+    """
     if not gc.isenabled():
         yield
         return
@@ -269,18 +286,20 @@ def compile_or_fall_back(
     donated: frozenset[str] = frozenset(),
     saved: frozenset[str] = frozenset(),
 ) -> Compiled:
-    """Compile a graph; when that fails as a whole, run it as it came, unless ``config.fallback`` is ``error``.
+    """Compile a graph; where that fails as a whole, run it as ATen operations, unless ``config.fallback`` is
+    ``error``.
 
-    Its calls are checked as the options ask for.
+    The options decide whether calls are checked for NaN and compared with ATen.
     """
-    made = _compiled_or_as_it_came(Compilation(gm, name, config, cache, frozen, donated, saved))
+    made = _compiled_or_aten(Compilation(gm, name, config, cache, frozen, donated, saved))
     if not config.nan_asserts:
         return made
     asserted: HostFunction = import_module(NAN_ASSERTS).without_nan(gm, name, made.call)
     return replace(made, call=asserted)
 
 
-def _compiled_or_as_it_came(compilation: Compilation) -> Compiled:
+def _compiled_or_aten(compilation: Compilation) -> Compiled:
+    """Compile a graph, or return it to run as ATen operations."""
     try:
         made = compilation.run()
         if compilation.config.self_check == "off":
@@ -293,10 +312,11 @@ def _compiled_or_as_it_came(compilation: Compilation) -> Compiled:
         return Compiled(run_in_aten(compilation.gm), None)
 
 
-def _with_plain_tangents(
+def _with_resolved_tangents(
     gm: GraphModule, call: Callable[[list[Any]], Sequence[Any]]
 ) -> Callable[[list[Any]], Sequence[Any]]:
-    """The call of a backward graph, whose incoming gradients may have a negative bit that no guard speaks of."""
+    """Return the call of a backward graph that resolves the negative bit of incoming gradients, which no guard
+    checks."""
     inputs = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
     tangents = [position for position, name in enumerate(inputs) if name.startswith("tangents")]
 
@@ -311,7 +331,7 @@ def _with_plain_tangents(
 
 
 def run_in_aten(gm: GraphModule) -> HostFunction:
-    """A graph run by torch, node by node."""
+    """Return a graph as a function that torch runs, node by node."""
 
     def run(args: list[Any]) -> Sequence[Any]:
         given = list(args)
@@ -323,7 +343,7 @@ def run_in_aten(gm: GraphModule) -> HostFunction:
 
 
 def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
-    """The backend that Dynamo calls: what is known already, or what AOTAutograd makes of the graph."""
+    """Return the backend for Dynamo: a cache hit, or compilation through AOTAutograd."""
 
     def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         with collection_paused():
@@ -333,10 +353,9 @@ def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]
 
 
 def through_aot(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Let AOTAutograd trace and divide a graph, and the session compile the parts.
+    """Trace and divide a graph by AOTAutograd, and compile the results in the session.
 
-    ``torch._dynamo.backends.common`` has a helper for this. It loads the tools that debug torch's own compiler, which
-    takes a tenth of a second.
+    The helper in ``torch._dynamo.backends.common`` is not used: it imports debugging tools, which takes 0.1 seconds.
     """
     if any(isinstance(each, list | tuple | dict) for each in inputs):
         return flatten_graph_inputs(gm, inputs, partial(through_aot, session))
@@ -366,17 +385,17 @@ def through_aot(session: CompileSession, gm: GraphModule, inputs: Sequence[Any])
 
 
 def _compile_backward(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """A backward is compiled when it is first run: in the midst of what Dynamo may trace."""
+    """Compile a backward at its first run, hidden from Dynamo, which may be tracing then."""
     compile_it = disable(partial(session.compile, kind="backward"), reason="it compiles")
     result: Callable[..., Any] = disable(compile_it(gm, inputs), reason="it is compiled")
     return result
 
 
 def _report_strides(gm: GraphModule, plan: Plan) -> None:
-    """Tell AOTAutograd the strides of a forward's outputs, since its backward is traced with what it is told.
+    """Report the strides of a forward's outputs to AOTAutograd, which traces the backward with them.
 
-    litz keeps eager's strides wherever memory can have them; symbolic ones are eager's by construction. Effect tokens,
-    which stand before all other outputs, are taken off again before anyone looks, so they are left out.
+    Litz keeps eager's strides wherever memory allows them; symbolic ones are eager's by construction. Effect tokens,
+    which precede all other outputs, are removed by AOTAutograd and therefore left out.
     """
     context = TracingContext.try_get()
     if context is None or context.output_strides is None:

@@ -1,10 +1,9 @@
-"""Inputs whose extent no guard speaks of: memory that inputs share, which AOTAutograd passes as one input, their base,
-and inputs in whose storage ``as_strided`` finds elements.
+"""Inputs whose extents no guard checks: bases of inputs that share memory, and inputs accessed by storage position.
 
-Dynamo guards sizes and strides of the program's inputs, not where they start in their storages, and AOTAutograd's graph
-finds them in whatever base they have: ``as_strided`` takes it as it is, or refuses. Kernels are compiled for one
-extent, and would read and write past the end of a smaller base, or beside the elements of an input that starts
-elsewhere.
+AOTAutograd passes inputs that share memory as one, their base, and ``as_strided`` accesses elements by their
+positions in the storage. Dynamo guards sizes and strides of the program's inputs, not their storage offsets. Eager's
+``as_strided`` works for any base that is large enough. Kernels are compiled for one extent: they would access memory
+past the end of a smaller base, or the wrong elements of an input with another offset.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from torch.fx import GraphModule, Node
 from litz.host.load import HostFunction
 
 Extent = tuple[int | None, ...]
-"""The number of dimensions of a tensor, its sizes, strides and perhaps its offset; None where one is a symbol."""
+"""Number of dimensions, sizes, strides and, mostly, storage offset of a tensor; ``None`` for a symbol."""
 
 
 _BY_POSITION = (
@@ -27,12 +26,11 @@ _BY_POSITION = (
     torch.ops.aten.as_strided_copy.default,
     torch.ops.aten.as_strided_scatter.default,
 )
-"""Operators that count from the start of their first argument's storage."""
+"""Operators that access elements by their positions in the storage of the first argument."""
 
 
 def bases(gm: GraphModule) -> dict[int, Extent]:
-    """The extents of the bases among a graph's inputs, and of inputs read or written by their positions in memory, by
-    position among the inputs, as the graph was traced."""
+    """Return the traced extents of a graph's bases, and of inputs accessed by storage position, by input position."""
     kinds = SyntheticBaseAOTInput | ViewBaseAOTInput
     counted = _counted(gm)
     return {
@@ -43,7 +41,7 @@ def bases(gm: GraphModule) -> dict[int, Extent]:
 
 
 def _counted(gm: GraphModule) -> set[Node]:
-    """The inputs in whose storages elements are found by their positions, also through views and written copies."""
+    """Return the inputs accessed by storage position, also through views and written copies."""
     found: set[Node] = set()
     for target in _BY_POSITION:
         for node in gm.graph.find_nodes(op="call_function", target=target):
@@ -55,7 +53,7 @@ def _counted(gm: GraphModule) -> set[Node]:
 
 
 def layouts(gm: GraphModule) -> dict[int, Extent]:
-    """The extents of all tensors among a graph's inputs, wherever they start in their storages."""
+    """Return the traced extents of all tensor inputs, without storage offsets."""
     values = enumerate(node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder"))
     return {k: _extent(value)[:-1] for k, value in values if isinstance(value, torch.Tensor)}
 
@@ -63,10 +61,10 @@ def layouts(gm: GraphModule) -> dict[int, Extent]:
 def as_long_as(
     call: HostFunction, extents: Mapping[int, Extent], otherwise: HostFunction, *, or_longer: bool = False
 ) -> HostFunction:
-    """The ``call`` of a graph as long as its inputs have these ``extents``, ``otherwise`` another one.
+    """Return ``call`` for inputs of these ``extents``, ``otherwise`` for others.
 
-    One dimension may be longer, too, where ``or_longer`` says so: a base that is made of a storage has all of that, but
-    is traced as what its inputs need.
+    With ``or_longer`` a one-dimensional input may be longer: a base made of a storage has all of its elements, but
+    is traced with those that the graph's inputs need.
     """
 
     def run(args: list[Any]) -> Sequence[Any]:
@@ -77,12 +75,13 @@ def as_long_as(
 
 
 def _extent(tensor: torch.Tensor) -> Extent:
+    """Return the extent of a tensor."""
     found = (tensor.dim(), *tensor.shape, *tensor.stride(), tensor.storage_offset())
     return tuple(each if type(each) is int else None for each in found)
 
 
 def _agree(found: Extent, traced: Extent, or_longer: bool) -> bool:
-    """True where extents are the same; of symbols the graph's guards speak."""
+    """Report whether an extent equals the traced one; symbols are checked by the graph's guards."""
     if or_longer and found[0] == traced[0] == 1 and (found[1] or 0) > (traced[1] or 0):
         found, traced = found[2:], traced[2:]
     return all(b is None or a == b for a, b in zip(found, traced, strict=False))

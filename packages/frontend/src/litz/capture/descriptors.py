@@ -1,7 +1,7 @@
-"""Inputs and results of AOTAutograd's graphs, told apart by the descriptors that it gives them.
+"""Inputs and results of AOTAutograd's graphs, identified by the descriptors that it attaches to them.
 
-Their positions shift with effect tokens, mutated inputs, random state and subclasses, and by how much differs between
-releases of torch: a descriptor says what an input is wherever it stands.
+Their positions depend on effect tokens, mutated inputs, random state and subclasses, and on the release of torch;
+the descriptors do not.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from torch.fx import GraphModule, Node
 
 
 def parameter_positions(captured: GraphModule, inputs: Sequence[Any]) -> frozenset[int]:
-    """The positions among the ``inputs`` of a graph, as Dynamo ``captured`` it, of parameters and buffers of modules.
+    """Return the positions of parameters and buffers of modules among the ``inputs`` of a graph that Dynamo
+    ``captured``.
 
-    Other tensors that somebody told Dynamo to find in one place are inputs like any: their elements may change at any
-    call, and it is for that that they stay where they are.
+    Other tensors that a program marked static are ordinary inputs: their addresses stay the same so that their
+    elements can change in any call.
     """
     nodes = [node for node in captured.graph.nodes if node.op == "placeholder"]
     if len(nodes) != len(inputs):
@@ -37,11 +38,11 @@ def parameter_positions(captured: GraphModule, inputs: Sequence[Any]) -> frozens
 
 
 def parameter_inputs(gm: GraphModule, positions: frozenset[int]) -> frozenset[str]:
-    """The placeholders of an AOT graph for the graph's own parameters and for the inputs at these ``positions``.
+    """Return the placeholders of an AOT graph for its own parameters and for the inputs at these ``positions``.
 
-    Those on the CPU: on other devices nobody could look at what a write through ``.data`` has changed. Memory that
-    several inputs share and one of them overwrites is no parameter, and neither are the tensors that a subclass is made
-    of: their versions stay as they are when the subclass is written.
+    Only those on the CPU: a write through ``.data`` cannot be detected on other devices. Memory shared by several
+    inputs of which one is overwritten is no parameter; neither are the tensors inside a subclass, whose versions do
+    not change when the subclass is written.
     """
     return frozenset(
         node.name
@@ -53,19 +54,21 @@ def parameter_inputs(gm: GraphModule, positions: frozenset[int]) -> frozenset[st
 
 
 def takes_captured_inputs(gm: GraphModule, count: int) -> bool:
-    """True when an AOT graph takes the ``count`` inputs of the captured graph, all of them, in their order, and nothing
-    else: no synthetic base of inputs that share memory, and no effect token."""
-    described = [node.meta.get("desc") for node in gm.graph.nodes if node.op == "placeholder"]
-    return described == [PlainAOTInput(k) for k in range(count)]
+    """Report whether an AOT graph takes exactly the ``count`` inputs of the captured graph, in order.
+
+    Synthetic bases of inputs that share memory, and effect tokens, are other inputs.
+    """
+    descriptors = [node.meta.get("desc") for node in gm.graph.nodes if node.op == "placeholder"]
+    return descriptors == [PlainAOTInput(k) for k in range(count)]
 
 
 def leading_tokens(gm: GraphModule) -> int:
-    """How many effect tokens stand before all other results."""
+    """Return the number of effect tokens before all other results."""
     return sum(isinstance(each, ForwardTokenAOTOutput) for each in _result_descriptors(gm))
 
 
 def saved_results(forward: GraphModule) -> list[tuple[int, Node]]:
-    """What a forward saves for its backward alone: the positions and nodes of these results."""
+    """Return positions and nodes of the results that a forward saves for its backward alone."""
     (nodes,) = next(iter(reversed(forward.graph.nodes))).args
     assert isinstance(nodes, list | tuple)
     kinds = SavedForBackwardsAOTOutput | SavedForBackwardsNoVcCheckAOTOutput
@@ -74,32 +77,35 @@ def saved_results(forward: GraphModule) -> list[tuple[int, Node]]:
 
 
 def _result_descriptors(gm: GraphModule) -> Sequence[AOTOutput]:
-    """The descriptors of all results; none for a graph that something rewrote without them."""
+    """Return the descriptors of all results; none for a graph that was rewritten without them."""
     found: Sequence[AOTOutput] = next(iter(reversed(gm.graph.nodes))).meta.get("desc", ())
     return found
 
 
 def _describes_parameter(descriptor: object, positions: frozenset[int]) -> bool:
+    """Report whether a descriptor is that of a parameter."""
     if isinstance(descriptor, PlainAOTInput):
         return descriptor.idx in positions
     return isinstance(descriptor, ParamAOTInput)
 
 
 def _is_on_cpu(value: object) -> bool:
+    """Report whether a value is a CPU tensor."""
     return isinstance(value, torch.Tensor) and value.device.type == "cpu"
 
 
 def _is_static(node: Node) -> bool:
-    """True for what Dynamo looks for in one place at every call."""
+    """Report whether Dynamo marked an input as static: it has the same address in every call."""
     return node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type") is not None
 
 
 def _is_parameter(value: object) -> bool:
+    """Report whether a value is a parameter."""
     return isinstance(value, torch.nn.Parameter)
 
 
 def _is_buffer(node: Node) -> bool:
-    """True for what Dynamo found among the buffers of a module."""
+    """Report whether Dynamo found an input among the buffers of a module."""
     source = getattr(node, "_dynamo_source", None)
     name = getattr(source, "name", "")
     return "._buffers[" in (name() if callable(name) else name)

@@ -1,4 +1,4 @@
-"""Where a captured graph is, as its key says it: on one GPU or another, not on which of the machine's."""
+"""Devices in cache keys: by kind and relative to the graph's own, so that a key serves every GPU of a machine."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from torch.fx import Graph, Node
 _ORDINAL = re.compile(r"[a-z]+:\d+")
 _ABOUT_DEVICES = ("torch.cuda", "torch.accelerator")
 _TAKES_A_DEVICE = ("to", "cuda", "as_tensor")
-"""What takes a device by position: an integer there may be an ordinal."""
+"""Functions that take a device by position, where an integer may be an ordinal."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceKeys:
-    """How devices are spelled in the key of a graph whose inputs are all on ``base_device``."""
+    """The spelling of devices in the key of a graph whose inputs are all on ``base_device``."""
 
     base_device: torch.device
 
     def spelled(self, device: torch.device) -> str:
-        """A device: ``base_device`` where it is that one, else as torch spells it."""
-        return "home" if self.base_device.index is not None and device == self.base_device else str(device)
+        """Return a device as text: ``base`` for ``base_device``, else torch's text."""
+        return "base" if self.base_device.index is not None and device == self.base_device else str(device)
 
     def facts(self, graph: Graph) -> Iterator[str]:
-        """What a key says of where the graph is.
+        """Yield the facts about devices that a key contains.
 
-        A GPU that is named without its number is the current one, so it counts whether ``base_device`` is. Its number
-        counts where the graph speaks of GPUs in ways that are not seen through: by numbers alone, as text, by
-        changing the current one; or where it speaks of another one than ``base_device``.
+        A GPU without ordinal is the current one, so the key says whether ``base_device`` is current. It contains the
+        ordinal of ``base_device`` where the graph refers to GPUs by ordinals or texts, changes the current GPU, or
+        refers to another GPU.
         """
         yield f"on {self.base_device.type}"
         if self.base_device.type == "cuda":
@@ -40,6 +40,7 @@ class DeviceKeys:
                 yield f"number {self.base_device.index}"
 
     def _is_absolute(self, node: Node) -> bool:
+        """Report whether a node refers to GPUs in a way that depends on ordinals."""
         module = getattr(node.target, "__module__", None) or ""
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         if module.startswith(_ABOUT_DEVICES) or "_cuda" in name:
@@ -50,13 +51,14 @@ class DeviceKeys:
         return any(map(self._is_elsewhere, _leaves((node.args, node.kwargs))))
 
     def _is_elsewhere(self, value: Any) -> bool:
+        """Report whether a value is another GPU, or the text of one."""
         if isinstance(value, torch.device):
             return value.index is not None and value.type != "cpu" and value != self.base_device
         return isinstance(value, str) and _ORDINAL.fullmatch(value) is not None
 
 
 def _leaves(value: Any) -> Iterable[Any]:
-    """What is in tuples, lists and dictionaries."""
+    """Return the leaves of nested tuples, lists and dictionaries."""
     if isinstance(value, dict):
         value = tuple(value.values())
     if not isinstance(value, tuple | list):

@@ -1,7 +1,7 @@
-"""Saved tensors that a backward may write over: those that its forward made for it alone, once it has read them.
+"""Donation: saved tensors whose memory a backward may reuse, since its forward made them for it alone.
 
-A graph that is retained is run again, and hooks on saved tensors may keep what they hand out: the backward then gets
-copies of what it writes over. Hooks may also hand out the same elements with other strides than they were given.
+The backward gets copies of these where a graph is retained and may run again, or where hooks on saved tensors may
+keep references. Hooks may also return the same elements with other strides.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from litz_ir.plan import Plan
 
 @dataclass(slots=True)
 class SavedTensors:
-    """The tensors between a forward and its backward: the forward's nodes of ``names`` nobody else has. Where hooks
-    were ever given what is saved, it is ``shared``."""
+    """The tensors between a forward and its backward."""
 
     names: frozenset[str] = frozenset()
+    """Nodes of the forward whose tensors nothing but the backward refers to."""
+
     shared: bool = False
+    """True once hooks on saved tensors were active in a call of the forward."""
 
     def watched(self, forward: HostFunction) -> HostFunction:
-        """The forward, noting hooks that are about to get what it saves."""
+        """Return the forward's call, which notes active hooks on saved tensors."""
 
         def run(args: list[Any]) -> Sequence[Any]:
             if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
@@ -42,14 +44,16 @@ class SavedTensors:
         return run
 
     def guarded(self, backward: HostFunction, plan: Plan) -> HostFunction:
-        """The backward of ``plan``, given copies of what it writes over where somebody may read that again, and of what
-        comes from hooks in another layout."""
-        places = [k for k, each in enumerate(plan.inputs) if each.name in plan.donated]
+        """Return the backward's call, which copies donated inputs that may be read again.
+
+        After hooks it also restores the strides that ``plan`` was compiled for.
+        """
+        overwritten = [k for k, each in enumerate(plan.inputs) if each.name in plan.donated]
         layouts = _known_strides(plan)
 
         def run(args: list[Any]) -> Sequence[Any]:
-            if self.shared or (places and torch._C._autograd._get_current_graph_task_keep_graph()):
-                for k in places:
+            if self.shared or (overwritten and torch._C._autograd._get_current_graph_task_keep_graph()):
+                for k in overwritten:
                     args[k] = copied(args[k])
             if self.shared:
                 for k, strides in layouts.items():
@@ -60,7 +64,7 @@ class SavedTensors:
 
 
 def _known_strides(plan: Plan) -> dict[int, Strides]:
-    """The strides for which a plan was compiled, by the position of its inputs, where no symbol is in them."""
+    """Return the strides for which a plan was compiled, by input position, where they have no symbol."""
     known: dict[int, Strides] = {}
     for position, value in enumerate(plan.inputs):
         if isinstance(value, Value):
@@ -71,18 +75,18 @@ def _known_strides(plan: Plan) -> dict[int, Strides]:
 
 
 def _halved(strides: Strides) -> Strides:
-    """The strides of complex numbers, of which a plan sees pairs."""
+    """Return the strides of a complex tensor from those of its (real, imaginary) pairs."""
     return tuple(stride // 2 for stride in strides[:-1])
 
 
 def saved_alone(forward: GraphModule, plan: Plan) -> frozenset[str]:
-    """The nodes whose tensors a forward saves, each in memory that its ``plan`` allocates for nothing else."""
+    """Return the nodes that a forward saves, each in a storage of its ``plan`` that contains nothing else."""
     own = alone(plan)
     return frozenset(node.name for k, node in saved_results(forward) if k in own)
 
 
 def allow_retained_graphs() -> None:
-    """Have AOTAutograd not refuse to retain a graph whose backward may write over what was saved: it gets copies."""
+    """Tell AOTAutograd that no input is donated, so that it lets graphs be retained; the backward copies instead."""
     context = TracingContext.try_get()
     if context is not None and context.fw_metadata is not None:
         context.fw_metadata.bw_donated_idxs = []

@@ -1,8 +1,9 @@
-"""Plain graphs, found again by the graph that Dynamo captured, before AOTAutograd traces it.
+"""The FX graph cache: plain graphs are found by the graph that Dynamo captured, before AOTAutograd traces it.
 
-Plain means: tensors of fixed size on one device go in, of torch's own class; tensors come out that share no memory with
-what went in; what is overwritten has no gradient. For such a graph AOTAutograd's wrapper does next to nothing at run
-time (``wrapped`` does it). It is found again where only torch's own functions are called.
+A graph is plain where its inputs are tensors of torch's own class, of fixed size and on one device, its results are
+tensors that share no memory with inputs, and inputs that it overwrites need no gradient. AOTAutograd's wrapper does
+next to nothing for it at run time (:mod:`litz.capture.runtime_wrappers` does that). Only graphs that call nothing
+but torch's own functions are cached.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from litz_ir.loops import Ref, Value
 from litz_ir.plan import Plan
 
 _OWN_RESULTS = (OutputType.non_alias, OutputType.unsafe_view_alias)
-"""Results in memory that is nobody else's: the second kind shows all of what an operation has made."""
+"""Kinds of results in memory that nothing else refers to: the second kind is a view of all of a new tensor."""
 
 _OWN_NAMESPACES = ("aten", "prims")
 _TRACED_KEYS = ("Composite", "Autograd", "PreDispatch")
-"""How the names of the dispatch keys begin whose kernels run while a graph is traced. Those of devices do not."""
+"""Prefixes of dispatch keys whose kernels run during tracing; those of devices do not."""
 
 _OWN_MODULES = ("torch", "_operator", "operator", "math", "builtins")
 _LITERALS = (
@@ -42,28 +43,28 @@ _DEVICES = ("cpu", "cuda")
 
 
 class _NotPlain(Exception):
-    """The graph holds something that its text does not determine."""
+    """Raised for a graph with content that its text does not determine."""
 
 
 def fx_graph_key(gm: GraphModule, inputs: Sequence[Any], facts: Iterable[str]) -> str | None:
-    """The digest of a plain graph as Dynamo captured it, of its inputs, which are all on one device, and of torch's
-    settings; None where something else than torch's own functions is called, or a program has replaced how operators of
-    ATen's are traced.
+    """Return the digest of a plain graph, its inputs, which are all on one device, and torch's settings.
 
-    ``facts`` are what else the compiled graph depends on. Which GPU it is on is no part of the key (``places``).
+    ``None`` where the graph calls other functions than torch's own, or a program replaced kernels that tracing uses.
+    ``facts`` are further facts that the compiled graph depends on. The key does not depend on the ordinal of the
+    GPU; see :class:`DeviceKeys`.
     """
     if _operators_are_replaced():
         return None
-    places = DeviceKeys(inputs[0].device)
+    devices = DeviceKeys(inputs[0].device)
     try:
-        told = (*places.facts(gm.graph), *_settings(places), *map(_described, inputs), _shared(inputs))
-        return text_key(*facts, *told, *_lines(gm, places))
+        texts = (*devices.facts(gm.graph), *_settings(devices), *map(_described, inputs), _shared(inputs))
+        return text_key(*facts, *texts, *_lines(gm, devices))
     except _NotPlain:
         return None
 
 
 def plain_device(gm: GraphModule, inputs: Sequence[Any]) -> str | None:
-    """The kind of the device that all inputs of a graph are on; None where one is not plain, or there is none."""
+    """Return the kind of the device of all inputs; ``None`` where one is not plain, or there is none."""
     if not all(map(_is_plain, inputs)) or len(set(map(id, inputs))) != len(inputs):
         return None
     placeholders = (node for node in gm.graph.nodes if node.op == "placeholder")
@@ -76,10 +77,11 @@ def plain_device(gm: GraphModule, inputs: Sequence[Any]) -> str | None:
 
 
 def wrapping_of(gm: GraphModule, plan: Plan, inputs: int) -> AotWrapping | None:
-    """What AOTAutograd, which has just traced the inference graph or forward ``gm`` of ``plan``, would do around it.
+    """Return the wrapping that AOTAutograd would give the inference or forward graph ``gm`` of ``plan``, just
+    traced.
 
-    None where that is more than :mod:`litz.capture.runtime_wrappers` does, or ``plan`` takes other than the
-    ``inputs`` tensors.
+    ``None`` where that is more than :mod:`litz.capture.runtime_wrappers` does, or ``plan`` takes other inputs than
+    the ``inputs`` tensors.
     """
     context = TracingContext.try_get()
     known = None if context is None else context.fw_metadata
@@ -94,7 +96,7 @@ def wrapping_of(gm: GraphModule, plan: Plan, inputs: int) -> AotWrapping | None:
     results = known.output_info
     if not all(each.output_type in _OWN_RESULTS for each in results):
         return None
-    # What AOTAutograd knows of a graph with synthetic bases says nothing of its tokens: their number misleads.
+    # The metadata of a graph with synthetic bases lacks its effect tokens, so their number is wrong.
     if len(plan.inputs) != inputs or not takes_captured_inputs(gm, inputs):
         return None
     tensors = all(issubclass(each.raw_type, torch.Tensor) for each in results)
@@ -108,8 +110,10 @@ def wrapping_of(gm: GraphModule, plan: Plan, inputs: int) -> AotWrapping | None:
 
 
 def own_views(gm: GraphModule, forward: Plan, *, settled: bool) -> tuple[int, ...]:
-    """Which results of a forward ``gm`` are views in its plan, but of memory that nobody else sees; where another plan
-    may take its place, which ones may come to be."""
+    """Return the positions of a forward's results that are views in its plan, of memory that nothing else refers to.
+
+    Where another plan may replace it (not ``settled``), all results that may become such views are included.
+    """
     context = TracingContext.try_get()
     known = None if context is None else context.fw_metadata
     if known is None:
@@ -125,14 +129,14 @@ def own_views(gm: GraphModule, forward: Plan, *, settled: bool) -> tuple[int, ..
 
 
 def is_static(plan: Plan) -> bool:
-    """True for a plan over tensors of fixed size, on one GPU at most, which needs nothing but them."""
+    """Report whether a plan takes only tensors of fixed size, on one GPU at most, and has no constants."""
     tensors = all(isinstance(each, Value) for each in plan.inputs)
     tensors = tensors and not any(placement.type.device.index for _, placement in plan.buffers)
     return tensors and not list(plan.symbols) and not plan.constants
 
 
 def saved_names(forward: GraphModule, outputs: int) -> list[str] | None:
-    """The nodes that a forward saves, in order; None where it saves what is no tensor of numbers that are real."""
+    """Return the nodes that a forward saves, in order; ``None`` where one is no real tensor."""
     (results,) = next(iter(reversed(forward.graph.nodes))).args
     assert isinstance(results, list | tuple)
     saved = [each for each in results[outputs:] if isinstance(each, Node)]
@@ -141,7 +145,7 @@ def saved_names(forward: GraphModule, outputs: int) -> list[str] | None:
 
 
 def takes_what_is_saved(backward: GraphModule, saved: Sequence[str], wrapping: AotWrapping) -> bool:
-    """True when a backward's inputs are what its forward saves, in that order, and then the gradients."""
+    """Report whether a backward's inputs are the saved tensors of its forward in order, then the gradients."""
     inputs = [node for node in backward.graph.nodes if node.op == "placeholder"]
     names = [node.name for node in inputs]
     fits = names[: len(saved)] == list(saved) and len(names) == len(saved) + len(wrapping.differentiable)
@@ -149,11 +153,13 @@ def takes_what_is_saved(backward: GraphModule, saved: Sequence[str], wrapping: A
 
 
 def _is_real(node: Node) -> bool:
+    """Report whether a node is a tensor that is not complex."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and not value.is_complex()
 
 
 def _is_plain(value: Any) -> bool:
+    """Report whether a value is a strided CPU or GPU tensor of torch's own class without conjugate or negative bit."""
     if type(value) not in (torch.Tensor, torch.nn.Parameter):
         return False
     return (
@@ -164,30 +170,31 @@ def _is_plain(value: Any) -> bool:
 
 
 def _operators_are_replaced() -> bool:
-    """True where a program has registered kernels for operators of ATen's that decide what a trace of them holds."""
-    # Nearly all of them are torch's meta kernels, which a quarter of a millisecond suffices to leave out.
+    """Report whether a program registered kernels for ATen operators that tracing runs."""
+    # Nearly all are torch's meta kernels; leaving them out takes 0.25 milliseconds.
     names = [name for name in _impls if name.startswith("aten/") and not name.endswith("/Meta")]
     keys = (name.rpartition("/")[2] for name in names)
     return any(not key or key.startswith(_TRACED_KEYS) for key in keys)
 
 
 def _described(tensor: torch.Tensor) -> str:
+    """Return the metadata of an input as text."""
     sizes = (tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
     return f"{tensor.dtype} {sizes} {tensor.requires_grad} {tensor.is_inference()}"
 
 
 def _shared(inputs: Sequence[torch.Tensor]) -> str:
-    """Which inputs lie in one memory: what is overwritten may be another's."""
+    """Return the inputs that share a storage, as text: overwriting one changes the others."""
     first: dict[int, int] = {}
     return f"memory {[first.setdefault(each.untyped_storage()._cdata, k) for k, each in enumerate(inputs)]}"
 
 
-def _settings(places: DeviceKeys) -> list[str]:
-    """What tracing a graph in some ``places`` depends on besides the graph."""
-    sdp, kind = torch.backends.cuda, places.base_device.type
+def _settings(devices: DeviceKeys) -> list[str]:
+    """Return torch's settings that tracing depends on, as text."""
+    sdp, kind = torch.backends.cuda, devices.base_device.type
     return [
         torch.__version__,
-        f"default {torch.get_default_dtype()} {places.spelled(torch.get_default_device())}",
+        f"default {torch.get_default_dtype()} {devices.spelled(torch.get_default_device())}",
         f"grad {torch.is_grad_enabled()} {torch.is_inference_mode_enabled()}",
         f"autocast {kind} {torch.is_autocast_enabled(kind)} {torch.get_autocast_dtype(kind)}",
         f"deterministic {torch.are_deterministic_algorithms_enabled()}",
@@ -195,24 +202,24 @@ def _settings(places: DeviceKeys) -> list[str]:
     ]
 
 
-def _lines(gm: GraphModule, places: DeviceKeys) -> Iterable[str]:
-    """The graph as text: nodes by number, functions by name."""
+def _lines(gm: GraphModule, devices: DeviceKeys) -> Iterable[str]:
+    """Yield the graph as text, with nodes by number and functions by name."""
     numbers: dict[Node, int] = {}
     for node in gm.graph.nodes:
         numbers[node] = len(numbers)
         if node.op == "placeholder":
-            held = node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
-            yield f"placeholder {held}"
+            static = node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
+            yield f"placeholder {static}"
             continue
         if node.op not in ("call_function", "call_method", "output"):
             raise _NotPlain
         target = _function(node.target) if node.op == "call_function" else str(node.target)
-        args, kwargs = (_spelled(each, numbers, places) for each in (node.args, node.kwargs))
+        args, kwargs = (_spelled(each, numbers, devices) for each in (node.args, node.kwargs))
         yield f"{node.op} {target} {args} {kwargs}"
 
 
 def _is_symbolic(example: Any) -> bool:
-    """True where Dynamo traced a size as a symbol: other inputs than these will be given, however large these are."""
+    """Report whether Dynamo traced a size as a symbol, so that the graph serves other sizes too."""
     if not isinstance(example, torch.Tensor):
         return True
     return not all(
@@ -221,24 +228,26 @@ def _is_symbolic(example: Any) -> bool:
 
 
 def _function(target: Any) -> str:
-    """The name of one of torch's own functions."""
+    """Return the name of one of torch's own functions; raise ``_NotPlain`` for another."""
     if isinstance(target, torch._ops.OpOverload) and target.namespace in _OWN_NAMESPACES:
         return str(target)
     if isinstance(target, torch._ops.OperatorBase | torch._ops.OpOverloadPacket):
         raise _NotPlain
-    # What torch generates knows its name, but not always the class that its qualified name speaks of.
+    # Functions that torch generates have a name, but their qualified name may contain a class that they lack.
     module, name = getattr(target, "__module__", None) or "torch", getattr(target, "__name__", "")
     if module.partition(".")[0] not in _OWN_MODULES:
         raise _NotPlain
-    # What torch generates may name a module that nobody can import.
+    # Functions that torch generates may name a module that does not exist.
     if getattr(sys.modules.get(module), name, None) is not target:
         raise _NotPlain
     return f"{module}.{name}"
 
 
-def _spelled(value: Any, numbers: Mapping[Node, int], places: DeviceKeys) -> str:
+def _spelled(value: Any, numbers: Mapping[Node, int], devices: DeviceKeys) -> str:
+    """Return an argument as text."""
+
     def joined(items: Iterable[Any]) -> str:
-        return ",".join(_spelled(item, numbers, places) for item in items)
+        return ",".join(_spelled(item, numbers, devices) for item in items)
 
     match value:
         case Node():
@@ -250,7 +259,7 @@ def _spelled(value: Any, numbers: Mapping[Node, int], places: DeviceKeys) -> str
         case slice():
             return f"slice({joined((value.start, value.stop, value.step))})"
         case torch.device():
-            return f"device {places.spelled(value)}"
+            return f"device {devices.spelled(value)}"
     if not isinstance(value, _LITERALS):
         raise _NotPlain
     return f"{type(value).__name__}:{value!r}"

@@ -1,4 +1,4 @@
-"""What a forward may save in a layout of its own choice, and a backward that is compiled for what it really gets."""
+"""Layouts of saved tensors: those that a forward may choose, and backwards compiled for the strides they get."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from litz.capture.runtime_wrappers import Strides, as_traced
 from litz.host.load import HostFunction
 
 _SAME = ("aten.detach.default", "aten.alias.default")
-_BY_PLACE = ("aten._unsafe_view", "aten.as_strided")
-"""Operators that look at strides, though their schema speaks of no view: where ATen runs them it may refuse others."""
+_BY_STRIDES = ("aten._unsafe_view", "aten.as_strided")
+"""Operators that depend on strides though their schema has no view: ATen may refuse other strides."""
 
 
 def saved_in_any_layout(forward: GraphModule, backward: GraphModule, outputs: int) -> frozenset[str]:
-    """The nodes of a forward whose tensors the backward alone sees, and there by their elements: never through a view,
-    and never as a result. The first ``outputs`` results are the function's.
+    """Return the nodes of a forward whose tensors only the backward reads, by elements: never as views or results.
 
-    Compiled autograd traces the backward again, with strides that it was not divided for: then there are none.
+    The first ``outputs`` results are the function's. There are none under compiled autograd, which traces the
+    backward again with strides that it was not partitioned for.
     """
     if torch._dynamo.config.compiled_autograd or torch._dynamo.compiled_autograd.compiled_autograd_enabled:
         return frozenset()
@@ -34,6 +34,7 @@ def saved_in_any_layout(forward: GraphModule, backward: GraphModule, outputs: in
 
 
 def _is_read_by_elements(node: Node) -> bool:
+    """Report whether no reader of a node depends on its strides."""
     return all(
         _is_read_by_elements(user) if str(user.target) in _SAME else _reads_elements(user.target)
         for user in node.users
@@ -41,15 +42,16 @@ def _is_read_by_elements(node: Node) -> bool:
 
 
 def _reads_elements(target: object) -> bool:
+    """Report whether an operator neither returns views nor depends on strides."""
     if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
         return False
     views = any(argument.alias_info is not None for argument in target._schema.arguments)
-    return not views and not str(target).startswith(_BY_PLACE)
+    return not views and not str(target).startswith(_BY_STRIDES)
 
 
 def expect(gm: GraphModule, inputs: Sequence[Any]) -> dict[int, Strides]:
-    """Let a graph know the strides of the tensors that it will get, where they are not those that it was traced with;
-    gives the latter, by position."""
+    """Update a graph's placeholders to the strides of its actual inputs; return the traced strides that differ, by
+    position."""
     traced: dict[int, Strides] = {}
     nodes = (node for node in gm.graph.nodes if node.op == "placeholder")
     for position, (node, given) in enumerate(zip(nodes, inputs, strict=True)):
@@ -61,14 +63,14 @@ def expect(gm: GraphModule, inputs: Sequence[Any]) -> dict[int, Strides]:
 
 
 def _strides(value: object) -> Strides | None:
-    """The strides of a tensor, where no symbol is in them."""
+    """Return the strides of a tensor, or ``None`` where they have a symbol."""
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         return None
     return value.stride() if all(type(stride) is int for stride in value.stride()) else None
 
 
 def given_as_traced(call: HostFunction, traced: Mapping[int, Strides]) -> HostFunction:
-    """The call of a graph that runs as it came, of tensors with the strides that it was traced with."""
+    """Return the call of a graph that runs as ATen operations, which restores the traced strides of its inputs."""
     if not traced:
         return call
 

@@ -1,7 +1,7 @@
-"""Plain graphs, called without what AOTAutograd puts around every graph.
+"""Plain graphs, called without the wrapper that AOTAutograd puts around every graph.
 
-Its wrapper looks, at every call, for views, mutations, tokens, subclasses and symbols that a plain graph has not: it
-takes as long as several kernels. What is left to do is in :mod:`litz.capture.runtime_wrappers`.
+That wrapper handles views, mutations, tokens, subclasses and symbols in every call, none of which a plain graph has,
+and takes as long as several kernels. :mod:`litz.capture.runtime_wrappers` does the rest.
 """
 
 from __future__ import annotations
@@ -22,39 +22,51 @@ from litz.host.load import HostFunction
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """The forward of a training graph, the names of what it saves, and its call. ``settled`` is false where its next
-    calls may find a better plan."""
+    """The forward of a training graph, while its backward is not compiled yet."""
 
     compiled: CompiledCapture
+    """Its compiled form."""
+
     saved: list[str]
+    """Nodes whose tensors it saves, in order."""
+
     call: HostFunction
+    """Its call."""
+
     settled: bool
+    """False where later calls may find a faster plan."""
 
 
 @dataclass(slots=True)
 class PlainGraph:
-    """A plain graph that Dynamo captured, while AOTAutograd hands over its parts.
-
-    It takes ``arity`` tensors; ``gradients`` says that some of them want gradients and autograd listens, ``autocast``
-    that torch casts as operators ask. ``key`` is what it may be found by the next time, where it may. ``call`` runs it,
-    once all of its parts are compiled.
-    """
+    """A plain graph that Dynamo captured, while AOTAutograd passes its parts to litz."""
 
     arity: int
+    """Number of tensors that it takes."""
+
     gradients: bool
+    """True where an input needs a gradient and autograd is on."""
+
     autocast: bool
+    """True where autocast is on."""
+
     key: str | None = None
+    """Key in the FX graph cache; ``None`` where it cannot be cached."""
+
     call: Callable[..., Any] | None = None
+    """Its call, once all parts are compiled."""
+
     half: Half | None = None
+    """The forward, once it is compiled."""
 
     @staticmethod
     def of(inputs: Sequence[torch.Tensor]) -> PlainGraph:
-        """A graph that is to be called on such tensors, under the settings of this moment."""
+        """Return the state for a graph that is called with such tensors, under the present settings."""
         listening = torch.is_grad_enabled() and any(each.requires_grad for each in inputs)
         return PlainGraph(len(inputs), listening, torch._C._is_any_autocast_enabled())
 
     def inference(self, gm: GraphModule, artifact: Artifact, call: HostFunction) -> CompiledCapture | None:
-        """Take the graph as a whole, without gradients; what it was compiled to, where it turns out to be plain."""
+        """Add a graph without gradients; return its compiled form where it is plain."""
         found = self._wrapped(gm, artifact)
         if found is None:
             return None
@@ -62,14 +74,14 @@ class PlainGraph:
         return found[0]
 
     def forward(self, gm: GraphModule, artifact: Artifact, call: HostFunction, *, settled: bool) -> None:
-        """Take the first half."""
+        """Add the forward of a training graph."""
         found = self._wrapped(gm, artifact)
         self.half = None if found is None else Half(*found, call, settled)
 
     def backward(
         self, gm: GraphModule, artifact: Artifact, call: HostFunction, saved: SavedTensors
     ) -> CompiledCapture | None:
-        """Take the second half; what both were compiled to, where they are plain and fit one another."""
+        """Add the backward; return the compiled form of both where they are plain and fit each other."""
         half, plan = self.half, artifact.plan
         if half is None or not is_static(plan) or len(plan.outputs) != self.arity:
             return None
@@ -80,12 +92,12 @@ class PlainGraph:
         return whole
 
     def without_gradients(self, compiled: CompiledCapture, call: HostFunction) -> Callable[..., Any]:
-        """A graph as a whole as a function of tensors."""
+        """Return a graph without gradients as a function of tensors."""
         call = self.uncast(call)
-        return inference_call(compiled.wrapping, unheard(call) if self.gradients else call)
+        return inference_call(compiled.wrapping, without_autograd(call) if self.gradients else call)
 
     def uncast(self, call: HostFunction) -> HostFunction:
-        """A call for which autocasting was done while it was traced, if there is any."""
+        """Return a call with autocast off where it was on: tracing has inserted the casts."""
         if not self.autocast:
             return call
 
@@ -96,6 +108,7 @@ class PlainGraph:
         return run
 
     def _wrapped(self, gm: GraphModule, artifact: Artifact) -> tuple[CompiledCapture, list[str]] | None:
+        """Return the compiled form of a graph and the nodes that it saves; ``None`` where it is not plain."""
         wrapping = wrapping_of(gm, artifact.plan, self.arity)
         names = None if wrapping is None else saved_names(gm, wrapping.outputs)
         if wrapping is None or names is None:
@@ -106,15 +119,15 @@ class PlainGraph:
 def with_gradients(
     compiled: CompiledCapture, forward: HostFunction, backward: HostFunction, saved: SavedTensors
 ) -> Callable[..., Any]:
-    """Both halves of a training graph as a function of tensors."""
+    """Return both halves of a training graph as a function of tensors."""
     assert compiled.backward is not None
     plan = compiled.backward.plan
     forward, backward = saved.watched(forward), saved.guarded(backward, plan)
     return training_call(compiled.wrapping, forward, backward, gradient_strides(compiled, plan))
 
 
-def unheard(call: HostFunction) -> HostFunction:
-    """A call of which autograd hears nothing, though arguments want gradients: none of the results has any."""
+def without_autograd(call: HostFunction) -> HostFunction:
+    """Return a call that runs without autograd, though arguments need gradients: no result has one."""
 
     def run(args: list[Any]) -> Sequence[Any]:
         with torch.no_grad():

@@ -1,6 +1,6 @@
-"""Calling a graph that was recalled: what AOTAutograd's wrapper does at run time for a plain one.
+"""Runtime wrappers of plain graphs: the part of AOTAutograd's wrapper that such graphs need.
 
-It tells autograd what is overwritten, and makes a forward and its backward one operation of autograd's.
+They raise the version counters of overwritten inputs, and make a forward and its backward one autograd function.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from litz_ir.loops import Value
 from litz_ir.plan import Plan
 
 Strides = tuple[int, ...]
+"""Strides of a tensor, in elements."""
 
 
 def inference_call(wrapping: AotWrapping, forward: HostFunction) -> Callable[..., Any]:
-    """A graph without gradients as a function of tensors."""
+    """Return a graph without gradients as a function of tensors."""
     written = wrapping.written
     if not written:
         return lambda *inputs: forward(list(inputs))
@@ -36,9 +37,9 @@ def inference_call(wrapping: AotWrapping, forward: HostFunction) -> Callable[...
 def training_call(
     wrapping: AotWrapping, forward: HostFunction, backward: HostFunction, gradients: Sequence[Strides]
 ) -> Callable[..., Any]:
-    """The forward as a function of tensors whose results know the backward.
+    """Return the forward as a function of tensors whose results have the backward as gradient.
 
-    ``gradients`` are the strides for which the backward was compiled, of those that come in.
+    ``gradients`` are the strides of incoming gradients for which the backward was compiled.
     """
     outputs, differentiable = wrapping.outputs, wrapping.differentiable
     constants = [k for k in range(outputs) if k not in differentiable]
@@ -71,7 +72,7 @@ def training_call(
 
 
 class _Once(Function):
-    """Gradients of gradients are refused, as for every graph that AOTAutograd divided."""
+    """Autograd function that refuses gradients of gradients, as every graph that AOTAutograd divided does."""
 
     @staticmethod
     def forward(ctx: Any, run: Callable[[], Any], anchor: torch.Tensor) -> Any:
@@ -82,14 +83,14 @@ class _Once(Function):
         raise RuntimeError("torch.compile with aot_autograd does not currently support double backward")
 
 
-def with_own_results(call: HostFunction, places: Sequence[int]) -> HostFunction:
-    """The call of a forward whose results at ``places`` are views of memory that nobody else sees."""
-    if not places:
+def with_own_results(call: HostFunction, positions: Sequence[int]) -> HostFunction:
+    """Return the call of a forward whose results at ``positions`` are views of memory that nothing else refers to."""
+    if not positions:
         return call
 
     def run(args: list[Any]) -> Sequence[Any]:
         results = list(call(args))
-        for k in places:
+        for k in positions:
             results[k] = as_own(results[k])
         return results
 
@@ -97,20 +98,20 @@ def with_own_results(call: HostFunction, places: Sequence[int]) -> HostFunction:
 
 
 def as_own(result: torch.Tensor) -> torch.Tensor:
-    """A result that autograd takes for no view, which it would not let anybody write to."""
+    """Return a result that autograd does not treat as a view, so that the caller may overwrite it."""
     own: torch.Tensor = torch.ops.aten._unsafe_view(result, result.shape) if result._is_view() else result
     return own
 
 
 def gradient_strides(captured: CompiledCapture, backward: Plan) -> list[Strides]:
-    """The strides for which a backward was compiled, of the gradients that come in."""
+    """Return the strides of incoming gradients for which a backward was compiled."""
     saved = len(captured.forward.plan.outputs) - captured.wrapping.outputs
     given = [each for each in backward.inputs[saved:] if isinstance(each, Value)]
     return [tuple(int(str(stride)) for stride in each.type.layout.strides) for each in given]
 
 
 def as_traced(gradient: torch.Tensor, strides: Strides) -> torch.Tensor:
-    """A gradient in the layout that its backward was compiled for; whoever computed it may have chosen another."""
+    """Return a gradient with the strides that its backward was compiled for; a copy where it has others."""
     if gradient.stride() == strides and not (gradient.is_neg() or gradient.is_conj()):
         return gradient
     made = torch.empty_strided(gradient.shape, strides, dtype=gradient.dtype, device=gradient.device)

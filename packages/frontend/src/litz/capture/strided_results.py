@@ -1,9 +1,9 @@
-"""Results whose gradient depends on the views that they were made by.
+"""Results whose gradient depends on the views by which they were made.
 
-Where a graph has symbols, AOTAutograd makes a result that shows memory of another one, or of an input, anew from that,
-by the views that autograd knows of the tensor which the graph returned. Those of a kernel's result are one
-``as_strided`` of its memory. Its gradient is that of the program's views, but for ``as_strided`` of a view: that may
-show elements which the view has not, whose gradient eager drops.
+In a graph with symbols, AOTAutograd rebuilds a result that is a view of another result or of an input from that
+base, by the views that autograd knows of the returned tensor. A result of a kernel is a single ``as_strided`` of its
+memory. Its gradient is that of the program's views, except for ``as_strided`` of a view: that may contain elements
+outside the view, whose gradient eager drops.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 
 
 def strides_a_view(gm: GraphModule) -> bool:
-    """Whether a result of a graph with symbols is made by ``as_strided`` of a view."""
+    """Report whether a result of a graph with symbols is ``as_strided`` of a view."""
     inputs = gm.graph.find_nodes(op="placeholder")
     if not any(_has_symbols(node.meta.get("val")) for node in inputs):
         return False
@@ -23,25 +23,25 @@ def strides_a_view(gm: GraphModule) -> bool:
 
 
 def _is_strided_view(node: Node) -> bool:
-    """Whether ``as_strided`` of a view is among the views that a node was made by."""
-    shown = _shown_by(node)
-    while shown is not None:
-        if node.target is torch.ops.aten.as_strided.default and _shown_by(shown) is not None:
+    """Report whether ``as_strided`` of a view is among the views that made a node."""
+    base = _base_of(node)
+    while base is not None:
+        if node.target is torch.ops.aten.as_strided.default and _base_of(base) is not None:
             return True
-        node, shown = shown, _shown_by(shown)
+        node, base = base, _base_of(base)
     return False
 
 
-def _shown_by(node: Node) -> Node | None:
-    """The tensor that a view shows memory of; ``None`` for what is no view."""
+def _base_of(node: Node) -> Node | None:
+    """Return the tensor that a view is a view of; ``None`` for other nodes."""
     if not isinstance(node.target, torch._ops.OpOverload) or not node.target.is_view:
         return None
-    shown = node.args[0] if node.args else None
-    return shown if isinstance(shown, Node) else None
+    base = node.args[0] if node.args else None
+    return base if isinstance(base, Node) else None
 
 
 def _has_symbols(value: object) -> bool:
-    """Whether a size is a symbol, or a tensor has one."""
+    """Report whether a size is a symbol, or a tensor has one."""
     if isinstance(value, torch.Tensor):
         return any(isinstance(size, torch.SymInt) for size in value.shape)
     return isinstance(value, torch.SymInt)

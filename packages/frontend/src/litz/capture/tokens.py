@@ -1,4 +1,4 @@
-"""Effect tokens that AOTAutograd traces and then neither passes nor takes off the results."""
+"""Effect tokens that AOTAutograd traces but neither passes nor removes from results."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from litz.capture.descriptors import leading_tokens
 
 
 def make_undeclared_tokens(gm: GraphModule) -> None:
-    """Make the undeclared effect tokens of an inference graph inside it, in place, and return none of them.
+    """Create the undeclared effect tokens of an inference graph inside it, in place, and return none of them.
 
-    Where inputs share memory and one of them is overwritten, AOTAutograd traces over a synthetic base, and the metadata
-    that it makes for that lacks the tokens: they become inputs that no caller passes and results that nobody expects.
-    Their descriptors are those of a backward's, which an inference graph has none of otherwise.
+    Where inputs share memory and one is overwritten, AOTAutograd traces over a synthetic base, with metadata that
+    lacks the tokens: they become inputs that no caller passes, and results that no caller expects. Their descriptors
+    are those of a backward's tokens, which an inference graph does not have otherwise.
     """
     placeholders = gm.graph.find_nodes(op="placeholder")
     undeclared = [each for each in placeholders if isinstance(each.meta.get("desc"), BackwardTokenAOTInput)]
