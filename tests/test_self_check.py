@@ -26,10 +26,10 @@ from litz import settings
 from litz.loading import Compiled
 from litz.pipeline import DEMOTED
 from litz.self_check import checked, demotion
-from litz.self_check.bisection import guilty
+from litz.self_check.bisection import faulty_nodes
 from litz.self_check.checked import SAMPLE_INTERVAL, Comparison, SelfCheckedGraph
 from litz.self_check.judge import difference
-from litz.self_check.reference import Reference, gpus_of, why_unchecked
+from litz.self_check.reference import Reference, check_obstacle, gpus_of
 from litz.self_check.snapshot import Snapshot
 from litz_codegen_cpp.emit import body
 from litz_ir.errors import ConfigError, WrongResult
@@ -458,16 +458,16 @@ def test_graphs_that_may_not_run_twice() -> None:
         library.define("shared(Tensor x) -> Tensor")
         library.impl("shared", torch.sin, "CompositeExplicitAutograd")
         gm = traced(torch.ops.litz_check.shared)
-    assert why_unchecked(gm) == ""
+    assert check_obstacle(gm) == ""
     graph = gm.graph
     call = next(node for node in graph.nodes if node.op == "call_function")
     call.target = torch.ops._c10d_functional.wait_tensor.default
-    assert why_unchecked(gm) == "_c10d_functional.wait_tensor.default needs every process"
+    assert check_obstacle(gm) == "_c10d_functional.wait_tensor.default communicates with other processes"
     call.target = torch.ops.higher_order.with_effects
     call.args = (None, torch.ops.aten._linalg_check_errors.default, *call.args)
-    assert why_unchecked(gm) == ""
+    assert check_obstacle(gm) == ""
     call.args = (None, torch.ops._c10d_functional.wait_tensor.default, *call.args[2:])
-    assert why_unchecked(gm) == "_c10d_functional.wait_tensor.default has side effects"
+    assert check_obstacle(gm) == "_c10d_functional.wait_tensor.default has side effects"
 
 
 # --- checks that fail ------------------------------------------------------------------------------------
@@ -545,7 +545,7 @@ def test_a_call_without_memory_is_made_again_without_copies(
 
 
 @pytest.mark.usefixtures("injected")
-@pytest.mark.parametrize("place", ["guilty", "_replacement", "regions"])
+@pytest.mark.parametrize("place", ["faulty_nodes", "_replacement", "regions"])
 def test_a_search_that_fails_leaves_the_graph_to_aten(
     place: str, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -581,7 +581,7 @@ def found_by(groups: Sequence[str], bad: set[str]) -> tuple[frozenset[str], int]
         looks.append(left)
         return bool(bad - left)
 
-    return guilty([frozenset(each.split()) for each in groups], wrong), len(looks)
+    return faulty_nodes([frozenset(each.split()) for each in groups], wrong), len(looks)
 
 
 def test_a_search_finds_the_groups() -> None:

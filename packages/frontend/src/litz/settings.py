@@ -59,8 +59,8 @@ class Config:
     variable ``CXX`` sets it too. Default ``None``, so that no configuration is needed."""
 
     prepack_weights: bool = True
-    """Constant folding of frozen parameters in inference: values that depend on parameters alone (weights in the
-    format that a library reads fastest, scaled by a following batch norm) are computed once and reused until a
+    """Constant folding of frozen parameters in inference: values that depend on nothing but parameters (weights in
+    the format that a library reads fastest, scaled by a following batch norm) are computed once and reused until a
     parameter changes. Default on: it saves the reordering in every call, for as many bytes as those weights have. A
     write through ``.data`` to single elements of a tensor of more than 4 KB may go unnoticed
     (``docs/decisions/0007-frozen-parameters.md``)."""

@@ -98,9 +98,9 @@ class Compilation:
         return Fallback(stages, self.cached, known).run()
 
     def demote(self, nodes: frozenset[str]) -> None:
-        """Record that nodes run as ATen whenever this graph is compiled, by this process or a later one.
+        """Make nodes run as ATen whenever this graph is compiled, by this process or a later one.
 
-        Names that are not nodes of the graph, such as those of subgraphs and of nodes that passes make, are recorded
+        Names that are not nodes of the graph, such as those of subgraphs and of nodes that passes make, are stored
         as they are.
         """
         self.demoted |= nodes

@@ -1,4 +1,4 @@
-"""Demotion: the operations of kernels that are wrong run as ATen, in this process and in those with its cache."""
+"""Demotion: operations of wrong kernels run as ATen, in this process and in later ones with the same cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from litz.compilation import EVERYTHING, Compilation
 from litz.host.load import HostFunction
 from litz.loading import Compiled
 from litz.results import alone, may_replace
-from litz.self_check.bisection import guilty, regions
+from litz.self_check.bisection import faulty_nodes, regions
 from litz.self_check.judge import difference
 from litz.self_check.reference import Reference
 from litz.self_check.snapshot import undisturbed
@@ -29,20 +29,23 @@ log = logging.getLogger("litz")
 
 
 def demoted(compilation: Compilation, made: Compiled, reference: Reference, wrong: str) -> Compiled:
-    """A graph whose results are ``wrong``, compiled without the kernels behind that, which are reported and recorded;
-    run by ATen where no such choice helps. Raises ``WrongResult`` where the options ask for that."""
+    """Return a graph whose results are ``wrong``, compiled without the kernels that cause it.
+
+    These are reported and recorded. Where no choice of kernels helps, the graph runs as ATen operations. Raises
+    ``WrongResult`` where the options say so.
+    """
     if made.artifact is None:
         return made
     name, plan = compilation.name, made.artifact.plan
     whole = f"graph {name} runs as ATen operations"
-    search = partial(_guilty, compilation, plan, reference)
+    search = partial(_faulty_nodes, compilation, plan, reference)
     blamed = compilation.failures.attempt("self-check", search, frozenset[str](), whole)
-    said = abbreviated_list(sorted(blamed))
-    error = WrongResult(f"of {name}, {wrong}", node=said)
-    instead = f"{said} run as ATen from now on" if blamed else whole
+    nodes = abbreviated_list(sorted(blamed))
+    error = WrongResult(f"of {name}, {wrong}", node=nodes)
+    instead = f"{nodes} run as ATen from now on" if blamed else whole
     compilation.failures.report(error, error.stage, instead, compilation.loops, blamed)
     forget = partial(compilation.cache.drop, made.artifact)
-    compilation.failures.attempt("cache", forget, None, f"what was kept of {name} stays")
+    compilation.failures.attempt("cache", forget, None, f"the cached artifact of {name} stays")
     compilation.demote(blamed or frozenset({EVERYTHING}))
     by_aten = Compiled(_by_aten(compilation.gm, plan), None)
     if not blamed:
@@ -51,39 +54,39 @@ def demoted(compilation: Compilation, made: Compiled, reference: Reference, wron
     return compilation.failures.attempt("self-check", anew, None, whole) or by_aten
 
 
-def _guilty(compilation: Compilation, plan: Plan, reference: Reference) -> frozenset[str]:
-    """The nodes whose kernels in a plan give the wrong results."""
+def _faulty_nodes(compilation: Compilation, plan: Plan, reference: Reference) -> frozenset[str]:
+    """Return the nodes whose kernels give the wrong results of a plan."""
     ends = (node.name for node in compilation.gm.graph.nodes if node.op in ("placeholder", "output"))
-    return guilty(regions(plan, frozenset(ends)), partial(_is_wrong, compilation, reference))
+    return faulty_nodes(regions(plan, frozenset(ends)), partial(_is_wrong, compilation, reference))
 
 
-def _is_wrong(compilation: Compilation, reference: Reference, left: frozenset[str]) -> bool:
-    """True where the graph fails or is wrong with these nodes ``left`` to ATen."""
+def _is_wrong(compilation: Compilation, reference: Reference, forced: frozenset[str]) -> bool:
+    """Report whether the graph fails or is wrong with the nodes ``forced`` to run as ATen."""
     cache = replace(compilation.cache, graphs=None, fx_graphs=None, built={}, scratch=None)
     config = replace(compilation.config, autotune=False, cuda_graphs=False, fallback="silent")
-    trial = Compilation(
-        compilation.gm, f"{compilation.name}_trial", config, cache, compilation.frozen, compilation.donated,
-        compilation.saved, compilation.demoted | left,
+    probe = Compilation(
+        compilation.gm, f"{compilation.name}_probe", config, cache, compilation.frozen, compilation.donated,
+        compilation.saved, compilation.demoted | forced,
     )  # fmt: skip
     try:
-        found = reference.again(_compiled(trial).call)
+        found = reference.again(_compiled(probe).call)
         with undisturbed():
             exact = partial(getattr, reference, "exact")
             return bool(difference(found, reference.expected, exact, reference.nearby))
     except Exception as error:
-        log.debug("litz: %s without %s: %s", compilation.name, abbreviated_list(sorted(left)), error)
+        log.debug("litz: %s without %s: %s", compilation.name, abbreviated_list(sorted(forced)), error)
         return True
 
 
 def _compiled(compilation: Compilation) -> Compiled:
-    """The graph compiled in the midst of a call."""
+    """Compile a graph inside a call, without the caller's dispatch modes."""
     with torch.utils._python_dispatch._disable_current_modes():
         return compilation.run()
 
 
 def _replacement(compilation: Compilation, first: Plan) -> Compiled | None:
-    """The graph with what is demoted, where it can take the place of its ``first`` plan."""
-    # Who calls a backward knows which inputs its first plan writes over; this one writes over none.
+    """Return the graph with demoted nodes, where it can replace its ``first`` plan; else ``None``."""
+    # The caller of a backward copies the inputs that its first plan reuses; this one reuses none.
     made = _compiled(
         Compilation(
             compilation.gm, compilation.name, compilation.config, compilation.cache, compilation.frozen, frozenset(),
@@ -93,13 +96,15 @@ def _replacement(compilation: Compilation, first: Plan) -> Compiled | None:
     assert made.artifact is not None
     if may_replace(made.artifact.plan, first):
         return made
-    log.info("litz: %s runs as ATen until it is compiled anew: results would change place", compilation.name)
+    log.info(
+        "litz: %s runs as ATen until it is recompiled: its results would change layout or memory",
+        compilation.name,
+    )
     return None
 
 
 def _by_aten(gm: GraphModule, plan: Plan) -> HostFunction:
-    """The graph run by ATen, its results laid out as in a plan, with memory of their own where the plan gives them
-    that."""
+    """Return the graph run by ATen, with results of the layout and ownership that a plan gives them."""
     own, strides = alone(plan), [_strides(plan, k) for k in range(len(plan.outputs))]
 
     def run(args: list[Any]) -> Sequence[Any]:
@@ -113,7 +118,7 @@ def _by_aten(gm: GraphModule, plan: Plan) -> HostFunction:
 
 
 def _strides(plan: Plan, position: int) -> tuple[int, ...] | None:
-    """The strides of a result, where they are known."""
+    """Return the strides of a result, or ``None`` where they are unknown."""
     output, placements = plan.outputs[position], dict(plan.buffers)
     if not isinstance(output, Ref) or output.name not in placements:
         return None
@@ -124,6 +129,7 @@ def _strides(plan: Plan, position: int) -> tuple[int, ...] | None:
 
 
 def _laid_out(value: Any, strides: tuple[int, ...] | None, *, copy: bool) -> Any:
+    """Return a tensor with these strides, copied where they differ or ``copy`` is set."""
     if not isinstance(value, Tensor) or (not copy and strides in (None, value.stride())):
         return value
     made = torch.empty_strided(value.shape, strides or value.stride(), dtype=value.dtype, device=value.device)

@@ -1,7 +1,7 @@
-"""The bound within which compiled results are ATen's: a multiple of ATen's own distance from a run in double precision.
+"""Error bound of compiled results: a multiple of ATen's own error against a run in double precision.
 
-Where a value is ill-conditioned ATen's own distance varies by luck. What lies outside the bound at first is therefore
-compared with ATen's results for inputs that differ from the call's by a rounding, too.
+For ill-conditioned values ATen's own error varies by chance. Values outside the bound are therefore also compared
+with ATen's results for inputs that differ by one rounding.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ import torch
 from torch import Tensor
 
 MAX_ATEN_RATIO = 4.0
-"""A result may be so many times as far from the run in double precision as ATen's own, from whichever inputs."""
+"""Largest error of a result, in multiples of ATen's own, over all of its runs."""
 
 ROUNDINGS: Mapping[torch.dtype, float] = MappingProxyType({torch.float64: 16384.0, torch.float32: 16.0})
-"""The roundings at a tensor's largest element that it may be off besides; 2 for narrower types. A run in double
-precision is no nearer to the truth than its own sums, hence the many of f64."""
+"""Further error allowed, in roundings of a tensor's largest element; 2 for low-precision dtypes. The sums of a run
+in double precision are rounded too, hence the many of f64."""
 
 LARGEST = 1e30
-"""Numbers beyond stand for infinity, as in masks, and say nothing of a tensor's scale."""
+"""Magnitude above which numbers stand for infinity, as in masks, and do not count for a tensor's scale."""
 
 HUGE_TOLERANCE = 0.01
-"""The relative difference up to which two such numbers are the same."""
+"""Relative difference up to which two such numbers are equal."""
 
 Values = Mapping[str, Any]
-"""Tensors and numbers that a call leaves, by label: ``result 0``, ``input 3``."""
+"""Tensors and numbers after a call, by label: ``result 0``, ``input 3``."""
 
 
 def difference(
     found: Values, aten: Values, exact: Callable[[], Values], nearby: Callable[[], Sequence[Values]]
 ) -> str:
-    """The first of the ``found`` values that is wrong, with its figures; empty where all are right. What ATen gives no
-    value for, as some gradients, may have any.
+    """Return the first of the ``found`` values that is wrong, with its error; empty where all are right.
 
-    ``exact`` gives those of a run in double precision, ``nearby`` ATen's for inputs that differ by a rounding. Neither
-    is asked for where the values lie so near ATen's that they are within the bound wherever the exact ones are.
+    Values that ATen does not return, such as some gradients, are not compared. ``exact`` returns those of a run in
+    double precision, ``nearby`` ATen's for inputs that differ by one rounding; neither is called where all values
+    are within the bound by ATen's values alone.
     """
     largest = max(map(_largest, aten.values()), default=0.0)
-    far = [label for label in aten if _wrong(label, found, [aten], aten, largest)]
-    if not far:
+    suspects = [label for label in aten if _wrong(label, found, [aten], aten, largest)]
+    if not suspects:
         return ""
     truth = exact()
     largest = max(map(_largest, truth.values()), default=0.0)
-    wrong = [label for label in far if _wrong(label, found, [aten], truth, largest)]
+    wrong = [label for label in suspects if _wrong(label, found, [aten], truth, largest)]
     if not wrong:
         return ""
     runs = [aten, *nearby()]
@@ -54,15 +54,16 @@ def difference(
 
 
 def _wrong(label: str, found: Values, runs: Sequence[Values], exact: Values, largest: float) -> str:
+    """Return the error of one value; empty where it is right."""
     own, others, truth = found.get(label), [run[label] for run in runs], exact[label]
     if not isinstance(others[0], Tensor):
         same = own == others[0] or own != own or any(each != others[0] for each in others)
         return "" if same else f"{label} is {own}, ATen's {others[0]}"
     if own is None and not others[0].numel():
-        return ""  # a token of effects, which kernels have no need of
+        return ""  # an effect token, which kernels do not need
     if not isinstance(own, Tensor) or (own.dtype, own.shape) != (others[0].dtype, others[0].shape):
         return f"{label} is {_kind(own)}, ATen's {_kind(others[0])}"
-    # The sizes of other runs may differ, where they are data.
+    # Data-dependent sizes may differ in other runs.
     others = [each for each in others if each.shape == own.shape]
     if own.is_complex():
         own, truth, *others = (torch.view_as_real(each.resolve_conj()) for each in (own, truth, *others))
@@ -71,11 +72,12 @@ def _wrong(label: str, found: Values, runs: Sequence[Values], exact: Values, lar
 
 
 def _kind(value: object) -> str:
+    """Return dtype and shape of a tensor, or another value's type."""
     return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def _unequal(own: Tensor, runs: Sequence[Tensor], truth: Tensor) -> str:
-    """The judgement of integers and flags: equal, but for as many as roundings of the inputs change."""
+    """Compare integers and flags: as many elements may differ as roundings of the inputs change."""
     count = int((own != runs[0]).sum())
     bound = int(MAX_ATEN_RATIO * max(int((each != runs[0]).sum()) for each in (*runs, truth)))
     return (
@@ -84,6 +86,7 @@ def _unequal(own: Tensor, runs: Sequence[Tensor], truth: Tensor) -> str:
 
 
 def _inexact(own: Tensor, runs: Sequence[Tensor], truth: Tensor, largest: float) -> str:
+    """Compare floats: finite ones by distance, others by equality."""
     dtype = own.dtype
     if not own.numel():
         return ""
@@ -92,7 +95,7 @@ def _inexact(own: Tensor, runs: Sequence[Tensor], truth: Tensor, largest: float)
     measured = (exact.abs() < LARGEST) & torch.stack([each.abs() < LARGEST for each in runs]).all(0)
     odd = ~measured | ~own.isfinite()
     for each in (exact, *runs):
-        odd &= ~_alike(own, each)
+        odd &= ~_equal(own, each)
     if bool(odd.any()):
         return f"has {int(odd.sum())} of {own.numel()} elements that are infinite, NaN or huge, or ATen's are"
     off = _distance(own, exact, measured)
@@ -102,18 +105,19 @@ def _inexact(own: Tensor, runs: Sequence[Tensor], truth: Tensor, largest: float)
     return "" if off <= bound else f"is off by {off:.3g}, ATen's by {aten:.3g}, the bound is {bound:.3g}"
 
 
-def _alike(own: Tensor, other: Tensor) -> Tensor:
-    """The elements that are the same, for what no distance measures."""
+def _equal(own: Tensor, other: Tensor) -> Tensor:
+    """Return the elements that are equal, for values without a distance."""
     near = (own - other).abs() <= HUGE_TOLERANCE * other.abs()
     return (own == other) | (own.isnan() & other.isnan()) | (near & other.isfinite())
 
 
 def _distance(own: Tensor, exact: Tensor, measured: Tensor) -> float:
+    """Return the largest distance of the measured elements."""
     return float((own - exact).abs().masked_fill(~measured, 0.0).max())
 
 
 def _largest(value: object) -> float:
-    """The largest size of a float tensor's elements, of those that have a measure."""
+    """Return the largest magnitude among a float tensor's elements below :data:`LARGEST`."""
     if (
         not isinstance(value, Tensor)
         or not value.numel()

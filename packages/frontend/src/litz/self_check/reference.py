@@ -1,4 +1,4 @@
-"""ATen's results of an FX graph: in the graph's own dtypes, in double precision, and for inputs nearby."""
+"""ATen's results of an FX graph: in the graph's own dtypes, in double precision, and for slightly different inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from litz.self_check.judge import Values
 from litz.self_check.snapshot import RandomState, Snapshot, copied, undisturbed
 
 NEARBY = 3
-"""How many runs are made of inputs nearby."""
+"""Number of runs with slightly different inputs."""
 
 _UNSET = (
     "aten.empty.",
@@ -24,10 +24,10 @@ _UNSET = (
     "aten.new_empty.",
     "aten.new_empty_strided.",
 )
-"""Operations whose results have no values yet."""
+"""Operators whose results are uninitialised."""
 
 _BITS = ("aten.view.dtype", "prims.view_element_type.default")
-"""Operations that read the bits of floats, which other dtypes do not have."""
+"""Operators that read the bits of floats, which have no equivalent in other dtypes."""
 
 _COLLECTIVE = (
     "_c10d_functional",
@@ -37,7 +37,7 @@ _COLLECTIVE = (
     "c10d_functional",
     "symm_mem",
 )
-"""The namespaces of operations that wait for other processes, which may not check at the same call."""
+"""Namespaces of operators that wait for other processes, which may not check the same call."""
 
 _WIDE = {torch.float64: torch.float64, torch.complex64: torch.complex128, torch.complex128: torch.complex128}
 
@@ -45,9 +45,9 @@ _WIDE = {torch.float64: torch.float64, torch.complex64: torch.complex128, torch.
 class Reference:
     """ATen's runs of ``gm`` from the snapshot of a call.
 
-    ``results`` and ``arguments`` are the call's by ATen, ``expected`` those of them that are judged, by label;
-    ``written`` are the positions of the arguments that ATen writes to, ``after`` is the random state that it leaves.
-    Raises what the graph raises.
+    ``results`` and ``arguments`` are those of the call by ATen, ``expected`` the compared ones by label; ``written``
+    are the positions of arguments that ATen overwrites, ``after`` is the random state after the run. Raises the
+    errors of the graph.
     """
 
     def __init__(self, gm: GraphModule, snapshot: Snapshot, unjudged: frozenset[str]) -> None:
@@ -67,7 +67,7 @@ class Reference:
         self.expected = self.labelled(self.results, arguments)
 
     def labelled(self, results: Sequence[Any], arguments: Sequence[Any]) -> Values:
-        """What is judged of a call's results, and of the arguments that it writes to."""
+        """Return the compared values of a call by label: results, and arguments that it overwrites."""
         nodes = pytree.tree_leaves(self._output.args[0])
         named = zip(nodes, results, strict=True)
         values = {
@@ -80,16 +80,17 @@ class Reference:
         return {**values, **{f"input {k}": arguments[k] for k in written}}
 
     def again(self, call: Callable[[list[Any]], Sequence[Any]]) -> Values:
-        """What another compiled form of the graph leaves, from the same arguments and random state."""
+        """Return the values of another compiled form of the graph, from the same arguments and random state."""
         arguments = copied(self._args)
         self._state.restore()
         return self.labelled(call(list(arguments)), arguments)
 
     def nearby(self) -> list[Values]:
-        """ATen's values for float inputs that differ from the call's by about a rounding."""
+        """Return ATen's values for float inputs that differ by about one rounding."""
         return [self._nearby(torch.Generator().manual_seed(seed)) for seed in range(NEARBY)]
 
     def _nearby(self, source: torch.Generator) -> Values:
+        """Return ATen's values for one set of such inputs."""
         with undisturbed():
             copies = copied(self._args)
             arguments = [_nudged(each, source) if isinstance(each, Tensor) else each for each in copies]
@@ -97,18 +98,19 @@ class Reference:
 
     @cached_property
     def exact(self) -> Values:
-        """The values of a run in double precision, made when they are first asked for."""
+        """Values of a run in double precision, computed on first use."""
         with undisturbed():
             arguments = [_widened(each) for each in copied(self._args)]
         try:
             results = self._run(_Wide(self._gm).run, arguments)
             exact = self.labelled(results, arguments)
-        except Exception:  # what has no form in double precision is its own truth
+        except Exception:  # a graph without a double precision form is compared with itself
             return self.expected
         same = all(_shape(exact.get(label)) == _shape(value) for label, value in self.expected.items())
         return exact if same else self.expected
 
     def _run(self, call: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
+        """Run the graph from the snapshot's random state."""
         self._state.restore()
         with undisturbed():
             results = call(*arguments)
@@ -116,8 +118,11 @@ class Reference:
 
 
 class _Wide(Interpreter):
-    """Runs a graph in double precision, but for operations that have no such form or draw random numbers: these run in
-    the dtypes of the graph, and their results are widened."""
+    """Interpreter of a graph in double precision.
+
+    Operations without a double precision form, and random ones, run in the dtypes of the graph, and their results
+    are widened.
+    """
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         return _widened(super().get_attr(target, args, kwargs))
@@ -133,35 +138,35 @@ class _Wide(Interpreter):
                 return pytree.tree_map(_widened, n.target(*wide_args, **wide_kwargs))
             except (RuntimeError, TypeError, NotImplementedError):
                 if written:
-                    raise  # what it writes to must be what others read
+                    raise  # it must overwrite the tensor that others read
         narrow = {id(self.env[each]): each.meta.get("val") for each in n.all_input_nodes}
         args, kwargs = pytree.tree_map(lambda each: _like(each, narrow.get(id(each))), (args, kwargs))
         return pytree.tree_map(_widened, n.target(*args, **kwargs))
 
 
-def why_unchecked(gm: GraphModule) -> str:
-    """Why a graph may not run twice; empty where it may."""
+def check_obstacle(gm: GraphModule) -> str:
+    """Return the reason that a graph must not run twice; empty where it may."""
     parts = [each for each in gm.modules() if isinstance(each, GraphModule)]
     for node in (node for each in parts for node in each.graph.nodes):
         if node.target is torch.ops.higher_order.with_effects:
-            # ATen's operations have an effect where they raise, which may happen twice.
+            # The effect of ATen operations is an exception, which may be raised twice.
             if not str(node.args[1]).startswith("aten."):
                 return f"{node.args[1]} has side effects"
         elif getattr(node.target, "namespace", "") in _COLLECTIVE:
-            return f"{node.target} needs every process"
+            return f"{node.target} communicates with other processes"
     return ""
 
 
 def gpus_of(gm: GraphModule) -> tuple[int, ...]:
-    """The ordinals of the GPUs that a graph's tensors are on."""
+    """Return the ordinals of the GPUs that a graph's tensors are on."""
     values = (each for node in gm.graph.nodes for each in pytree.tree_leaves(node.meta.get("val")))
     devices = {each.device for each in values if isinstance(each, Tensor) and each.device.type == "cuda"}
     return tuple(sorted({device.index or 0 for device in devices}))
 
 
 def unjudged_nodes(gm: GraphModule, *, own_random: bool) -> frozenset[str]:
-    """The nodes whose values nobody promises: memory that is not written yet and, where kernels draw their
-    ``own_random`` numbers, all that depends on these."""
+    """Return the nodes whose values are unspecified: uninitialised memory and, where kernels have their
+    ``own_random`` numbers, everything that depends on these."""
     found: set[Node] = set()
     for node in gm.graph.nodes:
         if (own_random and _is_random(node)) or not found.isdisjoint(node.all_input_nodes):
@@ -172,6 +177,7 @@ def unjudged_nodes(gm: GraphModule, *, own_random: bool) -> frozenset[str]:
 
 
 def _is_random(node: Node) -> bool:
+    """Report whether a node draws random numbers."""
     target, owner = node.target, node.graph.owning_module
     if isinstance(target, torch._ops.OpOverload):
         return torch.Tag.nondeterministic_seeded in target.tags
@@ -181,10 +187,12 @@ def _is_random(node: Node) -> bool:
 
 
 def _is_higher_order(node: Node) -> bool:
+    """Report whether a node calls a higher-order operator."""
     return isinstance(node.target, torch._ops.HigherOrderOperator)
 
 
 def _widened(value: Any) -> Any:
+    """Return a value in double precision."""
     return (
         value.to(_wide(value.dtype))
         if isinstance(value, Tensor) and value.dtype != _wide(value.dtype)
@@ -193,21 +201,24 @@ def _widened(value: Any) -> Any:
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
+    """Return the double precision dtype for a dtype."""
     return _WIDE.get(dtype, torch.float64 if dtype.is_floating_point else dtype)
 
 
 def _wide_dtype(value: Any) -> Any:
+    """Return a dtype argument in double precision."""
     return _wide(value) if isinstance(value, torch.dtype) else value
 
 
 def _like(value: Any, example: object) -> Any:
+    """Return a tensor in the dtype of an example."""
     if isinstance(value, Tensor) and isinstance(example, Tensor) and value.dtype != example.dtype:
         return value.to(example.dtype)
     return value
 
 
 def _nudged(tensor: Tensor, source: torch.Generator) -> Tensor:
-    """The tensor with each element a rounding up or down."""
+    """Return a tensor with each element moved by one rounding up or down."""
     if tensor.is_floating_point() and tensor.dtype.itemsize > 1:
         signs = torch.randint(0, 2, tensor.shape, generator=source, dtype=torch.float64) * 2 - 1
         steps = signs.to(tensor.device) * torch.finfo(tensor.dtype).eps
@@ -216,4 +227,5 @@ def _nudged(tensor: Tensor, source: torch.Generator) -> Tensor:
 
 
 def _shape(value: object) -> object:
+    """Return the shape of a tensor."""
     return value.shape if isinstance(value, Tensor) else None

@@ -1,4 +1,4 @@
-"""Snapshots: the arguments of a call and the states of the random generators before it."""
+"""Snapshots: a call's arguments and the states of random generators before it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class RandomState:
-    """The state of torch's random generators: the CPU's and those of some GPUs."""
+    """States of torch's random generators."""
 
     cpu: Tensor
+    """State of the CPU's generator."""
+
     gpus: tuple[tuple[int, Tensor], ...]
+    """Ordinal and state of GPU generators."""
 
     @staticmethod
     def now(gpus: Iterable[int]) -> RandomState:
-        """The current state; ``gpus`` are the ordinals of those that matter."""
+        """Return the present states; ``gpus`` are ordinals."""
         return RandomState(torch.get_rng_state(), tuple((k, torch.cuda.get_rng_state(k)) for k in gpus))
 
     def restore(self) -> None:
-        """Make it the current state again."""
+        """Restore the states."""
         torch.set_rng_state(self.cpu)
         for ordinal, state in self.gpus:
             torch.cuda.set_rng_state(state, ordinal)
@@ -32,22 +35,25 @@ class RandomState:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A call as it began: copies of its arguments, and the state of the random generators."""
+    """The state at the start of a call."""
 
     args: Sequence[Any]
+    """Copies of its arguments."""
+
     state: RandomState
+    """States of the random generators."""
 
     @staticmethod
     def of(args: Sequence[Any], gpus: Iterable[int]) -> Snapshot:
-        """The snapshot of a call that begins now, on these GPUs."""
+        """Return the snapshot of a call that starts now; ``gpus`` are ordinals."""
         return Snapshot(copied(args), RandomState.now(gpus))
 
     def restore(self, args: Sequence[Any]) -> None:
-        """Give the arguments the elements that they had, and the generators their state."""
+        """Restore the elements of the arguments, and the states of the generators."""
         tensors = [(own, old) for own, old in zip(args, self.args, strict=True) if isinstance(own, Tensor)]
-        kept = tuple(own for own, _ in tensors if not own.is_inference())
-        # In the caller's mode: nothing else may write to tensors of inference mode.
-        with torch.no_grad(), torch.autograd.grad_mode._unsafe_preserve_version_counter(kept):
+        versioned = tuple(own for own, _ in tensors if not own.is_inference())
+        # In the caller's inference mode, since inference tensors cannot be written outside it.
+        with torch.no_grad(), torch.autograd.grad_mode._unsafe_preserve_version_counter(versioned):
             for own, old in tensors:
                 if not torch._debug_has_internal_overlap(own):
                     own.copy_(old)
@@ -55,7 +61,7 @@ class Snapshot:
 
 
 def can_be_copied(args: Sequence[Any]) -> bool:
-    """True for numbers and for tensors whose memory is all that they are."""
+    """Report whether arguments are numbers and strided tensors of torch's own classes."""
     plain = (Tensor, torch.nn.Parameter)
     return all(
         type(each) in plain and each.layout == torch.strided and not each.is_meta
@@ -66,15 +72,16 @@ def can_be_copied(args: Sequence[Any]) -> bool:
 
 
 def copied(args: Sequence[Any]) -> list[Any]:
-    """The arguments in memory of their own, in which they overlap as they do in theirs."""
+    """Return copies of the arguments, which overlap each other as these do."""
     memory: dict[int, torch.UntypedStorage] = {}
     with undisturbed():
         return [_copied(each, memory) if isinstance(each, Tensor) else each for each in args]
 
 
 def _copied(tensor: Tensor, memory: dict[int, torch.UntypedStorage]) -> Tensor:
+    """Return a copy of a tensor, in a copy of its storage."""
     if tensor.is_conj() or tensor.is_neg():
-        # Kernels read through these bits, operations on complex parts refuse them.
+        # Kernels resolve these bits; operations on complex parts refuse them.
         return tensor.detach().resolve_conj().resolve_neg().clone()
     storage = tensor.untyped_storage()
     if storage._cdata not in memory:
@@ -85,7 +92,7 @@ def _copied(tensor: Tensor, memory: dict[int, torch.UntypedStorage]) -> Tensor:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Run ATen as a compiled graph runs: no gradients, no autocast, no modes of the caller's."""
+    """Run ATen as a compiled graph runs: without gradients, autocast and modes of the caller."""
     modes = torch.utils._python_dispatch._disable_current_modes()
     with torch.inference_mode(False), torch.no_grad(), modes, torch._C._DisableAutocast():
         yield
